@@ -1,0 +1,59 @@
+# Every command of the project. 'make help' lists them; each does its own set-up.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+PYTHON := .venv/bin/python
+export SLUICE_TIERING_JARS ?= $(CURDIR)/.cache/jars
+FLUSS ?= embedded
+export PYSPARK_PYTHON := $(CURDIR)/.venv/bin/python
+
+.PHONY: help setup demo test test-slow test-full lint format bench matrix protos zip lock config-docs clean
+
+help: ## list the commands
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+setup: ## virtual environment, packages, Java, jars (nothing to do a second time)
+	@scripts/setup.sh
+
+demo: setup ## the whole way on real data: server, load, Airflow, Spark, lake, comparison (FLUSS=real)
+	@$(PYTHON) -m demo --fluss $(FLUSS)
+
+matrix: setup ## scenarios against the embedded server and a real Fluss, every answer compared
+	@$(PYTHON) -m sluice.testing.conformance $(ARGS)
+
+test: setup lint ## lint and every test but the long ones (under 12 minutes on 2 cores)
+	$(PYTHON) -m pytest -q -m "not slow" $(ARGS)
+
+test-slow: setup ## the long tests only
+	$(PYTHON) -m pytest -q -m slow $(ARGS)
+
+test-full: test test-slow ## everything (under 60 minutes)
+
+lint: setup ## ruff, mypy, the import contract, generated code compared with protos/
+	@.venv/bin/ruff check .
+	@.venv/bin/ruff format --check .
+	@.venv/bin/mypy
+	@.venv/bin/lint-imports --no-cache | tail -n 12
+	@$(PYTHON) scripts/gen_protos.py --check
+
+format: setup ## put the code into form
+	@.venv/bin/ruff check --fix -q . ; .venv/bin/ruff format -q .
+
+bench: setup ## benchmarks: name, value, unit, ratio (BENCH_JSON=file for machines)
+	@$(PYTHON) -m bench $(ARGS)
+
+protos: setup ## generate sluice/wire from protos/
+	@$(PYTHON) scripts/gen_protos.py
+
+config-docs: setup ## write docs/configuration.md from sluice/config.py
+	@$(PYTHON) scripts/config_docs.py
+
+zip: setup ## build/sluice.zip for spark-submit --py-files
+	@$(PYTHON) scripts/make_zip.py build/sluice.zip
+
+lock: setup ## write requirements.lock anew from pyproject.toml
+	@.venv/bin/uv pip compile pyproject.toml --all-extras --python-version 3.11 --generate-hashes \
+	  --no-emit-index-url --no-emit-find-links --no-annotate --no-header -q -o requirements.lock
+
+clean: ## remove what setup and builds made
+	rm -rf .venv .cache build dist *.egg-info

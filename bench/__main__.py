@@ -1,0 +1,30 @@
+"""`python -m bench [NAME ...] [--rows N]`: runs the benchmarks, all of them by default."""
+
+from __future__ import annotations
+
+import argparse
+
+from bench.measure import Benchmark
+
+NAMES = ("formats", "log_to_iceberg", "real_log_to_iceberg")
+
+
+def load(name: str) -> Benchmark:
+    module = __import__(f"bench.{name}", fromlist=["run"])
+    run: Benchmark = module.run
+    return run
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="make bench ARGS=...", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(NAMES)}")
+    parser.add_argument("--rows", type=int, default=5_000_000, help="rows (default 5,000,000)")
+    arguments = parser.parse_args()
+    if unknown := set(arguments.names) - set(NAMES):
+        parser.error(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}")
+    for name in arguments.names or NAMES:
+        load(name)(arguments.rows)
+
+
+if __name__ == "__main__":
+    main()

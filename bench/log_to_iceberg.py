@@ -1,0 +1,169 @@
+"""A log table of an embedded server tiered to Iceberg, beside pyarrow writing the same Arrow data.
+
+The round runs in this process and one JVM, both counted, after some rounds of another table that
+warm them up; the server is a process of its own and counted apart. The reference is one pyarrow
+ParquetWriter, zstd, defaults.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bench import data
+from bench.measure import Cost, Line, cost, report
+from sluice.client import Client, connect
+from sluice.config import Config, load_config
+from sluice.driver.jvm import Jvm
+from sluice.driver.local import tier_once
+from sluice.model import TableBucket, TablePath
+
+BUCKETS = 4
+WARM_ROUNDS = 5
+REFERENCE = "pyarrow"
+DUE_S = 60.0
+
+
+@contextmanager
+def server(data_dir: Path) -> Iterator[tuple[str, int]]:
+    """``sluice serve`` as a process: address and pid."""
+    command = [str(Path(sys.executable).with_name("sluice")), "serve", "--data-dir", str(data_dir)]
+    command += ["--listen", "grpc://127.0.0.1:0"]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    try:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if found := re.search(r"grpc://[\w.:\[\]]+\d", line):
+                yield found.group(), process.pid
+                return
+        raise SystemExit("the server did not start")
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def load(client: Client, path: TablePath, rows: int) -> None:
+    client.admin.create_table(path, data.descriptor(BUCKETS))
+    with client.log_writer(path) as writer:
+        for batch in data.batches(rows):
+            writer.write(batch)
+
+
+def pyarrow_limit(rows: int, target: Path) -> Cost:
+    """Writes the same data, in row groups of the size that a round writes."""
+    gathered = list(data.batches(rows))
+    per_group = 512 * 1024 // data.BATCH_ROWS
+    with cost() as found, pq.ParquetWriter(target, data.ARROW_SCHEMA, compression="zstd") as writer:
+        for i in range(0, len(gathered), per_group):
+            writer.write_table(pa.Table.from_batches(gathered[i : i + per_group]))
+    return found
+
+
+def read_only(client: Client, path: TablePath, servers: Mapping[str, int]) -> Cost:
+    """Fetches and decodes the whole log and throws it away: what reading costs alone."""
+    info = client.admin.table_info(path)
+    reader = client.log_reader(path)
+    ends = client.tiering.latest_offsets(path, info.table_id, None, range(BUCKETS))
+    with cost(**servers) as found:
+        for bucket, end in ends.items():
+            for _ in reader.read(TableBucket(info.table_id, None, bucket), -2, end):
+                pass
+    return found
+
+
+def _warm(config: Config, client: Client, jvm: Jvm, number: int) -> Cost:
+    """A round of 100,000 rows; the first one is cold."""
+    path = TablePath("bench", f"warm_{number}")
+    load(client, path, 100_000)
+    wait_until_due(client, path)
+    with cost() as found:
+        tier_once(config, path, jvm=jvm)
+    return found
+
+
+def wait_until_due(client: Client, path: TablePath) -> None:
+    """Returns when the coordinator hands the table out: a real Fluss has timers of a second."""
+    deadline = time.monotonic() + DUE_S
+    while (claim := client.tiering.claim([path])) is None:
+        if time.monotonic() > deadline:
+            raise SystemExit(f"{path} was not handed out in {DUE_S:.0f} s")
+        time.sleep(0.05)
+    client.tiering.failed(claim, "the benchmark only looked whether it is due")
+
+
+def run(rows: int) -> None:
+    with tempfile.TemporaryDirectory(prefix="sluice-bench-") as tmp:
+        home = Path(tmp)
+        reference = pyarrow_limit(rows, home / "reference.parquet")
+        limit = rows / reference.cpu_s / 1e6
+        report(Line("pyarrow_zstd_parquet", limit, "M rows/core-s", None, "the reference"))
+        with server(home / "fluss") as (address, pid):
+            measure(home / "lake", address, {"server": pid}, rows, limit)
+
+
+def measure(
+    lake: Path,
+    address: str,
+    servers: Mapping[str, int],
+    rows: int,
+    limit: float,
+    prefix: str = "",
+) -> None:
+    """Loads a table, reads it, tiers it; prints what each took.
+
+    :param lake: folder of the Hadoop catalog.
+    :param servers: pids of the cluster, counted apart.
+    :param limit: million rows per core-second of the reference.
+    :param prefix: of the names of all lines.
+    """
+    config = load_config(
+        environment=os.environ,
+        overrides={
+            "client.bootstrap": address,
+            "datalake.iceberg.type": "hadoop",
+            "datalake.iceberg.warehouse": str(lake),
+        },
+    )
+    big = TablePath("bench", "events")
+    with connect(config.client) as client, Jvm(config.tiering.jars) as jvm:
+        client.admin.create_database("bench")
+        warming = [_warm(config, client, jvm, i) for i in range(WARM_ROUNDS)]
+        with cost(**servers) as append:
+            load(client, big, rows)
+        reading = read_only(client, big, servers)
+        wait_until_due(client, big)
+        with cost(**servers) as tiering:
+            result = tier_once(config, big, jvm=jvm)
+        assert result.rows == rows, result
+    m = rows / 1e6
+
+    def line(name: str, found: Cost) -> None:
+        value = m / found.cpu_s
+        report(Line(prefix + name, value, "M rows/core-s", value / limit, REFERENCE))
+
+    line("log_to_iceberg", tiering)
+    line("log_append", append)
+    line("log_read_as_arrow", reading)
+    cold, warm = warming[0].wall_s, warming[-1].wall_s
+    warm_text = f"round {WARM_ROUNDS} of 100,000 rows"
+    report(Line(f"{prefix}first_round", cold, "s wall", cold / warm, warm_text))
+    server_s = sum(tiering.others_s.values()) / m
+    report(Line(f"{prefix}server_cpu", server_s, "core-s per M rows", None, "apart"))
+    parts = {"read": reading.cpu_s, "write": tiering.cpu_s - reading.cpu_s}
+    for name, cpu_s in parts.items():
+        share = f"{100 * cpu_s / tiering.cpu_s:.0f} % of the round"
+        report(Line(f"  where: {name}", cpu_s / m, "core-s per M rows", None, share))
+    for phase, seconds in result.seconds.items():
+        report(Line(f"  phase: {phase}", seconds, "s wall", None, ""))

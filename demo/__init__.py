@@ -1,0 +1,1 @@
+"""The whole way on real data: server, load, Airflow, Spark, lake, comparison. `make demo`."""

@@ -1,0 +1,124 @@
+"""`python -m demo`: exit code 0 if the lake is the source, 1 if not or if a step failed."""
+
+from __future__ import annotations
+
+import argparse
+import atexit
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+
+from demo import report
+from demo.processes import Processes
+from demo.run import Demo, inherited_environment
+from demo.servers import KINDS
+
+TOGETHER = (signal.SIGTERM, signal.SIGHUP)
+
+
+def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m demo", description=__doc__)
+    parser.add_argument(
+        "--keep",
+        metavar="DIR",
+        default=os.environ.get("DEMO_KEEP"),
+        help="leave server data, lake and logs in this new folder (or DEMO_KEEP=DIR)",
+    )
+    parser.add_argument(
+        "--fluss",
+        choices=KINDS,
+        default="embedded",
+        help="the embedded server, or a real Apache Fluss (fetched once, 130 MB)",
+    )
+    parser.add_argument(
+        "--plant-difference",
+        action="store_true",
+        default=os.environ.get("DEMO_PLANT", "") not in ("", "0"),
+        help="change one value of one row before loading: the comparison must find it"
+        " (or DEMO_PLANT=1)",
+    )
+    return parser.parse_args(given)
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """Runs the demo in a folder of its own and ends every process that it started."""
+    options = arguments(given)
+    console = Console()
+    if options.keep:
+        folder = Path(options.keep).absolute()
+        if folder.exists() and any(folder.iterdir()):
+            console.print(f"{folder} is not empty: name another folder, or remove it first")
+            return 2
+        folder.mkdir(parents=True, exist_ok=True)
+    else:
+        folder = Path(tempfile.mkdtemp(prefix="sluice-demo-"))
+    logs = folder / "logs"
+    for name in (logs, folder / "work"):
+        name.mkdir()
+    processes = Processes(logs, inherited_environment())
+    atexit.register(processes.stop_all)
+    for number in TOGETHER:
+        signal.signal(number, _interrupt)
+    failed = True
+    try:
+        code = _run(options, folder, console, processes)
+        failed = code == 1
+        return code
+    finally:
+        _end(processes, console)
+        if not options.keep and not failed:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _run(options: argparse.Namespace, folder: Path, console: Console, processes: Processes) -> int:
+    demo = Demo(folder, console, processes, options.plant_difference, options.fluss)
+    started = time.monotonic()
+    console.print(f"[bold]Sluice demo[/bold] in {folder}", highlight=False)
+    try:
+        differences = demo.run()
+    except KeyboardInterrupt:
+        console.print("\nstopped")
+        return 130
+    except Exception as error:
+        console.print(f"\n[red]{type(error).__name__}:[/red] {escape(str(error))}", highlight=False)
+        console.print(f"Logs: {folder / 'logs'}", highlight=False, soft_wrap=True)
+        return 1
+    spent = time.monotonic() - started
+    if differences:
+        report.print_differences(console, differences)
+        console.print(f"Logs: {folder / 'logs'}", highlight=False, soft_wrap=True)
+        return 1
+    console.print(
+        "\n[green]The lake is the source:[/green] rows, sums, smallest, largest and nulls of every"
+        " column agree,\nrows by origin agree, and every offset of every bucket is there exactly"
+        f" once. {spent:.0f} s.",
+        soft_wrap=True,
+    )
+    report.print_where_next(console, folder, options.fluss, kept=bool(options.keep))
+    return 0
+
+
+def _interrupt(number: int, frame: Any) -> None:
+    del number, frame
+    raise KeyboardInterrupt
+
+
+def _end(processes: Processes, console: Console) -> None:
+    """Nothing may interrupt this: it leaves no process behind."""
+    for number in (*TOGETHER, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+    with console.status("ending processes"):
+        processes.stop_all()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,156 @@
+"""What a table adds up to, computed twice: by pyarrow from the source, by Spark SQL from the lake.
+
+Every number is a whole number or a text, so that both sides must agree exactly: doubles are summed
+as millionths, texts as CRC-32, instants as milliseconds.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Value = int | float | str | None
+Sql = Callable[[str], Sequence[Mapping[str, Any]]]
+MILLION = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Rows, a sum, smallest, largest and number of nulls per column, and rows per origin."""
+
+    rows: int
+    columns: Mapping[str, Mapping[str, Value]]
+    by_origin: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One number that is not the same on both sides."""
+
+    table: str
+    where: str
+    measure: str
+    source: Value
+    lake: Value
+
+    def __str__(self) -> str:
+        return (
+            f"{self.table}, {self.where}: {self.measure} is {self.lake} in the lake and "
+            f"{self.source} in the source"
+        )
+
+
+def facts_of(rows: pa.Table) -> Facts:
+    """The facts of Arrow rows."""
+    counts = pc.value_counts(rows["origin"].combine_chunks())
+    by_origin = {entry["values"].as_py(): entry["counts"].as_py() for entry in counts}
+    columns = {name: _measures(rows[name].combine_chunks()) for name in rows.column_names}
+    return Facts(rows.num_rows, columns, by_origin)
+
+
+def _measures(values: pa.Array) -> dict[str, Value]:
+    comparable = values
+    if pa.types.is_timestamp(values.type):
+        comparable = pc.cast(values, pa.timestamp("ms", values.type.tz)).cast(pa.int64())
+    extremes = pc.min_max(comparable).as_py()
+    return {
+        "sum": _sum(comparable),
+        "min": extremes["min"],
+        "max": extremes["max"],
+        "nulls": values.null_count,
+    }
+
+
+def _sum(values: pa.Array) -> int:
+    present = values.drop_null()
+    if pa.types.is_floating(present.type):
+        return int(np.floor(present.to_numpy() * MILLION).astype(np.int64).sum())
+    if pa.types.is_string(present.type):
+        counted = present.value_counts()
+        checksums = [zlib.crc32(text.encode()) for text in counted.field("values").to_pylist()]
+        return int(np.dot(np.array(checksums, np.int64), counted.field("counts").to_numpy()))
+    return int(pc.sum(pc.cast(present, pa.int64())).as_py() or 0)
+
+
+def lake_facts(sql: Sql, table: str, schema: pa.Schema) -> Facts:
+    """The same facts by Spark SQL; ``table`` is its full name in Spark."""
+    parts = [part for column in schema for part in _expressions(column)]
+    row = sql(f"SELECT count(*) AS n, {', '.join(parts)} FROM {table}")[0]
+    columns = {
+        name: {measure: row[f"{name}__{measure}"] for measure in ("sum", "min", "max", "nulls")}
+        for name in schema.names
+    }
+    counts = sql(f"SELECT origin, count(*) AS n FROM {table} GROUP BY origin")
+    return Facts(row["n"], columns, {count["origin"]: count["n"] for count in counts})
+
+
+def _expressions(column: pa.Field) -> list[str]:
+    name, value = column.name, f"`{column.name}`"
+    summed, compared = value, value
+    if pa.types.is_timestamp(column.type):
+        summed = compared = f"unix_millis({value})"
+    elif pa.types.is_floating(column.type):
+        summed = f"CAST(floor({value} * {MILLION}D) AS BIGINT)"
+    elif pa.types.is_string(column.type):
+        summed = f"crc32(CAST({value} AS BINARY))"
+    return [
+        f"coalesce(sum(CAST({summed} AS BIGINT)), 0) AS {name}__sum",
+        f"min({compared}) AS {name}__min",
+        f"max({compared}) AS {name}__max",
+        f"count_if({value} IS NULL) AS {name}__nulls",
+    ]
+
+
+def differences(table: str, source: Facts, lake: Facts) -> list[Difference]:
+    """Every number in which the lake is not the source."""
+    found = []
+    if source.rows != lake.rows:
+        found.append(Difference(table, "all rows", "count", source.rows, lake.rows))
+    for name in sorted(source.columns.keys() | lake.columns.keys()):
+        ours, theirs = source.columns.get(name, {}), lake.columns.get(name, {})
+        for measure in sorted(ours.keys() | theirs.keys()):
+            if ours.get(measure) != theirs.get(measure):
+                where = f"column {name}"
+                found.append(
+                    Difference(table, where, measure, ours.get(measure), theirs.get(measure))
+                )
+    for origin in sorted(source.by_origin.keys() | lake.by_origin.keys()):
+        ours_n, theirs_n = source.by_origin.get(origin, 0), lake.by_origin.get(origin, 0)
+        if ours_n != theirs_n:
+            found.append(Difference(table, f"origin {origin}", "count", ours_n, theirs_n))
+    return found
+
+
+def offset_differences(
+    sql: Sql, name: str, table: str, partition: str | None, end_offsets: int
+) -> list[Difference]:
+    """Every offset must be in the lake exactly once: none missing, none twice, in every bucket.
+
+    ``end_offsets`` is the sum of the log's end offsets over all buckets.
+    """
+    keys = ", ".join(filter(None, (partition, "__bucket")))
+    buckets = sql(
+        f"SELECT {keys}, count(*) AS n, count(DISTINCT __offset) AS offsets,"
+        f" min(__offset) AS first, max(__offset) AS last FROM {table} GROUP BY {keys}"
+    )
+    found = []
+    for bucket in buckets:
+        where = ", ".join(f"{key.strip('_')} {bucket[key]}" for key in keys.split(", "))
+        want = bucket["last"] + 1
+        for measure, seen, wanted in (
+            ("first offset", bucket["first"], 0),
+            ("rows", bucket["n"], want),
+            ("distinct offsets", bucket["offsets"], want),
+        ):
+            if seen != wanted:
+                found.append(Difference(name, where, measure, wanted, seen))
+    total = sum(bucket["last"] + 1 for bucket in buckets)
+    if total != end_offsets:
+        found.append(Difference(name, "all buckets", "end offsets", end_offsets, total))
+    return found

@@ -1,0 +1,67 @@
+"""Reads the lake with Spark SQL and writes what it adds up to; a program of its own.
+
+``python -m demo.read_lake WAREHOUSE QUESTIONS.json ANSWERS.json``
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from demo.compare import lake_facts, offset_differences
+from demo.data import ICEBERG, SHORT_LIVED_JAVA, read_sources
+
+
+def session(warehouse: str) -> Any:
+    """A local Spark session with the lake as the catalog ``lake``."""
+    from pyspark.sql import SparkSession
+
+    builder = (
+        SparkSession.builder.master("local[2]")
+        .appName("sluice-demo-reader")
+        .config("spark.sql.catalog.lake", "org.apache.iceberg.spark.SparkCatalog")
+        .config("spark.sql.catalog.lake.type", "hadoop")
+        .config("spark.sql.catalog.lake.warehouse", warehouse)
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.memory", "1g")
+        .config("spark.driver.extraJavaOptions", SHORT_LIVED_JAVA)
+    )
+    folder = Path(os.environ.get("SLUICE_TIERING_JARS", "-"))
+    jars = sorted(folder.glob("iceberg-spark-runtime*.jar"))
+    if jars:
+        return builder.config("spark.jars", str(jars[-1])).getOrCreate()
+    return builder.config("spark.jars.packages", ICEBERG).getOrCreate()
+
+
+def main(warehouse: str, questions: str, answers: str) -> None:
+    """Facts and offset differences of every table of the demo, as JSON."""
+    end_offsets: Mapping[str, int] = json.loads(Path(questions).read_text())
+    spark = session(warehouse)
+
+    def sql(text: str) -> Sequence[Mapping[str, Any]]:
+        return [row.asDict() for row in spark.sql(text).collect()]
+
+    found: dict[str, Any] = {}
+    for source in read_sources():
+        table = f"lake.nyc.{source.name}"
+        facts = lake_facts(sql, table, source.rows.schema)
+        offsets = offset_differences(
+            sql, source.name, table, source.partition_by, end_offsets[source.name]
+        )
+        found[source.name] = {
+            "facts": asdict(facts),
+            "offsets": [asdict(difference) for difference in offsets],
+        }
+    spark.stop()
+    Path(answers).write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:4])

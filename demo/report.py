@@ -1,0 +1,148 @@
+"""The tables and words that the demo ends with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from demo.compare import Difference
+from demo.data import ICEBERG, Source
+from demo.tables import path_of
+from sluice.client import Client
+from sluice.errors import UnsupportedVersion
+from sluice.model import TablePath
+from sluice.rounds.files import RoundResult, read_json
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One table after one run of the DAG."""
+
+    table: str
+    state: str
+    rows: int
+    offsets: int
+    snapshot_id: int | None
+    seconds: float
+
+
+def rows_of_run(client: Client, sources: Sequence[Source], work: Path) -> list[Row]:
+    """What the newest round of each table brought: its result file, and what Fluss registered.
+
+    :raises LookupError: if a table has no result.
+    """
+    return [_row(client, source, work) for source in sources]
+
+
+def _row(client: Client, source: Source, work: Path) -> Row:
+    path = path_of(source)
+    results = [
+        RoundResult.from_json(content)
+        for file in work.glob("*/*/result-*.json")
+        if (content := read_json(str(file))) and content["table"] == str(path)
+    ]
+    if not results:
+        raise LookupError(f"{path}: no round has left a result below {work}")
+    newest = max(results, key=lambda result: result.tiering_epoch)
+    snapshot = client.admin.lake_snapshot(path)
+    offsets = snapshot.offsets if snapshot else {}
+    return Row(
+        str(path),
+        _state(client, newest),
+        newest.rows,
+        sum(offsets.values()),
+        snapshot.snapshot_id if snapshot else None,
+        newest.seconds.get("total", 0.0),
+    )
+
+
+def _state(client: Client, newest: RoundResult) -> str:
+    """The state in which the round left the table; with a short freshness it is due again soon."""
+    with suppress(UnsupportedVersion):  # Fluss has no such call: the result must do
+        status = client.admin.list_tiering_statuses(TablePath.parse(newest.table))[0]
+        if status.last_error or status.last_tiered_ms is None:
+            return status.status
+    return "Tiered" if newest.outcome == "committed" else f"Tiered ({newest.outcome})"
+
+
+def print_rows(console: Console, title: str, rows: Sequence[Row]) -> None:
+    """One table for one run."""
+    table = Table(title=title, box=box.ROUNDED, title_justify="left", title_style="bold")
+    for heading, justify in (
+        ("table", "left"),
+        ("state", "left"),
+        ("rows", "right"),
+        ("offsets", "right"),
+        ("lake snapshot id", "right"),
+        ("seconds", "right"),
+    ):
+        table.add_column(heading, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+    for row in rows:
+        table.add_row(
+            row.table,
+            row.state,
+            f"{row.rows:,}",
+            f"{row.offsets:,}",
+            str(row.snapshot_id),
+            f"{row.seconds:.1f}",
+        )
+    console.print(table)
+
+
+def print_differences(console: Console, differences: Sequence[Difference]) -> None:
+    """Every number that differs, ten at most of each table."""
+    table = Table(title="The lake is not the source", box=box.ROUNDED, title_style="bold red")
+    for heading in ("table", "where", "measure", "source", "lake"):
+        table.add_column(heading)
+    for difference in differences[:30]:
+        table.add_row(
+            difference.table,
+            escape(difference.where),
+            difference.measure,
+            str(difference.source),
+            str(difference.lake),
+        )
+    console.print(table)
+    if len(differences) > 30:
+        console.print(f"... and {len(differences) - 30} more")
+
+
+def print_where_next(console: Console, folder: Path, fluss: str, kept: bool) -> None:
+    """Commands to look on with."""
+    console.print("\n[bold]Where to look next[/bold]")
+    if not kept:
+        console.print("  DEMO_KEEP=demo-data make demo   keeps server data, lake and logs")
+        console.print("  .venv/bin/sluice --help         the commands; README.md explains them")
+        return
+    lake = folder / "lake"
+    serve = f".venv/bin/sluice serve --data-dir {folder / 'server'}"
+    cluster: tuple[str, ...] = (
+        serve,
+        ".venv/bin/sluice status          (in another terminal)",
+        f"SLUICE_TIERING_JARS=.cache/jars .venv/bin/sluice tier nyc.flights --warehouse {lake}",
+    )
+    if fluss == "real":
+        options = f"--home {folder / 'fluss'} --conf datalake.iceberg.warehouse={lake}"
+        cluster = (
+            f".venv/bin/python -m sluice.testing.real_fluss {options}   (prints its address)",
+            ".venv/bin/sluice tables --bootstrap fluss://...   (in another terminal)",
+        )
+    lines = (
+        *cluster,
+        f"PYSPARK_PYTHON=$PWD/.venv/bin/python .venv/bin/spark-sql --packages {ICEBERG} \\",
+        "    --conf spark.sql.catalogImplementation=in-memory --conf spark.log.level=ERROR \\",
+        "    --conf spark.sql.catalog.lake=org.apache.iceberg.spark.SparkCatalog \\",
+        "    --conf spark.sql.catalog.lake.type=hadoop \\",
+        f"    --conf spark.sql.catalog.lake.warehouse={lake} \\",
+        '    -e "SELECT origin, count(*) FROM lake.nyc.flights GROUP BY origin"',
+        f"ls {folder / 'logs'}   (server, Airflow, Spark)",
+    )
+    for line in lines:
+        console.print(f"  {line}", soft_wrap=True, highlight=False, markup=False)

@@ -1,0 +1,173 @@
+"""The demo itself, step by step."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from rich.console import Console
+
+from demo import report, tables
+from demo.airflow import ROOT, Airflow, spark_environment
+from demo.compare import Difference, Facts, differences, facts_of
+from demo.data import SHORT_LIVED_JAVA, Source, plant_difference, read_sources
+from demo.processes import Processes
+from demo.servers import KINDS, serve
+from demo.steps import Say, Steps
+from sluice.client import Client, connect
+from sluice.testing.lost_tables import create_lake_table
+
+AIRFLOW_START_S = 180.0
+RUN_S = 300.0
+READ_S = 180.0
+SPARK_CONF = {
+    "spark.ui.enabled": "false",
+    "spark.driver.memory": "1g",
+    "spark.driver.extraJavaOptions": SHORT_LIVED_JAVA,
+}
+
+
+class Demo:
+    """One demo in one folder: its server, ``lake``, ``work``, ``airflow`` and ``logs`` below."""
+
+    def __init__(
+        self,
+        folder: Path,
+        console: Console,
+        processes: Processes,
+        plant: bool,
+        fluss: str = "embedded",
+    ) -> None:
+        """:param fluss: the kind of its cluster, of :data:`demo.servers.KINDS`."""
+        self.folder = folder
+        self._console = console
+        self._processes = processes
+        self._plant = plant
+        self._server = KINDS[fluss]
+        self._steps = Steps(console)
+        self.lake = folder / "lake"
+        self.work = folder / "work"
+
+    def run(self) -> list[Difference]:
+        """All of it; answers in what the lake differs from the source files."""
+        with self._steps.step("Read the source files") as say:
+            sources = read_sources()
+            say(", ".join(f"{source.name} {source.rows.num_rows:,} rows" for source in sources))
+        with self._steps.step(self._server.title) as say:
+            address = serve(self._server, self.folder, self._processes)
+            say(address)
+        airflow = Airflow(self.folder / "airflow", self._processes, self._settings(address))
+        airflow.prepare()
+        with connect(address) as client:
+            with self._steps.step("Create tables, load ten months") as say:
+                tables.create(client, sources, self._creator(client))
+                self._load(client, sources, first=True, say=say)
+            with self._steps.step("Start Airflow") as say:
+                airflow.start()
+                airflow.wait_until_ready(AIRFLOW_START_S, say)
+                say(f"{airflow.url} (user {airflow.user}, password {airflow.password})")
+            self._tier(client, sources, airflow, "First run: ten months")
+            with self._steps.step("Load the other two months") as say:
+                self._load(client, sources, first=False, say=say)
+            self._tier(client, sources, airflow, "Second run: the rest")
+            end_offsets = {source.name: tables.end_offsets(client, source) for source in sources}
+        with self._steps.step("Read the lake with Spark SQL, compare"):
+            return self._compare(sources, end_offsets)
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Seconds of each step so far."""
+        return self._steps.seconds
+
+    def _creator(self, client: Client) -> tables.Create:
+        """How this kind of cluster creates a table for certain."""
+        if not self._server.misses_tables:
+            return client.admin.create_table
+        return lambda path, descriptor: create_lake_table(client, path, descriptor, self.lake)
+
+    def _settings(self, address: str) -> dict[str, str]:
+        """What Airflow is told of the cluster, the lake and Spark."""
+        parts = urlsplit(address)
+        datalake = {
+            "format": "iceberg",
+            "iceberg.type": "hadoop",
+            "iceberg.warehouse": str(self.lake),
+        }
+        extra = {
+            "transport": parts.scheme,
+            "deployment_id": "demo",
+            "work_uri": self.work.as_uri(),
+            "datalake": json.dumps(datalake),
+        }
+        fluss = {"conn_type": "fluss", "host": parts.hostname, "port": parts.port, "extra": extra}
+        spark = {"conn_type": "spark", "host": "local[2]"}
+        return {
+            **spark_environment(),
+            "AIRFLOW_CONN_FLUSS_DEFAULT": json.dumps(fluss),
+            "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(spark),
+            "AIRFLOW__SLUICE__SCHEDULE": "none",
+            "AIRFLOW__SLUICE__TIER_RETRIES": "0",
+            **_jars(),
+        }
+
+    def _load(self, client: Client, sources: Sequence[Source], first: bool, say: Say) -> None:
+        loaded = 0
+        for source in sources:
+            rows = source.first_months if first else source.other_months
+            if self._plant and first and source.name == "flights":
+                rows = plant_difference(rows)
+            tables.load(client, source, rows, say)
+            loaded += rows.num_rows
+        say(f"{loaded:,} rows")
+
+    def _tier(
+        self, client: Client, sources: Sequence[Source], airflow: Airflow, title: str
+    ) -> None:
+        with self._steps.step(f"{title}, through Airflow and Spark") as say:
+            tables.wait_until_pending(client, sources, timeout_s=30, say=say)
+            conf = {"tables": [f"{tables.DATABASE}.*"], "spark_conf": SPARK_CONF}
+            airflow.follow(airflow.trigger(conf), RUN_S, say)
+        rows = report.rows_of_run(client, sources, self.work)
+        report.print_rows(self._console, title, rows)
+
+    def _compare(self, sources: Sequence[Source], end_offsets: dict[str, int]) -> list[Difference]:
+        questions, answers = self.work / "questions.json", self.work / "answers.json"
+        questions.write_text(json.dumps(end_offsets))
+        command = [sys.executable, "-m", "demo.read_lake", str(self.lake), str(questions)]
+        path = {"PYTHONPATH": str(ROOT)}
+        self._processes.run(
+            "reader", [*command, str(answers)], {**spark_environment(), **path}, READ_S
+        )
+        found = json.loads(answers.read_text())
+        return [
+            difference
+            for source in sources
+            for difference in (
+                *differences(
+                    source.name, facts_of(source.rows), Facts(**found[source.name]["facts"])
+                ),
+                *(Difference(**entry) for entry in found[source.name]["offsets"]),
+            )
+        ]
+
+
+def _jars() -> dict[str, str]:
+    """The Iceberg runtime that set-up fetched, so that no driver looks for it anew."""
+    folder = Path(jars_folder())
+    jars = sorted(folder.glob("iceberg-spark-runtime*.jar"))
+    return {"AIRFLOW__SLUICE__JARS": str(jars[-1])} if jars else {}
+
+
+def jars_folder() -> str:
+    return os.environ.get("SLUICE_TIERING_JARS") or str(ROOT / ".cache/jars")
+
+
+def inherited_environment() -> dict[str, str]:
+    """This process's environment without settings that are not the demo's."""
+    ours = ("AIRFLOW", "SLUICE_", "SPARK_", "PYTHONPATH")
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(ours)}
+    return {**kept, "SLUICE_TIERING_JARS": jars_folder()}

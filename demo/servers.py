@@ -1,0 +1,64 @@
+"""The Fluss cluster of the demo: the embedded server or a real Apache Fluss, each a program."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from demo.processes import Processes
+
+LOOK_EVERY_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How a cluster is started, and the line by which it says that it is there."""
+
+    title: str
+    arguments: tuple[str, ...]
+    """Of this Python; ``{folder}`` is the demo's."""
+    ready: str
+    """Its first group is the address."""
+    start_s: float
+    misses_tables: bool = False
+    """Its coordinator may miss a table that was created; see :mod:`sluice.testing.lost_tables`."""
+
+
+KINDS: dict[str, Kind] = {
+    "embedded": Kind(
+        "Start sluice serve",
+        ("sluice.cli.main", "serve", "--data-dir", "{folder}/server")
+        + ("--listen", "grpc://127.0.0.1:0"),
+        r"sluice: ready at ([^,\s]+)",
+        30,
+    ),
+    "real": Kind(
+        "Start Apache Fluss 0.9.1",
+        ("sluice.testing.real_fluss", "--home", "{folder}/fluss")
+        + ("--conf", "datalake.iceberg.warehouse={folder}/lake"),
+        r"(fluss://[\w.:\[\]]+:\d+)",
+        400,  # with its jars fetched, the first time
+        misses_tables=True,
+    ),
+}
+
+
+def serve(kind: Kind, folder: Path, processes: Processes) -> str:
+    """Starts a cluster and answers its address.
+
+    :raises ProcessFailed: it ended; with the end of its log.
+    :raises TimeoutError: it did not come up in time.
+    """
+    arguments = [argument.format(folder=folder) for argument in kind.arguments]
+    processes.start("server", [sys.executable, "-m", *arguments])
+    deadline = time.monotonic() + kind.start_s
+    while time.monotonic() < deadline:
+        processes.check("server")
+        found = re.search(f"^{kind.ready}", processes.log("server").read_text(), re.MULTILINE)
+        if found:
+            return found[1]
+        time.sleep(LOOK_EVERY_S)
+    raise TimeoutError(f"the server was not ready after {kind.start_s:.0f} s")

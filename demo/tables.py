@@ -1,0 +1,105 @@
+"""Creating and loading the demo's tables, through the client that users have."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+
+from demo.data import Source
+from sluice.client import Client
+from sluice.errors import UnsupportedVersion
+from sluice.formats.types import arrow_schema, schema_from_arrow
+from sluice.model import Claim, TableDescriptor, TablePath
+
+DATABASE = "nyc"
+SLICE_ROWS = 32 * 1024
+
+
+def path_of(source: Source) -> TablePath:
+    return TablePath(DATABASE, source.name)
+
+
+Create = Callable[[TablePath, TableDescriptor], None]
+
+
+def create(client: Client, sources: Sequence[Source], create_table: Create) -> None:
+    """The database and its tables, tiered as soon as there is something new."""
+    client.admin.create_database(DATABASE)
+    for source in sources:
+        descriptor = TableDescriptor(
+            schema_from_arrow(source.rows.schema),
+            partition_keys=(source.partition_by,) if source.partition_by else (),
+            bucket_keys=(source.bucket_key,) if source.bucket_key else (),
+            bucket_count=source.buckets,
+            properties={"table.datalake.enabled": "true", "table.datalake.freshness": "1s"},
+        )
+        create_table(path_of(source), descriptor)
+
+
+def load(client: Client, source: Source, rows: pa.Table, say: Callable[[str], None]) -> None:
+    """Appends rows to a table; partitions come into being with their first row."""
+    path = path_of(source)
+    wanted = arrow_schema(client.admin.table_info(path).schema)
+    with client.log_writer(path, dynamic_partitions=True) as writer:
+        for start in range(0, rows.num_rows, SLICE_ROWS):
+            writer.write(rows.slice(start, SLICE_ROWS).cast(wanted))
+            done = min(start + SLICE_ROWS, rows.num_rows)
+            say(f"{source.name}: {done:,} of {rows.num_rows:,} rows")
+        writer.flush()
+
+
+def end_offsets(client: Client, source: Source) -> int:
+    """Sum of the end offsets of all buckets of the log."""
+    path = path_of(source)
+    partitions: list[int | None] = [None]
+    if source.partition_by:
+        partitions = [partition.partition_id for partition in client.admin.partitions(path)]
+    buckets = list(range(source.buckets))
+    return sum(
+        sum(client.admin.list_offsets(path, buckets, partition_id=partition).values())
+        for partition in partitions
+    )
+
+
+def wait_until_pending(
+    client: Client, sources: Sequence[Source], timeout_s: float, say: Callable[[str], None]
+) -> None:
+    """Waits until the coordinator wants every table tiered: one freshness after the last round.
+
+    :raises TimeoutError: names the tables and their states.
+    """
+    deadline = time.monotonic() + timeout_s
+    while told := _not_due(client, sources):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not all tables are due after {timeout_s:.0f} s: {told}")
+        say(told)
+        time.sleep(0.1)
+
+
+def _not_due(client: Client, sources: Sequence[Source]) -> str:
+    """Which tables the coordinator does not want tiered yet, and where they stand."""
+    paths = [path_of(source) for source in sources]
+    try:
+        statuses = [s for path in paths for s in client.admin.list_tiering_statuses(path)]
+    except UnsupportedVersion:
+        return _not_handed_out(client, paths)
+    waiting = [f"{s.path} {s.status}" for s in statuses if s.status.upper() != "PENDING"]
+    known = {status.path for status in statuses}
+    waiting += [f"{path} unknown" for path in paths if path not in known]
+    return ", ".join(sorted(waiting))
+
+
+def _not_handed_out(client: Client, paths: Sequence[TablePath]) -> str:
+    """The same of a Fluss that lists no statuses: what it hands out is due, and goes back."""
+    claims: list[Claim] = []
+    left = list(paths)
+    try:
+        while left and (claim := client.tiering.claim(left)) is not None:
+            claims.append(claim)
+            left.remove(claim.path)
+    finally:
+        for claim in claims:
+            client.tiering.failed(claim, "the demo only looked whether it is due")
+    return ", ".join(f"{path} not due" for path in left)

@@ -1,0 +1,1 @@
+"""Sluice inside Airflow: provider info, hook, operators and the DAG factory."""

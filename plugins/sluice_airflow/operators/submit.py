@@ -1,0 +1,63 @@
+"""spark-submit in a process group of its own, so that ending it leaves no driver behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+
+GRACE_S = 3.0
+"""Airflow itself kills a task five seconds after asking it to end."""
+
+
+class GroupSubmitHook(SparkSubmitHook):
+    """The provider's hook kills the JVM alone; the Python driver under it would go on a while."""
+
+    not_wanted: Callable[[], bool] = staticmethod(lambda: False)
+    """Whether the driver's work was given up; asked anew once spark-submit has been started."""
+
+    def submit(self, application: str = "", **kwargs: Any) -> str | None:
+        return super().submit(application, start_new_session=True, **kwargs)
+
+    @property
+    def exit_code(self) -> int | None:
+        """Exit code of spark-submit, negative for a signal; None if it did not start."""
+        return None if self._submit_sp is None else self._submit_sp.poll()
+
+    @property
+    def last_lines(self) -> str:
+        """The end of what spark-submit said, secrets masked."""
+        lines: list[str] = [self._mask_cmd([line]) for line in self._last_submit_log_lines if line]
+        return "\n".join(lines[-5:])
+
+    def _process_spark_submit_log(self, itr: Iterator[Any]) -> None:
+        # Whoever gave up while spark-submit was about to start found no process to end.
+        if self.not_wanted():
+            self.on_kill()
+        super()._process_spark_submit_log(itr)
+
+    def on_kill(self) -> None:
+        process = self._submit_sp
+        if process is not None and process.poll() is None:
+            _end_group(process)
+        super().on_kill()
+
+
+def _end_group(process: subprocess.Popen[str]) -> None:
+    for sent, wait_s in ((signal.SIGTERM, GRACE_S), (signal.SIGKILL, 1.0)):
+        try:
+            os.killpg(process.pid, sent)
+            process.wait(wait_s)
+        except ProcessLookupError:
+            return
+        except subprocess.TimeoutExpired:
+            continue
+    # spark-submit is gone; whatever of its group outlived the polite signal is not wanted either.
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return

@@ -1,0 +1,83 @@
+"""The section [sluice] of Airflow's configuration, read once when a DAG file is loaded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from datetime import timedelta
+from pathlib import Path
+
+from airflow.sdk.configuration import conf
+
+from sluice.errors import ConfigurationError
+from sluice_airflow.provider_info import OPTIONS
+
+_SCRIPT = Path(__file__).resolve().parents[2] / "spark_jobs" / "tier_table.py"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How the DAG runs; provider_info.OPTIONS describes each."""
+
+    connection: str
+    schedule: str
+    spark_connection: str
+    spark_binary: str
+    application: str
+    py_files: str
+    packages: str
+    jars: str
+    pool: str
+    pool_slots: int
+    tier_retries: int
+    tier_retry_delay_seconds: int
+    tier_timeout_seconds: int
+    heartbeat_interval_seconds: int
+
+    @property
+    def cron(self) -> str | None:
+        """The schedule for Airflow; None for runs by hand only."""
+        return None if self.schedule.lower() in ("", "none") else self.schedule
+
+    @property
+    def script(self) -> str:
+        return self.application or str(_SCRIPT)
+
+    @property
+    def tier_retry_delay(self) -> timedelta:
+        return timedelta(seconds=self.tier_retry_delay_seconds)
+
+    @property
+    def tier_timeout(self) -> timedelta:
+        return timedelta(seconds=self.tier_timeout_seconds)
+
+
+def load_settings() -> Settings:
+    """The section as Airflow knows it: environment over airflow.cfg over defaults.
+
+    :raises ConfigurationError: names the option and its value.
+    """
+    values = {field.name: _value(field.name) for field in fields(Settings)}
+    return Settings(**values)  # type: ignore[arg-type]
+
+
+def slots_at_once(settings: Settings) -> int:
+    """How many tier tasks Airflow starts at once. A task cannot ask for the pool itself."""
+    if settings.pool_slots:
+        return settings.pool_slots
+    names = ("parallelism", "max_active_tasks_per_dag", "default_pool_task_slot_count")
+    return min(max(1, int(conf.get("core", name, fallback="16"))) for name in names)
+
+
+def _value(name: str) -> str | int:
+    kind, default, _ = OPTIONS[name]
+    text = (conf.get("sluice", name, fallback=default) or "").strip()
+    if kind != "integer":
+        return text
+    text = text or default
+    try:
+        number = int(text)
+    except ValueError:
+        number = -1
+    if number < 0:
+        raise ConfigurationError(f"[sluice] {name} = {text!r} is not a whole number from 0")
+    return number

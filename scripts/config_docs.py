@@ -1,0 +1,108 @@
+"""Writes docs/configuration.md from sluice/config.py, so that it cannot be wrong.
+
+``python scripts/config_docs.py`` writes it, ``--check`` compares and fails if it is out of date.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+from dataclasses import MISSING, Field, fields
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from sluice import config
+
+TARGET = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
+
+INTRODUCTION = """\
+# Configuration
+
+Written by `scripts/config_docs.py` from `sluice/config.py`: change it there.
+
+Every program builds one configuration at its start: first the file given by `--config` (TOML, one
+table per section), then environment variables, then arguments; the later wins. An unknown key or a
+wrong value ends the program with exit code 2 and a line that names it.
+
+```toml
+[server]
+data_dir = "/var/lib/sluice"
+listen = "grpc://127.0.0.1:9123"
+
+[datalake]
+format = "iceberg"
+iceberg = { type = "hadoop", warehouse = "/data/lake" }
+```
+
+- The environment says the same as `SLUICE_SERVER_DATA_DIR` or `SLUICE_DATALAKE_ICEBERG_WAREHOUSE`.
+- A Spark job takes it from Spark properties, as in `spark.sluice.datalake.iceberg.warehouse`.
+- Airflow takes cluster and lake from its connection of type `fluss`; see [airflow.md](airflow.md).
+- `SLUICE_FAILPOINTS` is for tests: `sluice/failpoints.py` explains it.
+
+Names carry their unit last. Sizes are bytes, times milliseconds.
+"""
+
+
+def render() -> str:
+    """The whole page."""
+    parts = [INTRODUCTION]
+    for name, section in get_type_hints(config.Config).items():
+        summary = inspect.getdoc(section)
+        assert summary, f"{section.__name__} has no docstring"
+        parts.append(f"\n## [{name}]\n\n{summary}\n\n")
+        parts.append("| key | type | default | what it is |\n| --- | --- | --- | --- |\n")
+        parts.extend(_row(section, field) for field in fields(section))
+    return "".join(parts)
+
+
+def _row(section: Any, field: Field[Any]) -> str:
+    hint = get_type_hints(section)[field.name]
+    kind = {bool: "true or false", int: "whole number", str: "text"}.get(hint, "names and values")
+    meaning = _meanings(section)[field.name].replace("|", "\\|")
+    return f"| `{field.name}` | {kind} | {_default(field)} | {meaning} |\n"
+
+
+def _default(field: Field[Any]) -> str:
+    if field.default is MISSING:
+        return "none"
+    if isinstance(field.default, bool):
+        return f"`{str(field.default).lower()}`"
+    if isinstance(field.default, int) and field.default >= 1_048_576 and "bytes" in field.name:
+        return f"`{field.default}` ({field.default // 1_048_576} MiB)"
+    return f"`{field.default}`" if field.default != "" else "empty"
+
+
+def _meanings(section: Any) -> dict[str, str]:
+    """The text below each field of a dataclass.
+
+    :raises KeyError: later, for a field that has none.
+    """
+    body = ast.parse(inspect.getsource(section)).body[0]
+    assert isinstance(body, ast.ClassDef)
+    found = {}
+    for statement, follower in zip(body.body, body.body[1:], strict=False):
+        if (
+            isinstance(statement, ast.AnnAssign)
+            and isinstance(statement.target, ast.Name)
+            and isinstance(follower, ast.Expr)
+            and isinstance(follower.value, ast.Constant)
+        ):
+            found[statement.target.id] = " ".join(str(follower.value.value).split())
+    return found
+
+
+def main(check: bool) -> int:
+    """Writes or compares the page; answers the exit code."""
+    page = render()
+    if not check:
+        TARGET.write_text(page, encoding="utf-8")
+        return 0
+    if TARGET.exists() and TARGET.read_text(encoding="utf-8") == page:
+        return 0
+    print(f"{TARGET.name} is out of date: run 'make config-docs'", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(check="--check" in sys.argv[1:]))

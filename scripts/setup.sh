@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# Makes .venv with everything the project needs: Python packages by the lock file, Java 17, Iceberg's
+# Spark runtime. A second run finds its stamp and ends at once. Asks nothing: where it would have to,
+# it says in one line which command helps.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+iceberg=iceberg-spark-runtime-4.1_2.13
+iceberg_version=1.12.0
+stamp=.venv/.sluice-stamp
+want=$(cat requirements.lock pyproject.toml scripts/setup.sh | sha256sum | cut -d' ' -f1)
+if [ -x .venv/bin/python ] && [ "$(cat "$stamp" 2>/dev/null || true)" = "$want $PWD" ]; then exit 0; fi
+
+say() { printf '\033[1msetup:\033[0m %s\n' "$*"; }
+die() { printf 'setup: %s\n' "$*" >&2; exit 1; }
+can_apt() { [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; }
+apt_updated=
+install() { # package, what it is for
+  can_apt || die "$2 is missing: run 'sudo apt-get install -y $1' and then the same command again"
+  say "installing $1 ($2)"
+  [ -n "$apt_updated" ] || { apt-get update -qq >/dev/null; apt_updated=1; }
+  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$1" >/dev/null
+}
+is_311() { command -v "$1" >/dev/null && "$1" -c 'import sys; sys.exit(sys.version_info[:2] < (3, 11))' 2>/dev/null; }
+
+python=
+for candidate in python3.11 python3 python3.12 python3.13; do
+  if is_311 "$candidate"; then python=$candidate; break; fi
+done
+[ -n "$python" ] || { install python3 "Python 3.11 or newer"; python=python3; }
+is_311 "$python" || die "Python 3.11 or newer is needed; $($python --version) was found"
+"$python" -c 'import ensurepip, venv' 2>/dev/null || install python3-venv "Python's venv module"
+java_17() { command -v java >/dev/null && java -version 2>&1 | grep -qE 'version "(1[7-9]|2[0-9])'; }
+java_17 || install openjdk-17-jre-headless "Java 17, for Spark"
+
+say "virtual environment .venv ($("$python" --version))"
+[ -x .venv/bin/python ] || "$python" -m venv .venv
+# uv itself comes by pip, at the version and with the hashes of the one lock file.
+awk '/^uv==/ {on=1} on {print} on && !/\\$/ {exit}' requirements.lock > .venv/uv.txt
+.venv/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r .venv/uv.txt
+say "Python packages of requirements.lock"
+.venv/bin/uv pip sync -q --python .venv/bin/python --require-hashes requirements.lock
+.venv/bin/uv pip install -q --python .venv/bin/python --no-deps -e .
+
+say "Iceberg's Spark runtime $iceberg_version"
+jars=$(.venv/bin/python -c 'import importlib.util as u, os; print(os.path.join(os.path.dirname(u.find_spec("pyspark").origin), "jars"))')
+mkdir -p .cache/jars
+if ! [ -s ".cache/jars/$iceberg-$iceberg_version.jar" ]; then
+  # The same cache that spark.jars.packages looks into, so that Spark finds it there too.
+  java -jar "$jars"/ivy-*.jar -cache "$HOME/.ivy2.5.2/cache" -confs default -warn \
+    -dependency org.apache.iceberg "$iceberg" "$iceberg_version" \
+    -retrieve "$PWD/.cache/jars/[artifact]-[revision].[ext]" > .cache/ivy.log 2>&1 \
+    || { tail -n 20 .cache/ivy.log >&2; die "the Iceberg runtime could not be fetched: is Maven Central reachable?"; }
+fi
+echo "$want $PWD" > "$stamp"
+say "ready"

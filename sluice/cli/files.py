@@ -1,0 +1,98 @@
+"""Reads Parquet and CSV files as Arrow batches of a wanted schema, in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import click
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+BATCH_ROWS = 64 * 1024
+CSV_NULLS = ("", "NA", "NULL", "null")
+
+
+def schema_of(path: Path, not_null: Sequence[str] = ()) -> pa.Schema:
+    """Column names and types of a file; for CSV as its first megabyte suggests.
+
+    :raises click.BadParameter: if the file is neither .parquet nor .csv, or cannot be read.
+    """
+    try:
+        if _suffix(path) == ".parquet":
+            schema = pa.parquet.read_schema(path).remove_metadata()
+        else:
+            with pa.csv.open_csv(path, convert_options=_csv_options({})) as reader:
+                schema = reader.schema
+    except pa.ArrowException as error:
+        raise click.BadParameter(f"{path}: {error}") from error
+    return pa.schema(f.with_nullable(f.name not in not_null and f.nullable) for f in schema)
+
+
+def row_count(path: Path) -> int | None:
+    """Rows of a Parquet file by its footer; None for a CSV file, which does not say."""
+    if _suffix(path) == ".parquet":
+        return int(pa.parquet.read_metadata(path).num_rows)
+    return None
+
+
+def batches(path: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The file's rows with exactly the columns of ``schema``, cast without loss.
+
+    :raises click.BadParameter: a column is missing, or a value does not fit; names file and column.
+    """
+    try:
+        for batch in _raw_batches(path, schema):
+            yield _cast(batch, schema, path)
+    except pa.ArrowException as error:
+        raise click.BadParameter(f"{path}: {error}") from error
+
+
+def _raw_batches(path: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    if _suffix(path) == ".parquet":
+        with pa.parquet.ParquetFile(path) as file:
+            _check_columns(file.schema_arrow.names, schema, path)
+            yield from file.iter_batches(BATCH_ROWS, columns=schema.names)
+        return
+    with pa.csv.open_csv(path, convert_options=_csv_options({f.name: f.type for f in schema})) as r:
+        _check_columns(r.schema.names, schema, path)
+        yield from r
+
+
+def _csv_options(column_types: dict[str, pa.DataType]) -> pa.csv.ConvertOptions:
+    return pa.csv.ConvertOptions(
+        column_types=column_types, null_values=list(CSV_NULLS), strings_can_be_null=True
+    )
+
+
+def _check_columns(names: Sequence[str], schema: pa.Schema, path: Path) -> None:
+    missing = [name for name in schema.names if name not in names]
+    if missing:
+        raise click.BadParameter(
+            f"{path}: no column {', '.join(missing)}; it has {', '.join(names)}"
+        )
+    extra = [name for name in names if name not in schema.names]
+    if extra:
+        click.echo(f"note: {path}: left out, not in the table: {', '.join(extra)}", err=True)
+
+
+def _cast(batch: pa.RecordBatch, schema: pa.Schema, path: Path) -> pa.RecordBatch:
+    arrays = []
+    for field in schema:
+        column = batch.column(field.name)
+        try:
+            array = column if column.type == field.type else column.cast(field.type)
+        except pa.ArrowException as error:
+            raise click.BadParameter(f"{path}: column {field.name!r}: {error}") from error
+        if not field.nullable and array.null_count:
+            raise click.BadParameter(f"{path}: column {field.name!r} is NOT NULL and has nulls")
+        arrays.append(array)
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _suffix(path: Path) -> str:
+    suffix = path.suffix.lower()
+    if suffix not in (".parquet", ".csv"):
+        raise click.BadParameter(f"{path}: only .parquet and .csv files are read")
+    return suffix

@@ -1,0 +1,35 @@
+"""Structured logs: one call that sets structlog up for a command."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Any
+
+
+def configure(log_format: str, level: str = "info") -> None:
+    """Sends structlog events to standard error, as lines to read or as one JSON object each.
+
+    ``log_format`` is ``console`` or ``json``. Standard library records (grpc) join from warning up.
+    """
+    import structlog
+
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(name)s: %(message)s")
+    renderer: Any
+    if log_format == "json":
+        renderer = structlog.processors.JSONRenderer()
+    else:
+        renderer = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+    processors: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    if log_format == "json":
+        processors.append(structlog.processors.format_exc_info)
+    structlog.configure(
+        processors=[*processors, renderer],
+        wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
+        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+        cache_logger_on_first_use=False,
+    )

@@ -1,0 +1,83 @@
+"""Options and argument types that several commands share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from sluice.config import Config, load_config
+from sluice.errors import SluiceError
+from sluice.model import TablePath
+
+if TYPE_CHECKING:
+    _ParamType = click.ParamType[TablePath]
+else:
+    _ParamType = click.ParamType
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+CONNECT_TIMEOUT_MS = 5_000
+"""Somebody waits at the terminal: a server that is not there is said to be so soon."""
+
+config_option = click.option(
+    "--config",
+    "config_file",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Configuration file (TOML).",
+)
+bootstrap_option = click.option(
+    "--bootstrap",
+    metavar="ADDRESS",
+    help="Address of the cluster, grpc://HOST:PORT or fluss://HOST:PORT"
+    "  [default: client.bootstrap]",
+)
+format_option = click.option(
+    "--format",
+    "output_format",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="A table to read, or one JSON document for machines.",
+)
+
+
+def cluster_options(function: Function) -> Function:
+    """--bootstrap and --config, for commands that talk to a cluster."""
+    return bootstrap_option(config_option(function))
+
+
+class TablePathType(_ParamType):
+    """DATABASE.TABLE."""
+
+    name = "DB.TABLE"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> TablePath:
+        if isinstance(value, TablePath):
+            return value
+        try:
+            return TablePath.parse(value)
+        except SluiceError as error:
+            self.fail(str(error), param, ctx)
+
+
+TABLE_PATH = TablePathType()
+
+
+def configuration(
+    config_file: str | None, overrides: Mapping[str, str | int | bool | None] | None = None
+) -> Config:
+    """File, then environment, then the options that were given.
+
+    :raises ConfigurationError: names the setting, its value and what is allowed.
+    """
+    given = {key: value for key, value in (overrides or {}).items() if value is not None}
+    config = load_config(config_file, os.environ, given)
+    first_ms = min(config.client.connect_timeout_ms, CONNECT_TIMEOUT_MS)
+    return replace(config, client=replace(config.client, connect_timeout_ms=first_ms))

@@ -1,0 +1,58 @@
+"""A progress bar for a round of tiering, on standard error."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+_WORDS = {
+    "recover": "looking for an unfinished round",
+    "plan": "planning",
+    "copy": "copying rows",
+    "prepare": "storing offsets",
+    "lake_commit": "committing to the lake",
+    "fluss_commit": "registering with Fluss",
+}
+
+
+class RoundBar:
+    """Shows the phase and the rows copied so far; gone when the block ends. Any thread may tell."""
+
+    def __init__(self, table: str) -> None:
+        self._table = table
+        console = Console(stderr=True)
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._task = self._bar.add_task(f"{table}: claiming", total=None)
+
+    def phase(self, name: str) -> None:
+        words = _WORDS.get(name, name)
+        self._bar.update(self._task, description=f"{self._table}: {words}")
+
+    def planned(self, splits: int, offsets: int) -> None:
+        del splits
+        self._bar.update(self._task, total=offsets, completed=0)
+
+    def copied(self, rows: int) -> None:
+        self._bar.advance(self._task, rows)
+
+    def __enter__(self) -> RoundBar:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._bar.stop()

@@ -1,0 +1,107 @@
+"""`sluice serve`: the embedded, Fluss-compatible server in the foreground."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from typing import Any
+
+import click
+
+from sluice.cli.options import config_option, configuration
+
+STOP_GRACE_S = 5.0
+
+
+@click.command(
+    epilog="""
+\b
+Examples:
+  sluice serve --data-dir ./data
+  sluice serve --data-dir ./data --listen grpc://127.0.0.1:0      (a free port; it is printed)
+  sluice serve --data-dir ./data --listen grpc://127.0.0.1:9123 --listen fluss://127.0.0.1:9124
+  sluice serve --config sluice.toml --log-format json
+"""
+)
+@click.option("--data-dir", metavar="DIR", help="Where it keeps everything; made if missing.")
+@click.option(
+    "--listen",
+    metavar="ADDRESS",
+    multiple=True,
+    help="Address to bind to, grpc:// or fluss:// (Fluss's own protocol; its tablet takes the"
+    " next port, or ?tablet=PORT); port 0 takes a free one. May be given more than once."
+    "  [default: grpc://127.0.0.1:9123]",
+)
+@click.option(
+    "--insecure",
+    is_flag=True,
+    default=None,
+    help="Allow an address other than loopback, without encryption or login.",
+)
+@config_option
+@click.option(
+    "--log-format",
+    type=click.Choice(["console", "json"]),
+    default="console",
+    show_default=True,
+    help="Form of the log on standard error.",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+    help="Least severe events to log.",
+)
+def serve(
+    data_dir: str | None,
+    listen: tuple[str, ...],
+    insecure: bool | None,
+    config_file: str | None,
+    log_format: str,
+    log_level: str,
+) -> None:
+    """Run the embedded Fluss server until SIGTERM or Ctrl-C.
+
+    One process is coordinator and tablet server. When it is ready it prints one line with its real
+    addresses on standard output. What it has acknowledged survives a kill; README.md says what a
+    power loss can take ("What a crash can take").
+    """
+    config = configuration(
+        config_file,
+        {
+            "server.data_dir": data_dir,
+            "server.listen": ",".join(listen) or None,
+            "server.insecure": insecure,
+        },
+    )
+    server = config.server
+    if not server.data_dir:
+        raise click.UsageError("give --data-dir DIR (or server.data_dir in the configuration)")
+    from sluice.cli.logs import configure
+    from sluice.server.cluster import EmbeddedCluster
+
+    configure(log_format, log_level)
+    stopping = _stop_signals()
+    cluster = EmbeddedCluster(server, datalake_format=config.datalake.format)
+    cluster.start()
+    try:
+        click.echo(f"sluice: ready at {', '.join(cluster.addresses)}, data in {server.data_dir}")
+        stopping.wait()
+    finally:
+        cluster.stop(STOP_GRACE_S)
+    click.echo("sluice: stopped")
+
+
+def _stop_signals() -> threading.Event:
+    """An event that SIGTERM or SIGINT sets; a second one ends the process at once."""
+    stopping = threading.Event()
+
+    def stop(number: int, frame: Any) -> None:
+        del frame
+        signal.signal(number, signal.SIG_DFL)
+        stopping.set()
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    return stopping

@@ -1,0 +1,105 @@
+"""`sluice tier`: one round of one table in this process."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from sluice.cli.options import TABLE_PATH, cluster_options, configuration, format_option
+from sluice.model import TablePath
+
+if TYPE_CHECKING:
+    from sluice.rounds.files import RoundResult
+
+
+@click.command(
+    short_help="Tier a table into the lake once, in this process.",
+    epilog="""
+\b
+Examples:
+  sluice tier shop.orders --warehouse ./lake
+  sluice tier shop.orders --config sluice.toml --format json
+""",
+)
+@click.argument("table", type=TABLE_PATH)
+@click.option(
+    "--warehouse",
+    metavar="PATH",
+    help="Folder of the lake (an Iceberg catalog of type hadoop), in place of [datalake].",
+)
+@click.option(
+    "--parallelism", type=click.IntRange(min=1), metavar="N", help="Buckets copied at once."
+)
+@format_option
+@cluster_options
+def tier(
+    table: TablePath,
+    warehouse: str | None,
+    parallelism: int | None,
+    output_format: str,
+    bootstrap: str | None,
+    config_file: str | None,
+) -> None:
+    """Tier TABLE into the lake once, here and now, without Airflow and Spark.
+
+    It claims the table from the coordinator, copies what is new with threads, and commits to
+    Iceberg and then to Fluss: the same round that Spark runs. A table becomes due one freshness
+    after its last round. Needs Java 17 for the commit.
+    """
+    overrides: dict[str, str | int | bool | None] = {
+        "client.bootstrap": bootstrap,
+        "tiering.parallelism": parallelism,
+    }
+    if warehouse is not None:
+        location = warehouse if "://" in warehouse else str(Path(warehouse).absolute())
+        overrides |= {
+            "datalake.format": "iceberg",
+            "datalake.iceberg.type": "hadoop",
+            "datalake.iceberg.warehouse": location,
+        }
+    config = configuration(config_file, overrides)
+    if not config.datalake.iceberg:
+        raise click.UsageError("give --warehouse PATH, or the lake's catalog in --config FILE")
+    from sluice.cli.progress import RoundBar
+    from sluice.driver.local import tier_once
+
+    started = time.monotonic()
+    with RoundBar(str(table)) as bar:
+        result = tier_once(config, table, progress=bar)
+    if output_format == "json":
+        from sluice.cli.output import print_json
+
+        print_json(result.to_json())
+        return
+    _print(result, time.monotonic() - started)
+
+
+def _print(result: RoundResult, spent_s: float) -> None:
+    from sluice.cli.output import print_table
+
+    words = {
+        "committed": "committed to the lake",
+        "nothing_new": "nothing new since the last round",
+        "already_landed": "an earlier try of this round had committed",
+        "claim_lost": "given up: another round of this table was begun",
+    }
+    click.echo(f"{result.table}: {words.get(result.outcome, result.outcome)}, {spent_s:.1f} s")
+    facts: list[tuple[str, object]] = [
+        ("rows", result.rows),
+        ("bytes read", result.bytes_read),
+        ("bytes written", result.bytes_written),
+        ("files", result.files),
+        ("lake snapshot id", str(result.lake_snapshot_id or "none")),
+        ("tiering epoch", result.tiering_epoch),
+    ]
+    if result.recovered_snapshot_id is not None:
+        facts.append(("registered from an earlier round", str(result.recovered_snapshot_id)))
+    facts += [(f"seconds: {phase}", f"{spent:.2f}") for phase, spent in result.seconds.items()]
+    print_table(["what", "value"], facts, empty="")
+    offsets = sorted(result.offsets.items())
+    print_table(["bucket", "end offset"], offsets, empty="no offsets")
+    for note in result.notes:
+        click.echo(f"note: {note}")

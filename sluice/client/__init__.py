@@ -1,0 +1,58 @@
+"""The client of a Fluss cluster: admin, log writer and reader, claims, heartbeats.
+
+    with connect("grpc://127.0.0.1:9123") as client:
+        with client.log_writer(TablePath("shop", "orders")) as writer:
+            writer.write(table)
+
+Names are loaded when they are first used: a DAG file that needs a lease id loads no gRPC.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from sluice.model import EARLIEST
+
+if TYPE_CHECKING:
+    from sluice.client.admin import Admin
+    from sluice.client.client import Client, connect
+    from sluice.client.heartbeats import Heartbeats
+    from sluice.client.lease_ids import lease_id
+    from sluice.client.log_reader import LogReader
+    from sluice.client.log_source import ClientLogSource
+    from sluice.client.log_writer import LogWriter
+    from sluice.client.tiering import TieringClient
+
+__all__ = [
+    "EARLIEST",
+    "Admin",
+    "Client",
+    "ClientLogSource",
+    "Heartbeats",
+    "LogReader",
+    "LogWriter",
+    "TieringClient",
+    "connect",
+    "lease_id",
+]
+
+_MODULES = {
+    "Admin": "admin",
+    "Client": "client",
+    "ClientLogSource": "log_source",
+    "Heartbeats": "heartbeats",
+    "LogReader": "log_reader",
+    "LogWriter": "log_writer",
+    "TieringClient": "tiering",
+    "connect": "client",
+    "lease_id": "lease_ids",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    globals()[name] = value
+    return value

@@ -1,0 +1,314 @@
+"""Databases, tables, partitions, offsets: what an administrator asks of a cluster."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from sluice.client.connection import Connection, table_path
+from sluice.errors import (
+    CorruptMessage,
+    InvalidTimestamp,
+    LakeSnapshotNotExist,
+    PartitionSpecInvalid,
+)
+from sluice.formats.descriptors import (
+    data_type_to_json,
+    descriptor_from_json,
+    descriptor_to_json,
+    schema_from_json,
+)
+from sluice.model import (
+    Column,
+    LakeSnapshotInfo,
+    Partition,
+    Schema,
+    TableBucket,
+    TableDescriptor,
+    TableInfo,
+    TablePath,
+    TieringStatus,
+)
+from sluice.wire import apis, values
+from sluice.wire import fluss_api_pb2 as pb
+from sluice.wire.apis import Api
+from sluice.wire.error_codes import raise_in_body
+
+
+class Admin:
+    """Administration of one cluster. Safe for use by many threads."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    # ---- databases ----
+
+    def create_database(self, name: str, ignore_if_exists: bool = False) -> None:
+        """:raises DatabaseAlreadyExist: unless that is to be ignored."""
+        request = pb.CreateDatabaseRequest(database_name=name, ignore_if_exists=ignore_if_exists)
+        self._ask(apis.CREATE_DATABASE, request, idempotent=ignore_if_exists)
+
+    def drop_database(
+        self, name: str, cascade: bool = False, ignore_if_not_exists: bool = False
+    ) -> None:
+        """:param cascade: drops its tables as well; without it DatabaseNotEmpty is raised."""
+        request = pb.DropDatabaseRequest(
+            database_name=name, ignore_if_not_exists=ignore_if_not_exists, cascade=cascade
+        )
+        self._ask(apis.DROP_DATABASE, request, idempotent=ignore_if_not_exists)
+
+    def list_databases(self) -> list[str]:
+        reply = self._ask(apis.LIST_DATABASES, pb.ListDatabasesRequest())
+        return list(reply.database_name)
+
+    def database_exists(self, name: str) -> bool:
+        reply = self._ask(apis.DATABASE_EXISTS, pb.DatabaseExistsRequest(database_name=name))
+        return bool(reply.exists)
+
+    # ---- tables ----
+
+    def create_table(
+        self, path: TablePath, descriptor: TableDescriptor, ignore_if_exists: bool = False
+    ) -> None:
+        """:raises TableAlreadyExist, DatabaseNotExist, InvalidTable: with what is wrong."""
+        request = pb.CreateTableRequest(
+            table_path=table_path(path),
+            table_json=descriptor_to_json(descriptor),
+            ignore_if_exists=ignore_if_exists,
+        )
+        self._ask(apis.CREATE_TABLE, request, idempotent=ignore_if_exists)
+
+    def drop_table(self, path: TablePath, ignore_if_not_exists: bool = False) -> None:
+        request = pb.DropTableRequest(
+            table_path=table_path(path), ignore_if_not_exists=ignore_if_not_exists
+        )
+        self._ask(apis.DROP_TABLE, request, idempotent=ignore_if_not_exists)
+
+    def table_exists(self, path: TablePath) -> bool:
+        reply = self._ask(apis.TABLE_EXISTS, pb.TableExistsRequest(table_path=table_path(path)))
+        return bool(reply.exists)
+
+    def list_tables(self, database: str) -> list[str]:
+        """:raises DatabaseNotExist:"""
+        reply = self._ask(apis.LIST_TABLES, pb.ListTablesRequest(database_name=database))
+        return list(reply.table_name)
+
+    def table_info(self, path: TablePath) -> TableInfo:
+        """:raises TableNotExist:"""
+        reply = self._ask(apis.GET_TABLE_INFO, pb.GetTableInfoRequest(table_path=table_path(path)))
+        return TableInfo(
+            path=path,
+            table_id=reply.table_id,
+            schema_id=reply.schema_id,
+            descriptor=descriptor_from_json(reply.table_json),
+            created_ms=reply.created_time,
+            modified_ms=reply.modified_time,
+        )
+
+    def schema(self, path: TablePath, schema_id: int | None = None) -> Schema:
+        """A schema of the table, the latest one by default.
+
+        :raises SchemaNotExist: if the table never had one of that id.
+        """
+        request = pb.GetTableSchemaRequest(table_path=table_path(path), schema_id=schema_id)
+        return schema_from_json(self._ask(apis.GET_TABLE_SCHEMA, request).schema_json)
+
+    def add_columns(self, path: TablePath, columns: Sequence[Column]) -> None:
+        """Adds nullable columns behind the others; the server gives them their ids.
+
+        :raises InvalidAlterTable: if the table cannot be altered so.
+        """
+        request = pb.AlterTableRequest(table_path=table_path(path), ignore_if_not_exists=False)
+        for column in columns:
+            request.add_columns.add(
+                column_name=column.name,
+                data_type_json=json.dumps(data_type_to_json(column.data_type)).encode(),
+                comment=column.comment,
+                column_position_type=values.POSITION_LAST,
+            )
+        self._ask(apis.ALTER_TABLE, request)
+
+    def set_options(self, path: TablePath, options: Mapping[str, str | None]) -> None:
+        """Sets options of a table, all or none; None takes an option back to its default.
+
+        :raises InvalidConfig, InvalidAlterTable: if one of them cannot be changed so.
+        :raises LakeTableAlreadyExist: tiering is turned on, and the lake table does not fit.
+        """
+        request = pb.AlterTableRequest(table_path=table_path(path), ignore_if_not_exists=False)
+        for key, value in options.items():
+            kind = values.ALTER_SET if value is not None else values.ALTER_DELETE
+            request.config_changes.add(config_key=key, config_value=value, op_type=kind)
+        self._ask(apis.ALTER_TABLE, request)
+
+    # ---- partitions ----
+
+    def create_partition(
+        self, path: TablePath, values: Mapping[str, str], ignore_if_exists: bool = False
+    ) -> None:
+        """:param values: text of each partition key (reference part 2.3)."""
+        request = pb.CreatePartitionRequest(
+            table_path=table_path(path),
+            partition_spec=_spec(values),
+            ignore_if_not_exists=ignore_if_exists,  # Fluss's name; it means "if it exists"
+        )
+        self._ask(apis.CREATE_PARTITION, request, idempotent=ignore_if_exists)
+
+    def drop_partition(
+        self, path: TablePath, values: Mapping[str, str], ignore_if_not_exists: bool = False
+    ) -> None:
+        request = pb.DropPartitionRequest(
+            table_path=table_path(path),
+            partition_spec=_spec(values),
+            ignore_if_not_exists=ignore_if_not_exists,
+        )
+        self._ask(apis.DROP_PARTITION, request, idempotent=ignore_if_not_exists)
+
+    def partitions(self, path: TablePath) -> list[Partition]:
+        """The partitions there are, by id.
+
+        :raises TableNotPartitioned: if the table has no partition keys.
+        """
+        return self.partitions_of(self.table_info(path))
+
+    def partitions_of(self, info: TableInfo) -> list[Partition]:
+        """The same, where the table is known already."""
+        request = pb.ListPartitionInfosRequest(table_path=table_path(info.path))
+        reply = self._ask(apis.LIST_PARTITION_INFOS, request)
+        keys = info.descriptor.partition_keys
+        found = [_partition(entry, keys) for entry in reply.partitions_info]
+        return sorted(found, key=lambda partition: partition.partition_id)
+
+    # ---- offsets and tiering ----
+
+    def list_offsets(
+        self,
+        path: TablePath,
+        buckets: Sequence[int] | None = None,
+        partition_id: int | None = None,
+        timestamp_ms: int | Literal["earliest", "latest"] | None = None,
+        *,
+        table_id: int | None = None,
+    ) -> dict[int, int]:
+        """An offset of each bucket's log.
+
+        :param buckets: all buckets by default.
+        :param timestamp_ms: ``latest`` (the default) is the exclusive end, ``earliest`` the start;
+            a time gives the first offset whose commit timestamp is not before it.
+        :param table_id: saves the question for it, and fails if the path has another table now.
+        :raises TableNotExist, PartitionNotExists, UnknownTableOrBucket:
+        """
+        if table_id is None or buckets is None:
+            info = self.table_info(path)
+            table_id = info.table_id if table_id is None else table_id
+            buckets = range(info.bucket_count) if buckets is None else buckets
+        request = pb.ListOffsetsRequest(
+            follower_server_id=-1,
+            offset_type=values.OFFSET_LATEST,
+            table_id=table_id,
+            partition_id=partition_id,
+        )
+        if timestamp_ms == "earliest":
+            request.offset_type = values.OFFSET_EARLIEST
+        elif isinstance(timestamp_ms, int):
+            request.offset_type = values.OFFSET_BY_TIMESTAMP
+            request.startTimestamp = timestamp_ms
+        elif timestamp_ms not in (None, "latest"):
+            raise InvalidTimestamp(
+                f"offsets of {path}: {timestamp_ms!r} is not earliest, latest or ms"
+            )
+        offsets: dict[int, int] = {}
+        left = [TableBucket(table_id, partition_id, bucket) for bucket in buckets]
+        while left:
+            # One question for all buckets of one leader, as far as leaders are known.
+            leader = self._connection.known_leader(left[0])
+            together = [b for b in left if self._connection.known_leader(b) == leader]
+            offsets.update(self._offsets_of(path, request, together))
+            left = [bucket for bucket in left if bucket.bucket not in offsets]
+        return {bucket: offsets[bucket] for bucket in buckets}
+
+    def lake_snapshot(
+        self, path: TablePath, snapshot_id: int | None = None
+    ) -> LakeSnapshotInfo | None:
+        """A lake snapshot that Fluss has registered, the latest by default; None if there is none.
+
+        :raises TableNotExist:
+        """
+        request = pb.GetLakeSnapshotRequest(table_path=table_path(path), snapshot_id=snapshot_id)
+        try:
+            reply = self._ask(apis.GET_LAKE_SNAPSHOT, request)
+        except LakeSnapshotNotExist:
+            return None
+        offsets = {
+            TableBucket(
+                reply.table_id,
+                entry.partition_id if entry.HasField("partition_id") else None,
+                entry.bucket_id,
+            ): entry.log_offset
+            for entry in reply.bucket_snapshots
+            if entry.HasField("log_offset")
+        }
+        return LakeSnapshotInfo(reply.table_id, reply.snapshotId, offsets)
+
+    def list_tiering_statuses(self, path: TablePath | None = None) -> list[TieringStatus]:
+        """How the tiering of a table, or of every lake table, stands.
+
+        :raises UnsupportedVersion: by a server that does not know the call.
+        """
+        request = pb.ListTieringStatusesRequest()
+        if path is not None:
+            request.table_path.CopyFrom(table_path(path))
+        reply = self._ask(apis.LIST_TIERING_STATUSES, request)
+        return [_status(entry) for entry in reply.tiering_statuses]
+
+    def _ask(self, api: Api, request: Any, *, idempotent: bool | None = None) -> Any:
+        return self._connection.call_coordinator(
+            api, request, lambda reply: reply, idempotent=idempotent
+        )
+
+    def _offsets_of(
+        self, path: TablePath, request: pb.ListOffsetsRequest, buckets: Sequence[TableBucket]
+    ) -> dict[int, int]:
+        """Offsets of the first bucket and of those others that its leader leads too."""
+        del request.bucket_id[:]
+        request.bucket_id.extend(bucket.bucket for bucket in buckets)
+
+        def unpack(reply: Any) -> dict[int, int]:
+            entries = {entry.bucket_id: entry for entry in reply.buckets_resp}
+            if buckets[0].bucket not in entries:
+                raise CorruptMessage(f"ListOffsets of {path}: no answer for bucket {buckets[0]}")
+            raise_in_body(entries[buckets[0].bucket])
+            return {b: e.offset for b, e in entries.items() if not e.error_code}
+
+        return self._connection.call_leader(path, buckets[0], apis.LIST_OFFSETS, request, unpack)
+
+
+def _spec(values: Mapping[str, str]) -> pb.PbPartitionSpec:
+    pairs = [pb.PbKeyValue(key=key, value=value) for key, value in values.items()]
+    return pb.PbPartitionSpec(partition_key_values=pairs)
+
+
+def _partition(entry: Any, keys: Sequence[str]) -> Partition:
+    values = {pair.key: pair.value for pair in entry.partition_spec.partition_key_values}
+    try:
+        return Partition(entry.partition_id, tuple(values[key] for key in keys))
+    except KeyError as error:
+        raise PartitionSpecInvalid(
+            f"partition {entry.partition_id} has {sorted(values)}, the table's keys are"
+            f" {list(keys)}: {error} is missing"
+        ) from None
+
+
+def _status(entry: Any) -> TieringStatus:
+    def optional(name: str) -> Any:
+        return getattr(entry, name) if entry.HasField(name) else None
+
+    return TieringStatus(
+        path=TablePath(entry.table_path.database_name, entry.table_path.table_name),
+        table_id=optional("table_id") if entry.HasField("table_id") else -1,
+        status=entry.status,
+        tiering_epoch=entry.tiering_epoch,
+        last_tiered_ms=optional("last_tiered_time"),
+        last_error=optional("last_error"),
+        last_error_ms=optional("last_error_time"),
+    )

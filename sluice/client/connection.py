@@ -1,0 +1,381 @@
+"""The way to a cluster: servers, what they offer, who leads a bucket; calls with retries."""
+
+from __future__ import annotations
+
+import random as random_module
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from google.protobuf.message import Message
+
+from sluice import __version__
+from sluice.client.addresses import Address, open_transport, parse_bootstrap
+from sluice.client.retry import RetryPolicy, Rule, retrying
+from sluice.config import ClientConfig
+from sluice.errors import (
+    FlussError,
+    LeaderNotAvailable,
+    NetworkError,
+    NotCoordinatorLeader,
+    NotLeaderOrFollower,
+    RequestTimeOut,
+    TableNotExist,
+    UnknownServerError,
+    UnknownTableOrBucket,
+    UnsupportedVersion,
+)
+from sluice.model import TableBucket, TablePath
+from sluice.wire import apis
+from sluice.wire import fluss_api_pb2 as pb
+from sluice.wire.apis import Api, Role
+from sluice.wire.transport import Transport
+
+T = TypeVar("T")
+
+_DOORS_MAX = 16
+"""Most servers that are remembered to ask for metadata."""
+
+_NOT_YET = "CoordinatorEventProcessor is not initialized yet"
+"""What a coordinator of Fluss 0.9.1 says, with code -1, between its election and its readiness."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Servers:
+    """Who is in the cluster, as its metadata says."""
+
+    coordinator: Address
+    tablets: dict[int, Address]
+
+
+@dataclass(slots=True)
+class _Cache:
+    """What was learnt from the cluster; all of it may be forgotten at any time."""
+
+    servers: _Servers | None = None
+    leaders: dict[TableBucket, Address] = field(default_factory=dict)
+    offered: dict[tuple[Address, Role], frozenset[int]] = field(default_factory=dict)
+
+
+class Connection:
+    """All calls of one client go through here. Safe for use by many threads.
+
+    Nothing is sent before the first call. ``sleep``, ``now`` and ``random`` belong to the retries.
+    """
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        *,
+        sleep: Callable[[float], object] = time.sleep,
+        now: Callable[[], float] = time.monotonic,
+        random: Callable[[], float] = random_module.random,
+    ) -> None:
+        """:raises ConfigurationError: if the bootstrap address is not one."""
+        self.config = config
+        self._bootstrap = parse_bootstrap(config.bootstrap)
+        self._policy = RetryPolicy(timeout_ms=config.retry_timeout_ms)
+        first_ms = min(config.retry_timeout_ms, config.connect_timeout_ms)
+        self._first_policy = RetryPolicy(timeout_ms=first_ms)
+        self._answered = False  # set once, by any thread
+        self._sleep, self._now, self._random = sleep, now, random
+        self._lock = threading.Lock()  # guards the rest
+        self._closed = False
+        self._doors = self._bootstrap
+        self._transports: dict[Address, Transport] = {}
+        self._cache = _Cache()
+
+    def close(self) -> None:
+        """Ends all connections; calls under way fail with NetworkError."""
+        with self._lock:
+            self._closed = True
+            transports, self._transports = list(self._transports.values()), {}
+            self._cache = _Cache()
+        for transport in transports:
+            transport.close()
+
+    def call_coordinator(
+        self,
+        api: Api,
+        request: Message,
+        unpack: Callable[[Any], T],
+        *,
+        idempotent: bool | None = None,
+        retry: bool = True,
+        on_failure: Callable[[FlussError], None] | None = None,
+    ) -> T:
+        """Asks the coordinator; ``unpack`` takes what is wanted or raises the error in the body.
+
+        :param idempotent: where this request is safer or riskier to send again than its Api says.
+        :param on_failure: told what an attempt ended by before the request is sent again.
+        """
+
+        def attempt() -> T:
+            address = self._find(lambda: self._servers().coordinator, Role.COORDINATOR, api)
+            return unpack(self._call(address, Role.COORDINATOR, api, request))
+
+        def on_retry(error: FlussError, rule: Rule) -> None:
+            if on_failure is not None:
+                on_failure(error)
+            self._refresh(error, rule)
+
+        return self._retrying(attempt, api, idempotent, on_retry, retry=retry)
+
+    def call_tablet(self, api: Api, request: Message, unpack: Callable[[Any], T]) -> T:
+        """Asks any tablet server."""
+
+        def attempt() -> T:
+            address = self._find(self._any_tablet, Role.TABLET, api)
+            return unpack(self._call(address, Role.TABLET, api, request))
+
+        return self._retrying(attempt, api, None, self._refresh)
+
+    def call_leader(
+        self,
+        path: TablePath,
+        bucket: TableBucket,
+        api: Api,
+        request: Message,
+        unpack: Callable[[Any], T],
+        *,
+        idempotent: bool | None = None,
+        sleep: Callable[[float], object] | None = None,
+        on_failure: Callable[[FlussError], None] | None = None,
+        decode: Callable[[memoryview], Any] | None = None,
+    ) -> T:
+        """Asks the server that leads a bucket, and looks for the new leader when it has moved.
+
+        :param sleep: in place of the connection's own, for a caller that can be interrupted.
+        :param decode: reads the answer's bytes in place of the call's own message.
+        """
+
+        def attempt() -> T:
+            address = self._find(lambda: self.leader(path, bucket), Role.TABLET, api)
+            return unpack(self._call(address, Role.TABLET, api, request, decode))
+
+        def on_retry(error: FlussError, rule: Rule) -> None:
+            if on_failure is not None:
+                on_failure(error)
+            self._refresh(error, rule)
+            if rule.refresh:
+                with self._lock:
+                    self._cache.leaders.pop(bucket, None)
+
+        return self._retrying(attempt, api, idempotent, on_retry, sleep=sleep)
+
+    def known_leader(self, bucket: TableBucket) -> Address | None:
+        """The bucket's leader as far as it was looked up before."""
+        with self._lock:
+            return self._cache.leaders.get(bucket)
+
+    def leader(self, path: TablePath, bucket: TableBucket) -> Address:
+        """The server that leads the bucket.
+
+        :raises TableNotExist: if the path has another table by now.
+        :raises LeaderNotAvailable: while none is elected.
+        """
+        found = self.known_leader(bucket)
+        if found is not None:
+            return found
+        request = pb.MetadataRequest(table_path=[table_path(path)])
+        if bucket.partition_id is not None:
+            request.partitions_id.append(bucket.partition_id)
+        try:
+            reply, servers = self._metadata(request)
+        except UnknownServerError as error:
+            # How Fluss 0.9.1 answers for a table that is gone: with the trace of its stack.
+            if not self._table_exists(path):
+                raise TableNotExist(f"table {path} was dropped") from error
+            raise
+        leaders = _leaders(reply, servers)
+        tables = [table.table_id for table in reply.table_metadata]
+        if bucket.table_id not in tables:
+            raise TableNotExist(
+                f"table {path} of id {bucket.table_id} was dropped; the path now has {tables}"
+            )
+        if bucket not in leaders:
+            raise UnknownTableOrBucket(
+                f"table {path} has no bucket {bucket}; it has {len(leaders)} buckets there",
+                final=True,
+            )
+        with self._lock:
+            self._cache.leaders.update({b: a for b, a in leaders.items() if a is not None})
+        address = leaders[bucket]
+        if address is None:
+            raise LeaderNotAvailable(f"bucket {bucket} of {path} has no leader now")
+        return address
+
+    def _table_exists(self, path: TablePath) -> bool:
+        request = pb.TableExistsRequest(table_path=table_path(path))
+        coordinator = self._servers().coordinator
+        reply = self._call(coordinator, Role.COORDINATOR, apis.TABLE_EXISTS, request)
+        return bool(reply.exists)
+
+    def _refresh(self, error: FlussError, rule: Rule) -> None:
+        """Has addresses and offered calls looked up anew if the error may come of old ones."""
+        del error
+        if rule.refresh:
+            self._forget_servers()
+
+    def _forget_servers(self) -> None:
+        with self._lock:
+            self._cache.servers = None
+            self._cache.offered.clear()
+
+    def _retrying(
+        self,
+        attempt: Callable[[], T],
+        api: Api,
+        idempotent: bool | None,
+        on_retry: Callable[[FlussError, Rule], None],
+        *,
+        retry: bool = True,
+        sleep: Callable[[float], object] | None = None,
+    ) -> T:
+        policy = self._policy if self._answered else self._first_policy
+        return retrying(
+            attempt,
+            policy if retry else RetryPolicy(timeout_ms=0),
+            idempotent=api.idempotent if idempotent is None else idempotent,
+            on_retry=on_retry,
+            sleep=sleep or self._sleep,
+            now=self._now,
+            random=self._random,
+        )
+
+    def _find(self, address_of: Callable[[], Address], role: Role, api: Api) -> Address:
+        """The address to call. Whatever fails here, the request itself was not sent."""
+        try:
+            address = address_of()
+            offered = self._offered(address, role)
+        except FlussError as error:
+            error.details.setdefault("sent", False)
+            raise
+        if api.key not in offered:
+            raise UnsupportedVersion(
+                f"server {address} does not offer {api.name} (api key {api.key}) as"
+                f" {role.name.lower()}; it may be of another version, or not Sluice's own",
+                sent=False,
+            )
+        return address
+
+    def _offered(self, address: Address, role: Role) -> frozenset[int]:
+        with self._lock:
+            found = self._cache.offered.get((address, role))
+        if found is not None:
+            return found
+        request = pb.ApiVersionsRequest(
+            client_software_name="sluice", client_software_version=__version__
+        )
+        reply = self._call(address, role, apis.API_VERSIONS, request)
+        keys = frozenset(api.api_key for api in reply.api_versions if api.min_version <= 0)
+        with self._lock:
+            self._cache.offered[address, role] = keys
+        return keys
+
+    def _servers(self) -> _Servers:
+        with self._lock:
+            found = self._cache.servers
+        return found or self._metadata(pb.MetadataRequest())[1]
+
+    def _any_tablet(self) -> Address:
+        tablets = self._servers().tablets
+        if not tablets:
+            self._forget_servers()
+            raise LeaderNotAvailable(f"cluster {self.config.bootstrap} has no tablet server now")
+        return tablets[min(tablets)]
+
+    def _metadata(self, request: pb.MetadataRequest) -> tuple[Any, _Servers]:
+        """What the first server that answers says: the bootstrap ones, then those it told of."""
+        started = self._now()
+        failed: FlussError | None = None
+        with self._lock:
+            doors = self._doors
+        for door in doors:
+            late = (self._now() - started) * 1000 > self.config.request_timeout_ms
+            if late and failed is not None:
+                break
+            try:
+                reply = self._metadata_of(door, request)
+            except (NetworkError, RequestTimeOut, NotCoordinatorLeader) as error:
+                if error.details.get("final"):
+                    raise
+                failed = failed or error
+                self._ask_last(door)
+                continue
+            servers = self._servers_of(door, reply)
+            with self._lock:
+                self._cache.servers = servers
+                others = [*self._bootstrap, servers.coordinator, *servers.tablets.values()]
+                self._doors = tuple(dict.fromkeys([door, *others]))[:_DOORS_MAX]
+            return reply, servers
+        assert failed is not None
+        raise failed
+
+    def _metadata_of(self, door: Address, request: pb.MetadataRequest) -> Any:
+        try:
+            return self._call(door, Role.COORDINATOR, apis.GET_METADATA, request)
+        except (UnsupportedVersion, NotCoordinatorLeader) as error:
+            try:  # if it is a tablet server: it knows as well
+                return self._call(door, Role.TABLET, apis.GET_METADATA, request)
+            except (UnsupportedVersion, NotLeaderOrFollower):
+                raise error from None
+
+    def _servers_of(self, door: Address, reply: Any) -> _Servers:
+        coordinator = self._bootstrap[0]
+        if reply.HasField("coordinator_server"):
+            node = reply.coordinator_server
+            coordinator = door.at(node.host, node.port)
+        return _Servers(
+            coordinator, {n.node_id: door.at(n.host, n.port) for n in reply.tablet_servers}
+        )
+
+    def _ask_last(self, door: Address) -> None:
+        with self._lock:
+            self._doors = (*(other for other in self._doors if other != door), door)
+
+    def _call(
+        self,
+        address: Address,
+        role: Role,
+        api: Api,
+        request: Message,
+        decode: Callable[[memoryview], Any] | None = None,
+    ) -> Any:
+        with self._lock:
+            if self._closed:
+                raise NetworkError(f"{api.name}: the client was closed", sent=False, final=True)
+            transport = self._transports.get(address)
+            if transport is None:
+                transport = self._transports[address] = open_transport(address, self.config)
+        timeout_ms = self.config.request_timeout_ms
+        try:
+            if decode is None:
+                answer = transport.call(role, api, request, timeout_ms)
+            else:
+                answer = decode(transport.exchange(role, api, request, timeout_ms))
+        except UnknownServerError as error:
+            if _NOT_YET in str(error):  # Fluss 0.9.1 has no code for it: nothing was done
+                raise NotCoordinatorLeader(f"{api.name}: {address} is still starting") from error
+            raise
+        self._answered = True
+        return answer
+
+
+def table_path(path: TablePath) -> pb.PbTablePath:
+    """A path as its message."""
+    return pb.PbTablePath(database_name=path.database, table_name=path.table)
+
+
+def _leaders(reply: Any, servers: _Servers) -> dict[TableBucket, Address | None]:
+    """Every bucket that a metadata reply names, with its leader's address; None if it has none."""
+    found: dict[TableBucket, Address | None] = {}
+    owners = [(table.table_id, None, table) for table in reply.table_metadata]
+    owners += [(part.table_id, part.partition_id, part) for part in reply.partition_metadata]
+    for table_id, partition_id, owner in owners:
+        for entry in owner.bucket_metadata:
+            leader = servers.tablets.get(entry.leader_id) if entry.HasField("leader_id") else None
+            found[TableBucket(table_id, partition_id, entry.bucket_id)] = leader
+    return found

@@ -1,0 +1,181 @@
+"""Keeps claims alive in the background, and says at once when one is lost."""
+
+from __future__ import annotations
+
+import logging
+import random as random_module
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Protocol
+
+from sluice.client.tiering import CLAIM_GONE
+from sluice.errors import ClaimLost, FlussError
+from sluice.model import Claim
+
+_LOG = logging.getLogger(__name__)
+
+LIVENESS_TIMEOUT_S = 120.0
+"""A claim without a heartbeat for this long is taken back by the coordinator (part 3.2)."""
+
+
+class HeartbeatSender(Protocol):
+    """What is needed of a TieringClient."""
+
+    def heartbeat(
+        self, claims: list[Claim], *, retry: bool = True
+    ) -> dict[int, FlussError | None]: ...
+
+
+class Heartbeats:
+    """One thread that heartbeats for all its claims together.
+
+    A beat that fails is repeated at the next one: a claim is lost only when the coordinator says so
+    (23, 7, 50), or when nothing was heard for so long that it must have taken the table back.
+    """
+
+    def __init__(
+        self,
+        tiering: HeartbeatSender,
+        interval_s: float = 20.0,
+        *,
+        on_lost: Callable[[Claim, ClaimLost], None] | None = None,
+        liveness_timeout_s: float = LIVENESS_TIMEOUT_S,
+        now: Callable[[], float] = time.monotonic,
+        random: Callable[[], float] = random_module.random,
+    ) -> None:
+        """:param on_lost: called once per lost claim, on the thread that found out."""
+        self._tiering = tiering
+        self._interval_s = interval_s
+        self._on_lost = on_lost
+        self._liveness_timeout_s = liveness_timeout_s
+        self._now, self._random = now, random
+        self._changed = threading.Condition()  # guards _alive_at and _lost
+        self._alive_at: dict[Claim, float] = {}
+        self._lost: dict[Claim, ClaimLost] = {}
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> Heartbeats:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Begins to beat; may be called once."""
+        assert self._thread is None, "heartbeats were started before"
+        self._thread = threading.Thread(target=self._run, name="sluice-heartbeats", daemon=True)
+        self._thread.start()
+
+    def stop(self, timeout_s: float = 5.0) -> None:
+        """Ends the thread; waits for a beat under way, but no longer than the time-out."""
+        self._stop.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout_s)
+
+    def add(self, claim: Claim) -> None:
+        """Keeps a claim that was handed out, or heartbeated for, just now."""
+        with self._changed:
+            self._alive_at[claim] = self._now()
+
+    def remove(self, claim: Claim) -> None:
+        """Leaves a claim alone from now on: its round was reported, or belongs to another."""
+        with self._changed:
+            self._alive_at.pop(claim, None)
+            self._lost.pop(claim, None)
+
+    def check(self, claim: Claim) -> None:
+        """:raises ClaimLost: if the claim was lost."""
+        with self._changed:
+            lost = self._lost.get(claim)
+        if lost is not None:
+            raise ClaimLost(lost.message)
+
+    def wait_lost(self, claim: Claim, timeout_s: float) -> bool:
+        """Waits until the claim is lost, at most that long; answers whether it is."""
+        with self._changed:
+            return self._changed.wait_for(lambda: claim in self._lost, timeout_s)
+
+    def beat(self) -> None:
+        """Sends one heartbeat now, for all claims; the thread does nothing else."""
+        with self._changed:
+            claims = list(self._alive_at)
+        if not claims:
+            return
+        sent_at = self._now()
+        # Two rounds of one table cannot share a message: answers carry the table id only.
+        for together in _by_table(claims):
+            try:
+                answers = self._tiering.heartbeat(together, retry=False)
+            except FlussError as error:
+                answers = {claim.table_id: error for claim in together}
+                self._judge(together, answers, sent_at, answered=False)
+            else:
+                self._judge(together, answers, sent_at, answered=True)
+
+    def _judge(
+        self,
+        claims: list[Claim],
+        answers: dict[int, FlussError | None],
+        sent_at: float,
+        *,
+        answered: bool,
+    ) -> None:
+        lost: list[tuple[Claim, ClaimLost]] = []
+        with self._changed:
+            for claim in claims:
+                if claim not in self._alive_at:
+                    continue  # removed meanwhile
+                error = answers[claim.table_id]
+                if error is None:
+                    # Counted from the sending: the coordinator cannot have seen it earlier.
+                    self._alive_at[claim] = max(self._alive_at[claim], sent_at)
+                    continue
+                silent_s = self._now() - self._alive_at[claim]
+                if answered and isinstance(error, CLAIM_GONE):
+                    reason = f"the coordinator answers: {error}"
+                elif silent_s >= self._liveness_timeout_s:
+                    reason = f"no heartbeat got through for {silent_s:.0f} s: {error}"
+                else:
+                    continue
+                found = ClaimLost(
+                    f"claim of {claim.path} (table {claim.table_id}, tiering epoch"
+                    f" {claim.tiering_epoch}) is lost: {reason}"
+                )
+                del self._alive_at[claim]
+                self._lost[claim] = found
+                lost.append((claim, found))
+            if lost:
+                self._changed.notify_all()
+        for claim, found in lost:
+            if self._on_lost is not None:
+                self._on_lost(claim, found)
+
+    def _run(self) -> None:
+        # Jitter keeps the keepers of many tasks from beating in step.
+        while not self._stop.wait(self._interval_s * (0.5 + 0.5 * self._random())):
+            try:
+                self.beat()
+            except Exception:  # a broken callback must not cost the other claims
+                _LOG.exception("heartbeat failed; the next one follows")
+
+
+def _by_table(claims: list[Claim]) -> list[list[Claim]]:
+    """Groups in each of which no table occurs twice; nearly always one."""
+    groups: list[list[Claim]] = []
+    for claim in claims:
+        for group in groups:
+            if all(other.table_id != claim.table_id for other in group):
+                group.append(claim)
+                break
+        else:
+            groups.append([claim])
+    return groups

@@ -1,0 +1,265 @@
+"""Fetches of log batches: from many buckets in one request, and from remote log segments.
+
+All of this runs on the thread that fetches ahead of a reader. Batches stay bytes here, views over
+what came from the socket or the file.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from sluice.client.connection import Connection
+from sluice.client.remote_log import Batches, read_segment, segments_of
+from sluice.client.retry import interruptible
+from sluice.errors import (
+    CorruptMessage,
+    CorruptRecord,
+    FlussError,
+    RequestTimeOut,
+    StorageError,
+    from_code,
+)
+from sluice.formats.log_batch import iter_batches
+from sluice.model import TableBucket, TableInfo
+from sluice.wire import apis
+from sluice.wire import fluss_api_pb2 as pb
+from sluice.wire.fetch_response import FetchedBucket, read_fetch_response
+
+_POLL_MS = 500
+_PAUSE_S = 0.05
+_REMOTE_TRIES_MAX = 3
+_BUCKETS_MAX = 256
+"""Most buckets of one request."""
+
+
+@dataclass(slots=True, eq=False)
+class Window:
+    """The offsets of one bucket that are to be read, and how far that has come."""
+
+    bucket: TableBucket
+    start: int
+    stop: int
+    offset: int
+    """The next offset to be fetched."""
+    waited_s: float = 0
+    """How long nothing came."""
+    remote_failures: int = 0
+    """Failures to read remote segments since something came."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """Whole batches of one bucket that came together."""
+
+    window: Window
+    batches: Batches
+    source: str
+    """Where they are from, for errors: the file of a remote segment, or nothing."""
+
+
+class LogFetches:
+    """Fetches the logs of one table. Safe for use by many threads, each with windows of its own."""
+
+    def __init__(
+        self, connection: Connection, info: TableInfo, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._connection = connection
+        self._info = info
+        self._now = now
+
+    def fetch(self, windows: Sequence[Window], abandoned: threading.Event) -> Iterator[Fetched]:
+        """Batches that hold any of the windows' offsets, in offset order within each bucket.
+
+        :raises FlussError: as ``LogReader.read`` says.
+        """
+        left = [window for window in windows if window.offset < window.stop]
+        while left and not abandoned.is_set():
+            groups = self._by_leader(left)
+            served: set[Window] = set()
+            for group in groups:
+                wait_ms = _POLL_MS // len(groups)
+                for window, answer, waited_s in self._answers(group, wait_ms, abandoned):
+                    for fetched in self._taken(window, answer, abandoned):
+                        served.add(window)
+                        yield fetched
+                    self._count_wait(window, answer, 0 if window in served else waited_s)
+            if not served:
+                abandoned.wait(_PAUSE_S)  # for a server that does not wait itself
+            # Who got nothing is asked for first: the others may have had all bytes of the answer.
+            left = [w for w in left if w not in served] + [w for w in left if w in served]
+            left = [w for w in left if w.offset < w.stop]
+
+    def _count_wait(self, window: Window, answer: FetchedBucket, waited_s: float) -> None:
+        if not waited_s:
+            window.waited_s, window.remote_failures = 0, 0
+            return
+        window.waited_s += waited_s + _PAUSE_S
+        timeout_s = self._connection.config.request_timeout_ms / 1000
+        if window.waited_s > timeout_s:
+            raise RequestTimeOut(
+                f"{self.name(window)}: no data from offset {window.offset} in {timeout_s:.0f} s;"
+                f" asked for up to {window.stop}, the log's end is {answer.high_watermark}"
+            )
+
+    def name(self, window: Window) -> str:
+        return f"bucket {window.bucket} of {self._info.path}"
+
+    # ---- requests ----
+
+    def _by_leader(self, windows: list[Window]) -> list[list[Window]]:
+        """Windows that one request can ask for; one whose leader is not known is asked alone."""
+        if len(windows) == 1:
+            return [windows]
+        groups: dict[object, list[list[Window]]] = {}
+        for window in windows:
+            key: object
+            try:
+                key = self._connection.leader(self._info.path, window.bucket)
+            except FlussError:  # the request for it alone tries again, and says what is wrong
+                key = window
+            parts = groups.setdefault(key, [[]])
+            if len(parts[-1]) == _BUCKETS_MAX:
+                parts.append([])
+            parts[-1].append(window)
+        return [group for parts in groups.values() for group in parts]
+
+    def _answers(
+        self, group: list[Window], wait_ms: int, abandoned: threading.Event
+    ) -> Iterator[tuple[Window, FetchedBucket, float]]:
+        """What the leader says of each window, and how long that took."""
+        answers, took_s = self._timed(group, wait_ms, abandoned)
+        for window in group:
+            answer, spent_s = answers.get(window.bucket), took_s
+            if len(group) > 1 and (answer is None or answer.error_code):
+                # Alone, so that a new leader is looked up and other errors have their own rules.
+                alone, alone_s = self._timed([window], 0, abandoned)
+                answer, spent_s = alone.get(window.bucket), took_s + alone_s
+            if answer is None:
+                raise CorruptMessage(f"{self.name(window)}: 0 answers to a fetch of one bucket")
+            yield window, answer, spent_s
+
+    def _timed(
+        self, group: list[Window], wait_ms: int, abandoned: threading.Event
+    ) -> tuple[dict[TableBucket, FetchedBucket], float]:
+        started = self._now()
+        answers = self._connection.call_leader(
+            self._info.path,
+            group[0].bucket,
+            apis.FETCH_LOG,
+            self._request(group, wait_ms),
+            lambda reply: self._unpack(group, reply),
+            sleep=interruptible(abandoned, f"{self.name(group[0])}: the read"),
+            decode=read_fetch_response,
+        )
+        return answers, self._now() - started
+
+    def _request(self, group: list[Window], wait_ms: int) -> pb.FetchLogRequest:
+        config = self._connection.config
+        request = pb.FetchLogRequest(
+            follower_server_id=-1,
+            max_bytes=config.fetch_max_bytes,
+            min_bytes=1,
+            max_wait_ms=min(wait_ms, config.request_timeout_ms // 2),
+        )
+        table = request.tables_req.add(
+            table_id=self._info.table_id, projection_pushdown_enabled=False
+        )
+        for window in group:
+            table.buckets_req.add(
+                partition_id=window.bucket.partition_id,
+                bucket_id=window.bucket.bucket,
+                fetch_offset=window.offset,
+                max_fetch_bytes=config.fetch_max_bytes_per_bucket,
+            )
+        return request
+
+    def _unpack(
+        self, group: list[Window], entries: list[FetchedBucket]
+    ) -> dict[TableBucket, FetchedBucket]:
+        """The answers by bucket; for one bucket alone its error is raised, and perhaps retried."""
+        asked = {window.bucket for window in group}
+        found: dict[TableBucket, FetchedBucket] = {}
+        for entry in entries:
+            bucket = TableBucket(entry.table_id, entry.partition_id, entry.bucket_id)
+            if bucket not in asked or bucket in found:
+                raise CorruptMessage(
+                    f"{self.name(group[0])}: a fetch of {len(group)} buckets was answered for"
+                    f" bucket {bucket}{' twice' if bucket in found else ''}"
+                )
+            found[bucket] = entry
+        if len(group) == 1 and entries and entries[0].error_code:
+            text = f"{self.name(group[0])}: {entries[0].error_message}"
+            raise from_code(entries[0].error_code, text)
+        return found
+
+    # ---- answers ----
+
+    def _taken(
+        self, window: Window, answer: FetchedBucket, abandoned: threading.Event
+    ) -> Iterator[Fetched]:
+        if answer.remote_log_fetch_info is not None:
+            yield from self._from_remote(window, answer.remote_log_fetch_info, abandoned)
+            return
+        if not answer.records:
+            return
+        fetched = self._wanted(window, list(iter_batches(answer.records)), "")
+        if fetched is None:
+            raise CorruptRecord(
+                f"{self.name(window)}: {len(answer.records)} bytes from offset {window.offset} hold"
+                " no whole batch"
+            )
+        yield fetched
+
+    def _from_remote(
+        self, window: Window, info: pb.PbRemoteLogFetchInfo, abandoned: threading.Event
+    ) -> Iterator[Fetched]:
+        """Batches of the segments that a fetch answered with.
+
+        A segment may be deleted, or its storage fail, before it is read: then the bucket is fetched
+        again, a few times.
+        """
+        config = self._connection.config
+        before = window.offset
+        try:
+            for segment in segments_of(info):
+                for batches in read_segment(
+                    segment, config.fetch_max_bytes_per_bucket, config.max_message_bytes
+                ):
+                    fetched = self._wanted(window, batches, segment.uri)
+                    if fetched is not None:
+                        yield fetched
+                    if window.offset >= window.stop or abandoned.is_set():
+                        return
+            if window.offset == before:
+                raise StorageError(
+                    f"remote log in {info.remote_log_tablet_dir}: offset {before} is in none of the"
+                    f" {len(info.remote_log_segments)} segments that the server told of"
+                )
+        except StorageError as error:
+            window.remote_failures += 1
+            if window.remote_failures >= _REMOTE_TRIES_MAX:
+                raise StorageError(
+                    f"{self.name(window)}, offset {window.offset}: {error} (tried"
+                    f" {window.remote_failures} times)"
+                ) from error
+            abandoned.wait(_PAUSE_S)
+
+    def _wanted(self, window: Window, batches: Batches, source: str) -> Fetched | None:
+        """The batches that are not behind or beyond the window, which moves on."""
+        wanted: Batches = []
+        for header, view in batches:
+            if header.next_offset <= window.offset:
+                continue  # a server may begin a little earlier
+            if window.offset >= window.stop:
+                break
+            if header.base_offset > window.offset:
+                raise CorruptRecord(
+                    f"{self.name(window)}: the log goes on at offset {header.base_offset}, offset"
+                    f" {window.offset} was to come" + (f" (in {source})" if source else "")
+                )
+            wanted.append((header, view))
+            window.offset = header.next_offset
+        return Fetched(window, wanted, source) if wanted else None

@@ -1,0 +1,85 @@
+"""Runs an iterator a little ahead of its consumer, on a thread of its own."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+def prefetched(
+    make: Callable[[threading.Event], Iterator[T]], depth: int, name: str
+) -> Generator[T, None, None]:
+    """Yields what the iterator yields, while a thread fetches at most ``depth`` items ahead.
+
+    An error of the iterator comes to the consumer behind the items before it. When the consumer
+    stops early the thread ends with the item under way.
+
+    :param make: makes the iterator; the event it is given says that nobody waits any longer.
+    """
+    shelf: _Shelf[T] = _Shelf(depth)
+    thread = threading.Thread(target=_fill, args=(make, shelf), name=name, daemon=True)
+    thread.start()
+    try:
+        yield from shelf.items()
+    finally:
+        shelf.abandon()
+
+
+def _fill(make: Callable[[threading.Event], Iterator[T]], shelf: _Shelf[T]) -> None:
+    try:
+        for item in make(shelf.abandoned):
+            if not shelf.put(item):
+                return
+        shelf.end(None)
+    except BaseException as error:  # it belongs to the consumer
+        shelf.end(error)
+
+
+class _Shelf(Generic[T]):
+    """A bounded place between one thread that puts and one that takes."""
+
+    def __init__(self, depth: int) -> None:
+        self.abandoned = threading.Event()
+        self._depth = depth
+        self._changed = threading.Condition()  # guards the rest
+        self._items: deque[T] = deque()
+        self._ended = False
+        self._error: BaseException | None = None
+
+    def put(self, item: T) -> bool:
+        """Waits for room; False if nobody takes any more."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: len(self._items) < self._depth or self.abandoned.is_set()
+            )
+            self._items.append(item)
+            self._changed.notify_all()
+            return not self.abandoned.is_set()
+
+    def end(self, error: BaseException | None) -> None:
+        with self._changed:
+            self._ended, self._error = True, error
+            self._changed.notify_all()
+
+    def items(self) -> Iterator[T]:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._items or self._ended)
+                if not self._items:
+                    if self._error is not None:
+                        raise self._error
+                    return
+                item = self._items.popleft()
+                self._changed.notify_all()
+            yield item
+            del item  # or it would stay in memory while the next one is awaited
+
+    def abandon(self) -> None:
+        with self._changed:
+            self.abandoned.set()
+            self._items.clear()
+            self._changed.notify_all()

@@ -1,0 +1,165 @@
+"""Log segments that Fluss moved to its remote storage (reference part 5.3).
+
+A segment's file holds log batches as a fetch gives them. It is read in pieces of bounded size, from
+the file systems of pyarrow first (local, S3, HDFS, ...), from any other through fsspec.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+import fsspec
+import pyarrow as pa
+from pyarrow import fs
+
+from sluice.errors import CorruptMessage, CorruptRecord, RecordTooLarge, StorageError
+from sluice.formats.log_batch import V0_HEADER_SIZE, LogBatchHeader, iter_batches, read_header
+from sluice.wire import fluss_api_pb2 as pb
+
+Batches = list[tuple[LogBatchHeader, memoryview]]
+
+_HEADER_BYTES_MAX = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One file of a bucket's log; the end offset is exclusive."""
+
+    uri: str
+    start_offset: int
+    end_offset: int
+    size_bytes: int
+    position: int
+    """Where in the file to begin."""
+
+
+def segments_of(info: pb.PbRemoteLogFetchInfo) -> list[Segment]:
+    """The files that a fetch answers with.
+
+    :raises CorruptMessage: if one of them cannot be.
+    """
+    found = []
+    folder = info.remote_log_tablet_dir.rstrip("/")
+    for number, part in enumerate(info.remote_log_segments):
+        start = part.remote_log_start_offset
+        segment = Segment(
+            f"{folder}/{part.remote_log_segment_id}/{start:020d}.log",
+            start,
+            part.remote_log_end_offset,
+            part.segment_size_in_bytes,
+            0 if number else info.first_start_pos,
+        )
+        if not 0 <= start < segment.end_offset or not 0 <= segment.position < segment.size_bytes:
+            raise CorruptMessage(
+                f"remote log segment {segment.uri}: offsets {start} to {segment.end_offset},"
+                f" {segment.size_bytes} bytes read from byte {segment.position} cannot be"
+            )
+        found.append(segment)
+    return found
+
+
+def read_segment(segment: Segment, piece_bytes: int, batch_bytes_max: int) -> Iterator[Batches]:
+    """Whole batches of a segment, a piece of the file at a time.
+
+    :param piece_bytes: how much is read at once; a batch that is larger is read alone.
+    :raises StorageError: the file is gone, cannot be read, or is cut.
+    :raises CorruptRecord: it holds something else than log batches.
+    :raises RecordTooLarge: a batch is larger than ``batch_bytes_max``.
+    """
+    try:
+        with _open(segment.uri) as file:
+            size = file.size()
+            if size < segment.size_bytes:
+                raise _cut(segment, f"it has {size} bytes of {segment.size_bytes}")
+            yield from _pieces(file, segment, piece_bytes, batch_bytes_max)
+    except (OSError, pa.ArrowException, ValueError, ImportError) as error:
+        raise StorageError(
+            f"remote log segment {segment.uri} cannot be read: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _pieces(
+    file: pa.NativeFile, segment: Segment, piece_bytes: int, batch_bytes_max: int
+) -> Iterator[Batches]:
+    position, reached = segment.position, segment.start_offset
+    while position < segment.size_bytes:
+        view = _read(file, segment, position, piece_bytes)
+        batches = _whole(view, segment, position)
+        if not batches:  # one batch larger than a piece
+            size = _batch_bytes(view, segment, position, batch_bytes_max)
+            batches = _whole(_read(file, segment, position, size), segment, position)
+        position += sum(header.size for header, _ in batches)
+        reached = batches[-1][0].next_offset
+        yield batches
+    if reached < segment.end_offset:
+        raise _cut(segment, f"it ends at offset {reached}, not {segment.end_offset}")
+
+
+def _read(file: pa.NativeFile, segment: Segment, position: int, count: int) -> memoryview:
+    file.seek(position)
+    wanted = min(count, segment.size_bytes - position)
+    view = memoryview(file.read_buffer(wanted)).cast("B")
+    if len(view) < wanted:
+        raise _cut(segment, f"{len(view)} of {wanted} bytes came from byte {position}")
+    return view
+
+
+def _whole(view: memoryview, segment: Segment, position: int) -> Batches:
+    try:
+        return list(iter_batches(view))
+    except CorruptRecord as error:
+        raise CorruptRecord(
+            f"remote log segment {segment.uri}, from byte {position}: {error}"
+        ) from error
+
+
+def _batch_bytes(view: memoryview, segment: Segment, position: int, limit: int) -> int:
+    """Size of the batch at the beginning of a view that is too short for it."""
+    left = segment.size_bytes - position
+    if len(view) < V0_HEADER_SIZE:
+        raise _cut(segment, f"{left} bytes at its end hold no batch")
+    try:
+        size = read_header(view[:_HEADER_BYTES_MAX]).size
+    except CorruptRecord as error:
+        raise CorruptRecord(
+            f"remote log segment {segment.uri}, at byte {position}: {error}"
+        ) from error
+    if size > left:
+        raise _cut(segment, f"its last batch, at byte {position}, has {left} of {size} bytes")
+    if size > limit:
+        raise RecordTooLarge(
+            f"remote log segment {segment.uri}: the batch at byte {position} has {size:,} bytes,"
+            f" the limit client.max_message_bytes is {limit:,}"
+        )
+    return size
+
+
+def _cut(segment: Segment, how: str) -> StorageError:
+    return StorageError(f"remote log segment {segment.uri} is cut: {how}")
+
+
+def _open(uri: str) -> pa.NativeFile:
+    scheme, colon, rest = uri.partition(":")
+    if not colon or "/" in scheme:
+        return fs.LocalFileSystem().open_input_file(uri)
+    if scheme == "file":  # Fluss writes file:/path as well as file:///path
+        return fs.LocalFileSystem().open_input_file("/" + rest.lstrip("/"))
+    # Names are taken as they stand: what looks like %23 in one is part of it.
+    authority, _, path = rest.removeprefix("//").partition("/")
+    found, root = _file_system(scheme, authority)
+    return found.open_input_file(f"{root.rstrip('/')}/{path}")
+
+
+@lru_cache(maxsize=16)
+def _file_system(scheme: str, authority: str) -> tuple[fs.FileSystem, str]:
+    """A file system and the place of its root; credentials come from the environment."""
+    if scheme in ("s3a", "s3n"):
+        scheme = "s3"
+    try:
+        found, root = fs.FileSystem.from_uri(f"{scheme}://{authority}/")
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        other, root = fsspec.core.url_to_fs(f"{scheme}://{authority}/")
+        return fs.PyFileSystem(fs.FSSpecHandler(other)), root
+    return found, root

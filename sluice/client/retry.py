@@ -1,0 +1,147 @@
+"""When a call is sent again: the rules as a table, the waits as a policy, the loop apart from both.
+
+Nothing that says "no such thing" or "you are fenced" is ever retried: the same question would get
+the same answer.
+"""
+
+from __future__ import annotations
+
+import math
+import random as random_module
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from sluice.errors import (
+    DiskWriteLocked,
+    FlussError,
+    HistoricalPartitionThrottled,
+    KvStorageError,
+    LeaderNotAvailable,
+    LogStorageError,
+    NetworkError,
+    NotCoordinatorLeader,
+    NotEnoughReplicas,
+    NotEnoughReplicasAfterAppend,
+    NotLeaderOrFollower,
+    RequestTimeOut,
+    StorageBackpressure,
+    StorageError,
+    UnknownTableOrBucket,
+)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How one class of error is treated."""
+
+    executed: bool
+    """Whether the server may have done the work: then only an idempotent call is sent again."""
+    attempts_max: float = math.inf
+    """Most attempts that may end this way."""
+    refresh: bool = False
+    """Whether addresses and leaders are looked up anew first."""
+
+
+RULES: dict[type[FlussError], Rule] = {
+    NetworkError: Rule(executed=True, refresh=True),
+    RequestTimeOut: Rule(executed=True, refresh=True),
+    # Refused before anything was done.
+    NotLeaderOrFollower: Rule(executed=False, refresh=True),
+    LeaderNotAvailable: Rule(executed=False, refresh=True),
+    UnknownTableOrBucket: Rule(executed=False, refresh=True, attempts_max=10),
+    NotCoordinatorLeader: Rule(executed=False, refresh=True),
+    NotEnoughReplicas: Rule(executed=False),
+    StorageBackpressure: Rule(executed=False),
+    HistoricalPartitionThrottled: Rule(executed=False),
+    DiskWriteLocked: Rule(executed=False),
+    # A storage that fails may have stored half; one that goes on failing is for a human.
+    StorageError: Rule(executed=True, attempts_max=3),
+    LogStorageError: Rule(executed=True, attempts_max=3),
+    KvStorageError: Rule(executed=True, attempts_max=3),
+    NotEnoughReplicasAfterAppend: Rule(executed=True),
+}
+"""Every error that may be retried at all. An error with the detail ``sent=False`` never left."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How long to try, and how long to wait in between: full jitter over a doubling ceiling."""
+
+    timeout_ms: int
+    """No attempt begins later than this after the first."""
+    initial_ms: float = 100
+    """Ceiling of the first wait."""
+    max_ms: float = 2_000
+    """Ceiling of every wait."""
+
+    def wait_s(self, attempt: int, random: Callable[[], float]) -> float:
+        """Seconds to wait after the ``attempt``-th failure (from 1)."""
+        ceiling_ms = min(self.max_ms, self.initial_ms * 2.0 ** min(attempt - 1, 30))
+        return random() * ceiling_ms / 1000
+
+
+def rule_for(error: FlussError, *, idempotent: bool) -> Rule | None:
+    """The rule by which the call is sent again; None if it must not be."""
+    rule = RULES.get(type(error))
+    if rule is None or error.details.get("final"):
+        return None
+    if rule.executed and not idempotent and error.details.get("sent") is not False:
+        return None
+    return rule
+
+
+def retrying(
+    attempt: Callable[[], T],
+    policy: RetryPolicy,
+    *,
+    idempotent: bool,
+    on_retry: Callable[[FlussError, Rule], None] | None = None,
+    sleep: Callable[[float], object] = time.sleep,
+    now: Callable[[], float] = time.monotonic,
+    random: Callable[[], float] = random_module.random,
+) -> T:
+    """Calls ``attempt`` until it answers, until it must not be repeated, or until time is up.
+
+    :param on_retry: called before each further attempt with what the one before ended by.
+    :raises FlussError: the latest error; after several attempts its text says how many.
+    """
+    started = now()
+    failures: dict[type[FlussError], int] = {}
+    while True:
+        try:
+            return attempt()
+        except FlussError as error:
+            failures[type(error)] = failures.get(type(error), 0) + 1
+            attempts = sum(failures.values())
+            rule = rule_for(error, idempotent=idempotent)
+            wait_s = policy.wait_s(attempts, random)
+            elapsed = now() - started
+            if rule is None or policy.timeout_ms <= 0:
+                raise
+            if (
+                failures[type(error)] >= rule.attempts_max
+                or (elapsed + wait_s) * 1000 > policy.timeout_ms
+            ):
+                raise type(error)(
+                    f"{error} (given up after {attempts} attempts in {elapsed:.1f} s)",
+                    **error.details,
+                ) from error
+            failed = error
+        sleep(wait_s)
+        if on_retry is not None:
+            on_retry(failed, rule)
+
+
+def interruptible(stop: threading.Event, what: str) -> Callable[[float], None]:
+    """A ``sleep`` that ends the retries of a call, with an error, when nobody waits for it."""
+
+    def sleep(seconds: float) -> None:
+        if stop.wait(seconds):
+            raise NetworkError(f"{what} was ended while it was being retried", final=True)
+
+    return sleep

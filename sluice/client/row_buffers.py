@@ -1,0 +1,78 @@
+"""Gathers rows until they make a batch: Arrow slices per bucket, cut at about the wanted size."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+import pyarrow as pa
+
+K = TypeVar("K", bound=Hashable)
+
+BATCH_ROWS_MAX = 256 * 1024
+"""Most rows of one batch, however narrow they are; servers have a limit too."""
+
+
+@dataclass(slots=True)
+class _Buffer:
+    slices: list[pa.RecordBatch] = field(default_factory=list)
+    rows: int = 0
+    size_bytes: int = 0
+
+
+class RowBuffers(Generic[K]):
+    """Rows that wait, by key (a bucket, or a partition whose bucket is chosen later)."""
+
+    def __init__(self, batch_bytes: int, total_bytes_max: int) -> None:
+        """:param total_bytes_max: more than this over all keys, and the largest are given out."""
+        self._batch_bytes = max(1, batch_bytes)
+        self._total_bytes_max = total_bytes_max
+        self._buffers: dict[K, _Buffer] = {}
+        self._total_bytes = 0
+
+    def add(self, key: K, rows: pa.RecordBatch) -> Iterator[tuple[K, pa.RecordBatch]]:
+        """Takes rows and gives out the batches that are full by them."""
+        while rows.num_rows:
+            buffer = self._buffers.setdefault(key, _Buffer())
+            size = rows.nbytes
+            room = self._batch_bytes - buffer.size_bytes
+            count = rows.num_rows
+            if size > room:
+                # About: rows differ in size, and that does not matter.
+                count = max(count * max(room, 0) // size, 0 if buffer.rows else 1)
+            count = min(count, BATCH_ROWS_MAX - buffer.rows)
+            if count == 0:
+                yield key, self._take(key)
+                continue
+            part = rows.slice(0, count)
+            size = size if count == rows.num_rows else part.nbytes
+            buffer.slices.append(part)
+            buffer.rows += count
+            buffer.size_bytes += size
+            self._total_bytes += size
+            rows = rows.slice(count)
+            if rows.num_rows or buffer.size_bytes >= self._batch_bytes:
+                yield key, self._take(key)
+        yield from self._shrink()
+
+    def take_all(self) -> Iterator[tuple[K, pa.RecordBatch]]:
+        """Gives out everything, full or not."""
+        for key in list(self._buffers):
+            yield key, self._take(key)
+
+    def _shrink(self) -> Iterator[tuple[K, pa.RecordBatch]]:
+        if self._total_bytes <= self._total_bytes_max:
+            return
+        for key in sorted(self._buffers, key=lambda k: -self._buffers[k].size_bytes):
+            if self._total_bytes <= self._total_bytes_max // 2:
+                return
+            yield key, self._take(key)
+
+    def _take(self, key: K) -> pa.RecordBatch:
+        buffer = self._buffers.pop(key)
+        self._total_bytes -= buffer.size_bytes
+        if len(buffer.slices) == 1:
+            return buffer.slices[0]
+        (batch,) = pa.Table.from_batches(buffer.slices).combine_chunks().to_batches()
+        return batch

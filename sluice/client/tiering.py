@@ -1,0 +1,334 @@
+"""The Fluss side of tiering: claims, reports, heartbeats, and lake snapshots (part 3.2, 3.4).
+
+A claim keeps the coordinator epoch of the answer that handed it out and is fenced by it: after a
+fail-over epochs of tables begin anew, so that a newer coordinator epoch beside an old tiering epoch
+could name somebody else's round.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from sluice.client.admin import Admin
+from sluice.client.connection import Connection, table_path
+from sluice.errors import (
+    CorruptMessage,
+    FencedTieringEpoch,
+    FlussError,
+    InvalidCoordinator,
+    NetworkError,
+    RequestTimeOut,
+    TableNotExist,
+    from_code,
+)
+from sluice.model import Claim, LakeSnapshotInfo, Partition, TableBucket, TableInfo, TablePath
+from sluice.wire import apis
+from sluice.wire import fluss_api_pb2 as pb
+from sluice.wire.error_codes import raise_in_body
+
+_LOG = logging.getLogger(__name__)
+
+CLAIM_GONE = (InvalidCoordinator, TableNotExist, FencedTieringEpoch)
+"""Answers (23, 7, 50) that say for good: this round's claim is over."""
+
+REASON_CHARS_MAX = 4096
+"""Longest failure reason sent; seed 001."""
+
+_COMMIT_TRIES_MAX = 5
+
+_UNWANTED_MAX = 10_000
+"""Most tables held while one is looked for."""
+
+
+class TieringClient:
+    """Claims tables, keeps and reports them, registers lake snapshots. A round's Cluster port.
+
+    Safe for use by many threads.
+    """
+
+    def __init__(self, connection: Connection, admin: Admin) -> None:
+        self._connection = connection
+        self._admin = admin
+
+    # ---- claims ----
+
+    def claim(self, requested: Sequence[TablePath] | None = None) -> Claim | None:
+        """Takes the next table that waits to be tiered; None if none does.
+
+        Never sent twice: if its answer is lost, the coordinator takes the table back by itself.
+
+        A Fluss that does not know ``requested_tables`` hands out whichever table waits longest.
+        Tables that were not asked for are held until the right one came, then handed back.
+
+        :param requested: only one of these tables will do; an unknown one is skipped.
+        """
+        if requested is None:
+            return self._next_claim(())
+        if not requested:
+            return None
+        unwanted: list[Claim] = []
+        try:
+            while len(unwanted) < _UNWANTED_MAX:
+                claim = self._next_claim(requested)
+                if claim is None or claim.path in requested:
+                    return claim
+                unwanted.append(claim)
+            return None
+        finally:
+            for claim in unwanted:
+                self._hand_back(claim)
+
+    def _next_claim(self, requested: Sequence[TablePath]) -> Claim | None:
+        request = pb.LakeTieringHeartbeatRequest(
+            request_table=True, requested_tables=[table_path(path) for path in requested]
+        )
+        reply = self._heartbeat(request, idempotent=False)
+        if not reply.HasField("tiering_table"):
+            return None
+        table = reply.tiering_table
+        path = TablePath(table.table_path.database_name, table.table_path.table_name)
+        return Claim(table.table_id, path, table.tiering_epoch, reply.coordinator_epoch)
+
+    def _hand_back(self, claim: Claim) -> None:
+        """Back into the queue at once; left alone, it would return when its heartbeats stay out."""
+        try:
+            self.failed(claim, "handed back: whoever got this table had not asked for it")
+        except FlussError as error:
+            _LOG.warning("table %s was not asked for and not handed back: %s", claim.path, error)
+
+    def heartbeat(
+        self, claims: Iterable[Claim], *, retry: bool = True
+    ) -> dict[int, FlussError | None]:
+        """Keeps claims alive; by table id, what the coordinator has against each one."""
+        claims = list(claims)
+        request = pb.LakeTieringHeartbeatRequest(tiering_tables=[_entry(c) for c in claims])
+        reply = self._heartbeat(request, idempotent=True, retry=retry)
+        answers = {entry.table_id: _error(entry) for entry in reply.tiering_table_resp}
+        unanswered = [claim for claim in claims if claim.table_id not in answers]
+        if unanswered:
+            raise CorruptMessage(f"heartbeat: no answer for {unanswered[0].path}")
+        return answers
+
+    def finished(
+        self,
+        claim: Claim,
+        *,
+        forced: bool = False,
+        file_size: int | None = None,
+        record_count: int | None = None,
+    ) -> None:
+        """Reports a round as done.
+
+        :param forced: more is waiting: the table is queued again at once.
+        :param file_size: bytes of the whole lake table after the round; ``record_count`` its rows.
+            Without them the coordinator keeps what it knew.
+        :raises FencedTieringEpoch, InvalidCoordinator, TableNotExist: the claim had gone.
+        """
+        entry = _entry(claim)
+        if file_size is not None:
+            entry.lake_tiering_stats.file_size = file_size
+        if record_count is not None:
+            entry.lake_tiering_stats.record_count = record_count
+        request = pb.LakeTieringHeartbeatRequest(finished_tables=[entry])
+        if forced:
+            request.force_finished_tables.append(claim.table_id)
+        self._report(request, claim, lambda reply: reply.finished_table_resp)
+
+    def failed(self, claim: Claim, reason: str) -> None:
+        """Reports a round as failed; the reason is cut at 4,096 characters.
+
+        :raises FencedTieringEpoch, InvalidCoordinator, TableNotExist: the claim had gone.
+        """
+        entry = _entry(claim)
+        entry.error_message = reason[:REASON_CHARS_MAX]
+        request = pb.LakeTieringHeartbeatRequest(failed_tables=[entry])
+        self._report(request, claim, lambda reply: reply.failed_table_resp)
+
+    def still_claimed(self, claim: Claim) -> bool:
+        """Heartbeats for the claim and says whether the coordinator still holds it valid.
+
+        :raises FlussError: if the coordinator cannot say (it is down, or failed in another way).
+        """
+        error = self.heartbeat([claim])[claim.table_id]
+        if isinstance(error, CLAIM_GONE):
+            return False
+        if error is not None:
+            raise error
+        return True
+
+    # ---- what a round asks ----
+
+    def table_info(self, path: TablePath) -> TableInfo:
+        return self._admin.table_info(path)
+
+    def partitions(self, path: TablePath) -> list[Partition]:
+        """Partitions there are now; empty for a table without partition keys."""
+        info = self._admin.table_info(path)
+        return self._admin.partitions_of(info) if info.is_partitioned else []
+
+    def latest_offsets(
+        self, path: TablePath, table_id: int, partition_id: int | None, buckets: Sequence[int]
+    ) -> dict[int, int]:
+        return self._admin.list_offsets(path, buckets, partition_id, "latest", table_id=table_id)
+
+    def earliest_offsets(
+        self, path: TablePath, table_id: int, partition_id: int | None, buckets: Sequence[int]
+    ) -> dict[int, int]:
+        return self._admin.list_offsets(path, buckets, partition_id, "earliest", table_id=table_id)
+
+    def lake_snapshot(self, path: TablePath) -> LakeSnapshotInfo | None:
+        return self._admin.lake_snapshot(path)
+
+    # ---- lake snapshots ----
+
+    def prepare_lake_snapshot(
+        self, table_id: int, path: TablePath, offsets: Mapping[TableBucket, int]
+    ) -> str:
+        """Stores the complete offsets map; answers the path of the file that the cluster wrote."""
+        table = pb.PbTableOffsets(table_id=table_id, table_path=table_path(path))
+        for bucket, offset in sorted(offsets.items(), key=_bucket_order):
+            table.bucket_offsets.add(
+                partition_id=bucket.partition_id, bucket_id=bucket.bucket, log_end_offset=offset
+            )
+        request = pb.PrepareLakeTableSnapshotRequest(
+            bucket_offsets=[table], ignore_previous_table_offsets=True
+        )
+
+        def unpack(reply: Any) -> str:
+            entry = _only(reply.prepare_lake_table_resp, f"PrepareLakeTableSnapshot of {path}")
+            raise_in_body(entry)
+            return str(entry.lake_table_offsets_path)
+
+        return self._connection.call_coordinator(apis.PREPARE_LAKE_TABLE_SNAPSHOT, request, unpack)
+
+    def commit_lake_snapshot(
+        self,
+        claim: Claim,
+        snapshot_id: int,
+        offsets_path: str,
+        offsets: Mapping[TableBucket, int],
+        max_timestamps_ms: Mapping[TableBucket, int],
+        earliest_snapshot_id_to_keep: int,
+    ) -> None:
+        """Registers a lake snapshot whose offsets were prepared.
+
+        After an unknown outcome (time-out, lost connection) the cluster is asked for this very
+        snapshot id before anything is sent again.
+
+        :raises FencedTieringEpoch, InvalidCoordinator, TableNotExist: the round is not wanted.
+        """
+        request = pb.CommitLakeTableSnapshotRequest()
+        request.lake_table_snapshot_metadata.add(
+            table_id=claim.table_id,
+            snapshot_id=snapshot_id,
+            tiered_bucket_offsets_file_path=offsets_path,
+            readable_bucket_offsets_file_path=offsets_path,
+            earliest_snapshot_id_to_keep=earliest_snapshot_id_to_keep,
+            tiering_epoch=claim.tiering_epoch,
+            coordinator_epoch=claim.coordinator_epoch,
+        )
+        table = request.tables_req.add(
+            table_id=claim.table_id, snapshot_id=snapshot_id, table_path=table_path(claim.path)
+        )
+        for bucket, offset in sorted(offsets.items(), key=_bucket_order):
+            table.buckets_req.add(
+                partition_id=bucket.partition_id,
+                bucket_id=bucket.bucket,
+                log_end_offset=offset,
+                max_timestamp=max_timestamps_ms.get(bucket),
+            )
+        for attempt in range(1, _COMMIT_TRIES_MAX + 1):
+            try:
+                self._send_commit(request, claim)
+                return
+            except (NetworkError, RequestTimeOut):
+                # lake_snapshot waits, with its own retries, until the cluster answers again.
+                if self._is_registered(claim, snapshot_id):
+                    return
+                if attempt == _COMMIT_TRIES_MAX:
+                    raise
+
+    def _send_commit(self, request: pb.CommitLakeTableSnapshotRequest, claim: Claim) -> None:
+        def unpack(reply: Any) -> None:
+            what = f"CommitLakeTableSnapshot of {claim.path}"
+            raise_in_body(_only(reply.table_resp, what))
+
+        self._connection.call_coordinator(apis.COMMIT_LAKE_TABLE_SNAPSHOT, request, unpack)
+
+    def _is_registered(self, claim: Claim, snapshot_id: int) -> bool:
+        found = self._admin.lake_snapshot(claim.path, snapshot_id)
+        return found is not None and found.table_id == claim.table_id
+
+    def _heartbeat(
+        self,
+        request: pb.LakeTieringHeartbeatRequest,
+        *,
+        idempotent: bool,
+        retry: bool = True,
+    ) -> Any:
+        return self._connection.call_coordinator(
+            apis.LAKE_TIERING_HEARTBEAT,
+            request,
+            lambda reply: reply,
+            idempotent=idempotent,
+            retry=retry,
+        )
+
+    def _report(
+        self,
+        request: pb.LakeTieringHeartbeatRequest,
+        claim: Claim,
+        answers: Callable[[Any], Any],
+    ) -> None:
+        """Sends a report until it is answered.
+
+        Sent again after a lost answer, a report that had landed is refused by the epoch that it
+        raised itself: that counts as done.
+        """
+        unknown = False
+
+        def attempt_failed(error: FlussError) -> None:
+            nonlocal unknown
+            unknown = unknown or error.details.get("sent") is not False
+
+        def unpack(reply: Any) -> None:
+            what = f"report of {claim.path}, tiering epoch {claim.tiering_epoch}"
+            error = _error(_only(answers(reply), what))
+            if error is not None and not (unknown and isinstance(error, FencedTieringEpoch)):
+                raise error
+
+        self._connection.call_coordinator(
+            apis.LAKE_TIERING_HEARTBEAT,
+            request,
+            unpack,
+            idempotent=True,
+            on_failure=attempt_failed,
+        )
+
+
+def _entry(claim: Claim) -> pb.PbHeartbeatReqForTable:
+    return pb.PbHeartbeatReqForTable(
+        table_id=claim.table_id,
+        coordinator_epoch=claim.coordinator_epoch,
+        tiering_epoch=claim.tiering_epoch,
+    )
+
+
+def _error(entry: Any) -> FlussError | None:
+    if not entry.HasField("error") or entry.error.error_code == 0:
+        return None
+    return from_code(entry.error.error_code, entry.error.error_message)
+
+
+def _only(entries: Sequence[Any], what: str) -> Any:
+    """The one entry of an answer about one table."""
+    if len(entries) != 1:
+        raise CorruptMessage(f"{what}: {len(entries)} answers for one table")
+    return entries[0]
+
+
+def _bucket_order(item: tuple[TableBucket, int]) -> tuple[int, int]:
+    bucket = item[0]
+    return (-1 if bucket.partition_id is None else bucket.partition_id), bucket.bucket

@@ -1,0 +1,210 @@
+"""The one configuration: frozen, loaded once by an entry point; file < environment < argument.
+
+The file is TOML with one table per section::
+
+    [client]
+    request_timeout_ms = 30000
+
+    [datalake]
+    format = "iceberg"
+    iceberg = { type = "hadoop", warehouse = "/data/lake" }
+
+The environment says the same as ``SLUICE_CLIENT_REQUEST_TIMEOUT_MS`` or
+``SLUICE_DATALAKE_ICEBERG_WAREHOUSE``; an argument as ``client.request_timeout_ms``.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from sluice.errors import ConfigurationError
+
+ENVIRONMENT_PREFIX = "SLUICE_"
+
+
+@dataclass(frozen=True, slots=True)
+class ClientConfig:
+    """How the client talks to a cluster."""
+
+    bootstrap: str = "grpc://127.0.0.1:9123"
+    """Address of the cluster: grpc://HOST:PORT, or fluss://HOST:PORT for Fluss's own protocol. More
+    servers of it may follow, with commas between."""
+    request_timeout_ms: int = 30_000
+    """Deadline of one call."""
+    retry_timeout_ms: int = 120_000
+    """Longest time spent on one call with its retries."""
+    connect_timeout_ms: int = 120_000
+    """The same until a server has answered for the first time; the commands use 5 s at most."""
+    max_message_bytes: int = 64 * 1024 * 1024
+    """Largest message sent or accepted."""
+    fetch_max_bytes: int = 16 * 1024 * 1024
+    """Most bytes of one fetch, over all of its buckets."""
+    fetch_max_bytes_per_bucket: int = 2 * 1024 * 1024
+    """Most bytes of one fetch for one bucket (one batch is always returned whole)."""
+    writer_batch_bytes: int = 1024 * 1024
+    """About how many bytes of Arrow data the log writer puts into one batch."""
+    writer_max_inflight: int = 4
+    """Most unanswered requests of one log writer."""
+    username: str = ""
+    """client.security.sasl.username: who authenticates by SASL PLAIN, over fluss:// only."""
+    password: str = field(default="", repr=False)
+    """client.security.sasl.password."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerConfig:
+    """The embedded server."""
+
+    data_dir: str = ""
+    """Where it keeps everything."""
+    listen: str = "grpc://127.0.0.1:9123"
+    """Addresses it binds to, with commas between: grpc://HOST:PORT, fluss://HOST:PORT. Port 0 takes
+    a free one. Fluss's own protocol needs a second port for the tablet: the next one, or the one
+    of fluss://HOST:PORT?tablet=PORT."""
+    insecure: bool = False
+    """Allows an address other than loopback without TLS."""
+    max_message_bytes: int = 64 * 1024 * 1024
+    """Largest request accepted."""
+    max_batch_rows: int = 1_000_000
+    """Most rows of one log batch."""
+    default_bucket_count: int = 1
+    """default.bucket.number of Fluss."""
+    segment_bytes: int = 256 * 1024 * 1024
+    """log.segment.file-size: a segment is closed when it reaches this size."""
+    sync_interval_ms: int = 5_000
+    """How often written log data is synced to the disk (power loss; a kill loses nothing)."""
+    tiering_timeout_ms: int = 120_000
+    """A table in Tiering without a heartbeat for this long goes back to Pending."""
+    tiering_check_interval_ms: int = 15_000
+    """How often that is looked at."""
+    max_workers: int = 32
+    """Threads that answer requests, on each address. gRPC takes four calls for each at once and
+    refuses more; clients try again."""
+    idle_timeout_ms: int = 600_000
+    """netty.connection.max-idle-time: a connection of Fluss's own protocol is closed after it."""
+
+
+@dataclass(frozen=True, slots=True)
+class DatalakeConfig:
+    """The lake, in Fluss's own words: ``datalake.format`` and ``datalake.iceberg.*``."""
+
+    format: str = "iceberg"
+    """Only iceberg for now."""
+    iceberg: Mapping[str, str] = field(default_factory=dict)
+    """Catalog properties as Iceberg names them: type, warehouse, uri, ..."""
+
+
+@dataclass(frozen=True, slots=True)
+class TieringConfig:
+    """A round of tiering."""
+
+    parallelism: int = 2
+    """Threads of `sluice tier` (under Spark: Spark's own)."""
+    row_group_rows: int = 512 * 1024
+    """Rows gathered before a Parquet row group is written."""
+    row_group_bytes: int = 64 * 1024 * 1024
+    """Arrow bytes gathered before a Parquet row group is written: bounds an executor's memory."""
+    jars: str = ""
+    """Folder with the Iceberg runtime jar, for a JVM started without Spark."""
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """All sections."""
+
+    client: ClientConfig = field(default_factory=ClientConfig)
+    server: ServerConfig = field(default_factory=ServerConfig)
+    datalake: DatalakeConfig = field(default_factory=DatalakeConfig)
+    tiering: TieringConfig = field(default_factory=TieringConfig)
+
+
+def load_config(
+    path: str | Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    overrides: Mapping[str, str | int | bool] | None = None,
+) -> Config:
+    """Builds the configuration from a TOML file, ``SLUICE_*`` variables and ``section.key`` pairs.
+
+    :raises ConfigurationError: for an unreadable file, an unknown key or a wrong value; names it.
+    """
+    found: dict[str, dict[str, Any]] = {name: {} for name in _SECTIONS}
+    if path is not None:
+        _from_file(Path(path), found)
+    for name, value in (environment or {}).items():
+        if name.startswith(ENVIRONMENT_PREFIX):
+            _from_environment(name, value, found)
+    for dotted, override in (overrides or {}).items():
+        section, _, key = dotted.partition(".")
+        _put(found, section, key.split("."), override, dotted)
+    return Config(**{name: _SECTIONS[name](**values) for name, values in found.items()})
+
+
+_SECTIONS: dict[str, Any] = get_type_hints(Config)
+
+
+def _from_file(path: Path, found: dict[str, dict[str, Any]]) -> None:
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise ConfigurationError(f"configuration file {path}: {error}") from error
+    for section, values in content.items():
+        if not isinstance(values, dict):
+            raise ConfigurationError(f"{path}: {section!r} is not a section")
+        for key, value in values.items():
+            where = f"{path}: {section}.{key}"
+            if isinstance(value, dict):
+                for inner, text in value.items():
+                    _put(found, section, [key, inner], text, f"{where}.{inner}")
+            else:
+                _put(found, section, [key], value, where)
+
+
+def _from_environment(name: str, value: str, found: dict[str, dict[str, Any]]) -> None:
+    section, _, key = name.removeprefix(ENVIRONMENT_PREFIX).lower().partition("_")
+    if section not in _SECTIONS:
+        return  # other SLUICE_ variables exist (SLUICE_FAILPOINTS); they are not ours to judge
+    head, _, tail = key.partition("_")
+    if section == "datalake" and head == "iceberg" and tail:
+        _put(found, section, [head, tail.replace("_", "-")], value, name)
+    else:
+        _put(found, section, [key], value, name)
+
+
+def _put(
+    found: dict[str, dict[str, Any]], section: str, key: list[str], value: Any, where: str
+) -> None:
+    cls = _SECTIONS.get(section)
+    if cls is None:
+        known = ", ".join(sorted(_SECTIONS))
+        raise ConfigurationError(f"{where}: no section {section!r}; there are {known}")
+    hints = {f.name: hint for f in fields(cls) for hint in [get_type_hints(cls)[f.name]]}
+    if key[0] not in hints:
+        raise ConfigurationError(f"{where}: no such setting; {section} has {', '.join(hints)}")
+    if hints[key[0]] not in (int, bool, str):
+        if len(key) < 2:
+            raise ConfigurationError(f"{where}: give {section}.{key[0]}.NAME = value")
+        found[section].setdefault(key[0], {})[".".join(key[1:])] = str(value)
+        return
+    found[section][key[0]] = _converted(value, hints[key[0]], where)
+
+
+def _converted(value: Any, kind: type, where: str) -> Any:
+    if kind is bool:
+        if isinstance(value, bool):
+            return value
+        if str(value).lower() in ("true", "false"):
+            return str(value).lower() == "true"
+        raise ConfigurationError(f"{where}: {value!r} is neither true nor false")
+    if kind is int:
+        try:
+            number = int(value)
+        except (TypeError, ValueError):
+            raise ConfigurationError(f"{where}: {value!r} is not a whole number") from None
+        if number < 0:
+            raise ConfigurationError(f"{where}: {number} is negative")
+        return number
+    return str(value)

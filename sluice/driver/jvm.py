@@ -1,0 +1,191 @@
+"""A JVM started on demand, for Iceberg commits without Spark.
+
+Its class path is the jars folder that the pyspark package brings (found without importing it) and
+Iceberg's Spark runtime: from ``tiering.jars``, an Ivy cache of this machine, or fetched once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+from py4j.protocol import Py4JError
+
+from sluice.errors import ConfigurationError, DriverRefused
+
+ICEBERG_ARTIFACT = "iceberg-spark-runtime-4.1_2.13"
+ICEBERG_VERSION = "1.12.0"
+ICEBERG_PACKAGE = f"org.apache.iceberg:{ICEBERG_ARTIFACT}:{ICEBERG_VERSION}"
+"""For ``spark.jars.packages``."""
+_JAR = f"{ICEBERG_ARTIFACT}-{ICEBERG_VERSION}.jar"
+_FETCH_TIMEOUT_S = 300
+_OPTIONS = (
+    "-Xmx512m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-Xshare:auto",
+    "-Djava.awt.headless=true",
+    "-Dlog4j2.level=ERROR",
+    "-Dlog4j.configurationFile=",
+)
+
+
+class Jvm:
+    """A JVM with a py4j gateway; a context manager. It dies with this process."""
+
+    def __init__(self, jars: str = "") -> None:
+        """``jars``: folder with the Iceberg runtime jar; empty: find it, or fetch it once.
+
+        :raises ConfigurationError: no jars folder of pyspark, or no Iceberg runtime.
+        :raises DriverRefused: Java cannot be started.
+        """
+        spark_jars = pyspark_jars()
+        iceberg = iceberg_jar(jars, spark_jars)
+        words = tempfile.TemporaryFile()  # noqa: SIM115  (the JVM writes to it while it lives)
+        try:
+            port, token, self._process = launch_gateway(
+                java_path=java(),
+                jarpath=str(next(spark_jars.glob("py4j-*.jar"))),
+                classpath=f"{iceberg}:{spark_jars}/*",
+                javaopts=list(_OPTIONS),
+                die_on_exit=True,
+                redirect_stderr=words,
+                enable_auth=True,
+                create_new_process_group=True,  # Ctrl-C is ours to handle; a broken pipe ends it
+                return_proc=True,
+            )
+        except (OSError, ValueError) as error:
+            words.seek(0)
+            said = words.read()[-1000:].decode(errors="replace").strip()
+            why = said or (f"{error}" if isinstance(error, OSError) else "it ended at once")
+            raise DriverRefused(
+                f"{java()} could not be started: {why}. Install Java 17 or set JAVA_HOME"
+            ) from error
+        finally:
+            words.close()  # the JVM has its own handle
+        self.gateway: Any = JavaGateway(
+            gateway_parameters=GatewayParameters(port=port, auth_token=token, auto_convert=False)
+        )
+
+    def close(self) -> None:
+        """Ends the JVM; waits for it, at most 10 seconds. One that has died is no error."""
+        with contextlib.suppress(Py4JError, OSError):
+            if self._process.poll() is None:
+                self.gateway.shutdown()
+            else:
+                self.gateway.close(
+                    keep_callback_server=False, close_callback_server_connections=True
+                )
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def kill(self) -> None:
+        """Ends the JVM at once, in the middle of whatever it does."""
+        self._process.kill()
+        self._process.wait()
+
+    def __enter__(self) -> Jvm:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def pyspark_jars() -> Path:
+    """The jars folder of the installed pyspark, or of SPARK_HOME.
+
+    :raises ConfigurationError: if there is neither.
+    """
+    folders = []
+    if home := os.environ.get("SPARK_HOME"):
+        folders.append(Path(home) / "jars")
+    spec = importlib.util.find_spec("pyspark")
+    if spec is not None and spec.origin:
+        folders.append(Path(spec.origin).parent / "jars")
+    for folder in folders:
+        if any(folder.glob("py4j-*.jar")):
+            return folder
+    raise ConfigurationError(
+        "the jars of Spark are needed for Iceberg commits: pip install 'fluss-sluice[spark]',"
+        " or set SPARK_HOME"
+    )
+
+
+def iceberg_jar(jars: str, spark_jars: Path) -> Path:
+    """Iceberg's Spark runtime.
+
+    :raises ConfigurationError: it is nowhere, and cannot be fetched.
+    """
+    if jars:
+        if (Path(jars) / _JAR).is_file():
+            return Path(jars) / _JAR
+        raise ConfigurationError(f"tiering.jars={jars}: no {_JAR} in that folder")
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sluice" / "jars"
+    homes = sorted(Path.home().glob(".ivy2*"), reverse=True)
+    known = [
+        cache / _JAR,
+        *(h / "cache/org.apache.iceberg" / ICEBERG_ARTIFACT / "jars" / _JAR for h in homes),
+        *(h / "jars" / f"org.apache.iceberg_{_JAR}" for h in homes),
+    ]
+    for path in known:
+        if path.is_file():
+            return path
+    return _fetch(spark_jars, cache)
+
+
+def _fetch(spark_jars: Path, cache: Path) -> Path:
+    """Fetches the runtime by Ivy, which Spark brings, into a folder of its own."""
+    ivy = next(spark_jars.glob("ivy-*.jar"), None)
+    if ivy is None:
+        raise ConfigurationError(f"{_JAR} is missing, and {spark_jars} has no ivy jar to fetch it")
+    cache.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=cache) as folder:
+        command = [
+            java(), "-jar", str(ivy),
+            "-cache", f"{folder}/ivy",
+            "-dependency", "org.apache.iceberg", ICEBERG_ARTIFACT, ICEBERG_VERSION,
+            "-confs", "default",
+            "-retrieve", f"{folder}/[artifact]-[revision].[ext]",
+        ]  # fmt: skip
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=_FETCH_TIMEOUT_S, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise ConfigurationError(
+                f"{_JAR} is missing and Ivy did not fetch it: {error}"
+            ) from error
+        found = Path(folder) / _JAR
+        if not found.is_file():
+            last = " ".join(done.stdout.split()[-40:])
+            raise ConfigurationError(
+                f"{_JAR} is missing and Ivy did not fetch it; put it into a folder and set"
+                f" tiering.jars. Ivy said: {last}"
+            )
+        found.replace(cache / _JAR)
+    return cache / _JAR
+
+
+def java() -> str:
+    """The java command: of JAVA_HOME, or on the path."""
+    if home := os.environ.get("JAVA_HOME"):
+        return str(Path(home) / "bin" / "java")
+    return shutil.which("java") or "java"

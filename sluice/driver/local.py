@@ -1,0 +1,168 @@
+"""One round in this process: threads copy, a JVM started on demand commits (`sluice tier`)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from contextlib import closing, nullcontext
+
+from sluice.client import connect
+from sluice.client.client import Client
+from sluice.client.heartbeats import Heartbeats
+from sluice.client.log_source import ClientLogSource
+from sluice.config import Config
+from sluice.driver.jvm import Jvm
+from sluice.driver.threads import ThreadRunner
+from sluice.errors import (
+    ClaimLost,
+    ConfigurationError,
+    SluiceError,
+    TableNotDue,
+    UnsupportedVersion,
+)
+from sluice.lake.iceberg_catalog import IcebergLake
+from sluice.model import Claim, TableInfo, TablePath
+from sluice.rounds.files import RoundResult
+from sluice.rounds.ports import SplitRunner, SplitWriterFactory
+from sluice.rounds.progress import Progress, Silent
+from sluice.rounds.reasons import failure_of
+from sluice.rounds.round import run_round
+
+_LOG = logging.getLogger(__name__)
+
+
+def tier_once(
+    config: Config,
+    path: TablePath | None,
+    *,
+    attempt: str | None = None,
+    progress: Progress | None = None,
+    jvm: Jvm | None = None,
+) -> RoundResult:
+    """Claims a table, runs one round of it here, and reports it.
+
+    :param path: this table only; None: whichever waits longest.
+    :param jvm: one that runs already, for several rounds; else one is started and ended here.
+    :raises TableNotDue: none can be claimed now; says why.
+    :raises SluiceError: why the round failed; the coordinator was told so.
+    """
+    check_lake(config)
+    with connect(config.client) as client:
+        claim = client.tiering.claim(None if path is None else [path])
+        if claim is None:
+            raise TableNotDue(_why_not(client, path))
+        lost = threading.Event()
+        with Heartbeats(client.tiering, on_lost=lambda *_: lost.set()) as heartbeats:
+            heartbeats.add(claim)
+            try:
+                with nullcontext(jvm) if jvm is not None else Jvm(config.tiering.jars) as java:
+                    lake = IcebergLake(java.gateway, config.datalake.iceberg, config.tiering)
+                    with closing(lake):
+                        result = _run(
+                            config, client, lake, claim, lost, attempt, progress or Silent()
+                        )
+            except BaseException as error:
+                _report_failure(client, claim, error)
+                raise
+            finally:
+                heartbeats.remove(claim)
+        return _report(client, claim, result)
+
+
+def check_lake(config: Config) -> None:
+    """:raises ConfigurationError: unless the lake is Iceberg and has catalog settings."""
+    if config.datalake.format != "iceberg":
+        raise ConfigurationError(
+            f"datalake.format={config.datalake.format}: only iceberg is there so far"
+        )
+    if not config.datalake.iceberg:
+        raise ConfigurationError(
+            "no lake is configured: give datalake.iceberg.type and datalake.iceberg.warehouse"
+            " (or uri), as in Iceberg's own catalog properties"
+        )
+
+
+def _run(
+    config: Config,
+    client: Client,
+    lake: IcebergLake,
+    claim: Claim,
+    lost: threading.Event,
+    attempt: str | None,
+    progress: Progress,
+) -> RoundResult:
+    def runner(info: TableInfo, writers: SplitWriterFactory) -> SplitRunner:
+        source = ClientLogSource(config.client, claim.path, info)
+        return ThreadRunner(
+            source, writers, config.tiering.parallelism, cancelled=lost, on_rows=progress.copied
+        )
+
+    try:
+        return run_round(
+            claim,
+            client.tiering,
+            lake,
+            runner,
+            attempt=attempt or uuid.uuid4().hex,
+            progress=progress,
+        )
+    except SluiceError as error:
+        if not lost.is_set():
+            raise
+        return RoundResult(
+            str(claim.path),
+            claim.table_id,
+            claim.tiering_epoch,
+            claim.coordinator_epoch,
+            "claim_lost",
+            notes=(f"the claim was lost while copying: {error}",),
+        )
+
+
+def _report(client: Client, claim: Claim, result: RoundResult) -> RoundResult:
+    """Tells the coordinator; a lost claim has nobody to tell."""
+    if result.outcome == "claim_lost":
+        return result
+    try:
+        # No statistics: Fluss means totals of the lake table, and this round knows its own share.
+        client.tiering.finished(claim)
+    except SluiceError as error:  # the lake and Fluss have it: the round itself is done
+        _LOG.warning("table %s: the round is done, its report failed: %s", claim.path, error)
+    return result
+
+
+def _report_failure(client: Client, claim: Claim, error: BaseException) -> None:
+    if isinstance(error, ClaimLost):
+        return
+    try:
+        client.tiering.failed(claim, failure_of(error).reason)
+    except SluiceError as unheard:
+        _LOG.warning("table %s: its failure could not be reported: %s", claim.path, unheard)
+
+
+def _why_not(client: Client, path: TablePath | None) -> str:
+    """What keeps the coordinator from handing out a table."""
+    if path is None:
+        return "no table waits to be tiered; `sluice status` says when each is due"
+    info = client.admin.table_info(path)
+    if not info.datalake_enabled:
+        return f"table {path} is not to be tiered: create it with table.datalake.enabled=true"
+    try:
+        statuses = client.admin.list_tiering_statuses(path)
+    except UnsupportedVersion:  # Fluss has no such call
+        return f"table {path} is not handed out now: it is being tiered, or not due yet"
+    for status in statuses:
+        state = status.status
+        if state == "Tiering":
+            return (
+                f"table {path} is being tiered (tiering epoch {status.tiering_epoch}); a claim"
+                " whose holder is silent is taken back after server.tiering_timeout_ms (2 minutes)"
+            )
+        freshness = info.descriptor.properties.get("table.datalake.freshness", "3 min")
+        since = "it was created" if status.last_tiered_ms is None else "its last round"
+        return (
+            f"table {path} is {state}: it is due {freshness} after {since}"
+            " (table.datalake.freshness)"
+        )
+    return f"the coordinator does not know table {path} as one to be tiered"

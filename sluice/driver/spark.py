@@ -1,0 +1,171 @@
+"""One round on Spark: executors copy, the session's JVM commits.
+
+The session comes as an argument: this room knows no engine. Results travel back as values; an
+exception on an executor would lose its type on the way (style: executors return results).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from sluice.client import connect
+from sluice.client.log_source import ClientLogSource
+from sluice.config import Config, load_config
+from sluice.driver.local import check_lake
+from sluice.errors import SluiceError, UnknownFileVersion
+from sluice.lake.iceberg_catalog import IcebergLake
+from sluice.model import TableInfo
+from sluice.rounds.copy import copy_split
+from sluice.rounds.files import (
+    PlanFile,
+    RoundResult,
+    failure_uri,
+    read_json,
+    result_uri,
+    write_json,
+)
+from sluice.rounds.ports import LogSource, SplitRunner, SplitWriterFactory
+from sluice.rounds.reasons import failure_of
+from sluice.rounds.round import run_round
+from sluice.rounds.types import Split, SplitFailure, SplitResult
+
+_LOG = logging.getLogger(__name__)
+CONF_PREFIX = "spark.sluice."
+_TASKS_MAX = 10_000
+
+
+def config_of(
+    spark: Any, path: str | None = None, environment: Mapping[str, str] | None = None
+) -> Config:
+    """The configuration of a driver; ``spark.sluice.SECTION.KEY`` override file and environment.
+
+    :raises ConfigurationError: names the key.
+    """
+    pairs = spark.sparkContext.getConf().getAll()
+    found = {k.removeprefix(CONF_PREFIX): v for k, v in pairs if k.startswith(CONF_PREFIX)}
+    return load_config(path, environment, found)
+
+
+def run(
+    spark: Any,
+    plan_uri: str,
+    attempt: str,
+    config: Config,
+    task_id: Callable[[], int] | None = None,
+) -> int:
+    """Runs the round of a plan file and writes its result or its failure beside it.
+
+    :param task_id: on an executor, a number that no other execution of a split has; it goes into
+        file names, so that a lost executor and its successor never write to one file.
+    :returns: exit code: 0 for every outcome of a round, a lost claim included; 1 for a failure.
+    """
+    try:
+        result = _run(spark, plan_uri, attempt, config, task_id or _zero)
+    except Exception as error:
+        failure = failure_of(error)
+        _LOG.error("round of %s failed: %s: %s", plan_uri, failure.kind, failure.reason)
+        if not isinstance(error, SluiceError):
+            _LOG.error("where it happened", exc_info=error)
+        write_json(failure_uri(plan_uri, attempt), failure.to_json())
+        return 1
+    write_json(result_uri(plan_uri, attempt), result.to_json())
+    _LOG.info("round of %s: %s, %d rows", result.table, result.outcome, result.rows)
+    return 0
+
+
+def _run(
+    spark: Any, plan_uri: str, attempt: str, config: Config, task_id: Callable[[], int]
+) -> RoundResult:
+    check_lake(config)
+    content = read_json(plan_uri)
+    if content is None:
+        raise UnknownFileVersion(f"no plan file {plan_uri}: does this driver reach work_uri?")
+    plan = PlanFile.from_json(content)
+    client_config = replace(config.client, bootstrap=plan.bootstrap)
+    context = spark.sparkContext
+
+    def runner(info: TableInfo, writers: SplitWriterFactory) -> SplitRunner:
+        source = ClientLogSource(client_config, plan.claim.path, info)
+        return SparkRunner(context, source, writers, task_id)
+
+    with connect(client_config) as client:
+        lake = IcebergLake(
+            context._gateway,
+            config.datalake.iceberg,
+            config.tiering,
+            context._jsc.hadoopConfiguration(),
+        )
+        try:
+            return run_round(plan.claim, client.tiering, lake, runner, attempt=attempt)
+        finally:
+            lake.close()
+
+
+class SparkRunner:
+    """A SplitRunner: one task per split, scheduled by Spark.
+
+    Where the job itself fails (an executor is lost too often, a worker killed), what the finished
+    tasks have brought still comes before the error. A task that Spark kills leaves its files.
+    """
+
+    def __init__(
+        self,
+        context: Any,
+        source: LogSource,
+        writers: SplitWriterFactory,
+        task_id: Callable[[], int],
+    ) -> None:
+        self._context = context
+        self._finished = context.accumulator([], _Gathered())  # heard task by task
+        self._copy = CopyPartition(source, writers, task_id, self._finished)
+
+    def __call__(self, splits: Sequence[Split]) -> Iterator[SplitResult | SplitFailure]:
+        # Long logs first, so that none of them is left alone at the end.
+        longest = sorted(splits, key=lambda s: max(0, s.start_offset) - s.stop_offset)
+        rdd = self._context.parallelize(longest, min(len(longest), _TASKS_MAX))
+        try:
+            outcomes = rdd.mapPartitions(self._copy).collect()
+        except Exception:
+            yield from self._finished.value
+            raise
+        yield from outcomes
+
+
+class _Gathered:
+    """How Spark adds up what tasks have brought (an AccumulatorParam)."""
+
+    def zero(self, value: list[Any]) -> list[Any]:  # noqa: ARG002  (Spark's method)
+        return []
+
+    def addInPlace(self, one: list[Any], other: list[Any]) -> list[Any]:  # noqa: N802
+        one.extend(other)
+        return one
+
+
+class CopyPartition:
+    """What an executor does with its splits. Pickles."""
+
+    def __init__(
+        self,
+        source: LogSource,
+        writers: SplitWriterFactory,
+        task_id: Callable[[], int],
+        finished: Any,
+    ) -> None:
+        """:param finished: Spark's accumulator of outcomes."""
+        self._source, self._writers, self._task_id = source, writers, task_id
+        self._finished = finished
+
+    def __call__(self, splits: Iterable[Split]) -> Iterator[SplitResult | SplitFailure]:
+        task = self._task_id()
+        for split in splits:
+            outcome = copy_split(split, self._source, self._writers, task=task)
+            self._finished.add([outcome])
+            yield outcome
+
+
+def _zero() -> int:
+    return 0

@@ -1,0 +1,78 @@
+"""Runs the splits of a round on threads of this process, in place of executors."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+
+from sluice.errors import ClaimLost
+from sluice.rounds.copy import copy_split
+from sluice.rounds.ports import LogSource, SplitWriterFactory
+from sluice.rounds.types import LogRecords, Split, SplitFailure, SplitResult
+
+Outcome = SplitResult | SplitFailure
+
+
+class ThreadRunner:
+    """A SplitRunner. Decoding, writing and compressing leave Python's lock, so threads help."""
+
+    def __init__(
+        self,
+        source: LogSource,
+        writers: SplitWriterFactory,
+        parallelism: int,
+        *,
+        cancelled: threading.Event | None = None,
+        on_rows: Callable[[int], None] | None = None,
+    ) -> None:
+        """:param cancelled: once set, splits under way fail at their next batch."""
+        self._source = _Cancellable(source, cancelled or threading.Event())
+        self._writers = writers
+        self._parallelism = max(1, parallelism)
+        self._on_rows = on_rows
+
+    def __call__(self, splits: Sequence[Split]) -> Iterator[Outcome]:
+        """Outcomes as they come; at most ``parallelism`` splits are held open at once.
+
+        After a failure no split is begun, those under way end at their next batch, and their
+        outcomes still come: the files of one that was done are somebody's to delete.
+        """
+        # Long logs first, so that none of them is left alone at the end.
+        waiting = sorted(splits, key=lambda s: s.stop_offset - max(0, s.start_offset))
+        running: set[Future[Outcome]] = set()
+        with ThreadPoolExecutor(self._parallelism, thread_name_prefix="sluice-copy") as pool:
+            try:
+                while waiting or running:
+                    while waiting and len(running) < self._parallelism:
+                        running.add(pool.submit(self._copy, waiting.pop()))
+                    done, running = wait(running, return_when=FIRST_COMPLETED)
+                    outcomes = [future.result() for future in done]
+                    if any(isinstance(outcome, SplitFailure) for outcome in outcomes):
+                        waiting.clear()
+                        self._source.cancel()
+                    yield from outcomes
+            finally:
+                if running:  # somebody stopped asking: the round has failed
+                    self._source.cancel()
+
+    def _copy(self, split: Split) -> Outcome:
+        return copy_split(split, self._source, self._writers, on_rows=self._on_rows)
+
+
+class _Cancellable:
+    """A LogSource that ends in an error once it is cancelled."""
+
+    def __init__(self, source: LogSource, cancelled: threading.Event) -> None:
+        self._source = source
+        self._given_up = threading.Event()
+        self._cancelled = cancelled
+
+    def cancel(self) -> None:
+        self._given_up.set()
+
+    def read(self, split: Split) -> Iterator[LogRecords]:
+        for records in self._source.read(split):
+            if self._cancelled.is_set() or self._given_up.is_set():
+                raise ClaimLost(f"bucket {split.bucket}: the round was given up")
+            yield records

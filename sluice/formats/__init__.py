@@ -1,0 +1,1 @@
+"""Bytes <-> Arrow: types, schemas, log batches, rows, keys, bucketing. No I/O."""

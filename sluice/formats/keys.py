@@ -1,0 +1,127 @@
+"""Key bytes of all rows of a batch: Fluss's three key encoders (reference part 4.7)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from sluice.errors import InvalidTable, UnsupportedLakeOption
+from sluice.formats import key_parts as parts
+from sluice.formats.key_parts import refuse
+from sluice.formats.paimon_keys import encode_paimon
+from sluice.formats.row_values import is_compact
+from sluice.model import DataType, Schema, TypeRoot
+
+
+def encode_key(
+    batch: pa.RecordBatch, columns: Sequence[str], schema: Schema, lake_format: str | None
+) -> pa.Array:
+    """The key bytes of each row, a binary array; ``batch`` has the types of ``arrow_schema``.
+
+    ``lake_format`` picks the encoder: Iceberg's, Paimon's, or Compacted without one or for Lance.
+
+    :raises InvalidTable: for a null key, an unknown column, or several columns with Iceberg.
+    :raises UnsupportedType: for a column type that the encoder does not know.
+    :raises UnsupportedLakeOption: for a lake format whose encoder is not known.
+    """
+    arrays, types = _key_columns(batch, columns, schema)
+    lake = (lake_format or "").lower()
+    if lake == "paimon":
+        return encode_paimon(arrays, types, columns)
+    for name, array in zip(columns, arrays, strict=True):
+        if array.null_count:
+            raise InvalidTable(f"column {name!r} is a key and holds {array.null_count} nulls")
+    if lake in ("", "lance"):
+        fields = zip(arrays, types, columns, strict=True)
+        return parts.join([_compacted(array, of, name) for array, of, name in fields])
+    if lake == "iceberg":
+        if len(columns) != 1:
+            raise InvalidTable(f"Iceberg takes one key column, not {len(columns)}: {list(columns)}")
+        return _iceberg(arrays[0], types[0], columns[0])
+    raise UnsupportedLakeOption(
+        f"table.datalake.format {lake_format!r}: its key encoding is not known;"
+        " use iceberg, paimon or lance"
+    )
+
+
+def _key_columns(
+    batch: pa.RecordBatch, columns: Sequence[str], schema: Schema
+) -> tuple[list[pa.Array], list[DataType]]:
+    if not columns:
+        raise InvalidTable("a key has one column or more")
+    arrays, types = [], []
+    for name in columns:
+        position = batch.schema.get_field_index(name)
+        if position < 0 or name not in schema.names:
+            raise InvalidTable(f"key column {name!r} is not among {batch.schema.names}")
+        arrays.append(batch.column(position))
+        types.append(schema.column(name).data_type)
+    return arrays, types
+
+
+def _compacted(array: pa.Array, data_type: DataType, name: str) -> pa.Array:
+    writer = _COMPACTED.get(data_type.root)
+    if writer is None:
+        raise refuse(data_type, name, "Compacted")
+    return writer(array, data_type)
+
+
+def _compacted_decimal(array: pa.Array, data_type: DataType) -> pa.Array:
+    if is_compact(data_type):
+        return parts.varint(parts.unscaled_low(array))
+    return parts.with_length(parts.unscaled_big_endian(array))
+
+
+def _compacted_timestamp(array: pa.Array, data_type: DataType) -> pa.Array:
+    millis, nanos = parts.epoch_millis(array)
+    if is_compact(data_type):
+        return parts.varint(millis)
+    return parts.join([parts.varint(millis), parts.varint(nanos)])
+
+
+def _compacted_bytes(array: pa.Array, _: DataType) -> pa.Array:
+    return parts.with_length(parts.as_binary(array))
+
+
+def _plain(array: pa.Array, _: DataType) -> pa.Array:
+    return parts.fixed(parts.numbers(array))
+
+
+_COMPACTED: dict[TypeRoot, Callable[[pa.Array, DataType], pa.Array]] = {
+    TypeRoot.BOOLEAN: lambda array, _: parts.fixed(parts.booleans(array)),
+    TypeRoot.TINYINT: _plain,
+    TypeRoot.SMALLINT: _plain,
+    TypeRoot.INT: lambda array, of: parts.varint32(parts.integers(array, of)),
+    TypeRoot.DATE: lambda array, of: parts.varint32(parts.integers(array, of)),
+    TypeRoot.TIME: lambda array, _: parts.varint32(parts.millis_of_day(array)),
+    TypeRoot.BIGINT: lambda array, of: parts.varint(parts.integers(array, of)),
+    TypeRoot.FLOAT: _plain,
+    TypeRoot.DOUBLE: _plain,
+    TypeRoot.CHAR: _compacted_bytes,
+    TypeRoot.STRING: _compacted_bytes,
+    TypeRoot.BINARY: _compacted_bytes,
+    TypeRoot.BYTES: _compacted_bytes,
+    TypeRoot.DECIMAL: _compacted_decimal,
+    TypeRoot.TIMESTAMP: _compacted_timestamp,
+    TypeRoot.TIMESTAMP_LTZ: _compacted_timestamp,
+}
+
+
+def _iceberg(array: pa.Array, data_type: DataType, name: str) -> pa.Array:
+    root = data_type.root
+    if root in (TypeRoot.INT, TypeRoot.DATE, TypeRoot.BIGINT):
+        return parts.fixed(parts.integers(array, data_type))
+    if root is TypeRoot.TIME:
+        return parts.fixed(parts.millis_of_day(array) * np.int64(1000))
+    if root is TypeRoot.TIMESTAMP:
+        millis, nanos = parts.epoch_millis(array)
+        return parts.fixed(millis * 1000 + nanos // 1000)
+    if root in (TypeRoot.FLOAT, TypeRoot.DOUBLE):
+        return parts.fixed(parts.numbers(array))
+    if root is TypeRoot.DECIMAL:
+        return parts.unscaled_big_endian(array)
+    if root in (TypeRoot.CHAR, TypeRoot.STRING, TypeRoot.BINARY, TypeRoot.BYTES):
+        return parts.as_binary(array)
+    raise refuse(data_type, name, "Iceberg")

@@ -1,0 +1,109 @@
+"""The Lake port on Iceberg's own catalogs, in the driver's JVM (reference part 6.2)."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+
+from sluice.config import TieringConfig
+from sluice.errors import LakeNotWritable
+from sluice.lake.iceberg_schema import schema_json, sort_order_json, spec_json, table_properties
+from sluice.lake.iceberg_table import IcebergTable
+from sluice.lake.java import class_name, ensure_callbacks, java_map, lake_errors
+from sluice.model import TableInfo, TablePath
+
+_LOG = logging.getLogger(__name__)
+CATALOG_NAME = "fluss-iceberg-catalog"  # the name that Fluss gives it
+_HADOOP_PREFIX = "hadoop."
+
+
+class IcebergLake:
+    """Tables of one Iceberg catalog. Immutable; its methods may be called from one thread."""
+
+    def __init__(
+        self,
+        gateway: Any,
+        properties: Mapping[str, str],
+        tiering: TieringConfig | None = None,
+        hadoop_conf: Any = None,
+    ) -> None:
+        """``properties`` are Fluss's ``datalake.iceberg.*`` without that prefix.
+
+        :raises LakeNotWritable: if the catalog cannot be opened.
+        """
+        self._gateway = gateway
+        self._tiering = tiering or TieringConfig()
+        self._properties = dict(properties)
+        ensure_callbacks(gateway)
+        conf = hadoop_conf or gateway.jvm.org.apache.hadoop.conf.Configuration()
+        for key, value in properties.items():
+            if key.startswith(_HADOOP_PREFIX):
+                conf.set(key.removeprefix(_HADOOP_PREFIX), value)
+        name = properties.get("name", CATALOG_NAME)
+        where = properties.get("warehouse") or properties.get("uri") or "no warehouse given"
+        with lake_errors(f"open Iceberg catalog {name} ({where})"):
+            self._catalog = gateway.jvm.org.apache.iceberg.CatalogUtil.buildIcebergCatalog(
+                name, java_map(gateway, properties), conf
+            )
+
+    def load(self, path: TablePath) -> IcebergTable | None:
+        """The table, or None if the catalog has none of that name.
+
+        :raises LakeNotWritable: if catalog or storage cannot be read.
+        """
+        with lake_errors(f"load lake table {path}"):
+            try:
+                return self._table(path, self._catalog.loadTable(self._identifier(path)))
+            except Py4JJavaError as error:
+                if class_name(error) in ("NoSuchTableException", "NoSuchNamespaceException"):
+                    return None
+                raise
+
+    def create(self, info: TableInfo) -> IcebergTable:
+        """Creates the table exactly as Fluss would.
+
+        :raises LakeNotWritable: if catalog or storage refuse.
+        """
+        iceberg = self._gateway.jvm.org.apache.iceberg
+        content = schema_json(info)
+        spec_content = spec_json(info, content)
+        with lake_errors(f"create lake table {info.path}"):
+            schema = iceberg.SchemaParser.fromJson(json.dumps(content))
+            spec = iceberg.PartitionSpecParser.fromJson(schema, json.dumps(spec_content))
+            order = iceberg.SortOrderParser.fromJson(schema, json.dumps(sort_order_json(content)))
+            self._ensure_namespace(info.path.database)
+            builder = self._catalog.buildTable(self._identifier(info.path), schema)
+            builder = builder.withPartitionSpec(spec).withSortOrder(order)
+            builder = builder.withProperties(java_map(self._gateway, table_properties(info)))
+            return self._table(info.path, builder.create())
+
+    def close(self) -> None:
+        """Closes the catalog's connections; the gateway is its owner's.
+
+        Never raises: what a round has brought, or its own error, counts more.
+        """
+        try:
+            with lake_errors("close the Iceberg catalog"):
+                self._catalog.close()
+        except LakeNotWritable as error:
+            _LOG.warning("%s", error)
+
+    def _ensure_namespace(self, database: str) -> None:
+        namespace = self._identifier(TablePath(database, "x")).namespace()
+        if self._catalog.namespaceExists(namespace):
+            return
+        try:
+            self._catalog.createNamespace(namespace)
+        except Py4JJavaError as error:
+            if class_name(error) != "AlreadyExistsException":  # someone else was faster
+                raise
+
+    def _identifier(self, path: TablePath) -> Any:
+        return self._gateway.jvm.org.apache.iceberg.catalog.TableIdentifier.parse(str(path))
+
+    def _table(self, path: TablePath, table: Any) -> IcebergTable:
+        return IcebergTable(self._gateway, table, path, self._properties, self._tiering)

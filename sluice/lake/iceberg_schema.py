@@ -1,0 +1,247 @@
+"""The lake table that a Fluss table needs, as Iceberg's own JSON (reference parts 6.1, 6.2).
+
+Pure: what is written here as JSON, Iceberg's parsers read in the driver's JVM. Field ids count
+from 1; Iceberg assigns its own when it creates a table, so ids are never compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from typing import Any
+
+from sluice.errors import LakeTableMismatch, UnsupportedLakeOption
+from sluice.model import Column, DataType, TableInfo, TypeRoot
+
+SYSTEM_COLUMNS = (("__bucket", "int"), ("__offset", "long"), ("__timestamp", "timestamptz"))
+"""Name and Iceberg type of the three required columns behind the user's."""
+
+_PRIMITIVES = {
+    TypeRoot.BOOLEAN: "boolean",
+    TypeRoot.TINYINT: "int",
+    TypeRoot.SMALLINT: "int",
+    TypeRoot.INT: "int",
+    TypeRoot.BIGINT: "long",
+    TypeRoot.FLOAT: "float",
+    TypeRoot.DOUBLE: "double",
+    TypeRoot.CHAR: "string",
+    TypeRoot.STRING: "string",
+    TypeRoot.BINARY: "binary",
+    TypeRoot.BYTES: "binary",
+    TypeRoot.DATE: "date",
+    TypeRoot.TIME: "time",
+    TypeRoot.TIMESTAMP: "timestamp",
+    TypeRoot.TIMESTAMP_LTZ: "timestamptz",
+}
+
+_TIMESTAMPS = (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ)
+_MICROS = 6
+
+JsonType = str | dict[str, Any]
+
+
+def iceberg_type(data_type: DataType, ids: Iterator[int]) -> JsonType:
+    """The Iceberg type of a Fluss type as in Iceberg's schema JSON; ``ids`` are for nested ones."""
+    if data_type.root is TypeRoot.DECIMAL:
+        return f"decimal({data_type.precision}, {data_type.scale})"
+    if data_type.root in _PRIMITIVES:
+        return _PRIMITIVES[data_type.root]
+    if data_type.root is TypeRoot.ARRAY:
+        assert data_type.element is not None
+        return {
+            "type": "list",
+            "element-id": next(ids),
+            "element": iceberg_type(data_type.element, ids),
+            "element-required": not data_type.element.nullable,
+        }
+    if data_type.root is TypeRoot.MAP:
+        assert data_type.key is not None
+        assert data_type.value is not None
+        return {
+            "type": "map",
+            "key-id": next(ids),
+            "key": iceberg_type(data_type.key, ids),
+            "value-id": next(ids),
+            "value": iceberg_type(data_type.value, ids),
+            "value-required": not data_type.value.nullable,
+        }
+    fields = [_field(next(ids), f.name, f.data_type, f.description, ids) for f in data_type.fields]
+    return {"type": "struct", "fields": fields}
+
+
+def schema_json(info: TableInfo) -> dict[str, Any]:
+    """User columns, then the system columns; identifier fields are the whole primary key."""
+    columns = info.schema.columns
+    top = {column.name: i for i, column in enumerate(columns, start=1)}
+    ids = count(len(columns) + len(SYSTEM_COLUMNS) + 1)
+    fields = [_field(top[c.name], c.name, c.data_type, c.comment, ids) for c in columns]
+    for i, (name, type_text) in enumerate(SYSTEM_COLUMNS, start=len(columns) + 1):
+        fields.append({"id": i, "name": name, "required": True, "type": type_text})
+    schema: dict[str, Any] = {"type": "struct", "schema-id": 0, "fields": fields}
+    if info.has_primary_key:
+        schema["identifier-field-ids"] = [top[name] for name in info.schema.primary_key]
+    return schema
+
+
+def column_type_json(column: Column) -> JsonType:
+    """The type of one column that is added to an existing table; Iceberg assigns the ids."""
+    return iceberg_type(column.data_type, count(1_000_000))
+
+
+def spec_fields(info: TableInfo) -> list[tuple[str, str, str]]:
+    """Partition fields as (field name, source column, transform), in order.
+
+    :raises UnsupportedLakeOption: more than one bucket key, one of nanoseconds, or a partition key
+        that is no STRING.
+    """
+    keys = info.descriptor.bucket_keys
+    if len(keys) > 1:
+        raise UnsupportedLakeOption(
+            f"table {info.path} has bucket keys {', '.join(keys)}: Iceberg takes one;"
+            " set a single bucket.key"
+        )
+    found = []
+    for name in info.descriptor.partition_keys:
+        if info.schema.column(name).data_type.root is not TypeRoot.STRING:
+            raise UnsupportedLakeOption(
+                f"table {info.path}: partition key {name} is"
+                f" {info.schema.column(name).data_type}; Iceberg tables need STRING there"
+            )
+        found.append((name, name, "identity"))
+    if keys:
+        key_type = info.schema.column(keys[0]).data_type
+        if key_type.root in _TIMESTAMPS and (key_type.precision or 0) > _MICROS:
+            raise UnsupportedLakeOption(
+                f"table {info.path}: bucket key {keys[0]} is {key_type}, and Iceberg keeps"
+                " microseconds: its buckets would not be Fluss's; use TIMESTAMP(6)"
+            )
+        found.append((f"{keys[0]}_bucket", keys[0], f"bucket[{info.bucket_count}]"))
+    else:
+        found.append(("__bucket", "__bucket", "identity"))
+    return found
+
+
+def spec_json(info: TableInfo, schema: dict[str, Any]) -> dict[str, Any]:
+    ids = {field["name"]: field["id"] for field in schema["fields"]}
+    return {
+        "spec-id": 0,
+        "fields": [
+            {"name": n, "transform": t, "source-id": ids[source], "field-id": 1000 + i}
+            for i, (n, source, t) in enumerate(spec_fields(info))
+        ],
+    }
+
+
+def sort_order_json(schema: dict[str, Any]) -> dict[str, Any]:
+    ids = {field["name"]: field["id"] for field in schema["fields"]}
+    field = {
+        "transform": "identity",
+        "source-id": ids["__offset"],
+        "direction": "asc",
+        "null-order": "nulls-first",
+    }
+    return {"order-id": 1, "fields": [field]}
+
+
+def table_properties(info: TableInfo) -> dict[str, str]:
+    """``iceberg.x`` becomes ``x``, any other key k becomes ``fluss.k``."""
+    properties = {}
+    if info.has_primary_key:
+        for mode in ("write.delete.mode", "write.update.mode", "write.merge.mode"):
+            properties[mode] = "merge-on-read"
+    for options in (info.descriptor.properties, info.descriptor.custom_properties):
+        for key, value in options.items():
+            if key.startswith("iceberg."):
+                properties[key.removeprefix("iceberg.")] = value
+            else:
+                properties[f"fluss.{key}"] = value
+    return properties
+
+
+def missing_columns(info: TableInfo, found: dict[str, Any]) -> list[Column]:
+    """Compares the lake's schema with the one expected; answers columns that Fluss has added.
+
+    :raises LakeTableMismatch: names the first column that differs, and how.
+    """
+    expected = schema_json(info)["fields"]
+    actual = found["fields"]
+    _check_identifiers(info, found)
+    users, system = actual[: -len(SYSTEM_COLUMNS)], actual[-len(SYSTEM_COLUMNS) :]
+    known = expected[: -len(SYSTEM_COLUMNS)]
+    for ours, theirs in zip(expected[-len(SYSTEM_COLUMNS) :], system, strict=False):
+        _compare(info, ours, theirs)
+    if len(system) < len(SYSTEM_COLUMNS) or len(users) > len(known):
+        extra = [f["name"] for f in users[len(known) :]] or [n for n, _ in SYSTEM_COLUMNS]
+        raise _mismatch(info, f"columns {[f['name'] for f in actual]}: check {extra}")
+    for ours, theirs in zip(known, users, strict=False):
+        _compare(info, ours, theirs)
+    added = list(info.schema.columns[len(users) :])
+    for column in added:
+        if not column.data_type.nullable:
+            raise _mismatch(info, f"no column {column.name}, and a NOT NULL one cannot be added")
+    return added
+
+
+def check_spec(info: TableInfo, schema: dict[str, Any], spec: dict[str, Any]) -> None:
+    """:raises LakeTableMismatch: unless the partition spec is exactly the expected one."""
+    names = {field["id"]: field["name"] for field in schema["fields"]}
+    found = [(names.get(f["source-id"], "?"), f["transform"]) for f in spec["fields"]]
+    expected = [(source, transform) for _, source, transform in spec_fields(info)]
+    if found != expected:
+        raise _mismatch(info, f"partition spec {_spec_text(found)}, not {_spec_text(expected)}")
+
+
+def _field(
+    field_id: int, name: str, data_type: DataType, doc: str | None, ids: Iterator[int]
+) -> dict[str, Any]:
+    field = {
+        "id": field_id,
+        "name": name,
+        "required": not data_type.nullable,
+        "type": iceberg_type(data_type, ids),
+    }
+    if doc:
+        field["doc"] = doc
+    return field
+
+
+def _check_identifiers(info: TableInfo, found: dict[str, Any]) -> None:
+    wanted = set(found.get("identifier-field-ids", ()))
+    names = {field["name"] for field in found["fields"] if field["id"] in wanted}
+    if names != set(info.schema.primary_key):
+        expected = sorted(info.schema.primary_key)
+        raise _mismatch(info, f"identifier fields {sorted(names)}, not {expected}")
+
+
+def _compare(info: TableInfo, ours: dict[str, Any], theirs: dict[str, Any]) -> None:
+    one, other = _text(ours), _text(theirs)
+    if one != other:
+        raise _mismatch(info, f"column `{other}` where `{one}` is expected")
+
+
+def _text(field: dict[str, Any]) -> str:
+    return f"{field['name']} {_type_text(field['type'])}{' required' * field['required']}"
+
+
+def _type_text(type_json: JsonType) -> str:
+    """A type without its ids, as one reads it."""
+    if isinstance(type_json, str):
+        return type_json.replace(" ", "")
+    if type_json["type"] == "list":
+        required = " required" * type_json["element-required"]
+        return f"list<{_type_text(type_json['element'])}{required}>"
+    if type_json["type"] == "map":
+        required = " required" * type_json["value-required"]
+        return f"map<{_type_text(type_json['key'])},{_type_text(type_json['value'])}{required}>"
+    return f"struct<{','.join(_text(f) for f in type_json['fields'])}>"
+
+
+def _spec_text(fields: list[tuple[str, str]]) -> str:
+    return "[" + ", ".join(f"{transform}({source})" for source, transform in fields) + "]"
+
+
+def _mismatch(info: TableInfo, what: str) -> LakeTableMismatch:
+    return LakeTableMismatch(
+        f"lake table {info.path} has {what}; drop or rename the lake table, or tier another one",
+        table=str(info.path),
+    )

@@ -1,0 +1,387 @@
+"""The LakeTable port: one Iceberg table as the driver sees it, through Iceberg's Java API."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from py4j.protocol import Py4JError, Py4JJavaError
+
+from sluice.config import TieringConfig
+from sluice.errors import (
+    LakeCommitOutcomeUnknown,
+    LakeCommitRefused,
+    LakeTableMismatch,
+    SluiceError,
+    UnsupportedLakeOption,
+)
+from sluice.lake.iceberg_schema import check_spec, column_type_json, missing_columns, spec_fields
+from sluice.lake.java import class_name, deepest, iterate, java_list, lake_errors
+from sluice.lake.parquet import ParquetWriterFactory, WriteOptions, bucket_file_prefix
+from sluice.lake.storage import delete
+from sluice.model import Column, TableInfo, TablePath
+from sluice.rounds.types import (
+    COMMIT_USER,
+    COMMIT_USER_KEY,
+    WRITE_ID_KEY,
+    DataFile,
+    LakeSnapshot,
+    Split,
+)
+
+TAG = "sluice-tiered"
+_TARGET_FILE_BYTES = 512 * 1024 * 1024  # Iceberg's default of write.target-file-size-bytes
+_METRICS_THREADS = 8
+_STORAGE_PREFIXES = ("s3.", "client.")
+# What Iceberg throws only when a commit has not landed, as far as its catalog has told it.
+_REFUSALS = {
+    "ValidationException",
+    "CommitFailedException",
+    "ForbiddenException",
+    "NotAuthorizedException",
+    "NoSuchTableException",
+}
+
+
+class IcebergTable:
+    """One table of the lake; used by one driver thread at a time."""
+
+    def __init__(
+        self,
+        gateway: Any,
+        table: Any,
+        path: TablePath,
+        properties: Mapping[str, str],
+        tiering: TieringConfig,
+    ) -> None:
+        self._gateway = gateway
+        self._jvm = gateway.jvm
+        self._table = table
+        self._path = path
+        self._catalog_properties = properties
+        self._tiering = tiering
+        self.location: str = table.location()
+
+    def check(self, info: TableInfo) -> None:
+        """Compares columns, identifier fields, partition spec; adds columns that Fluss has added.
+
+        :raises LakeTableMismatch: names what differs and how.
+        :raises UnsupportedLakeOption: for a data file format other than Parquet.
+        """
+        with lake_errors(f"read the schema of lake table {self._path}"):
+            self._table.refresh()
+            schema = self._schema()
+            spec = json.loads(self._jvm.org.apache.iceberg.PartitionSpecParser.toJson(self._spec()))
+            file_format = self._property("write.format.default", "parquet")
+        if file_format.lower() != "parquet":
+            raise UnsupportedLakeOption(
+                f"lake table {self._path} has write.format.default={file_format}:"
+                " only parquet is written; change that property"
+            )
+        added = missing_columns(info, schema)
+        check_spec(info, schema, spec)
+        if added:
+            self._add_columns(added)
+            left = missing_columns(info, self._schema())
+            if left:
+                names = [column.name for column in left]
+                raise LakeTableMismatch(f"lake table {self._path} still lacks columns {names}")
+
+    def newest_of_ours(self) -> LakeSnapshot | None:
+        """Newest snapshot of our commit user among the ancestors of main."""
+        return self.find_ours({})
+
+    def find_ours(self, summary: Mapping[str, str]) -> LakeSnapshot | None:
+        """Newest of our ancestors whose summary holds all of these; None if there is none."""
+        wanted = {COMMIT_USER_KEY: COMMIT_USER, **summary}
+        with lake_errors(f"read the snapshots of lake table {self._path}"):
+            self._table.refresh()
+            for snapshot in self._lineage():
+                texts = snapshot.summary()
+                if texts is None:  # a snapshot of Iceberg's first format may have none
+                    continue
+                if all(texts.get(key) == value for key, value in wanted.items()):
+                    return LakeSnapshot(
+                        snapshot.snapshotId(), snapshot.sequenceNumber(), dict(texts.items())
+                    )
+        return None
+
+    def is_ancestor(self, snapshot_id: int) -> bool:
+        """Whether that snapshot is the current main snapshot or a known ancestor of it."""
+        with lake_errors(f"read the snapshots of lake table {self._path}"):
+            self._table.refresh()
+            return any(s.snapshotId() == snapshot_id for s in self._lineage())
+
+    def writer_factory(
+        self, info: TableInfo, write_id: str, splits: Sequence[Split]
+    ) -> ParquetWriterFactory:
+        """A picklable maker of writers, with the folder of each split's files.
+
+        The folders come from the table's own LocationProvider.
+        """
+        names = tuple(name for name, _, _ in spec_fields(info))
+        with lake_errors(f"plan data files of lake table {self._path}"):
+            schema = json.dumps(self._schema())
+            folders = {split.bucket: self._folder(split, write_id) for split in splits}
+            options = WriteOptions(
+                target_file_bytes=int(
+                    self._property("write.target-file-size-bytes", str(_TARGET_FILE_BYTES))
+                ),
+                compression=self._property("write.parquet.compression-codec", "zstd"),
+                compression_level=self._property("write.parquet.compression-level", ""),
+                row_group_rows=self._tiering.row_group_rows,
+                row_group_bytes=self._tiering.row_group_bytes,
+            )
+        storage = {
+            key: value
+            for key, value in self._catalog_properties.items()
+            if key.startswith(_STORAGE_PREFIXES)  # executors need no catalog's credentials
+        }
+        return ParquetWriterFactory(schema, names, folders, write_id, options, storage)
+
+    def has_rows(self, partition_values: Sequence[str]) -> bool:
+        """Whether the lake has rows of that partition, in whatever bucket."""
+        with lake_errors(f"look into partition {partition_values} of lake table {self._path}"):
+            self._table.refresh()
+            scan = self._table.newScan().filter(self._in_partitions([tuple(partition_values)]))
+            tasks = scan.planFiles()
+            try:
+                return bool(tasks.iterator().hasNext())
+            finally:
+                tasks.close()
+
+    def commit(
+        self,
+        files: Sequence[DataFile],
+        base: LakeSnapshot | None,
+        summary: Mapping[str, str],
+        replaced: Sequence[tuple[str, ...]] = (),
+    ) -> LakeSnapshot:
+        """Appends the files (none: an empty commit) if ``base`` is still our newest snapshot.
+
+        All rows that the lake has of the partitions ``replaced`` go in the same commit.
+
+        :raises LakeNotWritable: before anything was committed, if a file cannot be read.
+        :raises LakeCommitRefused: another snapshot of ours came in between; nothing was committed.
+        :raises LakeCommitOutcomeUnknown: it may have landed; look with :meth:`find_ours`.
+        """
+        data_files = self._data_files(files)
+        fence = self._fence(base, summary.get(WRITE_ID_KEY))
+        with lake_errors(f"prepare the commit to lake table {self._path}"):
+            self._table.refresh()
+            append = self._new_update(data_files, replaced)
+            for key, value in {**summary, COMMIT_USER_KEY: COMMIT_USER}.items():
+                append.set(key, value)
+            append.validateWith(fence)
+        try:
+            append.commit()
+        except Py4JJavaError as error:
+            raise self._commit_error(error) from error
+        except (Py4JError, OSError) as error:
+            raise self._unknown(f"the JVM does not answer ({error})") from error
+        # From here on it has landed: nothing may pass for a failure before the commit.
+        try:
+            landed = self.find_ours(summary)
+        except SluiceError as error:
+            raise self._unknown(f"it was answered, and then: {error}") from error
+        if landed is None:
+            raise self._unknown("it was answered, and is not there: was the table rolled back?")
+        return landed
+
+    def _commit_error(self, error: Py4JJavaError) -> SluiceError:
+        try:
+            name, message = deepest(error.java_exception)
+            refused = class_name(error) in _REFUSALS
+        except (Py4JError, OSError) as gone:  # the JVM died with its exception
+            return self._unknown(f"the JVM does not answer ({gone})")
+        text = f"{name.rpartition('.')[2]}: {message}"
+        if refused:
+            return LakeCommitRefused(f"commit to lake table {self._path}: {text}")
+        return self._unknown(text)
+
+    def _unknown(self, why: str) -> LakeCommitOutcomeUnknown:
+        return LakeCommitOutcomeUnknown(f"commit to lake table {self._path}: {why}")
+
+    def tag(self, snapshot_id: int) -> None:
+        """Moves the tag ``sluice-tiered`` there, so that expiry leaves the snapshot alone.
+
+        :raises LakeNotWritable: if the catalog refuses.
+        """
+        with lake_errors(f"tag snapshot {snapshot_id} of lake table {self._path}"):
+            self._table.refresh()
+            snapshots = self._table.manageSnapshots()
+            if self._table.refs().containsKey(TAG):
+                snapshots.replaceTag(TAG, snapshot_id).commit()
+            else:
+                snapshots.createTag(TAG, snapshot_id).commit()
+
+    def delete_files(self, paths: Sequence[str]) -> None:
+        """Deletes data files of one's own that the lake has definitely refused."""
+        for path in paths:
+            delete(path, self._catalog_properties)
+
+    def _fence(self, base: LakeSnapshot | None, write_id: str | None) -> _Fence:
+        """:raises LakeCommitRefused: if the base is not our newest snapshot even now."""
+        newest = self.newest_of_ours()
+        base_id = base.snapshot_id if base else None
+        if (newest.snapshot_id if newest else None) != base_id:
+            raise LakeCommitRefused(
+                f"commit to lake table {self._path}: our newest snapshot is no longer the planned"
+                f" base {base_id}"
+            )
+        with lake_errors(f"read the snapshots of lake table {self._path}"):
+            ids = self._jvm.org.apache.iceberg.util.SnapshotUtil.currentAncestorIds(self._table)
+            return _Fence(base_id, write_id, none_of_ours=base_id not in set(iterate(ids)))
+
+    def _new_update(self, data_files: Sequence[Any], replaced: Sequence[tuple[str, ...]]) -> Any:
+        """An append; or an overwrite, where a partition's old rows go."""
+        if not replaced:
+            append = self._table.newAppend()
+            for data_file in data_files:
+                append.appendFile(data_file)
+            return append
+        overwrite = self._table.newOverwrite()
+        overwrite.overwriteByRowFilter(self._in_partitions(replaced))
+        for data_file in data_files:
+            overwrite.addFile(data_file)
+        return overwrite
+
+    def _in_partitions(self, partitions: Sequence[tuple[str, ...]]) -> Any:
+        """The filter of rows in any of these partitions, by the columns of the partition keys."""
+        expressions = self._jvm.org.apache.iceberg.expressions.Expressions
+        schema = self._table.schema()
+        columns = [schema.findColumnName(f.sourceId()) for f in iterate(self._spec().fields())]
+        found = expressions.alwaysFalse()
+        for values in partitions:
+            one = expressions.alwaysTrue()
+            for column, value in zip(columns, values, strict=False):
+                one = getattr(expressions, "and")(one, expressions.equal(column, value))
+            found = getattr(expressions, "or")(found, one)
+        return found
+
+    def _schema(self) -> dict[str, Any]:
+        content = json.loads(self._jvm.org.apache.iceberg.SchemaParser.toJson(self._table.schema()))
+        assert isinstance(content, dict)
+        return content
+
+    def _spec(self) -> Any:
+        return self._table.spec()
+
+    def _property(self, name: str, default: str) -> str:
+        return str(self._table.properties().getOrDefault(name, default))
+
+    def _lineage(self) -> Iterator[Any]:
+        """Ancestors of main, newest first; then the tagged snapshot, if expiry cut them off.
+
+        Expiry takes the snapshots between other writers' newest ones and ours, which only the tag
+        keeps. Ours still counts: it is older than the oldest ancestor that is left.
+        """
+        oldest = None
+        for snapshot in iterate(
+            self._jvm.org.apache.iceberg.util.SnapshotUtil.currentAncestors(self._table)
+        ):
+            oldest = snapshot
+            yield snapshot
+        if oldest is None or oldest.parentId() is None:
+            return
+        tagged = self._table.refs().get(TAG)
+        found = None if tagged is None else self._table.snapshot(tagged.snapshotId())
+        if found is not None and found.sequenceNumber() < oldest.sequenceNumber():
+            yield found
+
+    def _add_columns(self, columns: Sequence[Column]) -> None:
+        types = self._jvm.org.apache.iceberg.types.Types
+        with lake_errors(f"add columns to lake table {self._path}"):
+            update = self._table.updateSchema()
+            for column in columns:
+                content = column_type_json(column)
+                if isinstance(content, str):
+                    column_type = types.fromPrimitiveString(content)
+                else:
+                    column_type = self._nested_type(content)
+                update = update.addColumn(column.name, column_type, column.comment)
+                update = update.moveBefore(column.name, "__bucket")
+            update.commit()
+            self._table.refresh()
+
+    def _nested_type(self, content: dict[str, Any]) -> Any:
+        field = {"id": 1, "name": "x", "required": False, "type": content}
+        schema = json.dumps({"type": "struct", "schema-id": 0, "fields": [field]})
+        return self._jvm.org.apache.iceberg.SchemaParser.fromJson(schema).findType("x")
+
+    def _folder(self, split: Split, write_id: str) -> str:
+        values = (*split.partition_values, str(split.bucket.bucket))
+        name = bucket_file_prefix(split.bucket.bucket, 0, write_id)
+        location = self._table.locationProvider().newDataLocation(
+            self._spec(), self._partition(values), name
+        )
+        return str(location).removesuffix("/" + name)
+
+    def _partition(self, values: Sequence[str]) -> Any:
+        builder = self._jvm.org.apache.iceberg.DataFiles.builder(self._spec())
+        builder = builder.withPath("unused").withFormat("parquet")
+        builder = builder.withFileSizeInBytes(0).withRecordCount(0)
+        builder = builder.withPartitionValues(java_list(self._gateway, values))
+        return builder.build().partition()
+
+    def _data_files(self, files: Sequence[DataFile]) -> list[Any]:
+        """Iceberg's view of our files; their statistics come from the footers, read in parallel."""
+        if not files:
+            return []
+        iceberg = self._jvm.org.apache.iceberg
+        with lake_errors(f"read the footers of new files of lake table {self._path}"):
+            config = iceberg.MetricsConfig.forTable(self._table)
+            io, spec = self._table.io(), self._spec()
+
+            def describe(file: DataFile) -> Any:
+                source = io.newInputFile(file.path, file.size_bytes)
+                metrics = iceberg.parquet.ParquetUtil.fileMetrics(source, config)
+                builder = iceberg.DataFiles.builder(spec).withInputFile(source)
+                builder = builder.withPartitionValues(java_list(self._gateway, file.partition))
+                return builder.withFormat("parquet").withMetrics(metrics).build()
+
+            with ThreadPoolExecutor(min(_METRICS_THREADS, len(files))) as pool:
+                return list(pool.map(describe, files))
+
+
+class _LandedAlready(Exception):
+    """An attempt to commit met the snapshot of an earlier attempt, whose answer was lost."""
+
+
+class _Fence:
+    """Lets a commit through only if our newest snapshot is still the one planned from.
+
+    Iceberg calls it on every attempt, with the ancestry of the snapshot that it builds on.
+    """
+
+    def __init__(self, base_id: int | None, write_id: str | None, *, none_of_ours: bool) -> None:
+        """:param none_of_ours: the base is none, or expiry cut it off: only the tag leads there."""
+        self._base_id = base_id
+        self._write_id = write_id
+        self._none_of_ours = none_of_ours
+
+    def validate(self, ancestors: Any) -> bool:
+        """Whether Iceberg may go on.
+
+        :raises _LandedAlready: the commit that is tried again is there. A plain refusal would make
+            Iceberg delete its manifests; anything else leaves them.
+        """
+        overtaken = False
+        for snapshot in iterate(ancestors):
+            summary = snapshot.summary()
+            if summary is None or summary.get(COMMIT_USER_KEY) != COMMIT_USER:
+                continue
+            if snapshot.snapshotId() == self._base_id:
+                return not overtaken
+            if self._write_id is not None and summary.get(WRITE_ID_KEY) == self._write_id:
+                raise _LandedAlready(f"snapshot {snapshot.snapshotId()} is this very commit")
+            overtaken = True
+        return self._none_of_ours and not overtaken
+
+    def errorMessage(self) -> str:  # noqa: N802  (a method of the Java interface)
+        return f"our newest snapshot is no longer the planned base {self._base_id}"
+
+    class Java:
+        implements = ("org.apache.iceberg.SnapshotAncestryValidator",)

@@ -1,0 +1,37 @@
+"""Frozen value types that every room shares."""
+
+from sluice.model.offsets import EARLIEST, offsets_from_text, offsets_to_text
+from sluice.model.paths import Partition, TableBucket, TablePath
+from sluice.model.table import (
+    LAKE_COLUMNS,
+    REFUSED_COLUMNS,
+    AggFunction,
+    Column,
+    Schema,
+    TableDescriptor,
+    TableInfo,
+)
+from sluice.model.tiering import Claim, LakeSnapshotInfo, TieringStatus
+from sluice.model.types import DataType, RowField, TypeRoot
+
+__all__ = [
+    "EARLIEST",
+    "LAKE_COLUMNS",
+    "REFUSED_COLUMNS",
+    "AggFunction",
+    "Claim",
+    "Column",
+    "DataType",
+    "LakeSnapshotInfo",
+    "Partition",
+    "RowField",
+    "Schema",
+    "TableBucket",
+    "TableDescriptor",
+    "TableInfo",
+    "TablePath",
+    "TieringStatus",
+    "TypeRoot",
+    "offsets_from_text",
+    "offsets_to_text",
+]

@@ -1,0 +1,72 @@
+"""Names of things: databases, tables, partitions and buckets, in Fluss's words."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from sluice.errors import InvalidDatabase, InvalidTable
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,200}")
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class TablePath:
+    """``database.table``."""
+
+    database: str
+    table: str
+
+    @classmethod
+    def parse(cls, text: str) -> TablePath:
+        """``DB.TABLE`` as a path.
+
+        :raises InvalidTable: if the text is not two names with a dot between them.
+        """
+        database, dot, table = text.partition(".")
+        if not dot or not database or not table or "." in table:
+            raise InvalidTable(f"{text!r} is not a table path: write DATABASE.TABLE")
+        return cls(database, table)
+
+    def __str__(self) -> str:
+        return f"{self.database}.{self.table}"
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class TableBucket:
+    """One bucket of a table or, in a partitioned table, of a partition."""
+
+    table_id: int
+    partition_id: int | None
+    bucket: int
+
+    def __str__(self) -> str:
+        partition = "" if self.partition_id is None else f"(p={self.partition_id})"
+        return f"{self.table_id}{partition}:{self.bucket}"
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A partition; ``name`` is its values in key order joined by ``$`` (reference part 2.3)."""
+
+    partition_id: int
+    values: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return "$".join(self.values)
+
+
+def check_database_name(name: str) -> None:
+    """:raises InvalidDatabase: unless 1 to 200 letters, digits, ``_``, ``-``, not ``__...``."""
+    if not _NAME.fullmatch(name) or name.startswith("__"):
+        raise InvalidDatabase(f"database name {name!r}: {_NAME_RULE}")
+
+
+def check_table_name(path: TablePath) -> None:
+    """:raises InvalidTable: unless 1 to 200 of letters, digits, ``_`` and ``-``, not ``__...``."""
+    if not _NAME.fullmatch(path.table) or path.table.startswith("__"):
+        raise InvalidTable(f"table name {path.table!r}: {_NAME_RULE}")
+
+
+_NAME_RULE = "use 1 to 200 letters, digits, '_' and '-', not beginning with '__'"

@@ -1,0 +1,104 @@
+"""What a table is: columns, schema, descriptor, and the server's word on it (part 8.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sluice.model.paths import TablePath
+from sluice.model.types import DataType
+
+LAKE_COLUMNS = ("__bucket", "__offset", "__timestamp")
+"""System columns that the lake table has behind the user's (reference part 6.2)."""
+
+REFUSED_COLUMNS = frozenset(LAKE_COLUMNS) | {"_change_type", "_log_offset", "_commit_timestamp"}
+
+
+@dataclass(frozen=True, slots=True)
+class AggFunction:
+    """How the aggregation merge engine joins a column's values."""
+
+    name: str
+    parameters: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column; ``column_id`` stays the same when columns are added before or behind it."""
+
+    name: str
+    data_type: DataType
+    column_id: int
+    comment: str | None = None
+    agg_function: AggFunction | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """Columns in order, and the primary key (empty for a log table)."""
+
+    columns: tuple[Column, ...]
+    primary_key: tuple[str, ...] = ()
+    highest_field_id: int = -1
+    auto_increment: tuple[str, ...] = ()
+
+    def column(self, name: str) -> Column:
+        """:raises KeyError: if there is none of that name."""
+        for column in self.columns:
+            if column.name == name:
+                return column
+        raise KeyError(name)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.columns)
+
+
+@dataclass(frozen=True, slots=True)
+class TableDescriptor:
+    """What a user creates: schema, keys, bucket count, options."""
+
+    schema: Schema
+    partition_keys: tuple[str, ...] = ()
+    bucket_keys: tuple[str, ...] = ()
+    bucket_count: int | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    custom_properties: Mapping[str, str] = field(default_factory=dict)
+    comment: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TableInfo:
+    """A table as the server knows it, after its defaults. Times are epoch milliseconds."""
+
+    path: TablePath
+    table_id: int
+    schema_id: int
+    descriptor: TableDescriptor
+    created_ms: int
+    modified_ms: int
+
+    @property
+    def schema(self) -> Schema:
+        return self.descriptor.schema
+
+    @property
+    def bucket_count(self) -> int:
+        return self.descriptor.bucket_count or 1
+
+    @property
+    def is_partitioned(self) -> bool:
+        return bool(self.descriptor.partition_keys)
+
+    @property
+    def has_primary_key(self) -> bool:
+        return bool(self.schema.primary_key)
+
+    @property
+    def datalake_enabled(self) -> bool:
+        return self.descriptor.properties.get("table.datalake.enabled", "false") == "true"
+
+    @property
+    def datalake_format(self) -> str | None:
+        """Fixed at creation: it picks bucketing and key encoder even while tiering is off."""
+        return self.descriptor.properties.get("table.datalake.format")

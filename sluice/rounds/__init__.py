@@ -1,0 +1,1 @@
+"""One round of tiering: plan, copy (runs on executors), commit, recover, report."""

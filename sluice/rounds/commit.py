@@ -1,0 +1,239 @@
+"""The end of a round: prepare the offsets, commit the lake on the planned base, commit Fluss.
+
+The fence is the base (design: "What must always hold"): epochs only say whether the work is still
+wanted. Files are deleted only while no commit can have referenced them, or after the lake has
+refused one and a look at it has not found this very try's snapshot. After an unknown outcome the
+commit is looked up, and nothing is deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import sluice
+from sluice.errors import (
+    ClaimLost,
+    FencedTieringEpoch,
+    InvalidCoordinator,
+    LakeCommitOutcomeUnknown,
+    LakeCommitRefused,
+    LakeNotWritable,
+    SluiceError,
+)
+from sluice.failpoints import failpoint
+from sluice.model import Claim, TableBucket, offsets_to_text
+from sluice.rounds.phases import Phases
+from sluice.rounds.plan import RoundPlan
+from sluice.rounds.ports import Cluster, LakeTable
+from sluice.rounds.recover import (
+    KEEP_ALL,
+    OFFSETS_KEY,
+    OFFSETS_PATH_KEY,
+    TABLE_ID_KEY,
+    register_unknown,
+)
+from sluice.rounds.types import (
+    COMMIT_USER,
+    COMMIT_USER_KEY,
+    WRITE_ID_KEY,
+    DataFile,
+    LakeSnapshot,
+    SplitResult,
+)
+
+TIERING_EPOCH_KEY = "sluice.tiering-epoch"
+COORDINATOR_EPOCH_KEY = "sluice.coordinator-epoch"
+VERSION_KEY = "sluice.version"
+
+
+def identity(claim: Claim) -> dict[str, str]:
+    """What the summary of this round's snapshot says of it, whichever try committed it."""
+    return {
+        TABLE_ID_KEY: str(claim.table_id),
+        TIERING_EPOCH_KEY: str(claim.tiering_epoch),
+        COORDINATOR_EPOCH_KEY: str(claim.coordinator_epoch),
+    }
+
+
+def landed_since(claim: Claim, table: LakeTable, base: LakeSnapshot | None) -> LakeSnapshot | None:
+    """This round's snapshot by another try of it, if one came after the planned base.
+
+    Older ones do not count: epochs begin anew when tiering of a table is switched off and on.
+    """
+    found = table.find_ours(identity(claim))
+    if found is None or (base is not None and found.sequence_number <= base.sequence_number):
+        return None
+    return found
+
+
+@dataclass(slots=True)
+class Landed:
+    """A round's commit, by this try or an earlier one."""
+
+    snapshot: LakeSnapshot
+    already: bool = False
+    notes: list[str] = field(default_factory=list)
+
+
+def commit_round(
+    claim: Claim,
+    cluster: Cluster,
+    table: LakeTable,
+    plan: RoundPlan,
+    results: Sequence[SplitResult],
+    write_id: str,
+    phases: Phases,
+) -> Landed:
+    """Commits what the splits have brought.
+
+    :raises ClaimLost: another round was begun; nothing of this one is in the lake.
+    :raises LakeCommitRefused: another snapshot of ours came in between; this round's is not there.
+    :raises LakeCommitOutcomeUnknown: the commit may land or not; the next round will see.
+    """
+    files = [file for result in results for file in result.files]
+    try:
+        if (earlier := landed_since(claim, table, plan.base)) is not None:
+            return _landed_earlier(claim, cluster, table, earlier, files)
+        offsets = {**plan.known, **{r.bucket: r.next_offset for r in results}}
+        replaced = [values for values in plan.created_again if table.has_rows(values)]
+        if not cluster.still_claimed(claim):
+            raise ClaimLost(
+                f"table {claim.path} is no longer ours: tiering epoch {claim.tiering_epoch} is"
+                " over; nothing was committed"
+            )
+        with phases("prepare"):
+            path = cluster.prepare_lake_snapshot(claim.table_id, claim.path, offsets)
+    except SluiceError:
+        discard(table, files)
+        raise
+    summary = {
+        COMMIT_USER_KEY: COMMIT_USER,
+        OFFSETS_PATH_KEY: path,
+        **identity(claim),
+        OFFSETS_KEY: offsets_to_text(claim.table_id, offsets),
+        VERSION_KEY: sluice.__version__,
+        WRITE_ID_KEY: write_id,
+    }
+    with phases("lake_commit"):
+        landed = _commit_lake(claim, cluster, table, plan, files, summary, replaced)
+    if landed.already:
+        return landed
+    landed.notes += [
+        f"partition {'/'.join(values)} was dropped and created again: its old rows were removed"
+        for values in replaced
+    ]
+    landed.notes += move_tag(table, landed.snapshot)
+    with phases("fluss_commit"):
+        _commit_fluss(claim, cluster, plan, results, offsets, path, landed)
+    return landed
+
+
+def _commit_lake(
+    claim: Claim,
+    cluster: Cluster,
+    table: LakeTable,
+    plan: RoundPlan,
+    files: Sequence[DataFile],
+    summary: dict[str, str],
+    replaced: Sequence[tuple[str, ...]],
+) -> Landed:
+    try:
+        return Landed(table.commit(files, plan.base, summary, replaced))
+    except LakeNotWritable:  # before anything was committed
+        discard(table, files)
+        raise
+    except LakeCommitOutcomeUnknown as unknown:
+        if (landed := _look_up(claim, table, summary, unknown)) is not None:
+            return landed
+        raise
+    except LakeCommitRefused as refused:
+        # The catalog may have answered a commit that landed as a conflict, after its first answer
+        # was lost: only a look at the table tells whether it names our files.
+        if (landed := _look_up(claim, table, summary, refused)) is not None:
+            return landed
+        if (earlier := landed_since(claim, table, plan.base)) is not None:
+            return _landed_earlier(claim, cluster, table, earlier, files)
+        discard(table, files)
+        raise
+
+
+def _look_up(
+    claim: Claim, table: LakeTable, summary: dict[str, str], error: SluiceError
+) -> Landed | None:
+    """This very try's commit, if it has landed in spite of the error.
+
+    :raises LakeCommitOutcomeUnknown: the table cannot be looked at.
+    :raises ClaimLost: it has landed, and another round has built on it since.
+    """
+    try:
+        found = table.find_ours({WRITE_ID_KEY: summary[WRITE_ID_KEY]})
+        newest = table.newest_of_ours() if found else None
+    except SluiceError as unseen:
+        raise LakeCommitOutcomeUnknown(
+            f"{error}; whether it has landed cannot be seen either: {unseen}"
+        ) from error
+    if found is None:
+        return None
+    if newest is not None and newest.snapshot_id != found.snapshot_id:
+        raise ClaimLost(
+            f"table {claim.path}: lake snapshot {found.snapshot_id} landed, and another round has"
+            f" built snapshot {newest.snapshot_id} on it since",
+            snapshot_id=found.snapshot_id,
+        )
+    return Landed(found)
+
+
+def _landed_earlier(
+    claim: Claim,
+    cluster: Cluster,
+    table: LakeTable,
+    earlier: LakeSnapshot,
+    files: Sequence[DataFile],
+) -> Landed:
+    """An earlier try of this round has committed: its files count, not ours."""
+    notes = discard(table, files)
+    newest = table.newest_of_ours()
+    register_unknown(claim, cluster, table, newest, cluster.lake_snapshot(claim.path))
+    return Landed(earlier, already=True, notes=[*notes, *move_tag(table, newest or earlier)])
+
+
+def _commit_fluss(
+    claim: Claim,
+    cluster: Cluster,
+    plan: RoundPlan,
+    results: Sequence[SplitResult],
+    offsets: dict[TableBucket, int],
+    path: str,
+    landed: Landed,
+) -> None:
+    stamps = {r.bucket: r.max_timestamp_ms for r in results if r.max_timestamp_ms >= 0}
+    keep = plan.registered.snapshot_id if plan.registered else KEEP_ALL
+    snapshot_id = landed.snapshot.snapshot_id
+    try:
+        cluster.commit_lake_snapshot(claim, snapshot_id, path, offsets, stamps, keep)
+    except (FencedTieringEpoch, InvalidCoordinator) as error:
+        raise ClaimLost(
+            f"table {claim.path}: lake snapshot {snapshot_id} landed, but another round was begun"
+            f" before Fluss heard of it; that one registers it ({error})",
+            snapshot_id=snapshot_id,
+        ) from error
+
+
+def move_tag(table: LakeTable, snapshot: LakeSnapshot) -> list[str]:
+    """Moves the tag; the commit has landed, so that a failure here is only a note."""
+    failpoint("round.tag.before")
+    try:
+        table.tag(snapshot.snapshot_id)
+    except SluiceError as error:
+        return [f"snapshot {snapshot.snapshot_id} could not be tagged: {error}"]
+    return []
+
+
+def discard(table: LakeTable, files: Sequence[DataFile]) -> list[str]:
+    """Deletes one's own files that no commit references; notes what could not be deleted."""
+    try:
+        table.delete_files([file.path for file in files])
+    except (SluiceError, OSError) as error:
+        return [f"not all of {len(files)} files of no use could be deleted: {error}"]
+    return []

@@ -1,0 +1,118 @@
+"""Copies one split from the log to data files. Runs on executors."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sluice.errors import LakeNotWritable, SluiceError, SplitFailed
+from sluice.rounds.ports import LogSource, SplitWriter, SplitWriterFactory
+from sluice.rounds.reasons import failure_of
+from sluice.rounds.types import LogRecords, Split, SplitFailure, SplitResult
+
+_UNKNOWN_TIMESTAMP = -1
+
+
+def copy_split(
+    split: Split,
+    source: LogSource,
+    make_writer: SplitWriterFactory,
+    *,
+    task: int = 0,
+    on_rows: Callable[[int], None] | None = None,
+) -> SplitResult | SplitFailure:
+    """Copies the split's log from start to stop; never raises.
+
+    A split that fails leaves no file behind. Memory: what source and writer hold, whatever the
+    size of the bucket.
+    """
+    writer: SplitWriter | None = None
+    try:
+        writer = make_writer(split, task)
+        return _copy(split, source, writer, on_rows)
+    except Exception as error:  # executors answer, they do not raise: a raise would lose the type
+        if writer is not None:
+            _abort(writer)
+        failure = failure_of(error)
+        retryable = failure.retryable or isinstance(error, LakeNotWritable)
+        kind = failure.kind if isinstance(error, SluiceError) else type(error).__name__
+        return SplitFailure(split.bucket, kind, failure.reason, retryable)
+
+
+@dataclass(slots=True)
+class _Seen:
+    """How far a copy has come."""
+
+    next_offset: int | None
+    rows: int = 0
+    bytes_read: int = 0
+    max_timestamp_ms: int = _UNKNOWN_TIMESTAMP
+
+
+def _copy(
+    split: Split,
+    source: LogSource,
+    writer: SplitWriter,
+    on_rows: Callable[[int], None] | None,
+) -> SplitResult:
+    started = time.perf_counter()
+    seen = _Seen(split.start_offset if split.start_offset >= 0 else None)
+    write_s = 0.0
+    for records in source.read(split):
+        window = _within(split, records, seen.next_offset)
+        before = time.perf_counter()
+        writer.write(window)
+        write_s += time.perf_counter() - before
+        seen.next_offset = window.next_offset
+        seen.rows += window.batch.num_rows
+        seen.bytes_read += records.size_bytes
+        seen.max_timestamp_ms = max(seen.max_timestamp_ms, records.timestamp_ms)
+        if on_rows is not None:
+            on_rows(window.batch.num_rows)
+    if seen.next_offset is None or seen.next_offset < split.stop_offset:
+        raise SplitFailed(
+            f"bucket {split.bucket}: its log was read to offset {seen.next_offset}, and the plan"
+            f" says {split.stop_offset}"
+        )
+    before = time.perf_counter()
+    files = writer.close()
+    ended = time.perf_counter()
+    write_s += ended - before
+    written = sum(file.rows for file in files)
+    if written != seen.rows:
+        raise SplitFailed(f"bucket {split.bucket}: {seen.rows} rows read, {written} in files")
+    return SplitResult(
+        split.bucket,
+        files,
+        split.stop_offset,
+        seen.rows,
+        seen.bytes_read,
+        seen.max_timestamp_ms,
+        {"read": ended - started - write_s, "write": write_s},
+    )
+
+
+def _within(split: Split, records: LogRecords, expected: int | None) -> LogRecords:
+    """The batch's rows inside the window; a batch is cut only where another tool ended in one.
+
+    :raises SplitFailed: if offsets are missing before the batch.
+    """
+    base, following = records.base_offset, records.next_offset
+    if expected is not None and base > expected:
+        raise SplitFailed(
+            f"bucket {split.bucket}: the log jumps from offset {expected} to {base}:"
+            " records are missing"
+        )
+    first = base if expected is None else max(expected, base)
+    stop = min(following, split.stop_offset)
+    if (first, stop) == (base, following):
+        return records
+    batch = records.batch.slice(first - base, max(0, stop - first))
+    return LogRecords(batch, first, max(stop, first), records.timestamp_ms, records.size_bytes)
+
+
+def _abort(writer: SplitWriter) -> None:
+    with contextlib.suppress(Exception):  # the first error is the one to report
+        writer.abort()

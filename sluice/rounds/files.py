@@ -1,0 +1,196 @@
+"""The small JSON files of a round under ``work_uri``: plan, result, failure.
+
+    <work_uri>/<lease id>/<table id>-<tiering epoch>/plan.json
+                                                     result-<attempt>.json
+                                                     failure-<attempt>.json
+
+Whoever acquires writes the plan, the driver its result or failure, whoever settles reads them. Each
+appears under its name at once, is versioned, and holds no secret. ``attempt`` is new on every try.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import uuid
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import fsspec
+
+from sluice.errors import UnknownFileVersion
+from sluice.model import Claim, TablePath
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class PlanFile:
+    """What a driver needs to know of its round."""
+
+    claim: Claim
+    lease_id: str
+    bootstrap: str
+    """Address of the cluster: grpc://HOST:PORT or fluss://HOST:PORT."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "version": VERSION,
+            "table_id": self.claim.table_id,
+            "table": str(self.claim.path),
+            "tiering_epoch": self.claim.tiering_epoch,
+            "coordinator_epoch": self.claim.coordinator_epoch,
+            "lease_id": self.lease_id,
+            "bootstrap": self.bootstrap,
+        }
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> PlanFile:
+        _check_version("plan", content)
+        claim = Claim(
+            content["table_id"],
+            TablePath.parse(content["table"]),
+            content["tiering_epoch"],
+            content["coordinator_epoch"],
+        )
+        return cls(claim, content["lease_id"], content["bootstrap"])
+
+
+@dataclass(frozen=True, slots=True)
+class RoundResult:
+    """What a finished round brought.
+
+    ``outcome``: ``committed``, ``nothing_new`` (no offset advanced), ``already_landed`` (an earlier
+    try of this round had committed), or ``claim_lost`` (another round was begun: no failure of the
+    table). Offsets are keyed ``BUCKET`` or ``PARTITION_ID/BUCKET``, exclusive ends.
+    """
+
+    table: str
+    table_id: int
+    tiering_epoch: int
+    coordinator_epoch: int
+    outcome: str
+    rows: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+    files: int = 0
+    offsets: dict[str, int] = field(default_factory=dict)
+    lake_snapshot_id: int | None = None
+    recovered_snapshot_id: int | None = None
+    """A lake snapshot of an earlier round that this one registered with Fluss first."""
+    notes: tuple[str, ...] = ()
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Seconds per phase: plan, recover, copy, prepare, lake_commit, fluss_commit, total."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {"version": VERSION, **asdict(self)}
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> RoundResult:
+        _check_version("result", content)
+        known = {name: content[name] for name in cls.__slots__ if name in content}
+        return cls(**{**known, "notes": tuple(known.get("notes", ()))})
+
+
+@dataclass(frozen=True, slots=True)
+class RoundFailure:
+    """Why a round failed: the class of the error, a short reason, and its deepest cause."""
+
+    kind: str
+    reason: str
+    deepest_cause: str
+    retryable: bool
+
+    def to_json(self) -> dict[str, Any]:
+        return {"version": VERSION, **asdict(self)}
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> RoundFailure:
+        _check_version("failure", content)
+        return cls(**{name: content[name] for name in cls.__slots__})
+
+
+def round_uri(work_uri: str, lease_id: str, claim: Claim) -> str:
+    """The folder of one round."""
+    return f"{work_uri.rstrip('/')}/{lease_id}/{claim.table_id}-{claim.tiering_epoch}"
+
+
+def plan_uri(work_uri: str, lease_id: str, claim: Claim) -> str:
+    return f"{round_uri(work_uri, lease_id, claim)}/plan.json"
+
+
+def result_uri(plan: str, attempt: str) -> str:
+    return f"{plan.rsplit('/', 1)[0]}/result-{attempt}.json"
+
+
+def failure_uri(plan: str, attempt: str) -> str:
+    return f"{plan.rsplit('/', 1)[0]}/failure-{attempt}.json"
+
+
+def write_json(uri: str, content: dict[str, Any]) -> None:
+    """Writes a file that appears under its name whole or not at all.
+
+    :raises OSError: from the file system, with its path.
+    """
+    fs, path = fsspec.core.url_to_fs(uri)
+    fs.makedirs(path.rsplit("/", 1)[0], exist_ok=True)
+    temporary = f"{path}.{uuid.uuid4().hex}.tmp"
+    with fs.open(temporary, "wb") as file:
+        file.write(json.dumps(content, indent=2, sort_keys=True).encode())
+    fs.mv(temporary, path)
+
+
+def read_json(uri: str) -> dict[str, Any] | None:
+    """The content of a file, or None if there is no such file."""
+    fs, path = fsspec.core.url_to_fs(uri)
+    try:
+        with fs.open(path, "rb") as file:
+            content = json.loads(file.read())
+    except FileNotFoundError:
+        return None
+    assert isinstance(content, dict), uri
+    return content
+
+
+def plan_uris(work_uri: str, lease_id: str) -> list[str]:
+    """The plan files of one job, in order of their names; empty if it has written none."""
+    return _matching(f"{work_uri.rstrip('/')}/{lease_id}", "*/plan.json")
+
+
+def round_outcome(plan: str) -> RoundResult | RoundFailure | None:
+    """What the drivers of a round left: a result if any try brought one, else the last failure.
+
+    A result that says ``claim_lost`` yields to one of another try that committed.
+    """
+    folder = plan.rsplit("/", 1)[0]
+    results = [RoundResult.from_json(content) for content in _contents(folder, "result-*.json")]
+    if results:
+        return next((r for r in results if r.outcome != "claim_lost"), results[0])
+    failures = [RoundFailure.from_json(content) for content in _contents(folder, "failure-*.json")]
+    return failures[-1] if failures else None
+
+
+def _contents(folder: str, pattern: str) -> list[dict[str, Any]]:
+    contents = (read_json(uri) for uri in _matching(folder, pattern))
+    return [content for content in contents if content is not None]
+
+
+def _matching(folder: str, pattern: str) -> list[str]:
+    """Files that match, the oldest first where the file system tells their times."""
+    fs, path = fsspec.core.url_to_fs(folder)
+    fs.invalidate_cache()  # another machine may have written since this one looked
+    found = fs.glob(f"{glob.escape(path)}/{pattern}", detail=True)
+    by_age = sorted(found, key=lambda name: (str(_time_of(found[name])), name))
+    return [fs.unstrip_protocol(name) for name in by_age]
+
+
+def _time_of(info: dict[str, Any]) -> Any:
+    return info.get("mtime") or info.get("LastModified") or info.get("last_modified") or ""
+
+
+def _check_version(what: str, content: dict[str, Any]) -> None:
+    if content.get("version") != VERSION:
+        raise UnknownFileVersion(
+            f"{what} file of version {content.get('version')!r}: this Sluice reads {VERSION};"
+            " use the same version on Airflow and on Spark"
+        )

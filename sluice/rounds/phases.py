@@ -1,0 +1,38 @@
+"""Seconds per phase of a round, and the named places around each one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sluice.clock import Clock
+from sluice.failpoints import failpoint
+from sluice.rounds.progress import Progress
+
+
+class Phases:
+    """Measures phases one after the other; used by the round's thread alone."""
+
+    def __init__(self, clock: Clock, progress: Progress) -> None:
+        self._clock = clock
+        self._progress = progress
+        self._started_s = clock.monotonic_s()
+        self._seconds: dict[str, float] = {}
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        """A phase: ``round.<name>.before`` and ``.after`` are its failpoints."""
+        self._progress.phase(name)
+        failpoint(f"round.{name}.before")
+        started_s = self._clock.monotonic_s()
+        try:
+            yield
+        finally:
+            spent_s = self._clock.monotonic_s() - started_s
+            self._seconds[name] = self._seconds.get(name, 0.0) + spent_s
+        failpoint(f"round.{name}.after")
+
+    def seconds(self) -> dict[str, float]:
+        """What was measured so far, and the total."""
+        total = self._clock.monotonic_s() - self._started_s
+        return {name: round(s, 4) for name, s in {**self._seconds, "total": total}.items()}

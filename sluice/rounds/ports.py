@@ -1,0 +1,164 @@
+"""What a round needs of its cluster, its lake and its executors; nothing here does anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Protocol
+
+from sluice.model import Claim, LakeSnapshotInfo, Partition, TableBucket, TableInfo, TablePath
+from sluice.rounds.types import (
+    DataFile,
+    LakeSnapshot,
+    LogRecords,
+    Split,
+    SplitFailure,
+    SplitResult,
+)
+
+
+class Cluster(Protocol):
+    """The Fluss side of a round."""
+
+    def table_info(self, path: TablePath) -> TableInfo:
+        """:raises TableNotExist: if it was dropped."""
+
+    def partitions(self, path: TablePath) -> list[Partition]:
+        """Partitions there are now; empty for a table without partition keys."""
+
+    def latest_offsets(
+        self, path: TablePath, table_id: int, partition_id: int | None, buckets: Sequence[int]
+    ) -> dict[int, int]:
+        """End offset (exclusive) of each bucket's log."""
+
+    def earliest_offsets(
+        self, path: TablePath, table_id: int, partition_id: int | None, buckets: Sequence[int]
+    ) -> dict[int, int]:
+        """Start offset of each bucket's log."""
+
+    def lake_snapshot(self, path: TablePath) -> LakeSnapshotInfo | None:
+        """The latest lake snapshot that Fluss has registered; None if there is none yet."""
+
+    def prepare_lake_snapshot(
+        self, table_id: int, path: TablePath, offsets: Mapping[TableBucket, int]
+    ) -> str:
+        """Stores the complete offsets map and answers its path (``fluss-offsets``)."""
+
+    def commit_lake_snapshot(
+        self,
+        claim: Claim,
+        snapshot_id: int,
+        offsets_path: str,
+        offsets: Mapping[TableBucket, int],
+        max_timestamps_ms: Mapping[TableBucket, int],
+        earliest_snapshot_id_to_keep: int,
+    ) -> None:
+        """Registers a lake snapshot.
+
+        :raises FencedTieringEpoch, InvalidCoordinator, TableNotExist: the round is not wanted.
+        """
+
+    def still_claimed(self, claim: Claim) -> bool:
+        """Heartbeats for the claim and answers whether the coordinator still holds it valid."""
+
+
+class Lake(Protocol):
+    """The lake catalog."""
+
+    def load(self, path: TablePath) -> LakeTable | None:
+        """The table, or None if the catalog has none of that name."""
+
+    def create(self, info: TableInfo) -> LakeTable:
+        """Creates it exactly as Fluss would (reference part 6.2).
+
+        :raises LakeNotWritable: if catalog or storage refuse.
+        """
+
+
+class LakeTable(Protocol):
+    """One table of the lake, driver side."""
+
+    location: str
+
+    def check(self, info: TableInfo) -> None:
+        """Compares columns, identifier fields, partition spec; adds columns that Fluss has added.
+
+        :raises LakeTableMismatch: names what differs and how.
+        """
+
+    def newest_of_ours(self) -> LakeSnapshot | None:
+        """Newest snapshot of commit user ``__fluss_lake_tiering`` among the ancestors of main."""
+
+    def find_ours(self, summary: Mapping[str, str]) -> LakeSnapshot | None:
+        """Newest of our ancestors whose summary holds all of these; None if there is none."""
+
+    def is_ancestor(self, snapshot_id: int) -> bool:
+        """Whether that snapshot is the current main snapshot or a known ancestor of it."""
+
+    def writer_factory(
+        self, info: TableInfo, write_id: str, splits: Sequence[Split]
+    ) -> SplitWriterFactory:
+        """A picklable maker of writers for these splits; ``write_id`` goes into file names."""
+
+    def has_rows(self, partition_values: Sequence[str]) -> bool:
+        """Whether the lake has rows of that partition, in whatever bucket."""
+
+    def commit(
+        self,
+        files: Sequence[DataFile],
+        base: LakeSnapshot | None,
+        summary: Mapping[str, str],
+        replaced: Sequence[tuple[str, ...]] = (),
+    ) -> LakeSnapshot:
+        """Appends the files (none: an empty commit) if ``base`` is still our newest snapshot.
+
+        All rows that the lake has of the partitions ``replaced`` go in the same commit.
+
+        :raises LakeCommitRefused: another snapshot of ours came in between; nothing was committed.
+        :raises LakeCommitOutcomeUnknown: it may have landed; look with :meth:`find_ours`.
+        """
+
+    def tag(self, snapshot_id: int) -> None:
+        """Moves the tag ``sluice-tiered`` there, so that expiry leaves the snapshot alone."""
+
+    def delete_files(self, paths: Sequence[str]) -> None:
+        """Deletes data files of one's own that the lake has definitely refused."""
+
+
+class SplitWriter(Protocol):
+    """Writes one split's rows to data files, on an executor."""
+
+    def write(self, records: LogRecords) -> None:
+        """Takes the rows of one log batch.
+
+        :raises LakeNotWritable: the storage refuses, or is full.
+        """
+
+    def close(self) -> tuple[DataFile, ...]:
+        """Finishes the last file and answers all of them."""
+
+    def abort(self) -> None:
+        """Deletes what this writer has written."""
+
+
+class SplitWriterFactory(Protocol):
+    """Makes writers; travels to executors by pickle."""
+
+    def __call__(self, split: Split, task: int = 0) -> SplitWriter:
+        """``task`` tells executions of one split apart (a lost executor's and its successor's)."""
+
+
+class LogSource(Protocol):
+    """Reads a bucket's log, on an executor."""
+
+    def read(self, split: Split) -> Iterator[LogRecords]:
+        """Batches in offset order from start to stop, empty ones included.
+
+        :raises LogOffsetOutOfRange: the log no longer holds the start offset.
+        """
+
+
+SplitRunner = Callable[[Sequence[Split]], Iterator[SplitResult | SplitFailure]]
+"""Runs splits somewhere (threads, Spark executors) and yields outcomes as they come."""
+
+RunnerFactory = Callable[[TableInfo, SplitWriterFactory], SplitRunner]
+"""Makes the runner of one round, once its table and its writers are known."""

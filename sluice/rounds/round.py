@@ -1,0 +1,237 @@
+"""One round of tiering: recover, plan, copy, commit. It never reports to the coordinator."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Generator
+from dataclasses import replace
+
+from sluice.clock import Clock, SystemClock
+from sluice.errors import (
+    ClaimLost,
+    FencedTieringEpoch,
+    InvalidCoordinator,
+    LakeTableMissing,
+    SplitFailed,
+)
+from sluice.model import Claim, LakeSnapshotInfo, TableInfo
+from sluice.rounds.commit import commit_round, discard, identity, move_tag
+from sluice.rounds.files import RoundResult
+from sluice.rounds.offsets import offsets_for_result
+from sluice.rounds.phases import Phases
+from sluice.rounds.plan import RoundPlan, check_options, make_plan
+from sluice.rounds.ports import Cluster, Lake, LakeTable, RunnerFactory
+from sluice.rounds.progress import Progress, Silent
+from sluice.rounds.recover import register_unknown
+from sluice.rounds.types import LakeSnapshot, SplitFailure, SplitResult
+
+_WRITE_IDS = uuid.UUID("5f6c9f9e-5e0f-5f0c-9a63-1d8a8f1c7e11")  # namespace of our write ids
+
+
+def write_id(claim: Claim, attempt: str) -> str:
+    """Part of the names of all files that one try of a round writes; another one at every call.
+
+    An engine may start a driver again with the same attempt (YARN does): the files of the first
+    one may be in the lake by then.
+    """
+    start = uuid.uuid4()
+    text = f"{claim.table_id}/{claim.coordinator_epoch}/{claim.tiering_epoch}/{attempt}/{start}"
+    return str(uuid.uuid5(_WRITE_IDS, text))
+
+
+def run_round(
+    claim: Claim,
+    cluster: Cluster,
+    lake: Lake,
+    make_runner: RunnerFactory,
+    *,
+    attempt: str,
+    clock: Clock | None = None,
+    progress: Progress | None = None,
+) -> RoundResult:
+    """Runs one round of a log table; a lost claim is an outcome, not an error.
+
+    :param attempt: names the try; its files have names of their own even if it is run again.
+    :raises SluiceError: why the table could not be tiered; the lake is as it was, unless it is a
+        LakeCommitOutcomeUnknown.
+    """
+    progress = progress or Silent()
+    running = _Round(claim, cluster, lake, attempt, Phases(clock or SystemClock(), progress))
+    try:
+        return running.run(make_runner, progress)
+    except (FencedTieringEpoch, InvalidCoordinator) as fenced:
+        return running.result("claim_lost", notes=(f"another round was begun: {fenced}",))
+    except ClaimLost as lost:
+        landed = lost.details.get("snapshot_id")
+        return running.result("claim_lost", lake_snapshot_id=landed, notes=(str(lost),))
+
+
+class _Round:
+    """The state of one run_round."""
+
+    def __init__(
+        self, claim: Claim, cluster: Cluster, lake: Lake, attempt: str, phases: Phases
+    ) -> None:
+        self._claim = claim
+        self._cluster = cluster
+        self._lake = lake
+        self._write_id = write_id(claim, attempt)
+        self._phases = phases
+        self._recovered: int | None = None
+        self._notes: list[str] = []
+
+    def run(self, make_runner: RunnerFactory, progress: Progress) -> RoundResult:
+        info = self._table_info()
+        with self._phases("recover"):
+            table, base, registered = self._recover(info)
+        # A try of this round may have landed. What came since is copied all the same: epochs begin
+        # anew when tiering is switched off and on, so that an old round can look like this one.
+        with self._phases("plan"):
+            plan = make_plan(info, self._cluster, base, registered)
+            plan = self._with_newest_schema(plan, table)
+        if not plan.splits:
+            if base is not None and identity(self._claim).items() <= base.summary.items():
+                return self._already_landed(base, registered)
+            return self.result(
+                "nothing_new",
+                offsets=offsets_for_result(plan.known),
+                lake_snapshot_id=registered.snapshot_id if registered else None,
+                notes=(*self._notes, *plan.notes),
+            )
+        progress.planned(len(plan.splits), plan.offsets)
+        with self._phases("copy"):
+            results = self._copy(plan, table, make_runner)
+        return self._commit(plan, table, results)
+
+    def result(self, outcome: str, **facts: object) -> RoundResult:
+        claim = self._claim
+        return RoundResult(
+            str(claim.path),
+            claim.table_id,
+            claim.tiering_epoch,
+            claim.coordinator_epoch,
+            outcome,
+            recovered_snapshot_id=self._recovered,
+            seconds=self._phases.seconds(),
+            **facts,  # type: ignore[arg-type]
+        )
+
+    def _table_info(self) -> TableInfo:
+        claim = self._claim
+        info = self._cluster.table_info(claim.path)
+        if info.table_id != claim.table_id:
+            raise ClaimLost(
+                f"table {claim.path} is now id {info.table_id}: id {claim.table_id} was dropped,"
+                " and a table of that name created again"
+            )
+        check_options(info)
+        return info
+
+    def _with_newest_schema(self, plan: RoundPlan, table: LakeTable) -> RoundPlan:
+        """Looks at the schema once more, now that all stop offsets are known.
+
+        Rows below them cannot be of a newer schema than this one, so that no column is lost.
+        """
+        info = self._table_info()
+        if info.schema_id == plan.info.schema_id:
+            return plan
+        table.check(info)
+        return replace(plan, info=info)
+
+    def _recover(
+        self, info: TableInfo
+    ) -> tuple[LakeTable, LakeSnapshot | None, LakeSnapshotInfo | None]:
+        """The lake table, our newest snapshot, and what Fluss has registered once it knows it."""
+        claim = self._claim
+        registered = self._cluster.lake_snapshot(claim.path)
+        table = self._lake.load(claim.path)
+        if table is None:
+            if registered is not None:
+                raise LakeTableMissing(
+                    f"lake table {claim.path} is missing, but Fluss has registered its snapshot"
+                    f" {registered.snapshot_id}: check that the catalog settings name the right"
+                    " lake; bring the table back from its newest metadata file, in Spark SQL with"
+                    f" the name of your catalog: CALL CATALOG.system.register_table('{claim.path}',"
+                    " 'METADATA_FILE'); or drop the Fluss table and create it again",
+                    table=str(claim.path),
+                )
+            table = self._lake.create(info)
+        table.check(info)
+        ours = table.newest_of_ours()
+        self._recovered = register_unknown(claim, self._cluster, table, ours, registered)
+        if ours is not None and self._recovered is not None:
+            self._notes += move_tag(table, ours)
+            registered = self._cluster.lake_snapshot(claim.path)
+        return table, ours, registered
+
+    def _already_landed(
+        self, base: LakeSnapshot, registered: LakeSnapshotInfo | None
+    ) -> RoundResult:
+        return self.result(
+            "already_landed",
+            offsets=offsets_for_result(registered.offsets if registered else {}),
+            lake_snapshot_id=base.snapshot_id,
+            notes=tuple(self._notes),
+        )
+
+    def _copy(
+        self, plan: RoundPlan, table: LakeTable, make_runner: RunnerFactory
+    ) -> list[SplitResult]:
+        """All splits' results.
+
+        :raises SplitFailed: for the first one that fails; the files of the others are deleted, as
+            they are after any other error.
+        """
+        writers = table.writer_factory(plan.info, self._write_id, plan.splits)
+        runner = make_runner(plan.info, writers)
+        results: list[SplitResult] = []
+        failures: list[SplitFailure] = []
+        outcomes = runner(plan.splits)
+        try:
+            for outcome in outcomes:  # to the end: after a failure, others still bring files
+                if isinstance(outcome, SplitFailure):
+                    failures.append(outcome)
+                else:
+                    results.append(outcome)
+            if failures:
+                raise _split_failed(self._claim, failures[0])
+            missing = {s.bucket for s in plan.splits} - {r.bucket for r in results}
+            if missing or len(results) != len(plan.splits):
+                raise SplitFailed(
+                    f"table {self._claim.path}: {len(plan.splits)} splits were planned,"
+                    f" {len(results)} came back"
+                )
+        except BaseException:  # an engine's own error, or Ctrl-C: nothing has been committed yet
+            if isinstance(outcomes, Generator):
+                outcomes.close()  # splits under way end before their fellows' files go
+            discard(table, [file for result in results for file in result.files])
+            raise
+        return results
+
+    def _commit(self, plan: RoundPlan, table: LakeTable, results: list[SplitResult]) -> RoundResult:
+        landed = commit_round(
+            self._claim, self._cluster, table, plan, results, self._write_id, self._phases
+        )
+        offsets = {**plan.known, **{r.bucket: r.next_offset for r in results}}
+        self._notes += [*plan.notes, *landed.notes]
+        if landed.already:
+            registered = self._cluster.lake_snapshot(self._claim.path)
+            return self._already_landed(landed.snapshot, registered)
+        return self.result(
+            "committed",
+            rows=sum(r.rows for r in results),
+            bytes_read=sum(r.bytes_read for r in results),
+            bytes_written=sum(f.size_bytes for r in results for f in r.files),
+            files=sum(len(r.files) for r in results),
+            offsets=offsets_for_result(offsets),
+            lake_snapshot_id=landed.snapshot.snapshot_id,
+            notes=tuple(self._notes),
+        )
+
+
+def _split_failed(claim: Claim, failure: SplitFailure) -> SplitFailed:
+    return SplitFailed(
+        f"bucket {failure.bucket} of table {claim.path}: {failure.kind}: {failure.reason}",
+        deepest_cause=f"{failure.kind}: {failure.reason}",
+        retryable=failure.retryable,
+    )

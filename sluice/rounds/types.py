@@ -1,0 +1,90 @@
+"""The values of one round: splits, files, results. All frozen and picklable: executors use them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from sluice.model import TableBucket
+
+COMMIT_USER_KEY = "commit-user"
+COMMIT_USER = "__fluss_lake_tiering"
+"""What Fluss's own tiering calls itself too: its snapshots and ours are of one line."""
+WRITE_ID_KEY = "sluice.write-id"
+"""In the summary of a snapshot: which try of which round has written it."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogRecords:
+    """Rows of one log batch, in the table's current schema, with what the lake wants to know."""
+
+    batch: pa.RecordBatch
+    base_offset: int
+    """Offset of the first row; row i has ``base_offset + i``."""
+    next_offset: int
+    """The next offset to read: an empty batch has no rows and yet takes an offset."""
+    timestamp_ms: int
+    """Commit timestamp of the batch, epoch milliseconds."""
+    size_bytes: int
+    """Bytes of the encoded batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """One bucket's part of a round: its log from ``start_offset`` to below ``stop_offset``.
+
+    ``start_offset`` -2 means the earliest offset there is. Windows end on batch boundaries.
+    """
+
+    bucket: TableBucket
+    partition_values: tuple[str, ...]
+    start_offset: int
+    stop_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A Parquet file that an executor has written and closed."""
+
+    path: str
+    rows: int
+    size_bytes: int
+    partition: tuple[str, ...]
+    """One text per field of the lake's partition spec, as Iceberg writes it in a path."""
+
+
+@dataclass(frozen=True, slots=True)
+class SplitResult:
+    """What one split brought: files, and the next offset to read."""
+
+    bucket: TableBucket
+    files: tuple[DataFile, ...]
+    next_offset: int
+    rows: int
+    bytes_read: int
+    max_timestamp_ms: int
+    """Largest commit timestamp seen, epoch milliseconds; -1 if no batch was read."""
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    """Seconds per phase on the executor: read, write."""
+
+
+@dataclass(frozen=True, slots=True)
+class SplitFailure:
+    """Why a split failed: executors return results, they do not raise (style.md part 5)."""
+
+    bucket: TableBucket
+    kind: str
+    """Class name of the deepest useful cause."""
+    reason: str
+    retryable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LakeSnapshot:
+    """A snapshot of the lake table, newest first in ancestry, as the round needs it."""
+
+    snapshot_id: int
+    sequence_number: int
+    summary: Mapping[str, str]

@@ -1,0 +1,1 @@
+"""The embedded, Fluss-compatible cluster: coordinator and tablet in one process."""

@@ -1,0 +1,208 @@
+"""The embedded cluster: wires coordinator, tablet, their storage and their doors together."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+
+import structlog
+
+from sluice.clock import Clock, SystemClock
+from sluice.config import ServerConfig
+from sluice.errors import ConfigurationError
+from sluice.server.coordinator.catalog import Catalog
+from sluice.server.coordinator.descriptor_rules import Defaults
+from sluice.server.coordinator.lake_snapshots import LakeSnapshots
+from sluice.server.coordinator.service import CoordinatorService
+from sluice.server.coordinator.tiering import Tiering
+from sluice.server.data_dir import DataDir
+from sluice.server.doors import Door
+from sluice.server.listen import Listen, listen_addresses
+from sluice.server.metadata import MetadataService, Servers, api_versions
+from sluice.server.storage.database import Database
+from sluice.server.tablet.fetch import Fetcher
+from sluice.server.tablet.files import LogFiles
+from sluice.server.tablet.log_manager import LogManager
+from sluice.server.tablet.service import TabletService
+from sluice.server.writer_ids import StoredWriterIds
+from sluice.wire import apis
+from sluice.wire.apis import Api, Role
+from sluice.wire.handlers import Handler, Handlers
+
+_log = structlog.get_logger("sluice.server")
+
+
+class EmbeddedCluster:
+    """Coordinator and tablet in one process, behind one or several addresses.
+
+    Start once, stop once.
+
+    ``files`` is how logs reach the disk; a test may give other ones.
+    """
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        clock: Clock | None = None,
+        *,
+        datalake_format: str = "iceberg",
+        files: LogFiles | None = None,
+    ) -> None:
+        """:raises ConfigurationError: no data directory, or an address that is not allowed."""
+        if not config.data_dir:
+            raise ConfigurationError("server.data_dir is not set: say where to keep the data")
+        self._listen = listen_addresses(config.listen, insecure=config.insecure)
+        self._config = config
+        self._clock = clock or SystemClock()
+        self._defaults = Defaults(config.default_bucket_count, datalake_format)
+        self._files = files or LogFiles()
+        self._parts: _Parts | None = None
+        self._addresses: tuple[str, ...] = ()
+
+    @property
+    def address(self) -> str:
+        """The first address, as really bound; known once started."""
+        return self.addresses[0]
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """grpc://HOST:PORT or fluss://HOST:PORT of the coordinator on each door."""
+        assert self._addresses, "not started"
+        return self._addresses
+
+    def start(self) -> str:
+        """Opens the data directory, repairs what a crash left, answers calls; the first address.
+
+        :raises DataDirLocked, UnknownDataDirFormat, DataDirError: the directory cannot be used.
+        :raises LogStorageError, StorageError: what it holds is broken beyond what a crash explains.
+        :raises ConfigurationError: an address cannot be bound.
+        """
+        assert self._parts is None, "started already"
+        parts = _Parts(self._config, self._clock, self._defaults, self._files)
+        try:
+            self._addresses = parts.start(self._listen)
+        except BaseException:
+            parts.stop(0)
+            raise
+        self._parts = parts
+        _log.info(
+            "server started",
+            addresses=self.addresses,
+            data_dir=str(parts.data_dir.root),
+            coordinator_epoch=parts.tiering.coordinator_epoch,
+            tables=len(parts.catalog.tables()),
+        )
+        return self.address
+
+    def stop(self, grace_s: float = 5) -> None:
+        """Lets calls under way end within the grace, syncs and closes everything."""
+        parts, self._parts = self._parts, None
+        if parts is not None:
+            parts.stop(grace_s)
+            _log.info("server stopped", addresses=self.addresses)
+
+    def __enter__(self) -> EmbeddedCluster:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+
+class _Parts:
+    """What a started cluster consists of."""
+
+    def __init__(
+        self, config: ServerConfig, clock: Clock, defaults: Defaults, files: LogFiles
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._defaults = defaults
+        self._files = files
+        self._doors: list[Door] = []
+        self.data_dir = DataDir.open(config.data_dir)
+        try:
+            self._database = Database(self.data_dir.database)
+        except BaseException:
+            self.data_dir.close()
+            raise
+        try:
+            self.catalog = Catalog(self._database, clock)
+            self.tiering = Tiering(self._database, clock, config.tiering_timeout_ms)
+            self._lake = LakeSnapshots(self.data_dir.lake, self._database, self.catalog, clock)
+            self._logs = LogManager(
+                self.data_dir.log,
+                self.catalog,
+                self._lake.offsets,
+                files,
+                config.segment_bytes,
+                clock,
+            )
+            self._fetcher = Fetcher(
+                self.catalog,
+                self._logs,
+                files,
+                clock,
+                max_bytes=config.max_message_bytes,
+                waiting_max=config.max_workers // 2,
+            )
+        except BaseException:
+            self._database.close()
+            self.data_dir.close()
+            raise
+
+    def start(self, listen: Sequence[Listen]) -> tuple[str, ...]:
+        """Listens when everything is ready; the addresses really bound."""
+        self._logs.start(self._config.sync_interval_ms)
+        tables = [entry.info for entry in self.catalog.tables()]
+        self.tiering.start(tables, self._config.tiering_check_interval_ms)
+        self._lake.start()
+        self._doors = [Door(place, self._handlers, self._config) for place in listen]
+        for door in self._doors:
+            door.start()
+        return tuple(door.address for door in self._doors)
+
+    def stop(self, grace_s: float) -> None:
+        self._fetcher.stop()
+        deadline = time.monotonic() + grace_s
+        for door in self._doors:
+            door.stop(max(deadline - time.monotonic(), 0))
+        self.tiering.stop()
+        self._logs.stop()
+        self._database.close()
+        self.data_dir.close()
+
+    def _handlers(self, servers: Callable[[], Servers], more: Mapping[Api, Handler]) -> Handlers:
+        """What both roles answer; ``more``: what only one kind of door has."""
+        metadata = MetadataService(
+            self.catalog, self.tiering, self._lake, self.data_dir.root / "remote", servers
+        )
+        coordinator = CoordinatorService(
+            self.catalog, self.tiering, self._lake, self._logs, self._defaults
+        )
+        tablet = TabletService(
+            self.catalog,
+            self._logs,
+            self._fetcher,
+            StoredWriterIds(self._database),
+            self._clock,
+            files=self._files,
+            max_batch_rows=self._config.max_batch_rows,
+            max_bytes=self._config.max_message_bytes,
+        )
+        both = {**metadata.handlers(), **more}
+        return {
+            Role.COORDINATOR: _with_versions(Role.COORDINATOR, {**both, **coordinator.handlers()}),
+            Role.TABLET: _with_versions(Role.TABLET, {**both, **tablet.handlers()}),
+        }
+
+
+def _with_versions(role: Role, calls: Mapping[Api, Handler]) -> Mapping[Api, Handler]:
+    assert all(role in api.roles for api in calls)
+    return {**calls, apis.API_VERSIONS: api_versions(role, calls)}

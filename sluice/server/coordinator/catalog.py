@@ -1,0 +1,365 @@
+"""Databases, tables, schemas and partitions: stored first, then held in memory for reading."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from sqlite3 import Connection
+from types import MappingProxyType
+
+from sluice.clock import Clock
+from sluice.errors import (
+    BucketMaxNum,
+    DatabaseAlreadyExist,
+    DatabaseNotEmpty,
+    DatabaseNotExist,
+    InvalidDatabase,
+    PartitionAlreadyExists,
+    PartitionMaxNum,
+    PartitionNotExists,
+    SchemaNotExist,
+    TableAlreadyExist,
+    TableNotExist,
+    TableNotPartitioned,
+)
+from sluice.failpoints import failpoint
+from sluice.formats.descriptors import descriptor_from_json, descriptor_to_json, schema_to_json
+from sluice.model import Partition, TableInfo, TablePath
+from sluice.model.paths import check_database_name, check_table_name
+from sluice.server.coordinator.descriptor_rules import BUCKETS_MAX, PARTITIONS_MAX
+from sluice.server.storage.database import Database, next_values
+
+AlsoStored = Callable[[Connection, TableInfo], None]
+"""Stores more of a table in the transaction that stores the table itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseEntry:
+    """A database; ``json`` is its descriptor as the user gave it."""
+
+    name: str
+    json: bytes
+    created_ms: int
+    modified_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class TableEntry:
+    """A table with its JSON, every schema it has had, and its partitions by id."""
+
+    info: TableInfo
+    json: bytes
+    schemas: MappingProxyType[int, bytes]
+    partitions: MappingProxyType[int, Partition]
+
+    def has_bucket(self, partition_id: int | None, bucket: int) -> bool:
+        """Whether the table has that bucket now."""
+        known = (
+            partition_id in self.partitions if self.info.is_partitioned else partition_id is None
+        )
+        return known and 0 <= bucket < self.info.bucket_count
+
+    def partition_named(self, values: Sequence[str]) -> Partition | None:
+        wanted = tuple(values)
+        for partition in self.partitions.values():
+            if partition.values == wanted:
+                return partition
+        return None
+
+
+class Catalog:
+    """What exists. ``_lock`` lets one change happen at a time; reading takes no lock.
+
+    Entries are immutable and replaced whole, so a reader sees a table before or after a change.
+    """
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._databases: dict[str, DatabaseEntry] = {}
+        self._by_path: dict[TablePath, TableEntry] = {}
+        self._by_id: dict[int, TableEntry] = {}
+        self._load()
+
+    # -- databases
+
+    def databases(self) -> list[DatabaseEntry]:
+        return sorted(self._databases.values(), key=lambda entry: entry.name)
+
+    def database(self, name: str) -> DatabaseEntry:
+        """:raises DatabaseNotExist: if there is none of that name."""
+        entry = self._databases.get(name)
+        if entry is None:
+            raise DatabaseNotExist(f"database {name!r} does not exist")
+        return entry
+
+    def has_database(self, name: str) -> bool:
+        return name in self._databases
+
+    def create_database(self, name: str, descriptor: bytes, ignore_if_exists: bool) -> None:
+        """:raises DatabaseAlreadyExist: unless ignored. :raises InvalidDatabase: a wrong name."""
+        check_database_name(name)
+        with self._lock:
+            if name in self._databases:
+                if ignore_if_exists:
+                    return
+                raise DatabaseAlreadyExist(f"database {name!r} exists already")
+            now = self._clock.now_ms()
+            entry = DatabaseEntry(name, _database_json(name, descriptor), now, now)
+            with self._database.transaction() as connection:
+                connection.execute(
+                    "INSERT INTO databases (name, json, created_ms, modified_ms)"
+                    " VALUES (?, ?, ?, ?)",
+                    (name, entry.json, now, now),
+                )
+            self._databases[name] = entry
+
+    def drop_database(self, name: str, *, cascade: bool) -> list[TableInfo]:
+        """Drops a database and, with ``cascade``, its tables, which it answers.
+
+        :raises DatabaseNotExist, DatabaseNotEmpty: as they say.
+        """
+        with self._lock:
+            self.database(name)
+            tables = [entry.info for entry in self.tables(name)]
+            if tables and not cascade:
+                raise DatabaseNotEmpty(
+                    f"database {name!r} holds {len(tables)} tables: drop them, or use cascade"
+                )
+            with self._database.transaction() as connection:
+                connection.execute("DELETE FROM tables WHERE database = ?", (name,))
+                connection.execute("DELETE FROM databases WHERE name = ?", (name,))
+            for info in tables:
+                self._forget(info)
+            del self._databases[name]
+            return tables
+
+    # -- tables
+
+    def tables(self, database: str | None = None) -> list[TableEntry]:
+        """Tables by path, of one database or of all.
+
+        :raises DatabaseNotExist: if the one named is not there.
+        """
+        if database is not None:
+            self.database(database)
+        found = (
+            entry
+            for entry in list(self._by_path.values())
+            if database is None or entry.info.path.database == database
+        )
+        return sorted(found, key=lambda entry: entry.info.path)
+
+    def table(self, path: TablePath) -> TableEntry:
+        """:raises TableNotExist: if there is none of that path."""
+        entry = self._by_path.get(path)
+        if entry is None:
+            raise TableNotExist(f"table {path} does not exist")
+        return entry
+
+    def find(self, table_id: int) -> TableEntry | None:
+        """The table of that id, or None."""
+        return self._by_id.get(table_id)
+
+    def has_given_table_id(self, table_id: int) -> bool:
+        """Whether a table has, or had before it was dropped, that id."""
+        return table_id < self._database.next_value("table_id")
+
+    def has_given_partition_id(self, partition_id: int) -> bool:
+        """Whether a partition has, or had before it was dropped, that id."""
+        return partition_id < self._database.next_value("partition_id")
+
+    def has_table(self, path: TablePath) -> bool:
+        return path in self._by_path
+
+    def schema_json(self, path: TablePath, schema_id: int | None) -> tuple[int, bytes]:
+        """A schema of a table, the current one for None: (schema id, JSON).
+
+        :raises SchemaNotExist, TableNotExist: as they say.
+        """
+        entry = self.table(path)
+        wanted = entry.info.schema_id if schema_id is None else schema_id
+        found = entry.schemas.get(wanted)
+        if found is None:
+            raise SchemaNotExist(
+                f"table {path} has no schema {wanted}; its newest is {entry.info.schema_id}"
+            )
+        return wanted, found
+
+    def create_table(
+        self,
+        path: TablePath,
+        complete: Callable[[], TableInfo],
+        ignore_if_exists: bool,
+        also: AlsoStored,
+    ) -> TableInfo | None:
+        """Creates a table; None if it was there and that is ignored.
+
+        ``complete`` answers what to create with every field but the ids and times set; it is called
+        only if the table is new, so that an ignored request needs no valid descriptor. ``also`` is
+        called with the new table inside the transaction that stores it.
+        """
+        check_table_name(path)
+        with self._lock:
+            self.database(path.database)
+            if path in self._by_path:
+                if ignore_if_exists:
+                    return None
+                raise TableAlreadyExist(f"table {path} exists already")
+            descriptor, now = complete().descriptor, self._clock.now_ms()
+            content = descriptor_to_json(descriptor)
+            schema = schema_to_json(descriptor.schema)
+            with self._database.transaction() as connection:
+                table_id = next_values(connection, "table_id")
+                connection.execute(
+                    "INSERT INTO tables (table_id, database, name, descriptor, schema_id,"
+                    " created_ms, modified_ms) VALUES (?, ?, ?, ?, 1, ?, ?)",
+                    (table_id, path.database, path.table, content, now, now),
+                )
+                connection.execute("INSERT INTO schemas VALUES (?, 1, ?)", (table_id, schema))
+                info = TableInfo(path, table_id, 1, descriptor, now, now)
+                also(connection, info)
+                failpoint("server.create_table.before_commit")
+            self._put(
+                TableEntry(info, content, MappingProxyType({1: schema}), MappingProxyType({}))
+            )
+            return info
+
+    def drop_table(self, path: TablePath) -> TableInfo:
+        """:raises TableNotExist: if there is none of that path."""
+        with self._lock:
+            info = self.table(path).info
+            with self._database.transaction() as connection:
+                connection.execute("DELETE FROM tables WHERE table_id = ?", (info.table_id,))
+            self._forget(info)
+            return info
+
+    def alter_table(
+        self, path: TablePath, change: Callable[[TableInfo], TableInfo], also: AlsoStored
+    ) -> tuple[TableInfo, TableInfo]:
+        """Replaces a table's descriptor by what ``change`` makes of it: (before, after).
+
+        Another schema gets the next schema id. ``also`` is called with the table after the change
+        inside the transaction that stores it.
+        """
+        with self._lock:
+            entry = self.table(path)
+            before, after = entry.info, change(entry.info)
+            if after.descriptor == before.descriptor:
+                return before, before
+            schema_id = before.schema_id + (after.schema != before.schema)
+            after = replace(after, schema_id=schema_id, modified_ms=self._clock.now_ms())
+            content = descriptor_to_json(after.descriptor)
+            schemas = dict(entry.schemas)
+            with self._database.transaction() as connection:
+                if schema_id not in schemas:
+                    schemas[schema_id] = schema_to_json(after.schema)
+                    connection.execute(
+                        "INSERT INTO schemas VALUES (?, ?, ?)",
+                        (before.table_id, schema_id, schemas[schema_id]),
+                    )
+                connection.execute(
+                    "UPDATE tables SET descriptor = ?, schema_id = ?, modified_ms = ?"
+                    " WHERE table_id = ?",
+                    (content, schema_id, after.modified_ms, before.table_id),
+                )
+                also(connection, after)
+            self._put(TableEntry(after, content, MappingProxyType(schemas), entry.partitions))
+            return before, after
+
+    # -- partitions
+
+    def create_partition(
+        self, path: TablePath, values: tuple[str, ...], ignore_if_exists: bool
+    ) -> None:
+        """:raises PartitionAlreadyExists, PartitionMaxNum, BucketMaxNum: as they say."""
+        with self._lock:
+            entry = self.require_partitioned(path)
+            if entry.partition_named(values) is not None:
+                if ignore_if_exists:
+                    return
+                raise PartitionAlreadyExists(
+                    f"partition {'$'.join(values)} of table {path} exists already"
+                )
+            there, info = len(entry.partitions), entry.info
+            if there >= PARTITIONS_MAX:
+                raise PartitionMaxNum(f"table {path} has {there} partitions, the most allowed")
+            if (there + 1) * info.bucket_count > BUCKETS_MAX:
+                raise BucketMaxNum(
+                    f"table {path}: {there + 1} partitions of {info.bucket_count} buckets;"
+                    f" at most {BUCKETS_MAX} buckets in all"
+                )
+            with self._database.transaction() as connection:
+                partition_id = next_values(connection, "partition_id")
+                connection.execute(
+                    "INSERT INTO partitions VALUES (?, ?, ?)",
+                    (partition_id, info.table_id, "$".join(values)),
+                )
+            partitions = {**entry.partitions, partition_id: Partition(partition_id, values)}
+            self._put(replace(entry, partitions=MappingProxyType(partitions)))
+
+    def drop_partition(self, path: TablePath, values: tuple[str, ...]) -> Partition:
+        """:raises PartitionNotExists: if there is none of these values."""
+        with self._lock:
+            entry = self.require_partitioned(path)
+            partition = entry.partition_named(values)
+            if partition is None:
+                raise PartitionNotExists(f"table {path} has no partition {'$'.join(values)}")
+            with self._database.transaction() as connection:
+                connection.execute(
+                    "DELETE FROM partitions WHERE partition_id = ?", (partition.partition_id,)
+                )
+            partitions = dict(entry.partitions)
+            del partitions[partition.partition_id]
+            self._put(replace(entry, partitions=MappingProxyType(partitions)))
+            return partition
+
+    def require_partitioned(self, path: TablePath) -> TableEntry:
+        """:raises TableNotPartitioned, TableNotExist: as they say."""
+        entry = self.table(path)
+        if not entry.info.is_partitioned:
+            raise TableNotPartitioned(f"table {path} is not partitioned")
+        return entry
+
+    # -- memory
+
+    def _load(self) -> None:
+        for name, content, created, modified in self._database.query("SELECT * FROM databases"):
+            self._databases[name] = DatabaseEntry(name, content, created, modified)
+        schemas: dict[int, dict[int, bytes]] = {}
+        for table_id, schema_id, content in self._database.query("SELECT * FROM schemas"):
+            schemas.setdefault(table_id, {})[schema_id] = content
+        partitions: dict[int, dict[int, Partition]] = {}
+        for partition_id, table_id, name in self._database.query("SELECT * FROM partitions"):
+            value = Partition(partition_id, tuple(name.split("$")))
+            partitions.setdefault(table_id, {})[partition_id] = value
+        for row in self._database.query("SELECT * FROM tables"):
+            table_id, database, name, content, schema_id, created, modified = row
+            path = TablePath(database, name)
+            descriptor = descriptor_from_json(content)
+            info = TableInfo(path, table_id, schema_id, descriptor, created, modified)
+            known = MappingProxyType(partitions.get(table_id, {}))
+            self._put(TableEntry(info, content, MappingProxyType(schemas[table_id]), known))
+
+    def _put(self, entry: TableEntry) -> None:
+        self._by_path[entry.info.path] = entry
+        self._by_id[entry.info.table_id] = entry
+
+    def _forget(self, info: TableInfo) -> None:
+        self._by_path.pop(info.path, None)
+        self._by_id.pop(info.table_id, None)
+
+
+def _database_json(name: str, descriptor: bytes) -> bytes:
+    if not descriptor:
+        return b'{"version":1,"custom_properties":{}}'
+    try:
+        content = json.loads(descriptor)
+    except ValueError as error:
+        raise InvalidDatabase(f"database {name!r}: its descriptor is not JSON: {error}") from error
+    if not isinstance(content, dict) or content.get("version") != 1:
+        raise InvalidDatabase(f"database {name!r}: its descriptor is not one of version 1")
+    return descriptor

@@ -1,0 +1,282 @@
+"""What a table may be, and the defaults that it gets (reference parts 2.3, 8.2). No state."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+
+from sluice.errors import (
+    BucketMaxNum,
+    InvalidAlterTable,
+    InvalidReplicationFactor,
+    InvalidTable,
+    PartitionSpecInvalid,
+)
+from sluice.model import (
+    REFUSED_COLUMNS,
+    Column,
+    DataType,
+    Schema,
+    TableDescriptor,
+    TableInfo,
+    TablePath,
+    TypeRoot,
+)
+from sluice.server.coordinator.options import (
+    ALTERABLE,
+    AUTO_PARTITION_ENABLED,
+    DATALAKE_FORMAT,
+    LOG_FORMAT,
+    REPLICATION_FACTOR,
+    checked_option,
+)
+
+BUCKETS_MAX = 4_096
+"""max.bucket.num: over all partitions of a table."""
+
+PARTITIONS_MAX = 1_000
+"""max.partition.num of one table."""
+
+_ICEBERG_BUCKET_KEYS = frozenset(
+    {
+        TypeRoot.INT,
+        TypeRoot.DATE,
+        TypeRoot.BIGINT,
+        TypeRoot.TIME,
+        TypeRoot.TIMESTAMP,
+        TypeRoot.FLOAT,
+        TypeRoot.DOUBLE,
+        TypeRoot.DECIMAL,
+        TypeRoot.STRING,
+        TypeRoot.CHAR,
+        TypeRoot.BINARY,
+        TypeRoot.BYTES,
+    }
+)
+_PARTITION_VALUE = re.compile(r"[A-Za-z0-9_-]{1,200}")
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """What the server fills in where a table says nothing."""
+
+    bucket_count: int = 1
+    datalake_format: str = "iceberg"
+
+
+def complete(path: TablePath, descriptor: TableDescriptor, defaults: Defaults) -> TableDescriptor:
+    """The descriptor with the server's defaults, as it will be stored.
+
+    :raises InvalidTable, InvalidConfig, InvalidReplicationFactor, BucketMaxNum: names the fault.
+    """
+    schema = _checked_schema(path, descriptor.schema)
+    if schema.primary_key:
+        raise InvalidTable(
+            f"table {path}: this server does not offer tables with a primary key yet;"
+            " create a log table (no primary key)"
+        )
+    properties = dict(descriptor.properties)
+    properties.setdefault(REPLICATION_FACTOR, "1")
+    properties.setdefault(DATALAKE_FORMAT, defaults.datalake_format)
+    properties = {key: checked_option(key, value) for key, value in properties.items()}
+    _check_values(path, properties, defaults)
+    bucket_count = (
+        defaults.bucket_count if descriptor.bucket_count is None else descriptor.bucket_count
+    )
+    if bucket_count < 1:
+        raise InvalidTable(f"table {path}: {bucket_count} buckets; there must be at least one")
+    if bucket_count > BUCKETS_MAX:
+        raise BucketMaxNum(f"table {path}: {bucket_count} buckets; at most {BUCKETS_MAX}")
+    done = replace(descriptor, schema=schema, properties=properties, bucket_count=bucket_count)
+    _check_keys(path, done)
+    for key in done.custom_properties:
+        if key.startswith("table."):
+            raise InvalidTable(f"table {path}: custom property {key!r} may not begin with 'table.'")
+    return done
+
+
+def _checked_schema(path: TablePath, schema: Schema) -> Schema:
+    if not schema.columns:
+        raise InvalidTable(f"table {path} has no column")
+    seen: set[str] = set()
+    for column in schema.columns:
+        _check_column_name(path, column.name)
+        if column.name in seen:
+            raise InvalidTable(f"table {path}: two columns have the name {column.name!r}")
+        seen.add(column.name)
+    ids = list(_field_ids(schema.columns))
+    if len(set(ids)) != len(ids):
+        raise InvalidTable(f"table {path}: two fields have the same id")
+    return replace(schema, highest_field_id=max([schema.highest_field_id, *ids]))
+
+
+def _check_column_name(path: TablePath, name: str) -> None:
+    if not name or name in REFUSED_COLUMNS:
+        raise InvalidTable(f"table {path}: a column may not be named {name!r}: it is a system name")
+
+
+def _field_ids(columns: Iterable[Column]) -> Iterable[int]:
+    for column in columns:
+        yield column.column_id
+        yield from _nested_ids(column.data_type)
+
+
+def _nested_ids(data_type: DataType) -> Iterable[int]:
+    for inner in (data_type.element, data_type.key, data_type.value):
+        if inner is not None:
+            yield from _nested_ids(inner)
+    for field in data_type.fields:
+        if field.field_id >= 0:
+            yield field.field_id
+        yield from _nested_ids(field.data_type)
+
+
+def _check_values(path: TablePath, properties: Mapping[str, str], defaults: Defaults) -> None:
+    if int(properties[REPLICATION_FACTOR]) != 1:
+        raise InvalidReplicationFactor(
+            f"table {path}: {REPLICATION_FACTOR} = {properties[REPLICATION_FACTOR]};"
+            " this server is alone, so it must be 1"
+        )
+    if properties[DATALAKE_FORMAT] != defaults.datalake_format:
+        raise InvalidTable(
+            f"table {path}: {DATALAKE_FORMAT} = {properties[DATALAKE_FORMAT]!r}, but the lake of"
+            f" this server is {defaults.datalake_format!r}"
+        )
+    log_format = properties.get(LOG_FORMAT, "ARROW")
+    if log_format.upper() != "ARROW":
+        raise InvalidTable(f"table {path}: {LOG_FORMAT} = {log_format}; this server stores ARROW")
+    if properties.get(AUTO_PARTITION_ENABLED, "false") == "true":
+        raise InvalidTable(
+            f"table {path}: this server creates no partitions by itself;"
+            f" leave {AUTO_PARTITION_ENABLED} out and create them"
+        )
+    for key in ("table.merge-engine", "table.delete.behavior", "table.changelog.image"):
+        if key in properties:
+            raise InvalidTable(f"table {path}: {key} is for tables with a primary key")
+
+
+def _check_keys(path: TablePath, descriptor: TableDescriptor) -> None:
+    schema = descriptor.schema
+    for kind, keys in (
+        ("partition", descriptor.partition_keys),
+        ("bucket", descriptor.bucket_keys),
+    ):
+        for key in keys:
+            if key not in schema.names:
+                raise InvalidTable(f"table {path}: {kind} key {key!r} is not a column")
+        if len(set(keys)) != len(keys):
+            raise InvalidTable(f"table {path}: a {kind} key is named twice: {', '.join(keys)}")
+    for key in descriptor.partition_keys:
+        kind_of = schema.column(key).data_type
+        if kind_of.root is not TypeRoot.STRING:
+            raise InvalidTable(
+                f"table {path}: partition key {key!r} is {kind_of}; this server partitions by"
+                " STRING columns only"
+            )
+        if key in descriptor.bucket_keys:
+            raise InvalidTable(f"table {path}: {key!r} is both partition key and bucket key")
+    if descriptor.properties[DATALAKE_FORMAT] != "iceberg":
+        return
+    if len(descriptor.bucket_keys) > 1:
+        raise InvalidTable(
+            f"table {path}: bucket keys {', '.join(descriptor.bucket_keys)}; Iceberg buckets by"
+            " one column at most"
+        )
+    for key in descriptor.bucket_keys:
+        kind_of = schema.column(key).data_type
+        if kind_of.root not in _ICEBERG_BUCKET_KEYS:
+            raise InvalidTable(
+                f"table {path}: bucket key {key!r} is {kind_of}, which Iceberg cannot bucket by"
+            )
+
+
+def with_columns(info: TableInfo, added: Sequence[tuple[str, DataType, str | None]]) -> Schema:
+    """The schema with columns added at its end, each with the next free field ids.
+
+    :raises InvalidAlterTable: the name is taken or refused, or the column is not nullable.
+    """
+    schema, ids = info.schema, count(info.schema.highest_field_id + 1)
+    columns = list(schema.columns)
+    for name, data_type, comment in added:
+        if name in {column.name for column in columns}:
+            raise InvalidAlterTable(f"table {info.path} already has a column {name!r}")
+        if not name or name in REFUSED_COLUMNS:
+            raise InvalidAlterTable(f"table {info.path}: {name!r} is not a name for a column")
+        if not data_type.nullable:
+            raise InvalidAlterTable(
+                f"table {info.path}: column {name!r} is {data_type}: an added column must be"
+                " nullable, since rows that are there have no value for it"
+            )
+        column_id = next(ids)
+        columns.append(Column(name, _with_new_ids(data_type, ids), column_id, comment))
+    return replace(schema, columns=tuple(columns), highest_field_id=next(ids) - 1)
+
+
+def _with_new_ids(data_type: DataType, ids: Iterable[int]) -> DataType:
+    numbers = iter(ids)
+
+    def inner(part: DataType | None) -> DataType | None:
+        return None if part is None else _with_new_ids(part, numbers)
+
+    # Ids of a row's own fields come before those of what they hold.
+    own = [next(numbers) for _ in data_type.fields]
+    fields = tuple(
+        replace(field, field_id=field_id, data_type=_with_new_ids(field.data_type, numbers))
+        for field, field_id in zip(data_type.fields, own, strict=True)
+    )
+    return replace(
+        data_type,
+        element=inner(data_type.element),
+        key=inner(data_type.key),
+        value=inner(data_type.value),
+        fields=fields,
+    )
+
+
+def with_options(
+    info: TableInfo, changes: Sequence[tuple[str, str | None]]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Properties and custom properties after changes; a value of None removes the key.
+
+    :raises InvalidAlterTable: an option that a table keeps for life. :raises InvalidConfig: a wrong
+        value.
+    """
+    properties = dict(info.descriptor.properties)
+    custom = dict(info.descriptor.custom_properties)
+    for key, value in changes:
+        if key.startswith("table."):
+            if key not in ALTERABLE:
+                raise InvalidAlterTable(
+                    f"table {info.path}: {key} cannot be changed;"
+                    f" these can: {', '.join(sorted(ALTERABLE))}"
+                )
+            if value is not None:
+                value = checked_option(key, value)
+        target = properties if key.startswith("table.") else custom
+        if value is None:
+            target.pop(key, None)
+        else:
+            target[key] = value
+    return properties, custom
+
+
+def partition_values(info: TableInfo, spec: Mapping[str, str]) -> tuple[str, ...]:
+    """A partition's values in key order.
+
+    :raises PartitionSpecInvalid: other keys than the table's, or a value that cannot be a name.
+    """
+    keys = info.descriptor.partition_keys
+    if set(spec) != set(keys):
+        raise PartitionSpecInvalid(
+            f"table {info.path} is partitioned by {', '.join(keys)}; the partition spec names"
+            f" {', '.join(spec) or 'nothing'}"
+        )
+    for key, value in spec.items():
+        if not _PARTITION_VALUE.fullmatch(value) or value.startswith("__"):
+            raise PartitionSpecInvalid(
+                f"table {info.path}: {key} = {value!r} cannot name a partition: use 1 to 200"
+                " letters, digits, '_' and '-', not beginning with '__'"
+            )
+    return tuple(spec[key] for key in keys)

@@ -1,0 +1,124 @@
+"""Fluss's table options: which there are, which may change, how durations look (part 8.3)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from sluice.errors import InvalidConfig
+
+DATALAKE_ENABLED = "table.datalake.enabled"
+DATALAKE_FORMAT = "table.datalake.format"
+DATALAKE_FRESHNESS = "table.datalake.freshness"
+LOG_FORMAT = "table.log.format"
+REPLICATION_FACTOR = "table.replication.factor"
+AUTO_PARTITION_ENABLED = "table.auto-partition.enabled"
+
+DURATIONS = frozenset({DATALAKE_FRESHNESS, "table.log.ttl", "table.log.local-ttl"})
+BOOLEANS = frozenset(
+    {
+        DATALAKE_ENABLED,
+        "table.datalake.auto-compaction",
+        "table.datalake.auto-expire-snapshot",
+        "table.datalake.historical-partition.enabled",
+        AUTO_PARTITION_ENABLED,
+        "table.kv.standby-replica.enabled",
+    }
+)
+NUMBERS = frozenset(
+    {
+        REPLICATION_FACTOR,
+        "table.log.arrow.compression.zstd.level",
+        "table.log.tiered.local-segments",
+        "table.kv.format-version",
+        "table.auto-partition.num-precreate",
+        "table.auto-partition.num-retention",
+    }
+)
+CHOICES: Mapping[str, tuple[str, ...]] = {
+    LOG_FORMAT: ("ARROW", "INDEXED", "COMPACTED"),
+    "table.log.arrow.compression.type": ("ZSTD", "NONE", "LZ4_FRAME"),
+    "table.kv.format": ("COMPACTED", "INDEXED"),
+    DATALAKE_FORMAT: ("paimon", "iceberg", "lance", "hudi"),
+    "table.merge-engine": ("first_row", "versioned", "aggregation"),
+    "table.delete.behavior": ("ALLOW", "IGNORE", "DISABLE"),
+    "table.changelog.image": ("FULL", "WAL"),
+    "table.auto-partition.time-unit": ("HOUR", "DAY", "MONTH", "QUARTER", "YEAR"),
+}
+TEXTS = frozenset(
+    {
+        "table.merge-engine.versioned.ver-column",
+        "table.statistics.columns",
+        "table.auto-partition.key",
+        "table.auto-partition.time-zone",
+        "table.auto-partition.time-format",
+    }
+)
+KNOWN = DURATIONS | BOOLEANS | NUMBERS | frozenset(CHOICES) | TEXTS
+
+ALTERABLE = frozenset(
+    {
+        DATALAKE_ENABLED,
+        DATALAKE_FRESHNESS,
+        "table.datalake.auto-compaction",
+        "table.datalake.auto-expire-snapshot",
+        "table.log.ttl",
+    }
+)
+"""Options that ALTER_TABLE may set on a table that exists; custom properties always may."""
+
+_UNITS_MS: Mapping[str, float] = {
+    **dict.fromkeys(("d", "day", "days"), 86_400_000.0),
+    **dict.fromkeys(("h", "hour", "hours"), 3_600_000.0),
+    **dict.fromkeys(("m", "min", "minute", "minutes"), 60_000.0),
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1_000.0),
+    **dict.fromkeys(("", "ms", "milli", "millis", "millisecond", "milliseconds"), 1.0),
+    **dict.fromkeys(("µs", "us", "micro", "micros", "microsecond", "microseconds"), 1e-3),
+    **dict.fromkeys(("ns", "nano", "nanos", "nanosecond", "nanoseconds"), 1e-6),
+}
+_DURATION = re.compile(r"(\d+)\s*([a-zµ]*)")
+_ISO_DURATION = re.compile(
+    r"p(?:(\d+)d)?(?:t(?=\d)(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?)?", re.IGNORECASE
+)
+
+
+def duration_ms(key: str, text: str) -> int:
+    """A duration as Fluss writes it (``3 min``, ``500ms``, ``PT3M``) in milliseconds.
+
+    :raises InvalidConfig: if it is not one.
+    """
+    plain = _DURATION.fullmatch(text.strip().lower())
+    if plain and plain[2] in _UNITS_MS:
+        return int(int(plain[1]) * _UNITS_MS[plain[2]])
+    iso = _ISO_DURATION.fullmatch(text.strip())
+    if iso and any(iso.groups()):
+        days, hours, minutes, seconds = (float(part or 0) for part in iso.groups())
+        return int((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000)
+    raise InvalidConfig(f"{key} = {text!r} is not a duration: write for example '3 min' or '30s'")
+
+
+def checked_option(key: str, value: str) -> str:
+    """The value as it is stored: true and false in small letters.
+
+    :raises InvalidConfig: an option unknown to Fluss, or a value that it cannot have.
+    """
+    if key not in KNOWN:
+        raise InvalidConfig(
+            f"{key!r} is not a table option of Fluss; options of your own and of the lake"
+            " (iceberg.*) belong in custom_properties, without the prefix 'table.'"
+        )
+    if key in DURATIONS:
+        duration_ms(key, value)
+    elif key in BOOLEANS and value.lower() not in ("true", "false"):
+        raise InvalidConfig(f"{key} = {value!r}: write true or false")
+    elif key in NUMBERS and not re.fullmatch(r"-?\d+", value):
+        raise InvalidConfig(f"{key} = {value!r} is not a whole number")
+    elif key in CHOICES and value.upper() not in {choice.upper() for choice in CHOICES[key]}:
+        raise InvalidConfig(f"{key} = {value!r}: choose from {', '.join(CHOICES[key])}")
+    return value.lower() if key in BOOLEANS else value
+
+
+def freshness_ms(properties: Mapping[str, str], default: int) -> int:
+    """table.datalake.freshness in milliseconds."""
+    text = properties.get(DATALAKE_FRESHNESS)
+    return default if text is None else duration_ms(DATALAKE_FRESHNESS, text)

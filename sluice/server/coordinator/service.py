@@ -1,0 +1,296 @@
+"""The coordinator's own calls: changes to the catalog, tiering, lake snapshots (parts 2.3, 2.7)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Protocol
+
+import structlog
+
+from sluice.errors import (
+    CorruptMessage,
+    DatabaseNotExist,
+    FlussError,
+    InvalidAlterTable,
+    PartitionNotExists,
+    TableNotExist,
+)
+from sluice.formats.descriptors import data_type_from_json, descriptor_from_json
+from sluice.model import DataType, TableBucket, TableInfo
+from sluice.server.coordinator.catalog import Catalog
+from sluice.server.coordinator.descriptor_rules import (
+    Defaults,
+    complete,
+    partition_values,
+    with_columns,
+    with_options,
+)
+from sluice.server.coordinator.lake_snapshots import LakeSnapshots, Registered
+from sluice.server.coordinator.tiering import Tiering
+from sluice.server.metadata import path_of
+from sluice.wire import apis, values
+from sluice.wire import fluss_api_pb2 as pb
+from sluice.wire.apis import Api
+from sluice.wire.error_codes import put_error
+from sluice.wire.handlers import Handler
+
+_log = structlog.get_logger("sluice.catalog")
+
+
+class Logs(Protocol):
+    """The tablets that hold a table's logs."""
+
+    def drop_table(self, info: TableInfo, partition_id: int | None = None) -> None: ...
+
+    def sync(self, buckets: Iterable[TableBucket]) -> None: ...
+
+
+class CoordinatorService:
+    """Handlers of the coordinator's own calls; holds no state itself."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        tiering: Tiering,
+        lake: LakeSnapshots,
+        logs: Logs,
+        defaults: Defaults,
+    ) -> None:
+        self._catalog = catalog
+        self._tiering = tiering
+        self._lake = lake
+        self._logs = logs
+        self._defaults = defaults
+
+    def handlers(self) -> Mapping[Api, Handler]:
+        return {
+            apis.CREATE_DATABASE: self.create_database,
+            apis.DROP_DATABASE: self.drop_database,
+            apis.CREATE_TABLE: self.create_table,
+            apis.DROP_TABLE: self.drop_table,
+            apis.ALTER_TABLE: self.alter_table,
+            apis.CREATE_PARTITION: self.create_partition,
+            apis.DROP_PARTITION: self.drop_partition,
+            apis.PREPARE_LAKE_TABLE_SNAPSHOT: self.prepare_lake_table_snapshot,
+            apis.COMMIT_LAKE_TABLE_SNAPSHOT: self.commit_lake_table_snapshot,
+            apis.LAKE_TIERING_HEARTBEAT: self._tiering.heartbeat,
+        }
+
+    # -- databases, tables, partitions
+
+    def create_database(self, request: pb.CreateDatabaseRequest) -> pb.CreateDatabaseResponse:
+        self._catalog.create_database(
+            request.database_name, request.database_json, request.ignore_if_exists
+        )
+        return pb.CreateDatabaseResponse()
+
+    def drop_database(self, request: pb.DropDatabaseRequest) -> pb.DropDatabaseResponse:
+        try:
+            with self._tiering.following() as follow:
+                dropped = self._catalog.drop_database(
+                    request.database_name, cascade=request.cascade
+                )
+                for info in dropped:
+                    follow.dropped(info.table_id)
+        except DatabaseNotExist:
+            if not request.ignore_if_not_exists:
+                raise
+            return pb.DropDatabaseResponse()
+        for info in dropped:
+            self._clean_up(info)
+        return pb.DropDatabaseResponse()
+
+    def create_table(self, request: pb.CreateTableRequest) -> pb.CreateTableResponse:
+        path = path_of(request.table_path)
+
+        def completed() -> TableInfo:
+            given = descriptor_from_json(request.table_json)
+            return TableInfo(path, -1, 1, complete(path, given, self._defaults), 0, 0)
+
+        with self._tiering.following() as follow:
+            info = self._catalog.create_table(
+                path, completed, request.ignore_if_exists, follow.changed
+            )
+        if info is not None:
+            _log.info("table created", table=str(path), table_id=info.table_id)
+        return pb.CreateTableResponse()
+
+    def drop_table(self, request: pb.DropTableRequest) -> pb.DropTableResponse:
+        try:
+            with self._tiering.following() as follow:
+                info = self._catalog.drop_table(path_of(request.table_path))
+                follow.dropped(info.table_id)
+        except TableNotExist:
+            if not request.ignore_if_not_exists:
+                raise
+            return pb.DropTableResponse()
+        self._clean_up(info)
+        return pb.DropTableResponse()
+
+    def _clean_up(self, info: TableInfo) -> None:
+        self._logs.drop_table(info)
+        self._lake.drop_table(info)
+        _log.info("table dropped", table=str(info.path), table_id=info.table_id)
+
+    def alter_table(self, request: pb.AlterTableRequest) -> pb.AlterTableResponse:
+        """Adds columns and changes options, all or nothing."""
+        path = path_of(request.table_path)
+        if request.drop_columns or request.rename_columns or request.modify_columns:
+            raise InvalidAlterTable(
+                f"table {path}: columns can be added at the end; they cannot be dropped, renamed"
+                " or modified"
+            )
+        added = [_added_column(column) for column in request.add_columns]
+        options = [_option_change(change) for change in request.config_changes]
+
+        def change(info: TableInfo) -> TableInfo:
+            schema = with_columns(info, added)
+            properties, custom = with_options(info, options)
+            descriptor = replace(
+                info.descriptor, schema=schema, properties=properties, custom_properties=custom
+            )
+            return replace(info, descriptor=descriptor)
+
+        try:
+            with self._tiering.following() as follow:
+                before, after = self._catalog.alter_table(path, change, follow.changed)
+        except TableNotExist:
+            if not request.ignore_if_not_exists:
+                raise
+            return pb.AlterTableResponse()
+        if after is not before:
+            _log.info("table altered", table=str(path), schema_id=after.schema_id)
+        return pb.AlterTableResponse()
+
+    def create_partition(self, request: pb.CreatePartitionRequest) -> pb.CreatePartitionResponse:
+        path = path_of(request.table_path)
+        values = self._values(request.table_path, request.partition_spec)
+        # Fluss's field is named the wrong way round: it means "ignore if it exists".
+        self._catalog.create_partition(path, values, request.ignore_if_not_exists)
+        return pb.CreatePartitionResponse()
+
+    def drop_partition(self, request: pb.DropPartitionRequest) -> pb.DropPartitionResponse:
+        path = path_of(request.table_path)
+        values = self._values(request.table_path, request.partition_spec)
+        try:
+            partition = self._catalog.drop_partition(path, values)
+        except PartitionNotExists:
+            if not request.ignore_if_not_exists:
+                raise
+            return pb.DropPartitionResponse()
+        info = self._catalog.table(path).info
+        self._logs.drop_table(info, partition.partition_id)
+        return pb.DropPartitionResponse()
+
+    def _values(self, path: pb.PbTablePath, spec: pb.PbPartitionSpec) -> tuple[str, ...]:
+        info = self._catalog.require_partitioned(path_of(path)).info
+        return partition_values(info, {p.key: p.value for p in spec.partition_key_values})
+
+    # -- lake snapshots
+
+    def prepare_lake_table_snapshot(
+        self, request: pb.PrepareLakeTableSnapshotRequest
+    ) -> pb.PrepareLakeTableSnapshotResponse:
+        response = pb.PrepareLakeTableSnapshotResponse()
+        for table in request.bucket_offsets:
+            answer = response.prepare_lake_table_resp.add(table_id=table.table_id)
+            try:
+                info = self._info(table.table_id)
+                if info.path != path_of(table.table_path):
+                    raise TableNotExist(
+                        f"table {path_of(table.table_path)} has not the id {table.table_id}"
+                    )
+                answer.lake_table_offsets_path = self._lake.prepare(
+                    info,
+                    _offsets(table.table_id, table.bucket_offsets),
+                    ignore_previous=request.ignore_previous_table_offsets,
+                )
+            except FlussError as error:
+                put_error(answer, error)
+        return response
+
+    def commit_lake_table_snapshot(
+        self, request: pb.CommitLakeTableSnapshotRequest
+    ) -> pb.CommitLakeTableSnapshotResponse:
+        """Registers snapshots by their offsets files or, of an old client, by offsets alone."""
+        response = pb.CommitLakeTableSnapshotResponse()
+        for metadata in request.lake_table_snapshot_metadata:
+            answer = response.table_resp.add(table_id=metadata.table_id)
+            try:
+                self._commit(metadata)
+            except FlussError as error:
+                put_error(answer, error)
+        if not request.lake_table_snapshot_metadata:
+            for table in request.tables_req:
+                answer = response.table_resp.add(table_id=table.table_id)
+                try:
+                    self._commit_offsets(table)
+                except FlussError as error:
+                    put_error(answer, error)
+        return response
+
+    def _commit(self, metadata: pb.PbLakeTableSnapshotMetadata) -> None:
+        def given(field: str) -> int | None:
+            return getattr(metadata, field) if metadata.HasField(field) else None
+
+        readable = metadata.readable_bucket_offsets_file_path
+        self._lake.commit(
+            self._info(metadata.table_id),
+            Registered(
+                metadata.snapshot_id, metadata.tiered_bucket_offsets_file_path, readable or None
+            ),
+            given("earliest_snapshot_id_to_keep"),
+            lambda: self._tiering.check_round(
+                metadata.table_id, given("coordinator_epoch"), given("tiering_epoch")
+            ),
+            self._logs.sync,
+        )
+
+    def _commit_offsets(self, table: pb.PbLakeTableSnapshotInfo) -> None:
+        info = self._info(table.table_id)
+        offsets = _offsets(table.table_id, table.buckets_req)
+        path = self._lake.prepare(info, offsets, ignore_previous=False)
+        registered = Registered(table.snapshot_id, path, path)
+        self._lake.commit(info, registered, -1, lambda: None, self._logs.sync)
+
+    def _info(self, table_id: int) -> TableInfo:
+        entry = self._catalog.find(table_id)
+        if entry is None:
+            raise TableNotExist(f"no table has the id {table_id}: was it dropped?")
+        return entry.info
+
+
+def _offsets(table_id: int, buckets: object) -> dict[TableBucket, int]:
+    return {
+        TableBucket(
+            table_id,
+            entry.partition_id if entry.HasField("partition_id") else None,
+            entry.bucket_id,
+        ): entry.log_end_offset
+        for entry in buckets  # type: ignore[attr-defined]
+        if entry.HasField("log_end_offset")
+    }
+
+
+def _added_column(column: pb.PbAddColumn) -> tuple[str, DataType, str | None]:
+    if column.column_position_type != values.POSITION_LAST:
+        raise InvalidAlterTable(f"column {column.column_name!r}: it can be added at the end only")
+    try:
+        node = json.loads(column.data_type_json)
+    except ValueError as error:
+        raise CorruptMessage(f"column {column.column_name!r}: its type is no JSON") from error
+    comment = column.comment if column.HasField("comment") else None
+    return column.column_name, data_type_from_json(node), comment
+
+
+def _option_change(change: pb.PbAlterConfig) -> tuple[str, str | None]:
+    if change.op_type == values.ALTER_DELETE:
+        return change.config_key, None
+    if change.op_type != values.ALTER_SET or not change.HasField("config_value"):
+        raise InvalidAlterTable(
+            f"{change.config_key}: op_type {change.op_type}; write SET (0) with a value, or"
+            " DELETE (1)"
+        )
+    return change.config_key, change.config_value

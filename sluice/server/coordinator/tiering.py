@@ -1,0 +1,296 @@
+"""The coordinator's tiering: the rules of :mod:`sluice.statuses` with a clock, a lock and a store.
+
+What a change has to remember is stored before anybody sees the change; a failed store leaves all as
+it was.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+
+import structlog
+
+from sluice.clock import Clock
+from sluice.errors import FencedTieringEpoch, FlussError
+from sluice.failpoints import failpoint
+from sluice.model import TableInfo, TablePath, TieringStatus
+from sluice.server.coordinator.options import freshness_ms
+from sluice.server.storage.database import Database
+from sluice.statuses import DEFAULT_FRESHNESS_MS, State, TableStatus, TieringStatuses
+from sluice.wire import fluss_api_pb2 as pb
+from sluice.wire.error_codes import to_error_response
+
+_log = structlog.get_logger("sluice.tiering")
+
+_UPSERT = """
+INSERT INTO tiering (table_id, tiering_epoch, scheduled_from_ms, last_tiered_ms, last_error,
+    last_error_ms, failures, file_size, record_count)
+SELECT ?, ?, ?, ?, ?, ?, ?, ?, ? WHERE EXISTS (SELECT 1 FROM tables WHERE table_id = ?)
+ON CONFLICT (table_id) DO UPDATE SET tiering_epoch = excluded.tiering_epoch,
+    scheduled_from_ms = excluded.scheduled_from_ms, last_tiered_ms = excluded.last_tiered_ms,
+    last_error = excluded.last_error, last_error_ms = excluded.last_error_ms,
+    failures = excluded.failures, file_size = excluded.file_size,
+    record_count = excluded.record_count
+"""
+
+
+class Following:
+    """What the catalog tells tiering of a change, while :meth:`Tiering.following` goes on."""
+
+    def __init__(self, tiering: Tiering, draft: TieringStatuses) -> None:
+        self._tiering = tiering
+        self._draft = draft
+
+    def changed(self, connection: sqlite3.Connection, info: TableInfo) -> None:
+        """A table is created or altered in this transaction, which stores its tiering too."""
+        self._tiering.follow(self._draft, connection, info)
+
+    def dropped(self, table_id: int) -> None:
+        self._draft.forget(table_id)
+
+
+class Tiering:
+    """All lake tables' tiering. ``_lock`` guards ``_statuses``, which is replaced whole."""
+
+    def __init__(self, database: Database, clock: Clock, timeout_ms: int) -> None:
+        self._database = database
+        self._clock = clock
+        self._lock = threading.Lock()
+        # Rises with every start: rounds that were handed out before are fenced by it.
+        self.coordinator_epoch = database.next_values("coordinator_epoch") + 1
+        self._statuses = TieringStatuses(self.coordinator_epoch, timeout_ms)
+        self._stopping = threading.Event()
+        self._ticker: threading.Thread | None = None
+
+    def start(self, tables: list[TableInfo], check_interval_ms: int) -> None:
+        """Takes in the tables that are tiered and begins to look after lost workers."""
+        with self._change() as draft:
+            for info in tables:
+                if not info.datalake_enabled:
+                    continue
+                stored = self._load(info)
+                if stored is None:  # the process died between creating and enabling it
+                    draft.enable(_new(info, self._clock.now_ms()), self._clock.now_ms())
+                else:
+                    draft.restore(stored)
+        self._ticker = threading.Thread(
+            target=self._tick, args=(check_interval_ms / 1000,), name="tiering-check", daemon=True
+        )
+        self._ticker.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        if self._ticker is not None:
+            self._ticker.join()
+
+    # -- what happens to tables
+
+    @contextmanager
+    def following(self) -> Iterator[Following]:
+        """Holds tiering still while the catalog changes; in force when the block ends.
+
+        If the block raises, tiering is as it was. Changes of the catalog so reach tiering in their
+        own order, and nobody sees one without the other. The lock of the catalog is taken inside.
+        """
+        with self._lock:
+            draft = self._statuses.copy()
+            yield Following(self, draft)
+            self._statuses = draft
+
+    def follow(
+        self, draft: TieringStatuses, connection: sqlite3.Connection, info: TableInfo
+    ) -> None:
+        """Begins, ends or adjusts a table's tiering, stored in the caller's transaction."""
+        if not info.datalake_enabled:
+            draft.forget(info.table_id)
+            return
+        now = self._clock.now_ms()
+        draft.enable(self._load(info) or _new(info, now), now)
+        draft.set_freshness(info.table_id, _freshness(info))
+        self._store(draft, connection)
+
+    # -- what workers say
+
+    def heartbeat(self, request: pb.LakeTieringHeartbeatRequest) -> pb.LakeTieringHeartbeatResponse:
+        """Failed, tiering, finished, then a table handed out: in Fluss's order (part 3.2)."""
+        response = pb.LakeTieringHeartbeatResponse(coordinator_epoch=self.coordinator_epoch)
+        forced = set(request.force_finished_tables)
+        with self._change() as draft:
+            now = self._clock.now_ms()
+            for entry in request.failed_tables:
+                with _answered(response.failed_table_resp.add(table_id=entry.table_id)):
+                    changed = draft.failed(*_round(entry), now, entry.error_message)
+                    _report("tiering failed", entry, changed, reason=entry.error_message)
+            for entry in request.tiering_tables:
+                with _answered(response.tiering_table_resp.add(table_id=entry.table_id)):
+                    draft.heartbeat(*_round(entry), now)
+            for entry in request.finished_tables:
+                stats = entry.lake_tiering_stats
+                with _answered(response.finished_table_resp.add(table_id=entry.table_id)):
+                    changed = draft.finished(
+                        *_round(entry),
+                        now,
+                        forced=entry.table_id in forced,
+                        file_size=stats.file_size if stats.HasField("file_size") else None,
+                        record_count=stats.record_count if stats.HasField("record_count") else None,
+                    )
+                    _report("tiering finished", entry, changed)
+            if request.request_table:
+                self._hand_out(draft, request, response, now)
+        return response
+
+    def check_round(self, table_id: int, coordinator_epoch: int | None, epoch: int | None) -> None:
+        """Checks that a round is the one that goes on; an old client that names none is let be.
+
+        :raises InvalidCoordinator, TableNotExist, FencedTieringEpoch: it is not.
+        """
+        if coordinator_epoch is None and epoch is None:
+            return
+        with self._change() as draft:
+            known = draft.get(table_id)
+            current = 0 if known is None else known.tiering_epoch
+            status = draft.check(
+                table_id,
+                self.coordinator_epoch if coordinator_epoch is None else coordinator_epoch,
+                current if epoch is None else epoch,
+            )
+            if epoch is not None and status.state is not State.TIERING:
+                raise FencedTieringEpoch(
+                    f"table {status.path} (id {table_id}): the round of tiering epoch {epoch} has"
+                    " ended"
+                )
+
+    def statuses(self, path: TablePath | None) -> list[TieringStatus]:
+        """What is known of every lake table, or of one; none for a table that is not tiered."""
+        with self._change() as draft:
+            return [
+                TieringStatus(
+                    status.path,
+                    status.table_id,
+                    "" if status.state is None else status.state.value,
+                    status.tiering_epoch,
+                    status.last_tiered_ms,
+                    status.last_error,
+                    status.last_error_ms,
+                )
+                for status in draft.all()
+                if path is None or status.path == path
+            ]
+
+    # -- inside
+
+    def _hand_out(
+        self,
+        draft: TieringStatuses,
+        request: pb.LakeTieringHeartbeatRequest,
+        response: pb.LakeTieringHeartbeatResponse,
+        now: int,
+    ) -> None:
+        wanted = {TablePath(p.database_name, p.table_name) for p in request.requested_tables}
+        status = draft.claim(now, wanted or None)
+        if status is None:
+            return
+        table = response.tiering_table
+        table.table_id, table.tiering_epoch = status.table_id, status.tiering_epoch
+        table.table_path.database_name = status.path.database
+        table.table_path.table_name = status.path.table
+        _log.info("table handed out", table=str(status.path), tiering_epoch=status.tiering_epoch)
+
+    @contextmanager
+    def _change(self) -> Iterator[TieringStatuses]:
+        """A draft in which time has been caught up; stored, then in force, when the block ends."""
+        with self._lock:
+            draft = self._statuses.copy()
+            for lost in draft.advance(self._clock.now_ms()):
+                _log.warning("worker lost", table=str(lost.path), tiering_epoch=lost.tiering_epoch)
+            yield draft
+            self._store(draft)
+            self._statuses = draft
+
+    def _store(self, draft: TieringStatuses, connection: sqlite3.Connection | None = None) -> None:
+        """Stores what has changed, in the caller's transaction or in one of its own."""
+        rows = []
+        for table_id in sorted(draft.changed):
+            status, before = draft.get(table_id), self._statuses.get(table_id)
+            if status is not None and (before is None or _row(status) != _row(before)):
+                rows.append((*_row(status), table_id))
+        if rows:
+            own = self._database.transaction() if connection is None else nullcontext(connection)
+            with own as connection_of_all:
+                connection_of_all.executemany(_UPSERT, rows)
+                failpoint("server.tiering.before_commit")
+
+    def _load(self, info: TableInfo) -> TableStatus | None:
+        rows = self._database.query("SELECT * FROM tiering WHERE table_id = ?", info.table_id)
+        if not rows:
+            return None
+        _, epoch, since, tiered, error, error_ms, failures, size, records = rows[0]
+        return TableStatus(
+            info.table_id,
+            info.path,
+            _freshness(info),
+            since,
+            epoch,
+            last_tiered_ms=tiered,
+            last_error=error,
+            last_error_ms=error_ms,
+            failures=failures,
+            file_size=size,
+            record_count=records,
+        )
+
+    def _tick(self, interval_s: float) -> None:
+        while not self._stopping.wait(interval_s):
+            try:
+                with self._lock:
+                    due = self._statuses.has_due(self._clock.now_ms())
+                if due:
+                    with self._change():
+                        pass
+            except (FlussError, sqlite3.Error) as error:
+                _log.error("tiering check failed; it will be tried again", error=str(error))
+
+
+def _row(status: TableStatus) -> tuple[object, ...]:
+    return (
+        status.table_id,
+        status.tiering_epoch,
+        status.scheduled_from_ms,
+        status.last_tiered_ms,
+        status.last_error,
+        status.last_error_ms,
+        status.failures,
+        status.file_size,
+        status.record_count,
+    )
+
+
+def _new(info: TableInfo, now_ms: int) -> TableStatus:
+    return TableStatus(info.table_id, info.path, _freshness(info), now_ms)
+
+
+def _freshness(info: TableInfo) -> int:
+    return freshness_ms(info.descriptor.properties, DEFAULT_FRESHNESS_MS)
+
+
+def _round(entry: pb.PbHeartbeatReqForTable) -> tuple[int, int, int]:
+    return entry.table_id, entry.coordinator_epoch, entry.tiering_epoch
+
+
+def _report(event: str, entry: pb.PbHeartbeatReqForTable, changed: bool, **more: str) -> None:
+    if not changed:
+        event = f"{event}: late or repeated, nothing changed"
+    _log.info(event, table_id=entry.table_id, tiering_epoch=entry.tiering_epoch, **more)
+
+
+@contextmanager
+def _answered(answer: pb.PbHeartbeatRespForTable) -> Iterator[None]:
+    """An error about one table goes into its own answer; the call goes on."""
+    try:
+        yield
+    except FlussError as error:
+        _log.info("heartbeat refused", table_id=answer.table_id, error=str(error))
+        answer.error.CopyFrom(to_error_response(error))

@@ -1,0 +1,143 @@
+"""The data directory: its format version, its one owner, and where things lie in it.
+
+<data_dir>/FORMAT             {"format": 1}: an unknown version is refused
+<data_dir>/LOCK               held by flock for as long as a server runs
+<data_dir>/metadata.sqlite    catalog, epochs, tiering, lake snapshots
+<data_dir>/log/<db>/<table>-<id>[/<partition>-p<id>]/log-<bucket>/   segments
+<data_dir>/remote/lake/<db>/<table>-<id>/metadata/<uuid>.offsets
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from pathlib import Path
+
+from sluice.errors import DataDirError, DataDirLocked, UnknownDataDirFormat
+
+FORMAT = 1
+
+
+class DataDir:
+    """An opened data directory. ``close`` gives the lock back; a kill does so too."""
+
+    def __init__(self, root: Path, lock: int) -> None:
+        self.root = root
+        self._lock = lock
+
+    @classmethod
+    def open(cls, path: str | Path) -> DataDir:
+        """Locks the directory, made if missing, and checks its format.
+
+        :raises DataDirLocked: another server holds it.
+        :raises UnknownDataDirFormat: its version is unknown, or it holds foreign files.
+        :raises DataDirError: it cannot be read or written, or its metadata is lost.
+        """
+        root = Path(path).absolute()
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+            lock = os.open(root / "LOCK", os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise DataDirError(f"data directory {root}: {error.strerror}") from error
+        try:
+            _take(lock, root)
+            _check_format(root)
+            _check_database(root)
+        except OSError as error:
+            os.close(lock)
+            raise DataDirError(f"data directory {root}: {error.strerror}") from error
+        except BaseException:
+            os.close(lock)
+            raise
+        return cls(root, lock)
+
+    @property
+    def database(self) -> Path:
+        return self.root / "metadata.sqlite"
+
+    @property
+    def log(self) -> Path:
+        return self.root / "log"
+
+    @property
+    def lake(self) -> Path:
+        return self.root / "remote" / "lake"
+
+    def close(self) -> None:
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+
+def _take(lock: int, root: Path) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        owner = os.pread(lock, 32, 0).decode(errors="replace").strip() or "unknown"
+        raise DataDirLocked(
+            f"data directory {root} is in use by the server of process {owner}:"
+            " stop it, or choose another --data-dir"
+        ) from None
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+
+
+def _check_format(root: Path) -> None:
+    marker = root / "FORMAT"
+    if not marker.exists():
+        foreign = sorted(p.name for p in root.iterdir() if p.name not in ("LOCK", "FORMAT.tmp"))
+        if foreign:
+            raise UnknownDataDirFormat(
+                f"data directory {root} has no FORMAT file but holds {foreign[0]!r}:"
+                " it is not a Sluice data directory, choose an empty one"
+            )
+        write_durably(marker, json.dumps({"format": FORMAT}).encode() + b"\n")
+        return
+    text = marker.read_text(encoding="utf-8", errors="replace").strip()
+    try:
+        found = json.loads(text)["format"]
+    except (ValueError, TypeError, KeyError):
+        found = text[:40]
+    if found != FORMAT:
+        raise UnknownDataDirFormat(
+            f"data directory {root} has format {found!r}; this Sluice knows {FORMAT}:"
+            " use the version that wrote it"
+        )
+
+
+def _check_database(root: Path) -> None:
+    """Refuses a directory whose metadata is lost; ``log`` is made only after the database is."""
+    if (root / "log").exists() and not (root / "metadata.sqlite").exists():
+        raise DataDirError(
+            f"data directory {root}: metadata.sqlite is missing, but a server has run here."
+            " Without it no log can be told from that of a dropped table: restore it from a"
+            " backup, or choose another, empty directory. Nothing was deleted"
+        )
+
+
+def write_durably(path: Path, content: bytes) -> None:
+    """Writes a file that appears whole under its name, synced with its folder.
+
+    :raises OSError: nothing is left behind then.
+    """
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.rename(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def sync_folder(path: Path) -> None:
+    """Makes the names in a folder survive a power loss."""
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,97 @@
+"""The doors of the embedded cluster: one server for each address, over the same handlers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from sluice.config import ServerConfig
+from sluice.errors import AuthenticateError
+from sluice.server.listen import GRPC, Listen
+from sluice.server.metadata import Servers
+from sluice.wire import fluss_api_pb2 as pb
+from sluice.wire.apis import Api, Role
+from sluice.wire.grpc_server import GrpcServer
+from sluice.wire.handlers import Handler, Handlers
+from sluice.wire.native_connection import Limits
+from sluice.wire.native_server import NativeServer
+from sluice.wire.sasl import AUTHENTICATE
+
+NATIVE_MEMORY_FRAMES = 4
+"""Memory for native requests and answers under way, in largest requests."""
+
+
+MakeHandlers = Callable[[Callable[[], Servers], Mapping[Api, Handler]], Handlers]
+"""Makes handlers that tell their clients of the given servers, and answer the given calls too."""
+
+
+def authenticate(request: pb.AuthenticateRequest) -> pb.AuthenticateResponse:
+    """As Fluss answers where nobody needs to say who he is: a listener of protocol PLAINTEXT.
+
+    :raises AuthenticateError: the client wants another protocol.
+    """
+    if request.protocol.upper() != "PLAINTEXT":
+        raise AuthenticateError(
+            f"this listener knows no {request.protocol} login, only PLAINTEXT:"
+            " connect without user and password"
+        )
+    return pb.AuthenticateResponse()
+
+
+class Door:
+    """Listens on one address. Its clients are told the ports of this door, not of another."""
+
+    def __init__(
+        self,
+        listen: Listen,
+        handlers: MakeHandlers,
+        config: ServerConfig,
+    ) -> None:
+        self._listen = listen
+        self._ports: Mapping[Role, int] = listen.ports
+        self._grpc: GrpcServer | None = None
+        self._native: NativeServer | None = None
+        if listen.scheme == GRPC:
+            self._grpc = GrpcServer(
+                handlers(self.servers, {}),
+                listen.host,
+                listen.ports[Role.COORDINATOR],
+                max_message_bytes=config.max_message_bytes,
+                max_workers=config.max_workers,
+            )
+        else:
+            self._native = NativeServer(
+                handlers(self.servers, {AUTHENTICATE: authenticate}),
+                listen.host,
+                listen.ports,
+                max_workers=config.max_workers,
+                limits=Limits(
+                    max_frame_bytes=config.max_message_bytes,
+                    max_bytes=NATIVE_MEMORY_FRAMES * config.max_message_bytes,
+                    idle_s=config.idle_timeout_ms / 1000,
+                ),
+            )
+
+    @property
+    def address(self) -> str:
+        """The coordinator's address: what a client is given to begin with."""
+        return self._listen.address(self._ports[Role.COORDINATOR])
+
+    def servers(self) -> Servers:
+        host = self._listen.host
+        return Servers(
+            coordinator=(host, self._ports[Role.COORDINATOR]),
+            tablet=(host, self._ports[Role.TABLET]),
+        )
+
+    def start(self) -> None:
+        """:raises ConfigurationError: the address cannot be bound."""
+        if self._grpc is not None:
+            self._ports = dict.fromkeys(Role, self._grpc.start())
+        if self._native is not None:
+            self._ports = self._native.start()
+
+    def stop(self, grace_s: float) -> None:
+        """Lets calls under way end within the grace. Also for a door that was never started."""
+        for server in (self._grpc, self._native):
+            if server is not None:
+                server.stop(grace_s)

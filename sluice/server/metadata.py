@@ -1,0 +1,247 @@
+"""Reading calls that coordinator and tablet answer alike (reference parts 1.3, 2.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from sluice.errors import PartitionNotExists, PartitionSpecInvalid, UnknownServerError
+from sluice.model import Partition, TableInfo, TablePath
+from sluice.server.coordinator.catalog import Catalog, TableEntry
+from sluice.server.coordinator.lake_snapshots import LakeSnapshots
+from sluice.server.coordinator.tiering import Tiering
+from sluice.wire import apis
+from sluice.wire import fluss_api_pb2 as pb
+from sluice.wire.apis import Api, Role
+from sluice.wire.handlers import Handler
+
+NODE_ID = 0
+"""The one tablet server."""
+
+LEADER_EPOCH = 0
+
+
+def path_of(message: pb.PbTablePath) -> TablePath:
+    return TablePath(message.database_name, message.table_name)
+
+
+def to_path(path: TablePath) -> pb.PbTablePath:
+    return pb.PbTablePath(database_name=path.database, table_name=path.table)
+
+
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """Where clients reach the two roles: host and port."""
+
+    coordinator: tuple[str, int]
+    tablet: tuple[str, int]
+
+
+class MetadataService:
+    """Handlers of reading calls; holds no state itself. ``servers`` tells what clients are told."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        tiering: Tiering,
+        lake: LakeSnapshots,
+        remote_dir: Path,
+        servers: Callable[[], Servers],
+    ) -> None:
+        self._catalog = catalog
+        self._tiering = tiering
+        self._lake = lake
+        self._remote_dir = remote_dir.as_uri()
+        self._servers = servers
+
+    def handlers(self) -> Mapping[Api, Handler]:
+        return {
+            apis.LIST_DATABASES: self.list_databases,
+            apis.GET_DATABASE_INFO: self.get_database_info,
+            apis.DATABASE_EXISTS: self.database_exists,
+            apis.LIST_TABLES: self.list_tables,
+            apis.GET_TABLE_INFO: self.get_table_info,
+            apis.GET_TABLE_SCHEMA: self.get_table_schema,
+            apis.TABLE_EXISTS: self.table_exists,
+            apis.GET_METADATA: self.get_metadata,
+            apis.LIST_PARTITION_INFOS: self.list_partition_infos,
+            apis.GET_LAKE_SNAPSHOT: self.get_lake_snapshot,
+            apis.GET_FILESYSTEM_SECURITY_TOKEN: self.get_filesystem_security_token,
+            apis.LIST_TIERING_STATUSES: self.list_tiering_statuses,
+        }
+
+    def list_databases(self, request: pb.ListDatabasesRequest) -> pb.ListDatabasesResponse:
+        response = pb.ListDatabasesResponse()
+        for entry in self._catalog.databases():
+            if not request.include_summary:
+                response.database_name.append(entry.name)
+                continue
+            response.database_summary.add(
+                database_name=entry.name,
+                created_time=entry.created_ms,
+                table_count=len(self._catalog.tables(entry.name)),
+            )
+        return response
+
+    def get_database_info(self, request: pb.GetDatabaseInfoRequest) -> pb.GetDatabaseInfoResponse:
+        entry = self._catalog.database(request.database_name)
+        return pb.GetDatabaseInfoResponse(
+            database_json=entry.json,
+            created_time=entry.created_ms,
+            modified_time=entry.modified_ms,
+        )
+
+    def database_exists(self, request: pb.DatabaseExistsRequest) -> pb.DatabaseExistsResponse:
+        return pb.DatabaseExistsResponse(exists=self._catalog.has_database(request.database_name))
+
+    def list_tables(self, request: pb.ListTablesRequest) -> pb.ListTablesResponse:
+        entries = self._catalog.tables(request.database_name)
+        return pb.ListTablesResponse(table_name=[entry.info.path.table for entry in entries])
+
+    def get_table_info(self, request: pb.GetTableInfoRequest) -> pb.GetTableInfoResponse:
+        entry = self._catalog.table(path_of(request.table_path))
+        return pb.GetTableInfoResponse(
+            table_id=entry.info.table_id,
+            schema_id=entry.info.schema_id,
+            table_json=entry.json,
+            created_time=entry.info.created_ms,
+            modified_time=entry.info.modified_ms,
+            remote_data_dir=self._remote_dir,
+        )
+
+    def get_table_schema(self, request: pb.GetTableSchemaRequest) -> pb.GetTableSchemaResponse:
+        wanted = request.schema_id if request.HasField("schema_id") else None
+        schema_id, content = self._catalog.schema_json(path_of(request.table_path), wanted)
+        return pb.GetTableSchemaResponse(schema_id=schema_id, schema_json=content)
+
+    def table_exists(self, request: pb.TableExistsRequest) -> pb.TableExistsResponse:
+        return pb.TableExistsResponse(exists=self._catalog.has_table(path_of(request.table_path)))
+
+    def get_metadata(self, request: pb.MetadataRequest) -> pb.MetadataResponse:
+        """Servers, and the buckets of the tables and partitions that were asked for."""
+        servers = self._servers()
+        response = pb.MetadataResponse(tablet_servers=[_node(servers.tablet)])
+        response.coordinator_server.CopyFrom(_node(servers.coordinator))
+        entries = [self._catalog.table(path_of(path)) for path in request.table_path]
+        for entry in entries:
+            table = response.table_metadata.add(
+                table_path=to_path(entry.info.path),
+                table_id=entry.info.table_id,
+                schema_id=entry.info.schema_id,
+                table_json=entry.json,
+                created_time=entry.info.created_ms,
+                modified_time=entry.info.modified_ms,
+                remote_data_dir=self._remote_dir,
+            )
+            if not entry.info.is_partitioned:
+                _put_buckets(table.bucket_metadata, entry.info)
+        for wanted in request.partitions_path:
+            entry = self._catalog.table(TablePath(wanted.database_name, wanted.table_name))
+            partition = entry.partition_named(tuple(wanted.partition_name.split("$")))
+            if partition is None:
+                raise PartitionNotExists(
+                    f"table {entry.info.path} has no partition {wanted.partition_name!r}"
+                )
+            _put_partition(response, entry, partition)
+        for partition_id in request.partitions_id:
+            entry, partition = self._partition(partition_id)
+            _put_partition(response, entry, partition)
+        return response
+
+    def _partition(self, partition_id: int) -> tuple[TableEntry, Partition]:
+        for entry in self._catalog.tables():
+            partition = entry.partitions.get(partition_id)
+            if partition is not None:
+                return entry, partition
+        raise PartitionNotExists(f"no table has a partition of the id {partition_id}")
+
+    def list_partition_infos(
+        self, request: pb.ListPartitionInfosRequest
+    ) -> pb.ListPartitionInfosResponse:
+        entry = self._catalog.require_partitioned(path_of(request.table_path))
+        keys = entry.info.descriptor.partition_keys
+        wanted = {
+            pair.key: pair.value for pair in request.partial_partition_spec.partition_key_values
+        }
+        for key in wanted:
+            if key not in keys:
+                raise PartitionSpecInvalid(f"table {entry.info.path}: {key!r} is no partition key")
+        response = pb.ListPartitionInfosResponse()
+        for partition in sorted(entry.partitions.values(), key=lambda p: p.partition_id):
+            values = dict(zip(keys, partition.values, strict=True))
+            if wanted.items() <= values.items():
+                spec = response.partitions_info.add(
+                    partition_id=partition.partition_id, remote_data_dir=self._remote_dir
+                ).partition_spec
+                for key, value in values.items():
+                    spec.partition_key_values.add(key=key, value=value)
+        return response
+
+    def get_lake_snapshot(self, request: pb.GetLakeSnapshotRequest) -> pb.GetLakeSnapshotResponse:
+        info = self._catalog.table(path_of(request.table_path)).info
+        snapshot_id = request.snapshot_id if request.HasField("snapshot_id") else None
+        if snapshot_id is not None and request.readable:
+            raise UnknownServerError("ask for a snapshot_id or for the readable one, not for both")
+        found = self._lake.get(info, snapshot_id, readable=request.readable)
+        response = pb.GetLakeSnapshotResponse(table_id=info.table_id, snapshotId=found.snapshot_id)
+        for bucket, offset in found.offsets.items():
+            response.bucket_snapshots.add(
+                partition_id=bucket.partition_id, bucket_id=bucket.bucket, log_offset=offset
+            )
+        return response
+
+    def get_filesystem_security_token(
+        self,
+        request: pb.GetFileSystemSecurityTokenRequest,  # noqa: ARG002
+    ) -> pb.GetFileSystemSecurityTokenResponse:
+        """Remote data lies in plain files, which need no token."""
+        return pb.GetFileSystemSecurityTokenResponse(schema="file", token=b"")
+
+    def list_tiering_statuses(
+        self, request: pb.ListTieringStatusesRequest
+    ) -> pb.ListTieringStatusesResponse:
+        path = path_of(request.table_path) if request.HasField("table_path") else None
+        if path is not None:
+            self._catalog.table(path)  # an unknown table is an error, one without tiering is not
+        response = pb.ListTieringStatusesResponse()
+        for status in self._tiering.statuses(path):
+            response.tiering_statuses.add(
+                table_path=to_path(status.path),
+                status=status.status,
+                tiering_epoch=status.tiering_epoch,
+                last_tiered_time=status.last_tiered_ms,
+                last_error=status.last_error,
+                last_error_time=status.last_error_ms,
+                table_id=status.table_id,
+            )
+        return response
+
+
+def api_versions(role: Role, offered: Iterable[Api]) -> Handler:
+    """The handler of ApiVersions for a server that offers these calls, itself included."""
+    response = pb.ApiVersionsResponse(server_type=role.value)
+    for api in sorted((apis.API_VERSIONS, *offered), key=lambda api: api.key):
+        response.api_versions.add(api_key=api.key, min_version=0, max_version=api.max_version)
+    return lambda request: response  # noqa: ARG005 - every client gets the same answer
+
+
+def _node(address: tuple[str, int]) -> pb.PbServerNode:
+    host, port = address
+    return pb.PbServerNode(node_id=NODE_ID, host=host, port=port)
+
+
+def _put_partition(response: pb.MetadataResponse, entry: TableEntry, partition: Partition) -> None:
+    answer = response.partition_metadata.add(
+        table_id=entry.info.table_id,
+        partition_name=partition.name,
+        partition_id=partition.partition_id,
+    )
+    _put_buckets(answer.bucket_metadata, entry.info)
+
+
+def _put_buckets(target: object, info: TableInfo) -> None:
+    for bucket in range(info.bucket_count):
+        target.add(  # type: ignore[attr-defined]
+            bucket_id=bucket, leader_id=NODE_ID, replica_id=[NODE_ID], leader_epoch=LEADER_EPOCH
+        )

@@ -1,0 +1,1 @@
+"""Where the coordinator keeps its metadata: one SQLite file."""

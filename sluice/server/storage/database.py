@@ -1,0 +1,119 @@
+"""The SQLite file: write-ahead log, every commit synced, one connection, one writer at a time."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sluice.errors import StorageError
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT;
+CREATE TABLE IF NOT EXISTS databases (
+    name TEXT PRIMARY KEY, json BLOB NOT NULL,
+    created_ms INTEGER NOT NULL, modified_ms INTEGER NOT NULL) STRICT;
+CREATE TABLE IF NOT EXISTS tables (
+    table_id INTEGER PRIMARY KEY, database TEXT NOT NULL REFERENCES databases (name),
+    name TEXT NOT NULL, descriptor BLOB NOT NULL, schema_id INTEGER NOT NULL,
+    created_ms INTEGER NOT NULL, modified_ms INTEGER NOT NULL,
+    UNIQUE (database, name)) STRICT;
+CREATE TABLE IF NOT EXISTS schemas (
+    table_id INTEGER NOT NULL REFERENCES tables (table_id) ON DELETE CASCADE,
+    schema_id INTEGER NOT NULL, json BLOB NOT NULL,
+    PRIMARY KEY (table_id, schema_id)) STRICT;
+CREATE TABLE IF NOT EXISTS partitions (
+    partition_id INTEGER PRIMARY KEY,
+    table_id INTEGER NOT NULL REFERENCES tables (table_id) ON DELETE CASCADE,
+    name TEXT NOT NULL, UNIQUE (table_id, name)) STRICT;
+CREATE TABLE IF NOT EXISTS tiering (
+    table_id INTEGER PRIMARY KEY REFERENCES tables (table_id) ON DELETE CASCADE,
+    tiering_epoch INTEGER NOT NULL, scheduled_from_ms INTEGER NOT NULL,
+    last_tiered_ms INTEGER, last_error TEXT, last_error_ms INTEGER, failures INTEGER NOT NULL,
+    file_size INTEGER, record_count INTEGER) STRICT;
+CREATE TABLE IF NOT EXISTS lake_snapshots (
+    position INTEGER PRIMARY KEY AUTOINCREMENT,
+    table_id INTEGER NOT NULL REFERENCES tables (table_id) ON DELETE CASCADE,
+    snapshot_id INTEGER NOT NULL, tiered_path TEXT NOT NULL, readable_path TEXT,
+    UNIQUE (table_id, snapshot_id)) STRICT;
+"""
+
+
+class Database:
+    """The metadata file. One lock guards the connection and makes transactions follow each other.
+
+    ``synchronous=FULL``: what a transaction has answered survives a power loss too.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._lock = threading.RLock()
+        try:
+            self._connection = sqlite3.connect(
+                path, isolation_level=None, check_same_thread=False, timeout=10
+            )
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.execute("PRAGMA synchronous = FULL")
+            self._connection.execute("PRAGMA foreign_keys = ON")
+            self._connection.executescript(_SCHEMA)
+        except sqlite3.Error as error:
+            raise StorageError(f"metadata file {path}: {error}") from error
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """One transaction: all of it is stored when the block ends, or nothing if it raises.
+
+        :raises StorageError: the file cannot be written; nothing was stored.
+        """
+        with self._lock:
+            try:
+                self._connection.execute("BEGIN IMMEDIATE")
+            except sqlite3.Error as error:
+                raise StorageError(f"metadata: {error}; nothing was changed") from error
+            try:
+                yield self._connection
+                self._connection.execute("COMMIT")
+            except sqlite3.Error as error:
+                self._rollback()
+                raise StorageError(f"metadata: {error}; nothing was changed") from error
+            except BaseException:
+                self._rollback()
+                raise
+
+    def query(self, sql: str, *arguments: object) -> list[tuple[Any, ...]]:
+        """All rows of a SELECT."""
+        with self._lock:
+            try:
+                return self._connection.execute(sql, arguments).fetchall()
+            except sqlite3.Error as error:
+                raise StorageError(f"metadata: {error}") from error
+
+    def next_values(self, counter: str, count: int = 1) -> int:
+        """Takes ``count`` numbers of a counter that never gives one twice; answers the first."""
+        with self.transaction() as connection:
+            return next_values(connection, counter, count)
+
+    def next_value(self, counter: str) -> int:
+        """The number that the counter will give next."""
+        rows = self.query("SELECT value FROM counters WHERE name = ?", counter)
+        return int(rows[0][0]) if rows else 0
+
+    def close(self) -> None:
+        with self._lock:
+            self._connection.close()
+
+    def _rollback(self) -> None:
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
+
+
+def next_values(connection: sqlite3.Connection, counter: str, count: int = 1) -> int:
+    """As :meth:`Database.next_values`, inside a transaction of the caller."""
+    row = connection.execute(
+        "INSERT INTO counters (name, value) VALUES (?, ?)"
+        " ON CONFLICT (name) DO UPDATE SET value = value + excluded.value RETURNING value",
+        (counter, count),
+    ).fetchone()
+    return int(row[0]) - count

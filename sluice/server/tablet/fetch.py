@@ -1,0 +1,259 @@
+"""FetchLog: gathers whole batches, waits for more if asked to, and writes the answer's bytes.
+
+The answer is laid out by hand around the log data: the data is read from the files straight to its
+place in the message. It is copied once here, and once more by gRPC. Where a client wants some of
+the columns only, the others are left out of each batch, see ``sluice.formats.projection``.
+"""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sluice.clock import Clock
+from sluice.errors import FlussError, LogStorageError, UnknownTableOrBucket
+from sluice.model import TableBucket
+from sluice.server.tablet.files import LogFiles
+from sluice.server.tablet.log import BucketLog
+from sluice.server.tablet.log_manager import LogManager
+from sluice.server.tablet.ports import Tables
+from sluice.server.tablet.projector import Projector
+from sluice.server.tablet.segment import Slice
+from sluice.wire import fluss_api_pb2 as pb
+from sluice.wire.error_codes import put_error
+
+WAIT_MAX_MS = 10_000
+"""Longest time that a fetch waits for data, whatever it asks for."""
+
+DEFAULT_WAIT_MS = 100
+"""How long a fetch with ``min_bytes`` and no ``max_wait_ms`` waits, as Fluss does."""
+
+_TABLES_RESP = 1 << 3 | 2
+_TABLE_ID = 1 << 3
+_BUCKETS_RESP = 2 << 3 | 2
+_RECORDS = 8 << 3 | 2
+
+
+@dataclass(slots=True)
+class _Part:
+    """One bucket's part of an answer."""
+
+    table_id: int
+    request: pb.PbFetchLogReqForBucket
+    log: BucketLog | None = None
+    error: FlussError | None = None
+    projector: Projector | None = None
+    slice: Slice | None = None
+    records: bytes | None = None
+    """Instead of the slice's own bytes."""
+    seen_offset: int = 0
+    """End of the log just before it was looked at: what comes behind it ends a wait."""
+
+
+class Fetcher:
+    """Answers FetchLog. At most ``waiting_max`` fetches wait at once; others answer what there is.
+
+    That bound keeps threads free for calls that do not wait.
+    """
+
+    def __init__(
+        self,
+        tables: Tables,
+        logs: LogManager,
+        files: LogFiles,
+        clock: Clock,
+        *,
+        max_bytes: int,
+        waiting_max: int,
+    ) -> None:
+        self._tables = tables
+        self._logs = logs
+        self._files = files
+        self._clock = clock
+        self._max_bytes = max_bytes
+        self._waiting = threading.BoundedSemaphore(max(waiting_max, 1))
+        self._stopped = False
+        self._waiters: set[threading.Event] = set()
+        self._lock = threading.Lock()  # guards _waiters and _stopped
+
+    def fetch(self, request: pb.FetchLogRequest) -> bytes:
+        """The serialized FetchLogResponse."""
+        parts = [
+            self._part(table, bucket)
+            for table in request.tables_req
+            for bucket in table.buckets_req
+        ]
+        max_bytes = min(request.max_bytes, self._max_bytes)
+        if self._gather(parts, max_bytes) < request.min_bytes and self._may_wait(parts):
+            wait_ms = request.max_wait_ms if request.HasField("max_wait_ms") else DEFAULT_WAIT_MS
+            self._wait(parts, max_bytes, request.min_bytes, min(wait_ms, WAIT_MAX_MS))
+        for part in parts:
+            if part.projector is not None:
+                self._project(part, part.projector)
+        return self._encode(parts)
+
+    def stop(self) -> None:
+        """Lets every waiting fetch answer what there is."""
+        with self._lock:
+            self._stopped = True
+            for waiter in self._waiters:
+                waiter.set()
+
+    def _part(self, table: pb.PbFetchLogReqForTable, bucket: pb.PbFetchLogReqForBucket) -> _Part:
+        part = _Part(table.table_id, bucket)
+        partition_id = bucket.partition_id if bucket.HasField("partition_id") else None
+        try:
+            hosted = self._tables.find(table.table_id)
+            if hosted is None:
+                raise UnknownTableOrBucket(f"no table has the id {table.table_id}")
+            where = TableBucket(table.table_id, partition_id, bucket.bucket_id)
+            log = self._logs.find(hosted, where)
+            if table.projection_pushdown_enabled:
+                part.projector = Projector(hosted, tuple(table.projected_fields))
+            part.log = log
+        except FlussError as error:
+            part.error = error
+        return part
+
+    def _gather(self, parts: Sequence[_Part], max_bytes: int) -> int:
+        """Notes what each bucket has to give; answers the bytes in all."""
+        total = 0
+        for part in parts:
+            if part.log is None:
+                continue
+            left = max_bytes - total
+            try:
+                # The first batch of an answer comes whatever its size, so that a reader goes on.
+                # The first one of another bucket may exceed its bucket's limit, but not the whole.
+                limit = min(part.request.max_fetch_bytes, left)
+                offset = part.request.fetch_offset
+                part.seen_offset = part.log.end_offset
+                found = part.log.slice(offset, max(limit, 0), whole_first=True)
+                if found is not None and total and found.length > left:
+                    found = None
+                part.slice = found
+                total += 0 if found is None else found.length
+            except FlussError as error:
+                part.log, part.error = None, error
+        return total
+
+    def _project(self, part: _Part, projector: Projector) -> None:
+        if part.slice is None or part.error is not None:
+            return
+        buffer = memoryview(bytearray(part.slice.length))
+        try:
+            read_slice(self._files, part.slice, buffer)
+            part.records = projector.project(buffer)
+        except FlussError as error:
+            part.error = error
+
+    @staticmethod
+    def _may_wait(parts: Sequence[_Part]) -> bool:
+        return bool(parts) and all(part.error is None for part in parts)
+
+    def _wait(self, parts: Sequence[_Part], max_bytes: int, min_bytes: int, wait_ms: int) -> None:
+        if wait_ms <= 0 or not self._waiting.acquire(blocking=False):
+            return
+        deadline = self._clock.monotonic_s() + wait_ms / 1000
+        waiter = threading.Event()
+        try:
+            with self._lock:
+                if self._stopped:
+                    return
+                self._waiters.add(waiter)
+            while True:
+                waiter.clear()
+                settled = [
+                    part.log is None or part.log.wait_beyond(part.seen_offset, waiter)
+                    for part in parts
+                ]
+                left = deadline - self._clock.monotonic_s()
+                if all(settled) and (left <= 0 or not waiter.wait(left)):
+                    return
+                if self._gather(parts, max_bytes) >= min_bytes or not self._may_wait(parts):
+                    return
+                if self._stopped or left <= 0:
+                    return
+        finally:
+            self._waiting.release()
+            with self._lock:
+                self._waiters.discard(waiter)
+            for part in parts:
+                if part.log is not None:
+                    part.log.forget_waiter(waiter)
+
+    # -- the answer's bytes
+
+    def _encode(self, parts: Sequence[_Part]) -> bytes:
+        """Lays the message out around the slices, then reads them into their places."""
+        layout: list[bytes | Slice] = []
+        for table_id in dict.fromkeys(part.table_id for part in parts):
+            inner: list[bytes | Slice] = [_varint(_TABLE_ID) + _varint(table_id)]
+            for part in parts:
+                if part.table_id == table_id:
+                    self._encode_bucket(part, inner)
+            layout.append(_varint(_TABLES_RESP) + _varint(_length(inner)))
+            layout += inner
+        # bytes(n) is zeroed lazily by the system, and BytesIO hands the very object out again:
+        # the only copy made here is the one from the page cache.
+        buffer = io.BytesIO(bytes(_length(layout)))
+        with buffer.getbuffer() as view:
+            position = 0
+            for piece in layout:
+                size = piece.length if isinstance(piece, Slice) else len(piece)
+                target = view[position : position + size]
+                if isinstance(piece, Slice):
+                    read_slice(self._files, piece, target)
+                else:
+                    target[:] = piece
+                target.release()
+                position += size
+        return buffer.getvalue()
+
+    @staticmethod
+    def _encode_bucket(part: _Part, layout: list[bytes | Slice]) -> None:
+        bucket = pb.PbFetchLogRespForBucket(bucket_id=part.request.bucket_id)
+        if part.request.HasField("partition_id"):
+            bucket.partition_id = part.request.partition_id
+        if part.error is not None:
+            put_error(bucket, part.error)
+        elif part.log is not None:
+            bucket.high_watermark = part.log.end_offset  # not below what the slice holds
+            # Fluss always says 0 here (reference part 2.4) and its clients do not look.
+            bucket.log_start_offset = part.log.start_offset
+        inner: list[bytes | Slice] = [bucket.SerializeToString()]
+        if part.records is not None:
+            inner += [_varint(_RECORDS) + _varint(len(part.records)), part.records]
+        elif part.slice is not None and part.error is None:
+            inner += [_varint(_RECORDS) + _varint(part.slice.length), part.slice]
+        layout.append(_varint(_BUCKETS_RESP) + _varint(_length(inner)))
+        layout += inner
+
+
+def read_slice(files: LogFiles, piece: Slice, target: memoryview) -> None:
+    """Fills ``target`` with the slice's bytes.
+
+    :raises UnknownTableOrBucket: the table was dropped meanwhile. :raises LogStorageError.
+    """
+    try:
+        files.read_into(piece.path, piece.position, target)
+    except FileNotFoundError:
+        raise UnknownTableOrBucket(f"{piece.path.parent} is gone: table dropped?") from None
+    except (OSError, EOFError) as error:
+        raise LogStorageError(f"{piece.path}: cannot be read: {error}") from error
+
+
+def _length(layout: Sequence[bytes | Slice]) -> int:
+    return sum(piece.length if isinstance(piece, Slice) else len(piece) for piece in layout)
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    value &= 2**64 - 1
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)

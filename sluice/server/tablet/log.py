@@ -1,0 +1,329 @@
+"""The log of one bucket: segments, offsets, idempotent writers, and what a start repairs."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from pathlib import Path
+
+import structlog
+
+from sluice.clock import Clock
+from sluice.errors import LogOffsetOutOfRange, LogStorageError, UnknownTableOrBucket
+from sluice.failpoints import failpoint
+from sluice.formats.log_batch import (
+    V0_HEADER_SIZE,
+    LogBatchHeader,
+    set_offset_and_timestamp,
+)
+from sluice.model import EARLIEST
+from sluice.server.tablet.files import LogFiles
+from sluice.server.tablet.segment import Entry, Segment, Slice
+from sluice.server.tablet.writers import WriterStates
+
+_log = structlog.get_logger("sluice.log")
+
+
+class BucketLog:
+    """A bucket's log. ``_lock`` guards everything; files are read outside of it.
+
+    Bytes below ``end_offset`` never change, so a reader needs no lock for them. With one replica
+    the high watermark is the end of the log.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        files: LogFiles,
+        segment_bytes: int,
+        clock: Clock,
+        lake_offset: int = 0,
+    ) -> None:
+        """:param lake_offset: offsets below it are in the lake, and so are never given again.
+
+        :raises LogStorageError: the files are broken in a way that no crash explains.
+        """
+        self.name = name
+        self._folder = folder
+        self._files = files
+        self._segment_bytes = segment_bytes
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._sync_lock = threading.Lock()  # a sync ends before the next; taken before _lock
+        self._waiters: set[threading.Event] = set()
+        self._writers = WriterStates()
+        self._segments: list[Segment] = [Segment(folder, 0)]
+        self._closed = False
+        self._dirty = False
+        self._unsynced: list[Path] = []  # folders whose names of ours may not last yet
+        self._indexed = False  # whether the last segment has an index file, which an append voids
+        self._recover()
+        if self.end_offset < lake_offset:
+            self._skip_to(lake_offset)
+
+    # -- offsets
+
+    @property
+    def start_offset(self) -> int:
+        return self._segments[0].base_offset
+
+    @property
+    def end_offset(self) -> int:
+        return self._segments[-1].next_offset
+
+    def offset_at(self, timestamp_ms: int) -> int:
+        """Offset of the first batch that is not older; the end if all are."""
+        with self._lock:
+            for segment in self._segments:
+                if segment.last_timestamp_ms >= timestamp_ms:
+                    found = segment.offset_at(timestamp_ms)
+                    if found is not None:
+                        return found
+            return self.end_offset
+
+    # -- writing
+
+    def append(self, header: LogBatchHeader, records: bytes) -> int:
+        """Stores a checked batch and answers its base offset; a repeated one is not stored again.
+
+        :raises LogStorageError: the disk refuses; nothing was stored.
+        :raises OutOfOrderSequence, DuplicateSequence: see :class:`WriterStates`.
+        :raises UnknownTableOrBucket: the table was dropped meanwhile.
+        """
+        with self._lock:
+            self._check_open()
+            if header.writer_id >= 0:
+                stored = self._writers.check(header.writer_id, header.batch_sequence)
+                if stored is not None:
+                    return stored
+            segment = self._segment_for(len(records))
+            base = segment.next_offset
+            now = max(self._clock.now_ms(), segment.last_timestamp_ms)
+            head = bytearray(memoryview(records)[:V0_HEADER_SIZE])
+            set_offset_and_timestamp(head, base, now)
+            failpoint("server.append.before_write")
+            try:
+                self._files.append(
+                    segment.path, segment.size, (head, memoryview(records)[V0_HEADER_SIZE:])
+                )
+            except OSError as error:
+                raise LogStorageError(
+                    f"bucket {self.name}: {len(records)} bytes not stored at offset {base}"
+                    f" ({segment.path.name}): {error.strerror or error}"
+                ) from error
+            failpoint("server.append.after_write")
+            self._dirty = True
+            entry = Entry(base, segment.size, now, header.writer_id, header.batch_sequence)
+            segment.add(entry, base + header.last_offset_delta + 1, len(records))
+            if header.writer_id >= 0:
+                self._writers.record(header.writer_id, header.batch_sequence, base, now)
+            waiters, self._waiters = self._waiters, set()
+        for waiter in waiters:
+            waiter.set()
+        return base
+
+    def _segment_for(self, size: int) -> Segment:
+        """The segment that takes the next batch, made ready for it."""
+        segment = self._segments[-1]
+        try:
+            if not segment.size:
+                self._unsynced += self._files.make_folder(self._folder)
+            if segment.size and segment.size + size > self._segment_bytes:
+                self._close_segment(segment)
+                segment.release()
+                self._writers.expire(self._clock.now_ms())
+                failpoint("server.roll.after_index")
+                following = Segment(self._folder, segment.next_offset)
+                following.last_timestamp_ms = segment.last_timestamp_ms
+                self._segments.append(following)
+                self._indexed = False
+                return following
+            if self._indexed:
+                segment.index_path.unlink(missing_ok=True)
+                self._indexed = False
+        except OSError as error:
+            raise LogStorageError(
+                f"bucket {self.name}: segment {segment.path.name}: {error.strerror or error}"
+            ) from error
+        return segment
+
+    def _close_segment(self, segment: Segment) -> None:
+        self._files.sync(segment.path, self._unsynced)
+        self._unsynced = []
+        segment.write_index()
+
+    # -- reading
+
+    def slice(self, offset: int, limit: int, *, whole_first: bool) -> Slice | None:
+        """Where the batches from ``offset`` on lie, at most ``limit`` bytes of one segment.
+
+        None at the end of the log, or if not even the first batch fits and need not.
+
+        :raises LogOffsetOutOfRange: below the start or above the end of the log.
+        :raises UnknownTableOrBucket: the table was dropped meanwhile.
+        """
+        with self._lock:
+            self._check_open()
+            if offset == EARLIEST:
+                offset = self.start_offset
+            if not self.start_offset <= offset <= self.end_offset:
+                raise LogOffsetOutOfRange(
+                    f"bucket {self.name}: offset {offset} is outside of the log,"
+                    f" {self.start_offset} to {self.end_offset}"
+                )
+            if offset == self.end_offset:
+                return None
+            for segment in reversed(self._segments):
+                if segment.base_offset <= offset and segment.size:
+                    return segment.slice(offset, limit, whole_first=whole_first)
+            raise AssertionError(f"bucket {self.name}: no segment holds offset {offset}")
+
+    def wait_beyond(self, offset: int, waiter: threading.Event) -> bool:
+        """Sets the event at the next append; False if the log goes beyond the offset already."""
+        with self._lock:
+            if self._closed or self.end_offset > offset:
+                return False
+            self._waiters.add(waiter)
+            return True
+
+    def forget_waiter(self, waiter: threading.Event) -> None:
+        with self._lock:
+            self._waiters.discard(waiter)
+
+    # -- life
+
+    def sync(self) -> None:
+        """Makes what was appended before this call survive a power loss.
+
+        :raises OSError: the disk refuses; the next call tries again.
+        """
+        with self._sync_lock:
+            with self._lock:
+                if not self._dirty or self._closed:
+                    return
+                path, self._dirty = self._segments[-1].path, False
+                folders, self._unsynced = self._unsynced, []
+            try:
+                self._files.sync(path, folders)
+            except FileNotFoundError:
+                return  # the table was dropped
+            except OSError:
+                with self._lock:
+                    self._dirty = True
+                    self._unsynced += folders
+                raise
+
+    def close(self) -> None:
+        """Syncs and closes the last segment, so that the next start need not read it."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            segment = self._segments[-1]
+            if segment.size and not self._indexed:
+                try:
+                    self._close_segment(segment)
+                except OSError as error:  # the next start reads the segment through instead
+                    _log.warning("segment not closed", bucket=self.name, error=str(error))
+            self._wake()
+
+    def delete(self) -> None:
+        """Removes the log for good."""
+        with self._lock:
+            self._closed = True
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._wake()
+
+    def _wake(self) -> None:
+        for waiter in self._waiters:
+            waiter.set()
+        self._waiters = set()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise UnknownTableOrBucket(f"bucket {self.name} is not here any more")
+
+    # -- start
+
+    def _recover(self) -> None:
+        """Takes in what is on disk: indexes, or the segments themselves; cuts a torn tail."""
+        bases = sorted(int(path.stem) for path in self._folder.glob("*.log"))
+        for position, base in enumerate(bases):
+            segment = Segment(self._folder, base)
+            is_last = position == len(bases) - 1
+            if not segment.load_index():
+                self._read_through(segment, is_last=is_last)
+            elif is_last:
+                self._indexed = True
+            if position == 0:
+                self._segments = []
+            elif base != self._segments[-1].next_offset:
+                raise LogStorageError(
+                    f"bucket {self.name}: segment {segment.path.name} does not follow the one"
+                    f" before it, which ends at offset {self._segments[-1].next_offset}:"
+                    " restore the file from a backup"
+                )
+            else:
+                before = self._segments[-1].last_timestamp_ms
+                segment.last_timestamp_ms = max(segment.last_timestamp_ms, before)
+            self._segments.append(segment)
+            for entry in segment.entries():
+                if entry.writer_id >= 0:
+                    self._writers.record(
+                        entry.writer_id, entry.batch_sequence, entry.base_offset, entry.timestamp_ms
+                    )
+            if not is_last:
+                segment.release()
+        self._writers.expire(self._clock.now_ms())
+        if bases and not self._indexed:
+            # The process died: nobody knows what of this the disk has, nor which names.
+            self._dirty = True
+            self._unsynced = list(self._folder.parents)[:4]
+
+    def _skip_to(self, lake_offset: int) -> None:
+        """Goes on at an offset that the log does not reach, so that no offset is given twice.
+
+        What is left of the log is set aside: all of it is in the lake. The oldest goes first, so
+        that a crash in between leaves a log that the next start treats in the same way.
+        """
+        _log.warning(
+            "log ends before what the lake has: rows were lost here, by a power loss or a restored"
+            " backup; the lake has them, the log goes on behind them",
+            bucket=self.name,
+            log_start_offset=self.start_offset,
+            log_end_offset=self.end_offset,
+            lake_offset=lake_offset,
+        )
+        for segment in self._segments:
+            segment.index_path.unlink(missing_ok=True)
+            if segment.path.exists():
+                segment.path.rename(segment.path.with_suffix(".log.aside"))
+        following = Segment(self._folder, lake_offset)
+        following.last_timestamp_ms = self._segments[-1].last_timestamp_ms
+        self._unsynced += self._files.make_folder(self._folder)
+        following.path.touch()
+        self._segments, self._indexed, self._dirty = [following], False, True
+
+    def _read_through(self, segment: Segment, *, is_last: bool) -> None:
+        problem = segment.scan()
+        if problem is not None:
+            there = segment.path.stat().st_size
+            if not is_last:
+                raise LogStorageError(
+                    f"bucket {self.name}: segment {segment.path.name} is broken at byte"
+                    f" {segment.size} ({problem}) though later ones follow:"
+                    " restore the file from a backup"
+                )
+            _log.warning(
+                "torn tail cut",
+                bucket=self.name,
+                segment=segment.path.name,
+                next_offset=segment.next_offset,
+                bytes_cut=there - segment.size,
+                problem=problem,
+            )
+            with segment.path.open("r+b") as file:
+                file.truncate(segment.size)
+        if not is_last:
+            segment.write_index()

@@ -1,0 +1,213 @@
+"""All logs of the server: found at start, made when first written to, synced, removed."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+import structlog
+
+from sluice.clock import Clock
+from sluice.errors import DataDirError, LogStorageError, UnknownTableOrBucket
+from sluice.model import TableBucket, TableInfo
+from sluice.server.data_dir import sync_folder
+from sluice.server.tablet.files import LogFiles
+from sluice.server.tablet.log import BucketLog
+from sluice.server.tablet.ports import HostedTable, Tables
+
+_TABLE_FOLDER = re.compile(r".+-(\d+)")
+_PARTITION_FOLDER = re.compile(r".+-p(\d+)")
+
+_log = structlog.get_logger("sluice.log")
+
+
+class LogManager:
+    """Bucket -> log. ``_lock`` guards the mapping; each log has a lock of its own."""
+
+    def __init__(
+        self,
+        root: Path,
+        tables: Tables,
+        lake_offsets: Callable[[TableInfo], Mapping[TableBucket, int]],
+        files: LogFiles,
+        segment_bytes: int,
+        clock: Clock,
+    ) -> None:
+        """:param lake_offsets: up to where a table's buckets are in the lake."""
+        self._root = root
+        self._tables = tables
+        self._lake_offsets = lake_offsets
+        self._files = files
+        self._segment_bytes = segment_bytes
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._logs: dict[TableBucket, BucketLog] = {}
+        self._stopping = threading.Event()
+        self._syncer: threading.Thread | None = None
+
+    def start(self, sync_interval_ms: int) -> None:
+        """Takes in the logs on disk, removes those of dropped tables, begins to sync.
+
+        :raises LogStorageError: a log is broken in a way that no crash explains.
+        :raises StorageError: what the lake has of a table cannot be told.
+        :raises DataDirError: there are logs of tables that the metadata never knew.
+        """
+        self._root.mkdir(parents=True, exist_ok=True)
+        sync_folder(self._root.parent)
+        self._remove_orphans()
+        for table in self._tables.tables():
+            in_lake = self._lake_offsets(table.info)
+            for bucket in buckets_of(table):
+                folder, lake_offset = self._folder(table, bucket), in_lake.get(bucket, 0)
+                if folder.is_dir() or lake_offset > 0:
+                    self._logs[bucket] = self._open(table, bucket, folder, lake_offset)
+        self._syncer = threading.Thread(
+            target=self._sync_forever, args=(sync_interval_ms / 1000,), name="log-sync", daemon=True
+        )
+        self._syncer.start()
+
+    def find(self, table: HostedTable, bucket: TableBucket) -> BucketLog:
+        """The bucket's log, made if this is its first use.
+
+        :raises UnknownTableOrBucket: the table has no such bucket. :raises LogStorageError: its
+            folder cannot be made.
+        """
+        log = self._logs.get(bucket)
+        if log is not None:
+            return log
+        with self._lock:
+            log = self._logs.get(bucket)
+            current = self._tables.find(bucket.table_id)
+            if current is None or not current.has_bucket(bucket.partition_id, bucket.bucket):
+                raise UnknownTableOrBucket(f"table {table.info.path} has no bucket {bucket}")
+            if log is None:
+                log = self._open(current, bucket, self._folder(current, bucket))
+                self._logs[bucket] = log
+            return log
+
+    def drop_table(self, info: TableInfo, partition_id: int | None = None) -> None:
+        """Removes the logs of a table, or of one of its partitions, that the catalog has dropped.
+
+        What a crash leaves here the next start removes.
+        """
+        with self._lock:
+            gone = [
+                bucket
+                for bucket in self._logs
+                if bucket.table_id == info.table_id
+                and (partition_id is None or bucket.partition_id == partition_id)
+            ]
+            logs = [self._logs.pop(bucket) for bucket in gone]
+        for log in logs:
+            log.delete()
+        folder = self._table_folder(info)
+        if partition_id is None:
+            shutil.rmtree(folder, ignore_errors=True)
+        else:
+            for path in folder.glob(f"*-p{partition_id}"):
+                shutil.rmtree(path, ignore_errors=True)
+
+    def sync(self, buckets: Iterable[TableBucket]) -> None:
+        """Makes what these buckets' logs hold survive a power loss.
+
+        :raises LogStorageError: the disk refuses.
+        """
+        for bucket in buckets:
+            log = self._logs.get(bucket)
+            if log is None:
+                continue  # never written to, or dropped
+            try:
+                log.sync()
+            except OSError as error:
+                raise LogStorageError(
+                    f"bucket {log.name}: its log was not synced: {error.strerror or error}"
+                ) from error
+
+    def stop(self) -> None:
+        """Syncs and closes every log."""
+        self._stopping.set()
+        if self._syncer is not None:
+            self._syncer.join()
+        with self._lock:
+            logs = list(self._logs.values())
+            self._logs = {}
+        for log in logs:
+            log.close()
+
+    def _open(
+        self, table: HostedTable, bucket: TableBucket, folder: Path, lake_offset: int = 0
+    ) -> BucketLog:
+        name = f"{table.info.path} {bucket}"
+        try:
+            return BucketLog(
+                name, folder, self._files, self._segment_bytes, self._clock, lake_offset
+            )
+        except OSError as error:
+            raise LogStorageError(f"bucket {name}: {folder}: {error.strerror or error}") from error
+
+    def _sync_forever(self, interval_s: float) -> None:
+        while not self._stopping.wait(interval_s):
+            for log in list(self._logs.values()):
+                try:
+                    log.sync()
+                except OSError as error:
+                    _log.error("log not synced", bucket=log.name, error=str(error))
+
+    def _table_folder(self, info: TableInfo) -> Path:
+        return self._root / info.path.database / f"{info.path.table}-{info.table_id}"
+
+    def _folder(self, table: HostedTable, bucket: TableBucket) -> Path:
+        folder = self._table_folder(table.info)
+        if bucket.partition_id is not None:
+            partition = table.partitions[bucket.partition_id]
+            folder = folder / f"{partition.name}-p{partition.partition_id}"
+        return folder / f"log-{bucket.bucket}"
+
+    def _remove_orphans(self) -> None:
+        """Removes what is known to be dropped; what was never known stays, and stops the start."""
+        dropped: list[Path] = []
+        for folder in sorted(self._root.glob("*/*-*")):
+            table_id = _id_in(folder, _TABLE_FOLDER)
+            if table_id is None:
+                continue
+            table = self._tables.find(table_id)
+            if table is None:
+                self._check_given(folder, self._tables.has_given_table_id(table_id))
+                dropped.append(folder)
+                continue
+            for inner in sorted(folder.glob("*-p*")):
+                partition_id = _id_in(inner, _PARTITION_FOLDER)
+                if partition_id is not None and partition_id not in table.partitions:
+                    self._check_given(inner, self._tables.has_given_partition_id(partition_id))
+                    dropped.append(inner)
+        for folder in dropped:
+            _log.info("log of a dropped table removed", folder=str(folder))
+            shutil.rmtree(folder, ignore_errors=True)
+
+    @staticmethod
+    def _check_given(folder: Path, given: bool) -> None:
+        if not given:
+            raise DataDirError(
+                f"{folder} bears an id that metadata.sqlite never gave to a table or partition:"
+                " the metadata is new, or older than the logs. Nothing was deleted: restore"
+                " metadata.sqlite from a backup, or move that folder out of the data directory"
+            )
+
+
+def _id_in(folder: Path, pattern: re.Pattern[str]) -> int | None:
+    """The id in a folder's name; None if it is not one of ours, which is then let alone."""
+    found = pattern.fullmatch(folder.name)
+    return int(found[1]) if found and folder.is_dir() else None
+
+
+def buckets_of(table: HostedTable) -> list[TableBucket]:
+    """Every bucket that the table has now."""
+    partitions = list(table.partitions) if table.info.is_partitioned else [None]
+    return [
+        TableBucket(table.info.table_id, partition_id, bucket)
+        for partition_id in partitions
+        for bucket in range(table.info.bucket_count)
+    ]

@@ -1,0 +1,51 @@
+"""The columns that a fetch asks for, cut out of the batches of one table."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from sluice.errors import CorruptRecord
+from sluice.formats.descriptors import schema_from_json
+from sluice.formats.log_batch import LogBatchHeader, iter_batches
+from sluice.formats.projection import check_positions, project, project_evolved, projection
+from sluice.model import Schema
+from sluice.server.tablet.ports import HostedTable
+
+_schema = lru_cache(maxsize=256)(schema_from_json)
+
+
+class Projector:
+    """Positions are those of the table's newest schema; columns are added at the end only."""
+
+    def __init__(self, table: HostedTable, positions: tuple[int, ...]) -> None:
+        """:raises InvalidColumnProjection: positions that the table has not."""
+        self._table = table
+        self._positions = positions
+        self._newest = table.info.descriptor.schema
+        check_positions(positions, self._newest)
+
+    def project(self, records: memoryview) -> bytes:
+        """Whole batches with only those columns.
+
+        :raises CorruptRecord: a batch is not of its schema.
+        """
+        parts: list[bytes | memoryview] = []
+        for header, view in iter_batches(records):
+            written = self._schema(header)
+            if self._positions[-1] < len(written.columns):
+                parts += project(view, header, projection(written, self._positions))
+            else:
+                newest_id = self._table.info.schema_id
+                parts.append(
+                    project_evolved(view, header, written, self._newest, newest_id, self._positions)
+                )
+        return b"".join(parts)
+
+    def _schema(self, header: LogBatchHeader) -> Schema:
+        found = self._table.schemas.get(header.schema_id)
+        if found is None:
+            raise CorruptRecord(
+                f"log batch at offset {header.base_offset}: the table has no schema"
+                f" {header.schema_id}"
+            )
+        return _schema(found)

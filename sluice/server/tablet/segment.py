@@ -1,0 +1,170 @@
+"""One segment of a log: a file of batches, and the positions of all of them.
+
+``<base offset, 20 digits>.log`` holds the batches one behind the other. ``.index`` holds an entry
+per batch and is written when the segment is closed (rolled, or the server stopped cleanly): a
+segment without a valid index is read through, its CRCs checked, when the server starts.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from sluice.errors import CorruptRecord
+from sluice.formats.log_batch import V0_HEADER_SIZE, check_crc, crc32c, read_header
+from sluice.server.data_dir import write_durably
+
+_MAGIC = b"SLIX\x01"
+_ENTRY = struct.Struct("<qqqqi")
+_FOOTER = struct.Struct("<qqqI")
+_START = struct.Struct("<qi")
+
+
+class Entry(NamedTuple):
+    """One batch: where it begins, and what a restart must know of it."""
+
+    base_offset: int
+    position: int
+    timestamp_ms: int
+    writer_id: int
+    batch_sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Whole batches in a file: ``length`` bytes from ``position``."""
+
+    path: Path
+    position: int
+    length: int
+
+
+class Segment:
+    """A segment and its dense index in memory: 24 bytes a batch, 36 in the last segment.
+
+    Its log's lock guards it.
+    """
+
+    def __init__(self, folder: Path, base_offset: int) -> None:
+        self.path = folder / f"{base_offset:020d}.log"
+        self.index_path = folder / f"{base_offset:020d}.index"
+        self.base_offset = base_offset
+        self.next_offset = base_offset
+        self.size = 0
+        self.last_timestamp_ms = -1
+        self._offsets = array("q")
+        self._positions = array("q")
+        self._timestamps = array("q")
+        self._writers = array("q")
+        self._sequences = array("i")
+
+    def add(self, entry: Entry, next_offset: int, size: int) -> None:
+        """Notes a batch that has been written at the end."""
+        self._offsets.append(entry.base_offset)
+        self._positions.append(entry.position)
+        self._timestamps.append(entry.timestamp_ms)
+        self._writers.append(entry.writer_id)
+        self._sequences.append(entry.batch_sequence)
+        self.next_offset = next_offset
+        self.size += size
+        self.last_timestamp_ms = max(self.last_timestamp_ms, entry.timestamp_ms)
+
+    def release(self) -> None:
+        """Gives up what only a restart must know; the segment is closed and takes no batch."""
+        self._writers, self._sequences = array("q"), array("i")
+
+    def entries(self) -> Iterable[Entry]:
+        return map(
+            Entry,
+            self._offsets,
+            self._positions,
+            self._timestamps,
+            self._writers,
+            self._sequences,
+        )
+
+    def slice(self, offset: int, limit: int, *, whole_first: bool) -> Slice | None:
+        """Whole batches from the one that holds ``offset``, at most ``limit`` bytes.
+
+        With ``whole_first`` the first batch comes whatever its size; None if nothing fits.
+        """
+        first = bisect_right(self._offsets, offset) - 1
+        start = self._positions[first]
+        end = start + limit
+        if end >= self.size:
+            return Slice(self.path, start, self.size - start)
+        last = bisect_right(self._positions, end) - 1
+        if last > first:
+            return Slice(self.path, start, self._positions[last] - start)
+        if not whole_first:
+            return None
+        following = first + 1
+        stop = self._positions[following] if following < len(self._positions) else self.size
+        return Slice(self.path, start, stop - start)
+
+    def offset_at(self, timestamp_ms: int) -> int | None:
+        """Offset of the first batch that is not older; None if all are."""
+        at = bisect_left(self._timestamps, timestamp_ms)
+        return self._offsets[at] if at < len(self._offsets) else None
+
+    # -- the index file
+
+    def write_index(self) -> None:
+        """Closes the segment on disk.
+
+        :raises OSError: it cannot be written; the next start reads the segment through instead.
+        """
+        body = b"".join(_ENTRY.pack(*entry) for entry in self.entries())
+        crc = crc32c(body)
+        footer = _FOOTER.pack(self.size, self.next_offset, len(self._offsets), crc)
+        write_durably(self.index_path, _MAGIC + body + footer)
+
+    def load_index(self) -> bool:
+        """Takes the batches from the index file; False if it is missing, broken or outdated."""
+        try:
+            content = self.index_path.read_bytes()
+            size = self.path.stat().st_size
+        except FileNotFoundError:
+            return False
+        body = content[len(_MAGIC) : -_FOOTER.size]
+        if content[: len(_MAGIC)] != _MAGIC or len(content) < len(_MAGIC) + _FOOTER.size:
+            return False
+        log_size, next_offset, count, crc = _FOOTER.unpack(content[-_FOOTER.size :])
+        if log_size != size or len(body) != count * _ENTRY.size:
+            return False
+        if crc32c(body) != crc:
+            return False
+        for values in _ENTRY.iter_unpack(body):
+            self.add(Entry(*values), next_offset, 0)
+        self.size, self.next_offset = size, next_offset
+        return True
+
+    def scan(self) -> str | None:
+        """Reads the file through and takes its valid batches; answers what is wrong behind them."""
+        with self.path.open("rb") as file:
+            while True:
+                head = file.read(V0_HEADER_SIZE)
+                if not head:
+                    return None
+                if len(head) < V0_HEADER_SIZE:
+                    return f"{len(head)} bytes of a batch header"
+                offset, length = _START.unpack_from(head)
+                if offset != self.next_offset or length < V0_HEADER_SIZE - 12:
+                    return f"a batch of offset {offset} and length {length}"
+                batch = head + file.read(length + 12 - len(head))
+                if len(batch) < length + 12:
+                    return f"{len(batch)} of the {length + 12} bytes of a batch"
+                try:
+                    header = read_header(batch)
+                    check_crc(memoryview(batch), header)
+                except CorruptRecord as error:
+                    return str(error)
+                entry = Entry(
+                    offset, self.size, header.timestamp_ms, header.writer_id, header.batch_sequence
+                )
+                self.add(entry, header.next_offset, len(batch))

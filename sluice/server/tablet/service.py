@@ -1,0 +1,170 @@
+"""The tablet's calls: ProduceLog, FetchLog, ListOffsets, InitWriter (reference part 2.4).
+
+A produced batch has its header, its checksum, its schema id and its number of rows checked. Its
+Arrow part is stored as it came, not decoded: a writer that sends nonsense with a right checksum
+finds out when it is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sluice.clock import Clock
+from sluice.errors import (
+    CorruptRecord,
+    FlussError,
+    InvalidRequiredAcks,
+    InvalidTimestamp,
+    RecordTooLarge,
+    SchemaNotExist,
+    UnknownServerError,
+    UnknownTableOrBucket,
+    UnknownWriterId,
+)
+from sluice.formats.log_batch import LogBatchHeader, check_crc, read_header
+from sluice.model import TableBucket
+from sluice.server.tablet.fetch import Fetcher
+from sluice.server.tablet.files import LogFiles
+from sluice.server.tablet.last_rows import last_rows
+from sluice.server.tablet.log import BucketLog
+from sluice.server.tablet.log_manager import LogManager
+from sluice.server.tablet.ports import HostedTable, Tables, WriterIds
+from sluice.wire import apis, values
+from sluice.wire import fluss_api_pb2 as pb
+from sluice.wire.apis import Api
+from sluice.wire.error_codes import put_error
+from sluice.wire.handlers import Handler
+
+ACKS = (-1, 0, 1)
+
+
+class TabletService:
+    """Handlers of the tablet's own calls; holds no state itself."""
+
+    def __init__(
+        self,
+        tables: Tables,
+        logs: LogManager,
+        fetcher: Fetcher,
+        writer_ids: WriterIds,
+        clock: Clock,
+        *,
+        files: LogFiles,
+        max_batch_rows: int,
+        max_bytes: int,
+    ) -> None:
+        self._tables = tables
+        self._logs = logs
+        self._fetcher = fetcher
+        self._writer_ids = writer_ids
+        self._clock = clock
+        self._files = files
+        self._max_batch_rows = max_batch_rows
+        self._max_bytes = max_bytes
+
+    def handlers(self) -> Mapping[Api, Handler]:
+        return {
+            apis.PRODUCE_LOG: self.produce_log,
+            apis.FETCH_LOG: self._fetcher.fetch,
+            apis.LIST_OFFSETS: self.list_offsets,
+            apis.INIT_WRITER: self.init_writer,
+            apis.LIMIT_SCAN: self.limit_scan,
+        }
+
+    def produce_log(self, request: pb.ProduceLogRequest) -> pb.ProduceLogResponse:
+        """Stores one batch a bucket; each bucket has its own result or error.
+
+        :raises InvalidRequiredAcks: acks is neither 0, 1 nor -1.
+        """
+        if request.acks not in ACKS:
+            raise InvalidRequiredAcks(f"acks = {request.acks}; write 0, 1 or -1")
+        response = pb.ProduceLogResponse()
+        for item in request.buckets_req:
+            answer = response.buckets_resp.add(bucket_id=item.bucket_id)
+            partition_id = item.partition_id if item.HasField("partition_id") else None
+            if partition_id is not None:
+                answer.partition_id = partition_id
+            bucket = TableBucket(request.table_id, partition_id, item.bucket_id)
+            try:
+                table, log = self._log(bucket)
+                header = self._checked(table, bucket, item.records)
+                answer.base_offset = log.append(header, item.records)
+            except FlussError as error:
+                put_error(answer, error)
+        return response
+
+    def list_offsets(self, request: pb.ListOffsetsRequest) -> pb.ListOffsetsResponse:
+        response = pb.ListOffsetsResponse()
+        partition_id = request.partition_id if request.HasField("partition_id") else None
+        for bucket_id in request.bucket_id:
+            answer = response.buckets_resp.add(bucket_id=bucket_id)
+            try:
+                _, log = self._log(TableBucket(request.table_id, partition_id, bucket_id))
+                answer.offset = self._offset(log, request)
+            except FlussError as error:
+                put_error(answer, error)
+        return response
+
+    def init_writer(self, request: pb.InitWriterRequest) -> pb.InitWriterResponse:  # noqa: ARG002
+        return pb.InitWriterResponse(writer_id=self._writer_ids.take())
+
+    def limit_scan(self, request: pb.LimitScanRequest) -> pb.LimitScanResponse:
+        """The last rows of a bucket."""
+        partition_id = request.partition_id if request.HasField("partition_id") else None
+        try:
+            _, log = self._log(TableBucket(request.table_id, partition_id, request.bucket_id))
+        except FlussError as error:
+            response = pb.LimitScanResponse()
+            put_error(response, error)
+            return response
+        return last_rows(log, request, self._files, self._max_bytes)
+
+    def _log(self, bucket: TableBucket) -> tuple[HostedTable, BucketLog]:
+        table = self._tables.find(bucket.table_id)
+        if table is None:
+            raise UnknownTableOrBucket(f"no table has the id {bucket.table_id}")
+        return table, self._logs.find(table, bucket)
+
+    def _checked(self, table: HostedTable, bucket: TableBucket, records: bytes) -> LogBatchHeader:
+        """The header of a batch that may be stored."""
+        where = f"table {table.info.path}, bucket {bucket}"
+        try:
+            header = read_header(records)
+            if header.size != len(records):
+                raise CorruptRecord(f"a batch of {header.size} bytes in {len(records)} bytes")
+            check_crc(records, header)
+        except CorruptRecord as error:
+            raise CorruptRecord(f"{where}: {error}") from error
+        if header.schema_id not in table.schemas:
+            raise SchemaNotExist(
+                f"{where}: the batch has schema id {header.schema_id}; the table has schemas up to"
+                f" {table.info.schema_id}"
+            )
+        if header.record_count > self._max_batch_rows:
+            raise RecordTooLarge(
+                f"{where}: {header.record_count} rows in one batch; at most {self._max_batch_rows}"
+            )
+        if not header.append_only:
+            raise CorruptRecord(f"{where}: a batch with change types, but it is a log table")
+        if header.writer_id >= 0 and not self._writer_ids.is_given(header.writer_id):
+            raise UnknownWriterId(
+                f"{where}: writer id {header.writer_id} was never handed out; call InitWriter"
+            )
+        return header
+
+    def _offset(self, log: BucketLog, request: pb.ListOffsetsRequest) -> int:
+        if request.offset_type == values.OFFSET_EARLIEST:
+            return log.start_offset
+        if request.offset_type in (values.OFFSET_LATEST, values.OFFSET_LEADER_END):
+            return log.end_offset
+        if request.offset_type != values.OFFSET_BY_TIMESTAMP or not request.HasField(
+            "startTimestamp"
+        ):
+            raise UnknownServerError(
+                f"offset_type {request.offset_type}: write 0 (earliest), 1 (latest), or 2 with"
+                " startTimestamp"
+            )
+        now = self._clock.now_ms()
+        if request.startTimestamp > now:
+            raise InvalidTimestamp(f"timestamp {request.startTimestamp} is in the future ({now})")
+        return log.offset_at(request.startTimestamp)

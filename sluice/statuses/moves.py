@@ -1,0 +1,69 @@
+"""The seven states of a lake table, and which state may follow which (reference part 3.2).
+
+This is the whole table: whatever moves a table asks :func:`may_enter` first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from sluice.model import TablePath
+
+
+class State(Enum):
+    """A tiering state; the value is Fluss's own word for it."""
+
+    NEW = "New"
+    INITIALIZED = "Initialized"
+    SCHEDULED = "Scheduled"
+    PENDING = "Pending"
+    TIERING = "Tiering"
+    TIERED = "Tiered"
+    FAILED = "Failed"
+
+
+MOVES: Mapping[State, frozenset[State | None]] = {
+    # state entered: the states that it may be entered from (None: the table was not known)
+    State.NEW: frozenset({None}),
+    State.INITIALIZED: frozenset({None}),
+    State.SCHEDULED: frozenset({State.NEW, State.INITIALIZED, State.TIERED}),
+    State.PENDING: frozenset({State.SCHEDULED, State.FAILED, State.TIERED}),
+    State.TIERING: frozenset({State.PENDING}),
+    State.TIERED: frozenset({State.TIERING}),
+    State.FAILED: frozenset({State.TIERING}),
+}
+
+
+def may_enter(state: State, current: State | None) -> bool:
+    """Whether a table in ``current`` may enter ``state``."""
+    return current in MOVES[state]
+
+
+@dataclass(frozen=True, slots=True)
+class TableStatus:
+    """What the coordinator knows of one lake table's tiering. Times are epoch milliseconds.
+
+    ``scheduled_from_ms`` is when freshness began to run: the end of the last round or, before the
+    first one, the moment when tiering was enabled. ``heartbeat_ms`` is set while Tiering only.
+    """
+
+    table_id: int
+    path: TablePath
+    freshness_ms: int
+    scheduled_from_ms: int
+    tiering_epoch: int = 0
+    state: State | None = None
+    heartbeat_ms: int | None = None
+    last_tiered_ms: int | None = None
+    last_error: str | None = None
+    last_error_ms: int | None = None
+    failures: int = 0
+    file_size: int | None = None
+    record_count: int | None = None
+
+    @property
+    def due_ms(self) -> int:
+        """When the next round may begin, if the table is Scheduled."""
+        return self.scheduled_from_ms + self.freshness_ms

@@ -1,0 +1,270 @@
+"""All lake tables of a coordinator: who waits, who is being tiered, under which epoch.
+
+Differences from Fluss, each on purpose: an epoch never goes back (the caller stores what
+:attr:`TieringStatuses.changed` names, and gives it again at start); a repeated or late ``failed``
+or ``finished`` for a table that is not being tiered changes nothing; freshness runs on from the
+last round when the coordinator starts again; a failure's reason is kept until the next success.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+from typing import Any
+
+from sluice.errors import (
+    FencedTieringEpoch,
+    InvalidCoordinator,
+    TableNotExist,
+    UnknownServerError,
+)
+from sluice.model import TablePath
+from sluice.statuses.moves import State, TableStatus, may_enter
+
+DEFAULT_FRESHNESS_MS = 180_000
+"""table.datalake.freshness when a table says nothing."""
+
+ERROR_CHARS_MAX = 4_096
+"""Longest reason that is kept of a failure."""
+
+
+class TieringStatuses:
+    """The states of all lake tables. Not thread-safe: its owner holds a lock, or a copy.
+
+    ``changed`` collects the ids of tables whose stored part (epoch, times, error, statistics) has
+    changed since this copy was made.
+    """
+
+    def __init__(self, coordinator_epoch: int, timeout_ms: int) -> None:
+        self.coordinator_epoch = coordinator_epoch
+        self.changed: set[int] = set()
+        self._timeout_ms = timeout_ms
+        self._tables: dict[int, TableStatus] = {}
+        self._pending: dict[int, None] = {}  # a queue with cheap removal: dicts keep their order
+
+    def copy(self) -> TieringStatuses:
+        """An independent draft: change it, store what it says, then put it in this one's place."""
+        draft = TieringStatuses(self.coordinator_epoch, self._timeout_ms)
+        draft._tables = dict(self._tables)
+        draft._pending = dict(self._pending)
+        return draft
+
+    # -- which tables there are
+
+    def restore(self, status: TableStatus) -> None:
+        """Takes in a table from storage at the coordinator's start: Initialized, then Scheduled.
+
+        Freshness runs on from where it was; a round that was under way is over, since the
+        coordinator epoch has risen.
+        """
+        self._tables[status.table_id] = replace(status, state=None, heartbeat_ms=None)
+        self._enter(status.table_id, State.INITIALIZED)
+        self._enter(status.table_id, State.SCHEDULED)
+
+    def enable(self, status: TableStatus, now_ms: int) -> None:
+        """Begins to tier a table, new or enabled again: New, then Scheduled.
+
+        ``status`` carries the epoch that the table had reached before, so that it never goes back.
+        """
+        if status.table_id in self._tables:
+            return
+        self._tables[status.table_id] = replace(
+            status, state=None, heartbeat_ms=None, scheduled_from_ms=now_ms
+        )
+        self._enter(status.table_id, State.NEW)
+        self._enter(status.table_id, State.SCHEDULED)
+
+    def forget(self, table_id: int) -> None:
+        """Ends the tiering of a table that was dropped or has tiering disabled."""
+        self._tables.pop(table_id, None)
+        self._pending.pop(table_id, None)
+
+    def set_freshness(self, table_id: int, freshness_ms: int) -> None:
+        """A new freshness; it moves the timer of a Scheduled table and of later rounds."""
+        if table_id in self._tables:
+            self._update(table_id, freshness_ms=freshness_ms)
+
+    # -- what time does
+
+    def has_due(self, now_ms: int) -> bool:
+        """Whether :meth:`advance` would change anything."""
+        return any(True for _ in self._due(now_ms)) or any(True for _ in self._lost(now_ms))
+
+    def advance(self, now_ms: int) -> list[TableStatus]:
+        """Moves what time has moved; answers the tables whose worker was given up.
+
+        A Scheduled table whose freshness has run out becomes Pending, the longest overdue first; a
+        Tiering table without a heartbeat for the time-out becomes Failed and Pending again, which
+        raises its epoch and so fences the lost worker.
+        """
+        lost = list(self._lost(now_ms))
+        for status in lost:
+            silent_s = (now_ms - (status.heartbeat_ms or 0)) / 1000
+            reason = (
+                f"no heartbeat for {silent_s:.0f} s: the worker of tiering epoch"
+                f" {status.tiering_epoch} is taken for lost"
+            )
+            self._fail(status.table_id, reason, now_ms)
+        for status in sorted(self._due(now_ms), key=lambda s: (s.due_ms, s.table_id)):
+            self._enter(status.table_id, State.PENDING)
+        return lost
+
+    def _due(self, now_ms: int) -> Iterable[TableStatus]:
+        return (
+            status
+            for status in self._tables.values()
+            if status.state is State.SCHEDULED and status.due_ms <= now_ms
+        )
+
+    def _lost(self, now_ms: int) -> Iterable[TableStatus]:
+        return (
+            status
+            for status in self._tables.values()
+            if status.heartbeat_ms is not None and now_ms - status.heartbeat_ms >= self._timeout_ms
+        )
+
+    # -- what a worker does
+
+    def check(self, table_id: int, coordinator_epoch: int, tiering_epoch: int) -> TableStatus:
+        """The table of a round that is still wanted.
+
+        :raises InvalidCoordinator: another coordinator epoch. :raises TableNotExist: dropped, or
+            not tiered any more. :raises FencedTieringEpoch: another round was begun.
+        """
+        if coordinator_epoch != self.coordinator_epoch:
+            raise InvalidCoordinator(
+                f"table {table_id}: coordinator epoch {coordinator_epoch} is not the current one,"
+                f" {self.coordinator_epoch}: the round is void, claim the table again"
+            )
+        status = self._tables.get(table_id)
+        if status is None:
+            raise TableNotExist(f"table {table_id} was dropped, or is not tiered any more")
+        if tiering_epoch != status.tiering_epoch:
+            raise FencedTieringEpoch(
+                f"table {status.path} (id {table_id}): tiering epoch {tiering_epoch} is not the"
+                f" current one, {status.tiering_epoch}: another round was begun"
+            )
+        return status
+
+    def claim(self, now_ms: int, wanted: Collection[TablePath] | None = None) -> TableStatus | None:
+        """Hands out the table that has been Pending longest, of ``wanted`` if that is given."""
+        for table_id in self._pending:
+            if wanted is None or self._tables[table_id].path in wanted:
+                self._enter(table_id, State.TIERING, heartbeat_ms=now_ms)
+                return self._tables[table_id]
+        return None
+
+    def heartbeat(
+        self, table_id: int, coordinator_epoch: int, tiering_epoch: int, now_ms: int
+    ) -> None:
+        """Says that a round goes on.
+
+        :raises UnknownServerError: the table is not being tiered (Fluss has no code for this).
+            Otherwise as :meth:`check`.
+        """
+        status = self.check(table_id, coordinator_epoch, tiering_epoch)
+        if status.state is not State.TIERING:
+            raise UnknownServerError(
+                f"table {status.path} (id {table_id}) is {_name(status.state)}, not Tiering:"
+                " it has no round that a heartbeat could keep alive"
+            )
+        self._tables[table_id] = replace(status, heartbeat_ms=now_ms)
+
+    def finished(
+        self,
+        table_id: int,
+        coordinator_epoch: int,
+        tiering_epoch: int,
+        now_ms: int,
+        *,
+        forced: bool = False,
+        file_size: int | None = None,
+        record_count: int | None = None,
+    ) -> bool:
+        """Ends a round well; ``forced``: there is more to do, so the table is Pending at once.
+
+        Answers False if this was said before, or the table has no round: nothing changes then.
+        Raises as :meth:`check`.
+        """
+        status = self.check(table_id, coordinator_epoch, tiering_epoch)
+        if status.state is not State.TIERING:
+            return False
+        self._enter(
+            table_id,
+            State.TIERED,
+            scheduled_from_ms=now_ms,
+            last_tiered_ms=now_ms,
+            last_error=None,
+            last_error_ms=None,
+            file_size=status.file_size if file_size is None else file_size,
+            record_count=status.record_count if record_count is None else record_count,
+        )
+        self._enter(table_id, State.PENDING if forced else State.SCHEDULED)
+        return True
+
+    def failed(
+        self,
+        table_id: int,
+        coordinator_epoch: int,
+        tiering_epoch: int,
+        now_ms: int,
+        reason: str = "",
+    ) -> bool:
+        """Ends a round with a failure: the table is Pending at once, under the next epoch.
+
+        Answers False if this was said before, or the table has no round: nothing changes then.
+        Raises as :meth:`check`.
+        """
+        status = self.check(table_id, coordinator_epoch, tiering_epoch)
+        if status.state is not State.TIERING:
+            return False
+        self._fail(table_id, reason or "the worker gave no reason", now_ms)
+        return True
+
+    # -- reading
+
+    def get(self, table_id: int) -> TableStatus | None:
+        return self._tables.get(table_id)
+
+    def all(self) -> list[TableStatus]:
+        """Every table, by path."""
+        return sorted(self._tables.values(), key=lambda status: status.path)
+
+    @property
+    def pending(self) -> list[int]:
+        """Table ids in the order in which they will be handed out."""
+        return list(self._pending)
+
+    # -- the moves
+
+    def _fail(self, table_id: int, reason: str, now_ms: int) -> None:
+        failures = self._tables[table_id].failures + 1
+        self._enter(
+            table_id,
+            State.FAILED,
+            last_error=reason[:ERROR_CHARS_MAX],
+            last_error_ms=now_ms,
+            failures=failures,
+        )
+        self._enter(table_id, State.PENDING)
+
+    def _enter(self, table_id: int, state: State, **values: Any) -> None:
+        status = self._tables[table_id]
+        assert may_enter(state, status.state), f"{status.path}: {status.state} -> {state}"
+        if state is State.PENDING:
+            values["tiering_epoch"] = status.tiering_epoch + 1
+        if state is not State.TIERING:
+            values["heartbeat_ms"] = None
+        self._update(table_id, state=state, **values)
+        if state is State.PENDING:
+            self._pending[table_id] = None
+        else:
+            self._pending.pop(table_id, None)
+
+    def _update(self, table_id: int, **values: Any) -> None:
+        self._tables[table_id] = replace(self._tables[table_id], **values)
+        self.changed.add(table_id)
+
+
+def _name(state: State | None) -> str:
+    return "unknown" if state is None else state.value

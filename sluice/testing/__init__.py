@@ -1,0 +1,1 @@
+"""Tools for tests: clocks, clusters, conformance suites."""

@@ -1,0 +1,96 @@
+"""`python -m sluice.testing.conformance`: the matrix of scenarios and servers as one table."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Sequence
+
+import click
+import structlog
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from sluice.errors import SluiceError
+from sluice.testing.conformance import SCENARIOS
+from sluice.testing.conformance.matrix import SERVERS, Cell, Server, matrix
+
+TITLES = {
+    "grpc": "embedded\ngrpc://",
+    "native": "embedded\nfluss://",
+    "real": "Fluss 0.9.1\nfluss://",
+}
+
+
+def _chosen(text: str | None, known: Sequence[str], what: str) -> list[str]:
+    wanted = text.split(",") if text else list(known)
+    if unknown := [name for name in wanted if name not in known]:
+        raise click.UsageError(f"no {what} {unknown[0]!r}; there are {', '.join(known)}")
+    return wanted
+
+
+@click.command()
+@click.option("--servers", metavar="A,B", help=f"Of {', '.join(SERVERS)}; all by default.")
+@click.option("--scenarios", metavar="A,B", help=f"Of {', '.join(SCENARIOS)}; all by default.")
+def main(servers: str | None, scenarios: str | None) -> None:
+    """Play every scenario on every server and print one table; 1 if any answer is wrong.
+
+    A real Fluss is fetched once (130 MB) and started in a folder of its own.
+    """
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    chosen = [SERVERS[name] for name in _chosen(servers, list(SERVERS), "server")]
+    names = _chosen(scenarios, list(SCENARIOS), "scenario")
+    console = Console() if sys.stdout.isatty() else Console(width=100)
+    try:
+        with console.status("starting") as status:
+            cells = matrix(chosen, names, lambda text: status.update(escape(text)))
+    except SluiceError as error:
+        raise click.ClickException(str(error)) from error
+    _print(console, chosen, names, cells)
+    sys.exit(any(cell.wrong for cell in cells))
+
+
+def _print(
+    console: Console, servers: Sequence[Server], scenarios: Sequence[str], cells: Sequence[Cell]
+) -> None:
+    found = {(cell.scenario, cell.server): cell for cell in cells}
+    table = Table(title="Scenario x server: answers", box=box.ROUNDED, title_justify="left")
+    table.add_column("scenario", no_wrap=True)
+    for server in servers:
+        table.add_column(TITLES[server.name], justify="right", no_wrap=True)
+    for scenario in scenarios:
+        row = [found[scenario, server.name] for server in servers]
+        marked = [f"[red]{cell}[/red]" if cell.wrong else str(cell) for cell in row]
+        table.add_row(scenario, *marked)
+    console.print(table)
+    wrong = [(cell, line) for cell in cells for line in cell.wrong]
+    for cell, line in wrong:
+        text = f"WRONG {cell.server}, {cell.scenario}: {line}"
+        console.print(text, style="red", markup=False, highlight=False, soft_wrap=True)
+    _print_known(console, servers, cells)
+
+
+def _print_known(console: Console, servers: Sequence[Server], cells: Sequence[Cell]) -> None:
+    """Every known difference that was seen, once, with the servers that have it."""
+    listed = {key: known for server in servers for key, known in server.differences.items()}
+    seen: dict[tuple[str, str], list[str]] = {}
+    for cell in cells:
+        for question in cell.known:
+            seen.setdefault((cell.scenario, question), []).append(cell.server)
+    if not seen:
+        return
+    table = Table(title="Known differences", box=box.ROUNDED, title_justify="left")
+    for heading in ("question", "servers", "answered", "why"):
+        table.add_column(heading)
+    for (scenario, question), where in seen.items():
+        known = listed[scenario, question]
+        table.add_row(
+            f"{scenario}: {question}", ", ".join(where), escape(str(known.answered)), known.reason
+        )
+    console.print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""Where the embedded server answers otherwise than a real Fluss, on purpose, and why.
+
+Each entry is asserted exactly: an answer that is neither expected nor the one listed here fails,
+and so does an entry whose difference is gone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+FENCED = "a real Fluss knows no fence for lake commits (reference part 9, number 1); ours has one"
+CLEARER = "a real Fluss answers -1 with a stack trace; ours says what is wrong"
+NO_KEYS = "the embedded server has no tables with a primary key yet"
+BACKWARDS = "ours refuses a commit that takes offsets back; a real Fluss takes any"
+COLUMNS = "Fluss 0.9.1 cannot add a column to an Iceberg lake table; here the next round adds it"
+SYSTEM_COLUMN = "ours keeps the lake's system columns free from the start, also for later tiering"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What the embedded server answers to a question instead, and the reason."""
+
+    answered: object
+    reason: str
+
+
+EMBEDDED: dict[tuple[str, str], Difference] = {
+    ("tables", "no buckets"): Difference("InvalidTable", CLEARER),
+    ("tables", "schema of a missing one"): Difference(
+        "TableNotExist", "the table is what is missing, and its own error says so"
+    ),
+    ("schemas", "adding one that must not be null"): Difference("InvalidAlterTable", CLEARER),
+    ("schemas", "adding a system column"): Difference("InvalidAlterTable", SYSTEM_COLUMN),
+    ("schemas", "schema id at the end"): Difference(2, SYSTEM_COLUMN),
+    ("options", "a column while it is tiered"): Difference("done", COLUMNS),
+    ("options", "tiering on again"): Difference("done", COLUMNS),
+    ("primary_keys", "creating one"): Difference("InvalidTable", NO_KEYS),
+    ("primary_keys", "a log writer of it"): Difference("TableNotExist", NO_KEYS),
+    ("primary_keys", "a log reader of it"): Difference("TableNotExist", NO_KEYS),
+    ("lake_snapshots", "offsets of one bucket"): Difference("InvalidUpdateVersion", BACKWARDS),
+    ("lake_snapshots", "nothing is merged in"): Difference((33, {0: 8, 1: 9}), BACKWARDS),
+    ("lake_fences", "prepare for an unknown table"): Difference(
+        "TableNotExist", "a real Fluss writes an offsets file for any id"
+    ),
+    ("lake_fences", "commit of an older tiering epoch"): Difference("FencedTieringEpoch", FENCED),
+    ("lake_fences", "commit of another coordinator epoch"): Difference(
+        "InvalidCoordinator", FENCED
+    ),
+    ("lake_fences", "commit after the end of the round"): Difference("FencedTieringEpoch", FENCED),
+    ("statuses", "of a table that is being tiered"): Difference(
+        ["Tiering"], "seed 001's call, which Fluss 0.9.1 has not"
+    ),
+}
+"""(scenario, question) -> its answer; the same over gRPC and over Fluss's own protocol."""

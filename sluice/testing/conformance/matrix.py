@@ -1,0 +1,123 @@
+"""Plays scenarios against servers, compares every answer, and puts the outcome into one table."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from sluice.client import Client, connect
+from sluice.config import ServerConfig
+from sluice.errors import SluiceError
+from sluice.server.cluster import EmbeddedCluster
+from sluice.testing.conformance.differences import EMBEDDED, Difference
+from sluice.testing.conformance.stage import Answer, run
+from sluice.testing.real_fluss import RealFluss
+
+Differences = Mapping[tuple[str, str], Difference]
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A kind of server: how one is started in a folder, and where it differs on purpose."""
+
+    name: str
+    start: Callable[[Path], AbstractContextManager[str]]
+    differences: Differences
+
+
+@contextmanager
+def _embedded(folder: Path, listen: str) -> Iterator[str]:
+    config = ServerConfig(data_dir=str(folder), listen=listen, tiering_check_interval_ms=100)
+    with EmbeddedCluster(config) as cluster:
+        yield cluster.address
+
+
+@contextmanager
+def _real(folder: Path) -> Iterator[str]:
+    with RealFluss(folder) as fluss:
+        yield fluss.bootstrap
+
+
+SERVERS: dict[str, Server] = {
+    server.name: server
+    for server in (
+        Server("grpc", lambda folder: _embedded(folder, "grpc://127.0.0.1:0"), EMBEDDED),
+        Server("native", lambda folder: _embedded(folder, "fluss://127.0.0.1:0"), EMBEDDED),
+        Server("real", _real, {}),
+    )
+}
+"""The embedded server behind either door, and a real Fluss 0.9.1, whose answers are expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """How one scenario went on one server."""
+
+    scenario: str
+    server: str
+    same: int
+    known: tuple[str, ...]
+    """Questions that were answered as the table of differences says."""
+    wrong: tuple[str, ...]
+    """What is neither expected nor a known difference; one line each."""
+
+    def __str__(self) -> str:
+        if self.wrong:
+            return f"{len(self.wrong)} WRONG"
+        return f"{self.same} same" + (f", {len(self.known)} known" if self.known else "")
+
+
+def judge(scenario: str, answers: Sequence[Answer], server: Server) -> Cell:
+    """Compares every answer with the expected one or, where one is listed, with the difference."""
+    listed = {q: d for (name, q), d in server.differences.items() if name == scenario}
+    wrong = [f"{question}: listed as a difference, and never asked" for question in listed]
+    same, known = 0, []
+    for answer in answers:
+        difference = listed.get(answer.question)
+        if difference is not None:
+            wrong.remove(f"{answer.question}: listed as a difference, and never asked")
+            if answer.answered == difference.answered:
+                known.append(answer.question)
+            elif answer.agrees:
+                wrong.append(f"{answer.question}: listed as a difference that is gone")
+            else:
+                wrong.append(_line(answer, difference.answered))
+        elif answer.agrees:
+            same += 1
+        else:
+            wrong.append(_line(answer, answer.expected))
+    return Cell(scenario, server.name, same, tuple(known), tuple(wrong))
+
+
+def play(client: Client, scenario: str, server: Server) -> Cell:
+    """Plays one scenario; one that cannot be played to its end is wrong too."""
+    try:
+        answers = run(client, scenario)
+    except (SluiceError, TimeoutError, AssertionError, ValueError) as error:
+        return Cell(scenario, server.name, 0, (), (f"{type(error).__name__}: {error}",))
+    return judge(scenario, answers, server)
+
+
+def matrix(
+    servers: Sequence[Server], scenarios: Sequence[str], say: Callable[[str], None]
+) -> list[Cell]:
+    """Plays every scenario on every server, one server after the other."""
+    cells = []
+    for server in servers:
+        say(f"{server.name}: starting")
+        with (
+            tempfile.TemporaryDirectory(prefix="sluice-matrix-") as folder,
+            server.start(Path(folder)) as address,
+            connect(address) as client,
+        ):
+            for scenario in scenarios:
+                say(f"{server.name}: {scenario}")
+                cells.append(play(client, scenario, server))
+    return cells
+
+
+def _line(answer: Answer, wanted: object) -> str:
+    return f"{answer.question}: {answer.answered!r} instead of {wanted!r}"

@@ -1,0 +1,55 @@
+"""Creates lake tables of a real Fluss for certain, although its coordinator may miss a new one.
+
+Fluss 0.9.1 makes a table's node in ZooKeeper and fills it a few milliseconds later; its coordinator
+knows a new table by the second step alone. Where its watcher is slow (a cold or busy JVM) it sees
+both as one, and the table has no leaders until the coordinator starts anew. A partition that is
+created then breaks the leaders of all tables to come, so one has to look before.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+
+from sluice.client import Client
+from sluice.errors import LeaderNotAvailable
+from sluice.model import TableDescriptor, TablePath
+
+_TRIES = 5
+_LOOK_EVERY_S = 0.1
+
+
+def create_lake_table(
+    client: Client,
+    path: TablePath,
+    descriptor: TableDescriptor,
+    warehouse: Path,
+    wait_s: float = 8.0,
+) -> None:
+    """Creates a table, and creates it anew if the coordinator has missed it.
+
+    :param descriptor: of a table that is tiered, with a freshness of seconds.
+    :param warehouse: of the cluster's Hadoop catalog: Fluss leaves the empty lake table behind.
+    :param wait_s: how long the coordinator may take to hand the new table out.
+    :raises LeaderNotAvailable: it missed the table every time.
+    """
+    for _ in range(_TRIES):
+        client.admin.create_table(path, descriptor)
+        if is_known(client, path, wait_s):
+            return
+        client.admin.drop_table(path)
+        shutil.rmtree(warehouse / path.database / path.table, ignore_errors=True)
+    raise LeaderNotAvailable(f"the coordinator did not notice table {path}, {_TRIES} times created")
+
+
+def is_known(client: Client, path: TablePath, wait_s: float) -> bool:
+    """Only a table that the coordinator knows is handed out; it goes back at once."""
+    deadline = time.monotonic() + wait_s
+    while time.monotonic() < deadline:
+        claim = client.tiering.claim([path])
+        if claim is not None:
+            client.tiering.failed(claim, "only looked whether the table is known")
+            return True
+        time.sleep(_LOOK_EVERY_S)
+    return False

@@ -1,0 +1,176 @@
+"""A model of the Fluss side of a round: one table, its logs, its epochs, its lake snapshots.
+
+Small enough to be seen right, it keeps the rules of reference parts 3.2 and 3.4: a claim is valid
+for one tiering and one coordinator epoch; a commit appends and drops entries by the retention hint,
+and the offsets files of dropped entries are gone.
+"""
+
+# ruff: noqa: ARG002  (the ports give more than a model needs)
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from sluice.errors import (
+    FencedTieringEpoch,
+    InvalidCoordinator,
+    LogOffsetOutOfRange,
+    StorageError,
+    TableNotExist,
+)
+from sluice.model import Claim, LakeSnapshotInfo, Partition, TableBucket, TableInfo, TablePath
+from sluice.rounds.types import LogRecords, Split
+
+
+@dataclass(frozen=True)
+class RegisteredSnapshot:
+    """An entry of Fluss's list of lake snapshots."""
+
+    snapshot_id: int
+    offsets_path: str
+
+
+class MemoryCluster:
+    """One table in memory; the Cluster port, and the LogSource of its executors. One thread."""
+
+    def __init__(self, info: TableInfo, partitions: Sequence[Partition] = ()) -> None:
+        self.info: TableInfo | None = info
+        self.partition_list = list(partitions)
+        self.logs: dict[TableBucket, list[LogRecords]] = {}
+        self.starts: dict[TableBucket, int] = {}
+        self.registered: list[RegisteredSnapshot] = []
+        self.offsets_files: dict[str, dict[TableBucket, int]] = {}
+        self.tiering_epoch = 0
+        self.coordinator_epoch = 1
+        self.commits: list[tuple[int, dict[TableBucket, int], int]] = []
+        """(snapshot id, offsets sent along, earliest snapshot id to keep) of every commit."""
+
+    # ---- what a test does to it ----
+
+    def begin_round(self) -> Claim:
+        """The table enters Pending and is handed out: every earlier claim is over."""
+        self.tiering_epoch += 1
+        info = self._table()
+        return Claim(info.table_id, info.path, self.tiering_epoch, self.coordinator_epoch)
+
+    def fail_over(self) -> None:
+        """Another coordinator takes over: its epoch rises, the tiering epochs begin anew."""
+        self.coordinator_epoch += 1
+        self.tiering_epoch = 0
+
+    def append(self, bucket: TableBucket, batch: pa.RecordBatch, timestamp_ms: int = 0) -> None:
+        """One log batch; an empty one takes one offset."""
+        base = self._end(bucket)
+        records = LogRecords(batch, base, base + max(1, batch.num_rows), timestamp_ms, batch.nbytes)
+        self.logs.setdefault(bucket, []).append(records)
+
+    def truncate_before(self, bucket: TableBucket, offset: int) -> None:
+        """Retention: batches that end at or before the offset are gone."""
+        kept = [r for r in self.logs.get(bucket, ()) if r.next_offset > offset]
+        self.starts[bucket] = kept[0].base_offset if kept else self._end(bucket)
+        self.logs[bucket] = kept
+
+    def lose_from(self, bucket: TableBucket, offset: int) -> None:
+        """A power loss: batches that end after the offset are gone."""
+        self.logs[bucket] = [r for r in self.logs[bucket] if r.next_offset <= offset]
+
+    def create_again(self, table_id: int) -> None:
+        """The table is dropped, and one of that name is created."""
+        self.info = replace(self._table(), table_id=table_id)
+        self.logs.clear()
+        self.starts.clear()
+        self.registered.clear()
+
+    # ---- the Cluster port ----
+
+    def table_info(self, path: TablePath) -> TableInfo:
+        if self.info is None or self.info.path != path:
+            raise TableNotExist(f"table {path} does not exist")
+        return self.info
+
+    def partitions(self, path: TablePath) -> list[Partition]:
+        return list(self.partition_list)
+
+    def latest_offsets(
+        self, path: TablePath, table_id: int, partition_id: int | None, buckets: Sequence[int]
+    ) -> dict[int, int]:
+        return {n: self._end(TableBucket(table_id, partition_id, n)) for n in buckets}
+
+    def earliest_offsets(
+        self, path: TablePath, table_id: int, partition_id: int | None, buckets: Sequence[int]
+    ) -> dict[int, int]:
+        return {n: self.starts.get(TableBucket(table_id, partition_id, n), 0) for n in buckets}
+
+    def lake_snapshot(self, path: TablePath) -> LakeSnapshotInfo | None:
+        if not self.registered:
+            return None
+        latest = self.registered[-1]  # the last of the list, whatever its id
+        if latest.offsets_path not in self.offsets_files:
+            raise StorageError(f"offsets file {latest.offsets_path} is gone")
+        offsets = self.offsets_files[latest.offsets_path]
+        return LakeSnapshotInfo(self._table().table_id, latest.snapshot_id, dict(offsets))
+
+    def prepare_lake_snapshot(
+        self, table_id: int, path: TablePath, offsets: Mapping[TableBucket, int]
+    ) -> str:
+        number = len(self.offsets_files) + 1
+        name = f"mem:/lake/{path.database}/{path.table}-{table_id}/metadata/{number}.offsets"
+        self.offsets_files[name] = dict(offsets)
+        return name
+
+    def commit_lake_snapshot(
+        self,
+        claim: Claim,
+        snapshot_id: int,
+        offsets_path: str,
+        offsets: Mapping[TableBucket, int],
+        max_timestamps_ms: Mapping[TableBucket, int],
+        earliest_snapshot_id_to_keep: int,
+    ) -> None:
+        self._check(claim)
+        self.commits.append((snapshot_id, dict(offsets), earliest_snapshot_id_to_keep))
+        entries = [*self.registered, RegisteredSnapshot(snapshot_id, offsets_path)]
+        ids = [entry.snapshot_id for entry in entries]
+        first = 0
+        if earliest_snapshot_id_to_keep in ids:
+            first = ids.index(earliest_snapshot_id_to_keep)
+        self.registered = entries[first:]
+        for entry in entries[:first]:
+            self.offsets_files.pop(entry.offsets_path, None)
+
+    def still_claimed(self, claim: Claim) -> bool:
+        try:
+            self._check(claim)
+        except (FencedTieringEpoch, InvalidCoordinator, TableNotExist):
+            return False
+        return True
+
+    # ---- the LogSource port ----
+
+    def read(self, split: Split) -> Iterator[LogRecords]:
+        """Batches that overlap the window."""
+        start = split.start_offset
+        first = self.starts.get(split.bucket, 0)
+        if 0 <= start < first:
+            raise LogOffsetOutOfRange(f"bucket {split.bucket}: {start} is before {first}")
+        for records in self.logs.get(split.bucket, ()):
+            if records.next_offset > start and records.base_offset < split.stop_offset:
+                yield records
+
+    def _table(self) -> TableInfo:
+        assert self.info is not None, "the table was dropped"
+        return self.info
+
+    def _end(self, bucket: TableBucket) -> int:
+        log = self.logs.get(bucket)
+        return log[-1].next_offset if log else self.starts.get(bucket, 0)
+
+    def _check(self, claim: Claim) -> None:
+        if claim.coordinator_epoch != self.coordinator_epoch:
+            raise InvalidCoordinator(f"coordinator epoch is {self.coordinator_epoch}")
+        if self.info is None or self.info.table_id != claim.table_id:
+            raise TableNotExist(f"table id {claim.table_id} does not exist")
+        if claim.tiering_epoch != self.tiering_epoch:
+            raise FencedTieringEpoch(f"tiering epoch is {self.tiering_epoch}")

@@ -1,0 +1,223 @@
+"""A model of the lake side of a round: snapshots with parents, files, the fence, and faults.
+
+It keeps Iceberg's rules as the round relies on them: main is a chain of ancestors, a commit is
+checked against the ancestry that it builds on, and files count only if a snapshot names them.
+"""
+
+# ruff: noqa: ARG002  (the ports give more than a model needs)
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sluice.errors import LakeCommitOutcomeUnknown, LakeCommitRefused, LakeNotWritable
+from sluice.model import TableInfo, TablePath
+from sluice.rounds.types import (
+    COMMIT_USER,
+    COMMIT_USER_KEY,
+    DataFile,
+    LakeSnapshot,
+    LogRecords,
+    Split,
+)
+
+Row = tuple[tuple[str, ...], int, int]
+"""(partition values, bucket, offset) of one row."""
+
+
+@dataclass(frozen=True)
+class _Node:
+    snapshot: LakeSnapshot
+    parent: int | None
+    paths: frozenset[str]
+
+
+class MemoryLake:
+    """A catalog of one process."""
+
+    def __init__(self) -> None:
+        self.tables: dict[TablePath, MemoryLakeTable] = {}
+
+    def load(self, path: TablePath) -> MemoryLakeTable | None:
+        return self.tables.get(path)
+
+    def create(self, info: TableInfo) -> MemoryLakeTable:
+        self.tables[info.path] = MemoryLakeTable(f"mem:/{info.path}")
+        return self.tables[info.path]
+
+
+@dataclass
+class MemoryLakeTable:
+    """One table; the faults below each happen once."""
+
+    location: str
+    files: dict[str, list[Row]] = field(default_factory=dict)
+    """Every data file there is, referenced or not."""
+    tagged: int | None = None
+    before_commit: Callable[[], None] | None = None
+    """Called once, inside the next commit and before its check: another writer gets between."""
+    lose_answer: bool = False
+    """The next commit lands, and its caller is not told."""
+    lose_commit: bool = False
+    """The next commit does not land, and its caller is not told."""
+    land_and_refuse: bool = False
+    """The next commit lands, and its caller is told that it was refused: a lost answer, a retry."""
+    blind_after_commit: bool = False
+    """From the next commit on, whatever becomes of it, the table cannot be looked at."""
+    blind: bool = False
+    tag_fails: bool = False
+    checked: list[int] = field(default_factory=list)
+    """Schema ids that the table was compared with; the model itself has no schema."""
+    _nodes: dict[int, _Node] = field(default_factory=dict)
+    _main: int | None = None
+    _ids: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
+
+    # ---- what a test does to it, and sees of it ----
+
+    def rows(self) -> list[Row]:
+        """The rows that a reader of main sees."""
+        if self._main is None:
+            return []
+        return sorted(row for path in self._nodes[self._main].paths for row in self.files[path])
+
+    def unreferenced_files(self) -> set[str]:
+        used = set().union(*(node.paths for node in self._nodes.values()))
+        return set(self.files) - used
+
+    def snapshots(self) -> list[LakeSnapshot]:
+        """Ancestors of main, newest first."""
+        found, current = [], self._main
+        while current is not None and current in self._nodes:
+            found.append(self._nodes[current].snapshot)
+            current = self._nodes[current].parent
+        return found
+
+    def foreign_commit(
+        self, rows: Sequence[Row] = (), summary: Mapping[str, str] | None = None
+    ) -> int:
+        """Another writer appends."""
+        path = f"{self.location}/foreign-{len(self.files)}"
+        self.files[path] = list(rows)
+        return self._add({path}, summary or {}).snapshot_id
+
+    def roll_back_to(self, snapshot_id: int | None) -> None:
+        self._main = snapshot_id
+
+    def expire(self, snapshot_id: int) -> None:
+        """Snapshot expiry: the chain of ancestors ends there."""
+        del self._nodes[snapshot_id]
+
+    # ---- the LakeTable port ----
+
+    def check(self, info: TableInfo) -> None:
+        self.checked.append(info.schema_id)
+
+    def newest_of_ours(self) -> LakeSnapshot | None:
+        return self.find_ours({})
+
+    def find_ours(self, summary: Mapping[str, str]) -> LakeSnapshot | None:
+        if self.blind:
+            raise LakeNotWritable("the catalog does not answer")
+        wanted = {COMMIT_USER_KEY: COMMIT_USER, **summary}.items()
+        return next((s for s in self._lineage() if wanted <= s.summary.items()), None)
+
+    def is_ancestor(self, snapshot_id: int) -> bool:
+        return any(s.snapshot_id == snapshot_id for s in self._lineage())
+
+    def writer_factory(
+        self, info: TableInfo, write_id: str, splits: Sequence[Split]
+    ) -> Callable[..., MemoryWriter]:
+        def make(split: Split, task: int = 0) -> MemoryWriter:
+            return MemoryWriter(self, split, f"{self.location}/{write_id}-{task}-{split.bucket}")
+
+        return make
+
+    def has_rows(self, partition_values: Sequence[str]) -> bool:
+        return any(row[0] == tuple(partition_values) for row in self.rows())
+
+    def commit(
+        self,
+        files: Sequence[DataFile],
+        base: LakeSnapshot | None,
+        summary: Mapping[str, str],
+        replaced: Sequence[tuple[str, ...]] = (),
+    ) -> LakeSnapshot:
+        missing = [file.path for file in files if file.path not in self.files]
+        if missing:
+            raise LakeNotWritable(f"no such file: {missing[0]}")
+        meddle, self.before_commit = self.before_commit, None
+        if meddle is not None:
+            meddle()
+        newest = self.newest_of_ours()
+        if newest != base:
+            self.blind, self.blind_after_commit = self.blind_after_commit, False
+            raise LakeCommitRefused(f"our newest snapshot is {newest}, planned was {base}")
+        self.blind, self.blind_after_commit = self.blind_after_commit, False
+        if self.lose_commit:
+            self.lose_commit = False
+            raise LakeCommitOutcomeUnknown("no answer")
+        old = self._nodes[self._main].paths if self._main is not None else frozenset()
+        gone = {p for p in old if any(r[0] in replaced for r in self.files[p])}
+        kept = old - gone
+        snapshot = self._put(kept | {file.path for file in files}, summary)
+        if self.lose_answer:
+            self.lose_answer = False
+            raise LakeCommitOutcomeUnknown("no answer")
+        if self.land_and_refuse:
+            self.land_and_refuse = False
+            raise LakeCommitRefused("conflict")
+        return snapshot
+
+    def tag(self, snapshot_id: int) -> None:
+        if self.tag_fails:
+            raise LakeNotWritable("the catalog refuses")
+        self.tagged = snapshot_id
+
+    def delete_files(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            self.files.pop(path, None)
+
+    def _lineage(self) -> list[LakeSnapshot]:
+        """Ancestors, and the tagged snapshot where expiry has cut them off before it."""
+        chain = self.snapshots()
+        if not chain or self._nodes[chain[-1].snapshot_id].parent is None:
+            return chain
+        tagged = self._nodes.get(self.tagged) if self.tagged is not None else None
+        if tagged is None or tagged.snapshot.sequence_number >= chain[-1].sequence_number:
+            return chain
+        return [*chain, tagged.snapshot]
+
+    def _add(self, paths: set[str], summary: Mapping[str, str]) -> LakeSnapshot:
+        old = self._nodes[self._main].paths if self._main is not None else frozenset()
+        return self._put(old | paths, summary)
+
+    def _put(self, paths: frozenset[str], summary: Mapping[str, str]) -> LakeSnapshot:
+        number = next(self._ids)
+        # Iceberg's ids are in no order; sequence numbers are.
+        snapshot = LakeSnapshot(number * 7919 % 10_007, number, dict(summary))
+        self._nodes[snapshot.snapshot_id] = _Node(snapshot, self._main, paths)
+        self._main = snapshot.snapshot_id
+        return snapshot
+
+
+class MemoryWriter:
+    """The SplitWriter port: one file, which appears when it is closed."""
+
+    def __init__(self, table: MemoryLakeTable, split: Split, path: str) -> None:
+        self._table, self._split, self._path = table, split, path
+        self._rows: list[Row] = []
+
+    def write(self, records: LogRecords) -> None:
+        key = (self._split.partition_values, self._split.bucket.bucket)
+        self._rows += [(*key, records.base_offset + i) for i in range(records.batch.num_rows)]
+
+    def close(self) -> tuple[DataFile, ...]:
+        if not self._rows:
+            return ()
+        self._table.files[self._path] = self._rows
+        partition = (*self._split.partition_values, str(self._split.bucket.bucket))
+        return (DataFile(self._path, len(self._rows), 8 * len(self._rows), partition),)
+
+    def abort(self) -> None:
+        self._table.files.pop(self._path, None)

@@ -1,0 +1,83 @@
+"""One native call over a plain socket: for tests that want to see or send the very bytes.
+
+Deliberately apart from the client's transport: a second, tiny reading of reference part 1.1.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from types import TracebackType
+from typing import Any, Self
+
+from google.protobuf.message import Message
+
+from sluice.errors import NetworkError, RequestTimeOut, from_code
+from sluice.wire import fluss_api_pb2 as pb
+from sluice.wire.apis import Api
+
+_REQUEST = struct.Struct(">ihhi")
+_SUCCESS, _ERROR, _FAILURE = 0, 1, 2
+
+
+class NativeCall:
+    """A connection to one server of Fluss that carries one call at a time. Not thread safe."""
+
+    def __init__(self, port: int, host: str = "127.0.0.1", timeout_s: float = 10.0) -> None:
+        self._name = f"{host}:{port}"
+        try:
+            self._socket = socket.create_connection((host, port), timeout_s)
+        except OSError as error:
+            raise NetworkError(f"no connection to {self._name}: {error}") from error
+        self._request_id = 0
+
+    def call(self, api: Api, request: Message, version: int = 0) -> Any:
+        """Sends a request and waits for its answer, whose class is ``api.response``.
+
+        :param version: of the call; servers look at it for PutKv, Lookup and PrefixLookup, where 1
+            says that the client knows the keys of ``table.kv.format-version`` 2.
+        :raises FlussError: what the server answered.
+        :raises RequestTimeOut: nothing came within the connection's time.
+        :raises NetworkError: the connection broke.
+        """
+        self._request_id += 1
+        body = request.SerializeToString()
+        head = _REQUEST.pack(8 + len(body), api.key, version, self._request_id)
+        try:
+            self._socket.sendall(head + body)
+            answer = self._read(struct.unpack(">i", self._read(4))[0])
+        except TimeoutError as error:
+            raise RequestTimeOut(f"{self._name} did not answer {api.name}") from error
+        except OSError as error:
+            raise NetworkError(f"{self._name} during {api.name}: {error}") from error
+        kind, start = answer[0], 1 if answer[0] == _FAILURE else 5
+        if kind != _FAILURE and struct.unpack_from(">i", answer, 1)[0] != self._request_id:
+            raise NetworkError(f"{self._name} answered another request than {api.name}")
+        if kind != _SUCCESS:
+            failure = pb.ErrorResponse.FromString(answer[start:])
+            raise from_code(failure.error_code, failure.error_message)
+        return api.response.FromString(answer[start:])
+
+    def _read(self, size: int) -> bytes:
+        parts: list[bytes] = []
+        while size > 0:
+            part = self._socket.recv(min(size, 1 << 20))
+            if not part:
+                raise ConnectionError("closed by the server")
+            parts.append(part)
+            size -= len(part)
+        return b"".join(parts)
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

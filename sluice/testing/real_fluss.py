@@ -1,0 +1,431 @@
+"""A real Apache Fluss on loopback: ZooKeeper, coordinator and tablet server, for tests and demos.
+
+    with RealFluss(Path("a/folder")) as fluss:
+        connect(fluss.bootstrap)
+
+Up in about 5 s, in about 0.6 GB of memory. Everything it writes is in its folder, logs included.
+The servers are killed with the object, and by a watchdog when this process dies.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import click
+
+from sluice.driver.jvm import java, pyspark_jars
+from sluice.errors import FlussError, NetworkError, SluiceError
+from sluice.testing.fluss_jars import LAKE_PLUGIN, SERVER, fetch_jars, jar_name
+from sluice.testing.native_call import NativeCall
+from sluice.wire import apis
+from sluice.wire import fluss_api_pb2 as pb
+
+ZOOKEEPER, COORDINATOR, TABLET = "zookeeper", "coordinator", "tablet"
+_MAIN = {
+    ZOOKEEPER: "org.apache.fluss.shaded.zookeeper3.org.apache.zookeeper.server.ZooKeeperServerMain",
+    COORDINATOR: "org.apache.fluss.server.coordinator.CoordinatorServer",
+    TABLET: "org.apache.fluss.server.tablet.TabletServer",
+}
+_LOGGING = """status = error
+appender.out.type = Console
+appender.out.name = out
+appender.out.layout.type = PatternLayout
+appender.out.layout.pattern = %d{HH:mm:ss.SSS} %-5p %c{1} %m%n%ex{8}
+rootLogger.level = info
+rootLogger.appenderRef.out.ref = out
+"""
+# Ends with the pipe from its parent, however the parent died, and takes the servers along.
+_WATCHDOG = """import os, signal, sys
+groups = set()
+for line in sys.stdin:
+    groups ^= {int(line)}
+for group in groups:
+    try:
+        os.killpg(group, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+"""
+_BIND_ATTEMPTS = 3
+_POLL_S = 0.05
+
+
+class RealFlussNotStarted(SluiceError):
+    """A server did not come up; the message ends with the end of its log."""
+
+
+class _PortTaken(Exception):
+    """Another process took a port between its choice and its use."""
+
+
+class RealFluss:
+    """One ZooKeeper, one coordinator, one tablet server. Not thread safe.
+
+    :param home: folder for configuration, data and logs; made if missing. One that was used
+        before is continued.
+    :param jars: folder with the jars; fetched into ``default_folder()`` if not given.
+    :param lake: with the Iceberg plugin and a Hadoop catalog in ``warehouse``.
+    :param conf: server options over the ones set here, such as ``kv.snapshot.interval``.
+    :param tablet_heap_mb: heap of the tablet server; coordinator and ZooKeeper have small ones.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        jars: Path | None = None,
+        *,
+        lake: bool = True,
+        conf: Mapping[str, str] | None = None,
+        tablet_heap_mb: int = 512,
+        start_timeout_s: float = 90,
+    ) -> None:
+        self.home = home.resolve()
+        self.warehouse = self.home / "warehouse"
+        self.remote_dir = self.home / "remote"
+        self.data_dir = self.home / "data"
+        self._jars = jars
+        self._lake = lake
+        self._conf = dict(conf or {})
+        self._heap_mb = {ZOOKEEPER: 64, COORDINATOR: 192, TABLET: tablet_heap_mb}
+        self._start_timeout_s = start_timeout_s
+        self._ports: dict[str, int] = {}
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._log_starts: dict[str, int] = {}
+        self._watchdog: subprocess.Popen[str] | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        """Address for clients, ``fluss://127.0.0.1:PORT``; the same after a restart."""
+        return f"fluss://127.0.0.1:{self.coordinator_port}"
+
+    @property
+    def coordinator_port(self) -> int:
+        return self._ports[COORDINATOR]
+
+    @property
+    def tablet_port(self) -> int:
+        return self._ports[TABLET]
+
+    def log_file(self, server: str) -> Path:
+        """Log of ``zookeeper``, ``coordinator`` or ``tablet``."""
+        return self.home / f"{server}.log"
+
+    def start(self) -> str:
+        """Starts what does not run, waits until a table can be created; answers ``bootstrap``.
+
+        :raises ConfigurationError: the jars are missing and cannot be fetched.
+        :raises RealFlussNotStarted: a server ended, or was not ready in time.
+        """
+        self._jars = fetch_jars(self._jars)
+        for attempt in range(_BIND_ATTEMPTS):
+            if not self._ports:
+                self._ports = dict(zip(_MAIN, _free_ports(len(_MAIN)), strict=True))
+            self._write_configuration()
+            try:
+                for server in _MAIN:
+                    self._launch(server)
+                    if server == ZOOKEEPER:
+                        self._wait(server, lambda: _accepts(self._ports[ZOOKEEPER]))
+                self._wait(COORDINATOR, self._coordinator_is_ready)
+                self._wait(TABLET, self._buckets_are_served)
+            except _PortTaken as error:
+                self.stop()
+                self._ports = {}
+                if attempt + 1 == _BIND_ATTEMPTS:
+                    raise RealFlussNotStarted(f"no free ports for Fluss: {error}") from error
+            except BaseException:
+                self.stop()
+                raise
+            else:
+                break
+        return self.bootstrap
+
+    def stop(self) -> None:
+        """Kills the servers; data and logs stay. A second call does nothing."""
+        for server in reversed(_MAIN):
+            self._kill(server)
+        if self._watchdog is not None and self._watchdog.stdin is not None:
+            self._watchdog.stdin.close()
+            self._watchdog.wait(10)
+        self._watchdog = None
+
+    def kill_tablet(self) -> None:
+        """As a crash would: nothing is closed or flushed.
+
+        With one replica Fluss forgets what it acknowledged after the last checkpoint of its high
+        watermark (200 ms here, 5 s by default): it starts again as a follower, and truncates.
+        """
+        self._kill(TABLET)
+
+    def start_tablet(self) -> None:
+        """Starts the tablet server again; ends when it leads all its buckets."""
+        self._launch(TABLET)
+        self._wait(TABLET, self._buckets_are_served)
+
+    def kill_coordinator(self) -> None:
+        self._kill(COORDINATOR)
+
+    def start_coordinator(self) -> None:
+        """Starts the coordinator again, with the next epoch; ends when it leads."""
+        self._launch(COORDINATOR)
+        self._wait(COORDINATOR, self._coordinator_is_ready)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    # ---- files ----
+
+    def _write_configuration(self) -> None:
+        self.home.mkdir(parents=True, exist_ok=True)
+        (self.home / "log4j2.properties").write_text(_LOGGING)
+        (self.home / "zoo.cfg").write_text(
+            f"dataDir={self.home}/zookeeper\nclientPort={self._ports[ZOOKEEPER]}\n"
+            "clientPortAddress=127.0.0.1\nmaxClientCnxns=0\nadmin.enableServer=false\n"
+            "tickTime=2000\n"
+        )
+        common = {
+            "zookeeper.address": f"127.0.0.1:{self._ports[ZOOKEEPER]}",
+            "zookeeper.client.session-timeout": "10s",  # a restart waits for the old session
+            "log.replica.high-watermark.checkpoint-interval": "200ms",  # see kill_tablet
+            "default.bucket.number": "4",
+            "default.replication.factor": "1",
+            "data.dir": str(self.data_dir),
+            "remote.data.dir": str(self.remote_dir),
+        }
+        if self._lake:
+            common |= {
+                "datalake.enabled": "true",
+                "datalake.format": "iceberg",
+                "datalake.iceberg.type": "hadoop",
+                "datalake.iceberg.warehouse": str(self.warehouse),
+            }
+            self._link_plugin()
+        for server, own in ((COORDINATOR, {}), (TABLET, {"tablet-server.id": "0"})):
+            listen = {"bind.listeners": f"FLUSS://127.0.0.1:{self._ports[server]}"}
+            options = common | self._conf | listen | own
+            folder = self.home / f"conf-{server}"
+            folder.mkdir(exist_ok=True)
+            lines = (f"{key}: {value}\n" for key, value in options.items())
+            (folder / "server.yaml").write_text("".join(lines))
+
+    def _link_plugin(self) -> None:
+        assert self._jars is not None
+        folder = self.home / "plugins" / "iceberg"
+        folder.mkdir(parents=True, exist_ok=True)
+        wanted = [self._jars / jar_name(LAKE_PLUGIN)]
+        for pattern in ("hadoop-client-api-*", "hadoop-client-runtime-*", "jcl-over-slf4j-*"):
+            wanted += pyspark_jars().glob(f"{pattern}.jar")
+        for jar in wanted:
+            link = folder / jar.name
+            link.unlink(missing_ok=True)
+            link.symlink_to(jar.resolve())
+
+    def _command(self, server: str) -> list[str]:
+        assert self._jars is not None
+        path: list[Path] = []  # Spark's logging goes first: the server's jar has an older slf4j
+        for pattern in ("slf4j-api-*", "log4j-api-*", "log4j-core-*", "log4j-slf4j2-impl-*"):
+            path += pyspark_jars().glob(f"{pattern}.jar")
+        path.append(self._jars / jar_name(SERVER))
+        config = self.home / "zoo.cfg" if server == ZOOKEEPER else self.home / f"conf-{server}"
+        return [
+            java(), f"-Xmx{self._heap_mb[server]}m", "-XX:+UseSerialGC",
+            *(["-XX:TieredStopAtLevel=1"] if server == ZOOKEEPER else []),
+            "--add-opens=java.base/java.nio=ALL-UNNAMED",  # for Arrow
+            f"-Dlog4j2.configurationFile={self.home / 'log4j2.properties'}",
+            "-cp", ":".join(map(str, path)), _MAIN[server],
+            *([] if server == ZOOKEEPER else ["--configDir"]), str(config),
+        ]  # fmt: skip
+
+    # ---- processes ----
+
+    def _launch(self, server: str) -> None:
+        if server in self._processes:
+            return
+        if self._watchdog is None:
+            self._watchdog = subprocess.Popen(
+                [sys.executable, "-S", "-c", _WATCHDOG],
+                stdin=subprocess.PIPE,
+                text=True,
+                start_new_session=True,
+            )
+        with self.log_file(server).open("ab") as log:
+            self._log_starts[server] = log.tell()
+            process = subprocess.Popen(
+                self._command(server),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.home,
+                env=os.environ | {"FLUSS_PLUGINS_DIR": str(self.home / "plugins")},
+                start_new_session=True,
+            )
+        self._processes[server] = process
+        self._tell_watchdog(process.pid)
+
+    def _kill(self, server: str) -> None:
+        process = self._processes.pop(server, None)
+        if process is None:
+            return
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait(30)
+        self._tell_watchdog(process.pid)
+
+    def _tell_watchdog(self, group: int) -> None:
+        """Begins to guard a process group, or ends it."""
+        if self._watchdog is not None and self._watchdog.stdin is not None:
+            self._watchdog.stdin.write(f"{group}\n")
+            self._watchdog.stdin.flush()
+
+    # ---- readiness ----
+
+    def _wait(self, server: str, ready: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + self._start_timeout_s
+        while True:
+            for name, process in self._processes.items():
+                if process.poll() is not None:
+                    end = self._log_end(name)
+                    if "Address already in use" in end or "BindException" in end:
+                        raise _PortTaken(end.strip().rpartition("\n")[2])
+                    raise RealFlussNotStarted(
+                        f"the {name} server of Fluss ended with code {process.returncode};"
+                        f" the end of {self.log_file(name)}:\n{end}"
+                    )
+            try:
+                if ready():
+                    return
+                last = "not ready"
+            except FlussError as error:
+                last = str(error)
+            if time.monotonic() > deadline:
+                raise RealFlussNotStarted(
+                    f"the {server} server of Fluss was not ready within {self._start_timeout_s} s"
+                    f" ({last}); the end of {self.log_file(server)}:\n{self._log_end(server)}"
+                )
+            time.sleep(_POLL_S)
+
+    def _log_end(self, server: str) -> str:
+        """Of what the server has written since its last start."""
+        with self.log_file(server).open("rb") as log:
+            log.seek(self._log_starts.get(server, 0))
+            return log.read().decode(errors="replace")[-3000:]
+
+    def _coordinator_is_ready(self) -> bool:
+        """It leads (error 65 before), and knows the tablet server if that runs."""
+        with NativeCall(self.coordinator_port, timeout_s=5) as coordinator:
+            coordinator.call(apis.LIST_DATABASES, pb.ListDatabasesRequest())
+            known = coordinator.call(apis.GET_METADATA, pb.MetadataRequest()).tablet_servers
+        ports = {node.port for node in known}
+        return TABLET not in self._processes or self.tablet_port in ports
+
+    def _buckets_are_served(self) -> bool:
+        """The tablet server answers for every bucket of every table: it leads them."""
+        with (
+            NativeCall(self.coordinator_port, timeout_s=5) as coordinator,
+            NativeCall(self.tablet_port, timeout_s=5) as tablet,
+        ):
+            if not tablet.call(apis.GET_METADATA, pb.MetadataRequest()).tablet_servers:
+                return False
+            databases = coordinator.call(apis.LIST_DATABASES, pb.ListDatabasesRequest())
+            for database in databases.database_name:
+                listed = coordinator.call(
+                    apis.LIST_TABLES, pb.ListTablesRequest(database_name=database)
+                )
+                for table in listed.table_name:
+                    path = pb.PbTablePath(database_name=database, table_name=table)
+                    if not _serves(coordinator, tablet, path):
+                        return False
+        return True
+
+
+def _serves(coordinator: NativeCall, tablet: NativeCall, path: pb.PbTablePath) -> bool:
+    request = pb.MetadataRequest(table_path=[path])
+    found = coordinator.call(apis.GET_METADATA, request).table_metadata[0]
+    logs = [(None, found.bucket_metadata)]
+    if not found.bucket_metadata:
+        listed = coordinator.call(
+            apis.LIST_PARTITION_INFOS, pb.ListPartitionInfosRequest(table_path=path)
+        )
+        request.partitions_id.extend(p.partition_id for p in listed.partitions_info)
+        partitions = coordinator.call(apis.GET_METADATA, request).partition_metadata
+        logs = [(p.partition_id, p.bucket_metadata) for p in partitions]
+    for partition_id, buckets in logs:
+        answer = tablet.call(
+            apis.LIST_OFFSETS,
+            pb.ListOffsetsRequest(
+                follower_server_id=-1,
+                offset_type=1,
+                table_id=found.table_id,
+                partition_id=partition_id,
+                bucket_id=[b.bucket_id for b in buckets],
+            ),
+        )
+        if any(bucket.error_code for bucket in answer.buckets_resp):
+            return False
+    return True
+
+
+def _accepts(port: int) -> bool:
+    try:
+        NativeCall(port, timeout_s=1).close()
+    except NetworkError:
+        return False
+    return True
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+@click.command()
+@click.option(
+    "--home", type=click.Path(path_type=Path), required=True, help="Folder for all files."
+)
+@click.option(
+    "--lake/--no-lake", default=True, help="With the Iceberg plugin (default) or without."
+)
+@click.option("--conf", multiple=True, metavar="KEY=VALUE", help="Server option; repeatable.")
+def main(home: Path, lake: bool, conf: tuple[str, ...]) -> None:
+    """Runs a real Fluss on free loopback ports until it is interrupted; prints its address."""
+    wrong = [option for option in conf if "=" not in option]
+    if wrong:
+        raise click.UsageError(f"--conf {wrong[0]}: KEY=VALUE is expected")
+    options = {key: value for key, _, value in (option.partition("=") for option in conf)}
+    end = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: end.set())
+    try:
+        with RealFluss(home, lake=lake, conf=options) as fluss:
+            click.echo(fluss.bootstrap)
+            end.wait()
+    except SluiceError as error:
+        raise click.ClickException(str(error)) from error
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Messages, the table of calls, error codes, and the transports."""

@@ -1,0 +1,107 @@
+"""Every call once: its Fluss api key, its messages, and who answers it (reference parts 1.3, 2).
+
+Both transports and the server are driven by this table; nothing else knows method names or keys.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from google.protobuf.message import Message
+
+from sluice.wire import fluss_api_pb2 as pb
+
+
+class Role(Enum):
+    """Which server answers a call; the value is the ``server_type`` of ApiVersions."""
+
+    COORDINATOR = 1
+    TABLET = 2
+
+
+BOTH = frozenset(Role)
+COORDINATOR = frozenset({Role.COORDINATOR})
+TABLET = frozenset({Role.TABLET})
+
+SERVICE = {Role.COORDINATOR: "fluss.CoordinatorService", Role.TABLET: "fluss.TabletService"}
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """One call. ``idempotent``: sending it again after an unknown outcome changes nothing more."""
+
+    key: int
+    name: str
+    request: type[Message]
+    response: type[Message]
+    roles: frozenset[Role]
+    idempotent: bool
+    max_version: int = 0
+    """The newest version that this project speaks; it speaks all from 0."""
+
+    def grpc_method(self, role: Role) -> str:
+        return f"/{SERVICE[role]}/{self.name}"
+
+
+def _api(
+    key: int, name: str, roles: frozenset[Role], *, idempotent: bool, messages: str = ""
+) -> Api:
+    messages = messages or name
+    request, response = getattr(pb, f"{messages}Request"), getattr(pb, f"{messages}Response")
+    return Api(key, name, request, response, roles, idempotent)
+
+
+def _read(key: int, name: str, roles: frozenset[Role] = BOTH, messages: str = "") -> Api:
+    return _api(key, name, roles, idempotent=True, messages=messages)
+
+
+def _write(key: int, name: str, roles: frozenset[Role] = COORDINATOR) -> Api:
+    return _api(key, name, roles, idempotent=False)
+
+
+API_VERSIONS = _read(1000, "ApiVersions")
+CREATE_DATABASE = _write(1001, "CreateDatabase")
+DROP_DATABASE = _write(1002, "DropDatabase")
+LIST_DATABASES = _read(1003, "ListDatabases")
+DATABASE_EXISTS = _read(1004, "DatabaseExists")
+CREATE_TABLE = _write(1005, "CreateTable")
+DROP_TABLE = _write(1006, "DropTable")
+GET_TABLE_INFO = _read(1007, "GetTableInfo")
+LIST_TABLES = _read(1008, "ListTables")
+LIST_PARTITION_INFOS = _read(1009, "ListPartitionInfos")
+TABLE_EXISTS = _read(1010, "TableExists")
+GET_TABLE_SCHEMA = _read(1011, "GetTableSchema")
+GET_METADATA = _read(1012, "GetMetadata", messages="Metadata")
+# Sent again with the same writer id and batch sequence a batch is stored once.
+PRODUCE_LOG = _api(1014, "ProduceLog", TABLET, idempotent=False)
+FETCH_LOG = _read(1015, "FetchLog", TABLET)
+PUT_KV = _write(1016, "PutKv", TABLET)
+LOOKUP = _read(1017, "Lookup", TABLET)
+LIST_OFFSETS = _read(1021, "ListOffsets", TABLET)
+COMMIT_KV_SNAPSHOT = _write(1022, "CommitKvSnapshot")
+GET_LATEST_KV_SNAPSHOTS = _read(1023, "GetLatestKvSnapshots")
+GET_KV_SNAPSHOT_METADATA = _read(1024, "GetKvSnapshotMetadata")
+GET_FILESYSTEM_SECURITY_TOKEN = _read(1025, "GetFileSystemSecurityToken")
+# A writer id that nobody uses costs nothing.
+INIT_WRITER = _read(1026, "InitWriter", TABLET)
+COMMIT_LAKE_TABLE_SNAPSHOT = _write(1030, "CommitLakeTableSnapshot")
+NOTIFY_LAKE_TABLE_OFFSET = _read(1031, "NotifyLakeTableOffset", TABLET)
+GET_LAKE_SNAPSHOT = _read(1032, "GetLakeSnapshot")
+LIMIT_SCAN = _read(1033, "LimitScan", TABLET)
+GET_DATABASE_INFO = _read(1035, "GetDatabaseInfo")
+CREATE_PARTITION = _write(1036, "CreatePartition")
+DROP_PARTITION = _write(1037, "DropPartition")
+LAKE_TIERING_HEARTBEAT = _write(1042, "LakeTieringHeartbeat")
+ALTER_TABLE = _write(1044, "AlterTable")
+# Each call writes a new offsets file; one that is never committed is dead weight, not damage.
+PREPARE_LAKE_TABLE_SNAPSHOT = _read(1052, "PrepareLakeTableSnapshot", COORDINATOR)
+ACQUIRE_KV_SNAPSHOT_LEASE = _read(1056, "AcquireKvSnapshotLease", COORDINATOR)
+RELEASE_KV_SNAPSHOT_LEASE = _read(1057, "ReleaseKvSnapshotLease", COORDINATOR)
+DROP_KV_SNAPSHOT_LEASE = _read(1058, "DropKvSnapshotLease", COORDINATOR)
+SCAN_KV = _write(1061, "ScanKv", TABLET)
+LIST_KV_SNAPSHOTS = _read(1064, "ListKvSnapshots", COORDINATOR)
+LIST_TIERING_STATUSES = _read(2001, "ListTieringStatuses")
+
+APIS: tuple[Api, ...] = tuple(value for value in list(globals().values()) if type(value) is Api)
+BY_KEY: dict[int, Api] = {api.key: api for api in APIS}

@@ -1,0 +1,135 @@
+"""The gRPC door of a server: puts handlers behind the calls of :mod:`sluice.wire.apis`.
+
+An error that ends a call travels as a gRPC status whose trailing metadata ``fluss-error-bin``
+holds an ``ErrorResponse``.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import NoReturn
+
+import grpc
+import structlog
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from sluice.errors import ConfigurationError, FlussError, code_of
+from sluice.wire import fluss_services_pb2
+from sluice.wire.apis import SERVICE, Api
+from sluice.wire.error_codes import ERROR_KEY, to_error_response
+from sluice.wire.handlers import Handler, Handlers, answered
+from sluice.wire.transport import ANSWER_OVERHEAD_BYTES
+
+DETAIL_CHARS_MAX = 1024
+"""Longest error text in the metadata of a status."""
+
+CALLS_PER_WORKER = 4
+"""Most calls at once, those that wait for a worker included, for each worker: a request lies in
+memory as soon as it has arrived. A call above that is refused with RESOURCE_EXHAUSTED, unread."""
+
+STREAMS_MAX = 128
+"""Most calls at once on one connection: what is above waits at the client."""
+
+_STATUS: dict[int, grpc.StatusCode] = {
+    1: grpc.StatusCode.UNAVAILABLE,
+    2: grpc.StatusCode.UNIMPLEMENTED,
+    4: grpc.StatusCode.NOT_FOUND,
+    5: grpc.StatusCode.FAILED_PRECONDITION,
+    6: grpc.StatusCode.ALREADY_EXISTS,
+    7: grpc.StatusCode.NOT_FOUND,
+    8: grpc.StatusCode.ALREADY_EXISTS,
+    9: grpc.StatusCode.NOT_FOUND,
+    13: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    19: grpc.StatusCode.OUT_OF_RANGE,
+    21: grpc.StatusCode.NOT_FOUND,
+    25: grpc.StatusCode.DEADLINE_EXCEEDED,
+    26: grpc.StatusCode.UNAVAILABLE,
+    36: grpc.StatusCode.NOT_FOUND,
+    42: grpc.StatusCode.ALREADY_EXISTS,
+    53: grpc.StatusCode.NOT_FOUND,
+    -1: grpc.StatusCode.INTERNAL,
+}
+"""gRPC's nearest word for a Fluss error, for tools that know gRPC only; else INVALID_ARGUMENT."""
+
+_log = structlog.get_logger("sluice.grpc")
+
+
+class GrpcServer:
+    """A gRPC server over handlers. Start once, stop once."""
+
+    def __init__(
+        self, handlers: Handlers, host: str, port: int, *, max_message_bytes: int, max_workers: int
+    ) -> None:
+        self._address = f"{f'[{host}]' if ':' in host else host}:{port}"
+        self._health = health.HealthServicer()
+        self._pool = ThreadPoolExecutor(max_workers, thread_name_prefix="grpc")
+        self._server = grpc.server(
+            self._pool,
+            maximum_concurrent_rpcs=CALLS_PER_WORKER * max_workers,
+            options=[
+                ("grpc.max_receive_message_length", max_message_bytes),
+                ("grpc.max_send_message_length", max_message_bytes + ANSWER_OVERHEAD_BYTES),
+                ("grpc.max_concurrent_streams", STREAMS_MAX),
+                # Two servers on one port would share its calls silently.
+                ("grpc.so_reuseport", 0),
+            ],
+        )
+        for role, calls in handlers.items():
+            methods = {api.name: _method(api, call) for api, call in calls.items()}
+            handler = grpc.method_handlers_generic_handler(SERVICE[role], methods)
+            self._server.add_generic_rpc_handlers((handler,))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        self._services = [SERVICE[role] for role in handlers]
+        assert all(
+            name.removeprefix("fluss.") in fluss_services_pb2.DESCRIPTOR.services_by_name
+            for name in self._services
+        )
+        reflection.enable_server_reflection(
+            (*self._services, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server
+        )
+
+    def start(self) -> int:
+        """Binds and answers; returns the port really bound.
+
+        :raises ConfigurationError: the address cannot be bound.
+        """
+        try:
+            port = self._server.add_insecure_port(self._address)
+        except RuntimeError as error:
+            raise ConfigurationError(
+                f"cannot listen on {self._address}: {error}; is another server there?"
+            ) from error
+        self._server.start()
+        for name in ("", *self._services):
+            self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        return int(port)
+
+    def stop(self, grace_s: float) -> None:
+        """Takes no new calls, lets those under way end within the grace, then ends them."""
+        self._health.enter_graceful_shutdown()
+        self._server.stop(grace_s).wait()
+        self._pool.shutdown(wait=True)
+
+
+def _method(api: Api, call: Handler) -> grpc.RpcMethodHandler:
+    def answer(payload: bytes, context: grpc.ServicerContext) -> bytes:
+        try:
+            return answered(api, call, payload)
+        except FlussError as error:
+            _abort(context, error)
+        except Exception as error:
+            _log.exception("call failed", api=api.name)
+            _abort(context, error)
+
+    return grpc.unary_unary_rpc_method_handler(answer)
+
+
+def _abort(context: grpc.ServicerContext, error: BaseException) -> NoReturn:
+    response = to_error_response(error)
+    # gRPC limits metadata to about 8 kB, encoded.
+    response.error_message = response.error_message[:DETAIL_CHARS_MAX]
+    context.set_trailing_metadata(((ERROR_KEY, response.SerializeToString()),))
+    status = _STATUS.get(code_of(error), grpc.StatusCode.INVALID_ARGUMENT)
+    context.abort(status, response.error_message[:200])
+    raise AssertionError("abort returned")  # pragma: no cover

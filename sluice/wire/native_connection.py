@@ -1,0 +1,320 @@
+"""One connection of a native door: reads frames, has them answered, writes the answers."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+from contextlib import suppress
+from dataclasses import dataclass
+
+import structlog
+
+from sluice.errors import FlussError, RecordTooLarge, UnsupportedVersion
+from sluice.wire import apis
+from sluice.wire.apis import Api, Role
+from sluice.wire.error_codes import to_error_response
+from sluice.wire.handlers import Handler, answered
+from sluice.wire.native_frames import (
+    LENGTH_BYTES,
+    FrameReader,
+    RequestHead,
+    encode_error,
+    encode_failure,
+    parse_request,
+    response_prefix,
+)
+
+MAY_WAIT = frozenset({apis.FETCH_LOG.key})
+"""Calls that may wait for data, and so are not answered in order."""
+
+CHUNK_BYTES = 1024 * 1024
+"""What a client must take or give within ``stall_s``, at most."""
+
+REQUEST_HEAD_BYTES = 8
+"""Api key, version and request id."""
+
+JOIN_BYTES = 16 * 1024
+"""Up to here head and body of an answer are sent as one piece; a copy is cheaper than a call."""
+
+DRAIN_S = 2.0
+"""How long a refused client is still listened to: closing at once would take the refusal away."""
+
+_log = structlog.get_logger("sluice.native")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a client may ask of a native door."""
+
+    max_frame_bytes: int
+    """Largest request."""
+    max_bytes: int
+    """Bytes of requests and answers in memory, over all connections, before reading pauses."""
+    max_requests: int = 64
+    """Unanswered requests of one connection before it is not read from."""
+    idle_s: float = 600.0
+    """A connection without requests for this long is closed, as Fluss does."""
+    stall_s: float = 30.0
+    """A client that is inside a frame or has answers to take must move within this time."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    head: RequestHead
+    payload: memoryview
+    charged: int
+    """Bytes counted for it."""
+
+
+_Answer = tuple[bytes, bytes]
+"""An answer's frame: what goes before the body, and the body."""
+
+
+class Shared:
+    """What all connections of a server share. Only the loop's thread touches it."""
+
+    def __init__(self, pool: Executor, max_workers: int, limits: Limits) -> None:
+        self.limits = limits
+        self._pool = pool
+        self._workers = asyncio.Semaphore(max_workers)
+        self._bytes = 0
+        self._changed = asyncio.Event()
+
+    async def take(self, count: int) -> None:
+        """Waits until that many bytes may come in; one frame is always let through."""
+        while self._bytes and self._bytes + count > self.limits.max_bytes:
+            self._changed.clear()
+            await self._changed.wait()
+        self._bytes += count
+
+    async def make(self, call: Callable[[_Request], _Answer], request: _Request) -> _Answer:
+        """An answer, its bytes counted; made once those that wait to be sent are below the limit.
+
+        The limit can be passed by as many answers as there are workers, no more.
+        """
+        async with self._workers:
+            while self._bytes > self.limits.max_bytes:
+                self._changed.clear()
+                await self._changed.wait()
+            answer = await asyncio.get_running_loop().run_in_executor(self._pool, call, request)
+            self._bytes += len(answer[1])
+            return answer
+
+    def give_back(self, count: int) -> None:
+        self._bytes -= count
+        self._changed.set()
+
+
+class Connection:
+    """Lives on the loop's thread from ``run`` to its end."""
+
+    def __init__(
+        self,
+        peer: socket.socket,
+        name: str,
+        role: Role,
+        handlers: Mapping[Api, Handler],
+        shared: Shared,
+    ) -> None:
+        self._peer = peer
+        self._name = name
+        self._role = role
+        self._calls = {api.key: (api, call) for api, call in handlers.items()}
+        self._shared = shared
+        self._limits = shared.limits
+        self._loop = asyncio.get_running_loop()
+        self._slots = asyncio.Semaphore(self._limits.max_requests)
+        self._unanswered = 0
+        self._all_answered = asyncio.Event()
+        self._all_answered.set()
+        self._charged = 0
+        self._ending = False
+        self._ordered: asyncio.Queue[_Request | None] = asyncio.Queue()
+        self._write_lock = asyncio.Lock()
+        self._reading: asyncio.Task[None] | None = None
+
+    async def run(self) -> None:
+        """Serves the client until it goes, or does what it must not."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._answer_in_order())
+                self._reading = group.create_task(self._read(group))
+        except* (OSError, EOFError, TimeoutError) as errors:
+            _log.debug("connection lost", peer=self._name, error=str(errors.exceptions[0]))
+        except* Exception:
+            _log.exception("connection failed", peer=self._name)
+        finally:
+            self._shared.give_back(self._charged)  # of requests that nobody will answer
+            self._peer.close()
+
+    def end(self) -> None:
+        """Reads no more; what was read is answered, then the connection is closed."""
+        self._ending = True
+        if self._reading is not None:
+            self._reading.cancel()
+
+    # -- reading
+
+    async def _read(self, group: asyncio.TaskGroup) -> None:
+        reader = FrameReader(self._limits.max_frame_bytes, REQUEST_HEAD_BYTES)
+        try:
+            while (request := await self._next_request(reader)) is not None:
+                self._unanswered += 1
+                self._all_answered.clear()
+                if request.head.api_key in MAY_WAIT:
+                    group.create_task(self._answer(request))
+                else:
+                    self._ordered.put_nowait(request)
+        except FlussError as error:
+            await self._refuse(error)
+        except asyncio.CancelledError:
+            if not self._ending:
+                raise
+        finally:
+            self._ordered.put_nowait(None)
+
+    async def _next_request(self, reader: FrameReader) -> _Request | None:
+        """The next request once there is room for it; None when the client has gone.
+
+        :raises FlussError: what comes is no frame, or one over the limit.
+        """
+        await self._slots.acquire()
+        charged = 0
+        while True:
+            count = await self._receive(reader.room(), inside=reader.inside)
+            if not count:
+                return None
+            frame = reader.received(count)
+            if frame is not None:
+                head, payload = parse_request(frame)
+                return _Request(head, payload, charged)
+            if not charged and len(reader.room()) > LENGTH_BYTES:
+                charged = len(reader.room())
+                await self._shared.take(charged)
+                self._charged += charged
+
+    async def _receive(self, room: memoryview, *, inside: bool) -> int:
+        """Bytes read; 0 at the client's end between two frames.
+
+        :raises EOFError: it ended inside a frame.
+        :raises TimeoutError: it was idle, or stalled inside a frame.
+        """
+        while True:
+            patience = self._limits.stall_s if inside else self._limits.idle_s
+            try:
+                async with asyncio.timeout(patience):
+                    count = await self._loop.sock_recv_into(self._peer, room)
+            except TimeoutError:
+                if not inside and self._unanswered:
+                    continue  # it waits for us
+                raise
+            if not count and inside:
+                raise EOFError("the client ended inside a frame")
+            return count
+
+    async def _refuse(self, error: FlussError) -> None:
+        """Says why the connection ends, and listens a little longer, so that this arrives."""
+        _log.warning("frame refused", peer=self._name, role=self._role.name, error=str(error))
+        with suppress(TimeoutError, EOFError):
+            frame = encode_failure(to_error_response(error))
+            async with asyncio.timeout(DRAIN_S):
+                if isinstance(error, RecordTooLarge):
+                    # The head behind the length names the request that can be told.
+                    head, _ = parse_request(memoryview(await self._exactly(REQUEST_HEAD_BYTES)))
+                    frame = encode_error(head.request_id, to_error_response(error))
+                await self._all_answered.wait()
+                await self._loop.sock_sendall(self._peer, frame)
+                self._peer.shutdown(socket.SHUT_WR)
+                scrap = bytearray(JOIN_BYTES)
+                while await self._loop.sock_recv_into(self._peer, scrap):
+                    pass
+
+    async def _exactly(self, count: int) -> bytes:
+        got = b""
+        while len(got) < count:
+            more = await self._loop.sock_recv(self._peer, count - len(got))
+            if not more:
+                raise EOFError("the client ended inside a frame")
+            got += more
+        return got
+
+    # -- answering
+
+    async def _answer_in_order(self) -> None:
+        while (request := await self._ordered.get()) is not None:
+            await self._answer(request)
+
+    async def _answer(self, request: _Request) -> None:
+        """Has a request answered and sends the answer; its room is free again after that."""
+        charged = request.charged
+        try:
+            prefix, body = await self._shared.make(self._call, request)
+            self._charged += len(body)
+            charged += len(body)
+            async with self._write_lock:
+                await self._send(prefix, body)
+        finally:
+            self._unanswered -= 1
+            if not self._unanswered:
+                self._all_answered.set()
+            self._charged -= charged
+            self._shared.give_back(charged)
+            self._slots.release()
+
+    def _call(self, request: _Request) -> _Answer:
+        """Runs on the pool."""
+        head = request.head
+        try:
+            api, call = self._find(head)
+            body = answered(api, call, bytes(request.payload))
+            return response_prefix(head.request_id, len(body)), body
+        except FlussError as error:
+            return encode_error(head.request_id, to_error_response(error)), b""
+        except Exception as error:
+            _log.exception("call failed", api_key=head.api_key, peer=self._name)
+            return encode_error(head.request_id, to_error_response(error)), b""
+
+    def _find(self, head: RequestHead) -> tuple[Api, Handler]:
+        """:raises UnsupportedVersion: this server has no such call, or no such version of it."""
+        found = self._calls.get(head.api_key)
+        if found is None:
+            known = apis.BY_KEY.get(head.api_key)
+            name = f"{known.name} ({head.api_key})" if known else str(head.api_key)
+            raise UnsupportedVersion(
+                f"this {self._role.name.lower()} does not offer the api key {name};"
+                " ApiVersions tells what it offers"
+            )
+        newest = found[0].max_version
+        if not 0 <= head.api_version <= newest:
+            raise UnsupportedVersion(
+                f"{found[0].name}: version {head.api_version}; this server has 0 to {newest}"
+            )
+        return found
+
+    async def _send(self, prefix: bytes, body: bytes) -> None:
+        """Sends an answer as the client takes it, a large one without a copy.
+
+        :raises TimeoutError: the client takes nothing.
+        """
+        if len(body) <= JOIN_BYTES:
+            parts = [memoryview(prefix + body)]
+        else:
+            # One call for both parts, as far as the socket takes them now.
+            try:
+                sent = self._peer.sendmsg((prefix, body))
+            except (BlockingIOError, InterruptedError):
+                sent = 0
+            rest = memoryview(body)[max(sent - len(prefix), 0) :]
+            parts = [memoryview(prefix)[sent:], rest]
+        for part in parts:
+            for start in range(0, len(part), CHUNK_BYTES):
+                async with asyncio.timeout(self._limits.stall_s):
+                    await self._loop.sock_sendall(self._peer, part[start : start + CHUNK_BYTES])
+
+
+def send_failure(peer: socket.socket, error: FlussError) -> None:
+    """Tells a client at once why it is not served, if its socket takes that."""
+    with suppress(OSError):
+        peer.send(encode_failure(to_error_response(error)))

@@ -1,0 +1,225 @@
+"""Fluss's native frames: what goes before a message on a TCP connection (reference part 1.1).
+
+Pure: bytes in, bytes out. All numbers of a frame are big endian; its length does not count itself.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TypeVar
+
+import numpy as np
+from google.protobuf.message import DecodeError, Message
+
+from sluice.errors import CorruptMessage, FlussError, RecordTooLarge, from_code
+from sluice.wire import fluss_api_pb2 as pb
+
+M = TypeVar("M", bound=Message)
+
+LENGTH_BYTES = 4
+FRAME_BYTES_MAX = 2**31 - 1
+"""The longest frame that its length can tell."""
+
+_LENGTH = struct.Struct(">i")
+_REQUEST = struct.Struct(">ihhi")
+_RESPONSE = struct.Struct(">ibi")
+_FAILURE = struct.Struct(">ib")
+_REQUEST_HEAD_BYTES = 8
+_RESPONSE_HEAD_BYTES = 5
+_FAILURE_HEAD_BYTES = 1
+
+
+class ResponseType(IntEnum):
+    """What the body of a response is."""
+
+    SUCCESS = 0
+    """The message that the call answers with."""
+    ERROR = 1
+    """An ErrorResponse to this one request."""
+    SERVER_FAILURE = 2
+    """An ErrorResponse to no request: the server closes the connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestHead:
+    """What a request's frame says before its message."""
+
+    api_key: int
+    api_version: int
+    request_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseHead:
+    """What a response's frame says before its message; a server failure has no request id."""
+
+    type: ResponseType
+    request_id: int | None
+
+
+def request_prefix(api_key: int, api_version: int, request_id: int, body_bytes: int) -> bytes:
+    """The 12 bytes before a request's message.
+
+    :raises RecordTooLarge: if no frame can hold the message.
+    """
+    size = _frame_bytes(_REQUEST_HEAD_BYTES, body_bytes)
+    return _REQUEST.pack(size, api_key, api_version, request_id)
+
+
+def response_prefix(request_id: int, body_bytes: int) -> bytes:
+    """The 9 bytes before the message that answers a request.
+
+    :raises RecordTooLarge: if no frame can hold the message.
+    """
+    size = _frame_bytes(_RESPONSE_HEAD_BYTES, body_bytes)
+    return _RESPONSE.pack(size, ResponseType.SUCCESS, request_id)
+
+
+def encode_request(api_key: int, api_version: int, request_id: int, body: bytes) -> bytes:
+    """A whole request. :raises RecordTooLarge: if no frame can hold the message."""
+    return request_prefix(api_key, api_version, request_id, len(body)) + body
+
+
+def encode_response(request_id: int, body: bytes) -> bytes:
+    """A whole answer. :raises RecordTooLarge: if no frame can hold the message."""
+    return response_prefix(request_id, len(body)) + body
+
+
+def encode_error(request_id: int, error: pb.ErrorResponse) -> bytes:
+    """The whole answer to a request that failed."""
+    body: bytes = error.SerializeToString()
+    size = _frame_bytes(_RESPONSE_HEAD_BYTES, len(body))
+    return _RESPONSE.pack(size, ResponseType.ERROR, request_id) + body
+
+
+def encode_failure(error: pb.ErrorResponse) -> bytes:
+    """What a server says before it closes a connection that it can no longer serve."""
+    body: bytes = error.SerializeToString()
+    size = _frame_bytes(_FAILURE_HEAD_BYTES, len(body))
+    return _FAILURE.pack(size, ResponseType.SERVER_FAILURE) + body
+
+
+def parse_request(frame: memoryview) -> tuple[RequestHead, memoryview]:
+    """Head and message of a request's frame, which comes without its length.
+
+    :raises CorruptMessage: if the frame is shorter than a head.
+    """
+    if len(frame) < _REQUEST_HEAD_BYTES:
+        raise CorruptMessage(
+            f"a request's frame of {len(frame)} bytes is shorter than its head of"
+            f" {_REQUEST_HEAD_BYTES}"
+        )
+    return RequestHead(*struct.unpack_from(">hhi", frame)), frame[_REQUEST_HEAD_BYTES:]
+
+
+def parse_response(frame: memoryview) -> tuple[ResponseHead, memoryview]:
+    """Head and message of a response's frame, which comes without its length.
+
+    :raises CorruptMessage: if the frame is shorter than a head, or of no known type.
+    """
+    if not len(frame):
+        raise CorruptMessage("a response's frame is empty; it must begin with its type")
+    try:
+        kind = ResponseType(frame[0])
+    except ValueError:
+        raise CorruptMessage(
+            f"a response's frame has type {frame[0]}; known are 0 to 2: is this a Fluss server?"
+        ) from None
+    if kind is ResponseType.SERVER_FAILURE:
+        return ResponseHead(kind, None), frame[_FAILURE_HEAD_BYTES:]
+    if len(frame) < _RESPONSE_HEAD_BYTES:
+        raise CorruptMessage(
+            f"a response's frame of {len(frame)} bytes is shorter than its head of"
+            f" {_RESPONSE_HEAD_BYTES}"
+        )
+    (request_id,) = struct.unpack_from(">i", frame, 1)
+    return ResponseHead(kind, request_id), frame[_RESPONSE_HEAD_BYTES:]
+
+
+def parse_error(body: memoryview) -> FlussError:
+    """The exception that an error's or a server failure's message stands for."""
+    try:
+        error = pb.ErrorResponse.FromString(bytes(body))
+    except DecodeError as problem:
+        return CorruptMessage(f"an error of {len(body)} bytes cannot be parsed: {problem}")
+    return from_code(error.error_code, error.error_message)
+
+
+class FrameReader:
+    """Splits a stream into frames without a copy: tells where the next bytes are to go.
+
+    Read into ``room()``, then say how many came with ``received()``. Each frame has memory of its
+    own, exactly as large as its length said, and never larger than the limit. Not thread safe.
+    """
+
+    def __init__(self, max_frame_bytes: int, min_frame_bytes: int = 1) -> None:
+        self._max, self._min = min(max_frame_bytes, FRAME_BYTES_MAX), min_frame_bytes
+        self._length = memoryview(bytearray(LENGTH_BYTES))
+        self._target, self._filled = self._length, 0
+
+    @property
+    def inside(self) -> bool:
+        """Whether a frame was begun and is not yet whole."""
+        return self._filled > 0 or self._target is not self._length
+
+    def room(self) -> memoryview:
+        """Where the next bytes of the stream belong; never empty."""
+        return self._target[self._filled :]
+
+    def received(self, count: int) -> memoryview | None:
+        """Notes bytes that were read into ``room()``; gives the frame that they made whole.
+
+        :raises CorruptMessage: if the length is none.
+        :raises RecordTooLarge: if the frame is over the limit; nothing is allocated for it.
+        """
+        self._filled += count
+        if self._filled < len(self._target):
+            return None
+        if self._target is not self._length:
+            frame, self._target, self._filled = self._target, self._length, 0
+            return frame
+        (size,) = _LENGTH.unpack(self._length)
+        if size < self._min:
+            raise CorruptMessage(f"a frame's length is {size}; it must be {self._min} or more")
+        if size > self._max:
+            raise RecordTooLarge(
+                f"a frame of {size:,} bytes was announced, the limit is {self._max:,}: raise"
+                " max_message_bytes, or this is no Fluss server or client"
+            )
+        # Memory that nobody writes to before the bytes come: a peer that lies pays for its pages.
+        self._target, self._filled = np.empty(size, np.uint8).data, 0
+        return None
+
+    def feed(self, data: bytes | memoryview) -> list[memoryview]:
+        """The frames that these bytes made whole, for streams that hand out bytes of their own.
+
+        :raises FlussError: as ``received()``.
+        """
+        frames = []
+        rest = memoryview(data)
+        while len(rest):
+            room = self.room()
+            count = min(len(room), len(rest))
+            room[:count] = rest[:count]
+            rest = rest[count:]
+            frame = self.received(count)
+            if frame is not None:
+                frames.append(frame)
+        return frames
+
+
+def parse_body(message: type[M], body: memoryview, what: str) -> M:
+    """A frame's message. :raises CorruptMessage: if it is none; ``what`` names it."""
+    try:
+        return message.FromString(bytes(body))
+    except DecodeError as error:
+        raise CorruptMessage(f"{what} ({len(body)} bytes) cannot be parsed: {error}") from error
+
+
+def _frame_bytes(head_bytes: int, body_bytes: int) -> int:
+    size = head_bytes + body_bytes
+    if size > FRAME_BYTES_MAX:
+        raise RecordTooLarge(f"a message of {body_bytes:,} bytes does not fit into one frame")
+    return size

@@ -1,0 +1,266 @@
+"""One TCP connection to one server: requests out, answers in whatever order they come.
+
+A thread reads; each caller sends for itself and waits for the answer with its own id. Every wait
+has a deadline. What ends the connection reaches all who wait on it, each as its own exception.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import threading
+import time
+from contextlib import suppress
+
+from sluice.errors import CorruptMessage, FlussError, NetworkError, RequestTimeOut
+from sluice.wire import native_frames as frames
+from sluice.wire.native_frames import FrameReader, ResponseType
+
+REQUEST_ID_MAX = 2**31 - 1
+
+_KEEPALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
+"""Seconds, seconds and tries until the system finds out that a silent peer is gone."""
+
+
+class _Waiting:
+    """A request without an answer yet. Filled by the reading thread, then ``done`` is set."""
+
+    __slots__ = ("answer", "done", "error", "sent")
+
+    def __init__(self) -> None:
+        self.done = threading.Event()
+        self.sent = False
+        self.answer: tuple[ResponseType, memoryview] | None = None
+        self.error: FlussError | None = None
+
+
+class Link:
+    """A connection; once it ended it stays so. Safe for use by many threads."""
+
+    def __init__(self, address: str, sock: socket.socket, max_frame_bytes: int, idle_s: float):
+        """Takes the connected socket over. :param address: how errors name the server."""
+        self._address = address
+        self._socket = sock
+        self._max_frame_bytes = max_frame_bytes
+        self._idle_s = idle_s
+        self._send_lock = threading.Lock()  # whoever writes to, or closes, the socket
+        self._lock = threading.Lock()  # guards the rest
+        self._waiting: dict[int, _Waiting] = {}
+        self._next_id = 0
+        self._answers = 0
+        self._retired = False
+        self._ended: FlussError | None = None
+        sock.setblocking(False)
+        self._thread = threading.Thread(
+            target=self._read, name=f"sluice-read-{address}", daemon=True
+        )
+        self._thread.start()
+
+    @property
+    def usable(self) -> bool:
+        """Whether new requests should go over it."""
+        with self._lock:
+            return self._ended is None and not self._retired
+
+    def exchange(
+        self, key: int, version: int, body: bytes, deadline: float
+    ) -> tuple[ResponseType, memoryview]:
+        """Sends a request and waits for its answer: SUCCESS or ERROR, and its message.
+
+        :param deadline: of ``time.monotonic()``.
+        :raises FlussError: RequestTimeOut, or what the connection ended by. The detail
+            ``sent=False`` says that the request never left whole.
+        """
+        waiting = _Waiting()
+        with self._lock:
+            if self._ended is not None:
+                raise _own(self._ended, sent=False)
+            request_id, heard = self._next_id, self._answers
+            self._next_id += 1
+            self._waiting[request_id] = waiting
+            self._retired |= self._next_id > REQUEST_ID_MAX
+        try:
+            prefix = frames.request_prefix(key, version, request_id, len(body))
+            self._send(waiting, [memoryview(prefix), memoryview(body)], deadline)
+            answered = waiting.done.wait(max(0.0, deadline - time.monotonic()))
+        finally:
+            self._leave(request_id)
+        if not answered and not waiting.done.is_set():
+            self._doubt(heard)
+            raise RequestTimeOut("no answer came in time")
+        if waiting.error is not None:
+            raise waiting.error
+        assert waiting.answer is not None
+        return waiting.answer
+
+    def close(self, error: FlussError) -> None:
+        """Ends the connection; whoever waits on it gets the error."""
+        with self._lock:
+            if self._ended is not None:
+                return
+            self._ended = error
+            waiting, self._waiting = list(self._waiting.values()), {}
+        for one in waiting:
+            one.error = _own(error, sent=None if one.sent else False)
+            one.done.set()
+        with suppress(OSError):  # wakes the reading thread, which then closes the socket
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def retire(self) -> None:
+        """Ends the connection once nobody waits on it any more."""
+        with self._lock:
+            self._retired = True
+        self._close_if_left()
+
+    # ---- on the callers' threads ----
+
+    def _leave(self, request_id: int) -> None:
+        with self._lock:
+            self._waiting.pop(request_id, None)
+        self._close_if_left()
+
+    def _close_if_left(self) -> None:
+        with self._lock:
+            left = self._retired and not self._waiting
+        if left:
+            self.close(NetworkError("the connection was given up"))
+
+    def _doubt(self, heard: int) -> None:
+        """A server that answered nothing at all meanwhile may be gone: ask it anew next time."""
+        with self._lock:
+            silent = self._answers == heard
+        if silent:
+            self.retire()
+
+    def _send(self, waiting: _Waiting, parts: list[memoryview], deadline: float) -> None:
+        if not self._send_lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
+            raise RequestTimeOut("other requests are not taken either", sent=False)
+        try:
+            total = left = sum(len(part) for part in parts)
+            while left:
+                if self._ended is not None:
+                    raise _own(self._ended, sent=False)
+                # This may complete the frame, and the server may act and close before it returns.
+                waiting.sent = True
+                try:
+                    count = self._socket.sendmsg(parts)
+                except BlockingIOError:
+                    waiting.sent = False
+                    if not _ready(self._socket, select.POLLOUT, deadline - time.monotonic()):
+                        timeout = RequestTimeOut("the request is not taken", sent=False)
+                        if left < total:  # nobody can go on behind half a frame
+                            self.close(NetworkError("a request was cut by its deadline"))
+                        raise timeout from None
+                    continue
+                left -= count
+                waiting.sent = not left
+                parts = _behind(parts, count)
+        except OSError as error:
+            waiting.sent = False
+            self.close(NetworkError(f"the connection broke: {error}"))
+            raise NetworkError(f"the connection broke: {error}", sent=False) from error
+        finally:
+            self._send_lock.release()
+
+    # ---- on the reading thread ----
+
+    def _read(self) -> None:
+        reader = FrameReader(self._max_frame_bytes)
+        try:
+            while self._ended is None:
+                try:
+                    count = self._socket.recv_into(reader.room())
+                except BlockingIOError:
+                    if not _ready(self._socket, select.POLLIN, self._idle_s):
+                        self._close_if_idle()
+                    continue
+                if count == 0:
+                    where = " inside a frame" if reader.inside else ""
+                    raise NetworkError(f"the server closed the connection{where}")
+                frame = reader.received(count)
+                if frame is not None:
+                    self._deliver(frame)
+        except FlussError as error:
+            self.close(error)
+        except OSError as error:
+            self.close(NetworkError(f"the connection broke: {error}"))
+        except BaseException as error:  # memory, say: nobody may wait for a thread that ended
+            self.close(NetworkError(f"reading failed: {type(error).__name__}: {error}"))
+        finally:
+            with self._send_lock:
+                self._socket.close()
+
+    def _deliver(self, frame: memoryview) -> None:
+        head, body = frames.parse_response(frame)
+        if head.type is ResponseType.SERVER_FAILURE or head.request_id is None:
+            raise frames.parse_error(body)
+        with self._lock:
+            waiting = self._waiting.pop(head.request_id, None)
+            known = 0 <= head.request_id < self._next_id
+            self._answers += 1
+        if waiting is None:
+            if known:
+                return  # its caller's deadline has passed
+            raise CorruptMessage(
+                f"the server answered request {head.request_id}, which it was not sent"
+            )
+        waiting.answer = head.type, body
+        waiting.done.set()
+
+    def _close_if_idle(self) -> None:
+        with self._lock:
+            idle = not self._waiting
+        if idle:
+            self.close(NetworkError(f"the connection was idle for {self._idle_s:g} s"))
+
+
+def connect(host: str, port: int, deadline: float) -> socket.socket:
+    """A connected socket.
+
+    :raises NetworkError: if nobody listens there, or does not answer in time.
+    """
+    try:
+        sock = socket.create_connection((host, port), max(0.001, deadline - time.monotonic()))
+    except OSError as error:
+        raise NetworkError(
+            f"no connection: {error} (is the server up, and is this its address?)", sent=False
+        ) from error
+    try:
+        if sock.getsockname() == sock.getpeername():
+            # Where nobody listens on a port that the system also gives to clients.
+            raise NetworkError("no connection: only this client itself is on that port", sent=False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in _KEEPALIVE.items():
+            if hasattr(socket, name):
+                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    except OSError as error:
+        sock.close()
+        raise NetworkError(f"no connection: {error}", sent=False) from error
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _ready(sock: socket.socket, event: int, timeout_s: float) -> bool:
+    """Waits until the socket can be used or has ended; False if the time passed before."""
+    poll = select.poll()
+    poll.register(sock, event)
+    return bool(poll.poll(max(0.0, timeout_s) * 1000))
+
+
+def _behind(parts: list[memoryview], count: int) -> list[memoryview]:
+    """What is left of the parts behind their first ``count`` bytes."""
+    rest = []
+    for part in parts:
+        if count < len(part):
+            rest.append(part[count:])
+        count = max(0, count - len(part))
+    return rest
+
+
+def _own(error: FlussError, *, sent: bool | None) -> FlussError:
+    """A copy of an error for one caller: exceptions cannot be shared between threads."""
+    details = error.details if sent is None else {**error.details, "sent": sent}
+    return type(error)(error.message, **details)

@@ -1,0 +1,177 @@
+"""Fluss's native door of a server: frames over TCP in front of handlers (reference parts 1.1, 1.2).
+
+Each role has a port of its own, because Fluss's clients ask a server for its type and leave one of
+another type. One thread reads and writes all sockets; handlers run on a pool. Requests of one
+connection are answered in their order, as Fluss does and as idempotent writers need it, except for
+fetches, which may wait: those overtake and are overtaken.
+
+Memory is bounded: a connection has a limit of unanswered requests, all connections together have
+one of bytes, and who reaches a limit is not read from until answers have left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+
+import structlog
+
+from sluice.errors import ConfigurationError, UnknownServerError
+from sluice.wire.apis import Role
+from sluice.wire.handlers import Handlers
+from sluice.wire.native_connection import Connection, Limits, Shared, send_failure
+
+CONNECTIONS_MAX = 1024
+"""Most connections at once on all ports together; who comes later is told so and closed."""
+
+ACCEPT_PAUSE_S = 0.1
+"""How long to wait when the system has no more file handles."""
+
+_log = structlog.get_logger("sluice.native")
+
+
+@dataclass(slots=True)
+class _Door:
+    """One port."""
+
+    role: Role
+    socket: socket.socket
+
+
+class NativeServer:
+    """Native ports over handlers. Start once, stop once.
+
+    Everything after ``start`` happens on the loop's own thread; ``stop`` talks to it by the loop.
+    """
+
+    def __init__(
+        self,
+        handlers: Handlers,
+        host: str,
+        ports: Mapping[Role, int],
+        *,
+        max_workers: int,
+        limits: Limits,
+    ) -> None:
+        """:param ports: where each role listens; 0 takes a free port."""
+        self._handlers = handlers
+        self._host = host
+        self._ports = ports
+        self._limits = limits
+        self._pool = ThreadPoolExecutor(max_workers, thread_name_prefix="native")
+        self._shared = Shared(self._pool, max_workers, limits)
+        self._doors: list[_Door] = []
+        self._loop: asyncio.AbstractEventLoop
+        self._thread = threading.Thread(target=self._run, name="native-loop", daemon=True)
+        self._connections: dict[asyncio.Task[None], Connection] = {}
+
+    def start(self) -> Mapping[Role, int]:
+        """Binds and answers; returns the ports really bound.
+
+        :raises ConfigurationError: an address cannot be bound; nothing is bound then.
+        """
+        try:
+            for role, port in self._ports.items():
+                self._doors.append(_Door(role, _bind(self._host, port, role)))
+        except BaseException:
+            for door in self._doors:
+                door.socket.close()
+            raise
+        self._loop = asyncio.new_event_loop()
+        self._thread.start()
+        return {door.role: door.socket.getsockname()[1] for door in self._doors}
+
+    def stop(self, grace_s: float) -> None:
+        """Takes no new requests, lets those under way be answered within the grace, then closes."""
+        if self._thread.is_alive():
+            asyncio.run_coroutine_threadsafe(self._end(grace_s), self._loop).result()
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+        self._pool.shutdown(wait=True)
+
+    # -- on the loop's thread
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        accepting = [self._loop.create_task(self._accept(door)) for door in self._doors]
+        try:
+            self._loop.run_forever()
+        finally:
+            for task in accepting:
+                task.cancel()
+            self._loop.run_until_complete(asyncio.gather(*accepting, return_exceptions=True))
+            self._loop.close()
+
+    async def _accept(self, door: _Door) -> None:
+        while True:
+            try:
+                peer, address = await self._loop.sock_accept(door.socket)
+            except OSError as error:
+                if door.socket.fileno() < 0:
+                    return
+                _log.warning("cannot accept a connection", role=door.role.name, error=str(error))
+                await asyncio.sleep(ACCEPT_PAUSE_S)
+                continue
+            peer.setblocking(False)
+            with suppress(OSError):
+                peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if len(self._connections) >= CONNECTIONS_MAX:
+                _log.warning("too many connections", most=CONNECTIONS_MAX)
+                send_failure(
+                    peer, UnknownServerError(f"this server has {CONNECTIONS_MAX} connections")
+                )
+                peer.close()
+                continue
+            self._take(peer, door.role, f"{address[0]}:{address[1]}")
+
+    def _take(self, peer: socket.socket, role: Role, name: str) -> None:
+        connection = Connection(peer, name, role, self._handlers[role], self._shared)
+        task = self._loop.create_task(connection.run())
+        self._connections[task] = connection
+        task.add_done_callback(lambda done: self._connections.pop(done))
+
+    async def _end(self, grace_s: float) -> None:
+        self._close_doors()
+        tasks = list(self._connections)
+        for connection in self._connections.values():
+            connection.end()
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=max(grace_s, 0))
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+
+    def _close_doors(self) -> None:
+        for door in self._doors:
+            # A socket that the loop waits for must leave the loop before it is closed.
+            with suppress(ValueError, RuntimeError):
+                self._loop.remove_reader(door.socket)
+            door.socket.close()
+
+
+def _bind(host: str, port: int, role: Role) -> socket.socket:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listening = socket.socket(family, kind, protocol)
+        try:
+            # The address of a server that ended just now may be taken again; a living one's not.
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind(address)
+            listening.listen(socket.SOMAXCONN)
+            listening.setblocking(False)
+        except BaseException:
+            listening.close()
+            raise
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot listen on {host}:{port} as {role.name.lower()}: {error.strerror or error};"
+            " is another server there?"
+        ) from error
+    return listening

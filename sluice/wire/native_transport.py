@@ -1,0 +1,241 @@
+"""The native transport: Fluss's own protocol over one TCP connection to one server.
+
+The first thing on a connection is ApiVersions: it says what the server offers, in which versions,
+and of which type it is (reference part 1.2). A real Fluss never answers what it does not know, so
+nothing is sent that it did not offer.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+
+from google.protobuf.message import EncodeError, Message
+
+from sluice import __version__
+from sluice.errors import (
+    CorruptMessage,
+    FlussError,
+    NetworkError,
+    NotCoordinatorLeader,
+    NotLeaderOrFollower,
+    RecordTooLarge,
+    RequestTimeOut,
+    UnsupportedVersion,
+)
+from sluice.wire import apis
+from sluice.wire import fluss_api_pb2 as pb
+from sluice.wire.apis import Api, Role
+from sluice.wire.native_frames import ResponseType, parse_body, parse_error
+from sluice.wire.native_link import Link, connect
+from sluice.wire.sasl import AUTHENTICATE, Credentials, authenticate
+from sluice.wire.transport import ANSWER_OVERHEAD_BYTES
+
+IDLE_MS = 4 * 60_000
+"""A connection unused for so long is closed: well before a server does it (10 minutes), so that
+no request meets a connection that is just being closed."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Server:
+    """A connection, and what the server behind it said of itself."""
+
+    link: Link
+    hello: memoryview
+    role: Role | None
+    offered: dict[int, tuple[int, int]]
+
+
+class NativeTransport:
+    """A connection to one server; made at the first call, and anew when it ended.
+
+    Safe for use by many threads, whose requests are in flight together.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        host: str,
+        port: int,
+        max_message_bytes: int,
+        *,
+        credentials: Credentials | None = None,
+        idle_ms: int = IDLE_MS,
+    ) -> None:
+        self.address = address
+        self._host, self._port = host, port
+        self._max_message_bytes = max_message_bytes
+        self._credentials = credentials
+        self._idle_s = idle_ms / 1000
+        self._connecting = threading.Lock()  # who holds it connects
+        self._lock = threading.Lock()  # guards the rest
+        self._closed = False
+        self._server: _Server | None = None
+
+    def call(self, role: Role, api: Api, request: Message, timeout_ms: int) -> Message:
+        answer = self.exchange(role, api, request, timeout_ms)
+        return parse_body(api.response, answer, f"{api.name} of {self.address}: the answer")
+
+    def exchange(self, role: Role, api: Api, request: Message, timeout_ms: int) -> memoryview:
+        deadline = time.monotonic() + max(timeout_ms, 1) / 1000
+        body = self._encoded(api, request)
+        try:
+            while True:
+                server, fresh = self._connected(deadline)
+                self._check_role(server, role)
+                if api is apis.API_VERSIONS:
+                    return server.hello
+                version = _version(server, api)
+                try:
+                    kind, answer = server.link.exchange(api.key, version, body, deadline)
+                    break
+                except NetworkError as error:
+                    # A connection that ended unnoticed: nothing was sent, a new one may serve.
+                    if fresh or error.details.get("sent") is not False:
+                        raise
+        except FlussError as error:
+            raise self._named(error, api, timeout_ms) from error.__cause__
+        return _success(kind, answer)
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            server, self._server = self._server, None
+        if server is not None:
+            server.link.close(NetworkError("the client was closed"))
+
+    def __del__(self) -> None:
+        if hasattr(self, "_server"):
+            self.close()
+
+    def _encoded(self, api: Api, request: Message) -> bytes:
+        try:
+            body: bytes = request.SerializeToString()
+        except EncodeError as error:
+            raise CorruptMessage(f"{api.name}: request cannot be encoded: {error}") from error
+        if len(body) > self._max_message_bytes:
+            raise RecordTooLarge(
+                f"{api.name} to {self.address}: the request has {len(body):,} bytes, the limit"
+                f" client.max_message_bytes is {self._max_message_bytes:,}"
+            )
+        return body
+
+    def _connected(self, deadline: float) -> tuple[_Server, bool]:
+        """The server, and whether the connection to it was just made."""
+        found = self._usable()
+        if found is not None:
+            return found, False
+        if not self._connecting.acquire(timeout=max(0.0, deadline - time.monotonic())):
+            raise RequestTimeOut("no connection in time", sent=False)
+        try:
+            found = self._usable()
+            if found is not None:
+                return found, False
+            try:
+                server = self._open(deadline)
+            except FlussError as error:
+                error.details["sent"] = False  # the request that this connection was for
+                raise
+            with self._lock:
+                if not self._closed:
+                    self._server = server
+                    return server, True
+            server.link.close(NetworkError("the client was closed"))
+            raise NetworkError("the connection was closed", sent=False)
+        finally:
+            self._connecting.release()
+
+    def _usable(self) -> _Server | None:
+        with self._lock:
+            if self._closed:
+                raise NetworkError("the connection was closed", sent=False)
+            server = self._server
+        return server if server is not None and server.link.usable else None
+
+    def _open(self, deadline: float) -> _Server:
+        link = Link(
+            self.address,
+            connect(self._host, self._port, deadline),
+            self._max_message_bytes + ANSWER_OVERHEAD_BYTES,
+            self._idle_s,
+        )
+        try:
+            server = _greeted(link, deadline)
+            if self._credentials is not None:
+                _authenticate(self._credentials, server, deadline)
+            return server
+        except BaseException:
+            link.close(NetworkError("the connection could not be begun"))
+            raise
+
+    def _check_role(self, server: _Server, role: Role) -> None:
+        if server.role is None or server.role is role:
+            return
+        # Both mean: another server is there by now, look up anew who has this role.
+        stale = NotCoordinatorLeader if role is Role.COORDINATOR else NotLeaderOrFollower
+        raise stale(
+            f"this is a {server.role.name.lower()} server, not a {role.name.lower()} server",
+            sent=False,
+        )
+
+    def _named(self, error: FlussError, api: Api, timeout_ms: int) -> FlussError:
+        """The error with the call and the server in its text."""
+        text = error.message
+        if type(error) is RequestTimeOut:
+            text = f"no answer within {timeout_ms} ms: {text}" if text else "timed out"
+        return type(error)(f"{api.name} to {self.address}: {text}", **error.details)
+
+
+def _greeted(link: Link, deadline: float) -> _Server:
+    """Asks a new connection's server what it is."""
+    request = pb.ApiVersionsRequest(
+        client_software_name="sluice", client_software_version=__version__
+    )
+    body = request.SerializeToString()
+    hello = _success(*link.exchange(apis.API_VERSIONS.key, 0, body, deadline))
+    reply = parse_body(pb.ApiVersionsResponse, hello, "the answer to ApiVersions")
+    offered = {v.api_key: (v.min_version, v.max_version) for v in reply.api_versions}
+    known = {role.value: role for role in Role}
+    return _Server(link, hello, known.get(reply.server_type), offered)
+
+
+def _authenticate(credentials: Credentials, server: _Server, deadline: float) -> None:
+    def exchange(request: pb.AuthenticateRequest) -> pb.AuthenticateResponse:
+        body = request.SerializeToString()
+        answer = _success(*server.link.exchange(AUTHENTICATE.key, 0, body, deadline))
+        return parse_body(pb.AuthenticateResponse, answer, "the answer to Authenticate")
+
+    def sleep(seconds: float) -> None:
+        if time.monotonic() + seconds > deadline:
+            raise RequestTimeOut("the server goes on asking to authenticate once more", sent=False)
+        time.sleep(seconds)
+
+    authenticate(credentials, exchange, sleep)
+
+
+def _success(kind: ResponseType, answer: memoryview) -> memoryview:
+    """The answer. :raises FlussError: the server's own error if it is one."""
+    if kind is ResponseType.ERROR:
+        raise parse_error(answer)
+    return answer
+
+
+def _version(server: _Server, api: Api) -> int:
+    """The highest version that both know.
+
+    :raises UnsupportedVersion: if there is none.
+    """
+    offered = server.offered.get(api.key)
+    if offered is None:
+        raise UnsupportedVersion(
+            f"the server does not offer this call (api key {api.key})", sent=False
+        )
+    lowest, highest = offered
+    if lowest > api.max_version or highest < 0:
+        raise UnsupportedVersion(
+            f"the server offers versions {lowest} to {highest} of this call (api key {api.key}),"
+            f" this client 0 to {api.max_version}",
+            sent=False,
+        )
+    return min(api.max_version, highest)

@@ -1,0 +1,18 @@
+"""Numbers inside messages that Fluss's messages themselves give no name to (parts 2.3, 2.4)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+OFFSET_EARLIEST: Final = 0
+OFFSET_LATEST: Final = 1
+OFFSET_BY_TIMESTAMP: Final = 2
+OFFSET_LEADER_END: Final = 3
+"""``offset_type`` of ListOffsets."""
+
+ALTER_SET: Final = 0
+ALTER_DELETE: Final = 1
+"""``op_type`` of PbAlterConfig. APPEND (2) and SUBTRACT (3) are for lists: no option is one."""
+
+POSITION_LAST: Final = 0
+"""The one ``column_position_type`` that Fluss accepts."""

@@ -1,0 +1,40 @@
+"""Airflow in a process and a home folder of its own, beside a real embedded cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sluice.client import connect
+from sluice.config import ServerConfig
+from sluice.server.cluster import EmbeddedCluster
+from tests.airflow.place import HERE, AirflowProcess, Place, airflow_home
+
+
+@pytest.fixture(scope="session")
+def airflow_environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Environment of an Airflow whose home folder is ours, with its database made."""
+    return airflow_home(tmp_path_factory.mktemp("airflow"), HERE / "driver.py")
+
+
+@pytest.fixture(scope="session")
+def airflow(airflow_environment: dict[str, str]) -> Iterator[AirflowProcess]:
+    process = AirflowProcess(Path(airflow_environment["AIRFLOW_HOME"]), airflow_environment)
+    yield process
+    process.close()
+
+
+@pytest.fixture
+def embedded(tmp_path: Path) -> Iterator[str]:
+    config = ServerConfig(data_dir=str(tmp_path / "data"), listen="grpc://127.0.0.1:0")
+    with EmbeddedCluster(config) as cluster:
+        yield cluster.address
+
+
+@pytest.fixture
+def place(airflow: AirflowProcess, embedded: str, tmp_path: Path) -> Iterator[Place]:
+    with connect(embedded) as client:
+        client.admin.create_database("shop")
+        yield Place(airflow, client, embedded, tmp_path / "work")

@@ -1,0 +1,102 @@
+"""In place of spark-submit: a driver that does what its table is named for, on the real server.
+
+It takes spark-submit's own command line. No lake and no JVM: what is tested around it is Airflow.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+
+def main(arguments: list[str]) -> int:
+    uri = arguments[arguments.index("--plan") + 1]
+    attempt = arguments[arguments.index("--attempt") + 1]
+    plan_file = Path(uri.removeprefix("file://"))
+    table = json.loads(plan_file.read_text())["table"]
+    folder = plan_file.parent
+    (folder / f"command-{attempt}").write_text("\n".join(arguments))
+    tries = len(list(folder.glob("command-*")))
+    kind = table.partition(".")[2].partition("_")[0]
+
+    if kind == "killed":
+        print("the last words of a driver", flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    if kind == "slow":
+        (folder / "started").write_text(str(os.getpid()))
+        time.sleep(120)
+    if kind == "busy":
+        return work_on(folder / "started")
+    if kind == "once" and not (slept := folder.parent.parent / f"{table}-slept").exists():
+        slept.write_text(str(os.getpid()))
+        time.sleep(120)
+    if kind == "broken":
+        reason = "cannot write s3://lake/broken: Access Denied"
+        return fail(uri, attempt, "LakeNotWritable", reason, retryable=False)
+    if kind == "flaky" and tries == 1:
+        return fail(uri, attempt, "NetworkError", "127.0.0.1:1 went away", retryable=True)
+    return commit(uri, attempt, stolen=kind == "lost")
+
+
+def work_on(started: Path) -> int:
+    """Copies on for two minutes, as does a child of it that no polite signal ends."""
+    stubborn = ("sh", "-c", 'trap "" TERM; for n in $(seq 120); do sleep 1; done')
+    child = subprocess.Popen(stubborn)
+    started.write_text(f"{os.getpid()} {child.pid}")
+    until = time.monotonic() + 120
+    copied = started.with_name("copied")
+    while time.monotonic() < until:
+        with copied.open("a") as file:
+            file.write("a row\n")
+        time.sleep(0.05)
+    return 0
+
+
+def commit(uri: str, attempt: str, *, stolen: bool) -> int:
+    """What a round does on the Fluss side, with a made-up lake snapshot."""
+    from sluice.client import connect
+    from sluice.model import TableBucket
+    from sluice.rounds.files import PlanFile, RoundResult, read_json, result_uri, write_json
+
+    plan = PlanFile.from_json(read_json(uri) or {})
+    with connect(plan.bootstrap) as client:
+        tiering, claim = client.tiering, plan.claim
+        if stolen:
+            tiering.failed(claim, "taken by somebody else")  # so its epoch rises
+        if not tiering.still_claimed(claim):
+            reason = f"{claim.path}: epoch {claim.tiering_epoch} is over"
+            return fail(uri, attempt, "FencedTieringEpoch", reason, retryable=False)
+        ends = tiering.latest_offsets(claim.path, claim.table_id, None, [0])
+        offsets = {TableBucket(claim.table_id, None, 0): ends[0]}
+        path = tiering.prepare_lake_snapshot(claim.table_id, claim.path, offsets)
+        tiering.commit_lake_snapshot(claim, 4711, path, offsets, {}, -1)
+    result = RoundResult(
+        str(claim.path),
+        claim.table_id,
+        claim.tiering_epoch,
+        claim.coordinator_epoch,
+        "committed",
+        rows=ends[0],
+        offsets={str(bucket): ends[0] for bucket in range(1000)},
+        lake_snapshot_id=4711,
+        notes=tuple(f"note {n} " + "x" * 500 for n in range(9)),
+    )
+    write_json(result_uri(uri, attempt), result.to_json())
+    return 0
+
+
+def fail(uri: str, attempt: str, kind: str, reason: str, *, retryable: bool) -> int:
+    from sluice.rounds.files import RoundFailure, failure_uri, write_json
+
+    failure = RoundFailure(kind, reason, reason, retryable)
+    write_json(failure_uri(uri, attempt), failure.to_json())
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

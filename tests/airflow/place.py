@@ -1,0 +1,156 @@
+"""Airflow beside a real embedded cluster, for tests that drive both."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from sluice.client import Client
+from sluice.formats.types import schema_from_arrow
+from sluice.model import TableDescriptor, TablePath, TieringStatus
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+
+
+def wait_until(done: Callable[[], bool], timeout_s: float, what: str) -> None:
+    """Looks again and again; fails with what was waited for."""
+    deadline = time.monotonic() + timeout_s
+    while not done():
+        assert time.monotonic() < deadline, f"{what}: not within {timeout_s} s"
+        time.sleep(0.05)
+
+
+def airflow_home(home: Path, driver: Path) -> dict[str, str]:
+    """Makes an Airflow's home folder and database; answers the environment that names them.
+
+    :param driver: script that stands for spark-submit.
+    """
+    binary = home / "spark-submit"
+    binary.write_text(f'#!/bin/sh\nexec {sys.executable} {driver} "$@"\n')
+    binary.chmod(0o755)
+    ours = {
+        "AIRFLOW_HOME": str(home),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "dags"),
+        "AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / "plugins"),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__TEST_CONNECTION": "Enabled",
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow.db",
+        "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
+        "AIRFLOW__SLUICE__SPARK_BINARY": str(binary),
+        "AIRFLOW__SLUICE__TIER_RETRY_DELAY_SECONDS": "0",
+        "AIRFLOW__SLUICE__HEARTBEAT_INTERVAL_SECONDS": "1",
+        "AIRFLOW_CONN_SPARK_DEFAULT": '{"conn_type": "spark", "host": "local[1]"}',
+        "PYTHONPATH": str(ROOT),
+        "PYTHONWARNINGS": "ignore",
+    }
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("AIRFLOW", "SLUICE_"))}
+    environment = {**kept, **ours}
+    command = [sys.executable, "-m", "airflow", "db", "migrate"]
+    done = subprocess.run(command, env=environment, cwd=home, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return environment
+
+
+class AirflowProcess:
+    """The worker beside us: one question and one answer at a time."""
+
+    def __init__(self, home: Path, environment: dict[str, str]) -> None:
+        self.environment = environment
+        self.log = home / "worker.log"
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, HERE / "worker.py"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=environment,
+                cwd=home,
+                text=True,
+            )
+
+    def ask(self, ask: str, **request: Any) -> dict[str, Any]:
+        """Sends a question; fails with the end of the worker's log if it has no answer."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps({"ask": ask, **request}) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        answer: dict[str, Any] = json.loads(line) if line else {"error": "the worker ended"}
+        assert "error" not in answer, f"{answer['error']}\n{self.log.read_text()[-4000:]}"
+        return answer
+
+    def ask_and_wait(self, ask: str, **request: Any) -> int:
+        """Sends a question that the worker does not survive; answers its exit code."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({"ask": ask, **request}) + "\n")
+        self._process.stdin.close()  # a worker that survives ends by itself
+        try:
+            return self._process.wait(200)
+        finally:
+            self._process.kill()
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(60)
+
+
+@dataclass
+class Place:
+    """A cluster, a client of it, a work folder, and Airflow beside them."""
+
+    airflow: AirflowProcess
+    client: Client
+    address: str
+    work: Path
+
+    def table(self, name: str, rows: int = 3, freshness: str = "1 s") -> TablePath:
+        """A lake table with some rows, waiting to be tiered; driver.py reads its name."""
+        path = TablePath("shop", name)
+        data = pa.table({"id": pa.array(range(rows), pa.int64())})
+        descriptor = TableDescriptor(
+            schema=schema_from_arrow(data.schema),
+            bucket_count=1,
+            properties={"table.datalake.enabled": "true", "table.datalake.freshness": freshness},
+        )
+        self.client.admin.create_table(path, descriptor)
+        with self.client.log_writer(path) as writer:
+            writer.write(data)
+        return path
+
+    def status(self, path: TablePath) -> TieringStatus:
+        [status] = self.client.admin.list_tiering_statuses(path)
+        return status
+
+    def wait(self, *paths: TablePath, status: str = "Pending") -> None:
+        what = f"{', '.join(map(str, paths))} to be {status}"
+        wait_until(lambda: all(self.status(p).status == status for p in paths), 10, what)
+
+    def connection(self, **extra: Any) -> dict[str, str]:
+        """The environment that names this cluster to Airflow."""
+        host, port = self.address.removeprefix("grpc://").split(":")
+        content = {
+            "conn_type": "fluss",
+            "host": host,
+            "port": int(port),
+            "extra": {
+                "work_uri": f"file://{self.work}",
+                "datalake": {"iceberg.type": "hadoop", "iceberg.warehouse": "/nowhere"},
+                **extra,
+            },
+        }
+        return {"AIRFLOW_CONN_FLUSS_DEFAULT": json.dumps(content)}
+
+    def run(self, conf: dict[str, Any] | None = None, **environment: str) -> dict[str, Any]:
+        """One run of the DAG, with these variables over the usual ones."""
+        return self.airflow.ask("run", conf=conf, environment={**self.connection(), **environment})

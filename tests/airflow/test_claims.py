@@ -1,0 +1,250 @@
+"""Acquire, settle and drop against a real server, without Airflow."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from sluice.client import connect
+from sluice.errors import ConfigurationError, TableNotExist
+from sluice.model import TablePath
+from sluice.rounds.files import (
+    RoundFailure,
+    RoundResult,
+    failure_uri,
+    plan_uris,
+    read_json,
+    result_uri,
+    write_json,
+)
+from sluice_airflow.acquire import acquire, refuse_unknown, requested_tables
+from sluice_airflow.claims import Entry, claim_of
+from sluice_airflow.connection import FlussConnection
+from sluice_airflow.settle import RUN_ENDED, TASK_LOST, drop, settle
+from tests.airflow.place import AirflowProcess, Place
+
+JOB = "sluice-job"
+
+
+@dataclass
+class Run(Place):
+    """A place without Airflow, and a connection to it."""
+
+    @property
+    def connection_(self) -> FlussConnection:
+        return FlussConnection(self.address, work_uri=f"file://{self.work}")
+
+    def acquire(self, *patterns: str, most: int = 10, job: str = JOB) -> list[Entry]:
+        return acquire(self.client, self.connection_, job, patterns or ("*",), most)
+
+    def drop(self, job: str = JOB) -> list[tuple[str, str, str]]:
+        verdicts = drop(self.client, f"file://{self.work}", job)
+        return [(v.table, v.reported, v.reason) for v in verdicts]
+
+    def names(self, entries: list[Entry]) -> list[str]:
+        return sorted(entry["table"].removeprefix("shop.") for entry in entries)
+
+
+@pytest.fixture
+def run(embedded: str, tmp_path: Path) -> Iterator[Run]:
+    with connect(embedded) as client:
+        client.admin.create_database("shop")
+        none: AirflowProcess = None  # type: ignore[assignment]
+        yield Run(none, client, embedded, tmp_path / "work")
+
+
+def waiting(run: Run, *names: str, freshness: str = "50 ms") -> list[TablePath]:
+    paths = [run.table(name, freshness=freshness) for name in names]
+    run.wait(*paths)
+    return paths
+
+
+def result_of(entry: Entry, outcome: str = "committed") -> RoundResult:
+    claim = claim_of(entry)
+    return RoundResult(
+        str(claim.path), claim.table_id, claim.tiering_epoch, claim.coordinator_epoch, outcome
+    )
+
+
+# ---- acquire ----
+
+
+def test_acquire_claims_what_matches_up_to_the_most(run: Run) -> None:
+    waiting(run, "a1", "a2", "b1")
+    assert run.names(run.acquire("shop.a*", "shop.c*")) == ["a1", "a2"]
+    assert run.acquire("shop.c*", job="2") == []
+    assert run.acquire("*", most=0, job="3") == []
+    assert run.names(run.acquire("shop.b1", job="4")) == ["b1"]
+
+
+def test_acquire_writes_a_plan_for_each(run: Run) -> None:
+    waiting(run, "a1")
+    [entry] = run.acquire()
+    assert plan_uris(f"file://{run.work}", JOB) == [entry["plan_uri"]]
+    plan = read_json(entry["plan_uri"])
+    assert plan is not None
+    assert (plan["bootstrap"], plan["table"]) == (run.address, "shop.a1")
+
+
+def test_a_repeated_acquire_takes_over_what_is_still_held(run: Run) -> None:
+    waiting(run, "a", "b")
+    first = run.acquire(most=1)
+    again = run.acquire(most=1)
+    assert again == first, "no second claim"
+    assert run.names(run.acquire(most=2)) == ["a", "b"]
+    settle(run.client, first[0], result_of(first[0]).to_json(), None)
+    [left] = run.acquire(most=2)
+    assert left["table"] != first[0]["table"], "what was reported is not taken over"
+    assert run.acquire(job="another job") == []
+
+
+def test_the_newer_epoch_of_a_table_is_taken_over(run: Run) -> None:
+    waiting(run, "a")
+    [old] = run.acquire()
+    run.client.tiering.failed(claim_of(old), "timed out")
+    [new] = run.acquire()
+    assert new["tiering_epoch"] == old["tiering_epoch"] + 1
+    assert run.acquire(most=1) == [new]
+
+
+def test_patterns_name_lake_tables(run: Run) -> None:
+    waiting(run, "a")
+    assert requested_tables(run.client, ["*"]) is None
+    assert requested_tables(run.client, ["shop.*"]) == [TablePath("shop", "a")]
+    with pytest.raises(TableNotExist, match="'shop.b'"):
+        requested_tables(run.client, ["shop.*", "shop.b"])
+
+
+def test_a_claim_whose_plan_cannot_be_written_goes_back(run: Run) -> None:
+    [path] = waiting(run, "a")
+    run.work.write_text("in the way")
+    with pytest.raises(ConfigurationError, match="the plan cannot be written"):
+        run.acquire()
+    assert run.status(path).status == "Pending"
+    assert "the plan cannot be written" in (run.status(path).last_error or "")
+
+
+def test_a_work_folder_of_a_kind_unknown(run: Run) -> None:
+    [path] = waiting(run, "a")
+    with pytest.raises(ConfigurationError, match="work folder nowhere://x: Protocol not known"):
+        acquire(run.client, FlussConnection(run.address, work_uri="nowhere://x"), JOB, ["*"], 1)
+    assert run.status(path).status == "Pending"
+
+
+def test_unknown_keys_of_a_run() -> None:
+    refuse_unknown(None, ["tables"])
+    refuse_unknown({"tables": []}, ["tables"])
+    with pytest.raises(ConfigurationError, match="unknown 'table', 'x'; there are tables"):
+        refuse_unknown({"x": 1, "table": 2}, ["tables"])
+
+
+# ---- settle ----
+
+
+def test_settle_reports_the_result_and_may_be_repeated(run: Run) -> None:
+    [path] = waiting(run, "a", freshness="1 s")
+    [entry] = run.acquire()
+    content = result_of(entry).to_json()
+    for _ in range(2):
+        assert settle(run.client, entry, content, None).reported == "finished"
+    assert run.status(path).status == "Scheduled"
+    assert run.status(path).last_tiered_ms is not None
+
+
+def test_settle_leaves_the_totals_of_the_lake_table_alone(run: Run, tmp_path: Path) -> None:
+    """Fluss means totals of the lake table; what one round wrote must not stand in their place."""
+    waiting(run, "a")
+    [entry] = run.acquire()
+    run.client.tiering.finished(claim_of(entry), forced=True, file_size=70_000, record_count=5_000)
+    [entry] = run.acquire(job="2")
+    result = replace(result_of(entry), rows=3, bytes_written=200)
+    assert settle(run.client, entry, result.to_json(), None).reported == "finished"
+    [database] = (tmp_path / "data").rglob("metadata.sqlite")
+    with closing(sqlite3.connect(database)) as sql:
+        [totals] = sql.execute("SELECT file_size, record_count FROM tiering").fetchall()
+    assert totals == (70_000, 5_000)
+
+
+def test_settle_reports_the_reason_whole(run: Run) -> None:
+    [path] = waiting(run, "a")
+    [entry] = run.acquire()
+    reason = "r" * 3000
+    write_json(
+        failure_uri(entry["plan_uri"], "1"), RoundFailure("Broken", reason, "", False).to_json()
+    )
+    xcom = {"kind": "Broken", "reason": reason[:497] + "..."}
+    assert settle(run.client, entry, None, xcom).reported == "failed"
+    assert run.status(path).last_error == f"Broken: {reason}"
+    again = settle(run.client, entry, None, xcom)
+    assert again.reason.startswith("FencedTieringEpoch"), "said before: logged, not raised"
+
+
+@pytest.mark.parametrize("earlier", [False, True])
+def test_settle_of_a_lost_task(run: Run, earlier: bool) -> None:
+    [path] = waiting(run, "a")
+    [entry] = run.acquire()
+    if earlier:
+        failure = RoundFailure("NetworkError", "away", "", True)
+        write_json(failure_uri(entry["plan_uri"], "1"), failure.to_json())
+    settle(run.client, entry, None, None)
+    said = f"DriverLost: {TASK_LOST}; an earlier try said NetworkError: away"
+    assert run.status(path).last_error == (said if earlier else TASK_LOST)
+
+
+def test_settle_trusts_a_result_that_only_its_file_tells(run: Run) -> None:
+    """The driver committed; the task around it was killed before it could say so."""
+    [path] = waiting(run, "a")
+    [entry] = run.acquire()
+    write_json(result_uri(entry["plan_uri"], "1"), result_of(entry).to_json())
+    assert settle(run.client, entry, None, None).reported == "finished"
+    assert run.status(path).last_error is None
+
+
+def test_settle_of_a_lost_claim_reports_nothing(run: Run) -> None:
+    [path] = waiting(run, "a")
+    [entry] = run.acquire()
+    lost = result_of(entry, "claim_lost").to_json()
+    assert settle(run.client, entry, lost, None).reported == "nothing"
+    assert run.status(path).status == "Tiering"
+
+
+def test_settle_of_a_dropped_table(run: Run) -> None:
+    [path] = waiting(run, "a")
+    [entry] = run.acquire()
+    run.client.admin.drop_table(path)
+    verdict = settle(run.client, entry, None, {"kind": "TableNotExist", "reason": "gone"})
+    assert verdict.reason.startswith("TableNotExist")
+
+
+# ---- drop ----
+
+
+def test_drop_lets_go_of_what_was_never_settled(run: Run) -> None:
+    paths = waiting(run, "a", "b", "c", freshness="1 s")
+    entries = {entry["table"]: entry for entry in run.acquire()}
+    settled, committed = entries["shop.a"], entries["shop.b"]
+    settle(run.client, settled, result_of(settled).to_json(), None)
+    write_json(result_uri(committed["plan_uri"], "1"), result_of(committed).to_json())
+    assert sorted(run.drop()) == [
+        ("shop.b", "finished", "committed"),
+        ("shop.c", "failed", RUN_ENDED),
+    ]
+    assert run.status(paths[2]).last_error == RUN_ENDED
+    assert run.status(paths[0]).status == "Scheduled", "not reported a second time"
+    assert run.drop() == []
+
+
+def test_drop_of_a_run_that_claimed_nothing(run: Run) -> None:
+    assert run.drop() == []
+
+
+def test_drop_without_the_work_folder_goes_by_the_entries(run: Run) -> None:
+    [path] = waiting(run, "a")
+    entries = run.acquire()
+    [verdict] = drop(run.client, "nowhere://x", JOB, entries)
+    assert verdict.reason == RUN_ENDED
+    assert run.status(path).status == "Pending"
+    assert replace(verdict, reason="").reported == "failed"

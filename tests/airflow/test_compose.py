@@ -1,0 +1,103 @@
+"""docker-compose.yaml, its Dockerfile and the code against each other; no container is started."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from sluice_airflow.connection import FlussConnection
+from sluice_airflow.provider_info import OPTIONS
+
+ROOT = Path(__file__).resolve().parents[2]
+COMPOSE = yaml.safe_load((ROOT / "docker-compose.yaml").read_text())
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+DOCKERFILE = (ROOT / "docker/Dockerfile").read_text()
+AIRFLOW: dict[str, str] = SERVICES["airflow"]["environment"]
+
+
+def mounts(service: str) -> dict[str, str]:
+    """Volume name -> path."""
+    return dict(volume.split(":")[:2] for volume in SERVICES[service].get("volumes", []))
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_service_is_checked_and_waits_for_healthy_ones(name: str) -> None:
+    service = SERVICES[name]
+    check = service["healthcheck"]
+    assert check["test"][0] == "CMD"
+    assert {"interval", "timeout", "retries"} <= set(check)
+    for other, wanted in service.get("depends_on", {}).items():
+        assert other in SERVICES
+        assert wanted == {"condition": "service_healthy"}
+    assert (ROOT / service["build"]["dockerfile"]).is_file()
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_ports_open_on_loopback_only(name: str) -> None:
+    assert [p for p in SERVICES[name].get("ports", []) if not p.startswith("127.0.0.1:")] == []
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_hosts_named_in_commands_and_checks_are_services(name: str) -> None:
+    said = " ".join([SERVICES[name]["command"], *SERVICES[name]["healthcheck"]["test"]])
+    hosts = re.findall(r"(?:://|\s)([a-z][a-z-]*):\d+", said)
+    assert [host for host in hosts if SERVICES.get(host, {}).get("hostname") != host] == []
+
+
+def test_inline_checks_are_python() -> None:
+    for service in SERVICES.values():
+        if "-c" in (test := service["healthcheck"]["test"]):
+            compile(test[test.index("-c") + 1], "healthcheck", "exec")
+
+
+def test_volumes_are_declared_and_used() -> None:
+    assert {volume for name in SERVICES for volume in mounts(name)} == set(COMPOSE["volumes"])
+
+
+def test_mounted_folders_are_made_in_the_image() -> None:
+    """A named volume takes the owner of the folder that it covers."""
+    made = set(next(line for line in DOCKERFILE.splitlines() if " mkdir -p /srv" in line).split())
+    for name in SERVICES:
+        assert set(mounts(name).values()) <= made
+
+
+def test_airflow_and_spark_reach_the_same_work_folder_and_lake() -> None:
+    content = json.loads(AIRFLOW["AIRFLOW_CONN_FLUSS_DEFAULT"])
+    assert content.pop("conn_type") == "fluss"
+    connection = FlussConnection.parse("c", content["host"], content["port"], content["extra"])
+    listen = shlex.split(SERVICES["fluss"]["command"])[-2]
+    assert connection.bootstrap == listen
+    folders = {
+        connection.work_uri.removeprefix("file://"),
+        connection.datalake["iceberg.warehouse"],
+    }
+    for name in ("airflow", "spark-worker"):
+        assert folders <= set(mounts(name).values())
+
+
+def test_spark_connection_is_the_master() -> None:
+    content = json.loads(AIRFLOW["AIRFLOW_CONN_SPARK_DEFAULT"])
+    assert f"{content['host']}:{content['port']}" in SERVICES["spark-worker"]["command"]
+
+
+def test_sluice_settings_exist() -> None:
+    prefix = "AIRFLOW__SLUICE__"
+    named = {key.removeprefix(prefix).lower() for key in AIRFLOW if key.startswith(prefix)}
+    assert named
+    assert named <= set(OPTIONS)
+    assert (ROOT / AIRFLOW[prefix + "APPLICATION"].removeprefix("/opt/sluice/")).parent.is_dir()
+
+
+def test_the_image_has_what_the_services_name() -> None:
+    copied = [line.split()[1:-1] for line in DOCKERFILE.splitlines() if line.startswith("COPY")]
+    for source in (name for names in copied for name in names):
+        assert (ROOT / source).exists(), source
+    setup = (ROOT / "scripts/setup.sh").read_text()
+    name, version = re.findall(r"^iceberg(?:_version)?=(\S+)$", setup, re.MULTILINE)
+    assert f"{name} {version}" in DOCKERFILE
+    assert AIRFLOW["AIRFLOW__SLUICE__JARS"] == f"/opt/sluice/jars/{name}-{version}.jar"
+    assert OPTIONS["packages"][1] == f"org.apache.iceberg:{name}:{version}"

@@ -1,0 +1,91 @@
+"""Fields of a connection of type fluss."""
+
+import json
+
+import pytest
+
+from sluice.config import load_config
+from sluice.errors import ConfigurationError
+from sluice_airflow.connection import FlussConnection
+from sluice_airflow.provider_info import get_provider_info
+from tests.airflow.place import Place
+
+
+def test_defaults() -> None:
+    connection = FlussConnection.parse("c", "fluss", None, {})
+    assert connection.bootstrap == "grpc://fluss:9123"
+    assert connection.deployment_id == "default"
+    with pytest.raises(ConfigurationError, match="no work_uri"):
+        connection.require_work_uri()
+
+
+@pytest.mark.parametrize(
+    "datalake",
+    [
+        '{"format": "iceberg", "iceberg.type": "hadoop", "iceberg.warehouse": "/lake"}',
+        {"format": "iceberg", "iceberg": {"type": "hadoop", "warehouse": "/lake"}},
+        {
+            "datalake.format": "iceberg",
+            "datalake.iceberg": {"type": "hadoop", "warehouse": "/lake"},
+        },
+    ],
+)
+def test_lake_options_become_configuration_of_the_driver(datalake: object) -> None:
+    extra = {"datalake": datalake, "deployment_id": "west", "transport": "fluss"}
+    connection = FlussConnection.parse("c", "h", 1, extra)
+    conf = connection.spark_conf()
+    assert conf == {
+        "spark.sluice.datalake.format": "iceberg",
+        "spark.sluice.datalake.iceberg.type": "hadoop",
+        "spark.sluice.datalake.iceberg.warehouse": "/lake",
+    }
+    config = load_config(overrides={k.removeprefix("spark.sluice."): v for k, v in conf.items()})
+    assert config.datalake.iceberg == {"type": "hadoop", "warehouse": "/lake"}
+    assert connection.bootstrap == "fluss://h:1"
+
+
+def test_the_form_offers_only_what_is_read() -> None:
+    [form] = get_provider_info()["connection-types"]
+    hidden = set(form["ui-field-behaviour"]["hidden-fields"])
+    assert hidden == {"schema", "login", "password", "extra"}
+    assert set(form["ui-field-behaviour"]["relabeling"]).isdisjoint(hidden)
+    plain = FlussConnection.parse("c", "h", 1, {})
+    given = {"transport": "fluss", "deployment_id": "a", "work_uri": "/w", "datalake": '{"a": 1}'}
+    assert set(form["conn-fields"]) == set(given)
+    for field, value in given.items():
+        assert FlussConnection.parse("c", "h", 1, {field: value}) != plain, field
+
+
+@pytest.mark.parametrize(
+    ("host", "extra", "why"),
+    [
+        (None, {}, "'c': no host"),
+        ("h", {"transport": "http"}, "transport 'http'; use grpc or fluss"),
+        ("h", {"datalake": "{"}, "datalake is not JSON"),
+        ("h", {"datalake": "[1]"}, "not list"),
+        ("h", {"datalake": {"iceberg": {"type": None}}}, "iceberg.type is None"),
+    ],
+)
+def test_wrong_fields(host: str | None, extra: dict, why: str) -> None:
+    with pytest.raises(ConfigurationError, match=why):
+        FlussConnection.parse("c", host, 1, extra)
+
+
+@pytest.mark.airflow
+def test_the_test_button(place: Place) -> None:
+    answer = place.airflow.ask("connection", environment=place.connection())
+    assert answer == {"ok": True, "said": f"{place.address} answers: 1 databases"}
+    wrong = place.connection(transport="http")
+    answer = place.airflow.ask("connection", environment=wrong)
+    assert not answer["ok"]
+    assert "transport 'http'; use grpc or fluss" in answer["said"]
+
+
+@pytest.mark.airflow
+def test_the_test_button_without_a_server(place: Place) -> None:
+    content = json.loads(place.connection()["AIRFLOW_CONN_FLUSS_DEFAULT"])
+    there = {"AIRFLOW_CONN_FLUSS_DEFAULT": json.dumps({**content, "port": 1})}
+    answer = place.airflow.ask("connection", environment=there)
+    assert not answer["ok"]
+    assert answer["said"].startswith("NetworkError: ")
+    assert "127.0.0.1:1" in answer["said"]

@@ -1,0 +1,118 @@
+"""The DAG as Airflow loads it: shape, parameters, provider. One process, no cluster."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.airflow.place import AirflowProcess
+
+pytestmark = pytest.mark.airflow
+
+
+@pytest.fixture(scope="module")
+def shape(airflow: AirflowProcess) -> dict:
+    return airflow.ask("shape")
+
+
+def test_tasks_and_edges(shape: dict) -> None:
+    tasks = shape["tasks"]
+    assert {name: task["upstream"] for name, task in tasks.items()} == {
+        "open_job": [],
+        "acquire_lease": ["open_job"],
+        "per_table.tier": ["acquire_lease"],
+        "per_table.settle": ["acquire_lease", "open_job", "per_table.tier"],
+        "drop_lease": ["acquire_lease", "open_job", "per_table.settle"],
+    }
+
+
+def test_setups_and_teardowns(shape: dict) -> None:
+    tasks = shape["tasks"]
+    assert [name for name, task in tasks.items() if task["setup"]] == ["open_job", "acquire_lease"]
+    assert {name for name, task in tasks.items() if task["teardown"]} == {
+        "per_table.settle",
+        "drop_lease",
+    }
+    assert [name for name, task in tasks.items() if task["fails_run"]] == ["drop_lease"]
+
+
+def test_time_limits_are_on_tier_and_not_on_the_run(shape: dict) -> None:
+    assert shape["dag"]["dagrun_timeout"] is None, "it would skip every teardown"
+    assert shape["dag"]["callback"]
+    tier = shape["tasks"]["per_table.tier"]
+    assert (tier["timeout"], tier["retries"]) == (3600, 1)
+
+
+def test_every_minute_without_catch_up_one_at_a_time(shape: dict) -> None:
+    dag = shape["dag"]
+    assert (dag["schedule"], dag["catchup"], dag["max_active_runs"]) == ("* * * * *", False, 1)
+
+
+def test_settings_come_from_the_section(airflow: AirflowProcess) -> None:
+    ours = {"AIRFLOW__SLUICE__SCHEDULE": "none", "AIRFLOW__SLUICE__POOL": "lake"}
+    shape = airflow.ask("shape", environment=ours)
+    assert shape["dag"]["schedule"] is None
+    assert shape["tasks"]["per_table.tier"]["pool"] == "lake"
+
+
+def test_params_have_a_schema_and_words_for_the_form(shape: dict) -> None:
+    params = shape["params"]
+    assert set(params) == {"tables", "max_tables", "spark_conf"}
+    for param in params.values():
+        assert param["title"]
+        assert param["description"]
+    assert (params["max_tables"]["minimum"], params["max_tables"]["maximum"]) == (1, 1000)
+    assert params["tables"]["default"] == ["*"]
+
+
+@pytest.mark.parametrize(
+    "conf",
+    [
+        {"tables": "sales.*"},
+        {"tables": []},
+        {"max_tables": 0},
+        {"max_tables": 1001},
+        {"spark_conf": {"executor.memory": "2g"}},
+        {"spark_conf": {"spark.executor.memory": None}},
+    ],
+)
+def test_params_that_break_the_schema(airflow: AirflowProcess, conf: dict) -> None:
+    with pytest.raises(AssertionError, match="ParamValidationError|Invalid input for param"):
+        airflow.ask("validate", conf=conf)
+
+
+def test_provider_is_found_and_describes_its_connection(
+    airflow_environment: dict[str, str],
+) -> None:
+    code = (
+        "import json, sys\n"
+        "from airflow.providers_manager import ProvidersManager\n"
+        "manager = ProvidersManager()\n"
+        "hook = manager.hooks['fluss']\n"
+        "fields = [n for n in manager.connection_form_widgets if n.startswith('extra__fluss__')]\n"
+        "from airflow.sdk.configuration import conf\n"
+        "heavy = sorted({'pyspark', 'sluice.server', 'sluice.lake', 'grpc'} & set(sys.modules))\n"
+        "print(json.dumps([hook.hook_class_name, fields, conf.get('sluice', 'schedule'), heavy]))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=airflow_environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    name, fields, schedule, heavy = json.loads(done.stdout.splitlines()[-1])
+    assert name == "sluice_airflow.hooks.fluss.FlussHook"
+    assert fields == [
+        f"extra__fluss__{f}" for f in ("transport", "deployment_id", "work_uri", "datalake")
+    ]
+    assert schedule == "* * * * *"
+    assert heavy == []
+
+
+def test_provider_info_imports_nothing() -> None:
+    code = (
+        "import sys\n"
+        "for name in ('airflow', 'sluice', 'pyspark', 'grpc'): sys.modules[name] = None\n"
+        "from sluice_airflow.provider_info import get_provider_info\n"
+        "assert get_provider_info()['connection-types'][0]['connection-type'] == 'fluss'\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,89 @@
+"""The main job on a real Fluss: the DAG over ``fluss://`` with real spark-submit."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from sluice.client import Client, connect
+from sluice.formats.types import schema_from_arrow
+from sluice.model import TableDescriptor, TablePath
+from sluice.testing.real_fluss import RealFluss
+from tests.airflow.place import AirflowProcess, wait_until
+from tests.airflow.test_spark_run import CONF, SPARK, lake_at
+
+pytestmark = [
+    pytest.mark.airflow,
+    pytest.mark.spark,
+    pytest.mark.real_fluss,
+    pytest.mark.slow,
+]
+
+
+def connection(fluss: RealFluss, work: Path) -> dict[str, str]:
+    host, _, port = fluss.bootstrap.removeprefix("fluss://").rpartition(":")
+    extra = {
+        "transport": "fluss",
+        "work_uri": work.as_uri(),
+        "datalake": lake_at(fluss.warehouse),
+    }
+    content = {"conn_type": "fluss", "host": host, "port": int(port), "extra": extra}
+    return {"AIRFLOW_CONN_FLUSS_DEFAULT": json.dumps(content)}
+
+
+def is_due(client: Client, path: TablePath) -> bool:
+    """A real Fluss tells no states: what it hands out was due, and goes back."""
+    claim = client.tiering.claim([path])
+    if claim is not None:
+        client.tiering.failed(claim, "only looked whether it is due")
+    return claim is not None
+
+
+def test_runs_bring_a_table_to_the_lake(
+    airflow: AirflowProcess,
+    real_fluss: RealFluss,
+    tmp_path: Path,
+    lake_sql: Callable[[Path, str], list[Any]],
+) -> None:
+    database = f"dag_{uuid.uuid4().hex[:8]}"
+    path, other = TablePath(database, "events"), TablePath(database, "other")
+    rows = pa.table({"id": pa.array(range(1000), pa.int64())})
+    properties = {"table.datalake.enabled": "true", "table.datalake.freshness": "1s"}
+    descriptor = TableDescriptor(
+        schema_from_arrow(rows.schema), bucket_count=2, properties=properties
+    )
+    with connect(real_fluss.bootstrap) as client:
+        client.admin.create_database(database)
+        for each in (other, path):
+            client.admin.create_table(each, descriptor)
+        total = 0
+        for _ in range(2):
+            with client.log_writer(path) as writer:
+                writer.write(rows)
+            total += 1000
+            wait_until(lambda: is_due(client, path), 30, f"{path} to be due")
+            run = airflow.ask(
+                "run",
+                conf={"tables": [str(path)], "spark_conf": CONF},
+                environment={**connection(real_fluss, tmp_path / "work"), **SPARK},
+            )
+            assert run["state"] == "success", airflow.log.read_text()[-6000:]
+            result = run["xcoms"]["per_table.tier[0]"]["return_value"]
+            assert (result["outcome"], result["rows"]) == ("committed", 1000)
+            snapshot = client.admin.lake_snapshot(path)
+            assert snapshot is not None
+            assert snapshot.snapshot_id == result["lake_snapshot_id"]
+            assert sum(snapshot.offsets.values()) == total
+            [row] = lake_sql(
+                real_fluss.warehouse,
+                f"SELECT count(*), count(DISTINCT __bucket, __offset) FROM lake.{path}",
+            )
+            assert tuple(row) == (total, total)
+        wait_until(lambda: is_due(client, other), 30, f"{other}, which nobody asked for, to be due")
+        client.admin.drop_database(database, cascade=True)

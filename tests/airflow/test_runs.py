@@ -1,0 +1,211 @@
+"""Whole runs of the DAG on a real embedded server; driver.py stands where spark-submit does."""
+
+import json
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from sluice.rounds.files import PlanFile, read_json
+from tests.airflow.place import Place, wait_until
+
+pytestmark = pytest.mark.airflow
+
+SUCCESS_ONE = {
+    "open_job": "success",
+    "acquire_lease": "success",
+    "per_table.tier[0]": "success",
+    "per_table.settle[0]": "success",
+    "drop_lease": "success",
+}
+
+
+def test_a_table_is_tiered(place: Place) -> None:
+    path = place.table("ok", rows=5)
+    place.wait(path)
+    run = place.run({"spark_conf": {"spark.executor.memory": "2g"}})
+    assert (run["state"], run["tasks"]) == ("success", SUCCESS_ONE)
+
+    result = run["xcoms"]["per_table.tier[0]"]["return_value"]
+    assert (result["outcome"], result["rows"]) == ("committed", 5)
+    snapshot = place.client.admin.lake_snapshot(path)
+    assert snapshot is not None
+    assert (snapshot.snapshot_id, list(snapshot.offsets.values())) == (4711, [5])
+    assert place.status(path).status == "Scheduled"
+    assert place.status(path).last_error is None
+
+    [entry] = run["xcoms"]["acquire_lease"]["return_value"]
+    assert sorted(entry) == [
+        "coordinator_epoch", "lease_id", "plan_uri", "table", "table_id", "tiering_epoch",
+    ]  # fmt: skip
+    for task, values in run["xcoms"].items():
+        assert len(json.dumps(values)) < 2000, task
+    [command] = place.work.rglob("command-*")
+    said = command.read_text().splitlines()
+    assert "spark.sluice.datalake.iceberg.warehouse=/nowhere" in said
+    assert "spark.executor.memory=2g" in said
+    assert said[said.index("--packages") + 1].startswith("org.apache.iceberg:")
+    assert said[-5].endswith("spark_jobs/tier_table.py")
+
+
+def test_one_of_several_fails_and_its_reason_is_seen(place: Place) -> None:
+    paths = [place.table(name) for name in ("ok_1", "broken", "ok_2")]
+    place.wait(*paths)
+    run = place.run()
+    assert run["state"] == "failed"
+    entries = run["xcoms"]["acquire_lease"]["return_value"]
+    index = [entry["table"] for entry in entries].index("shop.broken")
+    for number in range(3):
+        assert run["tasks"][f"per_table.settle[{number}]"] == "success"
+        wanted = "failed" if number == index else "success"
+        assert run["tasks"][f"per_table.tier[{number}]"] == wanted
+    assert run["tasks"]["drop_lease"] == "failed"
+    failure = run["xcoms"][f"per_table.tier[{index}]"]["failure"]
+    assert failure["kind"] == "LakeNotWritable"
+    assert failure["reason"] == "cannot write s3://lake/broken: Access Denied"
+    status = place.status(paths[1])
+    assert status.last_error == "LakeNotWritable: cannot write s3://lake/broken: Access Denied"
+    assert status.status == "Pending"
+    assert [place.status(p).last_error for p in (paths[0], paths[2])] == [None, None]
+    assert len(list(place.work.rglob("*broken*"))) == 0  # files are named by table id, no surprise
+    assert len(list(place.work.rglob("command-*"))) == 3, "what cannot heal is not tried again"
+
+
+def test_a_killed_driver_without_a_file(place: Place) -> None:
+    path = place.table("killed")
+    place.wait(path)
+    run = place.run(AIRFLOW__SLUICE__TIER_RETRIES="0")
+    assert run["state"] == "failed"
+    failure = run["xcoms"]["per_table.tier[0]"]["failure"]
+    assert failure["kind"] == "DriverLost"
+    assert failure["retryable"]
+    error = place.status(path).last_error
+    assert error is not None
+    assert error.startswith("DriverLost: the Spark driver ended without a result")
+    assert "exit code is 137" in error or "exit code is -9" in error
+    assert "the last words of a driver" in error
+
+
+def test_no_table_is_waiting(place: Place) -> None:
+    run = place.run()
+    assert run["state"] == "success"
+    assert run["tasks"]["acquire_lease"] == "success"
+    assert run["tasks"]["per_table.tier"] == "skipped"
+    assert run["tasks"]["drop_lease"] == "success"
+    assert not place.work.exists()
+
+
+def test_a_retry_heals(place: Place) -> None:
+    path = place.table("flaky")
+    place.wait(path)
+    run = place.run()
+    assert (run["state"], run["tasks"]) == ("success", SUCCESS_ONE)
+    assert run["tries"]["per_table.tier"] == 2
+    assert run["tries"]["per_table.settle"] == 1
+    assert place.status(path).last_error is None
+    attempts = {file.name.removeprefix("command-") for file in place.work.rglob("command-*")}
+    assert len(attempts) == 2, "each try has an attempt of its own"
+
+
+def test_a_lost_claim_is_no_failure_of_the_table(place: Place) -> None:
+    path = place.table("lost")
+    place.wait(path)
+    run = place.run()
+    assert (run["state"], run["tasks"]) == ("success", SUCCESS_ONE)
+    result = run["xcoms"]["per_table.tier[0]"]["return_value"]
+    assert result["outcome"] == "claim_lost"
+    # The driver's own word, or the heartbeat's if that came first.
+    assert any(said in result["notes"][0] for said in ("FencedTieringEpoch", "coordinator answers"))
+    settled = run["xcoms"]["per_table.settle[0]"]["return_value"]
+    assert settled["reported"] == "nothing"
+    assert place.status(path).last_error == "taken by somebody else"
+
+
+def test_a_claim_taken_away_ends_the_driver(place: Place) -> None:
+    """Heartbeats hear of it; the driver, which does not ask before its commit, must not copy on."""
+    path = place.table("busy")
+    place.wait(path)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(place.run)
+        wait_until(lambda: any(f.read_text() for f in place.work.rglob("started")), 60, "a driver")
+        [started] = place.work.rglob("started")
+        plan = PlanFile.from_json(read_json(f"file://{started.with_name('plan.json')}") or {})
+        place.client.tiering.failed(plan.claim, "taken by somebody else")
+        taken_s = time.monotonic()
+        run = running.result(100)
+    assert time.monotonic() - taken_s < 30, "a few heartbeats of a second, and the teardowns"
+    assert (run["state"], run["tasks"]) == ("success", SUCCESS_ONE)
+    assert run["tries"]["per_table.tier"] == 1
+    result = run["xcoms"]["per_table.tier[0]"]["return_value"]
+    assert result["outcome"] == "claim_lost"
+    assert "the coordinator answers" in result["notes"][0]
+    assert run["xcoms"]["per_table.settle[0]"]["return_value"]["reported"] == "nothing"
+    assert place.status(path).last_error == "taken by somebody else"
+    assert [pid for pid in started.read_text().split() if process_lives(int(pid))] == []
+
+
+def test_a_driver_that_takes_too_long_is_ended(place: Place) -> None:
+    path = place.table("slow")
+    place.wait(path)
+    run = place.run(AIRFLOW__SLUICE__TIER_RETRIES="0", AIRFLOW__SLUICE__TIER_TIMEOUT_SECONDS="3")
+    assert run["state"] == "failed"
+    assert place.status(path).last_error == (
+        "TierTimedOut: it took longer than its execution_timeout of 0:00:03"
+    )
+    [started] = place.work.rglob("started")
+    assert not process_lives(int(started.read_text()))
+
+
+def test_spark_submit_that_is_not_there(place: Place) -> None:
+    path = place.table("ok")
+    place.wait(path)
+    run = place.run(AIRFLOW__SLUICE__SPARK_BINARY="/nowhere/spark-submit")
+    assert run["state"] == "failed"
+    assert run["tries"]["per_table.tier"] == 1
+    error = place.status(path).last_error
+    assert error is not None
+    assert error.startswith("DriverRefused: spark-submit could not be started:")
+    assert "/nowhere/spark-submit" in error
+
+
+def test_drop_lets_go_when_acquire_fails_midway(place: Place) -> None:
+    """The work folder turns out to be a file: the first claim is handed back with the reason."""
+    path = place.table("ok")
+    place.wait(path)
+    place.work.write_text("in the way")
+    run = place.run()
+    assert run["state"] == "failed"
+    assert run["tasks"]["acquire_lease"] == "failed"
+    assert run["tasks"]["drop_lease"] == "failed"
+    status = place.status(path)
+    assert status.last_error is not None
+    assert status.last_error.startswith(f"work folder file://{place.work}: the plan cannot be")
+    assert status.status == "Pending"
+
+
+@pytest.mark.parametrize(
+    ("conf", "why"),
+    [
+        ({"table": ["shop.ok"]}, "unknown 'table'; there are max_tables, spark_conf, tables"),
+        ({"tables": ["shop.nope"]}, "'shop.nope': no table of that name is tiered"),
+    ],
+)
+def test_a_run_that_asks_for_nonsense_claims_nothing(place: Place, conf: dict, why: str) -> None:
+    path = place.table("ok")
+    place.wait(path)
+    run = place.run(conf)
+    assert run["state"] == "failed"
+    assert run["tasks"]["acquire_lease"] == "failed"
+    assert why in place.airflow.log.read_text()
+    assert place.status(path).status == "Pending"
+    assert place.status(path).last_error is None
+
+
+def process_lives(pid: int) -> bool:
+    """Whether a process runs; a zombie does not."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"

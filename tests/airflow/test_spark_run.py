@@ -1,0 +1,62 @@
+"""The whole way: the DAG, spark-submit, the driver, and a lake that Spark reads back."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.airflow.place import ROOT, Place
+
+pytestmark = [pytest.mark.airflow, pytest.mark.spark]
+
+SPARK = {
+    "AIRFLOW__SLUICE__SPARK_BINARY": str(Path(sys.executable).with_name("spark-submit")),
+    "AIRFLOW__SLUICE__JARS": str(ROOT / ".cache/jars/iceberg-spark-runtime-4.1_2.13-1.12.0.jar"),
+    "AIRFLOW__SLUICE__TIER_RETRIES": "0",
+    "PYSPARK_PYTHON": sys.executable,
+    "SPARK_LOCAL_IP": "127.0.0.1",
+}
+CONF = {"spark.ui.enabled": False, "spark.log.level": "WARN"}
+
+
+def lake_at(folder: Path) -> dict[str, str]:
+    return {"format": "iceberg", "iceberg.type": "hadoop", "iceberg.warehouse": str(folder)}
+
+
+def test_a_table_reaches_iceberg(
+    place: Place, tmp_path: Path, lake_sql: Callable[[Path, str], list[Any]]
+) -> None:
+    path = place.table("events", rows=1000)
+    place.wait(path)
+    lake = tmp_path / "lake"
+    run = place.run(
+        {"tables": ["shop.events"], "spark_conf": CONF},
+        **{**place.connection(datalake=lake_at(lake)), **SPARK},
+    )
+    assert run["state"] == "success", place.airflow.log.read_text()[-6000:]
+    result = run["xcoms"]["per_table.tier[0]"]["return_value"]
+    assert (result["outcome"], result["rows"]) == ("committed", 1000)
+    [row] = lake_sql(lake, "SELECT count(*), sum(id), max(__offset) FROM lake.shop.events")
+    assert tuple(row) == (1000, 499_500, 999)
+    snapshot = place.client.admin.lake_snapshot(path)
+    assert snapshot is not None
+    assert snapshot.snapshot_id == result["lake_snapshot_id"]
+    assert place.status(path).last_error is None
+
+
+@pytest.mark.slow
+def test_a_lake_that_cannot_be_written(place: Place, tmp_path: Path) -> None:
+    """The reason is the driver's own, not the command line of spark-submit."""
+    path = place.table("events")
+    place.wait(path)
+    (tmp_path / "lake").write_text("in the way")
+    connection = place.connection(datalake=lake_at(tmp_path / "lake"))
+    run = place.run({"spark_conf": CONF}, **{**connection, **SPARK})
+    assert run["state"] == "failed"
+    assert run["xcoms"]["per_table.tier[0]"]["failure"]["kind"] == "LakeNotWritable"
+    error = place.status(path).last_error
+    assert error is not None
+    assert error.startswith("LakeNotWritable: ")
+    assert "spark-submit" not in error

@@ -1,0 +1,135 @@
+"""Runs our DAG with ``dag.test()`` in a process of its own: a run per line of JSON on its input.
+
+Airflow keeps to its own process: it owns a home folder, signal handlers and a metadata database.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+
+def shape(dag: Any) -> dict[str, Any]:
+    """What a test wants to know of the DAG without importing Airflow."""
+    return {
+        task.task_id: {
+            "setup": task.is_setup,
+            "teardown": task.is_teardown,
+            "fails_run": task.on_failure_fail_dagrun,
+            "upstream": sorted(task.upstream_task_ids),
+            "downstream": sorted(task.downstream_task_ids),
+            "retries": task.retries,
+            "timeout": task.execution_timeout and task.execution_timeout.total_seconds(),
+            "pool": task.pool,
+        }
+        for task in dag.tasks
+    }
+
+
+def load(path: str) -> Any:
+    """The DAG of our one DAG file, built anew: its settings come from the environment."""
+    from airflow.dag_processing.dagbag import DagBag
+
+    bag = DagBag(dag_folder=path)
+    assert not bag.import_errors, bag.import_errors
+    assert list(bag.dags) == ["sluice_lake_tiering"]
+    return bag.dags["sluice_lake_tiering"]
+
+
+def xcoms(dag_id: str, run_id: str) -> dict[str, Any]:
+    """All XComs of a run: task[map index] -> key -> value."""
+    from airflow.models.xcom import XComModel
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    found: dict[str, Any] = {}
+    with create_session() as session:
+        query = select(XComModel).where(XComModel.dag_id == dag_id, XComModel.run_id == run_id)
+        for row in session.scalars(query):
+            task = row.task_id if row.map_index < 0 else f"{row.task_id}[{row.map_index}]"
+            found.setdefault(task, {})[row.key] = XComModel.deserialize_value(row)
+    return found
+
+
+def run(path: str, conf: dict[str, Any] | None) -> dict[str, Any]:
+    """One run to its end."""
+    dag = load(path)
+    dag_run = dag.test(run_conf=conf)
+    instances = dag_run.get_task_instances()
+    return {
+        "state": str(dag_run.state),
+        "run_id": dag_run.run_id,
+        "tasks": {
+            t.task_id if t.map_index < 0 else f"{t.task_id}[{t.map_index}]": str(t.state)
+            for t in instances
+        },
+        "tries": {t.task_id: t.try_number for t in instances},
+        "xcoms": xcoms(dag.dag_id, dag_run.run_id),
+    }
+
+
+def describe(dag: Any) -> dict[str, Any]:
+    """The DAG's own settings, its tasks and its parameters."""
+    params = {}
+    for name in dag.params:
+        param = dag.params.get_param(name)
+        params[name] = {**param.schema, "default": param.value, "description": param.description}
+    schedule = getattr(dag.timetable, "expression", None)
+    return {
+        "tasks": shape(dag),
+        "params": params,
+        "dag": {
+            "schedule": schedule,
+            "catchup": dag.catchup,
+            "max_active_runs": dag.max_active_runs,
+            "dagrun_timeout": dag.dagrun_timeout,
+            "callback": dag.on_failure_callback is not None,
+        },
+    }
+
+
+def validate(dag: Any, conf: dict[str, Any]) -> dict[str, Any]:
+    """The parameters of a run with that conf, or the error that Airflow has for it."""
+    from airflow.sdk.definitions.param import process_params
+
+    return dict(process_params(dag, dag.tasks[0], conf, suppress_exception=False))
+
+
+def answer_to(path: str, request: dict[str, Any]) -> dict[str, Any]:
+    if request["ask"] == "shape":
+        return describe(load(path))
+    if request["ask"] == "connection":
+        from sluice_airflow.hooks.fluss import FlussHook
+
+        return dict(zip(("ok", "said"), FlussHook().test_connection(), strict=True))
+    if request["ask"] == "validate":
+        return validate(load(path), request["conf"])
+    return run(path, request.get("conf"))
+
+
+def main() -> None:
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what Airflow prints goes to the log, not between the answers
+    path = str(Path(os.environ["AIRFLOW__CORE__DAGS_FOLDER"]) / "sluice_lake_tiering.py")
+    for line in sys.stdin:
+        request = json.loads(line)
+        usual = dict(os.environ)
+        os.environ.update(request.get("environment", {}))
+        try:
+            answer = answer_to(path, request)
+        except Exception as error:
+            traceback.print_exc()
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        finally:
+            os.environ.clear()
+            os.environ.update(usual)
+        answers.write(json.dumps(answer, default=str) + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main()

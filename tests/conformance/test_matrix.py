@@ -1,0 +1,74 @@
+"""Every scenario against every server; the table is printed by `make matrix`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sluice.client import Client, connect
+from sluice.testing.conformance import SCENARIOS, Answer
+from sluice.testing.conformance.differences import Difference
+from sluice.testing.conformance.matrix import SERVERS, judge, play
+
+FAST_ON_REAL = "lake_snapshots"
+
+
+@pytest.fixture(scope="module")
+def clients(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Any]:
+    """A client by the name of its server, started when it is first asked for."""
+    with ExitStack() as stack:
+        started: dict[str, Client] = {}
+
+        def client(server: str) -> Client:
+            if server not in started:
+                if server == "real":
+                    address = request.getfixturevalue("real_fluss").bootstrap
+                else:
+                    folder = tmp_path_factory.mktemp(server)
+                    address = stack.enter_context(SERVERS[server].start(folder))
+                started[server] = stack.enter_context(connect(address))
+            return started[server]
+
+        yield client
+
+
+def cases() -> Iterator[Any]:
+    for server in SERVERS:
+        for scenario in SCENARIOS:
+            marks = [pytest.mark.real_fluss] if server == "real" else []
+            if server == "real" and scenario != FAST_ON_REAL:
+                marks.append(pytest.mark.slow)
+            yield pytest.param(server, scenario, id=f"{server}-{scenario}", marks=marks)
+
+
+@pytest.mark.parametrize(("server", "scenario"), list(cases()))
+def test_answers(clients: Any, server: str, scenario: str) -> None:
+    cell = play(clients(server), scenario, SERVERS[server])
+    assert not cell.wrong, "\n".join(cell.wrong)
+    assert cell.same or cell.known
+
+
+def test_every_difference_names_a_scenario_and_a_reason() -> None:
+    for server in SERVERS.values():
+        assert {scenario for scenario, _ in server.differences} <= set(SCENARIOS)
+        assert all(known.reason for known in server.differences.values())
+
+
+def test_a_difference_is_strict() -> None:
+    known = {("s", "q"): Difference("other", "why")}
+    server = replace(SERVERS["grpc"], differences=known)
+
+    def wrong(*answers: Answer) -> tuple[str, ...]:
+        return judge("s", answers, server).wrong
+
+    assert not wrong(Answer("q", "expected", "other"), Answer("r", 1, 1))
+    assert wrong(Answer("q", "expected", "expected")) == ("q: listed as a difference that is gone",)
+    assert wrong(Answer("q", "expected", "third")) == ("q: 'third' instead of 'other'",)
+    assert wrong(Answer("r", 1, 1)) == ("q: listed as a difference, and never asked",)
+    assert wrong(Answer("q", 1, "other"), Answer("r", 1, 2)) == ("r: 2 instead of 1",)

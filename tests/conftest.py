@@ -1,0 +1,93 @@
+"""Fixtures that several rooms share: one Spark session, the lake read through it, a real Fluss."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from sluice.driver.jvm import ICEBERG_PACKAGE
+
+settings.register_profile("default", max_examples=100, deadline=None)
+settings.register_profile(
+    "ci",
+    max_examples=100,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile("nightly", max_examples=500, stateful_step_count=100, deadline=None)
+settings.load_profile(
+    os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "default")
+)
+
+ICEBERG = ICEBERG_PACKAGE
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """One Spark session for all tests: the independent reader of the lake."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    from pyspark.sql import SparkSession
+
+    home = tmp_path_factory.mktemp("spark")
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("sluice-tests")
+        .config("spark.jars.packages", ICEBERG)
+        .config(
+            "spark.sql.extensions",
+            "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        )
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.driver.memory", "1g")
+        .config("spark.sql.warehouse.dir", str(home))
+        .config("spark.log.level", "ERROR")
+        .getOrCreate()
+    )
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def lake_sql(spark: Any) -> Callable[[Path, str], list[Any]]:
+    """``lake_sql(warehouse, "SELECT ... FROM lake.db.t")``: rows of a Hadoop catalog, read anew."""
+    known: dict[Path, str] = {}
+
+    def query(warehouse: Path, sql: str) -> list[Any]:
+        if warehouse not in known:
+            known[warehouse] = name = f"lake{len(known)}"
+            spark.conf.set(f"spark.sql.catalog.{name}", "org.apache.iceberg.spark.SparkCatalog")
+            spark.conf.set(f"spark.sql.catalog.{name}.type", "hadoop")
+            spark.conf.set(f"spark.sql.catalog.{name}.warehouse", str(warehouse))
+            spark.conf.set(f"spark.sql.catalog.{name}.cache-enabled", "false")
+        rows: list[Any] = spark.sql(sql.replace("lake.", f"{known[warehouse]}.")).collect()
+        return rows
+
+    return query
+
+
+@pytest.fixture(scope="session")
+def real_fluss(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """One real Fluss for all tests (a ``RealFluss``); each test takes a database of its own."""
+    from sluice.errors import ConfigurationError
+    from sluice.testing.fluss_jars import fetch_jars
+    from sluice.testing.real_fluss import RealFluss
+
+    try:
+        jars = fetch_jars()
+    except ConfigurationError as error:
+        if os.environ.get("SLUICE_NO_REAL_FLUSS"):
+            pytest.skip(f"no real Fluss here: {error}")
+        pytest.fail(f"no real Fluss here (SLUICE_NO_REAL_FLUSS=1 skips these tests): {error}")
+    home = tmp_path_factory.mktemp("real_fluss")
+    with RealFluss(home, jars, conf={"kv.snapshot.interval": "2s"}) as fluss:
+        yield fluss

@@ -1,0 +1,102 @@
+"""kill -9 of the process that runs an Airflow task, at each step that reaches out of Airflow.
+
+A claim may be held by nobody, a round may be committed and reported by nobody: the coordinator
+takes the table back, and the next run leaves every offset in the lake exactly once.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sluice.client import connect
+from sluice.model import TieringStatus
+from tests.airflow.place import AirflowProcess, airflow_home
+from tests.faults.conftest import EVENTS, Scene
+from tests.support.processes import ROOT, wait_for
+
+pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+
+CONF = {"tables": [str(EVENTS)]}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Environment of an Airflow whose spark-submit runs rounds without Spark."""
+    folder = tmp_path_factory.mktemp("airflow")
+    return airflow_home(folder, ROOT / "tests/faults/round_driver.py") | {
+        "AIRFLOW__SLUICE__TIER_RETRIES": "0",
+        "SLUICE_TIERING_JARS": str(ROOT / ".cache/jars"),
+    }
+
+
+class Runs:
+    """Runs of the DAG on a scene's cluster, each in an Airflow process of its own."""
+
+    def __init__(self, scene: Scene, home: dict[str, str]) -> None:
+        host, port = scene.server.address.removeprefix("grpc://").rsplit(":", 1)
+        lake = {"iceberg.type": "hadoop", "iceberg.warehouse": str(scene.warehouse)}
+        extra = {"work_uri": (scene.home / "work").as_uri(), "datalake": lake}
+        fluss = {"conn_type": "fluss", "host": host, "port": int(port), "extra": extra}
+        self.home = {**home, "AIRFLOW_CONN_FLUSS_DEFAULT": json.dumps(fluss)}
+        self.scene = scene
+
+    def start(self, **environment: str) -> AirflowProcess:
+        return AirflowProcess(Path(self.home["AIRFLOW_HOME"]), {**self.home, **environment})
+
+    def killed(self, step: str) -> int:
+        """A run that meets the failpoint; how its process ended."""
+        return self.start(SLUICE_FAILPOINTS=f"{step}=kill").ask_and_wait("run", conf=CONF)
+
+    def run(self) -> dict[str, Any]:
+        process = self.start()
+        try:
+            return process.ask("run", conf=CONF)
+        finally:
+            process.close()
+
+    def status(self) -> TieringStatus:
+        with connect(self.scene.server.address) as client:
+            [status] = client.admin.list_tiering_statuses(EVENTS)
+        return status
+
+    def wait(self, status: str) -> None:
+        wait_for(f"{EVENTS} to be {status}", lambda: self.status().status == status, 30)
+
+
+@pytest.mark.parametrize(
+    ("step", "committed"),
+    [
+        ("airflow.acquire.after_claim", False),
+        ("airflow.acquire.after_plan", False),
+        ("airflow.tier.before_submit", False),
+        ("airflow.tier.after_submit", True),
+        ("airflow.settle.before_report", True),
+    ],
+)
+def test_killed_task(
+    scene: Scene, check: Callable[[Scene], None], home: dict[str, str], step: str, committed: bool
+) -> None:
+    runs = Runs(scene, home)
+    scene.append(300)
+    runs.wait("Pending")
+    assert runs.killed(step) == -signal.SIGKILL
+    held = runs.status()
+    assert held.status == "Tiering", "nobody could report it"
+    with connect(scene.server.address) as client:
+        assert (client.admin.lake_snapshot(EVENTS) is not None) == committed
+    scene.append(200)
+    runs.wait("Pending")
+    run = runs.run()
+    assert run["state"] == "success", run["tasks"]
+    result = run["xcoms"]["per_table.tier[0]"]["return_value"]
+    assert result["tiering_epoch"] == held.tiering_epoch + 1
+    assert (result["outcome"], result["rows"]) == ("committed", 200 if committed else 500)
+    assert runs.status().status != "Tiering"
+    assert runs.status().last_error is None
+    check(scene)

@@ -1,0 +1,93 @@
+"""kill -9 of the Airflow task while its driver works: the orphan and the next run do not clash."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from demo.airflow import Airflow, AirflowFailed, spark_environment
+from demo.processes import Processes
+from sluice.client import connect
+from tests.faults.conftest import EVENTS, Scene
+from tests.support.processes import ROOT, environment, wait_for
+
+pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+
+CONF = {"tables": [str(EVENTS)], "spark_conf": {"spark.ui.enabled": "false"}}
+
+
+def settings(scene: Scene) -> dict[str, str]:
+    """Airflow's: our cluster, our lake, and tasks that are missed after ten seconds."""
+    host, port = scene.server.address.removeprefix("grpc://").rsplit(":", 1)
+    lake = {"iceberg.type": "hadoop", "iceberg.warehouse": str(scene.warehouse)}
+    extra = {"work_uri": (scene.home / "work").as_uri(), "datalake": lake}
+    fluss = {"conn_type": "fluss", "host": host, "port": int(port), "extra": extra}
+    jar = next((ROOT / ".cache/jars").glob("iceberg-spark-runtime*.jar"))
+    return {
+        **spark_environment(),
+        "AIRFLOW_CONN_FLUSS_DEFAULT": json.dumps(fluss),
+        "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[2]"}),
+        "AIRFLOW__SLUICE__SCHEDULE": "none",
+        "AIRFLOW__SLUICE__TIER_RETRIES": "0",
+        "AIRFLOW__SLUICE__HEARTBEAT_INTERVAL_SECONDS": "1",
+        "AIRFLOW__SLUICE__JARS": str(jar),
+        "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "10",
+        "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "2",
+    }
+
+
+def drivers(processes: Processes) -> list[psutil.Process]:
+    """spark-submit's processes that run our job."""
+    return [p for p in processes.alive() if any("tier_table.py" in word for word in _words(p))]
+
+
+def _words(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def task_of(driver: psutil.Process) -> list[psutil.Process]:
+    """The Airflow task that started it and that task's supervisor, which the scheduler started."""
+    found = []
+    for parent in driver.parents():
+        if "scheduler" in _words(parent):
+            return found
+        if "tier_table.py" not in " ".join(_words(parent)):
+            found.append(parent)
+    raise AssertionError("no scheduler above the driver: nothing here is ours to kill")
+
+
+def test_killed_task(scene: Scene, check: Callable[[Scene], None], tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    processes = Processes(logs, environment())
+    airflow = Airflow(tmp_path / "airflow", processes, settings(scene))
+    try:
+        airflow.prepare()
+        scene.append(1000)
+        airflow.start()
+        airflow.wait_until_ready(180, print)
+        run = airflow.trigger(CONF)
+        wait_for("the driver", lambda: drivers(processes), 120)
+        killed = task_of(drivers(processes)[0])
+        assert killed, [_words(p) for p in drivers(processes)[0].parents()]
+        for process in killed:
+            process.send_signal(signal.SIGKILL)
+        with pytest.raises(AirflowFailed, match="per_table.tier"):
+            airflow.follow(run, 180, print)
+        with connect(scene.server.address) as client:
+            [status] = client.admin.list_tiering_statuses(EVENTS)
+        assert status.status != "Tiering", "the teardowns let go of the table"
+        scene.append(500)
+        airflow.follow(airflow.trigger(CONF), 240, print)
+        wait_for("the orphaned driver to end", lambda: not drivers(processes), 120)
+        check(scene)
+    finally:
+        processes.stop_all()

@@ -1,0 +1,70 @@
+"""Changelogs that a real tablet server wrote, in Java, for the upserts and deletes of pyfluss."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from sluice.formats.log_batch import (
+    change_types,
+    check_crc,
+    decode_log_batch,
+    iter_batches,
+    set_offset_and_timestamp,
+)
+from sluice.formats.row_log import decode_row_log_batch, encode_row_log_batch
+from sluice.formats.rows import COMPACTED, decode_row, encode_row
+from sluice.formats.types import arrow_schema
+from tests.golden import tables
+from tests.golden.files import columns, read, read_arrow
+
+CHANGES = ["+A", "+I", "-U", "+U", "-D"]
+SCHEMA = tables.KEYED
+TYPES = [column.data_type for column in SCHEMA.columns]
+
+
+@pytest.mark.parametrize("compression", tables.COMPRESSIONS)
+def test_arrow_changelog_is_read_as_pyfluss_reads_it(compression: str) -> None:
+    theirs = read_arrow(f"changelog/keyed_arrow_{compression.lower()}.arrow")
+    found, changes, offsets, empty = [], [], [], 0
+    for header, view in iter_batches(read(f"changelog/keyed_arrow_{compression.lower()}.log")):
+        check_crc(view, header)
+        batch = decode_log_batch(view, header, arrow_schema(SCHEMA))
+        found.append(pa.Table.from_batches([batch]))
+        changes += [CHANGES[change] for change in change_types(view, header) or b""]
+        offsets += range(header.base_offset, header.base_offset + header.record_count)
+        empty += header.record_count == 0
+    assert empty == 1, "the delete of an unknown key takes an offset and has no record"
+    assert changes == theirs["_change"].to_pylist()
+    assert set(changes) == {"+I", "-U", "+U", "-D"}
+    assert offsets == theirs["_offset"].to_pylist()
+    assert pa.concat_tables(found).combine_chunks().equals(columns(theirs, SCHEMA))
+
+
+def test_changelog_of_compacted_rows_holds_the_same() -> None:
+    theirs = read_arrow("changelog/keyed_arrow_zstd.arrow")
+    records = []
+    for header, view in iter_batches(read("changelog/keyed_compacted_none.log")):
+        check_crc(view, header)
+        records += decode_row_log_batch(view, header)
+    assert [CHANGES[change] for change, _ in records] == theirs["_change"].to_pylist()
+    rows = [decode_row(row, TYPES, COMPACTED) for _, row in records]
+    assert rows == tables.plain_rows(columns(theirs, SCHEMA), SCHEMA)
+
+
+def test_changelog_of_compacted_rows_is_written_byte_for_byte() -> None:
+    for header, view in iter_batches(read("changelog/keyed_compacted_none.log")):
+        records = [
+            (change, encode_row(decode_row(row, TYPES, COMPACTED), TYPES, COMPACTED))
+            for change, row in decode_row_log_batch(view, header)
+        ]
+        again = bytearray(
+            encode_row_log_batch(
+                records,
+                header.schema_id,
+                writer_id=header.writer_id,
+                batch_sequence=header.batch_sequence,
+            )
+        )
+        set_offset_and_timestamp(again, header.base_offset, header.timestamp_ms)
+        assert again == view

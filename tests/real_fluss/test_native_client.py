@@ -1,0 +1,159 @@
+"""The native client on a real Fluss: remote segments, restarts, SASL, calls that it lacks."""
+
+from __future__ import annotations
+
+import re
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import sluice.client.log_fetches
+from sluice.client import Client, connect
+from sluice.client.remote_log import Segment, read_segment
+from sluice.config import ClientConfig
+from sluice.errors import AuthenticateError, StorageError, UnsupportedVersion
+from sluice.formats.types import schema_from_arrow
+from sluice.model import TableBucket, TableDescriptor, TablePath
+from sluice.testing.real_fluss import RealFluss
+
+pytestmark = pytest.mark.real_fluss
+
+SCHEMA = pa.schema([("id", pa.int64()), ("value", pa.float64())])
+REMOTE = {"log.segment.file-size": "256kb", "remote.log.task-interval-duration": "200ms"}
+USER = {"username": "ann", "password": "gehéim"}
+
+
+class Guarded(RealFluss):
+    """With a second listener on each server, where clients must authenticate."""
+
+    def _write_configuration(self) -> None:
+        super()._write_configuration()
+        for server in ("coordinator", "tablet"):
+            path = self.home / f"conf-{server}" / "server.yaml"
+            text = path.read_text()
+            [listen] = [line for line in text.splitlines() if line.startswith("bind.listeners")]
+            text = text.replace(listen, f"{listen},CLIENT://127.0.0.1:0")
+            path.write_text(
+                text + "internal.listener.name: FLUSS\nsecurity.protocol.map: CLIENT:sasl\n"
+                "security.sasl.enabled.mechanisms: PLAIN\n"
+                "security.sasl.plain.jaas.config: org.apache.fluss.security.auth.sasl.plain."
+                f'PlainLoginModule required user_{USER["username"]}="{USER["password"]}";\n'
+            )
+
+
+@pytest.fixture(scope="module")
+def fluss(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealFluss]:
+    with Guarded(tmp_path_factory.mktemp("fluss"), lake=False, conf=REMOTE) as running:
+        yield running
+
+
+@pytest.fixture
+def client(fluss: RealFluss) -> Iterator[Client]:
+    with connect(fluss.bootstrap) as client:
+        yield client
+
+
+def new_table(client: Client, **properties: str) -> tuple[TablePath, TableBucket]:
+    path = TablePath("native", f"t{uuid.uuid4().hex[:8]}")
+    client.admin.create_database(path.database, ignore_if_exists=True)
+    described = TableDescriptor(schema_from_arrow(SCHEMA), bucket_count=1, properties=properties)
+    client.admin.create_table(path, described)
+    return path, TableBucket(client.admin.table_info(path).table_id, None, 0)
+
+
+def append(client: Client, path: TablePath, first: int, count: int) -> None:
+    ids = np.arange(first, first + count)
+    with client.log_writer(path) as writer:
+        writer.write(pa.table([ids, np.random.default_rng(first).random(count)], schema=SCHEMA))
+
+
+def read(client: Client, path: TablePath, bucket: TableBucket) -> list[int]:
+    rows = client.log_reader(path).read(bucket)
+    return [i for r in rows for i in r.batch["id"].to_pylist()]
+
+
+def remote_segments(fluss: RealFluss, path: TablePath, count: int) -> list[Path]:
+    """Waits until the server has moved so many segments of a table."""
+    deadline = time.monotonic() + 30
+    while True:
+        found = sorted(fluss.remote_dir.glob(f"log/{path.database}/{path.table}-*/0/*/*.log"))
+        if len(found) >= count:
+            return found
+        assert time.monotonic() < deadline, found
+        time.sleep(0.1)
+
+
+@pytest.mark.slow
+def test_remote_segments_are_read_and_those_that_are_gone_are_named(
+    fluss: RealFluss, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, bucket = new_table(client, **{"table.log.tiered.local-segments": "1"})
+    for part in range(8):
+        append(client, path, part * 20_000, 20_000)
+    remote_segments(fluss, path, 4)
+    seen: list[Segment] = []
+
+    def watched(segment: Segment, *limits: int) -> object:
+        seen.append(segment)
+        return read_segment(segment, *limits)
+
+    monkeypatch.setattr(sluice.client.log_fetches, "read_segment", watched)
+    deadline = time.monotonic() + 30
+    while not seen:  # the server still has them for a moment after they were copied
+        assert read(client, path, bucket) == list(range(160_000))
+        assert time.monotonic() < deadline
+    gone = Path(seen[0].uri)
+    gone.rename(gone.with_suffix(".gone"))
+    with pytest.raises(StorageError, match=rf"{gone} cannot be read: FileNotFound.*tried 3 times"):
+        read(client, path, bucket)
+    gone.with_suffix(".gone").rename(gone)
+    assert read(client, path, bucket) == list(range(160_000))
+
+
+@pytest.mark.slow
+def test_a_read_goes_on_over_restarts_of_both_servers(fluss: RealFluss) -> None:
+    config = ClientConfig(fluss.bootstrap, fetch_max_bytes_per_bucket=20_000)
+    with connect(config) as client:
+        path, bucket = new_table(client)
+        for part in range(10):
+            append(client, path, part * 2_000, 2_000)
+        time.sleep(1)  # what was acknowledged after the last checkpoint does not survive a kill
+        rows = client.log_reader(path).read(bucket)
+        found = next(rows).batch["id"].to_pylist()
+        fluss.kill_tablet()
+        fluss.start_tablet()
+        fluss.kill_coordinator()
+        fluss.start_coordinator()
+        for records in rows:
+            found += records.batch["id"].to_pylist()
+        assert found == list(range(20_000))
+        append(client, path, 20_000, 10)
+        assert client.admin.list_offsets(path, [0]) == {0: 20_010}
+
+
+@pytest.mark.slow
+def test_sasl_plain(fluss: RealFluss, client: Client) -> None:
+    path, bucket = new_table(client)
+    log = fluss.log_file("coordinator").read_text()
+    port = re.findall(r"CLIENT://127\.0\.0\.1:([1-9]\d*)", log)[-1]
+    config = ClientConfig(f"fluss://127.0.0.1:{port}", **USER)
+    with connect(config) as guarded:
+        append(guarded, path, 0, 100)
+        assert read(guarded, path, bucket) == list(range(100))
+    for wrong in ({"password": "hunter2"}, {"username": "bob"}, {"username": "", "password": ""}):
+        with connect(replace(config, **wrong)) as refused, pytest.raises(AuthenticateError):
+            refused.admin.list_databases()
+
+
+@pytest.mark.slow
+def test_a_call_that_it_lacks_is_refused_at_once(client: Client) -> None:
+    started = time.monotonic()
+    with pytest.raises(UnsupportedVersion, match="does not offer ListTieringStatuses"):
+        client.admin.list_tiering_statuses()
+    assert time.monotonic() - started < 10

@@ -1,0 +1,111 @@
+"""The fixture itself: a real Fluss starts, the official client works on it, nothing survives it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from sluice.testing.real_fluss import RealFluss, RealFlussNotStarted
+from tests.support.official_client import BUCKET, OFFSET, OfficialClient
+
+pytestmark = pytest.mark.real_fluss
+ROOT = Path(__file__).resolve().parents[2]
+ROWS = pa.table({"id": pa.array(range(100), pa.int64()), "name": [f"n{i}" for i in range(100)]})
+
+
+def test_official_client_creates_appends_and_scans(real_fluss: RealFluss) -> None:
+    client = OfficialClient(real_fluss.bootstrap)
+    lake = {"table.datalake.enabled": "true"}
+    _, _, scanned = client.run(
+        [
+            {
+                "op": "create",
+                "path": "smoke.events",
+                "schema": ROWS.schema,
+                "bucket_count": 3,
+                "bucket_keys": ["id"],
+                "properties": lake,
+            },
+            {"op": "append", "path": "smoke.events", "rows": ROWS},
+            {"op": "scan", "path": "smoke.events"},
+        ]
+    )
+    assert scanned.drop_columns([BUCKET, OFFSET]).sort_by("id").equals(ROWS)
+    assert set(scanned[BUCKET].to_pylist()) == {0, 1, 2}
+    assert (real_fluss.warehouse / "smoke" / "events" / "metadata").is_dir()
+
+
+@pytest.mark.slow
+def test_killed_servers_come_back_with_their_data(tmp_path: Path) -> None:
+    with RealFluss(tmp_path / "fluss", lake=False) as fluss:
+        client = OfficialClient(fluss.bootstrap)
+        client.create_table("db.kept", ROWS.schema, bucket_count=2)
+        client.append("db.kept", ROWS)
+        _wait_for_checkpoint(fluss)
+        address = fluss.bootstrap
+        fluss.kill_tablet()
+        fluss.start_tablet()
+        assert client.scan("db.kept").num_rows == 100
+        fluss.kill_coordinator()
+        fluss.start_coordinator()
+        client.create_table("db.more", ROWS.schema)
+        fluss.stop()
+        assert fluss.start() == address
+        assert client.scan("db.kept").num_rows == 100
+
+
+@pytest.mark.slow
+def test_servers_die_with_the_process_that_started_them(tmp_path: Path) -> None:
+    home = tmp_path / "fluss"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "sluice.testing.real_fluss", "--home", str(home), "--no-lake"],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("fluss://127.0.0.1:")
+    assert len(_servers_of(home)) == 3
+    process.send_signal(signal.SIGKILL)
+    process.wait(10)
+    process.stdout.close()
+    deadline = time.monotonic() + 20
+    while _servers_of(home) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert _servers_of(home) == []
+
+
+@pytest.mark.slow
+def test_server_that_cannot_start_tells_the_end_of_its_log(tmp_path: Path) -> None:
+    fluss = RealFluss(tmp_path / "fluss", lake=False, conf={"default.replication.factor": "many"})
+    with pytest.raises(RealFlussNotStarted, match=r"(?s)coordinator.log.*many"):
+        fluss.start()
+    assert _servers_of(tmp_path) == []
+
+
+def _servers_of(folder: Path) -> list[int]:
+    """Processes of Java that name the folder in their command line."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes()
+        except OSError:
+            continue
+        if b"-Dlog4j2.configurationFile=" + os.fsencode(folder) in words:
+            found.append(int(path.parent.name))
+    return found
+
+
+def _wait_for_checkpoint(fluss: RealFluss) -> None:
+    """Until the tablet server has noted the end of a log that has rows (see ``kill_tablet``)."""
+    deadline = time.monotonic() + 20
+    while " 100" not in (fluss.data_dir / "high-watermark-checkpoint").read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

@@ -1,0 +1,86 @@
+"""A server, its client, a lake, and a JVM started on demand, for rounds on the real thing."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from sluice.client import connect
+from sluice.client.client import Client
+from sluice.config import ClientConfig, Config, DatalakeConfig, ServerConfig, TieringConfig
+from sluice.driver.jvm import Jvm
+from sluice.model import Claim, Column, DataType, Schema, TableDescriptor, TablePath
+from sluice.server.cluster import EmbeddedCluster
+
+
+@pytest.fixture(scope="session")
+def jvm() -> Iterator[Jvm]:
+    with Jvm(os.environ.get("SLUICE_TIERING_JARS", "")) as running:
+        yield running
+
+
+@dataclass
+class Site:
+    """An embedded server, its client, a warehouse, and a folder for the files of rounds."""
+
+    client: Client
+    config: Config
+    warehouse: Path
+    work_uri: str
+    sql: Callable[[Path, str], list[Any]]
+    jvm: Jvm
+
+    def create(self, path: TablePath, columns: dict[str, DataType], **descriptor: Any) -> None:
+        """A table that is due at once, whenever one asks."""
+        fields = tuple(Column(n, t, i) for i, (n, t) in enumerate(columns.items()))
+        properties = {"table.datalake.enabled": "true", "table.datalake.freshness": "0s"}
+        self.client.admin.create_database(path.database, ignore_if_exists=True)
+        self.client.admin.create_table(
+            path,
+            TableDescriptor(
+                Schema(fields, highest_field_id=len(fields) - 1),
+                properties={**properties, **descriptor.pop("properties", {})},
+                **descriptor,
+            ),
+        )
+
+    def append(self, path: TablePath, table: pa.Table) -> None:
+        with self.client.log_writer(path) as writer:
+            writer.write(table)
+
+    def claim(self, path: TablePath) -> Claim:
+        """Waits until the coordinator hands the table out: its timers have a resolution."""
+        deadline = time.monotonic() + 20
+        while (claim := self.client.tiering.claim([path])) is None:
+            assert time.monotonic() < deadline, self.client.admin.list_tiering_statuses(path)
+            time.sleep(0.05)
+        return claim
+
+    def rows(self, query: str) -> list[Any]:
+        """Spark's answer; tables are named ``lake.DB.TABLE``."""
+        return self.sql(self.warehouse, query)
+
+
+@pytest.fixture
+def site(tmp_path: Path, lake_sql: Callable[[Path, str], list[Any]], jvm: Jvm) -> Iterator[Site]:
+    server = ServerConfig(
+        data_dir=str(tmp_path / "server"),
+        listen="grpc://127.0.0.1:0",
+        tiering_check_interval_ms=100,
+    )
+    warehouse = tmp_path / "warehouse"
+    with EmbeddedCluster(server) as cluster:
+        config = Config(
+            client=ClientConfig(bootstrap=cluster.address),
+            datalake=DatalakeConfig("iceberg", {"type": "hadoop", "warehouse": str(warehouse)}),
+            tiering=TieringConfig(jars=os.environ.get("SLUICE_TIERING_JARS", "")),
+        )
+        with connect(config.client) as client:
+            yield Site(client, config, warehouse, str(tmp_path / "work"), lake_sql, jvm)

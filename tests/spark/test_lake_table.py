@@ -1,0 +1,345 @@
+"""The LakeTable port on real Iceberg: fence, ancestry, tag, other writers, schema."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from sluice.driver.jvm import Jvm
+from sluice.errors import (
+    LakeCommitOutcomeUnknown,
+    LakeCommitRefused,
+    LakeNotWritable,
+    LakeTableMismatch,
+    UnsupportedLakeOption,
+)
+from sluice.lake.iceberg_catalog import IcebergLake
+from sluice.lake.iceberg_table import IcebergTable
+from sluice.model import Column, DataType, TableBucket, TableInfo, TypeRoot
+from sluice.model import types as t
+from sluice.rounds.types import DataFile, LakeSnapshot, LogRecords, Split
+from sluice.testing.tables import table_info
+
+pytestmark = pytest.mark.spark
+Sql = Callable[[Path, str], list[Any]]
+
+INFO = table_info({"a": t.BIGINT})
+
+
+@pytest.fixture
+def lake(jvm: Jvm, tmp_path: Path) -> IcebergLake:
+    return IcebergLake(jvm.gateway, {"type": "hadoop", "warehouse": str(tmp_path)})
+
+
+def files_of(
+    table: IcebergTable, info: TableInfo = INFO, first: int = 0, values: tuple[str, ...] = ()
+) -> tuple[DataFile, ...]:
+    """One file with three rows."""
+    bucket = TableBucket(1, 5 if values else None, 0)
+    split = Split(bucket, values, first, first + 3)
+    writer = table.writer_factory(info, f"w{first}", [split])(split)
+    columns: dict[str, Any] = {"a": pa.array(range(first, first + 3), pa.int64())}
+    for key, value in zip(info.descriptor.partition_keys, values, strict=True):
+        columns[key] = pa.array([value] * 3)
+    writer.write(LogRecords(pa.RecordBatch.from_pydict(columns), first, first + 3, 1, 1))
+    return writer.close()
+
+
+def commit(table: IcebergTable, base: LakeSnapshot | None, first: int = 0) -> LakeSnapshot:
+    return table.commit(files_of(table, first=first), base, {"fluss-offsets": f"/{first}"})
+
+
+def test_a_catalog_without_the_table_answers_none(lake: IcebergLake) -> None:
+    assert lake.load(INFO.path) is None
+
+
+def test_the_table_is_laid_out_as_fluss_does(
+    lake: IcebergLake, lake_sql: Sql, tmp_path: Path
+) -> None:
+    info = table_info(
+        {"id": t.BIGINT.not_null(), "day": t.STRING},
+        partition_keys=("day",),
+        bucket_keys=("id",),
+        buckets=4,
+        custom_properties={"iceberg.write.target-file-size-bytes": "1000", "team": "x"},
+    )
+    table = lake.create(info)
+    table.check(info)
+    described = lake_sql(tmp_path, "DESCRIBE EXTENDED lake.db.t")
+    rows = {row[0]: row[1] for row in described}
+    assert (rows["Part 0"], rows["Part 1"]) == ("day", "bucket(4, id)")
+    for text in (
+        "write.target-file-size-bytes=1000",
+        "fluss.team=x",
+        "fluss.table.datalake.enabled=true",
+        "sort-order=__offset ASC NULLS FIRST",
+    ):
+        assert text in rows["Table Properties"], text
+    names = [row[0] for row in described[:5]]
+    assert names == ["id", "day", "__bucket", "__offset", "__timestamp"]
+
+
+def test_the_fence_lets_only_the_planned_base_through(lake: IcebergLake) -> None:
+    table = lake.create(INFO)
+    first = commit(table, None)
+    with pytest.raises(LakeCommitRefused, match="planned base None"):
+        commit(table, None, first=3)
+    second = commit(table, first, first=3)
+    with pytest.raises(LakeCommitRefused, match=str(first.snapshot_id)):
+        commit(table, first, first=6)
+    assert table.newest_of_ours() == second
+    assert second.sequence_number > first.sequence_number
+    assert table.find_ours({"fluss-offsets": "/0"}) == first
+    assert table.find_ours({"fluss-offsets": "/9"}) is None
+
+
+def test_two_drivers_that_loaded_the_same_table_cannot_both_commit(lake: IcebergLake) -> None:
+    lake.create(INFO)
+    one, two = lake.load(INFO.path), lake.load(INFO.path)
+    assert one is not None
+    assert two is not None
+    commit(one, None)
+    with pytest.raises(LakeCommitRefused):
+        commit(two, None, first=3)
+
+
+@pytest.mark.parametrize("cut_off", [False, True])
+def test_a_commit_that_slips_in_at_the_last_moment_is_refused_by_iceberg_itself(
+    lake: IcebergLake, lake_sql: Sql, tmp_path: Path, cut_off: bool
+) -> None:
+    """The fence is asked on every attempt: nothing comes between its word and the commit."""
+    table, other = lake.create(INFO), lake.load(INFO.path)
+    assert other is not None
+    base = commit(table, None)
+    if cut_off:
+        table.tag(base.snapshot_id)
+        for _ in range(2):
+            lake_sql(tmp_path, "INSERT INTO lake.db.t VALUES (0, 0, -1, timestamp '2026-01-01')")
+        middle = table._table.currentSnapshot().parentId()
+        table._table.expireSnapshots().expireSnapshotId(middle).commit()
+    files = files_of(table, first=3)
+    prepared = table._new_update
+
+    def slip_in(*arguments: Any) -> Any:
+        update = prepared(*arguments)
+        commit(other, base, first=6)
+        return update
+
+    table._new_update = slip_in  # type: ignore[method-assign]
+    with pytest.raises(LakeCommitRefused, match="ValidationException"):
+        table.commit(files, base, {"fluss-offsets": "/3"})
+    assert lake_sql(tmp_path, "SELECT count(*) FROM lake.db.t WHERE __offset = 3")[0][0] == 0
+
+
+def test_a_foreign_commit_that_slips_in_does_no_harm(
+    lake: IcebergLake, lake_sql: Sql, tmp_path: Path
+) -> None:
+    table = lake.create(INFO)
+    prepared = table._new_update
+
+    def slip_in(*arguments: Any) -> Any:
+        update = prepared(*arguments)
+        lake_sql(tmp_path, "INSERT INTO lake.db.t VALUES (9, 0, -1, timestamp '2026-01-01')")
+        return update
+
+    table._new_update = slip_in  # type: ignore[method-assign]
+    commit(table, None)
+    assert lake_sql(tmp_path, "SELECT sum(a) FROM lake.db.t")[0][0] == 9 + sum(range(3))
+
+
+def test_other_writers_are_no_conflict_and_none_of_ours(
+    lake: IcebergLake, lake_sql: Sql, tmp_path: Path
+) -> None:
+    table = lake.create(INFO)
+    first = commit(table, None)
+    lake_sql(tmp_path, "INSERT INTO lake.db.t VALUES (99, 0, -5, timestamp '2026-01-01')")
+    assert table.newest_of_ours() == first
+    second = commit(table, first, first=3)
+    assert table.is_ancestor(first.snapshot_id)
+    assert lake_sql(tmp_path, "SELECT sum(a) FROM lake.db.t")[0][0] == sum(range(6)) + 99
+    lake_sql(tmp_path, f"CALL lake.system.rollback_to_snapshot('db.t', {first.snapshot_id})")
+    assert table.newest_of_ours() == first
+    assert not table.is_ancestor(second.snapshot_id)
+
+
+def test_an_empty_commit_makes_a_snapshot(lake: IcebergLake) -> None:
+    table = lake.create(INFO)
+    first = table.commit([], None, {"fluss-offsets": "/x"})
+    assert table.newest_of_ours() == first
+    assert first.summary["commit-user"] == "__fluss_lake_tiering"
+
+
+def test_the_tag_keeps_a_snapshot_from_expiry(
+    lake: IcebergLake, lake_sql: Sql, tmp_path: Path
+) -> None:
+    table = lake.create(INFO)
+    first = commit(table, None)
+    table.tag(first.snapshot_id)
+    for value in range(3):
+        lake_sql(tmp_path, f"INSERT INTO lake.db.t VALUES ({value}, 0, -1, timestamp '2026-01-01')")
+    lake_sql(
+        tmp_path,
+        "CALL lake.system.expire_snapshots(table => 'db.t', retain_last => 1,"
+        " older_than => timestamp '2100-01-01')",
+    )
+    kept = [r[0] for r in lake_sql(tmp_path, "SELECT snapshot_id FROM lake.db.t.snapshots")]
+    assert first.snapshot_id in kept
+    # Its children are gone, so that ancestry no longer reaches it: only the tag does.
+    assert table.newest_of_ours() == first
+    assert table.is_ancestor(first.snapshot_id)
+    with pytest.raises(LakeCommitRefused):
+        commit(table, LakeSnapshot(first.snapshot_id + 1, 1, {}), first=3)
+    second = commit(table, first, first=3)
+    with pytest.raises(LakeCommitRefused):
+        commit(table, first, first=6)
+    table.tag(second.snapshot_id)
+    refs = lake_sql(tmp_path, "SELECT snapshot_id FROM lake.db.t.refs WHERE type = 'TAG'")
+    assert [r[0] for r in refs] == [second.snapshot_id]
+
+
+def test_the_tag_does_not_bring_back_what_was_rolled_back(
+    lake: IcebergLake, lake_sql: Sql, tmp_path: Path
+) -> None:
+    table = lake.create(INFO)
+    first = commit(table, None)
+    second = commit(table, first, first=3)
+    table.tag(second.snapshot_id)
+    lake_sql(tmp_path, f"CALL lake.system.rollback_to_snapshot('db.t', {first.snapshot_id})")
+    assert table.newest_of_ours() == first
+
+
+def test_a_partitions_old_rows_go_in_the_same_commit(
+    lake: IcebergLake, lake_sql: Sql, tmp_path: Path
+) -> None:
+    info = table_info({"a": t.BIGINT, "day": t.STRING}, partition_keys=("day",))
+    table = lake.create(info)
+    assert not table.has_rows(("x/y z",))
+    first = table.commit(files_of(table, info, 0, ("x/y z",)), None, {"fluss-offsets": "/0"})
+    second = table.commit(files_of(table, info, 3, ("o'k",)), first, {"fluss-offsets": "/3"})
+    assert table.has_rows(("x/y z",))
+    again = files_of(table, info, 6, ("x/y z",))
+    with pytest.raises(LakeCommitRefused):
+        table.commit(again, first, {"fluss-offsets": "/6"}, [("x/y z",)])
+    table.commit(again, second, {"fluss-offsets": "/6"}, [("x/y z",)])
+    rows = lake_sql(tmp_path, "SELECT day, sum(a) FROM lake.db.t GROUP BY day ORDER BY day")
+    assert [tuple(r) for r in rows] == [("o'k", 12), ("x/y z", 21)]
+
+
+def test_columns_added_in_fluss_are_added_before_the_system_columns(
+    lake: IcebergLake, lake_sql: Sql, tmp_path: Path
+) -> None:
+    table = lake.create(INFO)
+    commit(table, None)
+    nested = DataType(TypeRoot.ARRAY, element=t.STRING)
+    added = (Column("b", t.decimal(9, 2), 1, "a price"), Column("c", nested, 2))
+    schema = replace(INFO.schema, columns=(*INFO.schema.columns, *added))
+    wider = replace(INFO, descriptor=replace(INFO.descriptor, schema=schema))
+    table.check(wider)
+    table.check(wider)
+    described = lake_sql(tmp_path, "DESCRIBE lake.db.t")
+    assert [tuple(r[:2]) for r in described[:6]] == [
+        ("a", "bigint"), ("b", "decimal(9,2)"), ("c", "array<string>"),
+        ("__bucket", "int"), ("__offset", "bigint"), ("__timestamp", "timestamp"),
+    ]  # fmt: skip
+    with pytest.raises(LakeTableMismatch):
+        table.check(INFO)
+
+
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        ("ALTER TABLE lake.db.t ADD PARTITION FIELD bucket(4, a)", "partition spec"),
+        ("ALTER TABLE lake.db.t DROP PARTITION FIELD __bucket", "partition spec"),
+        ("ALTER TABLE lake.db.t RENAME COLUMN a TO z", "`z long` where `a long`"),
+        ("ALTER TABLE lake.db.t ADD COLUMN z INT", "db.t"),
+    ],
+)
+def test_a_table_that_was_changed_is_refused(
+    lake: IcebergLake, lake_sql: Sql, tmp_path: Path, statement: str, said: str
+) -> None:
+    table = lake.create(INFO)
+    lake_sql(tmp_path, statement)
+    with pytest.raises(LakeTableMismatch, match=said):
+        table.check(INFO)
+
+
+def test_a_format_that_is_not_written_is_refused(
+    lake: IcebergLake, lake_sql: Sql, tmp_path: Path
+) -> None:
+    table = lake.create(table_info({"a": t.BIGINT}, custom_properties={
+        "iceberg.write.format.default": "orc"
+    }))  # fmt: skip
+    with pytest.raises(UnsupportedLakeOption, match=r"write\.format\.default=orc"):
+        table.check(INFO)
+
+
+def test_a_warehouse_that_cannot_be_written_is_named(jvm: Jvm, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    lake = IcebergLake(jvm.gateway, {"type": "hadoop", "warehouse": str(tmp_path / "file/lake")})
+    with pytest.raises(LakeNotWritable, match=r"create lake table db\.t"):
+        lake.create(INFO)
+    with pytest.raises(LakeNotWritable, match="open Iceberg catalog"):
+        IcebergLake(jvm.gateway, {"type": "nosuchtype", "warehouse": str(tmp_path)})
+
+
+def test_a_file_that_is_not_there_is_found_before_the_commit(lake: IcebergLake) -> None:
+    table = lake.create(INFO)
+    ghost = DataFile(f"{table.location}/data/ghost.parquet", 3, 100, ("0",))
+    with pytest.raises(LakeNotWritable, match="footers"):
+        table.commit([ghost], None, {})
+    assert table.newest_of_ours() is None
+
+
+def test_refused_files_can_be_deleted(lake: IcebergLake) -> None:
+    table = lake.create(INFO)
+    files = files_of(table)
+    table.delete_files([file.path for file in files])
+    assert not Path(files[0].path).exists()
+    table.delete_files([file.path for file in files])
+
+
+def test_a_jvm_that_dies_during_the_commit_leaves_the_outcome_unknown(tmp_path: Path) -> None:
+    with Jvm(os.environ.get("SLUICE_TIERING_JARS", "")) as mortal:
+        lake = IcebergLake(mortal.gateway, {"type": "hadoop", "warehouse": str(tmp_path)})
+        table = lake.create(INFO)
+        files = files_of(table)
+        prepared = table._new_update
+
+        def die_before_commit(*arguments: Any) -> Any:
+            update = prepared(*arguments)
+            return _DiesAt(update, mortal)
+
+        table._new_update = die_before_commit  # type: ignore[method-assign]
+        with pytest.raises(LakeCommitOutcomeUnknown, match="JVM does not answer"):
+            table.commit(files, None, {})
+        assert Path(files[0].path).exists()
+
+
+class _DiesAt:
+    """An update whose JVM is killed when it is committed."""
+
+    def __init__(self, update: Any, jvm: Jvm) -> None:
+        self._update, self._jvm = update, jvm
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._update, name)
+
+    def commit(self) -> None:
+        self._jvm.kill()
+        self._update.commit()
+
+
+def test_closing_a_lake_whose_jvm_died_hides_no_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Jvm(os.environ.get("SLUICE_TIERING_JARS", "")) as mortal:
+        lake = IcebergLake(mortal.gateway, {"type": "hadoop", "warehouse": str(tmp_path)})
+        mortal.kill()
+        lake.close()
+    assert "close the Iceberg catalog: the JVM does not answer" in caplog.text

@@ -1,0 +1,228 @@
+"""`sluice tier` end to end: embedded server, client, threads, a JVM on demand, read by Spark."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from sluice.config import DatalakeConfig
+from sluice.driver.local import tier_once
+from sluice.errors import (
+    ConfigurationError,
+    LakeNotWritable,
+    LakeRolledBack,
+    LakeTableMismatch,
+    LakeTableMissing,
+    TableNotDue,
+    TableNotExist,
+)
+from sluice.model import Column, TablePath
+from sluice.model import types as t
+from sluice.rounds.files import RoundResult
+from sluice.rounds.progress import Silent
+
+from .conftest import Site
+
+pytestmark = pytest.mark.spark
+PATH = TablePath("shop", "orders")
+
+
+def tier(site: Site, *, own_jvm: bool = False) -> RoundResult:
+    """One round, as soon as the table is due."""
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            return tier_once(site.config, PATH, jvm=None if own_jvm else site.jvm)
+        except TableNotDue:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+def orders(first: int, count: int) -> pa.Table:
+    ids = pa.array(range(first, first + count), pa.int64())
+    return pa.table({"id": ids, "note": pa.array([f"n{i % 7}" for i in range(count)])})
+
+
+def test_rounds_bring_every_row_once_with_its_bucket_and_offset(site: Site) -> None:
+    site.create(PATH, {"id": t.BIGINT, "note": t.STRING}, bucket_count=3, bucket_keys=("id",))
+    site.append(PATH, orders(0, 5000))
+    first = tier(site, own_jvm=True)
+    assert (first.outcome, first.rows, first.files) == ("committed", 5000, 3)
+    site.append(PATH, orders(5000, 300))
+    second = tier(site)
+    assert (second.outcome, second.rows) == ("committed", 300)
+    assert tier(site).outcome == "nothing_new"
+
+    seen = site.rows(
+        "SELECT count(*), count(DISTINCT id), sum(id), count(DISTINCT __bucket, __offset)"
+        " FROM lake.shop.orders"
+    )
+    assert tuple(seen[0]) == (5300, 5300, sum(range(5300)), 5300)
+    ends = site.rows("SELECT __bucket, max(__offset) + 1 FROM lake.shop.orders GROUP BY 1")
+    assert {str(b): end for b, end in ends} == second.offsets
+    registered = site.client.admin.lake_snapshot(PATH)
+    assert registered is not None
+    assert registered.snapshot_id == second.lake_snapshot_id
+    tag = site.rows("SELECT snapshot_id FROM lake.shop.orders.refs WHERE name = 'sluice-tiered'")
+    assert tag[0][0] == second.lake_snapshot_id
+
+
+def test_the_bucket_of_a_file_is_the_bucket_of_its_rows(site: Site) -> None:
+    """Fluss buckets as Iceberg does, so that Spark prunes by the key and still finds the row."""
+    site.create(PATH, {"id": t.BIGINT, "note": t.STRING}, bucket_count=4, bucket_keys=("id",))
+    site.append(PATH, orders(0, 1000))
+    tier(site)
+    pairs = site.rows(
+        "SELECT DISTINCT f.partition.id_bucket, o.__bucket FROM lake.shop.orders o"
+        " JOIN lake.shop.orders.files f ON f.file_path = o._file"
+    )
+    assert sorted(map(tuple, pairs)) == [(n, n) for n in range(4)]
+    for key in (0, 17, 999):
+        found = site.rows(f"SELECT count(*) FROM lake.shop.orders WHERE id = {key}")
+        assert found[0][0] == 1, key
+
+
+def test_partitions_and_a_partition_created_again(site: Site) -> None:
+    site.create(PATH, {"id": t.BIGINT, "day": t.STRING}, partition_keys=("day",), bucket_count=1)
+
+    def day(name: str, count: int) -> None:
+        site.client.admin.create_partition(PATH, {"day": name}, ignore_if_exists=True)
+        ids = pa.array(range(count), pa.int64())
+        site.append(PATH, pa.table({"id": ids, "day": pa.array([name] * count)}))
+
+    day("2026-01-01", 10)
+    day("2026-01-02", 20)
+    assert tier(site).rows == 30
+    site.client.admin.drop_partition(PATH, {"day": "2026-01-01"})
+    day("2026-01-01", 3)
+    result = tier(site)
+    assert result.rows == 3
+    assert any("2026-01-01 was dropped and created again" in note for note in result.notes)
+    counts = site.rows("SELECT day, count(*) FROM lake.shop.orders GROUP BY day ORDER BY day")
+    assert [tuple(row) for row in counts] == [("2026-01-01", 3), ("2026-01-02", 20)]
+
+
+def test_a_column_added_in_fluss_is_added_in_the_lake(site: Site) -> None:
+    site.create(PATH, {"id": t.BIGINT})
+    site.append(PATH, pa.table({"id": pa.array([1, 2], pa.int64())}))
+    tier(site)
+    site.client.admin.add_columns(PATH, [Column("note", t.STRING, 1)])
+    site.append(PATH, pa.table({"id": pa.array([3], pa.int64()), "note": pa.array(["new"])}))
+    tier(site)
+    rows = site.rows("SELECT * FROM lake.shop.orders ORDER BY id")
+    assert [row.note for row in rows] == [None, None, "new"]
+    assert rows[0].asDict().keys() == {"id", "note", "__bucket", "__offset", "__timestamp"}
+
+
+def test_progress_tells_phases_and_rows(site: Site) -> None:
+    site.create(PATH, {"id": t.BIGINT, "note": t.STRING})
+    site.append(PATH, orders(0, 100))
+    seen: list[object] = []
+
+    class Watcher(Silent):
+        def phase(self, name: str) -> None:
+            seen.append(name)
+
+        def planned(self, splits: int, offsets: int) -> None:
+            seen.append((splits, offsets))
+
+        def copied(self, rows: int) -> None:
+            seen.append(rows)
+
+    deadline = time.monotonic() + 20
+    while not seen:
+        try:
+            tier_once(site.config, PATH, progress=Watcher(), jvm=site.jvm)
+        except TableNotDue:
+            assert time.monotonic() < deadline
+    assert seen == [
+        "recover", "plan", (1, 100), "copy", 100, "prepare", "lake_commit", "fluss_commit",
+    ]  # fmt: skip
+
+
+def test_a_failure_is_reported_with_its_reason(site: Site, tmp_path: Path) -> None:
+    site.create(PATH, {"id": t.BIGINT, "note": t.STRING})
+    site.append(PATH, orders(0, 10))
+    (tmp_path / "file").write_text("in the way")
+    lake = DatalakeConfig("iceberg", {"type": "hadoop", "warehouse": str(tmp_path / "file/lake")})
+    site.config = replace(site.config, datalake=lake)
+    with pytest.raises(LakeNotWritable, match=r"lake table shop\.orders"):
+        tier(site)
+    status = site.client.admin.list_tiering_statuses(PATH)[0]
+    assert status.last_error is not None
+    assert "lake table shop.orders" in status.last_error
+
+
+def test_a_lake_table_with_another_schema_is_refused_by_name(site: Site) -> None:
+    site.create(PATH, {"id": t.BIGINT, "note": t.STRING})
+    site.rows("SELECT 1")  # makes the catalog known
+    site.rows("CREATE TABLE lake.shop.orders (id STRING) USING iceberg")
+    site.append(PATH, orders(0, 10))
+    with pytest.raises(LakeTableMismatch, match=r"shop\.orders"):
+        tier(site)
+
+
+def test_a_rollback_is_mended_by_the_statement_that_the_error_names(site: Site) -> None:
+    site.create(PATH, {"id": t.BIGINT, "note": t.STRING})
+    site.append(PATH, orders(0, 10))
+    first = tier(site)
+    site.append(PATH, orders(10, 5))
+    tier(site)
+    site.rows(f"CALL lake.system.rollback_to_snapshot('shop.orders', {first.lake_snapshot_id})")
+    site.append(PATH, orders(15, 5))
+    with pytest.raises(LakeRolledBack) as caught:
+        tier(site)
+    statement = re.search(r"CALL CATALOG(\.system\.[^)]*\))", str(caught.value))
+    assert statement is not None
+    site.rows(f"CALL lake{statement[1]}")
+    assert tier(site).rows == 5
+    seen = site.rows("SELECT count(*), count(DISTINCT id), sum(id) FROM lake.shop.orders")
+    assert tuple(seen[0]) == (20, 20, sum(range(20)))
+
+
+def test_a_lost_table_is_brought_back_by_the_statement_that_the_error_names(
+    site: Site, tmp_path: Path
+) -> None:
+    site.create(PATH, {"id": t.BIGINT, "note": t.STRING})
+    site.append(PATH, orders(0, 10))
+    tier(site)
+    metadata = site.warehouse / "shop" / "orders" / "metadata"
+    entries = sorted(metadata.glob("v*.metadata.json"), key=lambda p: int(p.name[1:].split(".")[0]))
+    kept = tmp_path / entries[-1].name
+    shutil.copy(entries[-1], kept)
+    for entry in [*entries, metadata / "version-hint.text"]:  # all that makes it a table
+        entry.unlink()
+    site.append(PATH, orders(10, 5))
+    with pytest.raises(LakeTableMissing) as caught:
+        tier(site)
+    statement = re.search(r"CALL CATALOG(\.system\.[^)]*\))", str(caught.value))
+    assert statement is not None
+    site.rows(f"CALL lake{statement[1]}".replace("METADATA_FILE", str(kept)))
+    assert tier(site).rows == 5
+    seen = site.rows("SELECT count(*), count(DISTINCT id), sum(id) FROM lake.shop.orders")
+    assert tuple(seen[0]) == (15, 15, sum(range(15)))
+
+
+def test_why_a_table_cannot_be_claimed(site: Site) -> None:
+    with pytest.raises(TableNotExist, match=r"shop\.orders"):
+        tier_once(site.config, PATH)
+    site.create(PATH, {"id": t.BIGINT}, properties={"table.datalake.enabled": "false"})
+    with pytest.raises(TableNotDue, match=r"table\.datalake\.enabled=true"):
+        tier_once(site.config, PATH)
+    other = TablePath("shop", "busy")
+    site.create(other, {"id": t.BIGINT})
+    site.claim(other)
+    with pytest.raises(TableNotDue, match="is being tiered"):
+        tier_once(site.config, other)
+
+
+def test_a_missing_lake_setting_is_named(site: Site) -> None:
+    bare = replace(site.config, datalake=DatalakeConfig())
+    with pytest.raises(ConfigurationError, match=r"datalake\.iceberg\.warehouse"):
+        tier_once(bare, PATH)

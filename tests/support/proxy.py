@@ -1,0 +1,203 @@
+"""A proxy before a cluster's native ports that breaks answers on request.
+
+It reads both directions frame by frame, so that a fault can be aimed at one call. Addresses in
+metadata are rewritten to its own, so that a client never gets around it.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from sluice.wire import apis
+from sluice.wire import fluss_api_pb2 as pb
+from sluice.wire import native_frames as frames
+from sluice.wire.apis import Api
+from sluice.wire.native_frames import FrameReader
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer on its way to the client."""
+
+    request_id: int
+    body: bytes
+
+    @property
+    def frame(self) -> bytes:
+        return frames.encode_response(self.request_id, self.body)
+
+
+Fault = Callable[[socket.socket, Answer], bool]
+"""Sends to the client what it wants in place of an answer; whether the connection goes on."""
+
+
+def hang(client: socket.socket, answer: Answer) -> bool:
+    """The answer never comes, the connection stays."""
+    return True
+
+
+def close(client: socket.socket, answer: Answer) -> bool:
+    return False
+
+
+def cut(client: socket.socket, answer: Answer) -> bool:
+    """The connection ends inside the frame."""
+    client.sendall(answer.frame[: max(5, len(answer.frame) // 2)])
+    return False
+
+
+def two_gigabytes(client: socket.socket, answer: Answer) -> bool:
+    client.sendall(struct.pack(">i", 2**31 - 1) + answer.frame)
+    return True
+
+
+def other_id(client: socket.socket, answer: Answer) -> bool:
+    client.sendall(frames.encode_response(answer.request_id + 1000, answer.body))
+    return True
+
+
+def garbage(client: socket.socket, answer: Answer) -> bool:
+    client.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    return True
+
+
+def nonsense(client: socket.socket, answer: Answer) -> bool:
+    """A proper frame around bytes that are no message."""
+    client.sendall(frames.encode_response(answer.request_id, b"\xff" * 40))
+    return True
+
+
+def error(code: int, text: str = "") -> Fault:
+    def answer_error(client: socket.socket, answer: Answer) -> bool:
+        reply = pb.ErrorResponse(error_code=code, error_message=text)
+        client.sendall(frames.encode_error(answer.request_id, reply))
+        return True
+
+    return answer_error
+
+
+def failure(code: int, text: str = "") -> Fault:
+    def fail(client: socket.socket, answer: Answer) -> bool:
+        reply = pb.ErrorResponse(error_code=code, error_message=text)
+        client.sendall(frames.encode_failure(reply))
+        return False
+
+    return fail
+
+
+class Proxy:
+    """Stands before native ports; its own for each are in ``ports``."""
+
+    def __init__(self, ports: Iterable[int]) -> None:
+        self._listeners = {port: socket.create_server(("127.0.0.1", 0)) for port in ports}
+        self.ports = {port: sock.getsockname()[1] for port, sock in self._listeners.items()}
+        self.connections = 0
+        self._lock = threading.Lock()  # guards the faults and the sockets
+        self._faults: list[tuple[int, Fault]] = []
+        self._sockets: list[socket.socket] = []
+        self._threads: list[threading.Thread] = []
+
+    def plan(self, api: Api, *faults: Fault) -> None:
+        """Breaks the next answers to this call, one after the other."""
+        with self._lock:
+            self._faults += [(api.key, fault) for fault in faults]
+
+    @property
+    def planned(self) -> int:
+        """Faults that did not happen yet."""
+        with self._lock:
+            return len(self._faults)
+
+    def __enter__(self) -> Proxy:
+        for port in self._listeners:
+            self._run(self._accept, port)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            sockets = [*self._listeners.values(), *self._sockets]
+        for sock in sockets:
+            with suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+        for sock in self._listeners.values():
+            sock.close()
+        for thread in list(self._threads):
+            thread.join(10)
+
+    def _run(self, target: Callable[..., None], *args: object) -> None:
+        thread = threading.Thread(target=target, args=args, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _accept(self, port: int) -> None:
+        while True:
+            try:
+                client, _ = self._listeners[port].accept()
+            except OSError:
+                return
+            self.connections += 1
+            try:
+                server = socket.create_connection(("127.0.0.1", port), 10)
+            except OSError:
+                client.close()
+                continue
+            server.settimeout(None)
+            with self._lock:
+                self._sockets += [client, server]
+            keys: dict[int, int] = {}
+            self._run(self._requests, client, server, keys)
+            self._run(self._answers, client, server, keys)
+
+    def _requests(self, client: socket.socket, server: socket.socket, keys: dict[int, int]) -> None:
+        reader = FrameReader(1 << 27)
+        with suppress(OSError):
+            while count := client.recv_into(reader.room()):
+                frame = reader.received(count)
+                if frame is not None:
+                    head, _ = frames.parse_request(frame)
+                    keys[head.request_id] = head.api_key
+                    server.sendall(struct.pack(">i", len(frame)) + bytes(frame))
+        with suppress(OSError):
+            server.shutdown(socket.SHUT_RDWR)
+
+    def _answers(self, client: socket.socket, server: socket.socket, keys: dict[int, int]) -> None:
+        reader = FrameReader(1 << 27)
+        going = True
+        with suppress(OSError):
+            while going and (count := server.recv_into(reader.room())):
+                frame = reader.received(count)
+                if frame is not None:
+                    going = self._pass_on(client, frame, keys)
+        for sock in (client, server):
+            with suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+            sock.close()
+
+    def _pass_on(self, client: socket.socket, frame: memoryview, keys: dict[int, int]) -> bool:
+        head, body = frames.parse_response(frame)
+        whole = struct.pack(">i", len(frame)) + bytes(frame)
+        if head.request_id is None or head.type is not frames.ResponseType.SUCCESS:
+            client.sendall(whole)
+            return True
+        key = keys.pop(head.request_id)
+        fault = self._next_fault(key)
+        if fault is not None:
+            return fault(client, Answer(head.request_id, bytes(body)))
+        if key == apis.GET_METADATA.key:
+            reply = pb.MetadataResponse.FromString(bytes(body))
+            for node in [reply.coordinator_server, *reply.tablet_servers]:
+                node.port = self.ports.get(node.port, node.port)
+            whole = frames.encode_response(head.request_id, reply.SerializeToString())
+        client.sendall(whole)
+        return True
+
+    def _next_fault(self, key: int) -> Fault | None:
+        with self._lock:
+            if self._faults and self._faults[0][0] == key:
+                return self._faults.pop(0)[1]
+            return None

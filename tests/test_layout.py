@@ -1,0 +1,140 @@
+"""The tree tests itself: what a linter cannot see."""
+
+import ast
+import gc
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sluice.driver.jvm import ICEBERG_ARTIFACT, ICEBERG_VERSION
+
+ROOT = Path(__file__).resolve().parent.parent
+TRACKED = subprocess.run(
+    ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+    cwd=ROOT,
+    capture_output=True,
+    text=True,
+    check=True,
+).stdout.splitlines()
+SOURCES = sorted(
+    ROOT / name
+    for name in TRACKED
+    if name.endswith(".py") and "_pb2" not in name and (ROOT / name).is_file()
+)
+CODE = [p for p in SOURCES if p.relative_to(ROOT).parts[0] in ("sluice", "plugins", "spark_jobs")]
+
+
+def parsed(path: Path) -> ast.Module:
+    """CPython 3.11's parser fails (SystemError) if a collection of garbage runs inside it."""
+    gc.disable()
+    try:
+        return ast.parse(path.read_text())
+    finally:
+        gc.enable()
+
+
+def names(paths: list[Path]) -> list[str]:
+    return [str(p.relative_to(ROOT)) for p in paths]
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=names(SOURCES))
+def test_no_file_is_longer_than_600_lines(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= 600
+
+
+@pytest.mark.parametrize("path", CODE, ids=names(CODE))
+def test_no_function_is_longer_than_70_lines(path: Path) -> None:
+    long = [
+        f"{node.name} ({node.end_lineno - node.lineno + 1} lines)"
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.end_lineno is not None
+        and node.end_lineno - node.lineno >= 70
+    ]
+    assert long == []
+
+
+@pytest.mark.parametrize("path", CODE, ids=names(CODE))
+def test_every_module_says_what_it_is(path: Path) -> None:
+    assert ast.get_docstring(parsed(path))
+
+
+def test_the_core_imports_no_engine_even_through_its_packages() -> None:
+    """The import contract does not see what ``sluice/__init__.py`` pulls in for its children."""
+    code = (
+        "import sys\n"
+        "for name in ('airflow', 'pyspark', 'sluice_airflow'): sys.modules[name] = None\n"
+        "import sluice.client, sluice.rounds.round, sluice.driver.local, sluice.cli.main\n"
+        "import sluice.server.cluster, sluice.lake\n"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
+def test_importing_sluice_is_light() -> None:
+    code = "import sys, sluice\nassert not {'grpc', 'pyarrow', 'numpy'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
+def test_spark_jobs_are_thin() -> None:
+    for path in (ROOT / "spark_jobs").glob("*.py"):
+        assert len(path.read_text().splitlines()) <= 150, path
+
+
+def test_airflow_does_not_run_the_package_as_loose_files() -> None:
+    assert "sluice_airflow/" in (ROOT / "plugins/.airflowignore").read_text().split()
+
+
+def test_dag_files_carry_our_prefix() -> None:
+    """``dags/`` is on the path of every task: a bare name there could shadow a library."""
+    assert [p.name for p in (ROOT / "dags").glob("*.py") if not p.name.startswith("sluice_")] == []
+
+
+def test_lock_file_has_hashes_and_no_addresses() -> None:
+    text = (ROOT / "requirements.lock").read_text()
+    assert "://" not in text
+    assert "--index-url" not in text
+    for block in text.replace("\\\n", " ").splitlines():
+        if block and not block.startswith("#"):
+            assert "--hash=sha256:" in block, block
+
+
+def test_pyspark_and_its_client_have_the_same_version() -> None:
+    pins = dict(
+        line.split(" ")[0].split("==")
+        for line in (ROOT / "requirements.lock").read_text().splitlines()
+        if "==" in line
+    )
+    assert pins["pyspark"] == pins["pyspark-client"]
+    assert pins["pyspark"].startswith("4.1.")
+
+
+def test_lint_sees_a_breach_of_the_import_contract(tmp_path: Path) -> None:
+    """The contract on a copy of the tree: clean, then with an engine inside the core."""
+    for name in ("sluice", "plugins/sluice_airflow"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    command = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"]
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{tmp_path / 'plugins'}"}
+
+    def kept() -> bool:
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True)
+        return done.returncode == 0
+
+    assert kept()
+    with (tmp_path / "sluice/rounds/offsets.py").open("a") as file:
+        file.write("\n\ndef breach() -> None:\n    import pyspark\n")
+    assert not kept()
+    assert "pipefail" in (ROOT / "Makefile").read_text(), "or make would not see it"
+
+
+@pytest.mark.parametrize(
+    "name", ["scripts/setup.sh", "docker/Dockerfile", "plugins/sluice_airflow/provider_info.py"]
+)
+def test_places_that_cannot_import_it_name_the_same_iceberg(name: str) -> None:
+    text = (ROOT / name).read_text()
+    assert ICEBERG_ARTIFACT in text
+    assert ICEBERG_VERSION in text

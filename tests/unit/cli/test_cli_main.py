@@ -1,0 +1,82 @@
+"""The command line around the commands: help, versions, errors, exit codes."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from sluice import __version__
+from sluice.cli.main import cli
+
+NOBODY = "grpc://127.0.0.1:1"
+
+
+def run(*arguments: str, **environment: str) -> Result:
+    return CliRunner().invoke(cli, arguments, env=environment)
+
+
+def test_the_version_is_the_packages() -> None:
+    assert run("--version").output == f"sluice {__version__}\n"
+
+
+@pytest.mark.parametrize("command", sorted(cli.commands))
+def test_every_command_explains_itself_with_examples(command: str) -> None:
+    result = run(command, "--help")
+    assert result.exit_code == 0
+    assert f"sluice {command}" in result.output.split("Examples:")[1]
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = (
+        "import sys\n"
+        "from sluice.cli.main import cli\n"
+        "cli(['--help'], standalone_mode=False)\n"
+        "heavy = {'grpc', 'pyarrow', 'numpy', 'rich', 'structlog', 'py4j'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("tables", "--bootstrap", "127.0.0.1:9123"), "write grpc://HOST:PORT"),
+        (("tier", "orders", "--warehouse", "x"), "write DATABASE.TABLE"),
+        (("tier", "shop.orders"), "give --warehouse PATH"),
+        (("serve",), "give --data-dir DIR"),
+        (("create-table", "shop.orders"), "either --schema TEXT or --like FILE"),
+        (("tables", "--config", "/no/such/file"), "does not exist"),
+        (("no-such-command",), "No such command"),
+    ],
+)
+def test_wrong_arguments_end_with_code_2_and_say_what_to_write(
+    arguments: tuple[str, ...], told: str
+) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert told in result.output
+    assert "Traceback" not in result.output
+
+
+def test_a_wrong_setting_is_named_with_its_value(tmp_path: Path) -> None:
+    (tmp_path / "sluice.toml").write_text("[client]\nrequest_timeout_ms = 'soon'\n")
+    result = run("tables", "--config", str(tmp_path / "sluice.toml"))
+    assert result.exit_code == 2
+    assert re.search(r"sluice: ConfigurationError: .*request_timeout_ms.*'soon'", result.output)
+
+
+def test_a_server_that_is_down_is_one_line_with_its_address() -> None:
+    result = run("tables", "--bootstrap", NOBODY, SLUICE_CLIENT_RETRY_TIMEOUT_MS="100")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("sluice: ")
+    assert "127.0.0.1:1" in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+
+
+def test_debug_shows_where_an_error_came_from() -> None:
+    result = run("--debug", "tables", "--bootstrap", "nowhere")
+    assert result.exception is not None
+    assert type(result.exception).__name__ == "ConfigurationError"

@@ -1,0 +1,40 @@
+"""The pages for readers: every link leads somewhere, every command is real and named."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from sluice.cli.main import cli
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_files_that_exist(page: Path) -> None:
+    targets = re.findall(r"\]\((?!https?://|#)([^)#]+)", page.read_text())
+    assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_paths_in_code_quotes_exist(page: Path) -> None:
+    quoted = re.findall(
+        r"`((?:sluice|tests|docs|scripts|spark_jobs|plugins|dags)/[\w/.]*)`", page.read_text()
+    )
+    assert [path for path in quoted if not (ROOT / path).exists()] == []
+
+
+def test_the_readme_names_every_command_and_no_other() -> None:
+    named = set(re.findall(r"`sluice ([a-z][a-z-]*)[ `]", (ROOT / "README.md").read_text()))
+    assert named == set(cli.commands)
+
+
+def test_the_pages_name_only_make_targets_that_exist() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = {
+        name
+        for page in PAGES
+        for name in re.findall(r"`(?:\w+=\w+ )?make ([a-z-]+)", page.read_text())
+    }
+    assert named - targets == set()

@@ -1,0 +1,242 @@
+"""The client over Fluss's own protocol when answers break on the way, by a proxy before a cluster.
+
+Each ends in a typed error or a clean retry; and so do leaders that move.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from sluice.client import Client, LogReader, connect
+from sluice.client.addresses import Address
+from sluice.config import ClientConfig, ServerConfig
+from sluice.errors import (
+    CorruptMessage,
+    DatabaseAlreadyExist,
+    FlussError,
+    NetworkError,
+    RecordTooLarge,
+    RequestTimeOut,
+    UnknownServerError,
+)
+from sluice.formats.types import schema_from_arrow
+from sluice.model import TableBucket, TableDescriptor, TablePath
+from sluice.server.cluster import EmbeddedCluster
+from sluice.wire import apis
+from sluice.wire import fluss_api_pb2 as pb
+from tests.support import proxy as faults
+from tests.support.fetch_server import INFO, batch, ids
+from tests.support.native_peer import PeerServer, serving
+from tests.support.proxy import Fault, Proxy
+
+PATH = TablePath("shop", "orders")
+SCHEMA = pa.schema([("id", pa.int64())])
+
+
+@dataclass
+class Site:
+    client: Client
+    proxy: Proxy
+
+    def append(self, first: int, count: int) -> None:
+        with self.client.log_writer(PATH) as writer:
+            writer.write(pa.table({"id": range(first, first + count)}, schema=SCHEMA))
+
+    def rows(self) -> list[int]:
+        reader = self.client.log_reader(PATH)
+        bucket = TableBucket(reader.info.table_id, None, 0)
+        return [i for r in reader.read(bucket) for i in r.batch["id"].to_pylist()]
+
+
+@pytest.fixture
+def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
+    """Deadlines are short only where a test waits for one."""
+    hangs = request.node.callspec.params.get("fault") is faults.hang
+    config = ServerConfig(data_dir=str(tmp_path / "data"), listen="fluss://127.0.0.1:0")
+    with EmbeddedCluster(config) as cluster:
+        with connect(cluster.address) as direct:
+            direct.admin.create_database("shop")
+            direct.admin.create_table(PATH, TableDescriptor(schema_from_arrow(SCHEMA)))
+            reply: Any = direct._connection.call_coordinator(
+                apis.GET_METADATA, pb.MetadataRequest(), lambda reply: reply
+            )
+        ports = [reply.coordinator_server.port, *(node.port for node in reply.tablet_servers)]
+        with Proxy(ports) as proxy:
+            address = f"fluss://127.0.0.1:{proxy.ports[Address.parse(cluster.address).port]}"
+            settings = ClientConfig(address, request_timeout_ms=1_000 if hangs else 20_000)
+            with connect(settings) as client:
+                yield Site(client, proxy)
+
+
+PASSING = {
+    "hang": faults.hang,
+    "close": faults.close,
+    "cut": faults.cut,
+    "network error": faults.error(1),
+    "not leader": faults.error(12),
+    "no leader": faults.error(44),
+    "unknown bucket": faults.error(21),
+    "failure that passes": faults.failure(1, "the pipeline broke"),
+}
+LASTING = {
+    "two gigabytes": (faults.two_gigabytes, RecordTooLarge),
+    "other id": (faults.other_id, CorruptMessage),
+    "garbage": (faults.garbage, RecordTooLarge),
+    "nonsense": (faults.nonsense, CorruptMessage),
+    "failure": (faults.failure(-1, "the pipeline broke"), UnknownServerError),
+}
+
+
+@pytest.mark.parametrize("fault", PASSING.values(), ids=PASSING)
+def test_a_read_goes_on_after_a_fault_that_passes(site: Site, fault: Fault) -> None:
+    site.append(0, 1000)
+    site.proxy.plan(apis.FETCH_LOG, fault, fault)
+    assert site.rows() == list(range(1000))
+    assert site.proxy.planned == 0
+
+
+@pytest.mark.parametrize(("fault", "expected"), LASTING.values(), ids=LASTING)
+def test_a_read_ends_with_a_typed_error_and_the_client_lives_on(
+    site: Site, fault: Fault, expected: type[FlussError]
+) -> None:
+    site.append(0, 1000)
+    site.proxy.plan(apis.FETCH_LOG, fault)
+    started = time.monotonic()
+    with pytest.raises(expected, match=r"FetchLog|the pipeline broke"):
+        site.rows()
+    assert time.monotonic() - started < 5
+    assert site.rows() == list(range(1000))
+
+
+@pytest.mark.parametrize("fault", PASSING.values(), ids=PASSING)
+def test_an_append_whose_answer_is_lost_is_stored_once(site: Site, fault: Fault) -> None:
+    site.append(0, 10)
+    site.proxy.plan(apis.PRODUCE_LOG, fault, fault)
+    site.append(10, 1000)
+    assert site.proxy.planned == 0
+    assert site.rows() == list(range(1010))
+
+
+@pytest.mark.parametrize(
+    ("fault", "expected"),
+    [(faults.hang, RequestTimeOut), (faults.close, NetworkError), (faults.cut, NetworkError)],
+)
+def test_a_write_of_unknown_outcome_is_not_sent_again(
+    site: Site, fault: Fault, expected: type[FlussError]
+) -> None:
+    site.proxy.plan(apis.CREATE_DATABASE, fault)
+    with pytest.raises(expected, match="CreateDatabase to fluss://"):
+        site.client.admin.create_database("new")
+    with pytest.raises(DatabaseAlreadyExist):
+        site.client.admin.create_database("new")
+
+
+@pytest.mark.parametrize(
+    "fault", [faults.hang, faults.close, faults.cut, faults.error(65), faults.error(1)]
+)
+@pytest.mark.parametrize("api", [apis.API_VERSIONS, apis.GET_METADATA, apis.LIST_DATABASES])
+def test_a_handshake_or_a_question_is_repeated(site: Site, api: Any, fault: Fault) -> None:
+    site.proxy.plan(api, fault, fault)
+    assert "shop" in site.client.admin.list_databases()
+    assert site.proxy.planned == 0
+
+
+@pytest.mark.parametrize("fault", [faults.error(65)])
+def test_a_coordinator_that_is_not_the_leader_is_asked_again_even_to_write(
+    site: Site, fault: Fault
+) -> None:
+    site.proxy.plan(apis.CREATE_DATABASE, fault)
+    with pytest.raises(DatabaseAlreadyExist):  # the proxy broke the answer, not the request
+        site.client.admin.create_database("new")
+    assert site.proxy.planned == 0
+
+
+def metadata(coordinator: int, tablets: dict[int, int], leader: int) -> pb.MetadataResponse:
+    """One table with one bucket, on servers of these ports by their ids."""
+    node = pb.PbServerNode(node_id=-1, host="127.0.0.1", port=coordinator)
+    reply = pb.MetadataResponse(coordinator_server=node)
+    for number, port in tablets.items():
+        reply.tablet_servers.add(node_id=number, host="127.0.0.1", port=port)
+    table = reply.table_metadata.add(
+        table_path=pb.PbTablePath(database_name="db", table_name="t"),
+        table_id=1,
+        schema_id=1,
+        table_json=b"{}",
+        created_time=0,
+        modified_time=0,
+    )
+    table.bucket_metadata.add(bucket_id=0, leader_id=leader)
+    return reply
+
+
+@pytest.mark.parametrize("end", ["not leader", "dies"])
+def test_a_leader_that_moves_during_a_fetch_is_followed(end: str) -> None:
+    asked: list[tuple[int, int]] = []
+    leader = 1
+
+    def fetch(number: int, request: Any) -> pb.FetchLogResponse:
+        nonlocal leader
+        offset = request.tables_req[0].buckets_req[0].fetch_offset
+        asked.append((number, offset))
+        reply = pb.FetchLogResponse()
+        bucket = reply.tables_resp.add(table_id=1).buckets_resp.add(bucket_id=0)
+        if number != leader or (number == 1 and offset == 20):
+            leader = 2
+            if end == "dies":
+                raise ConnectionError
+            bucket.error_code = 12
+        else:
+            bucket.records = batch(offset, 10)
+        return reply
+
+    def tablet(number: int) -> PeerServer:
+        return PeerServer(serving({apis.FETCH_LOG: lambda request: fetch(number, request)}))
+
+    with tablet(1) as one, tablet(2) as two:
+        tablets = {1: one.port, 2: two.port}
+
+        def answer(_: Any) -> pb.MetadataResponse:
+            return metadata(coordinator.port, tablets, leader)
+
+        with (
+            PeerServer(serving({apis.GET_METADATA: answer}, server_type=1)) as coordinator,
+            connect(f"fluss://127.0.0.1:{coordinator.port}") as client,
+        ):
+            reader = LogReader(client._connection, client.admin, INFO.path, INFO)
+            assert ids(reader, 0, 40) == list(range(40))
+    assert asked == [(1, 0), (1, 10), (1, 20), (2, 20), (2, 30)]
+
+
+def test_a_coordinator_that_dies_is_found_again_through_the_tablet_servers() -> None:
+    """Its successor is elsewhere; the bootstrap address stays dead."""
+    databases = {apis.LIST_DATABASES: lambda _: pb.ListDatabasesResponse(database_name=["db"])}
+    successor: list[int] = []
+
+    def answer(_: Any) -> pb.MetadataResponse:
+        return metadata(successor[0], {1: tablet.port}, 1)
+
+    with PeerServer(serving({apis.GET_METADATA: answer})) as tablet:
+        script = serving({apis.GET_METADATA: answer, **databases}, server_type=1)
+        with PeerServer(script) as first, PeerServer(script) as second:
+            successor.append(first.port)
+            with connect(f"fluss://127.0.0.1:{first.port}") as client:
+                assert client.admin.list_databases() == ["db"]
+                successor[0] = second.port
+                first.__exit__()
+                assert client.admin.list_databases() == ["db"]
+                assert second.connections == 1
+
+
+def test_any_of_several_bootstrap_addresses_serves(tmp_path: Path) -> None:
+    config = ServerConfig(data_dir=str(tmp_path / "data"), listen="fluss://127.0.0.1:0")
+    with PeerServer(lambda peer: None) as dead, EmbeddedCluster(config) as cluster:
+        text = f"fluss://127.0.0.1:{dead.port},{cluster.address.removeprefix('fluss://')}"
+        with connect(text) as client:
+            assert client.admin.list_databases() == []

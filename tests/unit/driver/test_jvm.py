@@ -1,0 +1,82 @@
+"""Where the jars come from; the JVM itself is in tests/spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sluice.driver import jvm
+from sluice.errors import ConfigurationError, DriverRefused
+
+JAR = "iceberg-spark-runtime-4.1_2.13-1.12.0.jar"
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home folder without any cache."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    return tmp_path
+
+
+def put(folder: Path, name: str = JAR) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(b"")
+    return folder / name
+
+
+def test_the_configured_folder_is_the_only_one_looked_into(home: Path) -> None:
+    put(home / ".cache/sluice/jars")
+    found = put(home / "mine")
+    assert jvm.iceberg_jar(str(home / "mine"), home) == found
+    with pytest.raises(ConfigurationError, match=rf"tiering\.jars=.*empty: no {JAR}"):
+        jvm.iceberg_jar(str(home / "empty"), home)
+
+
+@pytest.mark.parametrize(
+    ("folder", "name"),
+    [
+        (".cache/sluice/jars", JAR),
+        (".ivy2.5.2/cache/org.apache.iceberg/iceberg-spark-runtime-4.1_2.13/jars", JAR),
+        (".ivy2/jars", f"org.apache.iceberg_{JAR}"),
+    ],
+)
+def test_caches_of_this_machine_are_used(home: Path, folder: str, name: str) -> None:
+    found = put(home / folder, name)
+    assert jvm.iceberg_jar("", home) == found
+
+
+def test_without_jar_and_ivy_it_says_what_to_do(home: Path) -> None:
+    with pytest.raises(ConfigurationError, match="is missing"):
+        jvm.iceberg_jar("", home)
+
+
+def test_sparks_jars_are_found_without_importing_it() -> None:
+    assert any(jvm.pyspark_jars().glob("hadoop-client-api-*.jar"))
+
+
+def test_spark_home_comes_first(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(home / "spark/jars", "py4j-0.10.9.9.jar")
+    monkeypatch.setenv("SPARK_HOME", str(home / "spark"))
+    assert jvm.pyspark_jars() == home / "spark/jars"
+
+
+def test_a_missing_java_is_named(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(home / "mine")
+    monkeypatch.setenv("JAVA_HOME", str(home / "nojava"))
+    with pytest.raises(DriverRefused, match="nojava/bin/java could not be started"):
+        jvm.Jvm(str(home / "mine"))
+
+
+def test_what_java_says_before_it_gives_up_is_told(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(home / "mine")
+    java = home / "java/bin/java"
+    java.parent.mkdir(parents=True)
+    java.write_text("#!/bin/sh\necho 'Could not reserve enough space' >&2; exit 1\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(home / "java"))
+    with pytest.raises(DriverRefused, match="Could not reserve enough space"):
+        jvm.Jvm(str(home / "mine"))

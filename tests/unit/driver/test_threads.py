@@ -1,0 +1,115 @@
+"""Splits on threads: results as they come, and an end that leaves nothing running."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+from sluice.driver.threads import ThreadRunner
+from sluice.model import TableBucket
+from sluice.model import types as t
+from sluice.rounds.types import LogRecords, Split, SplitFailure, SplitResult
+from sluice.testing.memory_lake import MemoryLakeTable
+from sluice.testing.tables import table_info
+
+INFO = table_info({"a": t.BIGINT}, buckets=8)
+SPLITS = [Split(TableBucket(1, None, n), (), 0, 10 + n) for n in range(8)]
+
+
+class Log:
+    """Ten batches or more per bucket; counts how many are read at once."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()  # guards the counts
+        self.open = self.most = 0
+        self.order: list[int] = []
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def read(self, split: Split) -> Iterator[LogRecords]:
+        with self.lock:
+            self.open += 1
+            self.most = max(self.most, self.open)
+            self.order.append(split.bucket.bucket)
+        try:
+            for offset in range(split.stop_offset):
+                assert self.gate.wait(10)
+                batch = pa.RecordBatch.from_pydict({"a": pa.array([offset])})
+                yield LogRecords(batch, offset, offset + 1, 0, 1)
+        finally:
+            with self.lock:
+                self.open -= 1
+
+
+@pytest.mark.parametrize("parallelism", [1, 3, 20])
+def test_every_split_comes_back_once_and_no_more_are_open_than_asked(parallelism: int) -> None:
+    log, table = Log(), MemoryLakeTable("mem:/t")
+    rows: list[int] = []
+    writers = table.writer_factory(INFO, "w", SPLITS)
+    runner = ThreadRunner(log, writers, parallelism, on_rows=rows.append)
+    results = list(runner(SPLITS))
+    assert sorted(r.bucket.bucket for r in results) == list(range(8))
+    assert all(isinstance(r, SplitResult) for r in results)
+    assert len(rows) == sum(s.stop_offset for s in SPLITS)
+    assert log.most <= parallelism
+    assert log.open == 0
+
+
+def test_long_logs_begin_first() -> None:
+    log, table = Log(), MemoryLakeTable("mem:/t")
+    list(ThreadRunner(log, table.writer_factory(INFO, "w", SPLITS), 1)(SPLITS))
+    assert log.order == [7, 6, 5, 4, 3, 2, 1, 0]
+
+
+def test_a_runner_that_is_left_early_ends_its_splits_and_their_files() -> None:
+    log, table = Log(), MemoryLakeTable("mem:/t")
+    outcomes = ThreadRunner(log, table.writer_factory(INFO, "w", SPLITS), 2)(SPLITS)
+    first = next(outcomes)
+    log.gate.clear()
+    threading.Timer(0.05, log.gate.set).start()
+    outcomes.close()  # type: ignore[attr-defined]
+    assert log.open == 0
+    assert set(table.files) <= {f"mem:/t/w-0-{b.bucket}" for b in SPLITS}
+    assert isinstance(first, SplitResult)
+    assert len(log.order) <= 4
+
+
+def test_a_lost_claim_ends_what_is_being_copied() -> None:
+    log, table = Log(), MemoryLakeTable("mem:/t")
+    lost = threading.Event()
+    lost.set()
+    runner = ThreadRunner(log, table.writer_factory(INFO, "w", SPLITS), 2, cancelled=lost)
+    outcomes = list(runner(SPLITS))
+    assert {type(o) for o in outcomes} == {SplitFailure}
+    assert table.files == {}
+
+
+def test_after_a_failure_what_was_done_is_handed_out_and_nothing_more_begins() -> None:
+    past_its_end = threading.Event()
+    gate = threading.Event()
+    begun: list[int] = []
+
+    class Failing:
+        def read(self, split: Split) -> Iterator[LogRecords]:
+            begun.append(split.bucket.bucket)
+            if split.bucket.bucket == 7:
+                assert past_its_end.wait(10)
+                raise OSError("the disk is gone")
+            batch = pa.RecordBatch.from_pydict({"a": pa.array(range(split.stop_offset))})
+            yield LogRecords(batch, 0, split.stop_offset, 0, 1)
+            past_its_end.set()
+            assert gate.wait(10)
+
+    table = MemoryLakeTable("mem:/t")
+    runner = ThreadRunner(Failing(), table.writer_factory(INFO, "w", SPLITS), 2)
+    outcomes = runner(SPLITS)
+    first = next(outcomes)
+    assert isinstance(first, SplitFailure)
+    gate.set()
+    (second,) = outcomes
+    assert isinstance(second, SplitResult)
+    assert sorted(begun) == [6, 7]
+    assert set(table.files) == {file.path for file in second.files}

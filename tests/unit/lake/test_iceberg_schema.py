@@ -1,0 +1,185 @@
+"""The lake table that a Fluss table needs, as Iceberg's JSON."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sluice.errors import LakeTableMismatch, UnsupportedLakeOption
+from sluice.lake.iceberg_schema import (
+    check_spec,
+    missing_columns,
+    schema_json,
+    sort_order_json,
+    spec_json,
+    table_properties,
+)
+from sluice.model import Column, DataType, TypeRoot
+from sluice.model import types as t
+from sluice.testing.tables import table_info
+
+INFO = table_info({"id": t.BIGINT.not_null(), "name": t.STRING, "price": t.decimal(9, 2)})
+
+
+def fields(schema: dict[str, Any]) -> list[tuple[int, str, Any, bool]]:
+    return [(f["id"], f["name"], f["type"], f["required"]) for f in schema["fields"]]
+
+
+def test_system_columns_follow_the_users_and_are_required() -> None:
+    assert fields(schema_json(INFO)) == [
+        (1, "id", "long", True),
+        (2, "name", "string", False),
+        (3, "price", "decimal(9, 2)", False),
+        (4, "__bucket", "int", True),
+        (5, "__offset", "long", True),
+        (6, "__timestamp", "timestamptz", True),
+    ]
+    assert "identifier-field-ids" not in schema_json(INFO)
+
+
+@pytest.mark.parametrize(
+    ("fluss", "iceberg"),
+    [
+        (t.BOOLEAN, "boolean"), (t.TINYINT, "int"), (t.SMALLINT, "int"), (t.INT, "int"),
+        (t.BIGINT, "long"), (t.FLOAT, "float"), (t.DOUBLE, "double"), (t.char(3), "string"),
+        (t.STRING, "string"), (t.binary(4), "binary"), (t.BYTES, "binary"), (t.DATE, "date"),
+        (t.decimal(38, 18), "decimal(38, 18)"), (t.time(3), "time"),
+        (t.timestamp(9), "timestamp"), (t.timestamp_ltz(0), "timestamptz"),
+    ],
+)  # fmt: skip
+def test_types_are_those_of_the_reference(fluss: DataType, iceberg: str) -> None:
+    assert schema_json(table_info({"c": fluss}))["fields"][0]["type"] == iceberg
+
+
+def test_nested_types_get_ids_behind_the_columns() -> None:
+    row = DataType(TypeRoot.ROW, fields=(t.RowField("x", t.INT), t.RowField("y", t.STRING)))
+    array = DataType(TypeRoot.ARRAY, element=row)
+    schema = schema_json(table_info({"a": array}))
+    assert schema["fields"][0]["type"] == {
+        "type": "list",
+        "element-id": 5,
+        "element-required": False,
+        "element": {
+            "type": "struct",
+            "fields": [
+                {"id": 6, "name": "x", "required": False, "type": "int"},
+                {"id": 7, "name": "y", "required": False, "type": "string"},
+            ],
+        },
+    }
+
+
+def test_identifier_fields_are_the_whole_primary_key() -> None:
+    info = table_info(
+        {"a": t.BIGINT.not_null(), "b": t.STRING.not_null()}, primary_key=("b", "a"), buckets=2
+    )
+    assert schema_json(info)["identifier-field-ids"] == [2, 1]
+    assert table_properties(info)["write.delete.mode"] == "merge-on-read"
+
+
+def test_partition_keys_come_before_the_bucket() -> None:
+    info = table_info(
+        {"id": t.BIGINT, "day": t.STRING}, partition_keys=("day",), bucket_keys=("id",), buckets=4
+    )
+    assert spec_json(info, schema_json(info))["fields"] == [
+        {"name": "day", "transform": "identity", "source-id": 2, "field-id": 1000},
+        {"name": "id_bucket", "transform": "bucket[4]", "source-id": 1, "field-id": 1001},
+    ]
+    plain = spec_json(INFO, schema_json(INFO))["fields"]
+    assert [(f["name"], f["transform"], f["source-id"]) for f in plain] == [
+        ("__bucket", "identity", 4)
+    ]
+    assert sort_order_json(schema_json(INFO))["fields"][0]["source-id"] == 5
+
+
+def test_properties_keep_icebergs_own_and_prefix_the_rest() -> None:
+    info = table_info(
+        {"a": t.INT}, custom_properties={"iceberg.write.format.default": "parquet", "team": "x"}
+    )
+    assert table_properties(info) == {
+        "fluss.table.datalake.enabled": "true",
+        "write.format.default": "parquet",
+        "fluss.team": "x",
+    }
+
+
+def test_what_iceberg_cannot_take_is_named() -> None:
+    two = table_info({"a": t.INT, "b": t.INT}, bucket_keys=("a", "b"))
+    with pytest.raises(UnsupportedLakeOption, match="bucket keys a, b"):
+        spec_json(two, schema_json(two))
+    number = table_info({"a": t.INT, "b": t.INT}, partition_keys=("b",))
+    with pytest.raises(UnsupportedLakeOption, match="partition key b is INT"):
+        spec_json(number, schema_json(number))
+
+
+@pytest.mark.parametrize("key", [t.timestamp(7), t.timestamp_ltz(9)])
+def test_a_bucket_key_finer_than_a_microsecond_is_refused(key: DataType) -> None:
+    info = table_info({"at": key}, bucket_keys=("at",))
+    with pytest.raises(UnsupportedLakeOption, match="bucket key at"):
+        spec_json(info, schema_json(info))
+
+
+def test_the_same_table_has_nothing_missing() -> None:
+    assert missing_columns(INFO, schema_json(INFO)) == []
+    other_ids = schema_json(INFO)
+    for field in other_ids["fields"]:
+        field["id"] += 10
+    assert missing_columns(INFO, other_ids) == []
+
+
+def test_columns_that_fluss_added_are_missing() -> None:
+    column = Column("extra", t.INT, 3)
+    schema = replace(INFO.schema, columns=(*INFO.schema.columns, column))
+    wider = replace(INFO, descriptor=replace(INFO.descriptor, schema=schema))
+    assert missing_columns(wider, schema_json(INFO)) == [column]
+    with pytest.raises(LakeTableMismatch, match="extra"):
+        missing_columns(INFO, schema_json(wider))
+    required = replace(column, data_type=t.INT.not_null())
+    schema = replace(INFO.schema, columns=(*INFO.schema.columns, required))
+    with pytest.raises(LakeTableMismatch, match="NOT NULL"):
+        missing_columns(
+            replace(INFO, descriptor=replace(INFO.descriptor, schema=schema)), schema_json(INFO)
+        )
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({"id": t.INT.not_null(), "name": t.STRING, "price": t.decimal(9, 2)}, "id int required"),
+        ({"id": t.BIGINT, "name": t.STRING, "price": t.decimal(9, 2)}, "`id long`"),
+        ({"id": t.BIGINT.not_null(), "nom": t.STRING, "price": t.decimal(9, 2)}, "nom string"),
+        ({"id": t.BIGINT.not_null(), "name": t.STRING, "price": t.decimal(9, 3)}, r"decimal\(9,3"),
+        ({"name": t.STRING, "id": t.BIGINT.not_null(), "price": t.decimal(9, 2)}, "name string"),
+    ],
+)
+def test_another_column_is_a_mismatch_that_names_it(
+    columns: dict[str, DataType], said: str
+) -> None:
+    with pytest.raises(LakeTableMismatch, match=said) as caught:
+        missing_columns(INFO, schema_json(table_info(columns)))
+    assert "db.t" in str(caught.value)
+
+
+def test_a_table_of_somebody_else_is_a_mismatch() -> None:
+    foreign = {"fields": [{"id": 1, "name": "a", "required": False, "type": "int"}]}
+    with pytest.raises(LakeTableMismatch):
+        missing_columns(INFO, foreign)
+    with pytest.raises(LakeTableMismatch):
+        missing_columns(INFO, {"fields": []})
+    with pytest.raises(LakeTableMismatch, match="identifier fields"):
+        missing_columns(INFO, {**schema_json(INFO), "identifier-field-ids": [1]})
+
+
+def test_another_partition_spec_is_a_mismatch() -> None:
+    schema = schema_json(INFO)
+    check_spec(INFO, schema, spec_json(INFO, schema))
+    keyed = replace(INFO, descriptor=replace(INFO.descriptor, bucket_keys=("id",), bucket_count=4))
+    with pytest.raises(LakeTableMismatch, match=r"\[identity\(__bucket\)\], not \[bucket\[4\]"):
+        check_spec(keyed, schema, spec_json(INFO, schema))
+    eight = replace(keyed, descriptor=replace(keyed.descriptor, bucket_count=8))
+    with pytest.raises(LakeTableMismatch, match=r"bucket\[8\]"):
+        check_spec(keyed, schema, spec_json(eight, schema))
+    with pytest.raises(LakeTableMismatch, match=r"partition spec \[\]"):
+        check_spec(INFO, schema, {"fields": []})

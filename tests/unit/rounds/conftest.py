@@ -1,0 +1,109 @@
+"""One table in a model cluster and a model lake, and rounds on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pytest
+
+from sluice import failpoints
+from sluice.model import Claim, Partition, TableBucket, TableInfo
+from sluice.model import types as t
+from sluice.rounds.copy import copy_split
+from sluice.rounds.files import RoundResult
+from sluice.rounds.ports import SplitRunner, SplitWriterFactory
+from sluice.rounds.round import run_round
+from sluice.rounds.types import Split, SplitFailure, SplitResult
+from sluice.testing.memory_cluster import MemoryCluster
+from sluice.testing.memory_lake import MemoryLake, MemoryLakeTable
+from sluice.testing.tables import table_info
+
+
+@dataclass
+class World:
+    """A table with two buckets, its cluster, its lake."""
+
+    cluster: MemoryCluster
+    lake: MemoryLake = field(default_factory=MemoryLake)
+    attempts: int = 0
+
+    def bucket(self, number: int, partition_id: int | None = None) -> TableBucket:
+        assert self.cluster.info is not None
+        return TableBucket(self.cluster.info.table_id, partition_id, number)
+
+    def append(self, bucket: int, rows: int, partition_id: int | None = None) -> None:
+        batch = pa.RecordBatch.from_pydict({"a": pa.array(range(rows), pa.int64())})
+        self.cluster.append(self.bucket(bucket, partition_id), batch, timestamp_ms=1000 + rows)
+
+    def round(self, claim: Claim | None = None) -> RoundResult:
+        self.attempts += 1
+        return run_round(
+            claim or self.cluster.begin_round(),
+            self.cluster,
+            self.lake,
+            self.runner,
+            attempt=str(self.attempts),
+        )
+
+    def runner(self, info: TableInfo, writers: SplitWriterFactory) -> SplitRunner:
+        def run(splits: Sequence[Split]) -> Iterator[SplitResult | SplitFailure]:
+            for split in splits:
+                yield copy_split(split, self.cluster, writers)
+
+        return run
+
+    @property
+    def table(self) -> MemoryLakeTable:
+        assert self.cluster.info is not None
+        return self.lake.tables[self.cluster.info.path]
+
+    def offsets_in_lake(self, bucket: int = 0) -> list[int]:
+        return [row[2] for row in self.table.rows() if row[1] == bucket]
+
+    def assert_exactly_once(self) -> None:
+        """Every row of every log is in the lake once, and Fluss says so."""
+        expected = [
+            (self._values(bucket), bucket.bucket, records.base_offset + i)
+            for bucket, log in self.cluster.logs.items()
+            for records in log
+            for i in range(records.batch.num_rows)
+        ]
+        assert self.table.rows() == sorted(expected)
+        assert self.cluster.info is not None
+        registered = self.cluster.lake_snapshot(self.cluster.info.path)
+        assert registered is not None
+        ends = {bucket: log[-1].next_offset for bucket, log in self.cluster.logs.items() if log}
+        assert registered.offsets == ends
+        newest = self.table.newest_of_ours()
+        assert newest is not None
+        assert registered.snapshot_id == newest.snapshot_id == self.table.tagged
+
+    def _values(self, bucket: TableBucket) -> tuple[str, ...]:
+        for partition in self.cluster.partition_list:
+            if partition.partition_id == bucket.partition_id:
+                return partition.values
+        return ()
+
+
+@pytest.fixture
+def world() -> World:
+    return World(MemoryCluster(table_info({"a": t.BIGINT}, buckets=2)))
+
+
+@pytest.fixture
+def partitioned() -> World:
+    info = table_info({"a": t.BIGINT, "day": t.STRING}, partition_keys=("day",))
+    return World(MemoryCluster(info, [Partition(5, ("mon",)), Partition(6, ("tue",))]))
+
+
+@pytest.fixture
+def arm(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Arms failpoints for the rest of the test: ``arm("round.plan.before=raise@2")``."""
+
+    def apply(text: str) -> None:
+        monkeypatch.setattr(failpoints, "_armed", failpoints.parse(text))
+        monkeypatch.setattr(failpoints, "_passages", {})
+
+    return apply

@@ -1,0 +1,89 @@
+"""Plan, result and failure files: whole or absent, versioned, small."""
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sluice.errors import UnknownFileVersion
+from sluice.model import Claim, TablePath
+from sluice.rounds.files import (
+    PlanFile,
+    RoundFailure,
+    RoundResult,
+    failure_uri,
+    plan_uri,
+    plan_uris,
+    read_json,
+    result_uri,
+    round_outcome,
+    write_json,
+)
+
+CLAIM = Claim(7, TablePath("db", "t"), 3, 2)
+PLAN = PlanFile(CLAIM, "sluice-1", "grpc://127.0.0.1:1")
+RESULT = RoundResult(
+    "db.t", 7, 3, 2, "committed", 10, 1, 2, 1, {"0": 10}, 99, None, ("n",), {"total": 1.0}
+)
+FAILURE = RoundFailure("LakeNotWritable", "no", "ENOSPC", True)
+
+
+@pytest.mark.parametrize("value", [PLAN, RESULT, FAILURE], ids=lambda v: type(v).__name__)
+def test_round_trip_through_a_file(
+    tmp_path: Path, value: PlanFile | RoundResult | RoundFailure
+) -> None:
+    uri = plan_uri(f"file://{tmp_path}", "sluice-1", CLAIM)
+    write_json(uri, value.to_json())
+    write_json(uri, value.to_json())  # a retried task writes its file again
+    content = read_json(uri)
+    assert content is not None
+    assert type(value).from_json(content) == value
+    assert len(json.dumps(content)) < 1000
+    assert [p.name for p in tmp_path.rglob("*") if p.is_file()] == ["plan.json"]
+
+
+def test_names_lie_beside_the_plan() -> None:
+    plan = plan_uri("s3://b/work/", "sluice-1", CLAIM)
+    assert plan == "s3://b/work/sluice-1/7-3/plan.json"
+    assert result_uri(plan, "a1") == "s3://b/work/sluice-1/7-3/result-a1.json"
+    assert failure_uri(plan, "a1") == "s3://b/work/sluice-1/7-3/failure-a1.json"
+
+
+def test_a_file_that_is_not_there_is_none(tmp_path: Path) -> None:
+    assert read_json(str(tmp_path / "result-1.json")) is None
+
+
+@pytest.mark.parametrize("cls", [PlanFile, RoundResult, RoundFailure])
+def test_another_version_is_refused(cls: type[PlanFile]) -> None:
+    with pytest.raises(UnknownFileVersion, match="version 2"):
+        cls.from_json({"version": 2})
+
+
+def test_a_job_finds_its_plans(tmp_path: Path) -> None:
+    work = f"file://{tmp_path}/work [1]"
+    assert plan_uris(work, "sluice-1") == []
+    for lease, table_id in (("sluice-1", 7), ("sluice-1", 8), ("sluice-2", 9)):
+        claim = Claim(table_id, CLAIM.path, 3, 2)
+        write_json(plan_uri(work, lease, claim), PlanFile(claim, lease, "grpc://h:1").to_json())
+    found = [PlanFile.from_json(read_json(uri) or {}) for uri in plan_uris(work, "sluice-1")]
+    assert [plan.claim.table_id for plan in found] == [7, 8]
+
+
+def test_outcome_is_the_last_failure_until_some_try_has_a_result(tmp_path: Path) -> None:
+    plan = plan_uri(f"file://{tmp_path}", "sluice-1", CLAIM)
+    assert round_outcome(plan) is None
+    for number, attempt in enumerate(("b", "a")):
+        failure = RoundFailure("NetworkError", f"try {number}", "", True)
+        write_json(failure_uri(plan, attempt), failure.to_json())
+        path = tmp_path / "sluice-1/7-3" / f"failure-{attempt}.json"
+        os.utime(path, (1000 + number, 1000 + number))
+    outcome = round_outcome(plan)
+    assert isinstance(outcome, RoundFailure)
+    assert outcome.reason == "try 1"
+    lost = replace(RESULT, outcome="claim_lost")
+    write_json(result_uri(plan, "c"), lost.to_json())
+    assert round_outcome(plan) == lost
+    write_json(result_uri(plan, "d"), RESULT.to_json())
+    assert round_outcome(plan) == RESULT

@@ -1,0 +1,133 @@
+"""Reasons that a person can read: deepest cause, no stack trace, no secret."""
+
+from __future__ import annotations
+
+import pytest
+
+from sluice.errors import LakeNotWritable, RequestTimeOut, SplitFailed
+from sluice.rounds.reasons import failure_of, mask
+
+
+def test_an_error_of_ours_speaks_for_itself() -> None:
+    failure = failure_of(RequestTimeOut("GetTableInfo of db.t: no answer in 30 s"))
+    assert failure.kind == "RequestTimeOut"
+    assert failure.reason == "GetTableInfo of db.t: no answer in 30 s"
+    assert failure.retryable
+
+
+def test_the_deepest_cause_is_added() -> None:
+    try:
+        try:
+            raise OSError(28, "No space left on device")
+        except OSError as error:
+            raise LakeNotWritable("write /lake/a.parquet") from error
+    except LakeNotWritable as error:
+        failure = failure_of(error)
+    assert failure.reason == (
+        "write /lake/a.parquet; caused by OSError: [Errno 28] No space left on device"
+    )
+    assert failure.deepest_cause == "OSError: [Errno 28] No space left on device"
+
+
+def test_a_suppressed_context_is_no_cause() -> None:
+    try:
+        try:
+            raise KeyError("x")
+        except KeyError:
+            raise LakeNotWritable("that") from None
+    except LakeNotWritable as error:
+        assert failure_of(error).reason == "that"
+
+
+def test_a_splits_failure_keeps_what_lay_below_it() -> None:
+    error = SplitFailed("bucket 1:0: X: y", deepest_cause="X: y", retryable=True)
+    failure = failure_of(error)
+    assert (failure.deepest_cause, failure.retryable) == ("X: y", True)
+
+
+class Throwable:
+    """As py4j shows a Java exception."""
+
+    def __init__(self, name: str, message: str | None, cause: Throwable | None = None) -> None:
+        self.name, self.message, self.cause = name, message, cause
+
+    def getClass(self) -> Throwable:  # noqa: N802
+        return self
+
+    def getName(self) -> str:  # noqa: N802
+        return self.name
+
+    def getMessage(self) -> str | None:  # noqa: N802
+        return self.message
+
+    def getCause(self) -> Throwable | None:  # noqa: N802
+        return self.cause
+
+
+class FromJava(Exception):
+    """Carries a Java exception, as Py4JJavaError does."""
+
+    def __init__(self, java_exception: Throwable) -> None:
+        super().__init__("An error occurred while calling o42.commit.\n: stack trace")
+        self.java_exception = java_exception
+
+
+def test_java_causes_are_unwrapped() -> None:
+    deep = Throwable("java.net.UnknownHostException", "minio: Name or service not known")
+    top = Throwable("org.apache.iceberg.exceptions.RuntimeIOException", "Failed to write", deep)
+    failure = failure_of(FromJava(top))
+    assert failure.kind == "RuntimeIOException"
+    assert failure.reason == "UnknownHostException: minio: Name or service not known"
+
+
+def test_a_cause_without_words_is_passed_over() -> None:
+    top = Throwable("a.B", "useful words", Throwable("java.lang.NullPointerException", None))
+    assert failure_of(FromJava(top)).reason == "B: useful words"
+
+
+def test_stack_traces_inside_messages_are_left_out() -> None:
+    message = (
+        "Job aborted due to stage failure: Task 0 failed 4 times\n"
+        "\tat org.apache.spark.X.y(X.scala:12)\nDriver stacktrace:\n\tat z"
+    )
+    failure = failure_of(FromJava(Throwable("org.apache.spark.SparkException", message)))
+    assert (
+        failure.reason == "SparkException: Job aborted due to stage failure: Task 0 failed 4 times"
+    )
+    python = 'Traceback (most recent call last):\n  File "a.py", line 3, in f\nValueError: bad'
+    assert failure_of(RuntimeError(python)).reason == "RuntimeError: ValueError: bad"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("password=hunter2 next", "password=*** next"),
+        ("s3.secret-access-key: 'a b c', x", "s3.secret-access-key: ***, x"),
+        ('{"token": "abc.def", "n": 1}', '{"token": ***, "n": 1}'),
+        ("fs.s3a.access.key=AK; y", "fs.s3a.access.key=***; y"),
+        ("Authorization: Bearer abcdefgh.ijkl", "Authorization: Bearer ***"),
+        ("jdbc:postgresql://bob:pw@db/x", "jdbc:postgresql://***@db/x"),
+        (
+            "GET https://b.s3/x?X-Amz-Credential=a&X-Amz-Signature=b failed",
+            "GET https://b.s3/x?*** failed",
+        ),
+        ("https://acc.blob/x?sv=1&sig=abc%3D", "https://acc.blob/x?***"),
+        ("key AKIAABCDEFGHIJKLMNOP used", "key *** used"),
+        ("nothing to hide: https://host/path?page=2", None),
+        ("table db.token_counts does not exist", None),
+    ],
+)
+def test_secrets_are_masked(text: str, shown: str | None) -> None:
+    assert mask(text) == (text if shown is None else shown)
+
+
+def test_long_reasons_are_cut_to_4096_characters() -> None:
+    failure = failure_of(LakeNotWritable("ü" * 9000))
+    assert len(failure.reason) == 4096
+    assert failure.reason.endswith("ü…")
+
+
+def test_a_chain_that_runs_in_a_circle_ends() -> None:
+    one, two = RuntimeError("one"), RuntimeError("two")
+    one.__cause__, two.__cause__ = two, one
+    assert failure_of(one).kind == "RuntimeError"

@@ -1,0 +1,200 @@
+"""What a round finds in lake and cluster before it plans: dead rounds, rollbacks, partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from sluice.errors import (
+    LakeRolledBack,
+    LakeTableMismatch,
+    LakeTableMissing,
+    LogBehindLake,
+)
+from sluice.model import Partition
+
+from .conftest import World
+
+
+def test_a_snapshot_that_fluss_does_not_know_is_registered_first(
+    world: World, arm: Callable[[str], None]
+) -> None:
+    world.append(0, 3)
+    first = world.round()
+    world.append(0, 2)
+    arm("round.fluss_commit.before=raise")
+    with pytest.raises(RuntimeError):
+        world.round()
+    lost = world.table.snapshots()[0].snapshot_id
+    old_file = world.table.snapshots()[0].summary["fluss-offsets"]
+    del world.cluster.offsets_files[old_file]  # an abandoned file may go at any time
+    result = world.round()
+    assert (result.outcome, result.recovered_snapshot_id) == ("nothing_new", lost)
+    assert world.cluster.commits[-1] == (lost, {world.bucket(0): 5}, first.lake_snapshot_id)
+    world.assert_exactly_once()
+
+
+def test_a_snapshot_of_flusss_own_tiering_is_registered_by_its_path(world: World) -> None:
+    world.append(0, 3)
+    world.round()
+    path = world.cluster.prepare_lake_snapshot(1, world.cluster.info.path, {world.bucket(0): 3})  # type: ignore[union-attr]
+    flink = {"commit-user": "__fluss_lake_tiering", "fluss-offsets": path}
+    snapshot_id = world.table.foreign_commit(summary=flink)
+    result = world.round()
+    assert result.recovered_snapshot_id == snapshot_id
+    assert world.cluster.registered[-1].offsets_path == path
+
+
+@pytest.mark.parametrize("path", ["", '{"0":3}'])
+def test_snapshots_of_an_old_fluss_are_refused(world: World, path: str) -> None:
+    world.append(0, 3)
+    world.round()
+    world.table.foreign_commit(
+        summary={"commit-user": "__fluss_lake_tiering", "fluss-offsets": path}
+    )
+    with pytest.raises(LakeTableMismatch, match=r"Fluss 0\.8"):
+        world.round()
+
+
+def test_a_snapshot_of_flusss_own_tiering_does_not_hide_a_rollback(world: World) -> None:
+    world.append(0, 3)
+    first = world.round()
+    world.append(0, 2)
+    second = world.round()
+    world.table.roll_back_to(first.lake_snapshot_id)
+    path = world.cluster.prepare_lake_snapshot(
+        1, world.cluster.table_info(world.cluster.begin_round().path).path, {world.bucket(0): 3}
+    )
+    world.table.foreign_commit(
+        summary={"commit-user": "__fluss_lake_tiering", "fluss-offsets": path}
+    )
+    with pytest.raises(LakeRolledBack, match=f"{second.lake_snapshot_id} is not in its history"):
+        world.round()
+
+
+def test_epochs_that_begin_anew_do_not_pass_for_an_earlier_try(world: World) -> None:
+    """Tiering switched off and on: the same epochs come again, for other rounds."""
+    for _ in range(2):
+        world.append(0, 1)
+        world.round()
+    world.cluster.tiering_epoch = 0
+    world.append(0, 1)
+    assert world.round().outcome == "committed"
+    world.assert_exactly_once()
+
+
+def test_rows_of_a_dropped_table_are_never_taken_for_those_of_its_successor(world: World) -> None:
+    world.append(0, 3)
+    world.round()
+    world.cluster.create_again(2)
+    world.append(0, 1)
+    with pytest.raises(LakeTableMismatch, match="table id 1, which was dropped"):
+        world.round()
+
+
+def test_a_missing_lake_table_is_never_created_anew(world: World) -> None:
+    world.append(0, 3)
+    world.round()
+    world.lake.tables.clear()
+    with pytest.raises(LakeTableMissing, match=r"register_table\('db\.t'"):
+        world.round()
+    assert world.lake.tables == {}
+
+
+def test_a_lake_rolled_back_is_an_error_that_names_the_repair(world: World) -> None:
+    world.append(0, 3)
+    first = world.round()
+    world.append(0, 2)
+    second = world.round()
+    world.table.roll_back_to(first.lake_snapshot_id)
+    repair = rf"set_current_snapshot\('db\.t', {second.lake_snapshot_id}\)"
+    with pytest.raises(LakeRolledBack, match=repair):
+        world.round()
+    world.table.roll_back_to(None)
+    with pytest.raises(LakeRolledBack, match="no snapshot of ours"):
+        world.round()
+
+
+def test_an_expired_registered_snapshot_stops_nothing(
+    world: World, arm: Callable[[str], None]
+) -> None:
+    """Known problem 10 of Fluss's own tiering: offsets tell here, not the snapshot's presence."""
+    world.append(0, 3)
+    first = world.round()
+    world.append(0, 2)
+    arm("round.fluss_commit.before=raise")
+    with pytest.raises(RuntimeError):
+        world.round()
+    assert first.lake_snapshot_id is not None
+    world.table.expire(first.lake_snapshot_id)
+    assert world.round().outcome == "nothing_new"
+    world.assert_exactly_once()
+
+
+def test_expiry_between_our_snapshot_and_other_writers_stops_nothing(world: World) -> None:
+    """Compaction and expiry on a table that had nothing new for days."""
+    world.append(0, 3)
+    world.round()
+    middle = world.table.foreign_commit()
+    world.table.foreign_commit()
+    world.table.expire(middle)
+    assert world.round().outcome == "nothing_new"
+    world.append(0, 2)
+    assert world.round().outcome == "committed"
+    world.assert_exactly_once()
+
+
+def test_a_log_that_ends_before_what_was_tiered_of_it_stops_the_table(world: World) -> None:
+    for bucket in (0, 1):
+        world.append(bucket, 3)
+        world.append(bucket, 4)
+    first = world.round()
+    world.cluster.lose_from(world.bucket(1), 3)
+    for _ in range(2):
+        world.append(0, 1)
+        with pytest.raises(LogBehindLake) as caught:
+            world.round()
+        for text in ("bucket 1:1 of table db.t", "ends at offset 3", "tiered up to 7"):
+            assert text in str(caught.value)
+    assert [s.snapshot_id for s in world.table.snapshots()] == [first.lake_snapshot_id]
+    assert world.table.unreferenced_files() == set()
+    world.append(1, 4)  # the lost rows, as if they were brought back
+    assert world.round().rows == 2
+    world.assert_exactly_once()
+
+
+def test_partitions_are_tiered_each_with_its_own_offsets(partitioned: World) -> None:
+    partitioned.append(0, 3, partition_id=5)
+    partitioned.append(0, 2, partition_id=6)
+    result = partitioned.round()
+    assert result.offsets == {"5/0": 3, "6/0": 2}
+    partitioned.assert_exactly_once()
+
+
+def test_an_expired_partition_is_skipped_with_a_note(partitioned: World) -> None:
+    partitioned.append(0, 3, partition_id=5)
+    partitioned.round()
+    partitioned.append(0, 9, partition_id=5)
+    partitioned.cluster.partition_list.pop(0)
+    partitioned.append(0, 2, partition_id=6)
+    result = partitioned.round()
+    assert result.rows == 2
+    assert "5 (bucket:offset 0:3)" in result.notes[0]
+
+
+def test_a_partition_created_again_loses_its_old_rows_in_the_same_commit(
+    partitioned: World,
+) -> None:
+    partitioned.append(0, 3, partition_id=5)
+    partitioned.append(0, 1, partition_id=6)
+    partitioned.round()
+    partitioned.cluster.partition_list[0] = Partition(9, ("mon",))
+    del partitioned.cluster.logs[partitioned.bucket(0, 5)]
+    partitioned.append(0, 2, partition_id=9)
+    result = partitioned.round()
+    assert sorted(partitioned.table.rows()) == [
+        (("mon",), 0, 0), (("mon",), 0, 1), (("tue",), 0, 0),
+    ]  # fmt: skip
+    assert len(partitioned.table.snapshots()) == 2
+    assert any("mon was dropped and created again" in note for note in result.notes)

@@ -1,0 +1,62 @@
+"""The data directory: one owner, one format."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from sluice.errors import DataDirError, DataDirLocked, UnknownDataDirFormat
+from sluice.server.cluster import EmbeddedCluster
+from sluice.server.data_dir import DataDir, write_durably
+
+from .support import config
+
+
+def test_a_second_server_is_refused(tmp_path: Path) -> None:
+    second = EmbeddedCluster(config(tmp_path / "d"))
+    with (
+        EmbeddedCluster(config(tmp_path / "d")),
+        pytest.raises(DataDirLocked, match=rf"process {os.getpid()}"),
+    ):
+        second.start()
+    with EmbeddedCluster(config(tmp_path / "d")):
+        pass
+
+
+@pytest.mark.parametrize("content", ['{"format": 2}', "nonsense", "{}", "[]", ""])
+def test_an_unknown_format_is_refused(tmp_path: Path, content: str) -> None:
+    (tmp_path / "FORMAT").write_text(content)
+    for _ in range(2):  # and the refusal holds no lock
+        with pytest.raises(UnknownDataDirFormat, match="knows 1"):
+            EmbeddedCluster(config(tmp_path)).start()
+
+
+def test_foreign_folders_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("dear")
+    with pytest.raises(UnknownDataDirFormat, match=r"thesis\.txt"):
+        DataDir.open(tmp_path)
+    assert (tmp_path / "thesis.txt").read_text() == "dear"
+
+
+def test_a_start_that_died_at_once_is_no_obstacle(tmp_path: Path) -> None:
+    (tmp_path / "LOCK").touch()
+    (tmp_path / "FORMAT.tmp").write_text("{")
+    DataDir.open(tmp_path).close()
+    assert json.loads((tmp_path / "FORMAT").read_text()) == {"format": 1}
+
+
+def test_a_place_that_cannot_be_one(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(DataDirError, match="file"):
+        DataDir.open(tmp_path / "file")
+
+
+def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
+    target = tmp_path / "folder"
+    target.mkdir()  # a file cannot take the name of a folder
+    with pytest.raises(OSError, match="folder"):
+        write_durably(target, b"x")
+    assert list(tmp_path.iterdir()) == [target]

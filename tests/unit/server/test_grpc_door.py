@@ -1,0 +1,140 @@
+"""What the gRPC door does apart from the calls: limits, health, reflection, refusals."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from dataclasses import replace
+from pathlib import Path
+
+import grpc
+import pytest
+from google.protobuf.descriptor_pool import DescriptorPool
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
+    ProtoReflectionDescriptorDatabase,
+)
+
+from sluice.errors import ConfigurationError, StorageBackpressure, UnsupportedVersion
+from sluice.model import TablePath
+from sluice.server.cluster import EmbeddedCluster
+from sluice.wire import apis
+from sluice.wire import fluss_api_pb2 as pb
+from sluice.wire.apis import Role
+from sluice.wire.grpc_server import CALLS_PER_WORKER, GrpcServer
+from sluice.wire.grpc_transport import GrpcTransport
+
+from .support import Caller, Node, config, to_pb
+
+
+def test_api_versions_tells_what_is_offered(caller: Caller) -> None:
+    request = pb.ApiVersionsRequest(client_software_name="t", client_software_version="1")
+    for role in Role:
+        answer = caller.call(apis.API_VERSIONS, request, role)
+        assert answer.server_type == role.value
+        offered = {version.api_key for version in answer.api_versions}
+        assert all(role in apis.BY_KEY[key].roles for key in offered)
+        assert apis.API_VERSIONS.key in offered
+        assert apis.GET_METADATA.key in offered
+        assert (apis.FETCH_LOG.key in offered) == (role is Role.TABLET)
+        assert (apis.LAKE_TIERING_HEARTBEAT.key in offered) == (role is Role.COORDINATOR)
+        for lacking in (apis.PUT_KV, apis.SCAN_KV, apis.ACQUIRE_KV_SNAPSHOT_LEASE):
+            assert lacking.key not in offered
+
+
+def test_a_call_that_is_not_offered(caller: Caller) -> None:
+    with pytest.raises(UnsupportedVersion):
+        caller.call(apis.PUT_KV, pb.PutKvRequest(acks=1, table_id=0, timeout_ms=1))
+    request = pb.DropKvSnapshotLeaseRequest(lease_id="x")
+    with pytest.raises(UnsupportedVersion):
+        caller.call(apis.DROP_KV_SNAPSHOT_LEASE, request)
+
+
+def test_bytes_that_are_no_message(caller: Caller) -> None:
+    with grpc.insecure_channel(caller.address.removeprefix("grpc://")) as channel:
+        method = channel.unary_unary(apis.GET_TABLE_INFO.grpc_method(Role.TABLET))
+        with pytest.raises(grpc.RpcError) as caught:
+            method(b"\xff\xff\xff", timeout=10)
+    metadata = dict(caught.value.trailing_metadata())
+    error = pb.ErrorResponse.FromString(metadata["fluss-error-bin"])
+    assert error.error_code == 3
+    assert "GetTableInfo" in error.error_message
+
+
+def test_a_long_error_still_arrives(caller: Caller) -> None:
+    request = pb.GetTableInfoRequest(table_path=to_pb(TablePath("db", "ö" * 5_000)))
+    with pytest.raises(Exception, match="öööö") as caught:
+        caller.call(apis.GET_TABLE_INFO, request)
+    assert type(caught.value).__name__ == "TableNotExist"
+
+
+def test_health(node: Node) -> None:
+    with grpc.insecure_channel(node.caller.address.removeprefix("grpc://")) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        for service in ("", "fluss.CoordinatorService", "fluss.TabletService"):
+            answer = stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=10)
+            assert answer.status == health_pb2.HealthCheckResponse.SERVING
+        with pytest.raises(grpc.RpcError):
+            stub.Check(health_pb2.HealthCheckRequest(service="nobody"), timeout=10)
+
+
+def test_reflection(caller: Caller) -> None:
+    with grpc.insecure_channel(caller.address.removeprefix("grpc://")) as channel:
+        database = ProtoReflectionDescriptorDatabase(channel)
+        assert {"fluss.CoordinatorService", "fluss.TabletService"} <= set(database.get_services())
+        service = DescriptorPool(database).FindServiceByName("fluss.TabletService")
+        assert "FetchLog" in service.methods_by_name
+
+
+def test_calls_above_the_limit_are_refused_and_may_be_sent_again() -> None:
+    release = threading.Event()
+
+    def hang(_: pb.InitWriterRequest) -> pb.InitWriterResponse:
+        assert release.wait(30)
+        return pb.InitWriterResponse(writer_id=7)
+
+    server = GrpcServer(
+        {Role.TABLET: {apis.INIT_WRITER: hang}},
+        "127.0.0.1",
+        0,
+        max_message_bytes=1 << 20,
+        max_workers=1,
+    )
+    address = f"127.0.0.1:{server.start()}"
+    transport = GrpcTransport(f"grpc://{address}", address, 1 << 20)
+
+    def call(_: int = 0) -> int:
+        request = pb.InitWriterRequest()
+        return int(transport.call(Role.TABLET, apis.INIT_WRITER, request, 30_000).writer_id)  # type: ignore[attr-defined]
+
+    try:
+        with ThreadPoolExecutor(CALLS_PER_WORKER + 1) as pool:
+            calls = [pool.submit(call) for _ in range(CALLS_PER_WORKER + 1)]
+            (refused,), waiting = wait(calls, 20, FIRST_COMPLETED)
+            assert len(waiting) == CALLS_PER_WORKER
+            with pytest.raises(StorageBackpressure, match="InitWriter.*limit"):
+                refused.result()
+            assert StorageBackpressure.retryable
+            release.set()
+            assert [done.result(20) for done in waiting] == [7] * CALLS_PER_WORKER
+        assert call() == 7
+    finally:
+        release.set()
+        transport.close()
+        server.stop(0)
+
+
+def test_two_servers_cannot_have_one_port(start: Callable[..., Node], tmp_path: Path) -> None:
+    address = start().caller.address
+    second = EmbeddedCluster(config(tmp_path / "other", listen=address))
+    with pytest.raises(ConfigurationError, match="cannot listen on"):
+        second.start()
+    # nothing of the failed start stays behind
+    with EmbeddedCluster(config(tmp_path / "other")) as third:
+        Caller(third.address).create_database()
+
+
+def test_a_data_dir_is_needed(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="data_dir"):
+        EmbeddedCluster(replace(config(tmp_path), data_dir=""))

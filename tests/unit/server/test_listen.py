@@ -1,0 +1,77 @@
+"""Which addresses the server may be told to listen on."""
+
+from __future__ import annotations
+
+import pytest
+
+from sluice.errors import ConfigurationError
+from sluice.server.listen import Listen, listen_addresses
+from sluice.wire.apis import Role
+
+C, T = Role.COORDINATOR, Role.TABLET
+
+
+@pytest.mark.parametrize("scheme", ["grpc", "fluss"])
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.168.0.1", "[::]", "example.org"])
+def test_only_loopback_without_insecure(scheme: str, host: str) -> None:
+    listen = f"grpc://127.0.0.1:1, {scheme}://{host}:9123"
+    with pytest.raises(ConfigurationError, match="--insecure"):
+        listen_addresses(listen, insecure=False)
+    assert listen_addresses(listen, insecure=True)[1].ports[C] == 9123
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "[::1]", "localhost"])
+def test_loopback_is_fine(host: str) -> None:
+    (found,) = listen_addresses(f"grpc://{host}:0", insecure=False)
+    assert found == Listen("grpc", host.strip("[]"), {C: 0, T: 0})
+    assert found.address(7) == f"grpc://{host}:7"
+
+
+@pytest.mark.parametrize(
+    ("listen", "ports"),
+    [
+        ("fluss://127.0.0.1:9124", (9124, 9125)),
+        ("fluss://127.0.0.1:0", (0, 0)),
+        ("fluss://127.0.0.1:9124?tablet=0", (9124, 0)),
+        ("fluss://127.0.0.1:0?tablet=77", (0, 77)),
+        ("fluss://127.0.0.1:9124?tablet=9200", (9124, 9200)),
+    ],
+)
+def test_a_native_door_has_two_ports(listen: str, ports: tuple[int, int]) -> None:
+    (found,) = listen_addresses(listen, insecure=False)
+    assert (found.ports[C], found.ports[T]) == ports
+
+
+def test_several_in_their_order() -> None:
+    found = listen_addresses("fluss://localhost:5 ,grpc://[::1]:6", insecure=False)
+    assert [place.address(place.ports[C]) for place in found] == [
+        "fluss://localhost:5",
+        "grpc://[::1]:6",
+    ]
+
+
+@pytest.mark.parametrize(
+    "listen",
+    [
+        "",
+        ",",
+        "grpc://h:1,",
+        "127.0.0.1:1",
+        "grpc://127.0.0.1",
+        "http://h:1",
+        "grpc://:5",
+        "grpc://h:1/x",
+        "grpc://me@h:1",
+        "grpc://h:1?tablet=2",
+        "grpc://h:99999",
+        "fluss://h:65535",
+        "fluss://h:1?tablet=1",
+        "fluss://h:1?tablet=x",
+        "fluss://h:1?tablet=",
+        "fluss://h:1?tablet=70000",
+        "fluss://h:1?other=2",
+    ],
+)
+def test_other_addresses_are_refused(listen: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"server\.listen"):
+        listen_addresses(listen, insecure=True)

@@ -1,0 +1,320 @@
+"""LakeTieringHeartbeat and ListTieringStatuses over gRPC, on a clock that the test owns."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sluice import failpoints
+from sluice.errors import TableNotExist, UnknownServerError
+from sluice.model import TablePath
+from sluice.wire import apis
+from sluice.wire import fluss_api_pb2 as pb
+from tests.support.processes import wait_for
+
+from .support import LOG_TABLE, PATH, Caller, Node, OwnedClock, to_pb
+
+LAKE_TABLE = replace(
+    LOG_TABLE,
+    properties={"table.datalake.enabled": "true", "table.datalake.freshness": "10s"},
+)
+OTHER = TablePath("db", "other")
+
+
+def entry(claim: Any, **more: Any) -> pb.PbHeartbeatReqForTable:
+    return pb.PbHeartbeatReqForTable(
+        table_id=claim.tiering_table.table_id,
+        coordinator_epoch=claim.coordinator_epoch,
+        tiering_epoch=claim.tiering_table.tiering_epoch,
+        **more,
+    )
+
+
+def beat(caller: Caller, **fields: Any) -> Any:
+    return caller.call(apis.LAKE_TIERING_HEARTBEAT, pb.LakeTieringHeartbeatRequest(**fields))
+
+
+def claim(caller: Caller, wanted: Sequence[TablePath] = ()) -> Any:
+    answer = beat(caller, request_table=True, requested_tables=[to_pb(p) for p in wanted])
+    return answer if answer.HasField("tiering_table") else None
+
+
+def status(caller: Caller, path: TablePath | None = PATH) -> Any:
+    request = pb.ListTieringStatusesRequest(table_path=None if path is None else to_pb(path))
+    found = caller.call(apis.LIST_TIERING_STATUSES, request).tiering_statuses
+    return found if path is None else found[0]
+
+
+@pytest.fixture
+def node(start: Callable[..., Node], clock: OwnedClock) -> Node:
+    node = start(clock=clock, tiering_check_interval_ms=3_600_000)
+    node.caller.create_table(descriptor=LAKE_TABLE)
+    return node
+
+
+def test_a_round_from_claim_to_finish(node: Node, clock: OwnedClock) -> None:
+    caller = node.caller
+    assert claim(caller) is None
+    assert status(caller).status == "Scheduled"
+    clock.ms += 10_000
+    assert status(caller).status == "Pending"
+    held = claim(caller)
+    assert held.tiering_table.table_path.table_name == "t"
+    assert held.tiering_table.tiering_epoch == 1
+    assert held.coordinator_epoch == 1
+    assert claim(caller) is None
+    clock.ms += 100_000
+    (answer,) = beat(caller, tiering_tables=[entry(held)]).tiering_table_resp
+    assert not answer.HasField("error")
+    clock.ms += 100_000  # more than the time-out since the claim, less since the heartbeat
+    stats = pb.PbLakeTieringStats(file_size=10, record_count=5)
+    done = beat(caller, finished_tables=[entry(held, lake_tiering_stats=stats)])
+    assert not done.finished_table_resp[0].HasField("error")
+    now = status(caller)
+    assert (now.status, now.tiering_epoch, now.last_tiered_time) == ("Scheduled", 1, clock.ms)
+    assert not now.HasField("last_error")
+
+
+def test_a_failure_keeps_its_reason_until_the_next_success(node: Node, clock: OwnedClock) -> None:
+    clock.ms += 10_000
+    held = claim(node.caller)
+    beat(node.caller, failed_tables=[entry(held, error_message="no space left in the lake")])
+    failed_at = clock.ms
+    for _ in range(2):
+        now = status(node.caller)
+        assert now.last_error == "no space left in the lake"
+        assert now.last_error_time == failed_at
+        assert not now.HasField("last_tiered_time")
+        clock.ms += 50_000
+        node.restart()
+    again = claim(node.caller)
+    assert again.tiering_table.tiering_epoch > held.tiering_table.tiering_epoch
+    beat(node.caller, finished_tables=[entry(again)])
+    assert not status(node.caller).HasField("last_error")
+
+
+def test_a_failed_table_is_pending_at_once(node: Node, clock: OwnedClock) -> None:
+    clock.ms += 10_000
+    held = claim(node.caller)
+    answer = beat(node.caller, failed_tables=[entry(held)], request_table=True)
+    assert answer.tiering_table.tiering_epoch == 2
+    assert "no reason" in status(node.caller).last_error
+
+
+def test_a_forced_finish_is_pending_at_once(node: Node, clock: OwnedClock) -> None:
+    clock.ms += 10_000
+    held = claim(node.caller)
+    forced = [held.tiering_table.table_id]
+    beat(node.caller, finished_tables=[entry(held)], force_finished_tables=forced)
+    assert claim(node.caller).tiering_table.tiering_epoch == 2
+
+
+def test_only_requested_tables_are_handed_out(node: Node, clock: OwnedClock) -> None:
+    node.caller.create_table(OTHER, LAKE_TABLE)
+    clock.ms += 10_000
+    assert claim(node.caller, [TablePath("db", "nobody")]) is None
+    wanted = claim(node.caller, [OTHER, TablePath("db", "nobody")])
+    assert wanted.tiering_table.table_path.table_name == "other"
+    assert claim(node.caller).tiering_table.table_path.table_name == "t"
+
+
+def test_errors_are_per_table_and_in_order(node: Node, clock: OwnedClock) -> None:
+    clock.ms += 10_000
+    held = claim(node.caller)
+    good, coordinator, unknown, epoch = (entry(held) for _ in range(4))
+    coordinator.coordinator_epoch += 1
+    coordinator.table_id += 100
+    unknown.table_id += 100
+    unknown.tiering_epoch += 1
+    epoch.tiering_epoch += 1
+    answer = beat(node.caller, tiering_tables=[coordinator, unknown, epoch, good])
+    codes = [r.error.error_code if r.HasField("error") else 0 for r in answer.tiering_table_resp]
+    assert codes == [23, 7, 50, 0]
+    failed = beat(node.caller, failed_tables=[epoch], finished_tables=[coordinator])
+    assert failed.failed_table_resp[0].error.error_code == 50
+    assert failed.finished_table_resp[0].error.error_code == 23
+    beat(node.caller, finished_tables=[good])
+    late = beat(node.caller, tiering_tables=[good], failed_tables=[good], finished_tables=[good])
+    assert late.tiering_table_resp[0].error.error_code == -1
+    assert not late.failed_table_resp[0].HasField("error")
+    assert status(node.caller).status == "Scheduled"
+    assert not status(node.caller).HasField("last_error")
+
+
+def test_a_silent_worker_is_fenced(node: Node, clock: OwnedClock) -> None:
+    clock.ms += 10_000
+    lost = claim(node.caller)
+    clock.ms += 120_000
+    now = status(node.caller)
+    assert now.status == "Pending"
+    assert "no heartbeat for 120 s" in now.last_error
+    (answer,) = beat(node.caller, finished_tables=[entry(lost)]).finished_table_resp
+    assert answer.error.error_code == 50
+
+
+def test_lost_workers_are_noticed_without_any_call(
+    start: Callable[..., Node], clock: OwnedClock
+) -> None:
+    node = start(clock=clock, tiering_check_interval_ms=1)
+    node.caller.create_table(descriptor=LAKE_TABLE)
+    clock.ms += 10_000
+    claim(node.caller)
+    clock.ms += 120_000
+    tiering = node.cluster._parts.tiering  # type: ignore[union-attr]
+    wait_for("the check", lambda: tiering._statuses.pending, 20)
+
+
+def test_a_restart_fences_rounds_and_keeps_time(node: Node, clock: OwnedClock) -> None:
+    clock.ms += 10_000
+    first = claim(node.caller)
+    beat(node.caller, finished_tables=[entry(first)])
+    tiered_at = clock.ms
+    clock.ms += 10_000
+    held = claim(node.caller)
+    node.restart()
+    (answer,) = beat(node.caller, tiering_tables=[entry(held)]).tiering_table_resp
+    assert answer.error.error_code == 23
+    assert status(node.caller).last_tiered_time == tiered_at
+    again = claim(node.caller)  # overdue since before the restart, so handed out at once
+    assert again.coordinator_epoch == held.coordinator_epoch + 1
+    assert again.tiering_table.tiering_epoch == held.tiering_table.tiering_epoch + 1
+
+
+def alter(caller: Caller, key: str, value: str, path: TablePath = PATH) -> None:
+    change = pb.PbAlterConfig(config_key=key, config_value=value, op_type=0)
+    caller.call(
+        apis.ALTER_TABLE,
+        pb.AlterTableRequest(
+            table_path=to_pb(path), ignore_if_not_exists=False, config_changes=[change]
+        ),
+    )
+
+
+def test_tiering_is_switched_off_and_on(node: Node, clock: OwnedClock) -> None:
+    clock.ms += 10_000
+    held = claim(node.caller)
+    alter(node.caller, "table.datalake.enabled", "false")
+    assert list(status(node.caller, None)) == []
+    (answer,) = beat(node.caller, tiering_tables=[entry(held)]).tiering_table_resp
+    assert answer.error.error_code == 7
+    node.restart()
+    alter(node.caller, "table.datalake.enabled", "true")
+    assert status(node.caller).tiering_epoch == held.tiering_table.tiering_epoch
+    clock.ms += 10_000
+    again = claim(node.caller)
+    assert again.tiering_table.tiering_epoch == held.tiering_table.tiering_epoch + 1
+
+
+# -- a change of the catalog and what it does to tiering happen together, or not at all
+
+
+@pytest.fixture
+def broken_store(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Arms: the next time that tiering is about to be stored fails."""
+
+    def arm() -> None:
+        monkeypatch.setitem(failpoints._armed, "server.tiering.before_commit", ("raise", 1))
+        monkeypatch.delitem(failpoints._passages, "server.tiering.before_commit", raising=False)
+
+    return arm
+
+
+def test_a_table_whose_tiering_cannot_be_stored_is_not_created(
+    node: Node, clock: OwnedClock, broken_store: Callable[[], None]
+) -> None:
+    broken_store()
+    with pytest.raises(UnknownServerError, match=r"failpoint server\.tiering"):
+        node.caller.create_table(OTHER, LAKE_TABLE)
+    with pytest.raises(TableNotExist):
+        node.caller.table_info(OTHER)
+    node.caller.create_table(OTHER, LAKE_TABLE)  # the same call again is no "exists already"
+    clock.ms += 10_000
+    assert claim(node.caller, [OTHER]) is not None
+
+
+def test_an_alter_whose_tiering_cannot_be_stored_changes_nothing(
+    node: Node, clock: OwnedClock, broken_store: Callable[[], None]
+) -> None:
+    properties = {**LAKE_TABLE.properties, "table.datalake.enabled": "false"}
+    node.caller.create_table(OTHER, LAKE_TABLE, properties=properties)
+    before = node.caller.table_info(OTHER)
+    broken_store()
+    with pytest.raises(UnknownServerError, match=r"failpoint server\.tiering"):
+        alter(node.caller, "table.datalake.enabled", "true", OTHER)
+    assert node.caller.table_info(OTHER) == before
+    alter(node.caller, "table.datalake.enabled", "true", OTHER)
+    clock.ms += 10_000
+    assert claim(node.caller, [OTHER]) is not None
+
+
+def test_alters_at_once_reach_tiering_in_the_order_of_the_catalog(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = node.cluster._parts.catalog  # type: ignore[union-attr]
+    real = catalog.alter_table
+    first_altered, second_done = threading.Event(), threading.Event()
+
+    def slow_first(*arguments: Any) -> Any:
+        answer = real(*arguments)
+        if not first_altered.is_set():
+            first_altered.set()
+            second_done.wait(0.3)  # long enough for the second to overtake, if it could
+        return answer
+
+    monkeypatch.setattr(catalog, "alter_table", slow_first)
+    first = threading.Thread(target=alter, args=(node.caller, "table.datalake.enabled", "false"))
+    first.start()
+    assert first_altered.wait(20)
+    alter(node.caller, "table.datalake.enabled", "true")
+    second_done.set()
+    first.join(20)
+    assert status(node.caller).status == "Scheduled"
+
+
+def test_a_dropped_table_is_not_handed_out_though_the_store_fails_then(
+    node: Node, clock: OwnedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.caller.create_table(OTHER, LAKE_TABLE)
+    clock.ms += 10_000  # both are due: the next look at tiering has something to store
+    tables = node.cluster._parts.catalog  # type: ignore[union-attr]
+    database, real_drop = tables._database, tables.drop_table
+
+    def drop_then_break(path: TablePath, *more: Any) -> Any:
+        answer = real_drop(path, *more)
+        database.query("PRAGMA query_only = ON")
+        return answer
+
+    monkeypatch.setattr(tables, "drop_table", drop_then_break)
+    node.caller.drop_table()
+    database.query("PRAGMA query_only = OFF")
+    assert claim(node.caller, [PATH]) is None
+    assert [s.table_path.table_name for s in status(node.caller, None)] == ["other"]
+
+
+def test_freshness_can_be_changed(node: Node, clock: OwnedClock) -> None:
+    alter(node.caller, "table.datalake.freshness", "1s")
+    clock.ms += 1_000
+    assert claim(node.caller) is not None
+
+
+def test_a_dropped_table_is_forgotten(node: Node, clock: OwnedClock) -> None:
+    clock.ms += 10_000
+    held = claim(node.caller)
+    node.caller.drop_table()
+    (answer,) = beat(node.caller, finished_tables=[entry(held)]).finished_table_resp
+    assert answer.error.error_code == 7
+    with pytest.raises(TableNotExist):
+        status(node.caller)
+    node.caller.create_table(descriptor=LAKE_TABLE)
+    assert status(node.caller).table_id > held.tiering_table.table_id
+
+
+def test_statuses_name_only_lake_tables(node: Node) -> None:
+    node.caller.create_table(OTHER, LOG_TABLE)
+    assert [s.table_path.table_name for s in status(node.caller, None)] == ["t"]
+    request = pb.ListTieringStatusesRequest(table_path=to_pb(OTHER))
+    assert not node.caller.call(apis.LIST_TIERING_STATUSES, request).tiering_statuses

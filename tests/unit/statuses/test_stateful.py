@@ -1,0 +1,175 @@
+"""Random histories of a coordinator against a small model that knows only what a user may rely on.
+
+The model does not copy the rules: it keeps who was handed what, and when freshness or silence runs
+out, and says from that alone what must be seen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from sluice.errors import FlussError
+from sluice.model import TablePath
+from sluice.statuses import MOVES, State, TableStatus, TieringStatuses
+
+TIMEOUT = 120_000
+FRESHNESS = 60_000
+TABLES = st.integers(1, 4)
+
+
+@dataclass
+class Known:
+    """What the model knows of an enabled table."""
+
+    since: int
+    beat: int | None = None  # set while a worker holds it
+    epoch: int | None = None  # of the worker that holds it
+    queued: bool = False
+    error: bool = False
+
+
+class Coordinator(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 1_000_000
+        self.coordinator_epoch = 1
+        self.real = TieringStatuses(1, TIMEOUT)
+        self.model: dict[int, Known] = {}
+        self.epochs: dict[int, int] = {}  # highest ever seen: survives everything
+        self.stored: dict[int, TableStatus] = {}
+
+    def remember(self) -> None:
+        """What a caller stores."""
+        for table_id in self.real.changed:
+            status = self.real.get(table_id)
+            if status is not None:
+                self.stored[table_id] = status
+        self.real.changed.clear()
+
+    def settle(self) -> None:
+        self.real.advance(self.now)
+        for known in self.model.values():
+            if known.beat is not None and self.now - known.beat >= TIMEOUT:
+                known.beat = known.epoch = None
+                known.queued = known.error = True
+            elif not known.queued and known.beat is None and self.now - known.since >= FRESHNESS:
+                known.queued = True
+        self.remember()
+
+    @rule(table=TABLES)
+    def enable(self, table: int) -> None:
+        old = self.stored.get(table)
+        epoch = 0 if old is None else old.tiering_epoch
+        path = TablePath("db", f"t{table}")
+        error = old is not None and old.last_error is not None
+        base = old or TableStatus(table, path, FRESHNESS, 0, epoch)
+        self.real.enable(base, self.now)
+        self.model.setdefault(table, Known(self.now, error=error))
+        self.remember()
+
+    @rule(table=TABLES)
+    def forget(self, table: int) -> None:
+        self.real.forget(table)
+        self.model.pop(table, None)
+
+    @rule(step=st.sampled_from([0, 1, 30_000, 59_999, 60_000, 119_999, 120_000, 500_000]))
+    def wait(self, step: int) -> None:
+        self.now += step
+        self.settle()
+
+    @rule(wanted=st.none() | st.sets(TABLES))
+    def claim(self, wanted: set[int] | None) -> None:
+        paths = None if wanted is None else {TablePath("db", f"t{w}") for w in wanted}
+        status = self.real.claim(self.now, paths)
+        ready = {t for t, k in self.model.items() if k.queued and (wanted is None or t in wanted)}
+        assert (status is None) == (not ready)
+        if status is not None:
+            assert status.table_id in ready
+            known = self.model[status.table_id]
+            known.queued, known.beat, known.epoch = False, self.now, status.tiering_epoch
+        self.remember()
+
+    @rule(
+        table=TABLES,
+        what=st.sampled_from(["beat", "finish", "force", "fail"]),
+        epoch_off=st.sampled_from([0, 0, 0, -1, 1]),
+        coordinator_off=st.sampled_from([0, 0, 0, 0, -1]),
+    )
+    def report(self, table: int, what: str, epoch_off: int, coordinator_off: int) -> None:
+        known = self.model.get(table)
+        held = known is not None and known.beat is not None
+        current = self.epochs.get(table, 0)
+        valid = known is not None and epoch_off == 0 and coordinator_off == 0
+        arguments = (table, self.coordinator_epoch + coordinator_off, current + epoch_off, self.now)
+        before = self.real.all(), self.real.pending
+        try:
+            if what == "beat":
+                self.real.heartbeat(*arguments)
+                answer = True
+            elif what == "fail":
+                answer = self.real.failed(*arguments, "why")
+            else:
+                answer = self.real.finished(*arguments, forced=what == "force")
+        except FlussError:
+            assert not (valid and (held or what != "beat"))
+            assert (self.real.all(), self.real.pending) == before
+            return
+        assert valid
+        assert answer == held
+        if not held or known is None:
+            assert (self.real.all(), self.real.pending) == before
+        elif what == "beat":
+            known.beat = self.now
+        else:
+            known.beat = known.epoch = None
+            known.queued = what != "finish"
+            known.error = what == "fail"
+            if what != "fail":
+                known.since = self.now
+        self.remember()
+
+    @precondition(lambda self: self.model)
+    @rule()
+    def restart(self) -> None:
+        self.coordinator_epoch += 1
+        self.real = TieringStatuses(self.coordinator_epoch, TIMEOUT)
+        for table, known in self.model.items():
+            self.real.restore(self.stored[table])
+            known.beat = known.epoch = None
+            known.queued = False
+        self.settle()
+
+    @invariant()
+    def agrees(self) -> None:
+        assert {s.table_id for s in self.real.all()} == set(self.model)
+        assert sorted(self.real.pending) == sorted(t for t, k in self.model.items() if k.queued)
+        for status in self.real.all():
+            known = self.model[status.table_id]
+            assert status.state is (
+                State.TIERING
+                if known.beat is not None
+                else State.PENDING
+                if known.queued
+                else State.SCHEDULED
+            )
+            assert known.epoch is None or known.epoch == status.tiering_epoch
+            assert (status.last_error is not None) == known.error
+            assert (status.last_error is None) == (status.last_error_ms is None)
+            assert status.tiering_epoch >= self.epochs.get(status.table_id, 0)
+            self.epochs[status.table_id] = status.tiering_epoch
+
+
+Coordinator.TestCase.settings = settings(
+    max_examples=100, stateful_step_count=40, deadline=None, derandomize=True
+)
+TestCoordinator = Coordinator.TestCase
+
+
+def test_every_state_can_be_entered_and_left() -> None:
+    assert set(MOVES) == set(State)
+    sources = {source for sources in MOVES.values() for source in sources}
+    assert sources == {None, *State}

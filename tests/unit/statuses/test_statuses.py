@@ -1,0 +1,198 @@
+"""The rules of part 3.2, one by one."""
+
+from __future__ import annotations
+
+import pytest
+
+from sluice.errors import (
+    FencedTieringEpoch,
+    InvalidCoordinator,
+    TableNotExist,
+    UnknownServerError,
+)
+from sluice.model import TablePath
+from sluice.statuses import ERROR_CHARS_MAX, State, TableStatus, TieringStatuses
+
+EPOCH = 7
+FRESHNESS = 1_000
+TIMEOUT = 120_000
+
+
+def new_table(table_id: int, epoch: int = 0, freshness: int = FRESHNESS) -> TableStatus:
+    return TableStatus(table_id, TablePath("db", f"t{table_id}"), freshness, 0, epoch)
+
+
+@pytest.fixture
+def statuses() -> TieringStatuses:
+    return TieringStatuses(EPOCH, TIMEOUT)
+
+
+def claimed(statuses: TieringStatuses, table_id: int = 1, now: int = 0) -> TableStatus:
+    statuses.enable(new_table(table_id), now)
+    statuses.advance(now + FRESHNESS)
+    status = statuses.claim(now + FRESHNESS)
+    assert status is not None
+    return status
+
+
+def state(statuses: TieringStatuses, table_id: int = 1) -> State | None:
+    status = statuses.get(table_id)
+    assert status is not None
+    return status.state
+
+
+def test_a_new_table_waits_for_its_freshness(statuses: TieringStatuses) -> None:
+    statuses.enable(new_table(1), 500)
+    assert not statuses.has_due(1_499)
+    statuses.advance(1_499)
+    assert state(statuses) is State.SCHEDULED
+    assert statuses.claim(1_499) is None
+    assert statuses.has_due(1_500)
+    statuses.advance(1_500)
+    assert state(statuses) is State.PENDING
+    status = statuses.claim(1_500)
+    assert status is not None
+    assert (status.state, status.tiering_epoch) == (State.TIERING, 1)
+
+
+def test_a_restored_table_keeps_its_time_and_epoch(statuses: TieringStatuses) -> None:
+    statuses.restore(TableStatus(1, TablePath("db", "t1"), 1_000, 5_000, 41, last_tiered_ms=5_000))
+    statuses.advance(5_999)
+    assert state(statuses) is State.SCHEDULED
+    statuses.advance(6_000)
+    status = statuses.claim(6_000)
+    assert status is not None
+    assert (status.tiering_epoch, status.last_tiered_ms) == (42, 5_000)
+
+
+def test_the_longest_overdue_is_handed_out_first(statuses: TieringStatuses) -> None:
+    for table_id, at in ((1, 300), (2, 100), (3, 200)):
+        statuses.enable(new_table(table_id), at)
+    statuses.advance(10_000)
+    assert statuses.pending == [2, 3, 1]
+
+
+def test_a_claim_may_name_the_tables_it_wants(statuses: TieringStatuses) -> None:
+    for table_id in (1, 2):
+        statuses.enable(new_table(table_id), table_id)
+    statuses.advance(10_000)
+    assert statuses.claim(10_000, {TablePath("db", "other")}) is None
+    status = statuses.claim(10_000, {TablePath("db", "t2")})
+    assert status is not None
+    assert status.table_id == 2
+    assert statuses.pending == [1]
+
+
+def test_finished_schedules_and_clears_the_error(statuses: TieringStatuses) -> None:
+    status = claimed(statuses)
+    assert statuses.failed(1, EPOCH, status.tiering_epoch, 1_500, "disk full")
+    failed = statuses.get(1)
+    assert failed is not None
+    assert (failed.state, failed.last_error, failed.last_error_ms) == (
+        State.PENDING,
+        "disk full",
+        1_500,
+    )
+    again = statuses.claim(1_600)
+    assert again is not None
+    assert again.tiering_epoch == status.tiering_epoch + 1
+    assert statuses.finished(1, EPOCH, again.tiering_epoch, 2_000, file_size=10, record_count=3)
+    done = statuses.get(1)
+    assert done is not None
+    assert done.state is State.SCHEDULED
+    assert (done.last_tiered_ms, done.last_error, done.last_error_ms) == (2_000, None, None)
+    assert (done.file_size, done.record_count) == (10, 3)
+    assert not statuses.has_due(2_999)
+    assert statuses.has_due(3_000)
+
+
+def test_forced_finish_is_pending_at_once(statuses: TieringStatuses) -> None:
+    status = claimed(statuses)
+    assert statuses.finished(1, EPOCH, status.tiering_epoch, 1_500, forced=True)
+    assert state(statuses) is State.PENDING
+    again = statuses.claim(1_500)
+    assert again is not None
+    assert again.tiering_epoch == status.tiering_epoch + 1
+
+
+def test_late_repeats_while_scheduled_change_nothing(statuses: TieringStatuses) -> None:
+    status = claimed(statuses)
+    assert statuses.finished(1, EPOCH, status.tiering_epoch, 1_500)
+    before = statuses.get(1)
+    assert not statuses.finished(1, EPOCH, status.tiering_epoch, 9_000)
+    assert not statuses.finished(1, EPOCH, status.tiering_epoch, 9_000, forced=True)
+    assert not statuses.failed(1, EPOCH, status.tiering_epoch, 9_000, "late")
+    assert statuses.get(1) == before
+    with pytest.raises(UnknownServerError, match=r"db\.t1.*Scheduled, not Tiering"):
+        statuses.heartbeat(1, EPOCH, status.tiering_epoch, 9_000)
+
+
+def test_a_silent_worker_is_fenced(statuses: TieringStatuses) -> None:
+    status = claimed(statuses)
+    statuses.heartbeat(1, EPOCH, status.tiering_epoch, 5_000)
+    assert statuses.advance(5_000 + TIMEOUT - 1) == []
+    assert state(statuses) is State.TIERING
+    assert [lost.table_id for lost in statuses.advance(5_000 + TIMEOUT)] == [1]
+    pending = statuses.get(1)
+    assert pending is not None
+    assert pending.state is State.PENDING
+    assert pending.last_error is not None
+    assert "no heartbeat for 120 s" in pending.last_error
+    with pytest.raises(FencedTieringEpoch, match="tiering epoch 1 is not the current one, 2"):
+        statuses.heartbeat(1, EPOCH, status.tiering_epoch, 200_000)
+
+
+def test_checks_come_in_fluss_order(statuses: TieringStatuses) -> None:
+    status = claimed(statuses)
+    with pytest.raises(InvalidCoordinator):
+        statuses.check(99, EPOCH - 1, 99)
+    with pytest.raises(TableNotExist):
+        statuses.check(99, EPOCH, 99)
+    with pytest.raises(FencedTieringEpoch):
+        statuses.check(1, EPOCH, status.tiering_epoch + 1)
+    assert statuses.check(1, EPOCH, status.tiering_epoch).table_id == 1
+
+
+def test_a_forgotten_table_is_neither_known_nor_handed_out(statuses: TieringStatuses) -> None:
+    statuses.enable(new_table(1), 0)
+    statuses.advance(FRESHNESS)
+    statuses.forget(1)
+    assert statuses.claim(FRESHNESS) is None
+    assert statuses.all() == []
+
+
+def test_the_epoch_survives_disable_and_enable(statuses: TieringStatuses) -> None:
+    status = claimed(statuses)
+    statuses.forget(1)
+    statuses.enable(new_table(1, epoch=status.tiering_epoch), 50_000)
+    with pytest.raises(UnknownServerError):
+        statuses.heartbeat(1, EPOCH, status.tiering_epoch, 50_000)
+    statuses.advance(50_000 + FRESHNESS)
+    again = statuses.claim(50_000 + FRESHNESS)
+    assert again is not None
+    assert again.tiering_epoch == status.tiering_epoch + 1
+
+
+def test_freshness_moves_the_timer(statuses: TieringStatuses) -> None:
+    statuses.enable(new_table(1), 0)
+    statuses.set_freshness(1, 5_000)
+    assert not statuses.has_due(4_999)
+    statuses.set_freshness(1, 10)
+    assert statuses.has_due(10)
+
+
+def test_a_long_reason_is_cut(statuses: TieringStatuses) -> None:
+    status = claimed(statuses)
+    statuses.failed(1, EPOCH, status.tiering_epoch, 1, "x" * 10_000)
+    failed = statuses.get(1)
+    assert failed is not None
+    assert failed.last_error == "x" * ERROR_CHARS_MAX
+
+
+def test_a_draft_leaves_the_original_alone(statuses: TieringStatuses) -> None:
+    status = claimed(statuses)
+    draft = statuses.copy()
+    draft.failed(1, EPOCH, status.tiering_epoch, 5, "no")
+    assert draft.changed == {1}
+    assert state(statuses) is State.TIERING
+    assert statuses.pending == []

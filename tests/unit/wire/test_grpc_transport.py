@@ -1,0 +1,219 @@
+"""The gRPC transport against real servers on free ports: every way a call can fail."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from sluice.client.addresses import Address, open_transport
+from sluice.config import ClientConfig
+from sluice.errors import (
+    CorruptMessage,
+    FencedTieringEpoch,
+    FlussError,
+    NetworkError,
+    RecordTooLarge,
+    RequestTimeOut,
+    TableNotExist,
+    UnknownServerError,
+    UnsupportedVersion,
+)
+from sluice.wire import apis
+from sluice.wire import fluss_api_pb2 as pb
+from sluice.wire.apis import Role
+from sluice.wire.error_codes import raise_in_body, to_error_response
+from sluice.wire.transport import Transport
+from tests.support.wire_server import WireServer
+
+EXISTS = pb.DatabaseExistsRequest(database_name="db")
+
+
+def transport_to(address: str, **config: Any) -> Transport:
+    return open_transport(Address.parse(address), ClientConfig(**config))
+
+
+def call(server: WireServer, timeout_ms: int = 5000, **config: Any) -> Any:
+    transport = transport_to(server.address, **config)
+    try:
+        return transport.call(Role.COORDINATOR, apis.DATABASE_EXISTS, EXISTS, timeout_ms)
+    finally:
+        transport.close()
+
+
+def server_that(handler: Callable[[Any], Any], **options: Any) -> WireServer:
+    return WireServer({(Role.COORDINATOR, apis.DATABASE_EXISTS): handler}, **options)
+
+
+def test_an_answer_comes_back_parsed() -> None:
+    with server_that(lambda r: pb.DatabaseExistsResponse(exists=r.database_name == "db")) as server:
+        assert call(server).exists is True
+
+
+@pytest.mark.parametrize("error", [TableNotExist("no db.t"), FencedTieringEpoch("3 is not 4")])
+def test_an_error_has_the_same_class_and_text_whichever_way_it_comes(error: FlussError) -> None:
+    def fail(_: Any) -> Any:
+        raise error
+
+    with server_that(fail) as server, pytest.raises(FlussError) as by_status:
+        call(server)
+    with pytest.raises(FlussError) as by_body:
+        raise_in_body(to_error_response(error))
+    assert type(by_status.value) is type(by_body.value) is type(error)
+    assert str(by_status.value) == str(by_body.value) == str(error)
+
+
+def test_a_handler_that_breaks_is_an_unknown_server_error() -> None:
+    def crash(_: Any) -> Any:
+        raise ZeroDivisionError("oops")
+
+    with server_that(crash) as server, pytest.raises(UnknownServerError, match="DatabaseExists"):
+        call(server)
+
+
+def test_a_server_that_hangs_costs_no_more_than_the_deadline() -> None:
+    release = threading.Event()
+    with server_that(lambda _: release.wait(30)) as server:
+        with pytest.raises(RequestTimeOut, match=r"DatabaseExists to grpc://.*within 50 ms"):
+            call(server, timeout_ms=50)
+        release.set()
+
+
+def test_a_server_that_is_down_is_a_network_error_of_a_request_never_sent() -> None:
+    with server_that(lambda _: None) as server:
+        address = server.address
+    with pytest.raises(NetworkError, match="is the server up") as caught:
+        transport_to(address).call(Role.COORDINATOR, apis.DATABASE_EXISTS, EXISTS, 5000)
+    assert address in str(caught.value)
+    assert caught.value.details["sent"] is False
+
+
+def test_a_connection_lost_under_way_does_not_claim_that_nothing_was_sent() -> None:
+    begun, release = threading.Event(), threading.Event()
+
+    def hang(_: Any) -> Any:
+        begun.set()
+        release.wait(30)
+
+    caught: list[FlussError] = []
+    with server_that(hang) as server:
+        transport = transport_to(server.address)
+
+        def run() -> None:
+            try:
+                transport.call(Role.COORDINATOR, apis.DATABASE_EXISTS, EXISTS, 20_000)
+            except FlussError as error:
+                caught.append(error)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        assert begun.wait(10)
+    thread.join(10)
+    release.set()
+    assert [type(error) for error in caught] == [NetworkError]
+    assert "sent" not in caught[0].details
+
+
+def test_closing_ends_calls_under_way_and_refuses_new_ones() -> None:
+    begun, release = threading.Event(), threading.Event()
+
+    def hang(_: Any) -> Any:
+        begun.set()
+        release.wait(30)
+
+    caught: list[FlussError] = []
+    with server_that(hang) as server:
+        transport = transport_to(server.address)
+
+        def run() -> None:
+            try:
+                transport.call(Role.COORDINATOR, apis.DATABASE_EXISTS, EXISTS, 20_000)
+            except FlussError as error:
+                caught.append(error)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        assert begun.wait(10)
+        transport.close()
+        thread.join(10)
+        release.set()
+        assert [type(error) for error in caught] == [NetworkError]
+        with pytest.raises(NetworkError, match="closed"):
+            transport.call(Role.COORDINATOR, apis.DATABASE_EXISTS, EXISTS, 1000)
+        with pytest.raises(NetworkError, match="closed"):
+            transport.call(Role.COORDINATOR, apis.LIST_DATABASES, pb.ListDatabasesRequest(), 1000)
+
+
+def test_a_call_that_the_server_does_not_have() -> None:
+    with WireServer({}) as server, pytest.raises(UnsupportedVersion, match="DatabaseExists"):
+        call(server)
+
+
+def test_a_request_over_our_own_limit_is_refused_before_it_is_sent() -> None:
+    with server_that(lambda _: pb.DatabaseExistsResponse(exists=True)) as server:
+        transport = transport_to(server.address, max_message_bytes=1000)
+        request = pb.DatabaseExistsRequest(database_name="x" * 1001)
+        with pytest.raises(RecordTooLarge, match=r"1,004 bytes.*1,000"):
+            transport.call(Role.COORDINATOR, apis.DATABASE_EXISTS, request, 5000)
+        assert server.calls == []
+        transport.close()
+
+
+def test_a_request_over_the_limit_of_the_server() -> None:
+    answer = pb.DatabaseExistsResponse(exists=True)
+    with server_that(lambda _: answer, max_message_bytes=1000) as server:
+        transport = transport_to(server.address)
+        request = pb.DatabaseExistsRequest(database_name="x" * 2000)
+        with pytest.raises(RecordTooLarge, match="max_message_bytes"):
+            transport.call(Role.COORDINATOR, apis.DATABASE_EXISTS, request, 5000)
+        transport.close()
+
+
+def test_an_answer_over_our_limit() -> None:
+    handlers = {
+        (Role.COORDINATOR, apis.LIST_DATABASES): lambda _: pb.ListDatabasesResponse(
+            database_name=["x" * (1 << 20) + "x" * 2000]
+        )
+    }
+    with WireServer(handlers) as server:
+        transport = transport_to(server.address, max_message_bytes=1000)
+        with pytest.raises(RecordTooLarge, match="ListDatabases"):
+            transport.call(Role.COORDINATOR, apis.LIST_DATABASES, pb.ListDatabasesRequest(), 5000)
+        transport.close()
+
+
+def test_an_answer_that_cannot_be_parsed() -> None:
+    with server_that(lambda _: b"\xff\xff\xff") as server, pytest.raises(CorruptMessage) as caught:
+        call(server)
+    assert server.address in str(caught.value)
+
+
+def test_a_request_without_a_required_field_never_leaves() -> None:
+    with server_that(lambda _: pb.DatabaseExistsResponse(exists=True)) as server:
+        transport = transport_to(server.address)
+        with pytest.raises(CorruptMessage, match="database_name"):
+            transport.call(Role.COORDINATOR, apis.DATABASE_EXISTS, pb.DatabaseExistsRequest(), 5000)
+        transport.close()
+
+
+def test_a_server_that_comes_back_on_its_port_is_found_again() -> None:
+    def answer(_: Any) -> Any:
+        return pb.DatabaseExistsResponse(exists=True)
+
+    with server_that(answer) as server:
+        transport = transport_to(server.address)
+        assert transport.call(Role.COORDINATOR, apis.DATABASE_EXISTS, EXISTS, 5000)
+    with pytest.raises(NetworkError):
+        transport.call(Role.COORDINATOR, apis.DATABASE_EXISTS, EXISTS, 5000)
+    with server_that(answer, port=server.port):
+        for _ in range(50):  # gRPC waits up to 2 s between two attempts to connect
+            try:
+                transport.call(Role.COORDINATOR, apis.DATABASE_EXISTS, EXISTS, 5000)
+                break
+            except NetworkError:
+                threading.Event().wait(0.1)
+        else:
+            pytest.fail("not found again")
+    transport.close()

@@ -1,0 +1,405 @@
+"""The native listener by itself: frames in, frames out, and clients that behave badly."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sluice.errors import ConfigurationError, CorruptMessage, FlussError, TableNotExist
+from sluice.wire import apis
+from sluice.wire import fluss_api_pb2 as pb
+from sluice.wire import native_frames as frames
+from sluice.wire.apis import Role
+from sluice.wire.native_connection import Limits
+from sluice.wire.native_frames import FrameReader, ResponseType
+from sluice.wire.native_server import NativeServer
+
+MB = 1024 * 1024
+LIMITS = Limits(max_frame_bytes=MB, max_bytes=4 * MB)
+
+
+@dataclass
+class Handlers:
+    """What the server offers: echoes and waits that the test steers."""
+
+    seen: list[str] = field(default_factory=list)
+    running: int = 0
+    most: int = 0
+    made: int = 0
+    gate: threading.Event = field(default_factory=threading.Event)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    reply_bytes: int = 0
+
+    def exists(self, request: pb.DatabaseExistsRequest) -> pb.DatabaseExistsResponse:
+        self.seen.append(request.database_name)
+        if request.database_name == "boom":
+            raise ValueError("boom")
+        if request.database_name == "gone":
+            raise TableNotExist("no such table")
+        return pb.DatabaseExistsResponse(exists=request.database_name == "yes")
+
+    def fetch(self, request: pb.FetchLogRequest) -> bytes:
+        """Waits for the gate if asked to wait; answers ``reply_bytes`` of log."""
+        with self.lock:
+            self.running += 1
+            self.most = max(self.most, self.running)
+        if request.max_wait_ms:
+            assert self.gate.wait(20)
+        with self.lock:
+            self.running -= 1
+            self.made += 1
+        response = pb.FetchLogResponse()
+        table = response.tables_resp.add(table_id=request.max_bytes)
+        table.buckets_resp.add(bucket_id=0, records=bytes(self.reply_bytes))
+        return response.SerializeToString()
+
+    def all(self) -> dict[Role, Any]:
+        calls = {apis.DATABASE_EXISTS: self.exists, apis.FETCH_LOG: self.fetch}
+        return {Role.COORDINATOR: {apis.DATABASE_EXISTS: self.exists}, Role.TABLET: calls}
+
+
+class Peer:
+    """A client by hand."""
+
+    def __init__(self, port: int, host: str = "127.0.0.1") -> None:
+        self.socket = socket.create_connection((host, port), 10)
+        self.reader = FrameReader(2**31 - 1)
+        self.next_id = 0
+
+    def send(self, api: apis.Api, request: Any, version: int = 0) -> int:
+        self.next_id += 1
+        body = request.SerializeToString()
+        self.socket.sendall(frames.encode_request(api.key, version, self.next_id, body))
+        return self.next_id
+
+    def receive(self) -> tuple[int | None, Any]:
+        """Request id, and the body's bytes or the error. :raises EOFError: the server closed."""
+        while True:
+            count = self.socket.recv_into(self.reader.room())
+            if not count:
+                raise EOFError
+            frame = self.reader.received(count)
+            if frame is not None:
+                head, body = frames.parse_response(frame)
+                if head.type is ResponseType.SUCCESS:
+                    return head.request_id, bytes(body)
+                return head.request_id, frames.parse_error(body)
+
+    def exists(self, name: str) -> Any:
+        sent = self.send(apis.DATABASE_EXISTS, pb.DatabaseExistsRequest(database_name=name))
+        request_id, answer = self.receive()
+        assert request_id == sent
+        if isinstance(answer, FlussError):
+            return answer
+        return pb.DatabaseExistsResponse.FromString(answer).exists
+
+    def fetch(self, *, wait: bool, mark: int = 0) -> int:
+        request = pb.FetchLogRequest(
+            follower_server_id=-1, max_bytes=mark, max_wait_ms=1 if wait else 0
+        )
+        return self.send(apis.FETCH_LOG, request)
+
+    def closed(self) -> bool:
+        """Whether the server closes (waits up to the socket's time)."""
+        try:
+            return not self.socket.recv(1)
+        except ConnectionResetError:
+            return True
+
+
+@pytest.fixture
+def handlers() -> Handlers:
+    return Handlers()
+
+
+Start = Callable[..., NativeServer]
+
+
+@pytest.fixture
+def start(handlers: Handlers) -> Iterator[Start]:
+    running: list[NativeServer] = []
+
+    def make(limits: Limits = LIMITS, host: str = "127.0.0.1", workers: int = 8) -> Any:
+        ports = dict.fromkeys(Role, 0)
+        server = NativeServer(handlers.all(), host, ports, max_workers=workers, limits=limits)
+        found = server.start()
+        running.append(server)
+        return found
+
+    yield make
+    handlers.gate.set()
+    for server in running:
+        server.stop(2)
+
+
+@pytest.fixture
+def peer(start: Start) -> Iterator[Peer]:
+    peer = Peer(start()[Role.TABLET])
+    yield peer
+    peer.socket.close()
+
+
+def test_calls_of_each_role(start: Start) -> None:
+    ports = start()
+    assert ports[Role.TABLET] != ports[Role.COORDINATOR]
+    for port in ports.values():
+        peer = Peer(port)
+        assert peer.exists("yes") is True
+        assert peer.exists("no") is False
+        peer.socket.close()
+
+
+def test_errors_come_as_error_frames(peer: Peer) -> None:
+    gone = peer.exists("gone")
+    assert (type(gone), str(gone)) == (TableNotExist, "no such table")
+    boom = peer.exists("boom")
+    assert boom.code == -1
+    assert "boom" in str(boom)
+    assert peer.exists("yes") is True
+
+
+def test_calls_that_are_not_offered(start: Start) -> None:
+    peer = Peer(start()[Role.COORDINATOR])
+    peer.fetch(wait=False)
+    request_id, error = peer.receive()
+    assert (request_id, type(error).__name__) == (1, "UnsupportedVersion")
+    assert "FetchLog" in str(error)
+    peer.socket.sendall(frames.encode_request(9999, 0, 77, b"\xff\xff"))
+    request_id, error = peer.receive()
+    assert (request_id, type(error).__name__) == (77, "UnsupportedVersion")
+    assert "9999" in str(error)
+    peer.send(apis.DATABASE_EXISTS, pb.DatabaseExistsRequest(database_name="yes"), version=3)
+    assert "version 3" in str(peer.receive()[1])
+    assert peer.exists("yes") is True
+    peer.socket.close()
+
+
+def test_a_body_that_is_no_message(peer: Peer) -> None:
+    for body in (b"\xff\xff\xff", b""):  # nonsense, and a required field left out
+        peer.socket.sendall(frames.encode_request(apis.DATABASE_EXISTS.key, 0, 5, body))
+        request_id, error = peer.receive()
+        assert request_id == 5
+        assert type(error) is CorruptMessage
+        assert "DatabaseExists" in str(error)
+    assert peer.exists("yes") is True
+
+
+@pytest.mark.parametrize("length", [-1, 0, 7, -(2**31)])
+def test_a_length_that_cannot_be(peer: Peer, length: int) -> None:
+    peer.socket.sendall(struct.pack(">i", length) + bytes(20))
+    request_id, error = peer.receive()
+    assert request_id is None
+    assert type(error) is CorruptMessage
+    assert peer.closed()
+
+
+@pytest.mark.parametrize("length", [MB + 1, 2**31 - 1])
+def test_a_frame_over_the_limit(peer: Peer, length: int) -> None:
+    peer.socket.sendall(struct.pack(">ihhi", length, apis.DATABASE_EXISTS.key, 0, 9))
+    request_id, error = peer.receive()
+    assert (request_id, type(error).__name__) == (9, "RecordTooLarge")
+    assert peer.closed()
+
+
+def test_what_was_asked_before_is_answered_before_a_refusal(peer: Peer) -> None:
+    good = frames.encode_request(
+        apis.DATABASE_EXISTS.key,
+        0,
+        1,
+        pb.DatabaseExistsRequest(database_name="a").SerializeToString(),
+    )
+    peer.socket.sendall(good + b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert peer.receive()[0] == 1
+    assert type(peer.receive()[1]).__name__ == "RecordTooLarge"
+    assert peer.closed()
+
+
+def test_requests_are_answered_in_order_however_they_are_cut(peer: Peer) -> None:
+    names = [f"n{i}" for i in range(50)]
+    stream = b"".join(
+        frames.encode_request(
+            apis.DATABASE_EXISTS.key,
+            0,
+            i,
+            pb.DatabaseExistsRequest(database_name=name).SerializeToString(),
+        )
+        for i, name in enumerate(names)
+    )
+    for start in range(0, len(stream), 7):
+        peer.socket.sendall(stream[start : start + 7])
+    assert [peer.receive()[0] for _ in names] == list(range(50))
+
+
+def test_a_waiting_fetch_holds_nobody_up(peer: Peer, handlers: Handlers) -> None:
+    waiting = peer.fetch(wait=True)
+    assert peer.exists("yes") is True
+    quick = peer.fetch(wait=False)
+    assert peer.receive()[0] == quick
+    handlers.gate.set()
+    assert peer.receive()[0] == waiting
+
+
+def test_order_is_kept_per_connection(peer: Peer, handlers: Handlers) -> None:
+    """An idempotent writer has several batches under way; they must be stored as sent."""
+    for index in range(200):
+        peer.send(apis.DATABASE_EXISTS, pb.DatabaseExistsRequest(database_name=str(index)))
+    for _ in range(200):
+        peer.receive()
+    assert handlers.seen == [str(index) for index in range(200)]
+
+
+def test_unanswered_requests_are_bounded(start: Start, handlers: Handlers) -> None:
+    ports = start(Limits(MB, 4 * MB, max_requests=3), workers=16)
+    peer = Peer(ports[Role.TABLET])
+    for mark in range(10):
+        peer.fetch(wait=True, mark=mark)
+    deadline = time.monotonic() + 5
+    while handlers.running < 3 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    handlers.gate.set()
+    assert {peer.receive()[0] for _ in range(10)} == set(range(1, 11))
+    assert handlers.most == 3
+    peer.socket.close()
+
+
+def test_memory_is_bounded_while_nobody_takes_the_answers(start: Start, handlers: Handlers) -> None:
+    """60 answers of 2 MB: made are those that fit into 4 MB, the sockets, and 4 threads' hands."""
+    handlers.reply_bytes = 2 * MB
+    peer = Peer(start(Limits(MB, 4 * MB), workers=4)[Role.TABLET])
+    for _ in range(60):
+        peer.fetch(wait=False)
+    made = -1
+    while made != handlers.made:
+        made = handlers.made
+        time.sleep(0.2)
+    assert 0 < made < 20
+    assert {peer.receive()[0] for _ in range(60)} == set(range(1, 61))
+    peer.socket.close()
+
+
+def test_a_client_that_takes_nothing_is_left(start: Start, handlers: Handlers) -> None:
+    handlers.reply_bytes = 16 * MB
+    ports = start(Limits(MB, 4 * MB, stall_s=0.2))
+    slow, other = Peer(ports[Role.TABLET]), Peer(ports[Role.TABLET])
+    for _ in range(4):
+        slow.fetch(wait=False)
+    # The slow one's answers fill the memory; it is dropped, and then the other one is served.
+    assert other.exists("yes") is True
+    with pytest.raises((EOFError, ConnectionResetError)):
+        for _ in range(4):
+            time.sleep(0.5)
+            slow.receive()
+    slow.socket.close()
+    other.socket.close()
+
+
+def test_an_idle_connection_is_closed_but_not_a_waiting_one(
+    start: Start, handlers: Handlers
+) -> None:
+    ports = start(Limits(MB, 4 * MB, idle_s=0.15))
+    idle, waiting = Peer(ports[Role.TABLET]), Peer(ports[Role.TABLET])
+    waiting.fetch(wait=True)
+    assert idle.closed()
+    handlers.gate.set()
+    assert waiting.receive()[0] == 1
+    assert waiting.closed()
+
+
+def test_a_client_that_stops_inside_a_frame(start: Start) -> None:
+    ports = start(Limits(MB, 4 * MB, stall_s=0.15))
+    peer = Peer(ports[Role.TABLET])
+    peer.socket.sendall(struct.pack(">ihh", 500_000, 1, 2))
+    assert peer.closed()
+    # and what it had announced is free again
+    for _ in range(9):
+        with Peer(ports[Role.TABLET]).socket as raw:
+            raw.sendall(struct.pack(">ihh", MB, 1, 2))
+    assert Peer(ports[Role.TABLET]).exists("yes") is True
+
+
+def test_a_client_that_goes_inside_a_frame(start: Start) -> None:
+    ports = start()
+    for cut in (1, 3, 4, 8, 11, 40):
+        with Peer(ports[Role.TABLET]).socket as raw:
+            raw.sendall((struct.pack(">ihhi", 1000, apis.FETCH_LOG.key, 0, 1) + bytes(99))[:cut])
+    assert Peer(ports[Role.TABLET]).exists("yes") is True
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.data())
+def test_nonsense_takes_nothing_down(peer: Peer, data: st.DataObject) -> None:
+    """Any bytes: the server answers with frames, or closes, and goes on serving the others."""
+    port = peer.socket.getpeername()[1]
+    nonsense = data.draw(st.binary(max_size=200))
+    if data.draw(st.booleans()):
+        key = data.draw(st.sampled_from([1004, 1015, 1000, 7, -1]))
+        nonsense = frames.encode_request(key, 0, data.draw(st.integers(-9, 9)), nonsense)
+    other = Peer(port)
+    other.socket.sendall(nonsense)
+    other.socket.shutdown(socket.SHUT_WR)
+    with suppress(EOFError, ConnectionResetError):
+        while True:
+            other.receive()
+    other.socket.close()
+    assert peer.exists("yes") is True
+
+
+def test_stop_answers_what_is_under_way(start: Start, handlers: Handlers) -> None:
+    server = NativeServer(
+        handlers.all(), "127.0.0.1", dict.fromkeys(Role, 0), max_workers=4, limits=LIMITS
+    )
+    port = server.start()[Role.TABLET]
+    peer = Peer(port)
+    sent = peer.fetch(wait=True)
+    assert peer.exists("yes") is True  # so the fetch has been read
+    threading.Timer(0.2, handlers.gate.set).start()
+    server.stop(5)
+    assert peer.receive()[0] == sent
+    assert peer.closed()
+    with pytest.raises(OSError, match="refused"):
+        Peer(port)
+
+
+def test_stop_does_not_wait_longer_than_its_grace(handlers: Handlers) -> None:
+    server = NativeServer(
+        handlers.all(), "127.0.0.1", dict.fromkeys(Role, 0), max_workers=4, limits=LIMITS
+    )
+    handlers.reply_bytes = 64 * MB  # more than sockets hold, to a client that takes nothing
+    peer = Peer(server.start()[Role.TABLET])
+    peer.fetch(wait=False)
+    while not handlers.most:
+        time.sleep(0.01)
+    began = time.monotonic()
+    server.stop(0.2)
+    assert time.monotonic() - began < 5
+    peer.socket.close()
+
+
+def test_a_port_that_is_taken(start: Start, handlers: Handlers) -> None:
+    taken = start()[Role.TABLET]
+    ports = {Role.COORDINATOR: 0, Role.TABLET: taken}
+    second = NativeServer(handlers.all(), "127.0.0.1", ports, max_workers=1, limits=LIMITS)
+    with pytest.raises(ConfigurationError, match=f"127.0.0.1:{taken} as tablet"):
+        second.start()
+    second.stop(0)
+
+
+def test_other_kinds_of_host(start: Start) -> None:
+    assert Peer(start(host="localhost")[Role.TABLET], "localhost").exists("yes") is True
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return  # no IPv6 here
+    assert Peer(start(host="::1")[Role.TABLET], "::1").exists("yes") is True
