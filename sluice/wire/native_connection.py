@@ -152,6 +152,7 @@ class Connection:
     def end(self) -> None:
         """Reads no more; what was read is answered, then the connection is closed."""
         self._ending = True
+        self._ordered.put_nowait(None)  # a reading that had not begun when cancelled cannot
         if self._reading is not None:
             self._reading.cancel()
 
@@ -160,7 +161,7 @@ class Connection:
     async def _read(self, group: asyncio.TaskGroup) -> None:
         reader = FrameReader(self._limits.max_frame_bytes, REQUEST_HEAD_BYTES)
         try:
-            while (request := await self._next_request(reader)) is not None:
+            while not self._ending and (request := await self._next_request(reader)) is not None:
                 self._unanswered += 1
                 self._all_answered.clear()
                 if request.head.api_key in MAY_WAIT:

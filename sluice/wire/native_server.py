@@ -98,36 +98,40 @@ class NativeServer:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        accepting = [self._loop.create_task(self._accept(door)) for door in self._doors]
+        for door in self._doors:
+            self._listen_to(door)
         try:
             self._loop.run_forever()
         finally:
-            for task in accepting:
-                task.cancel()
-            self._loop.run_until_complete(asyncio.gather(*accepting, return_exceptions=True))
             self._loop.close()
 
-    async def _accept(self, door: _Door) -> None:
-        while True:
-            try:
-                peer, address = await self._loop.sock_accept(door.socket)
-            except OSError as error:
-                if door.socket.fileno() < 0:
-                    return
-                _log.warning("cannot accept a connection", role=door.role.name, error=str(error))
-                await asyncio.sleep(ACCEPT_PAUSE_S)
-                continue
-            peer.setblocking(False)
-            with suppress(OSError):
-                peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if len(self._connections) >= CONNECTIONS_MAX:
-                _log.warning("too many connections", most=CONNECTIONS_MAX)
-                send_failure(
-                    peer, UnknownServerError(f"this server has {CONNECTIONS_MAX} connections")
-                )
-                peer.close()
-                continue
-            self._take(peer, door.role, f"{address[0]}:{address[1]}")
+    def _listen_to(self, door: _Door) -> None:
+        if door.socket.fileno() >= 0:
+            self._loop.add_reader(door.socket, self._accept, door)
+
+    def _accept(self, door: _Door) -> None:
+        """Takes one client that waits at the door.
+
+        A callback, not a task: no client can be accepted and then forgotten while the doors close.
+        """
+        try:
+            peer, address = door.socket.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return
+        except OSError as error:
+            _log.warning("cannot accept a connection", role=door.role.name, error=str(error))
+            self._loop.remove_reader(door.socket)
+            self._loop.call_later(ACCEPT_PAUSE_S, self._listen_to, door)
+            return
+        peer.setblocking(False)
+        with suppress(OSError):
+            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if len(self._connections) >= CONNECTIONS_MAX:
+            _log.warning("too many connections", most=CONNECTIONS_MAX)
+            send_failure(peer, UnknownServerError(f"this server has {CONNECTIONS_MAX} connections"))
+            peer.close()
+            return
+        self._take(peer, door.role, f"{address[0]}:{address[1]}")
 
     def _take(self, peer: socket.socket, role: Role, name: str) -> None:
         connection = Connection(peer, name, role, self._handlers[role], self._shared)
@@ -149,8 +153,7 @@ class NativeServer:
     def _close_doors(self) -> None:
         for door in self._doors:
             # A socket that the loop waits for must leave the loop before it is closed.
-            with suppress(ValueError, RuntimeError):
-                self._loop.remove_reader(door.socket)
+            self._loop.remove_reader(door.socket)
             door.socket.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 import struct
 import threading
@@ -385,6 +386,33 @@ def test_stop_does_not_wait_longer_than_its_grace(handlers: Handlers) -> None:
     server.stop(0.2)
     assert time.monotonic() - began < 5
     peer.socket.close()
+
+
+def test_clients_that_come_while_it_stops_are_not_forgotten(
+    handlers: Handlers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection accepted beside ``stop`` was left pending in a closed loop (warnings fail)."""
+    unraised: list[Any] = []
+    monkeypatch.setattr("sys.unraisablehook", unraised.append)
+    for _ in range(30):
+        server = NativeServer(
+            handlers.all(), "127.0.0.1", {Role.TABLET: 0}, max_workers=2, limits=LIMITS
+        )
+        port = server.start()[Role.TABLET]
+        peers = [socket.socket() for _ in range(40)]
+        knocking = threading.Thread(target=lambda p=peers, to=port: [_knock(x, to) for x in p])
+        knocking.start()
+        server.stop(0)
+        knocking.join()
+        for peer in peers:
+            peer.close()
+    gc.collect()
+    assert not [str(x.exc_value) for x in unraised]
+
+
+def _knock(peer: socket.socket, port: int) -> None:
+    with suppress(OSError):
+        peer.connect(("127.0.0.1", port))
 
 
 def test_a_port_that_is_taken(start: Start, handlers: Handlers) -> None:
