@@ -39,6 +39,11 @@ CREATE TABLE IF NOT EXISTS lake_snapshots (
     table_id INTEGER NOT NULL REFERENCES tables (table_id) ON DELETE CASCADE,
     snapshot_id INTEGER NOT NULL, tiered_path TEXT NOT NULL, readable_path TEXT,
     UNIQUE (table_id, snapshot_id)) STRICT;
+CREATE TABLE IF NOT EXISTS kv_snapshots (
+    table_id INTEGER NOT NULL REFERENCES tables (table_id) ON DELETE CASCADE,
+    partition_id INTEGER NOT NULL, bucket INTEGER NOT NULL, snapshot_id INTEGER NOT NULL,
+    log_offset INTEGER NOT NULL,
+    PRIMARY KEY (table_id, partition_id, bucket, snapshot_id)) STRICT, WITHOUT ROWID;
 """
 
 

@@ -1,0 +1,100 @@
+"""The ``_METADATA`` file of a KV snapshot (reference part 5.2)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from sluice.errors import CorruptMessage
+from sluice.model import TableBucket
+
+VERSION = 1
+METADATA_FILE = "_METADATA"
+
+
+@dataclass(frozen=True, slots=True)
+class KvFile:
+    """A file of a snapshot: where it lies, its size in bytes, its name in the RocksDB folder."""
+
+    path: str
+    size: int
+    local_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class KvSnapshot:
+    """A snapshot of one bucket: everything that its log holds below ``log_offset``."""
+
+    bucket: TableBucket
+    snapshot_id: int
+    location: str
+    shared: tuple[KvFile, ...]
+    """SST files, which other snapshots of the bucket may use too."""
+    private: tuple[KvFile, ...]
+    incremental_size: int
+    """Bytes that this snapshot added to the remote storage."""
+    log_offset: int
+
+    @property
+    def files(self) -> tuple[KvFile, ...]:
+        """All files: private first, then shared, as Fluss lists them."""
+        return self.private + self.shared
+
+
+def kv_snapshot_to_json(snapshot: KvSnapshot) -> bytes:
+    """The content of ``_METADATA``, with Fluss's keys in Fluss's order."""
+    bucket = snapshot.bucket
+    node: dict[str, Any] = {"version": VERSION, "table_id": bucket.table_id}
+    if bucket.partition_id is not None:
+        node["partition_id"] = bucket.partition_id
+    node |= {
+        "bucket_id": bucket.bucket,
+        "snapshot_id": snapshot.snapshot_id,
+        "snapshot_location": snapshot.location,
+        "kv_snapshot_handle": {
+            "shared_file_handles": _handles(snapshot.shared),
+            "private_file_handles": _handles(snapshot.private),
+            "snapshot_incremental_size": snapshot.incremental_size,
+        },
+        "log_offset": snapshot.log_offset,
+    }
+    return json.dumps(node, separators=(",", ":")).encode()
+
+
+def kv_snapshot_from_json(content: bytes) -> KvSnapshot:
+    """:raises CorruptMessage: the bytes are no ``_METADATA`` of version 1."""
+    try:
+        node = json.loads(content)
+        if node["version"] != VERSION:
+            raise CorruptMessage(f"KV snapshot metadata of version {node['version']}; known is 1")
+        partition_id = node.get("partition_id")
+        handle = node["kv_snapshot_handle"]
+        return KvSnapshot(
+            TableBucket(
+                int(node["table_id"]),
+                None if partition_id is None else int(partition_id),
+                int(node["bucket_id"]),
+            ),
+            int(node["snapshot_id"]),
+            str(node["snapshot_location"]),
+            tuple(map(_file, handle["shared_file_handles"])),
+            tuple(map(_file, handle["private_file_handles"])),
+            int(handle["snapshot_incremental_size"]),
+            int(node["log_offset"]),
+        )
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise CorruptMessage(f"KV snapshot metadata cannot be read: {error!r}") from error
+
+
+def _handles(files: Iterable[KvFile]) -> list[dict[str, Any]]:
+    return [
+        {"kv_file_handle": {"path": f.path, "size": f.size}, "local_path": f.local_name}
+        for f in files
+    ]
+
+
+def _file(node: dict[str, Any]) -> KvFile:
+    handle = node["kv_file_handle"]
+    return KvFile(str(handle["path"]), int(handle["size"]), str(node["local_path"]))

@@ -1,0 +1,380 @@
+"""Completed KV snapshots: which there are, which are kept, which are deleted (parts 3.1, 5.1, 5.2).
+
+A snapshot is there as soon as its record is in the metadata file, and gone as soon as the record
+is. Its files are written before the record, and removed after it.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from sqlite3 import Connection
+from urllib.parse import unquote, urlsplit
+
+import structlog
+
+from sluice.errors import (
+    CorruptMessage,
+    InvalidUpdateVersion,
+    KvSnapshotNotExist,
+    StorageError,
+    UnknownTableOrBucket,
+)
+from sluice.failpoints import failpoint
+from sluice.formats.kv_snapshots import (
+    METADATA_FILE,
+    KvFile,
+    KvSnapshot,
+    kv_snapshot_from_json,
+)
+from sluice.model import TableBucket, TableInfo
+from sluice.server.coordinator.catalog import Catalog, TableEntry
+from sluice.server.storage.database import Database
+
+SHARED = "shared"
+_PLAIN = -1  # partition_id of a bucket of a table without partitions, as it is stored
+_SNAPSHOT_FOLDER = re.compile(r"snap-(\d+)")
+_TABLE_FOLDER = re.compile(r".+-(\d+)")
+_PARTITION_FOLDER = re.compile(r".+-p(\d+)")
+
+_log = structlog.get_logger("sluice.kv_snapshots")
+
+IsLeased = Callable[[TableBucket, int], bool]
+"""Whether a lease holds that snapshot of the bucket. Called under ``KvSnapshots.lock``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """A snapshot that can be read: it holds what the log has below ``log_offset``."""
+
+    snapshot_id: int
+    log_offset: int
+
+
+class KvSnapshots:
+    """The snapshots of all buckets.
+
+    ``lock`` guards what there is and its deletion. Who confirms a lease holds it while it asks
+    :meth:`exists` and until :data:`IsLeased` would answer with the new lease: then a snapshot that
+    is confirmed is not deleted.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        database: Database,
+        catalog: Catalog,
+        *,
+        num_retained: int,
+        is_leased: IsLeased = lambda _bucket, _snapshot_id: False,
+    ) -> None:
+        """:param root: the folder ``kv`` of the remote storage."""
+        assert num_retained >= 1, "the newest snapshot is what a recovery begins with"
+        self._root = root
+        self._database = database
+        self._catalog = catalog
+        self._num_retained = num_retained
+        self._is_leased = is_leased
+        self.lock = threading.RLock()
+        self._completed: dict[TableBucket, dict[int, Completed]] = {}  # ids rise
+        self._load()
+
+    # -- reading
+
+    def exists(self, bucket: TableBucket, snapshot_id: int) -> bool:
+        """Whether that snapshot is there to be read."""
+        with self.lock:
+            return snapshot_id in self._completed.get(bucket, ())
+
+    def latest(self, bucket: TableBucket) -> Completed | None:
+        """The newest snapshot of a bucket, None if there is none yet."""
+        found = self.all(bucket)
+        return found[-1] if found else None
+
+    def all(self, bucket: TableBucket) -> list[Completed]:
+        """The snapshots of a bucket that are there, oldest first."""
+        with self.lock:
+            return list(self._completed.get(bucket, {}).values())
+
+    def metadata(self, bucket: TableBucket, snapshot_id: int) -> KvSnapshot:
+        """What ``_METADATA`` says of a snapshot, with the places of its files as they are now.
+
+        :raises KvSnapshotNotExist: there is no such snapshot, or its file cannot be read.
+        """
+        if not self.exists(bucket, snapshot_id):
+            raise KvSnapshotNotExist(
+                f"bucket {bucket} has no KV snapshot {snapshot_id}: take a newer one"
+            )
+        try:
+            return self._read(self.folder(bucket), bucket, snapshot_id)
+        except (OSError, CorruptMessage, UnknownTableOrBucket) as error:
+            raise KvSnapshotNotExist(
+                f"bucket {bucket}: KV snapshot {snapshot_id} cannot be read: {error}"
+            ) from error
+
+    def folder(self, bucket: TableBucket) -> Path:
+        """Where the files of a bucket's snapshots lie.
+
+        :raises UnknownTableOrBucket: there is no such bucket.
+        """
+        entry = self._catalog.find(bucket.table_id)
+        if entry is None or not entry.has_bucket(bucket.partition_id, bucket.bucket):
+            raise UnknownTableOrBucket(f"there is no bucket {bucket}: was its table dropped?")
+        return self._folder(entry, bucket)
+
+    # -- changes
+
+    def next_id(self, bucket: TableBucket) -> int:
+        """The id that the bucket's next snapshot gets. The newest is never deleted: ids rise."""
+        latest = self.latest(bucket)
+        return 0 if latest is None else latest.snapshot_id + 1
+
+    def complete(self, snapshot: KvSnapshot) -> None:
+        """Registers a snapshot whose files are all there; older ones may be deleted then.
+
+        The same one again changes nothing.
+
+        :raises InvalidUpdateVersion: its id or its log offset is not newer than the latest's.
+        :raises UnknownTableOrBucket: the table or partition was dropped.
+        :raises StorageError: a file is missing, or the record cannot be written.
+        """
+        bucket, new = snapshot.bucket, Completed(snapshot.snapshot_id, snapshot.log_offset)
+        with self.lock:
+            known = self._completed.get(bucket, {})
+            if known.get(new.snapshot_id) == new:
+                return
+            latest = self.latest(bucket)
+            if latest is not None and (
+                new.snapshot_id <= latest.snapshot_id or new.log_offset < latest.log_offset
+            ):
+                raise InvalidUpdateVersion(
+                    f"bucket {bucket}: KV snapshot {new.snapshot_id} at log offset"
+                    f" {new.log_offset} is not newer than {latest.snapshot_id} at"
+                    f" {latest.log_offset}"
+                )
+            self._check_files(snapshot)
+            failpoint("server.kv_snapshot.before_record")
+            with self._database.transaction() as connection:
+                _check_living(connection, bucket)
+                connection.execute(
+                    "INSERT INTO kv_snapshots VALUES (?, ?, ?, ?, ?)",
+                    (*_key(bucket), new.snapshot_id, new.log_offset),
+                )
+            self._completed.setdefault(bucket, {})[new.snapshot_id] = new
+            failpoint("server.kv_snapshot.after_record")
+            self._retain(bucket)
+
+    def retain(self) -> None:
+        """Deletes what is neither among the newest nor leased any more.
+
+        :raises StorageError: a record cannot be removed.
+        """
+        with self.lock:
+            for bucket in list(self._completed):
+                with suppress(UnknownTableOrBucket):  # being dropped right now
+                    self._retain(bucket)
+
+    def drop_table(self, info: TableInfo, partition_id: int | None = None) -> None:
+        """Removes the snapshots of a table, or of one of its partitions, leased or not.
+
+        What a crash leaves here the next start removes.
+        """
+        with self.lock:
+            for bucket in list(self._completed):
+                if bucket.table_id == info.table_id and partition_id in (None, bucket.partition_id):
+                    del self._completed[bucket]
+            if partition_id is not None:  # a table's go with the table itself
+                with self._database.transaction() as connection:
+                    connection.execute(
+                        "DELETE FROM kv_snapshots WHERE table_id = ? AND partition_id = ?",
+                        (info.table_id, partition_id),
+                    )
+        folder = self._table_folder(info)
+        gone = [folder] if partition_id is None else list(folder.glob(f"*-p{partition_id}"))
+        for path in gone:
+            shutil.rmtree(path, ignore_errors=True)
+
+    # -- start
+
+    def start(self) -> None:
+        """Removes what a crash left: files without a record, those of dropped tables.
+
+        :raises StorageError: a record cannot be removed.
+        """
+        for folder in sorted(self._root.glob("*/*-*")):
+            entry = self._table_of(folder)
+            if entry is None:
+                continue
+            buckets: list[tuple[int | None, Path]] = [(None, path) for path in folder.iterdir()]
+            for inner in folder.glob("*-p*"):
+                found = _PARTITION_FOLDER.fullmatch(inner.name)
+                if found is None:
+                    continue
+                partition_id = int(found[1])
+                if partition_id in entry.partitions:
+                    buckets += [(partition_id, path) for path in inner.iterdir()]
+                elif self._catalog.has_given_partition_id(partition_id):
+                    shutil.rmtree(inner, ignore_errors=True)
+            for owner, path in buckets:
+                if path.name.isdecimal():
+                    self._tidy(TableBucket(entry.info.table_id, owner, int(path.name)), path)
+        self.retain()
+
+    def _table_of(self, folder: Path) -> TableEntry | None:
+        """The table of a folder; one of a dropped table is removed, a foreign one let alone."""
+        found = _TABLE_FOLDER.fullmatch(folder.name)
+        if found is None:
+            return None
+        entry = self._catalog.find(int(found[1]))
+        if entry is None and self._catalog.has_given_table_id(int(found[1])):
+            shutil.rmtree(folder, ignore_errors=True)
+        return entry
+
+    def _tidy(self, bucket: TableBucket, folder: Path) -> None:
+        there = self._completed.get(bucket, {})
+        for path in folder.glob("snap-*"):
+            found = _SNAPSHOT_FOLDER.fullmatch(path.name)
+            if found is not None and int(found[1]) not in there:
+                shutil.rmtree(path, ignore_errors=True)
+        try:
+            used = self._shared(bucket, there)
+        except (OSError, CorruptMessage) as error:
+            _log.error("KV snapshot unreadable; no file is deleted", bucket=str(bucket), why=error)
+            return
+        for path in folder.glob(f"{SHARED}/*"):
+            if path.name not in used:
+                path.unlink(missing_ok=True)
+
+    def _load(self) -> None:
+        rows = self._database.query(
+            "SELECT table_id, partition_id, bucket, snapshot_id, log_offset FROM kv_snapshots"
+            " ORDER BY snapshot_id"
+        )
+        for table_id, partition_id, number, snapshot_id, log_offset in rows:
+            partition = None if partition_id == _PLAIN else partition_id
+            entry = self._catalog.find(table_id)
+            if entry is not None and entry.has_bucket(partition, number):  # else dropped meanwhile
+                bucket = TableBucket(table_id, partition, number)
+                completed = Completed(snapshot_id, log_offset)
+                self._completed.setdefault(bucket, {})[snapshot_id] = completed
+
+    # -- deletion
+
+    def _retain(self, bucket: TableBucket) -> None:
+        known = self._completed[bucket]
+        gone = [
+            snapshot_id
+            for snapshot_id in list(known)[: -self._num_retained]
+            if not self._is_leased(bucket, snapshot_id)
+        ]
+        if not gone:
+            return
+        folder = self.folder(bucket)
+        paths = [folder / f"snap-{snapshot_id}" for snapshot_id in gone]
+        kept = [snapshot_id for snapshot_id in known if snapshot_id not in gone]
+        try:
+            unused = self._shared(bucket, gone) - self._shared(bucket, kept)
+            paths += [folder / SHARED / name for name in unused]
+        except (OSError, CorruptMessage) as error:  # some files stay, but none is missed
+            _log.error("KV snapshot unreadable; its files stay", bucket=str(bucket), why=error)
+        with self._database.transaction() as connection:
+            connection.executemany(
+                "DELETE FROM kv_snapshots"
+                " WHERE table_id = ? AND partition_id = ? AND bucket = ? AND snapshot_id = ?",
+                [(*_key(bucket), snapshot_id) for snapshot_id in gone],
+            )
+        for snapshot_id in gone:
+            del known[snapshot_id]
+        failpoint("server.kv_snapshot.before_delete")
+        for path in paths:
+            _remove(path)
+        _log.info("KV snapshots deleted", bucket=str(bucket), snapshot_ids=gone)
+
+    # -- files
+
+    def _shared(self, bucket: TableBucket, snapshot_ids: Iterable[int]) -> set[str]:
+        """Names in the shared folder that these snapshots use."""
+        folder = self.folder(bucket)
+        return {
+            Path(file.path).name
+            for snapshot_id in snapshot_ids
+            for file in self._read(folder, bucket, snapshot_id).shared
+        }
+
+    def _check_files(self, snapshot: KvSnapshot) -> None:
+        folder = self.folder(snapshot.bucket)
+        for file in _moved(snapshot, folder).files:
+            path = _local(file.path)
+            try:
+                size = path.stat().st_size
+            except OSError as error:
+                raise StorageError(f"KV snapshot file {path}: {error.strerror}") from error
+            if size != file.size:
+                raise StorageError(f"KV snapshot file {path}: {size} bytes, not {file.size}")
+
+    def _read(self, folder: Path, bucket: TableBucket, snapshot_id: int) -> KvSnapshot:
+        """:raises OSError, CorruptMessage: the file is missing, or of another snapshot."""
+        path = folder / f"snap-{snapshot_id}" / METADATA_FILE
+        snapshot = kv_snapshot_from_json(path.read_bytes())
+        if (snapshot.bucket, snapshot.snapshot_id) != (bucket, snapshot_id):
+            raise CorruptMessage(
+                f"{path} is of bucket {snapshot.bucket}, snapshot {snapshot.snapshot_id}"
+            )
+        return _moved(snapshot, folder)
+
+    def _table_folder(self, info: TableInfo) -> Path:
+        return self._root / info.path.database / f"{info.path.table}-{info.table_id}"
+
+    def _folder(self, entry: TableEntry, bucket: TableBucket) -> Path:
+        folder = self._table_folder(entry.info)
+        if bucket.partition_id is not None:
+            partition = entry.partitions[bucket.partition_id]
+            folder = folder / f"{partition.name}-p{partition.partition_id}"
+        return folder / str(bucket.bucket)
+
+
+def _moved(snapshot: KvSnapshot, folder: Path) -> KvSnapshot:
+    """The places of the files as they are now, if the data directory was moved.
+
+    No file outside of the bucket's own folder is ever named.
+    """
+    own = folder / f"snap-{snapshot.snapshot_id}"
+
+    def here(parent: Path, file: KvFile) -> KvFile:
+        return replace(file, path=(parent / _local(file.path).name).as_uri())
+
+    return replace(
+        snapshot,
+        location=own.as_uri(),
+        shared=tuple(here(folder / SHARED, file) for file in snapshot.shared),
+        private=tuple(here(own, file) for file in snapshot.private),
+    )
+
+
+def _local(uri: str) -> Path:
+    return Path(unquote(urlsplit(uri).path))
+
+
+def _remove(path: Path) -> None:
+    if path.parent.name == SHARED:
+        path.unlink(missing_ok=True)
+    else:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _key(bucket: TableBucket) -> tuple[int, int, int]:
+    partition_id = _PLAIN if bucket.partition_id is None else bucket.partition_id
+    return bucket.table_id, partition_id, bucket.bucket
+
+
+def _check_living(connection: Connection, bucket: TableBucket) -> None:
+    sql, owner = "SELECT 1 FROM tables WHERE table_id = ?", bucket.table_id
+    if bucket.partition_id is not None:
+        sql, owner = "SELECT 1 FROM partitions WHERE partition_id = ?", bucket.partition_id
+    if connection.execute(sql, (owner,)).fetchone() is None:
+        raise UnknownTableOrBucket(f"bucket {bucket}: its table or partition was dropped")
