@@ -12,11 +12,12 @@ import os
 import shutil
 import subprocess
 import tempfile
+import threading
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import IO, Any
 
-from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+from py4j.java_gateway import GatewayParameters, JavaGateway
 from py4j.protocol import Py4JError
 
 from sluice.errors import ConfigurationError, DriverRefused
@@ -51,16 +52,8 @@ class Jvm:
         iceberg = iceberg_jar(jars, spark_jars)
         words = tempfile.TemporaryFile()  # noqa: SIM115  (the JVM writes to it while it lives)
         try:
-            port, token, self._process = launch_gateway(
-                java_path=java(),
-                jarpath=str(next(spark_jars.glob("py4j-*.jar"))),
-                classpath=f"{iceberg}:{spark_jars}/*",
-                javaopts=list(_OPTIONS),
-                die_on_exit=True,
-                redirect_stderr=words,
-                enable_auth=True,
-                create_new_process_group=True,  # Ctrl-C is ours to handle; a broken pipe ends it
-                return_proc=True,
+            port, token, self._process = _launch(
+                next(spark_jars.glob("py4j-*.jar")), f"{iceberg}:{spark_jars}/*", words
             )
         except (OSError, ValueError) as error:
             words.seek(0)
@@ -107,6 +100,45 @@ class Jvm:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _launch(
+    py4j: Path, class_path: str, words: IO[bytes]
+) -> tuple[int, str, subprocess.Popen[bytes]]:
+    """Starts a gateway that ends with our end of its standard input; its port and its token.
+
+    In place of py4j's own ``launch_gateway``, which runs Python between fork and exec for the new
+    process group. gRPC starts its threads again in there, and now and then they end the process
+    before Java begins.
+
+    :param words: takes what Java says on standard error.
+    :raises OSError: Java cannot be started. :raises ValueError: it ended at once.
+    """
+    command = [java(), "-classpath", f"{py4j}:{class_path}", *_OPTIONS, "py4j.GatewayServer"]
+    process = subprocess.Popen(
+        [*command, "--die-on-broken-pipe", "--enable-auth", "0"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=words,
+        process_group=0,  # Ctrl-C is ours to handle; a broken pipe ends it
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        port, token = int(process.stdout.readline()), process.stdout.readline().decode().strip()
+    except ValueError:
+        process.kill()
+        process.communicate()
+        raise
+    threading.Thread(target=_drain, args=(process.stdout,), daemon=True).start()
+    return port, token, process
+
+
+def _drain(output: IO[bytes]) -> None:
+    """A full pipe would stop the JVM."""
+    with output:
+        while output.read(65536):
+            pass
 
 
 def pyspark_jars() -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -80,3 +81,14 @@ def test_what_java_says_before_it_gives_up_is_told(
     monkeypatch.setenv("JAVA_HOME", str(home / "java"))
     with pytest.raises(DriverRefused, match="Could not reserve enough space"):
         jvm.Jvm(str(home / "mine"))
+
+
+def test_no_python_runs_between_fork_and_exec(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """gRPC's threads are started again in a forked Python, and may end it before Java begins."""
+    put(home / "jars")
+    forks: list[int] = []
+    os.register_at_fork(before=lambda: forks.append(1))  # only Python's own fork calls it
+    monkeypatch.setattr(jvm, "java", lambda: "/bin/true")
+    with pytest.raises(DriverRefused, match="it ended at once"):
+        jvm.Jvm(str(home / "jars"))
+    assert forks == []
