@@ -77,6 +77,7 @@ class Jvm:
                 self.gateway.close(
                     keep_callback_server=False, close_callback_server_connections=True
                 )
+        assert self._process.stdin is not None
         with contextlib.suppress(OSError):
             self._process.stdin.close()
         try:
