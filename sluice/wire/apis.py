@@ -45,19 +45,27 @@ class Api:
 
 
 def _api(
-    key: int, name: str, roles: frozenset[Role], *, idempotent: bool, messages: str = ""
+    key: int,
+    name: str,
+    roles: frozenset[Role],
+    *,
+    idempotent: bool,
+    messages: str = "",
+    max_version: int = 0,
 ) -> Api:
     messages = messages or name
     request, response = getattr(pb, f"{messages}Request"), getattr(pb, f"{messages}Response")
-    return Api(key, name, request, response, roles, idempotent)
+    return Api(key, name, request, response, roles, idempotent, max_version)
 
 
-def _read(key: int, name: str, roles: frozenset[Role] = BOTH, messages: str = "") -> Api:
-    return _api(key, name, roles, idempotent=True, messages=messages)
+def _read(
+    key: int, name: str, roles: frozenset[Role] = BOTH, messages: str = "", max_version: int = 0
+) -> Api:
+    return _api(key, name, roles, idempotent=True, messages=messages, max_version=max_version)
 
 
-def _write(key: int, name: str, roles: frozenset[Role] = COORDINATOR) -> Api:
-    return _api(key, name, roles, idempotent=False)
+def _write(key: int, name: str, roles: frozenset[Role] = COORDINATOR, max_version: int = 0) -> Api:
+    return _api(key, name, roles, idempotent=False, max_version=max_version)
 
 
 API_VERSIONS = _read(1000, "ApiVersions")
@@ -76,8 +84,13 @@ GET_METADATA = _read(1012, "GetMetadata", messages="Metadata")
 # Sent again with the same writer id and batch sequence a batch is stored once.
 PRODUCE_LOG = _api(1014, "ProduceLog", TABLET, idempotent=False)
 FETCH_LOG = _read(1015, "FetchLog", TABLET)
-PUT_KV = _write(1016, "PutKv", TABLET)
-LOOKUP = _read(1017, "Lookup", TABLET)
+# From version 1 the client knows kv format 2, from 2 the error code 72. With the same writer id and
+# batch sequence a batch is stored once here too.
+PUT_KV = _write(1016, "PutKv", TABLET, max_version=2)
+LOOKUP = _read(1017, "Lookup", TABLET, max_version=1)
+# The leader epoch makes both of these safe to repeat.
+NOTIFY_LEADER_AND_ISR = _read(1018, "NotifyLeaderAndIsr", TABLET)
+STOP_REPLICA = _read(1019, "StopReplica", TABLET)
 LIST_OFFSETS = _read(1021, "ListOffsets", TABLET)
 COMMIT_KV_SNAPSHOT = _write(1022, "CommitKvSnapshot")
 GET_LATEST_KV_SNAPSHOTS = _read(1023, "GetLatestKvSnapshots")
@@ -89,6 +102,7 @@ COMMIT_LAKE_TABLE_SNAPSHOT = _write(1030, "CommitLakeTableSnapshot")
 NOTIFY_LAKE_TABLE_OFFSET = _read(1031, "NotifyLakeTableOffset", TABLET)
 GET_LAKE_SNAPSHOT = _read(1032, "GetLakeSnapshot")
 LIMIT_SCAN = _read(1033, "LimitScan", TABLET)
+PREFIX_LOOKUP = _read(1034, "PrefixLookup", TABLET, max_version=1)
 GET_DATABASE_INFO = _read(1035, "GetDatabaseInfo")
 CREATE_PARTITION = _write(1036, "CreatePartition")
 DROP_PARTITION = _write(1037, "DropPartition")

@@ -750,6 +750,50 @@ class PbValue(_message.Message):
     values: bytes
     def __init__(self, values: _Optional[bytes] = ...) -> None: ...
 
+class PrefixLookupRequest(_message.Message):
+    __slots__ = ("table_id", "buckets_req")
+    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
+    BUCKETS_REQ_FIELD_NUMBER: _ClassVar[int]
+    table_id: int
+    buckets_req: _containers.RepeatedCompositeFieldContainer[PbPrefixLookupReqForBucket]
+    def __init__(self, table_id: _Optional[int] = ..., buckets_req: _Optional[_Iterable[_Union[PbPrefixLookupReqForBucket, _Mapping]]] = ...) -> None: ...
+
+class PbPrefixLookupReqForBucket(_message.Message):
+    __slots__ = ("partition_id", "bucket_id", "keys")
+    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
+    BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    partition_id: int
+    bucket_id: int
+    keys: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., keys: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
+class PrefixLookupResponse(_message.Message):
+    __slots__ = ("buckets_resp",)
+    BUCKETS_RESP_FIELD_NUMBER: _ClassVar[int]
+    buckets_resp: _containers.RepeatedCompositeFieldContainer[PbPrefixLookupRespForBucket]
+    def __init__(self, buckets_resp: _Optional[_Iterable[_Union[PbPrefixLookupRespForBucket, _Mapping]]] = ...) -> None: ...
+
+class PbPrefixLookupRespForBucket(_message.Message):
+    __slots__ = ("partition_id", "bucket_id", "error_code", "error_message", "value_lists")
+    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
+    BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    VALUE_LISTS_FIELD_NUMBER: _ClassVar[int]
+    partition_id: int
+    bucket_id: int
+    error_code: int
+    error_message: str
+    value_lists: _containers.RepeatedCompositeFieldContainer[PbValueList]
+    def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., error_code: _Optional[int] = ..., error_message: _Optional[str] = ..., value_lists: _Optional[_Iterable[_Union[PbValueList, _Mapping]]] = ...) -> None: ...
+
+class PbValueList(_message.Message):
+    __slots__ = ("values",)
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    values: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, values: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
 class InitWriterRequest(_message.Message):
     __slots__ = ("table_path",)
     TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
@@ -1231,6 +1275,86 @@ class CommitKvSnapshotRequest(_message.Message):
 class CommitKvSnapshotResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class NotifyLeaderAndIsrRequest(_message.Message):
+    __slots__ = ("coordinator_epoch", "notify_buckets_leader_req")
+    COORDINATOR_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    NOTIFY_BUCKETS_LEADER_REQ_FIELD_NUMBER: _ClassVar[int]
+    coordinator_epoch: int
+    notify_buckets_leader_req: _containers.RepeatedCompositeFieldContainer[PbNotifyLeaderAndIsrReqForBucket]
+    def __init__(self, coordinator_epoch: _Optional[int] = ..., notify_buckets_leader_req: _Optional[_Iterable[_Union[PbNotifyLeaderAndIsrReqForBucket, _Mapping]]] = ...) -> None: ...
+
+class PbNotifyLeaderAndIsrReqForBucket(_message.Message):
+    __slots__ = ("physical_table_path", "table_bucket", "leader", "leader_epoch", "replicas", "isr", "bucket_epoch", "standby_replicas")
+    PHYSICAL_TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
+    TABLE_BUCKET_FIELD_NUMBER: _ClassVar[int]
+    LEADER_FIELD_NUMBER: _ClassVar[int]
+    LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    ISR_FIELD_NUMBER: _ClassVar[int]
+    BUCKET_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    STANDBY_REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    physical_table_path: PbPhysicalTablePath
+    table_bucket: PbTableBucket
+    leader: int
+    leader_epoch: int
+    replicas: _containers.RepeatedScalarFieldContainer[int]
+    isr: _containers.RepeatedScalarFieldContainer[int]
+    bucket_epoch: int
+    standby_replicas: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, physical_table_path: _Optional[_Union[PbPhysicalTablePath, _Mapping]] = ..., table_bucket: _Optional[_Union[PbTableBucket, _Mapping]] = ..., leader: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., replicas: _Optional[_Iterable[int]] = ..., isr: _Optional[_Iterable[int]] = ..., bucket_epoch: _Optional[int] = ..., standby_replicas: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class NotifyLeaderAndIsrResponse(_message.Message):
+    __slots__ = ("notify_buckets_leader_resp",)
+    NOTIFY_BUCKETS_LEADER_RESP_FIELD_NUMBER: _ClassVar[int]
+    notify_buckets_leader_resp: _containers.RepeatedCompositeFieldContainer[PbNotifyLeaderAndIsrRespForBucket]
+    def __init__(self, notify_buckets_leader_resp: _Optional[_Iterable[_Union[PbNotifyLeaderAndIsrRespForBucket, _Mapping]]] = ...) -> None: ...
+
+class PbNotifyLeaderAndIsrRespForBucket(_message.Message):
+    __slots__ = ("table_bucket", "error_code", "error_message")
+    TABLE_BUCKET_FIELD_NUMBER: _ClassVar[int]
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    table_bucket: PbTableBucket
+    error_code: int
+    error_message: str
+    def __init__(self, table_bucket: _Optional[_Union[PbTableBucket, _Mapping]] = ..., error_code: _Optional[int] = ..., error_message: _Optional[str] = ...) -> None: ...
+
+class StopReplicaRequest(_message.Message):
+    __slots__ = ("coordinator_epoch", "stop_replicas_req")
+    COORDINATOR_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    STOP_REPLICAS_REQ_FIELD_NUMBER: _ClassVar[int]
+    coordinator_epoch: int
+    stop_replicas_req: _containers.RepeatedCompositeFieldContainer[PbStopReplicaReqForBucket]
+    def __init__(self, coordinator_epoch: _Optional[int] = ..., stop_replicas_req: _Optional[_Iterable[_Union[PbStopReplicaReqForBucket, _Mapping]]] = ...) -> None: ...
+
+class PbStopReplicaReqForBucket(_message.Message):
+    __slots__ = ("table_bucket", "leader_epoch", "delete", "deleteRemote")
+    TABLE_BUCKET_FIELD_NUMBER: _ClassVar[int]
+    LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    DELETE_FIELD_NUMBER: _ClassVar[int]
+    DELETEREMOTE_FIELD_NUMBER: _ClassVar[int]
+    table_bucket: PbTableBucket
+    leader_epoch: int
+    delete: bool
+    deleteRemote: bool
+    def __init__(self, table_bucket: _Optional[_Union[PbTableBucket, _Mapping]] = ..., leader_epoch: _Optional[int] = ..., delete: _Optional[bool] = ..., deleteRemote: _Optional[bool] = ...) -> None: ...
+
+class StopReplicaResponse(_message.Message):
+    __slots__ = ("stop_replicas_resp",)
+    STOP_REPLICAS_RESP_FIELD_NUMBER: _ClassVar[int]
+    stop_replicas_resp: _containers.RepeatedCompositeFieldContainer[PbStopReplicaRespForBucket]
+    def __init__(self, stop_replicas_resp: _Optional[_Iterable[_Union[PbStopReplicaRespForBucket, _Mapping]]] = ...) -> None: ...
+
+class PbStopReplicaRespForBucket(_message.Message):
+    __slots__ = ("table_bucket", "error_code", "error_message")
+    TABLE_BUCKET_FIELD_NUMBER: _ClassVar[int]
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    table_bucket: PbTableBucket
+    error_code: int
+    error_message: str
+    def __init__(self, table_bucket: _Optional[_Union[PbTableBucket, _Mapping]] = ..., error_code: _Optional[int] = ..., error_message: _Optional[str] = ...) -> None: ...
 
 class ListTieringStatusesRequest(_message.Message):
     __slots__ = ("table_path",)
