@@ -8,9 +8,10 @@
     |- UnsupportedType        a data type that a format cannot carry
     |- DataDirError           the server's data directory: DataDirLocked, UnknownDataDirFormat
     |- LakeError              LakeTableMismatch, LakeTableMissing, LakeNotWritable, LakeRolledBack,
-    |                         LakeCommitRefused, LakeCommitOutcomeUnknown, UnsupportedLakeOption
-    `- RoundError             ClaimLost, LeaseNotObtained, SplitFailed, LogBehindLake, DriverLost,
-                              DriverRefused, TableNotDue, UnknownFileVersion
+    |                         LakeCommitRefused, LakeCommitOutcomeUnknown, LakeOffsetsLost,
+    |                         UnsupportedLakeOption
+    `- RoundError             ClaimLost, LeaseNotObtained, LeaseLost, SplitFailed, LogBehindLake,
+                              DriverLost, DriverRefused, TableNotDue, UnknownFileVersion
 
 ``retryable`` says whether the same call may succeed when sent again unchanged. Errors pickle.
 """
@@ -26,9 +27,11 @@ from sluice.errors.base import (
     LakeCommitRefused,
     LakeError,
     LakeNotWritable,
+    LakeOffsetsLost,
     LakeRolledBack,
     LakeTableMismatch,
     LakeTableMissing,
+    LeaseLost,
     LeaseNotObtained,
     LogBehindLake,
     RoundError,
@@ -65,6 +68,7 @@ from sluice.errors.fluss import (
     InvalidConfig,
     InvalidCoordinator,
     InvalidDatabase,
+    InvalidLease,
     InvalidProducerId,
     InvalidReplicationFactor,
     InvalidRequiredAcks,
@@ -80,6 +84,7 @@ from sluice.errors.fluss import (
     LakeStorageNotConfigured,
     LakeTableAlreadyExist,
     LeaderNotAvailable,
+    LeaseNotExist,
     LogOffsetOutOfRange,
     LogStorageError,
     NetworkError,
@@ -152,6 +157,7 @@ __all__ = [
     "InvalidConfig",
     "InvalidCoordinator",
     "InvalidDatabase",
+    "InvalidLease",
     "InvalidProducerId",
     "InvalidReplicationFactor",
     "InvalidRequiredAcks",
@@ -167,6 +173,7 @@ __all__ = [
     "LakeCommitRefused",
     "LakeError",
     "LakeNotWritable",
+    "LakeOffsetsLost",
     "LakeRolledBack",
     "LakeSnapshotNotExist",
     "LakeStorageNotConfigured",
@@ -174,6 +181,8 @@ __all__ = [
     "LakeTableMismatch",
     "LakeTableMissing",
     "LeaderNotAvailable",
+    "LeaseLost",
+    "LeaseNotExist",
     "LeaseNotObtained",
     "LogBehindLake",
     "LogOffsetOutOfRange",

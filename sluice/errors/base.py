@@ -66,6 +66,10 @@ class LakeRolledBack(LakeError):
     """The lake's newest snapshot is behind the offsets that Fluss has registered."""
 
 
+class LakeOffsetsLost(LakeError):
+    """The file with a lake snapshot's offsets is gone, cut or changed."""
+
+
 class LakeCommitRefused(LakeError):
     """The lake moved on since the plan: nothing was committed, and the files are not referenced."""
 
@@ -96,6 +100,10 @@ class TableNotDue(RoundError):
 
 class LeaseNotObtained(RoundError):
     """Not every KV snapshot could be leased in time."""
+
+
+class LeaseLost(RoundError):
+    """A lease has ended while its snapshots were still needed: they may be gone by now."""
 
 
 class SplitFailed(RoundError):

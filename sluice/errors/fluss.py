@@ -473,6 +473,18 @@ class HistoricalPartitionThrottled(FlussError):
     retryable = True
 
 
+class LeaseNotExist(FlussError):
+    """No KV snapshot lease of that id: it was dropped or has expired, or never was."""
+
+    code = 1001  # ours: Fluss has none for it, and its client takes this for -1
+
+
+class InvalidLease(FlussError):
+    """A KV snapshot lease with a wrong id or duration, or of too much at once."""
+
+    code = 1002  # ours, as above
+
+
 BY_CODE: dict[int, type[FlussError]] = {cls.code: cls for cls in FlussError.__subclasses__()}
 """Fluss's error code -> exception class; an unknown code is UnknownServerError (-1)."""
 

@@ -116,6 +116,8 @@ DROP_KV_SNAPSHOT_LEASE = _read(1058, "DropKvSnapshotLease", COORDINATOR)
 SCAN_KV = _write(1061, "ScanKv", TABLET)
 LIST_KV_SNAPSHOTS = _read(1064, "ListKvSnapshots", COORDINATOR)
 LIST_TIERING_STATUSES = _read(2001, "ListTieringStatuses")
+RENEW_KV_SNAPSHOT_LEASE = _read(2002, "RenewKvSnapshotLease", COORDINATOR)
+LIST_KV_SNAPSHOT_LEASES = _read(2003, "ListKvSnapshotLeases", COORDINATOR)
 
 APIS: tuple[Api, ...] = tuple(value for value in list(globals().values()) if type(value) is Api)
 BY_KEY: dict[int, Api] = {api.key: api for api in APIS}

@@ -1385,3 +1385,47 @@ class PbTableTieringStatus(_message.Message):
     last_error_time: int
     table_id: int
     def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., status: _Optional[str] = ..., tiering_epoch: _Optional[int] = ..., last_tiered_time: _Optional[int] = ..., last_error: _Optional[str] = ..., last_error_time: _Optional[int] = ..., table_id: _Optional[int] = ...) -> None: ...
+
+class RenewKvSnapshotLeaseRequest(_message.Message):
+    __slots__ = ("lease_id", "lease_duration_ms")
+    LEASE_ID_FIELD_NUMBER: _ClassVar[int]
+    LEASE_DURATION_MS_FIELD_NUMBER: _ClassVar[int]
+    lease_id: str
+    lease_duration_ms: int
+    def __init__(self, lease_id: _Optional[str] = ..., lease_duration_ms: _Optional[int] = ...) -> None: ...
+
+class RenewKvSnapshotLeaseResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListKvSnapshotLeasesRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListKvSnapshotLeasesResponse(_message.Message):
+    __slots__ = ("current_time", "leases")
+    CURRENT_TIME_FIELD_NUMBER: _ClassVar[int]
+    LEASES_FIELD_NUMBER: _ClassVar[int]
+    current_time: int
+    leases: _containers.RepeatedCompositeFieldContainer[PbKvSnapshotLease]
+    def __init__(self, current_time: _Optional[int] = ..., leases: _Optional[_Iterable[_Union[PbKvSnapshotLease, _Mapping]]] = ...) -> None: ...
+
+class PbKvSnapshotLease(_message.Message):
+    __slots__ = ("lease_id", "bucket_count", "created_time", "renewed_time", "expiration_time", "oldest_snapshot_id", "oldest_bucket", "oldest_table_path")
+    LEASE_ID_FIELD_NUMBER: _ClassVar[int]
+    BUCKET_COUNT_FIELD_NUMBER: _ClassVar[int]
+    CREATED_TIME_FIELD_NUMBER: _ClassVar[int]
+    RENEWED_TIME_FIELD_NUMBER: _ClassVar[int]
+    EXPIRATION_TIME_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_SNAPSHOT_ID_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_BUCKET_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
+    lease_id: str
+    bucket_count: int
+    created_time: int
+    renewed_time: int
+    expiration_time: int
+    oldest_snapshot_id: int
+    oldest_bucket: PbTableBucket
+    oldest_table_path: PbTablePath
+    def __init__(self, lease_id: _Optional[str] = ..., bucket_count: _Optional[int] = ..., created_time: _Optional[int] = ..., renewed_time: _Optional[int] = ..., expiration_time: _Optional[int] = ..., oldest_snapshot_id: _Optional[int] = ..., oldest_bucket: _Optional[_Union[PbTableBucket, _Mapping]] = ..., oldest_table_path: _Optional[_Union[PbTablePath, _Mapping]] = ...) -> None: ...

@@ -1,0 +1,35 @@
+"""The rules of KV snapshot leases: who holds which snapshots until when; no I/O, clock or lock."""
+
+from sluice.leases.leases import Acquired, Leases
+from sluice.leases.limits import (
+    BUCKETS_PER_CALL_MAX,
+    DURATION_MAX_MS,
+    DURATION_MIN_MS,
+    HELD_MAX,
+    LEASES_MAX,
+    RESTART_GRACE_MS,
+    check_duration,
+    check_lease_id,
+)
+from sluice.leases.types import PLAIN, BucketKey, Change, Holds, Lease, Wanted, bucket_of, key_of
+
+__all__ = [
+    "BUCKETS_PER_CALL_MAX",
+    "DURATION_MAX_MS",
+    "DURATION_MIN_MS",
+    "HELD_MAX",
+    "LEASES_MAX",
+    "PLAIN",
+    "RESTART_GRACE_MS",
+    "Acquired",
+    "BucketKey",
+    "Change",
+    "Holds",
+    "Lease",
+    "Leases",
+    "Wanted",
+    "bucket_of",
+    "check_duration",
+    "check_lease_id",
+    "key_of",
+]

@@ -1,0 +1,63 @@
+"""What a lease may be called, how long it may last, and how much may be held in all."""
+
+from __future__ import annotations
+
+import re
+
+from sluice.errors import InvalidLease
+
+_LEASE_ID = re.compile(r"[A-Za-z0-9._:-]{1,200}")
+
+DURATION_MIN_MS = 1_000
+"""Shorter ones end before a client can renew them."""
+DURATION_MAX_MS = 30 * 24 * 60 * 60 * 1000
+"""A lease that nobody drops keeps files for this long at most."""
+BUCKETS_PER_CALL_MAX = 200_000
+"""Most buckets of one acquire or release."""
+LEASES_MAX = 10_000
+"""Most leases at once."""
+HELD_MAX = 2_000_000
+"""Most buckets held by all leases together; about 300 bytes of memory each."""
+RESTART_GRACE_MS = 10 * 60 * 1000
+"""Nothing expires for this long after a start: who could renew while the coordinator was away?"""
+
+
+def check_lease_id(lease_id: str) -> None:
+    """:raises InvalidLease: unless 1 to 200 letters, digits, ``.``, ``_``, ``:`` and ``-``."""
+    if not _LEASE_ID.fullmatch(lease_id):
+        shown = lease_id if len(lease_id) <= 80 else f"{lease_id[:80]}... ({len(lease_id)} long)"
+        raise InvalidLease(
+            f"lease id {shown!r}: use 1 to 200 letters, digits, '.', '_', ':' and '-'"
+        )
+
+
+def check_duration(lease_id: str, duration_ms: int) -> None:
+    """:raises InvalidLease: shorter than a second, or longer than 30 days."""
+    if not DURATION_MIN_MS <= duration_ms <= DURATION_MAX_MS:
+        raise InvalidLease(
+            f"lease {lease_id}: a duration of {duration_ms} ms; use {DURATION_MIN_MS} to"
+            f" {DURATION_MAX_MS} ms (30 days), and renew the lease while it is needed"
+        )
+
+
+def check_buckets_per_call(lease_id: str, buckets: int) -> None:
+    """:raises InvalidLease: more than one call may name."""
+    if buckets > BUCKETS_PER_CALL_MAX:
+        raise InvalidLease(
+            f"lease {lease_id}: {buckets} buckets in one call; at most {BUCKETS_PER_CALL_MAX}:"
+            " use several calls with the same lease id"
+        )
+
+
+def check_totals(lease_id: str, leases: int, held: int) -> None:
+    """:raises InvalidLease: more leases, or more held buckets, than the coordinator keeps."""
+    if leases > LEASES_MAX:
+        raise InvalidLease(
+            f"lease {lease_id}: there are {LEASES_MAX} leases already, the most allowed: drop some"
+            " (sluice leases)"
+        )
+    if held > HELD_MAX:
+        raise InvalidLease(
+            f"lease {lease_id}: all leases together would hold {held} buckets; at most {HELD_MAX}:"
+            " drop some (sluice leases)"
+        )

@@ -1,0 +1,64 @@
+"""The values of leases. A lease is frozen: whatever happens to it makes another one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sluice.model import TableBucket
+
+PLAIN = -1
+"""In place of a partition id in a table without partitions."""
+
+BucketKey = tuple[int, int]
+"""Partition id (or PLAIN) and bucket."""
+
+Holds = Mapping[BucketKey, int]
+"""The snapshot id that is held of each bucket of one table."""
+
+Wanted = Mapping[int, Holds]
+"""Holds by table id."""
+
+
+def key_of(bucket: TableBucket) -> BucketKey:
+    return (PLAIN if bucket.partition_id is None else bucket.partition_id), bucket.bucket
+
+
+def bucket_of(table_id: int, key: BucketKey) -> TableBucket:
+    return TableBucket(table_id, None if key[0] == PLAIN else key[0], key[1])
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """What one lease holds, and until when. Times are epoch milliseconds."""
+
+    lease_id: str
+    created_ms: int
+    renewed_ms: int
+    """When it was acquired or renewed last."""
+    expires_ms: int
+    """It may be taken away from this moment on."""
+    held: Wanted
+    """No table without a bucket."""
+
+    @property
+    def buckets(self) -> int:
+        return sum(map(len, self.held.values()))
+
+    def holds(self, table_id: int, key: BucketKey, snapshot_id: int) -> bool:
+        return self.held.get(table_id, _NOTHING).get(key) == snapshot_id
+
+
+_NOTHING: Holds = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What happens to one lease; to be stored, then applied."""
+
+    lease_id: str
+    before: Lease | None
+    after: Lease | None
+    """None ends it."""
+    tables: frozenset[int]
+    """Tables of which another set of snapshots is held than before."""
