@@ -10,7 +10,8 @@ The file is TOML with one table per section::
     iceberg = { type = "hadoop", warehouse = "/data/lake" }
 
 The environment says the same as ``SLUICE_CLIENT_REQUEST_TIMEOUT_MS`` or
-``SLUICE_DATALAKE_ICEBERG_WAREHOUSE``; an argument as ``client.request_timeout_ms``.
+``SLUICE_DATALAKE_ICEBERG_WAREHOUSE``; an argument as ``client.request_timeout_ms``. In
+option names of Iceberg and Fluss a variable has ``__`` for a dot and ``_`` for a dash.
 """
 
 from __future__ import annotations
@@ -53,6 +54,9 @@ class ClientConfig:
     """client.security.sasl.username: who authenticates by SASL PLAIN, over fluss:// only."""
     password: str = field(default="", repr=False)
     """client.security.sasl.password."""
+    fs: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """client.fs.*: how Fluss's remote storage is reached, where the cluster's own word does not do.
+    Names of Fluss, Iceberg or Hadoop: s3.endpoint, s3.access-key, s3.secret-key, s3.region, ..."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +112,12 @@ class TieringConfig:
     """Rows gathered before a Parquet row group is written."""
     row_group_bytes: int = 64 * 1024 * 1024
     """Arrow bytes gathered before a Parquet row group is written: bounds an executor's memory."""
+    max_round_ms: int = 0
+    """A round that has copied for this long ends at the next batch boundary and commits what it has;
+    the table is queued again at once. 0: table.datalake.freshness, and a minute at least."""
+    max_round_bytes: int = 0
+    """The same for a round that has read so many bytes of log batches, shared among its buckets in
+    proportion to what each has to do; every bucket gives one batch at least. 0: no limit."""
     jars: str = ""
     """Folder with the Iceberg runtime jar, for a JVM started without Spark."""
 
@@ -146,6 +156,9 @@ def load_config(
 _SECTIONS: dict[str, Any] = get_type_hints(Config)
 
 
+_MAPPINGS = {("datalake", "iceberg"), ("client", "fs")}
+
+
 def _from_file(path: Path, found: dict[str, dict[str, Any]]) -> None:
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -168,8 +181,8 @@ def _from_environment(name: str, value: str, found: dict[str, dict[str, Any]]) -
     if section not in _SECTIONS:
         return  # other SLUICE_ variables exist (SLUICE_FAILPOINTS); they are not ours to judge
     head, _, tail = key.partition("_")
-    if section == "datalake" and head == "iceberg" and tail:
-        _put(found, section, [head, tail.replace("_", "-")], value, name)
+    if (section, head) in _MAPPINGS and tail:
+        _put(found, section, [head, tail.replace("__", ".").replace("_", "-")], value, name)
     else:
         _put(found, section, [key], value, name)
 

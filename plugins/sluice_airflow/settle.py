@@ -128,8 +128,9 @@ def _report(
                 return Verdict(table, "nothing", "claim lost")
             # Without statistics: Fluss means totals of the lake table, a round knows its own only,
             # and the coordinator keeps what it was told before.
-            client.tiering.finished(claim)
-            return Verdict(table, "finished", outcome.outcome)
+            client.tiering.finished(claim, forced=bool(outcome.forced))
+            forced = f", forced: {outcome.forced}" if outcome.forced else ""
+            return Verdict(table, "finished", f"{outcome.outcome}{forced}")
         reason = otherwise if outcome is None else reason_of(outcome)
         client.tiering.failed(claim, reason)
         return Verdict(table, "failed", reason)

@@ -47,7 +47,9 @@ def tier(
 
     It claims the table from the coordinator, copies what is new with threads, and commits to
     Iceberg and then to Fluss: the same round that Spark runs. A table becomes due one freshness
-    after its last round. Needs Java 17 for the commit.
+    after its last round. A round that takes longer than the table's freshness (a minute at least),
+    or than tiering.max_round_ms or tiering.max_round_bytes allow, commits what it has; the rest is
+    due at once. Needs Java 17 for the commit.
     """
     overrides: dict[str, str | int | bool | None] = {
         "client.bootstrap": bootstrap,
@@ -95,6 +97,8 @@ def _print(result: RoundResult, spent_s: float) -> None:
         ("lake snapshot id", str(result.lake_snapshot_id or "none")),
         ("tiering epoch", result.tiering_epoch),
     ]
+    if result.forced:
+        facts.append(("forced", result.forced))
     if result.recovered_snapshot_id is not None:
         facts.append(("registered from an earlier round", str(result.recovered_snapshot_id)))
     facts += [(f"seconds: {phase}", f"{spent:.2f}") for phase, spent in result.seconds.items()]

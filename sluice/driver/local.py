@@ -24,6 +24,7 @@ from sluice.errors import (
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.model import Claim, TableInfo, TablePath
 from sluice.rounds.files import RoundResult
+from sluice.rounds.limits import RoundLimits
 from sluice.rounds.ports import SplitRunner, SplitWriterFactory
 from sluice.rounds.progress import Progress, Silent
 from sluice.rounds.reasons import failure_of
@@ -83,6 +84,11 @@ def check_lake(config: Config) -> None:
         )
 
 
+def limits_of(config: Config) -> RoundLimits:
+    """How long a round may copy, and how much."""
+    return RoundLimits(config.tiering.max_round_ms, config.tiering.max_round_bytes)
+
+
 def _run(
     config: Config,
     client: Client,
@@ -106,6 +112,7 @@ def _run(
             runner,
             attempt=attempt or uuid.uuid4().hex,
             progress=progress,
+            limits=limits_of(config),
         )
     except SluiceError as error:
         if not lost.is_set():
@@ -126,7 +133,7 @@ def _report(client: Client, claim: Claim, result: RoundResult) -> RoundResult:
         return result
     try:
         # No statistics: Fluss means totals of the lake table, and this round knows its own share.
-        client.tiering.finished(claim)
+        client.tiering.finished(claim, forced=bool(result.forced))
     except SluiceError as error:  # the lake and Fluss have it: the round itself is done
         _LOG.warning("table %s: the round is done, its report failed: %s", claim.path, error)
     return result

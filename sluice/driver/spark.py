@@ -14,7 +14,7 @@ from typing import Any
 from sluice.client import connect
 from sluice.client.log_source import ClientLogSource
 from sluice.config import Config, load_config
-from sluice.driver.local import check_lake
+from sluice.driver.local import check_lake, limits_of
 from sluice.errors import SluiceError, UnknownFileVersion
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.model import TableInfo
@@ -73,6 +73,8 @@ def run(
         return 1
     write_json(result_uri(plan_uri, attempt), result.to_json())
     _LOG.info("round of %s: %s, %d rows", result.table, result.outcome, result.rows)
+    if result.forced:
+        _LOG.info("round of %s: forced: %s", result.table, result.forced)
     return 0
 
 
@@ -99,7 +101,14 @@ def _run(
             context._jsc.hadoopConfiguration(),
         )
         try:
-            return run_round(plan.claim, client.tiering, lake, runner, attempt=attempt)
+            return run_round(
+                plan.claim,
+                client.tiering,
+                lake,
+                runner,
+                attempt=attempt,
+                limits=limits_of(config),
+            )
         finally:
             lake.close()
 

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
+from sluice.clock import Clock
 from sluice.errors import ClaimLost
 from sluice.rounds.copy import copy_split
 from sluice.rounds.ports import LogSource, SplitWriterFactory
@@ -25,12 +26,16 @@ class ThreadRunner:
         *,
         cancelled: threading.Event | None = None,
         on_rows: Callable[[int], None] | None = None,
+        clock: Clock | None = None,
     ) -> None:
-        """:param cancelled: once set, splits under way fail at their next batch."""
+        """:param cancelled: once set, splits under way fail at their next batch.
+        :param clock: what the splits' deadlines are held against.
+        """
         self._source = _Cancellable(source, cancelled or threading.Event())
         self._writers = writers
         self._parallelism = max(1, parallelism)
         self._on_rows = on_rows
+        self._clock = clock
 
     def __call__(self, splits: Sequence[Split]) -> Iterator[Outcome]:
         """Outcomes as they come; at most ``parallelism`` splits are held open at once.
@@ -57,7 +62,9 @@ class ThreadRunner:
                     self._source.cancel()
 
     def _copy(self, split: Split) -> Outcome:
-        return copy_split(split, self._source, self._writers, on_rows=self._on_rows)
+        return copy_split(
+            split, self._source, self._writers, on_rows=self._on_rows, clock=self._clock
+        )
 
 
 class _Cancellable:

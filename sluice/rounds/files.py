@@ -79,6 +79,9 @@ class RoundResult:
     recovered_snapshot_id: int | None = None
     """A lake snapshot of an earlier round that this one registered with Fluss first."""
     notes: tuple[str, ...] = ()
+    forced: str = ""
+    """Where the round was cut, because it took too long or was too large, and how much is left: the
+    finish is reported as forced, so that the table is queued again at once. Empty: it was not."""
     seconds: dict[str, float] = field(default_factory=dict)
     """Seconds per phase: plan, recover, copy, prepare, lake_commit, fluss_commit, total."""
 

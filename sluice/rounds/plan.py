@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from sluice.errors import LogBehindLake, UnsupportedLakeOption
 from sluice.model import EARLIEST, LakeSnapshotInfo, Partition, TableBucket, TableInfo
+from sluice.rounds.limits import RoundLimits, limited
 from sluice.rounds.ports import Cluster
 from sluice.rounds.types import LakeSnapshot, Split
 
@@ -58,9 +59,12 @@ def make_plan(
     cluster: Cluster,
     base: LakeSnapshot | None,
     registered: LakeSnapshotInfo | None,
+    limits: RoundLimits | None = None,
+    now_ms: int = 0,
 ) -> RoundPlan:
     """Compares each bucket's registered offset with the end of its log.
 
+    :param limits: how long the round may copy from ``now_ms`` on, and how much; None: no limit.
     :raises LogBehindLake: a log ends before what was tiered of it.
     """
     known = registered.offsets if registered else {}
@@ -70,17 +74,19 @@ def make_plan(
         partitions = cluster.partitions(info.path)
         notes += _expired(known, {p.partition_id for p in partitions if p is not None})
     splits: list[Split] = []
+    covered: list[int] = []
     created_again: list[tuple[str, ...]] = []
-    total = 0
     tiered_before = {bucket.partition_id for bucket in known}
     for partition in partitions:
         found, offsets = _splits_of(info, cluster, partition, known)
         splits += found
-        total += offsets
+        covered += offsets
         if found and partition is not None and partition.partition_id not in tiered_before:
             created_again.append(partition.values)
+    if limits is not None:
+        splits = list(limited(splits, covered, limits, info, now_ms))
     return RoundPlan(
-        info, base, registered, tuple(splits), total, tuple(created_again), tuple(notes)
+        info, base, registered, tuple(splits), sum(covered), tuple(created_again), tuple(notes)
     )
 
 
@@ -89,8 +95,8 @@ def _splits_of(
     cluster: Cluster,
     partition: Partition | None,
     known: Mapping[TableBucket, int],
-) -> tuple[list[Split], int]:
-    """Splits of one partition (or of a table without any), and the offsets that they cover."""
+) -> tuple[list[Split], list[int]]:
+    """Splits of one partition (or of a table without any), and how many offsets each covers."""
     partition_id = partition.partition_id if partition else None
     values = partition.values if partition else ()
     numbers = range(info.bucket_count)
@@ -100,7 +106,7 @@ def _splits_of(
     earliest: Mapping[int, int] = {}
     if fresh:
         earliest = cluster.earliest_offsets(info.path, info.table_id, partition_id, fresh)
-    splits, total = [], 0
+    splits, covered = [], []
     for number, bucket in buckets.items():
         start = known.get(bucket, earliest.get(number, 0))
         stop = latest[number]
@@ -109,8 +115,8 @@ def _splits_of(
         if start >= stop:
             continue
         splits.append(Split(bucket, values, start if bucket in known else EARLIEST, stop))
-        total += stop - start
-    return splits, total
+        covered.append(stop - start)
+    return splits, covered
 
 
 def _log_behind(info: TableInfo, bucket: TableBucket, tiered: int, end: int) -> LogBehindLake:

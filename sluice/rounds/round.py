@@ -17,6 +17,7 @@ from sluice.errors import (
 from sluice.model import Claim, LakeSnapshotInfo, TableInfo
 from sluice.rounds.commit import commit_round, discard, identity, move_tag
 from sluice.rounds.files import RoundResult
+from sluice.rounds.limits import RoundLimits, cut_text
 from sluice.rounds.offsets import offsets_for_result
 from sluice.rounds.phases import Phases
 from sluice.rounds.plan import RoundPlan, check_options, make_plan
@@ -48,15 +49,20 @@ def run_round(
     attempt: str,
     clock: Clock | None = None,
     progress: Progress | None = None,
+    limits: RoundLimits | None = None,
 ) -> RoundResult:
     """Runs one round of a log table; a lost claim is an outcome, not an error.
 
     :param attempt: names the try; its files have names of their own even if it is run again.
+    :param limits: beyond them it commits what it has, and the result says so; None: no limits.
     :raises SluiceError: why the table could not be tiered; the lake is as it was, unless it is a
         LakeCommitOutcomeUnknown.
     """
     progress = progress or Silent()
-    running = _Round(claim, cluster, lake, attempt, Phases(clock or SystemClock(), progress))
+    clock = clock or SystemClock()
+    started_ms = clock.now_ms()
+    phases = Phases(clock, progress)
+    running = _Round(claim, cluster, lake, attempt, phases, limits, started_ms)
     try:
         return running.run(make_runner, progress)
     except (FencedTieringEpoch, InvalidCoordinator) as fenced:
@@ -70,7 +76,14 @@ class _Round:
     """The state of one run_round."""
 
     def __init__(
-        self, claim: Claim, cluster: Cluster, lake: Lake, attempt: str, phases: Phases
+        self,
+        claim: Claim,
+        cluster: Cluster,
+        lake: Lake,
+        attempt: str,
+        phases: Phases,
+        limits: RoundLimits | None,
+        started_ms: int,
     ) -> None:
         self._claim = claim
         self._cluster = cluster
@@ -79,6 +92,8 @@ class _Round:
         self._phases = phases
         self._recovered: int | None = None
         self._notes: list[str] = []
+        self._limits = limits
+        self._started_ms = started_ms
 
     def run(self, make_runner: RunnerFactory, progress: Progress) -> RoundResult:
         info = self._table_info()
@@ -87,7 +102,7 @@ class _Round:
         # A try of this round may have landed. What came since is copied all the same: epochs begin
         # anew when tiering is switched off and on, so that an old round can look like this one.
         with self._phases("plan"):
-            plan = make_plan(info, self._cluster, base, registered)
+            plan = make_plan(info, self._cluster, base, registered, self._limits, self._started_ms)
             plan = self._with_newest_schema(plan, table)
         if not plan.splits:
             if base is not None and identity(self._claim).items() <= base.summary.items():
@@ -217,8 +232,10 @@ class _Round:
         if landed.already:
             registered = self._cluster.lake_snapshot(self._claim.path)
             return self._already_landed(landed.snapshot, registered)
+        forced = cut_text(plan.splits, results, self._limits or RoundLimits(), plan.info)
         return self.result(
             "committed",
+            forced=forced,
             rows=sum(r.rows for r in results),
             bytes_read=sum(r.bytes_read for r in results),
             bytes_written=sum(f.size_bytes for r in results for f in r.files),

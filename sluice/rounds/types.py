@@ -32,6 +32,18 @@ class LogRecords:
 
 
 @dataclass(frozen=True, slots=True)
+class SplitLimit:
+    """Where the copy of a split ends early, at the end of the batch that reaches it."""
+
+    deadline_ms: int
+    """Epoch milliseconds by the driver's clock."""
+    round_ms: int
+    """The whole time of the round: no split takes longer, whatever its executor's clock says."""
+    max_bytes: int | None = None
+    """Encoded bytes of its batches; None: no limit."""
+
+
+@dataclass(frozen=True, slots=True)
 class Split:
     """One bucket's part of a round: its log from ``start_offset`` to below ``stop_offset``.
 
@@ -42,6 +54,8 @@ class Split:
     partition_values: tuple[str, ...]
     start_offset: int
     stop_offset: int
+    limit: SplitLimit | None = None
+    """None: it is copied to its stop, however long that takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +82,8 @@ class SplitResult:
     """Largest commit timestamp seen, epoch milliseconds; -1 if no batch was read."""
     seconds: Mapping[str, float] = field(default_factory=dict)
     """Seconds per phase on the executor: read, write."""
+    cut: str = ""
+    """``time`` or ``bytes`` where that limit ended it before the split's stop."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,7 @@ class MemoryCluster:
         self.starts: dict[TableBucket, int] = {}
         self.registered: list[RegisteredSnapshot] = []
         self.offsets_files: dict[str, dict[TableBucket, int]] = {}
+        self._prepared = 0
         self.tiering_epoch = 0
         self.coordinator_epoch = 1
         self.commits: list[tuple[int, dict[TableBucket, int], int]] = []
@@ -115,7 +116,8 @@ class MemoryCluster:
     def prepare_lake_snapshot(
         self, table_id: int, path: TablePath, offsets: Mapping[TableBucket, int]
     ) -> str:
-        number = len(self.offsets_files) + 1
+        self._prepared += 1  # names are never used twice, though files go
+        number = self._prepared
         name = f"mem:/lake/{path.database}/{path.table}-{table_id}/metadata/{number}.offsets"
         self.offsets_files[name] = dict(offsets)
         return name
