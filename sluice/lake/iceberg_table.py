@@ -20,7 +20,8 @@ from sluice.errors import (
 from sluice.lake.iceberg_schema import check_spec, column_type_json, missing_columns, spec_fields
 from sluice.lake.java import class_name, deepest, iterate, java_list, lake_errors
 from sluice.lake.parquet import ParquetWriterFactory, WriteOptions, bucket_file_prefix
-from sluice.lake.storage import delete
+from sluice.lake.small_files import read_file, write_file
+from sluice.lake.storage import OPTION_PREFIXES, delete
 from sluice.model import Column, TableInfo, TablePath
 from sluice.rounds.types import (
     COMMIT_USER,
@@ -34,7 +35,6 @@ from sluice.rounds.types import (
 TAG = "sluice-tiered"
 _TARGET_FILE_BYTES = 512 * 1024 * 1024  # Iceberg's default of write.target-file-size-bytes
 _METRICS_THREADS = 8
-_STORAGE_PREFIXES = ("s3.", "client.")
 # What Iceberg throws only when a commit has not landed, as far as its catalog has told it.
 _REFUSALS = {
     "ValidationException",
@@ -137,7 +137,7 @@ class IcebergTable:
         storage = {
             key: value
             for key, value in self._catalog_properties.items()
-            if key.startswith(_STORAGE_PREFIXES)  # executors need no catalog's credentials
+            if key.startswith(OPTION_PREFIXES)  # executors need no catalog's credentials
         }
         return ParquetWriterFactory(schema, names, folders, write_id, options, storage)
 
@@ -217,8 +217,25 @@ class IcebergTable:
             else:
                 snapshots.createTag(TAG, snapshot_id).commit()
 
+    def write_beside(self, name: str, content: bytes) -> str:
+        """Writes a small file into the table's metadata folder and answers its location.
+
+        :raises LakeNotWritable: the storage refuses, or is full.
+        """
+        with lake_errors(f"find the metadata folder of lake table {self._path}"):
+            location = str(self._table.operations().metadataFileLocation(name))
+        write_file(location, content, self._catalog_properties)
+        return location
+
+    def read_beside(self, location: str, bytes_max: int) -> bytes | None:
+        """At most that many bytes of such a file; None if it is gone.
+
+        :raises LakeNotWritable: the storage cannot be read.
+        """
+        return read_file(location, bytes_max, self._catalog_properties)
+
     def delete_files(self, paths: Sequence[str]) -> None:
-        """Deletes data files of one's own that the lake has definitely refused."""
+        """Deletes files of one's own that the lake has definitely refused."""
         for path in paths:
             delete(path, self._catalog_properties)
 

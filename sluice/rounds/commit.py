@@ -8,8 +8,9 @@ commit is looked up, and nothing is deleted.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import sluice
 from sluice.errors import (
@@ -22,17 +23,12 @@ from sluice.errors import (
     SluiceError,
 )
 from sluice.failpoints import failpoint
-from sluice.model import Claim, TableBucket, offsets_to_text
+from sluice.model import Claim, TableBucket
+from sluice.rounds.offsets import OFFSETS_FILE_KEY, TABLE_ID_KEY, store_offsets
 from sluice.rounds.phases import Phases
 from sluice.rounds.plan import RoundPlan
 from sluice.rounds.ports import Cluster, LakeTable
-from sluice.rounds.recover import (
-    KEEP_ALL,
-    OFFSETS_KEY,
-    OFFSETS_PATH_KEY,
-    TABLE_ID_KEY,
-    register_unknown,
-)
+from sluice.rounds.recover import KEEP_ALL, OFFSETS_PATH_KEY, register_unknown
 from sluice.rounds.types import (
     COMMIT_USER,
     COMMIT_USER_KEY,
@@ -45,6 +41,7 @@ from sluice.rounds.types import (
 TIERING_EPOCH_KEY = "sluice.tiering-epoch"
 COORDINATOR_EPOCH_KEY = "sluice.coordinator-epoch"
 VERSION_KEY = "sluice.version"
+NO_SUMMARY: Mapping[str, str] = MappingProxyType({})
 
 
 def identity(claim: Claim) -> dict[str, str]:
@@ -104,6 +101,7 @@ def commit_round(
             )
         with phases("prepare"):
             path = cluster.prepare_lake_snapshot(claim.table_id, claim.path, offsets)
+            stored = store_offsets(table, claim.table_id, offsets, write_id)
     except SluiceError:
         discard(table, files)
         raise
@@ -111,7 +109,7 @@ def commit_round(
         COMMIT_USER_KEY: COMMIT_USER,
         OFFSETS_PATH_KEY: path,
         **identity(claim),
-        OFFSETS_KEY: offsets_to_text(claim.table_id, offsets),
+        **stored,
         VERSION_KEY: sluice.__version__,
         WRITE_ID_KEY: write_id,
     }
@@ -141,7 +139,7 @@ def _commit_lake(
     try:
         return Landed(table.commit(files, plan.base, summary, replaced))
     except LakeNotWritable:  # before anything was committed
-        discard(table, files)
+        discard(table, files, summary)
         raise
     except LakeCommitOutcomeUnknown as unknown:
         if (landed := _look_up(claim, table, summary, unknown)) is not None:
@@ -153,8 +151,8 @@ def _commit_lake(
         if (landed := _look_up(claim, table, summary, refused)) is not None:
             return landed
         if (earlier := landed_since(claim, table, plan.base)) is not None:
-            return _landed_earlier(claim, cluster, table, earlier, files)
-        discard(table, files)
+            return _landed_earlier(claim, cluster, table, earlier, files, summary)
+        discard(table, files, summary)
         raise
 
 
@@ -190,9 +188,10 @@ def _landed_earlier(
     table: LakeTable,
     earlier: LakeSnapshot,
     files: Sequence[DataFile],
+    summary: Mapping[str, str] = NO_SUMMARY,
 ) -> Landed:
     """An earlier try of this round has committed: its files count, not ours."""
-    notes = discard(table, files)
+    notes = discard(table, files, summary)
     newest = table.newest_of_ours()
     register_unknown(claim, cluster, table, newest, cluster.lake_snapshot(claim.path))
     return Landed(earlier, already=True, notes=[*notes, *move_tag(table, newest or earlier)])
@@ -230,10 +229,18 @@ def move_tag(table: LakeTable, snapshot: LakeSnapshot) -> list[str]:
     return []
 
 
-def discard(table: LakeTable, files: Sequence[DataFile]) -> list[str]:
-    """Deletes one's own files that no commit references; notes what could not be deleted."""
+def discard(
+    table: LakeTable, files: Sequence[DataFile], summary: Mapping[str, str] = NO_SUMMARY
+) -> list[str]:
+    """Deletes one's own files that no commit references; notes what could not be deleted.
+
+    :param summary: of the commit that was refused; it names its offsets file, if there is one.
+    """
+    paths = [file.path for file in files]
+    if OFFSETS_FILE_KEY in summary:
+        paths.append(summary[OFFSETS_FILE_KEY])
     try:
-        table.delete_files([file.path for file in files])
+        table.delete_files(paths)
     except (SluiceError, OSError) as error:
         return [f"not all of {len(files)} files of no use could be deleted: {error}"]
     return []

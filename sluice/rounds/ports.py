@@ -120,8 +120,20 @@ class LakeTable(Protocol):
     def tag(self, snapshot_id: int) -> None:
         """Moves the tag ``sluice-tiered`` there, so that expiry leaves the snapshot alone."""
 
+    def write_beside(self, name: str, content: bytes) -> str:
+        """Writes a small file into the table's metadata folder and answers its location.
+
+        :raises LakeNotWritable: the storage refuses, or is full.
+        """
+
+    def read_beside(self, location: str, bytes_max: int) -> bytes | None:
+        """At most that many bytes of such a file; None if it is gone.
+
+        :raises LakeNotWritable: the storage cannot be read.
+        """
+
     def delete_files(self, paths: Sequence[str]) -> None:
-        """Deletes data files of one's own that the lake has definitely refused."""
+        """Deletes files of one's own that the lake has definitely refused."""
 
 
 class SplitWriter(Protocol):

@@ -8,13 +8,11 @@ import re
 
 from sluice.errors import LakeRolledBack, LakeTableMismatch
 from sluice.model import Claim, LakeSnapshotInfo, TableBucket
-from sluice.rounds.offsets import offsets_of_summary
+from sluice.rounds.offsets import TABLE_ID_KEY, offsets_of
 from sluice.rounds.ports import Cluster, LakeTable
 from sluice.rounds.types import LakeSnapshot
 
 OFFSETS_PATH_KEY = "fluss-offsets"
-OFFSETS_KEY = "sluice.offsets"
-TABLE_ID_KEY = "sluice.table-id"
 KEEP_ALL = -1
 _ID_IN_PATH = re.compile(r"-(\d+)/metadata/[^/]+$")
 
@@ -40,7 +38,7 @@ def register_unknown(
     _check_owner(claim, ours)
     if registered is not None and registered.snapshot_id == ours.snapshot_id:
         return None
-    offsets = _offsets_of(ours)
+    offsets = offsets_of(claim.path, table, ours)
     if offsets is None:
         path = _foreign_path(claim, ours)
         if registered is not None and not table.is_ancestor(registered.snapshot_id):
@@ -56,12 +54,6 @@ def register_unknown(
     keep = registered.snapshot_id if registered else KEEP_ALL
     cluster.commit_lake_snapshot(claim, ours.snapshot_id, path, offsets, {}, keep)
     return ours.snapshot_id
-
-
-def _offsets_of(snapshot: LakeSnapshot) -> dict[TableBucket, int] | None:
-    """None for a snapshot that Fluss's own tiering has written."""
-    text = snapshot.summary.get(OFFSETS_KEY)
-    return None if text is None else offsets_of_summary(text)[1]
 
 
 def _foreign_path(claim: Claim, ours: LakeSnapshot) -> str:

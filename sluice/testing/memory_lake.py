@@ -54,6 +54,8 @@ class MemoryLakeTable:
     location: str
     files: dict[str, list[Row]] = field(default_factory=dict)
     """Every data file there is, referenced or not."""
+    beside: dict[str, bytes] = field(default_factory=dict)
+    """Small files in the metadata folder."""
     tagged: int | None = None
     before_commit: Callable[[], None] | None = None
     """Called once, inside the next commit and before its check: another writer gets between."""
@@ -174,9 +176,19 @@ class MemoryLakeTable:
             raise LakeNotWritable("the catalog refuses")
         self.tagged = snapshot_id
 
+    def write_beside(self, name: str, content: bytes) -> str:
+        location = f"{self.location}/metadata/{name}"
+        self.beside[location] = content
+        return location
+
+    def read_beside(self, location: str, bytes_max: int) -> bytes | None:
+        content = self.beside.get(location)
+        return None if content is None else content[:bytes_max]
+
     def delete_files(self, paths: Sequence[str]) -> None:
         for path in paths:
             self.files.pop(path, None)
+            self.beside.pop(path, None)
 
     def _lineage(self) -> list[LakeSnapshot]:
         """Ancestors, and the tagged snapshot where expiry has cut them off before it."""

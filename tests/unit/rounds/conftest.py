@@ -64,8 +64,9 @@ class World:
 
     def assert_exactly_once(self) -> None:
         """Every row of every log is in the lake once, and Fluss says so."""
+        values = {p.partition_id: p.values for p in self.cluster.partition_list}
         expected = [
-            (self._values(bucket), bucket.bucket, records.base_offset + i)
+            (values.get(bucket.partition_id or -1, ()), bucket.bucket, records.base_offset + i)
             for bucket, log in self.cluster.logs.items()
             for records in log
             for i in range(records.batch.num_rows)
@@ -79,12 +80,6 @@ class World:
         newest = self.table.newest_of_ours()
         assert newest is not None
         assert registered.snapshot_id == newest.snapshot_id == self.table.tagged
-
-    def _values(self, bucket: TableBucket) -> tuple[str, ...]:
-        for partition in self.cluster.partition_list:
-            if partition.partition_id == bucket.partition_id:
-                return partition.values
-        return ()
 
 
 @pytest.fixture
