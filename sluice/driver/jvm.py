@@ -28,6 +28,8 @@ ICEBERG_PACKAGE = f"org.apache.iceberg:{ICEBERG_ARTIFACT}:{ICEBERG_VERSION}"
 """For ``spark.jars.packages``."""
 _JAR = f"{ICEBERG_ARTIFACT}-{ICEBERG_VERSION}.jar"
 _FETCH_TIMEOUT_S = 300
+START_TIMEOUT_S = 120.0
+"""How long Java may take until it tells its port."""
 _OPTIONS = (
     "-Xmx512m",
     "-XX:+UseSerialGC",
@@ -113,7 +115,7 @@ def _launch(
     before Java begins.
 
     :param words: takes what Java says on standard error.
-    :raises OSError: Java cannot be started. :raises ValueError: it ended at once.
+    :raises OSError: Java cannot be started. :raises ValueError: it ended at once, or hung.
     """
     command = [java(), "-classpath", f"{py4j}:{class_path}", *_OPTIONS, "py4j.GatewayServer"]
     process = subprocess.Popen(
@@ -125,12 +127,17 @@ def _launch(
     )
     assert process.stdin is not None
     assert process.stdout is not None
+    # A Java that hangs is ended, so that the reading ends too.
+    watch = threading.Timer(START_TIMEOUT_S, process.kill)
+    watch.start()
     try:
         port, token = int(process.stdout.readline()), process.stdout.readline().decode().strip()
     except ValueError:
         process.kill()
         process.communicate()
         raise
+    finally:
+        watch.cancel()
     threading.Thread(target=_drain, args=(process.stdout,), daemon=True).start()
     return port, token, process
 

@@ -21,6 +21,7 @@ from sluice.errors import (
     TableNotDue,
     UnsupportedVersion,
 )
+from sluice.failpoints import failpoint
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.model import Claim, TableInfo, TablePath
 from sluice.rounds.files import RoundResult
@@ -50,9 +51,11 @@ def tier_once(
     """
     check_lake(config)
     with connect(config.client) as client:
+        failpoint("round.claim.before")
         claim = client.tiering.claim(None if path is None else [path])
         if claim is None:
             raise TableNotDue(_why_not(client, path))
+        failpoint("round.claim.after")
         lost = threading.Event()
         with Heartbeats(client.tiering, on_lost=lambda *_: lost.set()) as heartbeats:
             heartbeats.add(claim)
@@ -68,7 +71,10 @@ def tier_once(
                 raise
             finally:
                 heartbeats.remove(claim)
-        return _report(client, claim, result)
+        failpoint("round.report.before")
+        result = _report(client, claim, result)
+        failpoint("round.report.after")
+        return result
 
 
 def check_lake(config: Config) -> None:
