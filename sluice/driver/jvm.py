@@ -115,7 +115,7 @@ def _launch(
     before Java begins.
 
     :param words: takes what Java says on standard error.
-    :raises OSError: Java cannot be started. :raises ValueError: it ended at once, or hung.
+    :raises OSError: Java cannot be started, or hangs. :raises ValueError: it ended at once.
     """
     command = [java(), "-classpath", f"{py4j}:{class_path}", *_OPTIONS, "py4j.GatewayServer"]
     process = subprocess.Popen(
@@ -128,13 +128,16 @@ def _launch(
     assert process.stdin is not None
     assert process.stdout is not None
     # A Java that hangs is ended, so that the reading ends too.
-    watch = threading.Timer(START_TIMEOUT_S, process.kill)
+    hung = threading.Event()
+    watch = threading.Timer(START_TIMEOUT_S, lambda: (hung.set(), process.kill()))
     watch.start()
     try:
         port, token = int(process.stdout.readline()), process.stdout.readline().decode().strip()
-    except ValueError:
+    except ValueError as error:
         process.kill()
         process.communicate()
+        if hung.is_set():
+            raise TimeoutError(f"it did not start in {START_TIMEOUT_S} seconds") from error
         raise
     finally:
         watch.cancel()

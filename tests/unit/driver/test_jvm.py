@@ -83,6 +83,18 @@ def test_what_java_says_before_it_gives_up_is_told(
         jvm.Jvm(str(home / "mine"))
 
 
+def test_a_java_that_hangs_is_given_up(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(home / "mine")
+    java = home / "java/bin/java"
+    java.parent.mkdir(parents=True)
+    java.write_text("#!/bin/sh\nexec sleep 600\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(home / "java"))
+    monkeypatch.setattr(jvm, "START_TIMEOUT_S", 0.2)
+    with pytest.raises(DriverRefused, match="it did not start in 0.2 seconds"):
+        jvm.Jvm(str(home / "mine"))
+
+
 def test_no_python_runs_between_fork_and_exec(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """gRPC's threads are started again in a forked Python, and may end it before Java begins."""
     put(home / "jars")
