@@ -129,7 +129,12 @@ def _launch(
     assert process.stdout is not None
     # A Java that hangs is ended, so that the reading ends too.
     hung = threading.Event()
-    watch = threading.Timer(START_TIMEOUT_S, lambda: (hung.set(), process.kill()))
+
+    def give_up() -> None:
+        hung.set()
+        process.kill()
+
+    watch = threading.Timer(START_TIMEOUT_S, give_up)
     watch.start()
     try:
         port, token = int(process.stdout.readline()), process.stdout.readline().decode().strip()
