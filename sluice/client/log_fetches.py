@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from sluice.client.connection import Connection
+from sluice.client.remote_files import RemoteFiles
 from sluice.client.remote_log import Batches, read_segment, segments_of
 from sluice.client.retry import interruptible
 from sluice.errors import (
@@ -69,6 +70,7 @@ class LogFetches:
         self._connection = connection
         self._info = info
         self._now = now
+        self._files = RemoteFiles(connection)
 
     def fetch(self, windows: Sequence[Window], abandoned: threading.Event) -> Iterator[Fetched]:
         """Batches that hold any of the windows' offsets, in offset order within each bucket.
@@ -226,7 +228,10 @@ class LogFetches:
         try:
             for segment in segments_of(info):
                 for batches in read_segment(
-                    segment, config.fetch_max_bytes_per_bucket, config.max_message_bytes
+                    segment,
+                    self._files,
+                    config.fetch_max_bytes_per_bucket,
+                    config.max_message_bytes,
                 ):
                     fetched = self._wanted(window, batches, segment.uri)
                     if fetched is not None:

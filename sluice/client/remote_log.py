@@ -1,19 +1,16 @@
 """Log segments that Fluss moved to its remote storage (reference part 5.3).
 
-A segment's file holds log batches as a fetch gives them. It is read in pieces of bounded size, from
-the file systems of pyarrow first (local, S3, HDFS, ...), from any other through fsspec.
+A segment's file holds log batches as a fetch gives them. It is read in pieces of bounded size.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 
-import fsspec
 import pyarrow as pa
-from pyarrow import fs
 
+from sluice.client.remote_files import RemoteFiles
 from sluice.errors import CorruptMessage, CorruptRecord, RecordTooLarge, StorageError
 from sluice.formats.log_batch import V0_HEADER_SIZE, LogBatchHeader, iter_batches, read_header
 from sluice.wire import fluss_api_pb2 as pb
@@ -60,7 +57,9 @@ def segments_of(info: pb.PbRemoteLogFetchInfo) -> list[Segment]:
     return found
 
 
-def read_segment(segment: Segment, piece_bytes: int, batch_bytes_max: int) -> Iterator[Batches]:
+def read_segment(
+    segment: Segment, files: RemoteFiles, piece_bytes: int, batch_bytes_max: int
+) -> Iterator[Batches]:
     """Whole batches of a segment, a piece of the file at a time.
 
     :param piece_bytes: how much is read at once; a batch that is larger is read alone.
@@ -69,12 +68,13 @@ def read_segment(segment: Segment, piece_bytes: int, batch_bytes_max: int) -> It
     :raises RecordTooLarge: a batch is larger than ``batch_bytes_max``.
     """
     try:
-        with _open(segment.uri) as file:
+        with files.open(segment.uri) as file:
             size = file.size()
             if size < segment.size_bytes:
                 raise _cut(segment, f"it has {size} bytes of {segment.size_bytes}")
             yield from _pieces(file, segment, piece_bytes, batch_bytes_max)
     except (OSError, pa.ArrowException, ValueError, ImportError) as error:
+        files.distrust()
         raise StorageError(
             f"remote log segment {segment.uri} cannot be read: {type(error).__name__}: {error}"
         ) from error
@@ -138,28 +138,3 @@ def _batch_bytes(view: memoryview, segment: Segment, position: int, limit: int) 
 
 def _cut(segment: Segment, how: str) -> StorageError:
     return StorageError(f"remote log segment {segment.uri} is cut: {how}")
-
-
-def _open(uri: str) -> pa.NativeFile:
-    scheme, colon, rest = uri.partition(":")
-    if not colon or "/" in scheme:
-        return fs.LocalFileSystem().open_input_file(uri)
-    if scheme == "file":  # Fluss writes file:/path as well as file:///path
-        return fs.LocalFileSystem().open_input_file("/" + rest.lstrip("/"))
-    # Names are taken as they stand: what looks like %23 in one is part of it.
-    authority, _, path = rest.removeprefix("//").partition("/")
-    found, root = _file_system(scheme, authority)
-    return found.open_input_file(f"{root.rstrip('/')}/{path}")
-
-
-@lru_cache(maxsize=16)
-def _file_system(scheme: str, authority: str) -> tuple[fs.FileSystem, str]:
-    """A file system and the place of its root; credentials come from the environment."""
-    if scheme in ("s3a", "s3n"):
-        scheme = "s3"
-    try:
-        found, root = fs.FileSystem.from_uri(f"{scheme}://{authority}/")
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        other, root = fsspec.core.url_to_fs(f"{scheme}://{authority}/")
-        return fs.PyFileSystem(fs.FSSpecHandler(other)), root
-    return found, root

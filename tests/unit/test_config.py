@@ -45,6 +45,21 @@ def test_catalog_properties_keep_icebergs_own_names(tmp_path: Path) -> None:
     }
 
 
+def test_options_of_the_remote_storage_keep_their_own_names() -> None:
+    environment = {
+        "SLUICE_CLIENT_FS_S3__ENDPOINT": "http://s3",
+        "SLUICE_CLIENT_FS_S3__ACCESS_KEY": "a",
+        "SLUICE_DATALAKE_ICEBERG_S3__SECRET_ACCESS_KEY": "b",
+    }
+    config = load_config(environment=environment, overrides={"client.fs.s3.region": "west"})
+    assert config.client.fs == {
+        "s3.endpoint": "http://s3",
+        "s3.access-key": "a",
+        "s3.region": "west",
+    }
+    assert config.datalake.iceberg == {"s3.secret-access-key": "b"}
+
+
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [

@@ -12,11 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sluice.client.connection import Connection
+from sluice.client.remote_files import RemoteFiles
 from sluice.client.remote_log import Segment, read_segment
+from sluice.config import ClientConfig
 from sluice.errors import CorruptMessage, CorruptRecord, FlussError, RecordTooLarge, StorageError
 from tests.support.fetch_server import batch, ids, reading
 
 MB = 1 << 20
+FILES = RemoteFiles(Connection(ClientConfig()))  # asks nobody about local files
 
 
 def segment(folder: Path, start: int, data: bytes, name: str = "segment-1") -> Path:
@@ -81,7 +85,7 @@ def test_begins_where_the_server_says_and_drops_what_was_before(tmp_path: Path) 
 def test_a_batch_larger_than_a_piece_is_read_whole(tmp_path: Path) -> None:
     data = batch(0, 10) + batch(10, 5000) + batch(5010, 10)
     path = segment(tmp_path, 0, data)
-    found = list(read_segment(Segment(str(path), 0, 5020, len(data), 0), 1000, MB))
+    found = list(read_segment(Segment(str(path), 0, 5020, len(data), 0), FILES, 1000, MB))
     assert [header.record_count for batches in found for header, _ in batches] == [10, 5000, 10]
     assert b"".join(bytes(view) for batches in found for _, view in batches) == data
 
@@ -90,13 +94,13 @@ def test_a_batch_over_the_limit_is_refused_unread(tmp_path: Path) -> None:
     data = batch(0, 5000)
     path = segment(tmp_path, 0, data)
     with pytest.raises(RecordTooLarge, match="the limit client.max_message_bytes is 1,000"):
-        list(read_segment(Segment(str(path), 0, 5000, len(data), 0), 100, 1000))
+        list(read_segment(Segment(str(path), 0, 5000, len(data), 0), FILES, 100, 1000))
 
 
 def test_pieces_are_no_larger_than_asked_for(tmp_path: Path) -> None:
     data = whole(0, 50)
     path = segment(tmp_path, 0, data)
-    found = list(read_segment(Segment(str(path), 0, 500, len(data), 0), 1000, MB))
+    found = list(read_segment(Segment(str(path), 0, 500, len(data), 0), FILES, 1000, MB))
     assert max(sum(header.size for header, _ in batches) for batches in found) <= 1000
     assert sum(len(batches) for batches in found) == 50
 
@@ -179,7 +183,7 @@ def test_a_cut_segment_is_an_error_with_its_file(
     path = segment(tmp_path, 0, data)
     size = damage(path, data)
     with pytest.raises(StorageError, match=rf"segment {path} is cut"):
-        list(read_segment(Segment(str(path), 0, 30, size, 0), MB, MB))
+        list(read_segment(Segment(str(path), 0, 30, size, 0), FILES, MB, MB))
 
 
 def test_a_corrupt_header_is_an_error_with_its_file(tmp_path: Path) -> None:
@@ -187,7 +191,7 @@ def test_a_corrupt_header_is_an_error_with_its_file(tmp_path: Path) -> None:
     data[len(batch(0, 10)) + 12] = 99  # the second batch's magic
     path = segment(tmp_path, 0, bytes(data))
     with pytest.raises(CorruptRecord, match=rf"segment {path}, from byte 0: .* magic 99"):
-        list(read_segment(Segment(str(path), 0, 30, len(data), 0), MB, MB))
+        list(read_segment(Segment(str(path), 0, 30, len(data), 0), FILES, MB, MB))
 
 
 def test_a_corrupt_batch_is_an_error_with_its_file(tmp_path: Path) -> None:
@@ -256,7 +260,7 @@ def test_damaged_files_are_read_or_refused(
     path = segment(folder, 0, bytes(content))
     piece = data.draw(st.sampled_from([64, 300, MB]))
     try:
-        for batches in read_segment(Segment(str(path), 0, 30, size, 0), piece, MB):
+        for batches in read_segment(Segment(str(path), 0, 30, size, 0), FILES, piece, MB):
             assert all(len(view) == header.size for header, view in batches)
     except FlussError as error:
         assert str(path) in str(error)

@@ -1,0 +1,142 @@
+"""Opens files of Fluss's remote storage, with the cluster's own credentials where none are set.
+
+A user's ``client.fs.*`` options come first. What they leave open, the cluster is asked for: a token
+with credentials that end after a while, and endpoint and region (reference part 2.8). What neither
+says comes from the environment of this process.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from pyarrow import fs
+
+from sluice.client.connection import Connection
+from sluice.clock import Clock, SystemClock
+from sluice.errors import CorruptMessage, FlussError, SecurityTokenError, UnsupportedVersion
+from sluice.storage import S3_SCHEMES, file_system, s3_file_system, s3_options
+from sluice.wire import apis
+from sluice.wire import fluss_api_pb2 as pb
+
+_LOG = logging.getLogger(__name__)
+_RENEW_AFTER = 0.75
+"""Of a token's life; client.filesystem.security.token.renewal.time-ratio of Fluss."""
+_ASK_AGAIN_MS = 10_000
+"""Least time between two questions, whatever a token says of its end."""
+_CREDENTIALS_IN_TOKEN = {
+    "access_key_id": "access_key",
+    "access_key_secret": "secret_key",
+    "security_token": "session_token",
+}
+_CREDENTIALS = frozenset(_CREDENTIALS_IN_TOKEN.values())
+
+
+@dataclass(frozen=True, slots=True)
+class FileToken:
+    """What a cluster says of its remote storage."""
+
+    scheme: str
+    s3: Mapping[str, object] = field(repr=False)
+    """Credentials, endpoint and region, as arguments of pyarrow's S3FileSystem."""
+    expires_ms: int | None
+    """Epoch milliseconds; None: it never ends."""
+
+    @classmethod
+    def of(cls, answer: pb.GetFileSystemSecurityTokenResponse) -> FileToken:
+        """:raises CorruptMessage: if its bytes are no credentials; they are not shown."""
+        s3 = s3_options({pair.key: pair.value for pair in answer.addition_info})
+        if answer.token and answer.schema in S3_SCHEMES:
+            s3 |= _credentials(answer.token)
+        expires_ms = answer.expiration_time if answer.HasField("expiration_time") else None
+        return cls(answer.schema, s3, expires_ms)
+
+
+class RemoteFiles:
+    """Opens remote files for one client. Safe for use by many threads."""
+
+    def __init__(self, connection: Connection, clock: Clock | None = None) -> None:
+        self._connection = connection
+        self._options = connection.config.fs
+        self._s3_options = s3_options(self._options)
+        # Who gives credentials and says where they count needs no token.
+        self._is_complete = "access_key" in self._s3_options and (
+            "endpoint_override" in self._s3_options or "region" in self._s3_options
+        )
+        self._clock = clock or SystemClock()
+        self._lock = threading.Lock()  # guards the rest; held while the cluster is asked
+        self._token = FileToken("", {}, None)
+        self._renew_ms = 0.0
+        self._s3: fs.FileSystem | None = None
+
+    def open(self, uri: str) -> pa.NativeFile:
+        """A file to read at any place; close it.
+
+        :raises ConfigurationError: options that cannot be; hdfs without Hadoop's library.
+        :raises FlussError: the cluster did not answer when it was asked for a token.
+        :raises OSError, ValueError, ImportError: the file is gone or refused, the scheme not known.
+        """
+        scheme, _, rest = uri.partition("://")
+        if scheme in S3_SCHEMES:
+            return self._s3_now().open_input_file(rest)
+        found, path = file_system(uri, self._options)
+        return found.open_input_file(path)
+
+    def distrust(self) -> None:
+        """A file could not be read. Perhaps the token was revoked: the next open asks for one."""
+        with self._lock:
+            self._renew_ms = 0
+
+    def _s3_now(self) -> fs.FileSystem:
+        with self._lock:
+            now_ms = self._clock.now_ms()
+            if not self._is_complete and now_ms >= self._renew_ms:
+                token = self._renewed(now_ms)
+                if token != self._token:
+                    self._token, self._s3 = token, None
+            if self._s3 is None:
+                self._s3 = s3_file_system(self._arguments())
+            return self._s3
+
+    def _arguments(self) -> Mapping[str, object]:
+        """The user's options over the token's; credentials are never mixed from both."""
+        told = dict(self._token.s3)
+        if "access_key" in self._s3_options:
+            told = {name: value for name, value in told.items() if name not in _CREDENTIALS}
+        return {**told, **self._s3_options}
+
+    def _renewed(self, now_ms: int) -> FileToken:
+        api = apis.GET_FILESYSTEM_SECURITY_TOKEN
+        ends_ms = self._token.expires_ms or math.inf
+        try:
+            request = pb.GetFileSystemSecurityTokenRequest()
+            token = self._connection.call_tablet(api, request, FileToken.of)
+        except (SecurityTokenError, UnsupportedVersion) as error:
+            # Options or environment may do without; if not, the storage says so itself.
+            _LOG.warning("the cluster gives no token for its remote storage: %s", error)
+            token = FileToken("", {}, None)
+        except FlussError as error:
+            if not self._token.scheme or now_ms >= ends_ms:
+                raise
+            _LOG.warning("the token for the remote storage is used on, not renewed: %s", error)
+            self._renew_ms = now_ms + _ASK_AGAIN_MS
+            return self._token
+        ends_ms = token.expires_ms or math.inf
+        self._renew_ms = now_ms + max(_ASK_AGAIN_MS, _RENEW_AFTER * (ends_ms - now_ms))
+        return token
+
+
+def _credentials(token: bytes) -> dict[str, object]:
+    try:
+        content = json.loads(token)
+        found = {ours: content.get(theirs) for theirs, ours in _CREDENTIALS_IN_TOKEN.items()}
+    except (ValueError, AttributeError) as error:
+        raise CorruptMessage("the token for the remote storage is no JSON object") from error
+    if not isinstance(found["access_key"], str) or not isinstance(found["secret_key"], str):
+        raise CorruptMessage("the token for the remote storage holds no S3 credentials")
+    return {name: value for name, value in found.items() if value}
