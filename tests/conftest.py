@@ -29,6 +29,16 @@ settings.load_profile(
 ICEBERG = ICEBERG_PACKAGE
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With several workers, tests that share something slow to start go to the same one."""
+    for item in items:
+        shared = {"spark", "real_fluss"} & set(getattr(item, "fixturenames", ()))
+        if shared or item.get_closest_marker("spark") or item.get_closest_marker("real_fluss"):
+            item.add_marker(pytest.mark.xdist_group("jvm"))
+        elif item.get_closest_marker("airflow"):
+            item.add_marker(pytest.mark.xdist_group("airflow"))
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """One Spark session for all tests: the independent reader of the lake."""
