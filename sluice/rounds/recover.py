@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 
 from sluice.errors import LakeRolledBack, LakeTableMismatch
+from sluice.failpoints import failpoint
 from sluice.model import Claim, LakeSnapshotInfo, TableBucket
 from sluice.rounds.offsets import TABLE_ID_KEY, offsets_of
 from sluice.rounds.ports import Cluster, LakeTable
@@ -51,6 +52,7 @@ def register_unknown(
             _check_not_below(claim, ours, offsets, registered)
         # A fresh file: the one of the dead round may have been discarded by then.
         path = cluster.prepare_lake_snapshot(claim.table_id, claim.path, offsets)
+    failpoint("round.recover.prepared")
     keep = registered.snapshot_id if registered else KEEP_ALL
     cluster.commit_lake_snapshot(claim, ours.snapshot_id, path, offsets, {}, keep)
     return ours.snapshot_id
