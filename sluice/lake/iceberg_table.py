@@ -17,6 +17,7 @@ from sluice.errors import (
     SluiceError,
     UnsupportedLakeOption,
 )
+from sluice.failpoints import failpoint
 from sluice.lake.iceberg_schema import check_spec, column_type_json, missing_columns, spec_fields
 from sluice.lake.java import class_name, deepest, iterate, java_list, lake_errors
 from sluice.lake.parquet import ParquetWriterFactory, WriteOptions, bucket_file_prefix
@@ -175,6 +176,7 @@ class IcebergTable:
             for key, value in {**summary, COMMIT_USER_KEY: COMMIT_USER}.items():
                 append.set(key, value)
             append.validateWith(fence)
+        failpoint("round.lake_commit.ready")
         try:
             append.commit()
         except Py4JJavaError as error:
