@@ -154,6 +154,17 @@ def test_settle_reports_the_result_and_may_be_repeated(run: Run) -> None:
     assert run.status(path).last_tiered_ms is not None
 
 
+@pytest.mark.parametrize("forced", ["", "cut at 180 s: 7 offsets of 1 of 3 buckets left"])
+def test_settle_reports_a_cut_round_as_forced(run: Run, forced: str) -> None:
+    [path] = waiting(run, "a", freshness="1 s")
+    [entry] = run.acquire()
+    content = replace(result_of(entry), forced=forced).to_json()
+    verdict = settle(run.client, entry, content, None)
+    assert verdict.reported == "finished"
+    assert verdict.reason == (f"committed, forced: {forced}" if forced else "committed")
+    assert run.status(path).status == ("Pending" if forced else "Scheduled")
+
+
 def test_settle_leaves_the_totals_of_the_lake_table_alone(run: Run, tmp_path: Path) -> None:
     """Fluss means totals of the lake table; what one round wrote must not stand in their place."""
     waiting(run, "a")

@@ -73,6 +73,29 @@ def test_rounds_bring_every_row_once_with_its_bucket_and_offset(site: Site) -> N
     assert tag[0][0] == second.lake_snapshot_id
 
 
+def test_a_round_that_is_cut_is_queued_again_at_once_until_all_is_tiered(site: Site) -> None:
+    site.create(PATH, {"id": t.BIGINT, "note": t.STRING}, bucket_count=2, bucket_keys=("id",))
+    claim = site.claim(PATH)
+    site.client.admin.set_options(PATH, {"table.datalake.freshness": "1h"})
+    site.client.tiering.finished(claim, forced=True)
+    for step in range(4):  # a batch in each bucket every time
+        site.append(PATH, orders(step * 100, 100))
+    site.config = replace(site.config, tiering=replace(site.config.tiering, max_round_ms=1))
+    results = [tier(site)]
+    while results[-1].forced:
+        assert site.client.admin.list_tiering_statuses(PATH)[0].status == "Pending"
+        results.append(tier(site))
+    assert site.client.admin.list_tiering_statuses(PATH)[0].status == "Scheduled"
+    assert [bool(result.forced) for result in results] == [True, True, True, False]
+    assert results[0].forced.startswith("cut at 0.001 s (tiering.max_round_ms): 3")
+    assert sum(result.rows for result in results) == 400
+    seen = site.rows(
+        "SELECT count(*), count(DISTINCT id), count(DISTINCT __bucket, __offset)"
+        " FROM lake.shop.orders"
+    )
+    assert tuple(seen[0]) == (400, 400, 400)
+
+
 def test_the_bucket_of_a_file_is_the_bucket_of_its_rows(site: Site) -> None:
     """Fluss buckets as Iceberg does, so that Spark prunes by the key and still finds the row."""
     site.create(PATH, {"id": t.BIGINT, "note": t.STRING}, bucket_count=4, bucket_keys=("id",))
