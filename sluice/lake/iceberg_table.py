@@ -64,6 +64,7 @@ class IcebergTable:
         self._catalog_properties = properties
         self._tiering = tiering
         self.location: str = table.location()
+        self.uuid: str = table.operations().current().uuid() or ""  # none in Iceberg's first format
 
     def check(self, info: TableInfo) -> None:
         """Compares columns, identifier fields, partition spec; adds columns that Fluss has added.

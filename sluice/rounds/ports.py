@@ -78,6 +78,8 @@ class LakeTable(Protocol):
     """One table of the lake, driver side."""
 
     location: str
+    uuid: str
+    """The lake's own: another one for a table that was dropped and created again."""
 
     def check(self, info: TableInfo) -> None:
         """Compares columns, identifier fields, partition spec; adds columns that Fluss has added.

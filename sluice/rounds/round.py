@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Generator
 from dataclasses import replace
 
@@ -25,19 +24,7 @@ from sluice.rounds.ports import Cluster, Lake, LakeTable, RunnerFactory
 from sluice.rounds.progress import Progress, Silent
 from sluice.rounds.recover import register_unknown
 from sluice.rounds.types import LakeSnapshot, SplitFailure, SplitResult
-
-_WRITE_IDS = uuid.UUID("5f6c9f9e-5e0f-5f0c-9a63-1d8a8f1c7e11")  # namespace of our write ids
-
-
-def write_id(claim: Claim, attempt: str) -> str:
-    """Part of the names of all files that one try of a round writes; another one at every call.
-
-    An engine may start a driver again with the same attempt (YARN does): the files of the first
-    one may be in the lake by then.
-    """
-    start = uuid.uuid4()
-    text = f"{claim.table_id}/{claim.coordinator_epoch}/{claim.tiering_epoch}/{attempt}/{start}"
-    return str(uuid.uuid5(_WRITE_IDS, text))
+from sluice.rounds.write_ids import new_write_id
 
 
 def run_round(
@@ -88,7 +75,7 @@ class _Round:
         self._claim = claim
         self._cluster = cluster
         self._lake = lake
-        self._write_id = write_id(claim, attempt)
+        self._attempt = attempt
         self._phases = phases
         self._recovered: int | None = None
         self._notes: list[str] = []
@@ -114,9 +101,10 @@ class _Round:
                 notes=(*self._notes, *plan.notes),
             )
         progress.planned(len(plan.splits), plan.offsets)
+        write_id = str(new_write_id(self._claim, self._attempt, table.uuid, plan.base))
         with self._phases("copy"):
-            results = self._copy(plan, table, make_runner)
-        return self._commit(plan, table, results)
+            results = self._copy(plan, table, make_runner, write_id)
+        return self._commit(plan, table, results, write_id)
 
     def result(self, outcome: str, **facts: object) -> RoundResult:
         claim = self._claim
@@ -190,14 +178,14 @@ class _Round:
         )
 
     def _copy(
-        self, plan: RoundPlan, table: LakeTable, make_runner: RunnerFactory
+        self, plan: RoundPlan, table: LakeTable, make_runner: RunnerFactory, write_id: str
     ) -> list[SplitResult]:
         """All splits' results.
 
         :raises SplitFailed: for the first one that fails; the files of the others are deleted, as
             they are after any other error.
         """
-        writers = table.writer_factory(plan.info, self._write_id, plan.splits)
+        writers = table.writer_factory(plan.info, write_id, plan.splits)
         runner = make_runner(plan.info, writers)
         results: list[SplitResult] = []
         failures: list[SplitFailure] = []
@@ -223,9 +211,11 @@ class _Round:
             raise
         return results
 
-    def _commit(self, plan: RoundPlan, table: LakeTable, results: list[SplitResult]) -> RoundResult:
+    def _commit(
+        self, plan: RoundPlan, table: LakeTable, results: list[SplitResult], write_id: str
+    ) -> RoundResult:
         landed = commit_round(
-            self._claim, self._cluster, table, plan, results, self._write_id, self._phases
+            self._claim, self._cluster, table, plan, results, write_id, self._phases
         )
         offsets = {**plan.known, **{r.bucket: r.next_offset for r in results}}
         self._notes += [*plan.notes, *landed.notes]

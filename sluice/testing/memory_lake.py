@@ -8,6 +8,7 @@ checked against the ancestry that it builds on, and files count only if a snapsh
 from __future__ import annotations
 
 import itertools
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -38,12 +39,15 @@ class MemoryLake:
 
     def __init__(self) -> None:
         self.tables: dict[TablePath, MemoryLakeTable] = {}
+        self._created = 0
 
     def load(self, path: TablePath) -> MemoryLakeTable | None:
         return self.tables.get(path)
 
     def create(self, info: TableInfo) -> MemoryLakeTable:
-        self.tables[info.path] = MemoryLakeTable(f"mem:/{info.path}")
+        self._created += 1
+        number = str(uuid.UUID(int=self._created << 80))
+        self.tables[info.path] = MemoryLakeTable(f"mem:/{info.path}", number)
         return self.tables[info.path]
 
 
@@ -52,6 +56,7 @@ class MemoryLakeTable:
     """One table; the faults below each happen once."""
 
     location: str
+    uuid: str = "00000000-0000-4000-8000-000000000000"
     files: dict[str, list[Row]] = field(default_factory=dict)
     """Every data file there is, referenced or not."""
     beside: dict[str, bytes] = field(default_factory=dict)
