@@ -12,13 +12,14 @@ from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api, Role
 from sluice.wire.grpc_server import GrpcServer
 from sluice.wire.handlers import Handler, Handlers
-from sluice.wire.native_connection import Limits
+from sluice.wire.native_memory import Limits
 from sluice.wire.native_server import NativeServer
 from sluice.wire.sasl import AUTHENTICATE
 
 NATIVE_MEMORY_FRAMES = 4
 """Memory for native requests and answers under way, in largest requests."""
 
+_ROLES = (Role.COORDINATOR, Role.TABLET)
 
 MakeHandlers = Callable[[Callable[[], Servers], Mapping[Api, Handler]], Handlers]
 """Makes handlers that tell their clients of the given servers, and answer the given calls too."""
@@ -77,11 +78,9 @@ class Door:
         return self._listen.address(self._ports[Role.COORDINATOR])
 
     def servers(self) -> Servers:
-        host = self._listen.host
-        return Servers(
-            coordinator=(host, self._ports[Role.COORDINATOR]),
-            tablet=(host, self._ports[Role.TABLET]),
-        )
+        """Where clients are told that the two roles are."""
+        coordinator, tablet = (self._listen.told(role, self._ports[role]) for role in _ROLES)
+        return Servers(coordinator, tablet)
 
     def start(self) -> None:
         """:raises ConfigurationError: the address cannot be bound."""

@@ -17,7 +17,6 @@ from sluice.wire.apis import Api, Role
 from sluice.wire.error_codes import to_error_response
 from sluice.wire.handlers import Handler, answered
 from sluice.wire.native_frames import (
-    LENGTH_BYTES,
     FrameReader,
     RequestHead,
     encode_error,
@@ -25,15 +24,16 @@ from sluice.wire.native_frames import (
     parse_request,
     response_prefix,
 )
+from sluice.wire.native_memory import FREE_BYTES, Charge, Limits, Memory, Share
 
 MAY_WAIT = frozenset({apis.FETCH_LOG.key})
 """Calls that may wait for data, and so are not answered in order."""
 
-CHUNK_BYTES = 1024 * 1024
-"""What a client must take or give within ``stall_s``, at most."""
-
 REQUEST_HEAD_BYTES = 8
 """Api key, version and request id."""
+
+PIECE_BYTES = 64 * 1024
+"""How much of an answer is sent at once: what a client takes is known in these."""
 
 JOIN_BYTES = 16 * 1024
 """Up to here head and body of an answer are sent as one piece; a copy is cheaper than a call."""
@@ -45,26 +45,10 @@ _log = structlog.get_logger("sluice.native")
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """What a client may ask of a native door."""
-
-    max_frame_bytes: int
-    """Largest request."""
-    max_bytes: int
-    """Bytes of requests and answers in memory, over all connections, before reading pauses."""
-    max_requests: int = 64
-    """Unanswered requests of one connection before it is not read from."""
-    idle_s: float = 600.0
-    """A connection without requests for this long is closed, as Fluss does."""
-    stall_s: float = 30.0
-    """A client that is inside a frame or has answers to take must move within this time."""
-
-
-@dataclass(frozen=True, slots=True)
 class _Request:
     head: RequestHead
     payload: memoryview
-    charged: int
+    charge: Charge
     """Bytes counted for it."""
 
 
@@ -77,17 +61,9 @@ class Shared:
 
     def __init__(self, pool: Executor, max_workers: int, limits: Limits) -> None:
         self.limits = limits
+        self.memory = Memory(limits)
         self._pool = pool
         self._workers = asyncio.Semaphore(max_workers)
-        self._bytes = 0
-        self._changed = asyncio.Event()
-
-    async def take(self, count: int) -> None:
-        """Waits until that many bytes may come in; one frame is always let through."""
-        while self._bytes and self._bytes + count > self.limits.max_bytes:
-            self._changed.clear()
-            await self._changed.wait()
-        self._bytes += count
 
     async def make(self, call: Callable[[_Request], _Answer], request: _Request) -> _Answer:
         """An answer, its bytes counted; made once those that wait to be sent are below the limit.
@@ -95,16 +71,10 @@ class Shared:
         The limit can be passed by as many answers as there are workers, no more.
         """
         async with self._workers:
-            while self._bytes > self.limits.max_bytes:
-                self._changed.clear()
-                await self._changed.wait()
+            await self.memory.wait_to_answer()
             answer = await asyncio.get_running_loop().run_in_executor(self._pool, call, request)
-            self._bytes += len(answer[1])
+            self.memory.answered(request.charge, len(answer[1]))
             return answer
-
-    def give_back(self, count: int) -> None:
-        self._bytes -= count
-        self._changed.set()
 
 
 class Connection:
@@ -124,12 +94,13 @@ class Connection:
         self._calls = {api.key: (api, call) for api, call in handlers.items()}
         self._shared = shared
         self._limits = shared.limits
+        self._memory = shared.memory
+        self._share = Share()
         self._loop = asyncio.get_running_loop()
         self._slots = asyncio.Semaphore(self._limits.max_requests)
         self._unanswered = 0
         self._all_answered = asyncio.Event()
         self._all_answered.set()
-        self._charged = 0
         self._ending = False
         self._ordered: asyncio.Queue[_Request | None] = asyncio.Queue()
         self._write_lock = asyncio.Lock()
@@ -141,12 +112,12 @@ class Connection:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._answer_in_order())
                 self._reading = group.create_task(self._read(group))
-        except* (OSError, EOFError, TimeoutError) as errors:
+        except* (OSError, EOFError, TimeoutError, FlussError) as errors:
             _log.debug("connection lost", peer=self._name, error=str(errors.exceptions[0]))
         except* Exception:
             _log.exception("connection failed", peer=self._name)
         finally:
-            self._shared.give_back(self._charged)  # of requests that nobody will answer
+            self._memory.release_all(self._share)  # of requests that nobody will answer
             self._peer.close()
 
     def end(self) -> None:
@@ -159,61 +130,87 @@ class Connection:
     # -- reading
 
     async def _read(self, group: asyncio.TaskGroup) -> None:
-        reader = FrameReader(self._limits.max_frame_bytes, REQUEST_HEAD_BYTES)
         try:
-            while not self._ending and (request := await self._next_request(reader)) is not None:
-                self._unanswered += 1
-                self._all_answered.clear()
-                if request.head.api_key in MAY_WAIT:
-                    group.create_task(self._answer(request))
-                else:
-                    self._ordered.put_nowait(request)
+            await self._read_requests(group)
         except FlussError as error:
-            await self._refuse(error)
+            # Without what the traceback holds: the memory of a half-sent frame.
+            await self._refuse(error.with_traceback(None))
         except asyncio.CancelledError:
             if not self._ending:
                 raise
         finally:
             self._ordered.put_nowait(None)
 
+    async def _read_requests(self, group: asyncio.TaskGroup) -> None:
+        reader = FrameReader(self._limits.max_frame_bytes, REQUEST_HEAD_BYTES, grow_from=FREE_BYTES)
+        while not self._ending and (request := await self._next_request(reader)) is not None:
+            self._unanswered += 1
+            self._all_answered.clear()
+            if request.head.api_key in MAY_WAIT:
+                group.create_task(self._answer(request))
+            else:
+                self._ordered.put_nowait(request)
+
     async def _next_request(self, reader: FrameReader) -> _Request | None:
         """The next request once there is room for it; None when the client has gone.
 
-        :raises FlussError: what comes is no frame, or one over the limit.
+        :raises FlussError: what comes is no frame, or one over the limit, or comes too slowly.
         """
         await self._slots.acquire()
-        charged = 0
-        while True:
-            count = await self._receive(reader.room(), inside=reader.inside)
-            if not count:
-                return None
-            frame = reader.received(count)
-            if frame is not None:
-                head, payload = parse_request(frame)
-                return _Request(head, payload, charged)
-            if not charged and len(reader.room()) > LENGTH_BYTES:
-                charged = len(reader.room())
-                await self._shared.take(charged)
-                self._charged += charged
+        charge = self._memory.charge(self._share)
+        frame = None
+        try:
+            if await self._begun(reader):
+                frame = await self._rest_of_frame(reader, charge)
+        finally:
+            if frame is None:
+                self._memory.release(charge)
+        if frame is None:
+            return None
+        head, payload = parse_request(frame)
+        return _Request(head, payload, charge)
 
-    async def _receive(self, room: memoryview, *, inside: bool) -> int:
-        """Bytes read; 0 at the client's end between two frames.
+    async def _begun(self, reader: FrameReader) -> bool:
+        """Waits for the first bytes of a frame; False at the client's end.
 
-        :raises EOFError: it ended inside a frame.
-        :raises TimeoutError: it was idle, or stalled inside a frame.
+        :raises TimeoutError: it was idle.
         """
         while True:
-            patience = self._limits.stall_s if inside else self._limits.idle_s
             try:
-                async with asyncio.timeout(patience):
-                    count = await self._loop.sock_recv_into(self._peer, room)
+                async with asyncio.timeout(self._limits.idle_s):
+                    count = await self._loop.sock_recv_into(self._peer, reader.room())
             except TimeoutError:
-                if not inside and self._unanswered:
+                if self._unanswered:
                     continue  # it waits for us
                 raise
-            if not count and inside:
-                raise EOFError("the client ended inside a frame")
-            return count
+            if count:
+                reader.received(count)
+            return count > 0
+
+    async def _rest_of_frame(self, reader: FrameReader, charge: Charge) -> memoryview:
+        """The frame that was begun, received as there is room for its bytes.
+
+        :raises EOFError: the client ended inside it.
+        :raises TimeoutError: it stalled inside it.
+        """
+        transfer = self._memory.begin(self._share)
+        counted = 0  # and not yet received
+        try:
+            while True:
+                room = reader.room()
+                if reader.rest:
+                    counted = counted or await self._memory.take(charge, transfer, reader.rest)
+                    room = room[:counted]
+                count = await transfer.wait(self._loop.sock_recv_into(self._peer, room))
+                if not count:
+                    raise EOFError("the client ended inside a frame")
+                if reader.rest:
+                    counted -= count
+                frame = reader.received(count)
+                if frame is not None:
+                    return frame
+        finally:
+            self._memory.end(transfer)
 
     async def _refuse(self, error: FlussError) -> None:
         """Says why the connection ends, and listens a little longer, so that this arrives."""
@@ -249,19 +246,15 @@ class Connection:
 
     async def _answer(self, request: _Request) -> None:
         """Has a request answered and sends the answer; its room is free again after that."""
-        charged = request.charged
         try:
             prefix, body = await self._shared.make(self._call, request)
-            self._charged += len(body)
-            charged += len(body)
             async with self._write_lock:
                 await self._send(prefix, body)
         finally:
             self._unanswered -= 1
             if not self._unanswered:
                 self._all_answered.set()
-            self._charged -= charged
-            self._shared.give_back(charged)
+            self._memory.release(request.charge)
             self._slots.release()
 
     def _call(self, request: _Request) -> _Answer:
@@ -298,6 +291,7 @@ class Connection:
         """Sends an answer as the client takes it, a large one without a copy.
 
         :raises TimeoutError: the client takes nothing.
+        :raises NetworkError: it takes hardly anything while others wait for memory.
         """
         if len(body) <= JOIN_BYTES:
             parts = [memoryview(prefix + body)]
@@ -309,10 +303,14 @@ class Connection:
                 sent = 0
             rest = memoryview(body)[max(sent - len(prefix), 0) :]
             parts = [memoryview(prefix)[sent:], rest]
-        for part in parts:
-            for start in range(0, len(part), CHUNK_BYTES):
-                async with asyncio.timeout(self._limits.stall_s):
-                    await self._loop.sock_sendall(self._peer, part[start : start + CHUNK_BYTES])
+        transfer = self._memory.begin(self._share)
+        try:
+            for part in parts:
+                for start in range(0, len(part), PIECE_BYTES):
+                    piece = part[start : start + PIECE_BYTES]
+                    await transfer.wait(self._loop.sock_sendall(self._peer, piece), len(piece))
+        finally:
+            self._memory.end(transfer)
 
 
 def send_failure(peer: socket.socket, error: FlussError) -> None:

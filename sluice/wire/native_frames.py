@@ -29,6 +29,8 @@ _FAILURE = struct.Struct(">ib")
 _REQUEST_HEAD_BYTES = 8
 _RESPONSE_HEAD_BYTES = 5
 _FAILURE_HEAD_BYTES = 1
+_GROWTH = 4
+"""How much larger a frame's memory gets each time: a third of it is copied on the whole."""
 
 
 class ResponseType(IntEnum):
@@ -152,17 +154,29 @@ class FrameReader:
 
     Read into ``room()``, then say how many came with ``received()``. Each frame has memory of its
     own, exactly as large as its length said, and never larger than the limit. Not thread safe.
+
+    :param grow_from: bytes of a frame's memory at first; it grows as they come, with a copy each
+        time. Without it all of a frame's memory is there at once, and nothing is copied.
     """
 
-    def __init__(self, max_frame_bytes: int, min_frame_bytes: int = 1) -> None:
+    def __init__(
+        self, max_frame_bytes: int, min_frame_bytes: int = 1, *, grow_from: int = FRAME_BYTES_MAX
+    ) -> None:
         self._max, self._min = min(max_frame_bytes, FRAME_BYTES_MAX), min_frame_bytes
+        self._grow_from = grow_from
         self._length = memoryview(bytearray(LENGTH_BYTES))
         self._target, self._filled = self._length, 0
+        self._size = 0
 
     @property
     def inside(self) -> bool:
         """Whether a frame was begun and is not yet whole."""
         return self._filled > 0 or self._target is not self._length
+
+    @property
+    def rest(self) -> int:
+        """Bytes that the frame lacks; 0 while its length is not known."""
+        return 0 if self._target is self._length else self._size - self._filled
 
     def room(self) -> memoryview:
         """Where the next bytes of the stream belong; never empty."""
@@ -178,6 +192,9 @@ class FrameReader:
         if self._filled < len(self._target):
             return None
         if self._target is not self._length:
+            if self._filled < self._size:
+                self._grow()
+                return None
             frame, self._target, self._filled = self._target, self._length, 0
             return frame
         (size,) = _LENGTH.unpack(self._length)
@@ -189,8 +206,14 @@ class FrameReader:
                 " max_message_bytes, or this is no Fluss server or client"
             )
         # Memory that nobody writes to before the bytes come: a peer that lies pays for its pages.
-        self._target, self._filled = np.empty(size, np.uint8).data, 0
+        self._size, self._filled = size, 0
+        self._target = np.empty(min(size, self._grow_from), np.uint8).data
         return None
+
+    def _grow(self) -> None:
+        larger = np.empty(min(self._size, self._filled * _GROWTH), np.uint8).data
+        larger[: self._filled] = self._target
+        self._target = larger
 
     def feed(self, data: bytes | memoryview) -> list[memoryview]:
         """The frames that these bytes made whole, for streams that hand out bytes of their own.

@@ -6,7 +6,8 @@ connection are answered in their order, as Fluss does and as idempotent writers 
 fetches, which may wait: those overtake and are overtaken.
 
 Memory is bounded: a connection has a limit of unanswered requests, all connections together have
-one of bytes, and who reaches a limit is not read from until answers have left.
+one of bytes, and who reaches a limit is not read from until answers have left. Who makes the others
+wait for memory by moving too slowly is left (see ``native_memory``).
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ import structlog
 from sluice.errors import ConfigurationError, UnknownServerError
 from sluice.wire.apis import Role
 from sluice.wire.handlers import Handlers
-from sluice.wire.native_connection import Connection, Limits, Shared, send_failure
+from sluice.wire.native_connection import Connection, Shared, send_failure
+from sluice.wire.native_memory import Limits
 
 CONNECTIONS_MAX = 1024
 """Most connections at once on all ports together; who comes later is told so and closed."""

@@ -1,0 +1,29 @@
+"""A native door for the tests of its connections."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from sluice.wire.apis import Role
+from tests.support.native_door import Doors, Handlers, Peer, Start
+
+
+@pytest.fixture
+def handlers() -> Handlers:
+    return Handlers()
+
+
+@pytest.fixture
+def start(handlers: Handlers) -> Iterator[Start]:
+    doors = Doors(handlers)
+    yield doors.start
+    doors.stop()
+
+
+@pytest.fixture
+def peer(start: Start) -> Iterator[Peer]:
+    peer = Peer(start()[Role.TABLET])
+    yield peer
+    peer.socket.close()
