@@ -154,7 +154,7 @@ class LogFetches:
             self._request(group, wait_ms),
             lambda reply: self._unpack(group, reply),
             sleep=interruptible(abandoned, f"{self.name(group[0])}: the read"),
-            decode=read_fetch_response,
+            decode=lambda answer: read_fetch_response(answer, len(group)),
         )
         return answers, self._now() - started
 

@@ -3,12 +3,15 @@
 The generated class copies every ``bytes`` field. Here the records stay views over the answer as it
 came from the socket; all else is as the generated class has it, whose rules these are: the last
 value of a field counts, unknown fields are skipped, nested messages of one field are merged.
+
+What is made of an answer is bounded by what was asked, not by its bytes: a server may fill any
+message with the smallest entries there are.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +26,11 @@ _UINT64_MAX = (1 << 64) - 1
 _TAG_MAX = 2**32 - 1
 _GROUPS_MAX = 100
 """Deepest nesting of unknown groups, as protobuf's own readers have it."""
+_FIELDS_MIN = 256
+_FIELDS_PER_BUCKET = 64
+"""Most fields of an answer, unknown ones counted: a bucket has 9 now, and 2 are its table's."""
+_SEGMENTS_MAX = 100_000
+"""Most remote segments of an answer, and fields beside them."""
 
 _Field = tuple[int, int, Any]
 
@@ -43,17 +51,19 @@ class FetchedBucket:
     filtered_end_offset: int | None
 
 
-def read_fetch_response(answer: memoryview) -> list[FetchedBucket]:
+def read_fetch_response(answer: memoryview, buckets_max: int) -> list[FetchedBucket]:
     """The buckets of an answer, in its order; their records are views over it.
 
-    :raises CorruptMessage: if it is no FetchLogResponse.
+    :param buckets_max: how many buckets were asked for.
+    :raises CorruptMessage: if it is no FetchLogResponse, or has more in it than was asked for.
     """
+    bounds = _Bounds(buckets_max)
     try:
         return [
             bucket
-            for number, wire, table in _fields(answer)
+            for number, wire, table in bounds.fields(answer)
             if number == 1 and wire == _LEN
-            for bucket in _table(table)
+            for bucket in _table(table, bounds)
         ]
     except (IndexError, struct.error, DecodeError, _NotProtobufError) as error:
         raise CorruptMessage(
@@ -66,29 +76,64 @@ class _NotProtobufError(Exception):
     """The bytes break a rule of protobuf's encoding."""
 
 
-def _table(view: memoryview) -> Iterator[FetchedBucket]:
+class _Bounds:
+    """Counts what an answer has, and what it may have."""
+
+    def __init__(self, buckets_max: int) -> None:
+        self._buckets_max = self._buckets = buckets_max
+        self._fields_max = self._fields = _FIELDS_MIN + _FIELDS_PER_BUCKET * buckets_max
+        self._segments = _SEGMENTS_MAX
+
+    def fields(self, view: memoryview) -> Iterator[_Field]:
+        return _fields(view, self._count_field)
+
+    def count_bucket(self) -> None:
+        self._buckets -= 1
+        if self._buckets < 0:
+            raise _NotProtobufError(f"it has more than the {self._buckets_max} buckets asked for")
+
+    def count_segments(self, view: memoryview) -> None:
+        """Looks at a PbRemoteLogFetchInfo before anything is made of it."""
+        for _ in _fields(view, self._count_segment):
+            pass
+
+    def _count_field(self) -> None:
+        self._fields -= 1
+        if self._fields < 0:
+            raise _NotProtobufError(
+                f"it has more than {self._fields_max} fields, for {self._buckets_max} buckets"
+            )
+
+    def _count_segment(self) -> None:
+        self._segments -= 1
+        if self._segments < 0:
+            raise _NotProtobufError(f"it tells of more than {_SEGMENTS_MAX} remote log segments")
+
+
+def _table(view: memoryview, bounds: _Bounds) -> Iterator[FetchedBucket]:
     table_id: int | None = None
     buckets: list[memoryview] = []
-    for number, wire, value in _fields(view):
+    for number, wire, value in bounds.fields(view):
         if number == 1 and wire == _VARINT:
             table_id = _int64(value)
         elif number == 2 and wire == _LEN:
+            bounds.count_bucket()
             buckets.append(value)
     if table_id is None:
         raise _NotProtobufError("a table has no table_id")
     for bucket in buckets:
-        yield _bucket(table_id, bucket)
+        yield _bucket(table_id, bucket, bounds)
 
 
 _INT64 = {1: "partition_id", 5: "high_watermark", 6: "log_start_offset", 9: "filtered_end_offset"}
 _INT32 = {2: "bucket_id", 3: "error_code"}
 
 
-def _bucket(table_id: int, view: memoryview) -> FetchedBucket:
+def _bucket(table_id: int, view: memoryview, bounds: _Bounds) -> FetchedBucket:
     found: dict[str, Any] = dict.fromkeys((*_INT64.values(), *_INT32.values()))
     text, records = b"", None
     remote: pb.PbRemoteLogFetchInfo | None = None
-    for number, wire, value in _fields(view):
+    for number, wire, value in bounds.fields(view):
         if wire == _VARINT and number in _INT64:
             found[_INT64[number]] = _int64(value)
         elif wire == _VARINT and number in _INT32:
@@ -98,6 +143,7 @@ def _bucket(table_id: int, view: memoryview) -> FetchedBucket:
         elif wire == _LEN and number == 4:
             text = bytes(value)
         elif wire == _LEN and number == 7:
+            bounds.count_segments(value)
             remote = remote or pb.PbRemoteLogFetchInfo()
             remote.MergeFromString(value)
     if found["bucket_id"] is None:
@@ -113,16 +159,20 @@ def _bucket(table_id: int, view: memoryview) -> FetchedBucket:
     )
 
 
-def _fields(view: memoryview) -> Iterator[_Field]:
-    """Number, wire type and value of each field; groups, which no field here has, are skipped."""
+def _fields(view: memoryview, count: Callable[[], None]) -> Iterator[_Field]:
+    """Number, wire type and value of each field; groups, which no field here has, are skipped.
+
+    :param count: called before each field, within groups too; may raise.
+    """
     position, end = 0, len(view)
     while position < end:
+        count()
         tag, position = _varint(view, position)
         number, wire = tag >> 3, tag & 7
         if not number or tag > _TAG_MAX:
             raise _NotProtobufError(f"{tag} is no tag of a field")
         if wire == _GROUP:
-            position = _behind_group(view, position, number)
+            position = _behind_group(view, position, number, count)
             continue
         value, position = _value(view, position, wire)
         yield number, wire, value
@@ -142,9 +192,10 @@ def _value(view: memoryview, position: int, wire: int) -> tuple[Any, int]:
     return view[position : position + size], position + size
 
 
-def _behind_group(view: memoryview, position: int, number: int) -> int:
+def _behind_group(view: memoryview, position: int, number: int, count: Callable[[], None]) -> int:
     open_groups = [number]
     while open_groups:
+        count()
         tag, position = _varint(view, position)
         number, wire = tag >> 3, tag & 7
         if not number or tag > _TAG_MAX:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ from sluice.errors import CorruptMessage
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.fetch_response import FetchedBucket, read_fetch_response
 
+MANY = 1_000
+"""More buckets than any answer here has."""
 INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)
 
@@ -91,9 +94,9 @@ def check_same(data: bytes) -> None:
         wanted = expected(response)
     except DecodeError:
         with pytest.raises(CorruptMessage, match=rf"\({len(data)} bytes\) cannot be parsed"):
-            read_fetch_response(memoryview(data))
+            read_fetch_response(memoryview(data), MANY)
     else:
-        assert read_fetch_response(memoryview(data)) == wanted
+        assert read_fetch_response(memoryview(data), MANY) == wanted
 
 
 @given(RESPONSE)
@@ -137,7 +140,7 @@ def test_a_field_sent_twice_counts_as_sent_last_and_remote_parts_are_merged() ->
     table += b"\x12" + bytes([len(bucket)]) + bucket
     data = b"\x0a" + bytes([len(table)]) + table
     check_same(data)
-    [found] = read_fetch_response(memoryview(data))
+    [found] = read_fetch_response(memoryview(data), MANY)
     assert found.records == b"second"
     assert found.remote_log_fetch_info == pb.PbRemoteLogFetchInfo(
         remote_log_tablet_dir="b", first_start_pos=3
@@ -153,7 +156,7 @@ def test_unknown_fields_are_skipped(unknown: str) -> None:
     response.tables_resp.add(table_id=7).buckets_resp.add(bucket_id=1, records=b"r")
     data = bytes.fromhex(unknown) + response.SerializeToString() + bytes.fromhex(unknown)
     check_same(data)
-    assert len(read_fetch_response(memoryview(data))) == 1
+    assert len(read_fetch_response(memoryview(data), MANY)) == 1
 
 
 @pytest.mark.parametrize("last", ["01", "02", "7f"])
@@ -167,21 +170,89 @@ def test_bits_beyond_the_64th_are_cut_off(last: str) -> None:
 def test_an_error_text_that_is_no_text_is_read_as_far_as_it_goes() -> None:
     data = bytes.fromhex("0a0a0801120610012202ff41")
     check_same(data)
-    [found] = read_fetch_response(memoryview(data))
+    [found] = read_fetch_response(memoryview(data), MANY)
     assert found.error_message == "\N{REPLACEMENT CHARACTER}A"
 
 
 def test_deeply_nested_groups_are_refused_without_recursion() -> None:
     data = b"\xa3\x06" * 100_000
     with pytest.raises(CorruptMessage, match="groups in each other"):
-        read_fetch_response(memoryview(data))
+        read_fetch_response(memoryview(data), MANY)
 
 
 def test_records_are_views_over_the_answer() -> None:
     response = pb.FetchLogResponse()
     response.tables_resp.add(table_id=7).buckets_resp.add(bucket_id=1, records=b"abc")
     answer = bytearray(response.SerializeToString())
-    [found] = read_fetch_response(memoryview(answer))
+    [found] = read_fetch_response(memoryview(answer), MANY)
     answer[answer.index(b"abc")] = ord("x")
     assert found.records is not None
     assert bytes(found.records) == b"xbc"
+
+
+def nested(*numbers: int, body: bytes = b"", times: int = 1) -> bytes:
+    """A message many times in a field, within fields of these numbers."""
+    for number in reversed(numbers):
+        body = (bytes([number << 3 | 2]) + varint(len(body)) + body) * times
+        times = 1
+    return body
+
+
+def varint(value: int) -> bytes:
+    encoded = b""
+    while value > 0x7F:
+        encoded, value = encoded + bytes([value & 0x7F | 0x80]), value >> 7
+    return encoded + bytes([value])
+
+
+def table_with(content: bytes) -> bytes:
+    return nested(1, body=b"\x08\x07" + content)
+
+
+COUNT = 1_000_000
+HOSTILE = {
+    "buckets": (table_with(nested(2, body=b"\x10\x01", times=COUNT)), "the 3 buckets asked for"),
+    "tables": (nested(1, body=b"\x08\x07", times=COUNT), "448 fields, for 3 buckets"),
+    "fields of the answer": (b"\x50\x01" * COUNT, "448 fields"),
+    "fields of a table": (table_with(b"\x50\x01" * COUNT), "448 fields"),
+    "fields of a bucket": (table_with(nested(2, body=b"\x10\x01" * COUNT)), "448 fields"),
+    "groups": (b"\x53\x54" * COUNT, "448 fields"),
+    "fields of a group": (b"\x53" + b"\x08\x01" * COUNT + b"\x54", "448 fields"),
+    "remote segments": (
+        table_with(nested(2, 7, 3, times=COUNT)),
+        "100000 remote log segments",
+    ),
+    "remote fields": (table_with(nested(2, 7, body=b"\x50\x01" * COUNT)), "100000 remote log"),
+}
+
+
+@pytest.mark.parametrize(("data", "expected"), HOSTILE.values(), ids=HOSTILE)
+def test_what_is_made_of_an_answer_is_bounded_by_what_was_asked(data: bytes, expected: str) -> None:
+    """Megabytes of the smallest entries there are used to become a hundred times as much."""
+    view = memoryview(data)
+    tracemalloc.start()
+    try:
+        with pytest.raises(CorruptMessage, match=expected):
+            read_fetch_response(view, 3)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 300_000
+
+
+def test_an_answer_of_just_what_was_asked_is_read() -> None:
+    response = pb.FetchLogResponse()
+    for number in range(50):
+        bucket = response.tables_resp.add(table_id=number).buckets_resp.add(bucket_id=1)
+        for part in range(1000):
+            bucket.remote_log_fetch_info.remote_log_tablet_dir = "d"
+            bucket.remote_log_fetch_info.remote_log_segments.add(
+                remote_log_segment_id=str(part),
+                remote_log_start_offset=part,
+                remote_log_end_offset=part + 1,
+                segment_size_in_bytes=1,
+            )
+    data = memoryview(response.SerializeToString())
+    assert len(read_fetch_response(data, 50)) == 50
+    with pytest.raises(CorruptMessage, match="more than the 49 buckets asked for"):
+        read_fetch_response(data, 49)
