@@ -1,0 +1,59 @@
+"""Compiles the kernels to machine code. Importing this imports numba, which takes a second."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numba
+from llvmlite import binding
+from numba.core import types
+
+from sluice.formats import record_kernels, row_kernels, row_writers
+
+KERNELS: tuple[Callable[..., int], ...] = (
+    row_kernels.decode_rows,
+    row_kernels.gather,
+    row_writers.encode_rows,
+    record_kernels.find_records,
+    record_kernels.split_keys,
+    record_kernels.join_records,
+    record_kernels.frame_records,
+)
+_njit: Any = numba.njit
+_EXTERNAL = ("llvm.", "memcpy", "memset", "memmove")
+
+
+def build() -> tuple[dict[str, tuple[str, int]], bytes]:
+    """Symbol and count of arguments by kernel, and one object file that holds them all."""
+    symbols = {}
+    whole = None
+    for kernel in KERNELS:
+        count = kernel.__code__.co_argcount
+        signature = types.int64(*(types.int64,) * count)
+        compiled = _njit(
+            [signature],
+            error_model="numpy",
+            nogil=True,
+            no_cpython_wrapper=True,
+            no_cfunc_wrapper=True,
+        )(kernel).overloads[signature.args]
+        module = compiled.library._final_module.clone()
+        symbols[kernel.__name__] = (compiled.fndesc.llvm_func_name, count)
+        if whole is None:
+            whole = module
+            machine = compiled.library.codegen._tm
+        else:
+            whole.link_in(module)
+    assert whole is not None
+    _check_alone(whole)
+    return symbols, bytes(machine.emit_object(whole))
+
+
+def _check_alone(module: Any) -> None:
+    """Loading an object file that misses a function would end the process."""
+    assert isinstance(module, binding.ModuleRef)
+    missing = [f.name for f in module.functions if f.is_declaration]
+    missing = [name for name in missing if not name.startswith(_EXTERNAL)]
+    if missing:
+        raise RuntimeError(f"compiled kernels call {', '.join(missing)}: they must stand alone")

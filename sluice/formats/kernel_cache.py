@@ -1,0 +1,88 @@
+"""Where compiled kernels are kept between processes: one file for one source on one kind of CPU.
+
+The folder is ``NUMBA_CACHE_DIR``, or ``sluice`` below the user's cache folder. It does not matter
+where the package lies: in a zip, or where nobody may write. A file's name says everything that its
+content depends on, and files appear by rename, so processes may compile at the same time and a file
+never goes stale. Without a folder to write to, each process compiles for itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from importlib import metadata, resources
+from pathlib import Path
+
+from llvmlite import binding
+
+_SOURCES = (
+    "kernel_build.py",
+    "memory_access.py",
+    "record_kernels.py",
+    "row_kernels.py",
+    "row_plan.py",
+    "row_writers.py",
+)
+_DIGEST_SIZE = 32
+
+Symbols = dict[str, tuple[str, int]]
+
+
+def folder() -> Path:
+    """May not exist, and may not be writable."""
+    chosen = os.environ.get("NUMBA_CACHE_DIR")
+    if chosen:
+        return Path(chosen, "sluice")
+    home = os.environ.get("XDG_CACHE_HOME")
+    return Path(home or Path("~/.cache").expanduser(), "sluice")
+
+
+def file_name() -> str:
+    """Of the kernels' source, the compiler and this machine's CPU."""
+    parts = [metadata.version("numba").encode(), metadata.version("llvmlite").encode()]
+    package = resources.files("sluice.formats")
+    parts += [package.joinpath(name).read_bytes() for name in _SOURCES]
+    parts += [
+        binding.get_process_triple().encode(),
+        binding.get_host_cpu_name().encode(),
+        binding.get_host_cpu_features().flatten().encode(),
+    ]
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "little") + part)
+    return f"kernels-{digest.hexdigest()[:40]}.bin"
+
+
+def load(path: Path) -> tuple[Symbols, bytes] | None:
+    """Symbols and object file; None if the file is missing, cut or damaged, or another user's."""
+    try:
+        if path.stat().st_uid not in (os.getuid(), 0):
+            return None
+        content = path.read_bytes()
+    except OSError:
+        return None
+    body = content[_DIGEST_SIZE:]
+    if hashlib.sha256(body).digest() != content[:_DIGEST_SIZE]:
+        return None
+    head, _, code = body.partition(b"\n")
+    return {name: (symbol, count) for name, (symbol, count) in json.loads(head).items()}, code
+
+
+def save(path: Path, symbols: Symbols, code: bytes) -> bool:
+    """Whether it could be written."""
+    body = json.dumps(symbols).encode() + b"\n" + code
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
+    except OSError:
+        return False
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(hashlib.sha256(body).digest() + body)
+        Path(temporary).replace(path)
+    except OSError:
+        Path(temporary).unlink(missing_ok=True)
+        return False
+    return True

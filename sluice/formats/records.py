@@ -1,0 +1,152 @@
+"""Records of batches as binary arrays and back, all at once.
+
+Lengths come from outside: every one is held against the bytes that are there before it is followed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from sluice.errors import CorruptRecord, RecordTooLarge
+from sluice.formats.row_arrays import PROBLEMS, gather, load_kernels
+
+_MAX_BYTES = 2**31 - 1
+_MAX_VARINT = 5
+_LENGTH = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """Where records lie in bytes that ``view`` keeps alive."""
+
+    what: str
+    view: np.ndarray
+    sources: np.ndarray
+    """The address of each record's first byte, int64."""
+    offsets: np.ndarray
+    """Where each would begin if they were joined, int32; one more than there are records."""
+
+    def joined(self) -> pa.Array:
+        """The records as a binary array, copied."""
+        return binary_array(self.offsets, gather(self.sources, self.offsets))
+
+
+def find(what: str, view: memoryview, count: int) -> Contents:
+    """``count`` records behind their length (i32) that fill ``view``.
+
+    :raises CorruptRecord: if they do not; ``what`` is the batch's name there.
+    """
+    if not 0 <= count <= len(view) // _LENGTH:
+        raise CorruptRecord(f"{what}: {count} records in {len(view)} bytes")
+    data = np.frombuffer(view, np.uint8)
+    sources, offsets = np.empty(count, np.int64), np.empty(count + 1, np.int32)
+    where = np.zeros(1, np.int64)
+    problem = load_kernels().find_records(
+        data.ctypes.data,
+        len(data),
+        count,
+        sources.ctypes.data,
+        offsets.ctypes.data,
+        where.ctypes.data,
+    )
+    if problem < 0:
+        raise _corrupt(what, problem, where)
+    return Contents(what, data, sources, offsets)
+
+
+def split_keys(contents: Contents) -> tuple[pa.Array, pa.Array]:
+    """Records of a KV batch as keys and rows; the row of a record that ends with its key is null.
+
+    :raises CorruptRecord: names the record whose key does not lie within it.
+    """
+    count = len(contents.sources)
+    sources = contents.sources.copy()
+    key_sources, key_offsets = np.empty(count, np.int64), np.empty(count + 1, np.int32)
+    row_offsets = np.empty(count + 1, np.int32)
+    valid = np.zeros((count + 7) // 8, np.uint8)
+    where = np.zeros(1, np.int64)
+    deletes = load_kernels().split_keys(
+        count,
+        sources.ctypes.data,
+        contents.offsets.ctypes.data,
+        key_sources.ctypes.data,
+        key_offsets.ctypes.data,
+        row_offsets.ctypes.data,
+        valid.ctypes.data,
+        where.ctypes.data,
+    )
+    if deletes < 0:
+        raise _corrupt(contents.what, deletes, where)
+    keys = binary_array(key_offsets, gather(key_sources, key_offsets))
+    rows = binary_array(row_offsets, gather(sources, row_offsets), valid if deletes else None)
+    return keys, rows
+
+
+def join_keys(keys: pa.Array, rows: pa.Array, head: int) -> memoryview:
+    """The inverse of ``find`` and ``split_keys``, behind ``head`` bytes that are still empty."""
+    count = len(keys)
+    if len(rows) != count or keys.null_count:
+        raise ValueError(f"{count} keys with {keys.null_count} nulls for {len(rows)} rows")
+    room = head + count * (_LENGTH + _MAX_VARINT) + content_size(keys) + content_size(rows)
+    target = pa.allocate_buffer(room)
+    key_data, key_offsets = addresses(keys)
+    row_data, row_offsets = addresses(rows)
+    valid = rows.buffers()[0] if rows.null_count else None
+    end = load_kernels().join_records(
+        count,
+        key_data,
+        key_offsets,
+        row_data,
+        row_offsets,
+        valid.address if valid is not None else 0,
+        rows.offset,
+        target.address + head,
+    )
+    return memoryview(target)[: end - target.address]
+
+
+def frame(values: pa.Array, head: int) -> memoryview:
+    """Each entry behind its length (i32), behind ``head`` bytes that are still empty."""
+    if values.null_count:
+        raise ValueError(f"{values.null_count} nulls among the values of a batch")
+    count = len(values)
+    size = head + _LENGTH * count + content_size(values)
+    if size > _MAX_BYTES:
+        raise RecordTooLarge(f"a batch of {size} bytes: write fewer rows at once")
+    target = pa.allocate_buffer(size)
+    load_kernels().frame_records(count, *addresses(values), 0, 0, target.address + head)
+    return memoryview(target)
+
+
+def binary_array(
+    offsets: np.ndarray, content: pa.Buffer, valid: np.ndarray | None = None
+) -> pa.Array:
+    """int32 offsets, joined content and validity bits as an array."""
+    bits = None if valid is None else pa.py_buffer(valid)
+    buffers = [bits, pa.py_buffer(offsets), content]
+    return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, buffers)
+
+
+def addresses(array: pa.Array) -> tuple[int, int]:
+    """Of the bytes of a binary array, and of its first entry's offset."""
+    _, offsets, data = array.buffers()
+    return (
+        data.address if data is not None else 0,
+        offsets.address + 4 * array.offset if offsets is not None else 0,
+    )
+
+
+def content_size(array: pa.Array) -> int:
+    """Bytes of all entries of a binary array."""
+    _, offsets, _ = array.buffers()
+    if offsets is None or not len(array):
+        return 0
+    bounds = np.frombuffer(offsets, np.int32, len(array) + 1, 4 * array.offset)
+    return int(bounds[-1]) - int(bounds[0])
+
+
+def _corrupt(what: str, problem: int, where: np.ndarray) -> CorruptRecord:
+    return CorruptRecord(f"{what}: record {int(where[0])}: {PROBLEMS[problem]}")

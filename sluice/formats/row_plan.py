@@ -1,0 +1,217 @@
+"""How each column of a row is read and written: small numbers that one compiled kernel follows.
+
+A plan is an int64 array of shape (columns, WORDS). The words from VALUES on are addresses and
+counters of one call; the others depend on the column's type and the row format alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from sluice.formats.row_values import is_compact
+from sluice.formats.types import time_unit
+from sluice.model import DataType, TypeRoot
+
+COMPACTED = "COMPACTED"
+INDEXED = "INDEXED"
+
+WORDS = 16
+"""Words of a column; the next constants are positions among them."""
+IN_ROW, IN_ARROW, SIZE, TIMES, BY, LIMIT = range(6)
+VALUES, VALID, BIT, OFFSETS, NULLS, CURSOR = range(6, 12)
+
+# IN_ROW: how a value lies within a row
+(
+    ROW_8,
+    ROW_16,
+    ROW_32,
+    ROW_64,
+    ROW_VARINT32,
+    ROW_VARINT64,
+    ROW_STAMP,
+    ROW_STAMP_VARINT,
+    ROW_SIZED,
+    ROW_LISTED,
+    ROW_PADDED,
+    SLOT_STAMP,
+    SLOT_DECIMAL,
+    SLOT_BYTES,
+) = range(14)
+# IN_ARROW: how it lies in Arrow's buffers
+(
+    ARROW_BIT,
+    ARROW_8,
+    ARROW_16,
+    ARROW_32,
+    ARROW_64,
+    ARROW_TIME32,
+    ARROW_TIME64,
+    ARROW_STAMP,
+    ARROW_DECIMAL64,
+    ARROW_DECIMAL128,
+    ARROW_BYTES,
+    ARROW_FIXED,
+) = range(12)
+
+# What a kernel answers instead of a position or a size; all below zero
+ENDS_EARLY, VARINT_TOO_LONG, BAD_LENGTH, BAD_NANOS, OUT_OF_RANGE, TOO_LONG, BYTES_LEFT, BAD_SLOT = (
+    range(-8, 0)
+)
+
+NANOS_PER_MILLI = 1_000_000
+MILLIS_PER_DAY = 86_400_000
+MAX_MILLIS_US, REST_US = divmod(2**63 - 1, 1000)
+MAX_MILLIS_NS, REST_NS = divmod(2**63 - 1, 1_000_000)
+_PER_SECOND = {"s": 1, "ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}
+_VARYING = (TypeRoot.STRING, TypeRoot.BYTES, TypeRoot.ARRAY, TypeRoot.MAP, TypeRoot.ROW)
+_NUMBERS = {
+    TypeRoot.BOOLEAN: (ROW_8, ARROW_BIT),
+    TypeRoot.TINYINT: (ROW_8, ARROW_8),
+    TypeRoot.SMALLINT: (ROW_16, ARROW_16),
+    TypeRoot.FLOAT: (ROW_32, ARROW_32),
+    TypeRoot.DOUBLE: (ROW_64, ARROW_64),
+}
+_COMPACTED_NUMBERS = _NUMBERS | {
+    TypeRoot.INT: (ROW_VARINT32, ARROW_32),
+    TypeRoot.DATE: (ROW_VARINT32, ARROW_32),
+    TypeRoot.BIGINT: (ROW_VARINT64, ARROW_64),
+}
+_PLAIN_NUMBERS = _NUMBERS | {
+    TypeRoot.INT: (ROW_32, ARROW_32),
+    TypeRoot.DATE: (ROW_32, ARROW_32),
+    TypeRoot.BIGINT: (ROW_64, ARROW_64),
+}
+_STAMPS = (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ)
+_ROW_WIDTHS = {
+    ROW_8: 1,
+    ROW_16: 2,
+    ROW_32: 4,
+    ROW_64: 8,
+    ROW_VARINT32: 5,
+    ROW_VARINT64: 10,
+    ROW_STAMP: 12,
+    ROW_STAMP_VARINT: 15,
+    ROW_SIZED: 5,
+    ROW_LISTED: 0,
+}
+_ARROW_WIDTHS = {
+    ARROW_8: 1,
+    ARROW_16: 2,
+    ARROW_32: 4,
+    ARROW_64: 8,
+    ARROW_TIME32: 4,
+    ARROW_TIME64: 8,
+    ARROW_STAMP: 8,
+    ARROW_DECIMAL64: 16,
+    ARROW_DECIMAL128: 16,
+}
+_MAX_DECIMAL_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class RowPlan:
+    """The plan of a row's columns, without addresses."""
+
+    words: np.ndarray
+    null_bytes: int
+    listed: int
+    """Columns whose length an IndexedRow lists, null or not."""
+    most_bytes: int
+    """What a row takes at most, without the content of columns of varying length."""
+
+
+@lru_cache(maxsize=256)
+def row_plan(types: tuple[DataType, ...], row_format: str) -> RowPlan:
+    """:raises ValueError: for another row format than COMPACTED and INDEXED."""
+    if row_format not in (COMPACTED, INDEXED):
+        raise ValueError(f"row format {row_format!r}: there are {COMPACTED} and {INDEXED}")
+    is_compacted = row_format == COMPACTED
+    words = np.zeros((len(types), WORDS), np.int64)
+    for column, data_type in zip(words, types, strict=True):
+        _fill(column, data_type, is_compacted)
+    listed = 0 if is_compacted else sum(map(is_listed, types))
+    null_bytes = (len(types) + 7) // 8
+    most = null_bytes + 4 * listed + sum(map(most_bytes, words))
+    words.flags.writeable = False
+    return RowPlan(words, null_bytes, listed, most)
+
+
+def is_listed(data_type: DataType) -> bool:
+    """Whether an IndexedRow lists the length of such a column."""
+    root = data_type.root
+    return root in _VARYING or (root is TypeRoot.DECIMAL and not is_compact(data_type))
+
+
+def most_bytes(words: np.ndarray) -> int:
+    """What a field takes in a row at most, without content of varying length."""
+    kind = int(words[IN_ROW])
+    if kind == ROW_PADDED:
+        return int(words[SIZE])
+    large = _MAX_DECIMAL_BYTES if words[IN_ARROW] == ARROW_DECIMAL128 else 0
+    return _ROW_WIDTHS[kind] + large
+
+
+def arrow_width(words: np.ndarray) -> int:
+    """Bytes of a value in Arrow's buffer; 0 for bits and for content of varying length."""
+    if words[IN_ARROW] == ARROW_FIXED:
+        return int(words[SIZE])
+    return _ARROW_WIDTHS.get(int(words[IN_ARROW]), 0)
+
+
+def _fill(words: np.ndarray, data_type: DataType, is_compacted: bool) -> None:
+    root = data_type.root
+    numbers = _COMPACTED_NUMBERS if is_compacted else _PLAIN_NUMBERS
+    if root in numbers:
+        words[IN_ROW], words[IN_ARROW] = numbers[root]
+    elif root is TypeRoot.TIME:
+        _fill_time(words, data_type)
+        words[IN_ROW] = ROW_VARINT32 if is_compacted else ROW_32
+    elif root in _STAMPS:
+        _fill_stamp(words, data_type)
+        if is_compact(data_type):
+            words[IN_ROW] = ROW_VARINT64 if is_compacted else ROW_64
+        else:
+            words[IN_ROW] = ROW_STAMP_VARINT if is_compacted else ROW_STAMP
+    elif root is TypeRoot.DECIMAL and is_compact(data_type):
+        words[IN_ROW] = ROW_VARINT64 if is_compacted else ROW_64
+        words[IN_ARROW] = ARROW_DECIMAL64
+        words[LIMIT] = 10 ** (data_type.precision or 0)
+    else:
+        _fill_bytes(words, data_type, is_compacted)
+
+
+def _fill_time(words: np.ndarray, data_type: DataType) -> None:
+    """Milliseconds times TIMES divided by BY are the unit of Arrow's column."""
+    per_second = _PER_SECOND[time_unit(data_type.precision)]
+    words[IN_ARROW] = ARROW_TIME32 if per_second <= 1000 else ARROW_TIME64
+    words[TIMES], words[BY] = max(per_second // 1000, 1), max(1000 // per_second, 1)
+
+
+def _fill_stamp(words: np.ndarray, data_type: DataType) -> None:
+    per_second = _PER_SECOND[time_unit(data_type.precision)]
+    words[IN_ARROW] = ARROW_STAMP
+    words[TIMES], words[BY] = max(per_second // 1000, 1), max(1000 // per_second, 1)
+
+
+def _fill_bytes(words: np.ndarray, data_type: DataType, is_compacted: bool) -> None:
+    root = data_type.root
+    words[SIZE] = data_type.length or 0
+    words[IN_ARROW] = ARROW_BYTES
+    if root is TypeRoot.BINARY:
+        words[IN_ARROW] = ARROW_FIXED
+    elif root is TypeRoot.DECIMAL:
+        words[IN_ARROW] = ARROW_DECIMAL128
+    if is_compacted:
+        words[IN_ROW] = ROW_SIZED
+    elif root in (TypeRoot.CHAR, TypeRoot.BINARY):
+        words[IN_ROW] = ROW_PADDED
+    else:
+        words[IN_ROW] = ROW_LISTED
+
+
+def plan_for(plan: RowPlan) -> np.ndarray:
+    """A copy of the plan's words, to be filled with the addresses of a call."""
+    return plan.words.copy()

@@ -1,0 +1,208 @@
+"""Arrow's buffers to rows, as plain loops that numba compiles; see ``row_kernels``.
+
+The target has room for what every row takes at most, so no write needs a check.
+"""
+
+from __future__ import annotations
+
+from numba.extending import register_jitable
+
+from sluice.formats import memory_access as mem
+from sluice.formats import row_plan as of
+from sluice.formats.row_kernels import is_set, word
+
+
+@register_jitable
+def write_varint(at: int, value: int, bits: int) -> int:
+    """The position behind the number's unsigned LEB128."""
+    if bits == 32:
+        value &= 0xFFFFFFFF
+    while value > 0x7F or value < 0:
+        mem.store_8(at, (value & 0x7F) | 0x80)
+        value = mem.shift_right(value, 7)
+        at += 1
+    mem.store_8(at, value)
+    return at + 1
+
+
+@register_jitable
+def number_of(plan: int, row: int, kind: int) -> int:
+    """A number from a column, TIME in milliseconds."""
+    values = word(plan, of.VALUES)
+    if kind == of.ARROW_32:
+        return mem.load_i32(values + 4 * row)
+    if kind == of.ARROW_64:
+        return mem.load_i64(values + 8 * row)
+    if kind == of.ARROW_8:
+        return mem.load_u8(values + row)
+    if kind == of.ARROW_16:
+        return mem.load_i16(values + 2 * row)
+    if kind == of.ARROW_BIT:
+        return 1 if is_set(values, word(plan, of.BIT) + row) else 0
+    if kind == of.ARROW_DECIMAL64:
+        return mem.load_i64(values + 16 * row)
+    if kind == of.ARROW_TIME32:
+        return mem.load_i32(values + 4 * row) * word(plan, of.BY)
+    value = mem.load_i64(values + 8 * row)
+    if word(plan, of.TIMES) == 1000:
+        return value // 1000
+    return value // 1000000
+
+
+@register_jitable
+def write_stamp(plan: int, row: int, at: int, kind: int) -> int:
+    """Milliseconds, and behind them the nanoseconds within if the precision has any."""
+    value = mem.load_i64(word(plan, of.VALUES) + 8 * row)
+    nanos = 0
+    if word(plan, of.BY) == 1000:
+        if value > of.MAX_MILLIS_US or value < -of.MAX_MILLIS_US:
+            return of.OUT_OF_RANGE
+        millis = value * 1000
+    elif word(plan, of.TIMES) == 1:
+        millis = value
+    elif word(plan, of.TIMES) == 1000:
+        millis = value // 1000
+        nanos = (value - millis * 1000) * 1000
+    else:
+        millis = value // 1000000
+        nanos = value - millis * 1000000
+    if kind == of.ROW_VARINT64:
+        return write_varint(at, millis, 64)
+    if kind == of.ROW_STAMP_VARINT:
+        return write_varint(write_varint(at, millis, 64), nanos, 32)
+    mem.store_64(at, millis)
+    if kind == of.ROW_64:
+        return at + 8
+    mem.store_32(at + 8, nanos)
+    return at + 12
+
+
+@register_jitable
+def big_endian_size(low: int, high: int) -> int:
+    """Bytes of the shortest two's complement of a number of 128 bits."""
+    size = 16
+    while size > 1:
+        bit = 8 * (size - 1) - 1  # the sign that one byte less would have
+        if bit >= 64:
+            rest = high >> (bit - 64)
+        else:
+            if high != (low >> 63):
+                return size
+            rest = low >> bit
+        if rest != 0 and rest != -1:
+            return size
+        size -= 1
+    return size
+
+
+@register_jitable
+def write_decimal(plan: int, row: int, at: int, kind: int, lengths: int) -> int:
+    """The unscaled number in the fewest big-endian bytes."""
+    values = word(plan, of.VALUES) + 16 * row
+    low = mem.load_i64(values)
+    high = mem.load_i64(values + 8)
+    size = big_endian_size(low, high)
+    if kind == of.ROW_SIZED:
+        mem.store_8(at, size)
+        at += 1
+    else:
+        mem.store_32(lengths, size)
+    for index in range(size):
+        bit = 8 * (size - 1 - index)
+        byte = high >> (bit - 64) if bit >= 64 else low >> bit
+        mem.store_8(at + index, byte)
+    return at + size
+
+
+@register_jitable
+def write_content(plan: int, row: int, at: int, kind: int, lengths: int) -> int:
+    """Text, bytes or a nested value."""
+    if word(plan, of.IN_ARROW) == of.ARROW_FIXED:
+        size = word(plan, of.SIZE)
+        source = word(plan, of.VALUES) + size * row
+    else:
+        offsets = word(plan, of.OFFSETS) + 4 * row
+        first = mem.load_i32(offsets)
+        size = mem.load_i32(offsets + 4) - first
+        source = word(plan, of.VALUES) + first
+    if kind == of.ROW_SIZED:
+        at = write_varint(at, size, 32)
+    elif kind == of.ROW_LISTED:
+        mem.store_32(lengths, size)
+    else:
+        room = word(plan, of.SIZE)
+        if size > room:
+            return of.TOO_LONG
+        mem.copy(at, source, size)
+        mem.fill_zeros(at + size, room - size)
+        return at + room
+    mem.copy(at, source, size)
+    return at + size
+
+
+@register_jitable
+def write_field(plan: int, row: int, at: int, lengths: int) -> int:
+    """The position behind the value's bytes, or what is wrong."""
+    kind = word(plan, of.IN_ROW)
+    arrow = word(plan, of.IN_ARROW)
+    if arrow == of.ARROW_STAMP:
+        return write_stamp(plan, row, at, kind)
+    if kind >= of.ROW_SIZED:
+        if arrow == of.ARROW_DECIMAL128:
+            return write_decimal(plan, row, at, kind, lengths)
+        return write_content(plan, row, at, kind, lengths)
+    value = number_of(plan, row, arrow)
+    if kind == of.ROW_VARINT32:
+        return write_varint(at, value, 32)
+    if kind == of.ROW_VARINT64:
+        return write_varint(at, value, 64)
+    if kind == of.ROW_8:
+        mem.store_8(at, value)
+        return at + 1
+    if kind == of.ROW_16:
+        mem.store_16(at, value)
+        return at + 2
+    if kind == of.ROW_32:
+        mem.store_32(at, value)
+        return at + 4
+    mem.store_64(at, value)
+    return at + 8
+
+
+def encode_rows(
+    rows: int,
+    plan: int,
+    columns: int,
+    null_bytes: int,
+    listed: int,
+    target: int,
+    offsets: int,
+    where: int,
+) -> int:
+    """All rows of a batch one behind the other; their size, or what is wrong.
+
+    ``offsets`` gets rows + 1 positions of 64 bits; ``where`` the row and column of a problem.
+    """
+    at = target
+    mem.store_64(offsets, 0)
+    for row in range(rows):
+        nulls = at
+        lengths = at + null_bytes
+        at = lengths + 4 * listed
+        mem.fill_zeros(nulls, at - nulls)
+        for column in range(columns):
+            words = plan + 8 * of.WORDS * column
+            valid = word(words, of.VALID)
+            if valid != 0 and not is_set(valid, word(words, of.BIT) + row):
+                byte = nulls + (column >> 3)
+                mem.store_8(byte, mem.load_u8(byte) | (1 << (column & 7)))
+                continue
+            at = write_field(words, row, at, lengths)
+            if at < 0:
+                mem.store_64(where, row)
+                mem.store_64(where + 8, column)
+                return at
+            if word(words, of.IN_ROW) == of.ROW_LISTED:
+                lengths += 4
+        mem.store_64(offsets + 8 * row + 8, at - target)
+    return at - target

@@ -1,0 +1,188 @@
+"""Stored values and value batches of scans (reference part 4.5), all rows at once."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sluice.errors import CorruptRecord, SchemaNotExist, UnsupportedType
+from sluice.formats import records
+from sluice.formats.log_batch import Buffer
+from sluice.formats.row_arrays import decode_rows, gather
+from sluice.formats.types import arrow_schema, arrow_type
+from sluice.model import Schema
+
+_HEAD = struct.Struct("<ibi")
+_LENGTH_OVERHEAD = 4
+SCHEMA_ID_SIZE = 2
+"""Bytes of a stored value before its row."""
+
+
+@dataclass(frozen=True, slots=True)
+class ValueBatch:
+    """The schema id (int16) and the row's bytes of each value."""
+
+    schema_ids: np.ndarray
+    rows: pa.Array
+
+
+def parse_value_batch(view: Buffer) -> ValueBatch:
+    """Values of a batch, copied from ``view``; its own length bounds the memory.
+
+    :raises CorruptRecord: if it is no value batch.
+    """
+    return ValueBatch(*split_stored(values_of(view)))
+
+
+def values_of(view: Buffer) -> pa.Array:
+    """A batch's stored values as they are, for ``decode_values``.
+
+    :raises CorruptRecord: if it is no value batch.
+    """
+    view = memoryview(view)
+    if len(view) < _HEAD.size:
+        raise CorruptRecord(f"value batch: {len(view)} bytes, its header takes {_HEAD.size}")
+    length, magic, count = _HEAD.unpack_from(view)
+    if magic != 0:
+        raise CorruptRecord(f"value batch: magic {magic}, known is 0")
+    if length + _LENGTH_OVERHEAD != len(view):
+        raise CorruptRecord(f"value batch: {len(view)} of {length + _LENGTH_OVERHEAD} bytes")
+    return records.find("value batch", view[_HEAD.size :], count).joined()
+
+
+def build_value_batch(values: pa.Array) -> bytes:
+    """Stored values (binary, no nulls) as one batch. :raises RecordTooLarge: more than 2 GiB."""
+    batch = records.frame(values, _HEAD.size)
+    _HEAD.pack_into(batch, 0, len(batch) - _LENGTH_OVERHEAD, 0, len(values))
+    return bytes(batch)
+
+
+def stored_values(rows: pa.Array, schema_id: int) -> pa.Array:
+    """Rows as the KV store holds them, behind their schema id; a null row stays null."""
+    head = pa.scalar(struct.pack("<h", schema_id), pa.binary())
+    return pc.binary_join_element_wise(head, rows, b"")
+
+
+def split_stored(values: pa.Array) -> tuple[np.ndarray, pa.Array]:
+    """Schema ids (int16, 0 for a null) and rows of stored values.
+
+    :raises CorruptRecord: names the value that is shorter than its schema id.
+    """
+    schema_ids = _schema_ids(values)
+    data, _ = records.addresses(values)
+    bounds = _bounds(values)
+    there = _is_there(values)
+    lengths = np.where(there, np.diff(bounds) - SCHEMA_ID_SIZE, 0)
+    offsets = np.zeros(len(values) + 1, np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    sources = bounds[:-1] + (data + SCHEMA_ID_SIZE)
+    valid = None if there.all() else np.packbits(there, bitorder="little")
+    return schema_ids, records.binary_array(offsets, gather(sources, offsets), valid)
+
+
+def decode_values(
+    values: pa.Array, schemas: Mapping[int, Schema], target: Schema, row_format: str
+) -> pa.RecordBatch:
+    """Stored values as a batch of ``target``'s columns, whichever schema each was written with.
+
+    Columns are found by their id; one that the value's schema lacks is null, and so is every column
+    of a null value.
+
+    :raises CorruptRecord: names the row whose bytes cannot be.
+    :raises SchemaNotExist: for a schema id that ``schemas`` lacks.
+    :raises UnsupportedType: if a column's type is not the one it was written with.
+    """
+    schema_ids = _schema_ids(values)
+    there = _is_there(values)
+    known = np.unique(schema_ids[there]).tolist()
+    found: list[pa.Array] = []
+    for schema_id in known:
+        schema = _schema(schemas, schema_id)
+        mask = there & (schema_ids == schema_id)
+        # rows of the others are null meanwhile, so that each keeps its number
+        some = values if len(known) == 1 else _masked(values, mask)
+        arrays = _columns(some, schema, target, row_format)
+        choice = pa.array(mask) if found else None
+        found = [
+            pc.if_else(choice, array, old) if choice is not None else array
+            for array, old in zip(arrays, found or arrays, strict=True)
+        ]
+    fields = arrow_schema(target)
+    if not known:
+        found = [pa.nulls(len(values), field.type) for field in fields]
+    if values.null_count:
+        fields = pa.schema([field.with_nullable(True) for field in fields])
+    return pa.RecordBatch.from_arrays(found, schema=fields)
+
+
+def _schema(schemas: Mapping[int, Schema], schema_id: int) -> Schema:
+    try:
+        return schemas[schema_id]
+    except KeyError:
+        known = ", ".join(map(str, sorted(schemas)))
+        raise SchemaNotExist(
+            f"a stored value was written with schema {schema_id}; known are {known}"
+        ) from None
+
+
+def _columns(values: pa.Array, schema: Schema, target: Schema, row_format: str) -> list[pa.Array]:
+    """The columns of ``target``, read from rows of ``schema``."""
+    types = [column.data_type for column in schema.columns]
+    arrays = decode_rows(values, types, row_format, skipped=SCHEMA_ID_SIZE)
+    if schema == target:
+        return arrays
+    by_id = {c.column_id: a for c, a in zip(schema.columns, arrays, strict=True)}
+    chosen = []
+    for column in target.columns:
+        wanted = arrow_type(column.data_type)
+        array = by_id.get(column.column_id)
+        if array is None:
+            array = pa.nulls(len(values), wanted)
+        elif array.type != wanted:
+            raise UnsupportedType(
+                f"column {column.name!r} is {column.data_type}, but was written as {array.type}:"
+                " rows are not converted from one type to another"
+            )
+        chosen.append(array)
+    return chosen
+
+
+def _masked(values: pa.Array, mask: np.ndarray) -> pa.Array:
+    """The same values, null where the mask is not set; nothing is copied."""
+    _, offsets, data = values.buffers()
+    bits = pa.py_buffer(np.packbits(mask, bitorder="little"))
+    buffers = [bits, offsets.slice(4 * values.offset), data]
+    return pa.Array.from_buffers(pa.binary(), len(values), buffers)
+
+
+def _is_there(values: pa.Array) -> np.ndarray:
+    return values.is_valid().to_numpy(zero_copy_only=False)
+
+
+def _bounds(values: pa.Array) -> np.ndarray:
+    """Positions of the entries, int64; one more than there are."""
+    offsets = values.buffers()[1]
+    if offsets is None or not len(values):
+        return np.zeros(len(values) + 1, np.int64)
+    bounds = np.frombuffer(offsets, np.int32, len(values) + 1, 4 * values.offset)
+    return bounds.astype(np.int64)
+
+
+def _schema_ids(values: pa.Array) -> np.ndarray:
+    bounds = _bounds(values)
+    there = _is_there(values)
+    short = np.nonzero(there & (np.diff(bounds) < SCHEMA_ID_SIZE))[0]
+    if len(short):
+        raise CorruptRecord(f"value {short[0]}: shorter than its schema id of 2 bytes")
+    data = values.buffers()[2]
+    ids = np.zeros(len(values), np.int16)
+    if data is not None and there.any():
+        content = np.frombuffer(data, np.uint8)
+        starts = bounds[:-1][there]
+        ids[there] = content[starts] | content[starts + 1].astype(np.int16) << 8
+    return ids
