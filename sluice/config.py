@@ -72,6 +72,9 @@ class ServerConfig:
     insecure: bool = False
     """Allows an address other than loopback without TLS."""
     max_message_bytes: int = 64 * 1024 * 1024
+    advertised_listeners: str = ""
+    """advertised.listeners: addresses that clients are told in place of those of listen, where they
+    reach the server by another host or port; port 0 stands for the real one. Form as listen."""
     """Largest request accepted."""
     max_batch_rows: int = 1_000_000
     """Most rows of one log batch."""

@@ -33,6 +33,14 @@ Examples:
     "  [default: grpc://127.0.0.1:9123]",
 )
 @click.option(
+    "--advertised-listeners",
+    metavar="ADDRESS",
+    multiple=True,
+    help="Address that clients are told in place of the one of --listen, where they reach the"
+    " server by another name or port, as behind a container's port mapping. May be given more than"
+    " once.",
+)
+@click.option(
     "--insecure",
     is_flag=True,
     default=None,
@@ -56,6 +64,7 @@ Examples:
 def serve(
     data_dir: str | None,
     listen: tuple[str, ...],
+    advertised_listeners: tuple[str, ...],
     insecure: bool | None,
     config_file: str | None,
     log_format: str,
@@ -72,6 +81,7 @@ def serve(
         {
             "server.data_dir": data_dir,
             "server.listen": ",".join(listen) or None,
+            "server.advertised_listeners": ",".join(advertised_listeners) or None,
             "server.insecure": insecure,
         },
     )

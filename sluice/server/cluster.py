@@ -52,7 +52,9 @@ class EmbeddedCluster:
         """:raises ConfigurationError: no data directory, or an address that is not allowed."""
         if not config.data_dir:
             raise ConfigurationError("server.data_dir is not set: say where to keep the data")
-        self._listen = listen_addresses(config.listen, insecure=config.insecure)
+        self._listen = listen_addresses(
+            config.listen, insecure=config.insecure, advertised=config.advertised_listeners
+        )
         self._config = config
         self._clock = clock or SystemClock()
         self._defaults = Defaults(config.default_bucket_count, datalake_format)

@@ -1,9 +1,12 @@
-"""The addresses that the server listens on: ``server.listen``, one or several."""
+"""The addresses that the server listens on, and those that it tells its clients.
+
+``server.listen`` and ``server.advertised_listeners``, one or several each.
+"""
 
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from sluice.errors import ConfigurationError
@@ -23,48 +26,73 @@ class Listen:
     host: str
     ports: dict[Role, int]
     """0 is any free one."""
+    advertised: Listen | None = None
+    """Where clients are told that this door is; None: where it is. Its port 0 is the real one."""
+
+    def told(self, role: Role, port: int) -> tuple[str, int]:
+        """Host and port that clients are told for a role that is bound to that port."""
+        if self.advertised is None:
+            return self.host, port
+        return self.advertised.host, self.advertised.ports[role] or port
 
     def address(self, port: int) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.scheme}://{host}:{port}"
 
 
-def listen_addresses(listen: str, *, insecure: bool) -> tuple[Listen, ...]:
+def listen_addresses(listen: str, *, insecure: bool, advertised: str = "") -> tuple[Listen, ...]:
     """The doors that ``server.listen`` asks for, in its order.
 
-    :raises ConfigurationError: not of that form, or not loopback without ``insecure``.
+    :param advertised: ``server.advertised_listeners``: its first grpc:// goes to the first door of
+        grpc://, and so on.
+    :raises ConfigurationError: not of that form, or not loopback without ``insecure``; an address
+        is advertised for no door.
     """
-    return tuple(_listen(text.strip(), insecure=insecure) for text in listen.split(","))
+    doors = [_parsed("server.listen", text.strip()) for text in listen.split(",")]
+    for door in doors:
+        if not _is_loopback(door.host) and not insecure:
+            raise ConfigurationError(
+                f"server.listen: {door.address(door.ports[Role.COORDINATOR])!r} can be reached from"
+                " outside and has no TLS: listen on 127.0.0.1, or allow it with --insecure"
+                " (server.insecure)"
+            )
+    left = list(range(len(doors)))
+    for text in advertised.split(",") if advertised.strip() else ():
+        told = _parsed("server.advertised_listeners", text.strip())
+        index = next((i for i in left if doors[i].scheme == told.scheme), None)
+        if index is None:
+            raise ConfigurationError(
+                f"server.advertised_listeners: {text.strip()!r}: server.listen has no (further)"
+                f" address with {told.scheme}://"
+            )
+        left.remove(index)
+        doors[index] = replace(doors[index], advertised=told)
+    return tuple(doors)
 
 
-def _listen(text: str, *, insecure: bool) -> Listen:
+def _parsed(setting: str, text: str) -> Listen:
     try:
         parts = urlsplit(text)
         host, port = parts.hostname, parts.port
     except ValueError as error:
-        raise ConfigurationError(f"server.listen: {text!r}: {error}") from error
+        raise ConfigurationError(f"{setting}: {text!r}: {error}") from error
     rest = parts.path or parts.fragment or parts.username
     if parts.scheme not in (GRPC, FLUSS) or not host or port is None or rest:
-        raise ConfigurationError(f"server.listen: {text!r}: {_FORM}")
-    if not _is_loopback(host) and not insecure:
-        raise ConfigurationError(
-            f"server.listen: {text!r} can be reached from outside and has no TLS: listen on"
-            " 127.0.0.1, or allow it with --insecure (server.insecure)"
-        )
+        raise ConfigurationError(f"{setting}: {text!r}: {_FORM}")
     if parts.scheme == FLUSS:
-        tablet_port = _tablet_port(text, parts, port)
+        tablet_port = _tablet_port(setting, text, parts, port)
         return Listen(FLUSS, host, {Role.COORDINATOR: port, Role.TABLET: tablet_port})
     if parts.query:
-        raise ConfigurationError(f"server.listen: {text!r}: {_FORM}")
+        raise ConfigurationError(f"{setting}: {text!r}: {_FORM}")
     return Listen(GRPC, host, dict.fromkeys(Role, port))
 
 
-def _tablet_port(text: str, parts: SplitResult, port: int) -> int:
+def _tablet_port(setting: str, text: str, parts: SplitResult, port: int) -> int:
     """``?tablet=PORT``, else the port behind the coordinator's: one that can be known before."""
     given = dict(parse_qsl(parts.query, keep_blank_values=True))
     value = given.pop("tablet", None)
     if given or (parts.query and value is None):
-        raise ConfigurationError(f"server.listen: {text!r}: only ?tablet=PORT may follow the port")
+        raise ConfigurationError(f"{setting}: {text!r}: only ?tablet=PORT may follow the port")
     if value is None:
         tablet_port = port + 1 if port else 0
     elif value.isascii() and value.isdigit():
@@ -73,7 +101,7 @@ def _tablet_port(text: str, parts: SplitResult, port: int) -> int:
         tablet_port = -1
     if not 0 <= tablet_port <= PORT_MAX or (port and tablet_port == port):
         raise ConfigurationError(
-            f"server.listen: {text!r}: the tablet's port cannot be {value or tablet_port}; write"
+            f"{setting}: {text!r}: the tablet's port cannot be {value or tablet_port}; write"
             f" ?tablet=PORT with 0 to {PORT_MAX}, another one than the coordinator's"
         )
     return tablet_port

@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from sluice.client import connect
+from sluice.config import ClientConfig
+from sluice.errors import NetworkError
 from tests.support.processes import SLUICE, ServerProcess, served, sluice
 
 
@@ -84,6 +87,40 @@ def test_it_listens_on_several_addresses(tmp_path: Path) -> None:
         assert native.startswith("fluss://127.0.0.1:")
         for address in (grpc, native):
             assert sluice("tables", "--bootstrap", address).stdout == "no tables\n"
+        process.terminate()
+        assert process.wait(30) == 0
+
+
+def test_on_all_addresses_it_is_reached_by_whatever_name_a_client_has_for_it(
+    tmp_path: Path,
+) -> None:
+    """As docker-compose.yaml has it: the containers and their host call it by different names."""
+    data = str(tmp_path / "data")
+    command = [SLUICE, "serve", "--data-dir", data, "--listen", "grpc://0.0.0.0:0", "--insecure"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        assert process.stdout is not None
+        port = process.stdout.readline().partition("0.0.0.0:")[2].partition(",")[0]
+        for host in ("127.0.0.1", "127.0.0.7", "localhost"):
+            with connect(f"grpc://{host}:{port}") as client:
+                assert client.admin.list_databases() == []
+        process.terminate()
+        assert process.wait(30) == 0
+
+
+def test_clients_go_to_the_advertised_address(tmp_path: Path) -> None:
+    data = str(tmp_path / "data")
+    command = [SLUICE, "serve", "--data-dir", data, "--listen", FREE]
+    command += ["--advertised-listeners", "grpc://127.0.0.1:1"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        assert process.stdout is not None
+        address = process.stdout.readline().partition("ready at ")[2].partition(",")[0]
+        config = ClientConfig(address, retry_timeout_ms=300, connect_timeout_ms=300)
+        with connect(config) as client, pytest.raises(NetworkError, match=r"127\.0\.0\.1:1\b"):
+            client.admin.list_databases()
         process.terminate()
         assert process.wait(30) == 0
 

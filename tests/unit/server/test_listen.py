@@ -75,3 +75,30 @@ def test_several_in_their_order() -> None:
 def test_other_addresses_are_refused(listen: str) -> None:
     with pytest.raises(ConfigurationError, match=r"server\.listen"):
         listen_addresses(listen, insecure=True)
+
+
+def test_clients_are_told_the_advertised_addresses_in_order() -> None:
+    found = listen_addresses(
+        "grpc://0.0.0.0:1,fluss://0.0.0.0:2,grpc://0.0.0.0:3",
+        insecure=True,
+        advertised="fluss://lake.example:20?tablet=0, grpc://lake.example:10",
+    )
+    assert [door.told(C, 7) for door in found] == [
+        ("lake.example", 10),
+        ("lake.example", 20),
+        ("0.0.0.0", 7),
+    ]
+    assert found[1].told(T, 7) == ("lake.example", 7)
+
+
+@pytest.mark.parametrize(
+    ("advertised", "why"),
+    [
+        ("fluss://h:1", "no .further. address with fluss://"),
+        ("grpc://h:1,grpc://h:2", "no .further. address with grpc://"),
+        ("h:1", "write grpc://HOST:PORT"),
+    ],
+)
+def test_an_advertised_address_needs_a_door(advertised: str, why: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf"server\.advertised_listeners: .*{why}"):
+        listen_addresses("grpc://127.0.0.1:1", insecure=False, advertised=advertised)
