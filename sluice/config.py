@@ -16,6 +16,7 @@ option names of Iceberg and Fluss a variable has ``__`` for a dot and ``_`` for 
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -25,6 +26,8 @@ from typing import Any, get_type_hints
 from sluice.errors import ConfigurationError
 
 ENVIRONMENT_PREFIX = "SLUICE_"
+SETTINGS_VARIABLE = "SLUICE_SETTINGS"
+"""A JSON object of ``section.key``: value, over all other variables: what is secret, above all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +153,8 @@ def load_config(
     for name, value in (environment or {}).items():
         if name.startswith(ENVIRONMENT_PREFIX):
             _from_environment(name, value, found)
-    for dotted, override in (overrides or {}).items():
+    settings = _settings((environment or {}).get(SETTINGS_VARIABLE, ""))
+    for dotted, override in [*settings.items(), *(overrides or {}).items()]:
         section, _, key = dotted.partition(".")
         _put(found, section, key.split("."), override, dotted)
     return Config(**{name: _SECTIONS[name](**values) for name, values in found.items()})
@@ -177,6 +181,18 @@ def _from_file(path: Path, found: dict[str, dict[str, Any]]) -> None:
                     _put(found, section, [key, inner], text, f"{where}.{inner}")
             else:
                 _put(found, section, [key], value, where)
+
+
+def _settings(text: str) -> dict[str, Any]:
+    """:raises ConfigurationError: no JSON object; the text may hold secrets and is not shown."""
+    try:
+        content = json.loads(text or "{}")
+    except ValueError as error:
+        raise ConfigurationError(f"{SETTINGS_VARIABLE} is not JSON: {error}") from None
+    if not isinstance(content, dict):
+        kind = type(content).__name__
+        raise ConfigurationError(f"{SETTINGS_VARIABLE} is a JSON object of settings, not {kind}")
+    return content
 
 
 def _from_environment(name: str, value: str, found: dict[str, dict[str, Any]]) -> None:

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from sluice.config import SETTINGS_VARIABLE, ClientConfig
 from sluice.errors import ConfigurationError
 
 TRANSPORTS = ("grpc", "fluss")
 DEFAULT_PORT = 9123
+CONF_PREFIX = "spark.sluice."
+"""Of Spark properties that the driver takes as settings."""
+_SECRET = re.compile(
+    r"secret|password|token|credential|access[.-]?key|account[.-]?key|shared[.-]?key", re.IGNORECASE
+)
+"""Names of options that nobody may see; a JDBC address may hold a password too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +32,23 @@ class FlussConnection:
     """Tells two Airflows apart that tier one cluster; part of every lease id."""
     work_uri: str = ""
     """A folder that Airflow and Spark both reach."""
-    datalake: Mapping[str, str] = field(default_factory=dict)
+    datalake: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Lake options by Fluss's names without ``datalake.``: format, iceberg.type, ..."""
+    fs: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """How Fluss's remote storage is reached, by Fluss's names without ``client.fs.``."""
+    username: str = ""
+    """Who logs in by SASL PLAIN; empty: nobody."""
+    password: str = field(default="", repr=False)
 
     @classmethod
     def parse(
-        cls, connection_id: str, host: str | None, port: int | None, extra: Mapping[str, Any]
+        cls,
+        connection_id: str,
+        host: str | None,
+        port: int | None,
+        extra: Mapping[str, Any],
+        login: str | None = None,
+        password: str | None = None,
     ) -> FlussConnection:
         """Checks the fields of a connection.
 
@@ -44,11 +63,21 @@ class FlussConnection:
             raise ConfigurationError(
                 f"connection {connection_id!r}: transport {transport!r}; use grpc or fluss"
             )
+        if (login or password) and transport != "fluss":
+            raise ConfigurationError(
+                f"connection {connection_id!r}: it has a login, which only transport fluss can"
+                f" send; the transport is {transport}"
+            )
+        if password and not login:
+            raise ConfigurationError(f"connection {connection_id!r}: a password without a login")
         return cls(
             bootstrap=f"{transport}://{host}:{port or DEFAULT_PORT}",
             deployment_id=extra.get("deployment_id") or "default",
             work_uri=extra.get("work_uri") or "",
-            datalake=MappingProxyType(_datalake(connection_id, extra.get("datalake"))),
+            datalake=_options(connection_id, "datalake", extra.get("datalake"), "datalake."),
+            fs=_options(connection_id, "fs", extra.get("fs"), "client.fs."),
+            username=login or "",
+            password=password or "",
         )
 
     def require_work_uri(self) -> str:
@@ -60,40 +89,75 @@ class FlussConnection:
             )
         return self.work_uri
 
+    def client_config(self) -> ClientConfig:
+        """How Airflow's own tasks talk to the cluster."""
+        return ClientConfig(
+            self.bootstrap, username=self.username, password=self.password, fs=self.fs
+        )
+
     def spark_conf(self) -> dict[str, str]:
-        """Spark properties that tell the driver of the lake."""
-        return {f"spark.sluice.datalake.{key}": v for key, v in self.datalake.items()}
+        """Spark properties that tell the driver of lake and cluster; none of them is secret."""
+        return {
+            f"{CONF_PREFIX}{name}": value
+            for name, value in self._settings().items()
+            if not _is_secret(name, value)
+        }
+
+    def secret_settings(self) -> dict[str, str]:
+        """The rest of the driver's settings, ``section.key`` to value."""
+        found = {k: v for k, v in self._settings().items() if _is_secret(k, v)}
+        if self.username:
+            found |= {"client.username": self.username, "client.password": self.password}
+        return found
+
+    def secret_environment(self) -> dict[str, str]:
+        """The same as the driver reads it: one variable, which only its own user can see."""
+        found = self.secret_settings()
+        return {SETTINGS_VARIABLE: json.dumps(found)} if found else {}
+
+    def _settings(self) -> dict[str, str]:
+        return {
+            **{f"datalake.{name}": value for name, value in self.datalake.items()},
+            **{f"client.fs.{name}": value for name, value in self.fs.items()},
+        }
 
 
-def _datalake(connection_id: str, value: Any) -> dict[str, str]:
-    """Lake options flat: ``{"iceberg": {"type": "hadoop"}}`` says the same as ``iceberg.type``."""
+def _is_secret(name: str, value: str) -> bool:
+    return bool(_SECRET.search(name)) or "password=" in value.lower()
+
+
+def _options(connection_id: str, name: str, value: Any, prefix: str) -> Mapping[str, str]:
+    """Options flat: ``{"iceberg": {"type": "hadoop"}}`` says the same as ``iceberg.type``."""
     if value in (None, ""):
-        return {}
+        return MappingProxyType({})
     if isinstance(value, str):
         try:
             value = json.loads(value)
         except json.JSONDecodeError as error:
+            # Its message holds a place, never the text, which may hold secrets.
             raise ConfigurationError(
-                f"connection {connection_id!r}: datalake is not JSON: {error}"
-            ) from error
+                f"connection {connection_id!r}: {name} is not JSON: {error}"
+            ) from None
     if not isinstance(value, Mapping):
         raise ConfigurationError(
-            f"connection {connection_id!r}: datalake is a JSON object of lake options, not"
+            f"connection {connection_id!r}: {name} is a JSON object of options, not"
             f" {type(value).__name__}"
         )
-    return dict(_flat(f"connection {connection_id!r}: datalake", value, ""))
+    where = f"connection {connection_id!r}: {name}"
+    return MappingProxyType(dict(_flat(where, value, "", prefix)))
 
 
-def _flat(where: str, options: Mapping[str, Any], prefix: str) -> list[tuple[str, str]]:
+def _flat(where: str, options: Mapping[str, Any], path: str, prefix: str) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     for name, value in options.items():
-        key = prefix + name.removeprefix("datalake.")
+        key = path + name.removeprefix(prefix)
         if isinstance(value, Mapping):
-            found += _flat(where, value, key + ".")
+            found += _flat(where, value, key + ".", prefix)
         elif isinstance(value, bool):
             found.append((key, str(value).lower()))
         elif isinstance(value, str | int | float):
             found.append((key, str(value)))
         else:
-            raise ConfigurationError(f"{where}: {key} is {value!r}; give a text or a number")
+            kind = type(value).__name__
+            raise ConfigurationError(f"{where}: {key} is a {kind}; give a text or a number")
     return found

@@ -17,8 +17,11 @@ def get_provider_info() -> dict[str, Any]:
                 "hook-class-name": "sluice_airflow.hooks.fluss.FlussHook",
                 "hook-name": "Apache Fluss",
                 "ui-field-behaviour": {
-                    "hidden-fields": ["schema", "login", "password", "extra"],
-                    "relabeling": {"host": "Coordinator host"},
+                    "hidden-fields": ["schema", "extra"],
+                    "relabeling": {
+                        "host": "Coordinator host",
+                        "login": "User (SASL PLAIN, transport fluss only)",
+                    },
                     "placeholders": {"host": "localhost", "port": "9123"},
                 },
                 "conn-fields": _FIELDS,
@@ -54,6 +57,12 @@ _FIELDS: dict[str, Any] = {
         "label": "Lake",
         "description": "Lake options in Fluss's own words, as a JSON object:"
         ' {"format": "iceberg", "iceberg.type": "hadoop", "iceberg.warehouse": "/data/lake"}',
+        "schema": {"type": ["string", "null"]},
+    },
+    "fs": {
+        "label": "Remote storage",
+        "description": "How Fluss's remote storage is reached, where the cluster does not tell, in"
+        ' the words of its client.fs.* options: {"s3.endpoint": "http://minio:9000"}',
         "schema": {"type": ["string", "null"]},
     },
 }

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 
@@ -60,11 +61,13 @@ def work_on(started: Path) -> int:
 def commit(uri: str, attempt: str, *, stolen: bool) -> int:
     """What a round does on the Fluss side, with a made-up lake snapshot."""
     from sluice.client import connect
+    from sluice.config import load_config
     from sluice.model import TableBucket
     from sluice.rounds.files import PlanFile, RoundResult, read_json, result_uri, write_json
 
     plan = PlanFile.from_json(read_json(uri) or {})
-    with connect(plan.bootstrap) as client:
+    config = load_config(environment=os.environ).client
+    with connect(replace(config, bootstrap=plan.bootstrap)) as client:
         tiering, claim = client.tiering, plan.claim
         if stolen:
             tiering.failed(claim, "taken by somebody else")  # so its epoch rises

@@ -47,10 +47,16 @@ def test_lake_options_become_configuration_of_the_driver(datalake: object) -> No
 def test_the_form_offers_only_what_is_read() -> None:
     [form] = get_provider_info()["connection-types"]
     hidden = set(form["ui-field-behaviour"]["hidden-fields"])
-    assert hidden == {"schema", "login", "password", "extra"}
+    assert hidden == {"schema", "extra"}
     assert set(form["ui-field-behaviour"]["relabeling"]).isdisjoint(hidden)
     plain = FlussConnection.parse("c", "h", 1, {})
-    given = {"transport": "fluss", "deployment_id": "a", "work_uri": "/w", "datalake": '{"a": 1}'}
+    given = {
+        "transport": "fluss",
+        "deployment_id": "a",
+        "work_uri": "/w",
+        "datalake": '{"a": 1}',
+        "fs": '{"s3.endpoint": "http://s3"}',
+    }
     assert set(form["conn-fields"]) == set(given)
     for field, value in given.items():
         assert FlussConnection.parse("c", "h", 1, {field: value}) != plain, field
@@ -63,12 +69,59 @@ def test_the_form_offers_only_what_is_read() -> None:
         ("h", {"transport": "http"}, "transport 'http'; use grpc or fluss"),
         ("h", {"datalake": "{"}, "datalake is not JSON"),
         ("h", {"datalake": "[1]"}, "not list"),
-        ("h", {"datalake": {"iceberg": {"type": None}}}, "iceberg.type is None"),
+        ("h", {"datalake": {"iceberg": {"type": None}}}, "iceberg.type is a NoneType"),
     ],
 )
 def test_wrong_fields(host: str | None, extra: dict, why: str) -> None:
     with pytest.raises(ConfigurationError, match=why):
         FlussConnection.parse("c", host, 1, extra)
+
+
+@pytest.mark.parametrize(
+    ("extra", "login", "password", "why"),
+    [
+        ({}, "ann", "geheim", "only transport fluss can send"),
+        ({"transport": "grpc"}, None, "geheim", "only transport fluss can send"),
+        ({"transport": "fluss"}, "", "geheim", "a password without a login"),
+    ],
+)
+def test_a_login_that_cannot_be_used(
+    extra: dict, login: str | None, password: str, why: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=why) as caught:
+        FlussConnection.parse("c", "h", 1, extra, login, password)
+    assert "geheim" not in str(caught.value)
+
+
+def test_secrets_go_another_way_to_the_driver_than_the_rest() -> None:
+    extra = {
+        "transport": "fluss",
+        "datalake": {
+            "iceberg.type": "jdbc",
+            "iceberg.uri": "jdbc:postgresql://db/lake?user=u&password=geheim-1",
+            "iceberg.s3.endpoint": "http://s3",
+            "iceberg.s3.access-key-id": "geheim-2",
+            "iceberg.s3.secret-access-key": "geheim-3",
+            "iceberg.credential": "geheim-4",
+            "iceberg.hadoop.fs.azure.account.key.x": "geheim-5",
+        },
+        "fs": {"client.fs.s3.endpoint": "http://remote", "s3.secret-key": "geheim-6"},
+    }
+    connection = FlussConnection.parse("c", "h", 1, extra, "ann", "geheim-7")
+    assert connection.spark_conf() == {
+        "spark.sluice.datalake.iceberg.type": "jdbc",
+        "spark.sluice.datalake.iceberg.s3.endpoint": "http://s3",
+        "spark.sluice.client.fs.s3.endpoint": "http://remote",
+    }
+    assert "geheim" not in repr(connection)
+    plain = {k.removeprefix("spark.sluice."): v for k, v in connection.spark_conf().items()}
+    config = load_config(environment=connection.secret_environment(), overrides=plain)
+    assert (config.client.username, config.client.password) == ("ann", "geheim-7")
+    assert config.client.fs == {"s3.endpoint": "http://remote", "s3.secret-key": "geheim-6"}
+    assert config.datalake.iceberg == {
+        k.removeprefix("iceberg."): v for k, v in extra["datalake"].items()
+    }
+    assert FlussConnection.parse("c", "h", 1, {}).secret_environment() == {}
 
 
 @pytest.mark.airflow

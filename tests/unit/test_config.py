@@ -89,3 +89,20 @@ def test_an_unusable_file_is_named(tmp_path: Path, text: str) -> None:
 
 def test_foreign_variables_are_left_alone() -> None:
     assert load_config(environment={"SLUICE_FAILPOINTS": "a=kill", "PATH": "/bin"}) == Config()
+
+
+def test_settings_in_one_variable_count_over_others_and_below_arguments() -> None:
+    environment = {
+        "SLUICE_CLIENT_PASSWORD": "a",
+        "SLUICE_SETTINGS": '{"client.password": "b", "datalake.iceberg.s3.secret-access-key": "c"}',
+    }
+    config = load_config(environment=environment)
+    assert config.client.password == "b"
+    assert config.datalake.iceberg == {"s3.secret-access-key": "c"}
+    assert load_config(None, environment, {"client.password": "d"}).client.password == "d"
+
+
+@pytest.mark.parametrize("text", ['["geheim"]', '{"client.password": "geheim"', '{"geheim": "x"}'])
+def test_unusable_settings_are_refused(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="SLUICE_SETTINGS|no section"):
+        load_config(environment={"SLUICE_SETTINGS": text})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook
@@ -34,7 +35,12 @@ class FlussHook(BaseHook):
         """
         connection = self.get_connection(self.fluss_conn_id)
         return FlussConnection.parse(
-            self.fluss_conn_id, connection.host, connection.port, connection.extra_dejson
+            self.fluss_conn_id,
+            connection.host,
+            connection.port,
+            connection.extra_dejson,
+            connection.login,
+            connection.password,
         )
 
     def get_client(self) -> Client:
@@ -42,7 +48,7 @@ class FlussHook(BaseHook):
         # Airflow imports this module when it lists connection types: keep that light.
         from sluice.client import connect
 
-        return connect(self.config().bootstrap)
+        return connect(self.config().client_config())
 
     def get_conn(self) -> Client:
         """The same as :meth:`get_client`, under the name that Airflow's hooks share."""
@@ -51,16 +57,16 @@ class FlussHook(BaseHook):
     def test_connection(self) -> tuple[bool, str]:
         """Asks the coordinator for its databases; gives up soon, because a user waits."""
         from sluice.client import connect
-        from sluice.config import ClientConfig
         from sluice.errors import SluiceError
 
         try:
-            bootstrap = self.config().bootstrap
-            config = ClientConfig(
-                bootstrap, request_timeout_ms=TEST_TIMEOUT_MS, retry_timeout_ms=TEST_TIMEOUT_MS
+            config = replace(
+                self.config().client_config(),
+                request_timeout_ms=TEST_TIMEOUT_MS,
+                retry_timeout_ms=TEST_TIMEOUT_MS,
             )
             with connect(config) as client:
                 databases = client.admin.list_databases()
-            return True, f"{bootstrap} answers: {len(databases)} databases"
+            return True, f"{config.bootstrap} answers: {len(databases)} databases"
         except SluiceError as error:
             return False, f"{type(error).__name__}: {error}"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
@@ -20,8 +21,23 @@ class GroupSubmitHook(SparkSubmitHook):
     not_wanted: Callable[[], bool] = staticmethod(lambda: False)
     """Whether the driver's work was given up; asked anew once spark-submit has been started."""
 
+    secret_environment: Mapping[str, str] = MappingProxyType({})
+    """Variables of spark-submit that stand on no command line, as the provider's own may."""
+
     def submit(self, application: str = "", **kwargs: Any) -> str | None:
         return super().submit(application, start_new_session=True, **kwargs)
+
+    def _build_spark_submit_command(self, application: str) -> list[str]:
+        command: list[str] = super()._build_spark_submit_command(application)
+        if self.secret_environment:
+            self._env = {**(self._env or {}), **self.secret_environment}
+            if self._connection["deploy_mode"] == "cluster":
+                self.log.warning(
+                    "the driver runs on the cluster, where logins and keys of the Fluss connection"
+                    " do not reach it: give it %s there (docs/airflow.md)",
+                    ", ".join(self.secret_environment),
+                )
+        return command
 
     @property
     def exit_code(self) -> int | None:

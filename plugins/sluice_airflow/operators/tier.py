@@ -21,6 +21,7 @@ from sluice.rounds.files import (
     write_json,
 )
 from sluice_airflow.claims import Entry, claim_of
+from sluice_airflow.connection import CONF_PREFIX
 from sluice_airflow.hooks.fluss import FlussHook
 from sluice_airflow.operators.submit import GroupSubmitHook
 from sluice_airflow.operators.waiting import WaitingClaims
@@ -75,6 +76,7 @@ class SluiceTierOperator(SparkSubmitOperator):
         self.heartbeat_interval_s = heartbeat_interval_s
         self._killed = False
         self._lost: ClaimLost | None = None
+        self._secret_environment: dict[str, str] = {}
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Tiers the table.
@@ -111,6 +113,7 @@ class SluiceTierOperator(SparkSubmitOperator):
         # The provider builds the hook from two dozen arguments; only its class is to be another.
         hook = super()._get_hook()
         hook.__class__ = GroupSubmitHook
+        hook.secret_environment = self._secret_environment
         hook.not_wanted = lambda: self._killed or self._lost is not None
         return hook
 
@@ -121,7 +124,10 @@ class SluiceTierOperator(SparkSubmitOperator):
         self.application_args = ["--plan", plan, "--attempt", attempt]
         # What the run asks for comes first, the lake that the connection names has the last word.
         asked = context["params"].get("spark_conf") or {}
+        hidden = {f"{CONF_PREFIX}{name}" for name in connection.secret_settings()}
+        asked = {name: value for name, value in asked.items() if name not in hidden}
         self.conf = {**(self.conf or {}), **asked, **connection.spark_conf()}
+        self._secret_environment = connection.secret_environment()
         self.name = f"sluice {claim.path} epoch {claim.tiering_epoch}"
         with hook.get_client() as client:
             error = client.tiering.heartbeat([claim])[claim.table_id]
