@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -18,12 +18,15 @@ from sluice.errors import (
     UnsupportedLakeOption,
 )
 from sluice.failpoints import failpoint
+from sluice.lake.iceberg_files import IcebergReferences, StoredFiles, folders_of
 from sluice.lake.iceberg_schema import check_spec, column_type_json, missing_columns, spec_fields
 from sluice.lake.java import class_name, deepest, iterate, java_list, lake_errors
 from sluice.lake.parquet import ParquetWriterFactory, WriteOptions, bucket_file_prefix
 from sluice.lake.small_files import read_file, write_file
 from sluice.lake.storage import OPTION_PREFIXES, delete
+from sluice.lake.tagged_update import TaggedUpdate
 from sluice.model import Column, TableInfo, TablePath
+from sluice.rounds.clean import StoredFile
 from sluice.rounds.types import (
     COMMIT_USER,
     COMMIT_USER_KEY,
@@ -36,6 +39,7 @@ from sluice.rounds.types import (
 TAG = "sluice-tiered"
 _TARGET_FILE_BYTES = 512 * 1024 * 1024  # Iceberg's default of write.target-file-size-bytes
 _METRICS_THREADS = 8
+_COMMIT_TRIES_MAX = 10
 # What Iceberg throws only when a commit has not landed, as far as its catalog has told it.
 _REFUSALS = {
     "ValidationException",
@@ -163,27 +167,22 @@ class IcebergTable:
     ) -> LakeSnapshot:
         """Appends the files (none: an empty commit) if ``base`` is still our newest snapshot.
 
-        All rows that the lake has of the partitions ``replaced`` go in the same commit.
+        All rows that the lake has of the partitions ``replaced`` go in the same commit, and the tag
+        ``sluice-tiered`` moves to its snapshot.
 
         :raises LakeNotWritable: before anything was committed, if a file cannot be read.
         :raises LakeCommitRefused: another snapshot of ours came in between; nothing was committed.
         :raises LakeCommitOutcomeUnknown: it may have landed; look with :meth:`find_ours`.
         """
         data_files = self._data_files(files)
-        fence = self._fence(base, summary.get(WRITE_ID_KEY))
-        with lake_errors(f"prepare the commit to lake table {self._path}"):
-            self._table.refresh()
-            append = self._new_update(data_files, replaced)
-            for key, value in {**summary, COMMIT_USER_KEY: COMMIT_USER}.items():
-                append.set(key, value)
-            append.validateWith(fence)
-        failpoint("round.lake_commit.ready")
-        try:
-            append.commit()
-        except Py4JJavaError as error:
-            raise self._commit_error(error) from error
-        except (Py4JError, OSError) as error:
-            raise self._unknown(f"the JVM does not answer ({error})") from error
+        for attempt in range(1, _COMMIT_TRIES_MAX + 1):
+            try:
+                self._try_to_commit(data_files, base, summary, replaced)
+                break
+            except LakeCommitRefused as refused:
+                conflict = refused.details.get("conflict", False)
+                if attempt == _COMMIT_TRIES_MAX or not conflict or not self._is_newest(base):
+                    raise
         # From here on it has landed: nothing may pass for a failure before the commit.
         try:
             landed = self.find_ours(summary)
@@ -193,15 +192,49 @@ class IcebergTable:
             raise self._unknown("it was answered, and is not there: was the table rolled back?")
         return landed
 
+    def _try_to_commit(
+        self,
+        data_files: Sequence[Any],
+        base: LakeSnapshot | None,
+        summary: Mapping[str, str],
+        replaced: Sequence[tuple[str, ...]],
+    ) -> None:
+        """:raises LakeCommitRefused: with ``conflict`` if only another writer was faster."""
+        fence = self._fence(base, summary.get(WRITE_ID_KEY))
+        with lake_errors(f"prepare the commit to lake table {self._path}"):
+            self._table.refresh()
+            update = self._new_update(data_files, replaced)
+            for key, value in {**summary, COMMIT_USER_KEY: COMMIT_USER}.items():
+                update.set(key, value)
+            update.validateWith(fence)
+        failpoint("round.lake_commit.ready")
+        try:
+            update.commit()
+        except Py4JJavaError as error:
+            raise self._commit_error(error) from error
+        except (Py4JError, OSError) as error:
+            raise self._unknown(f"the JVM does not answer ({error})") from error
+
+    def _is_newest(self, base: LakeSnapshot | None) -> bool:
+        """Whether our newest snapshot is still that one; False if it cannot be seen."""
+        try:
+            newest = self.newest_of_ours()
+        except SluiceError:
+            return False
+        return (newest and newest.snapshot_id) == (base and base.snapshot_id)
+
     def _commit_error(self, error: Py4JJavaError) -> SluiceError:
         try:
             name, message = deepest(error.java_exception)
-            refused = class_name(error) in _REFUSALS
+            kind = class_name(error)
         except (Py4JError, OSError) as gone:  # the JVM died with its exception
             return self._unknown(f"the JVM does not answer ({gone})")
         text = f"{name.rpartition('.')[2]}: {message}"
-        if refused:
-            return LakeCommitRefused(f"commit to lake table {self._path}: {text}")
+        if kind in _REFUSALS:
+            return LakeCommitRefused(
+                f"commit to lake table {self._path}: {text}",
+                conflict=kind == "CommitFailedException",
+            )
         return self._unknown(text)
 
     def _unknown(self, why: str) -> LakeCommitOutcomeUnknown:
@@ -242,6 +275,29 @@ class IcebergTable:
         for path in paths:
             delete(path, self._catalog_properties)
 
+    # ---- the TableFiles port, for clean-up ----
+
+    def stored_files(self) -> Iterator[StoredFile]:
+        """Every file below the table's folders, data and metadata.
+
+        :raises LakeNotWritable: a folder cannot be listed.
+        """
+        return iter(self._stored())
+
+    def references(self, names: Set[str]) -> IcebergReferences:
+        """References of all snapshots, on whatever branch or tag, to files of these names."""
+        return IcebergReferences(self._jvm, self._table, self._path, names)
+
+    def remove(self, paths: Sequence[str]) -> dict[str, str]:
+        """Deletes files that were listed; answers why some could not be."""
+        return self._stored().remove(paths)
+
+    def _stored(self) -> StoredFiles:
+        with lake_errors(f"read the folders of lake table {self._path}"):
+            self._table.refresh()
+            folders = folders_of(self._table)
+        return StoredFiles(folders, self._catalog_properties)
+
     def _fence(self, base: LakeSnapshot | None, write_id: str | None) -> _Fence:
         """:raises LakeCommitRefused: if the base is not our newest snapshot even now."""
         newest = self.newest_of_ours()
@@ -255,18 +311,17 @@ class IcebergTable:
             ids = self._jvm.org.apache.iceberg.util.SnapshotUtil.currentAncestorIds(self._table)
             return _Fence(base_id, write_id, none_of_ours=base_id not in set(iterate(ids)))
 
-    def _new_update(self, data_files: Sequence[Any], replaced: Sequence[tuple[str, ...]]) -> Any:
+    def _new_update(
+        self, data_files: Sequence[Any], replaced: Sequence[tuple[str, ...]]
+    ) -> TaggedUpdate:
         """An append; or an overwrite, where a partition's old rows go."""
-        if not replaced:
-            append = self._table.newAppend()
-            for data_file in data_files:
-                append.appendFile(data_file)
-            return append
-        overwrite = self._table.newOverwrite()
-        overwrite.overwriteByRowFilter(self._in_partitions(replaced))
+        tagged = TaggedUpdate(self._table, TAG, overwrite=bool(replaced))
+        if replaced:
+            tagged.update.overwriteByRowFilter(self._in_partitions(replaced))
+        add = tagged.update.addFile if replaced else tagged.update.appendFile
         for data_file in data_files:
-            overwrite.addFile(data_file)
-        return overwrite
+            add(data_file)
+        return tagged
 
     def _in_partitions(self, partitions: Sequence[tuple[str, ...]]) -> Any:
         """The filter of rows in any of these partitions, by the columns of the partition keys."""

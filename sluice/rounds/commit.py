@@ -121,7 +121,6 @@ def commit_round(
         f"partition {'/'.join(values)} was dropped and created again: its old rows were removed"
         for values in replaced
     ]
-    landed.notes += move_tag(table, landed.snapshot)
     with phases("fluss_commit"):
         _commit_fluss(claim, cluster, plan, results, offsets, path, landed)
     return landed
@@ -209,14 +208,17 @@ def _commit_fluss(
     stamps = {r.bucket: r.max_timestamp_ms for r in results if r.max_timestamp_ms >= 0}
     keep = plan.registered.snapshot_id if plan.registered else KEEP_ALL
     snapshot_id = landed.snapshot.snapshot_id
+    overtaken = (
+        f"table {claim.path}: lake snapshot {snapshot_id} landed, but another round was begun"
+        " before Fluss heard of it; that one registers it"
+    )
+    # A real Fluss takes a commit from whoever sends one, and would go back to these offsets.
+    if not cluster.still_claimed(claim):
+        raise ClaimLost(overtaken, snapshot_id=snapshot_id)
     try:
         cluster.commit_lake_snapshot(claim, snapshot_id, path, offsets, stamps, keep)
     except (FencedTieringEpoch, InvalidCoordinator) as error:
-        raise ClaimLost(
-            f"table {claim.path}: lake snapshot {snapshot_id} landed, but another round was begun"
-            f" before Fluss heard of it; that one registers it ({error})",
-            snapshot_id=snapshot_id,
-        ) from error
+        raise ClaimLost(f"{overtaken} ({error})", snapshot_id=snapshot_id) from error
 
 
 def move_tag(table: LakeTable, snapshot: LakeSnapshot) -> list[str]:

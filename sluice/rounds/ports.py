@@ -113,7 +113,8 @@ class LakeTable(Protocol):
     ) -> LakeSnapshot:
         """Appends the files (none: an empty commit) if ``base`` is still our newest snapshot.
 
-        All rows that the lake has of the partitions ``replaced`` go in the same commit.
+        All rows that the lake has of the partitions ``replaced`` go in the same commit, and the tag
+        ``sluice-tiered`` moves to its snapshot.
 
         :raises LakeCommitRefused: another snapshot of ours came in between; nothing was committed.
         :raises LakeCommitOutcomeUnknown: it may have landed; look with :meth:`find_ours`.

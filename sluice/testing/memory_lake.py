@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import itertools
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from sluice.errors import LakeCommitOutcomeUnknown, LakeCommitRefused, LakeNotWritable
 from sluice.model import TableInfo, TablePath
+from sluice.rounds.clean import OffsetsFiles, StoredFile
 from sluice.rounds.types import (
     COMMIT_USER,
     COMMIT_USER_KEY,
@@ -112,7 +113,8 @@ class MemoryLakeTable:
         self._main = snapshot_id
 
     def expire(self, snapshot_id: int) -> None:
-        """Snapshot expiry: the chain of ancestors ends there."""
+        """Snapshot expiry: the chain of ancestors ends there. It passes over a tagged snapshot."""
+        assert snapshot_id not in (self.tagged, self._main)
         del self._nodes[snapshot_id]
 
     # ---- the LakeTable port ----
@@ -168,6 +170,7 @@ class MemoryLakeTable:
         gone = {p for p in old if any(r[0] in replaced for r in self.files[p])}
         kept = old - gone
         snapshot = self._put(kept | {file.path for file in files}, summary)
+        self.tagged = snapshot.snapshot_id
         if self.lose_answer:
             self.lose_answer = False
             raise LakeCommitOutcomeUnknown("no answer")
@@ -195,6 +198,26 @@ class MemoryLakeTable:
             self.files.pop(path, None)
             self.beside.pop(path, None)
 
+    # ---- the TableFiles port ----
+
+    def stored_files(self) -> Iterator[StoredFile]:
+        for path, rows in list(self.files.items()):
+            yield StoredFile(path, 8 * len(rows), None)
+        for path, content in list(self.beside.items()):
+            yield StoredFile(path, len(content), None)
+
+    def references(self, names: Set[str]) -> MemoryReferences:
+        return MemoryReferences(self, names)
+
+    def remove(self, paths: Sequence[str]) -> dict[str, str]:
+        self.delete_files(paths)
+        return {}
+
+    def referenced(self) -> tuple[set[str], list[str]]:
+        """Paths of data files of all snapshots there are, and their summaries as texts."""
+        paths = {path for node in self._nodes.values() for path in node.paths}
+        return paths, [str(dict(node.snapshot.summary)) for node in self._nodes.values()]
+
     def _lineage(self) -> list[LakeSnapshot]:
         """Ancestors, and the tagged snapshot where expiry has cut them off before it."""
         chain = self.snapshots()
@@ -216,6 +239,22 @@ class MemoryLakeTable:
         self._nodes[snapshot.snapshot_id] = _Node(snapshot, self._main, paths)
         self._main = snapshot.snapshot_id
         return snapshot
+
+
+class MemoryReferences:
+    """The References port."""
+
+    def __init__(self, table: MemoryLakeTable, names: Set[str]) -> None:
+        self._table, self._names = table, names
+        self._offsets_files = OffsetsFiles(names)
+        self._found: set[str] = set()
+
+    def look(self) -> Set[str]:
+        paths, summaries = self._table.referenced()
+        self._found |= self._names & {path.rpartition("/")[2] for path in paths}
+        for text in summaries:
+            self._found |= self._offsets_files.named_in(text)
+        return self._found
 
 
 class MemoryWriter:

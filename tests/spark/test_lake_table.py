@@ -20,7 +20,7 @@ from sluice.errors import (
     UnsupportedLakeOption,
 )
 from sluice.lake.iceberg_catalog import IcebergLake
-from sluice.lake.iceberg_table import IcebergTable
+from sluice.lake.iceberg_table import TAG, IcebergTable
 from sluice.model import Column, DataType, TableBucket, TableInfo, TypeRoot
 from sluice.model import types as t
 from sluice.rounds.types import DataFile, LakeSnapshot, LogRecords, Split
@@ -118,9 +118,9 @@ def test_a_commit_that_slips_in_at_the_last_moment_is_refused_by_iceberg_itself(
     assert other is not None
     base = commit(table, None)
     if cut_off:
-        table.tag(base.snapshot_id)
         for _ in range(2):
             lake_sql(tmp_path, "INSERT INTO lake.db.t VALUES (0, 0, -1, timestamp '2026-01-01')")
+        table._table.refresh()
         middle = table._table.currentSnapshot().parentId()
         table._table.expireSnapshots().expireSnapshotId(middle).commit()
     files = files_of(table, first=3)
@@ -137,20 +137,55 @@ def test_a_commit_that_slips_in_at_the_last_moment_is_refused_by_iceberg_itself(
     assert lake_sql(tmp_path, "SELECT count(*) FROM lake.db.t WHERE __offset = 3")[0][0] == 0
 
 
-def test_a_foreign_commit_that_slips_in_does_no_harm(
-    lake: IcebergLake, lake_sql: Sql, tmp_path: Path
+@pytest.mark.parametrize("times", [1, 3])
+def test_foreign_commits_that_slip_in_do_no_harm(
+    lake: IcebergLake, lake_sql: Sql, tmp_path: Path, times: int
 ) -> None:
     table = lake.create(INFO)
-    prepared = table._new_update
+    first = commit(table, None)
+    prepared, left = table._new_update, [9] * times
 
     def slip_in(*arguments: Any) -> Any:
         update = prepared(*arguments)
-        lake_sql(tmp_path, "INSERT INTO lake.db.t VALUES (9, 0, -1, timestamp '2026-01-01')")
+        if left:
+            row = f"({left.pop()}, 0, -1, timestamp '2026-01-01')"
+            lake_sql(tmp_path, f"INSERT INTO lake.db.t VALUES {row}")
         return update
 
     table._new_update = slip_in  # type: ignore[method-assign]
-    commit(table, None)
-    assert lake_sql(tmp_path, "SELECT sum(a) FROM lake.db.t")[0][0] == 9 + sum(range(3))
+    second = commit(table, first, first=3)
+    assert left == []
+    assert lake_sql(tmp_path, "SELECT sum(a) FROM lake.db.t")[0][0] == 9 * times + sum(range(6))
+    assert refs(lake_sql, tmp_path) == {"main": second.snapshot_id, TAG: second.snapshot_id}
+
+
+def test_a_commit_that_is_always_overtaken_gives_up(
+    lake: IcebergLake, lake_sql: Sql, tmp_path: Path
+) -> None:
+    table, other = lake.create(INFO), lake.load(INFO.path)
+    assert other is not None
+    first = commit(table, None)
+    prepared, tries = table._new_update, []
+
+    def slip_in(*arguments: Any) -> Any:
+        update = prepared(*arguments)
+        other._table.newAppend().commit()
+        other._table.refresh()
+        tries.append(update)
+        return update
+
+    table._new_update = slip_in  # type: ignore[method-assign]
+    with pytest.raises(LakeCommitRefused, match="CommitFailedException"):
+        commit(table, first, first=3)
+    assert len(tries) == 10
+    assert table.newest_of_ours() == first
+    assert lake_sql(tmp_path, "SELECT count(*) FROM lake.db.t")[0][0] == 3
+    assert refs(lake_sql, tmp_path)[TAG] == first.snapshot_id
+
+
+def refs(lake_sql: Sql, warehouse: Path) -> dict[str, int]:
+    rows = lake_sql(warehouse, "SELECT name, snapshot_id FROM lake.db.t.refs")
+    return {row[0]: row[1] for row in rows}
 
 
 def test_other_writers_are_no_conflict_and_none_of_ours(
@@ -180,7 +215,7 @@ def test_the_tag_keeps_a_snapshot_from_expiry(
 ) -> None:
     table = lake.create(INFO)
     first = commit(table, None)
-    table.tag(first.snapshot_id)
+    assert refs(lake_sql, tmp_path)[TAG] == first.snapshot_id
     for value in range(3):
         lake_sql(tmp_path, f"INSERT INTO lake.db.t VALUES ({value}, 0, -1, timestamp '2026-01-01')")
     lake_sql(
@@ -198,9 +233,9 @@ def test_the_tag_keeps_a_snapshot_from_expiry(
     second = commit(table, first, first=3)
     with pytest.raises(LakeCommitRefused):
         commit(table, first, first=6)
-    table.tag(second.snapshot_id)
-    refs = lake_sql(tmp_path, "SELECT snapshot_id FROM lake.db.t.refs WHERE type = 'TAG'")
-    assert [r[0] for r in refs] == [second.snapshot_id]
+    assert refs(lake_sql, tmp_path)[TAG] == second.snapshot_id
+    table.tag(first.snapshot_id)
+    assert refs(lake_sql, tmp_path) == {"main": second.snapshot_id, TAG: first.snapshot_id}
 
 
 def test_the_tag_does_not_bring_back_what_was_rolled_back(
@@ -209,7 +244,7 @@ def test_the_tag_does_not_bring_back_what_was_rolled_back(
     table = lake.create(INFO)
     first = commit(table, None)
     second = commit(table, first, first=3)
-    table.tag(second.snapshot_id)
+    assert refs(lake_sql, tmp_path)[TAG] == second.snapshot_id
     lake_sql(tmp_path, f"CALL lake.system.rollback_to_snapshot('db.t', {first.snapshot_id})")
     assert table.newest_of_ours() == first
 

@@ -46,6 +46,56 @@ def test_a_snapshot_of_flusss_own_tiering_is_registered_by_its_path(world: World
     assert world.cluster.registered[-1].offsets_path == path
 
 
+def test_the_tag_that_fluss_does_not_set_is_set_by_the_recovery(world: World) -> None:
+    world.append(0, 3)
+    world.round()
+    path = world.cluster.prepare_lake_snapshot(1, world.cluster.info.path, {world.bucket(0): 3})  # type: ignore[union-attr]
+    flink = {"commit-user": "__fluss_lake_tiering", "fluss-offsets": path}
+    snapshot_id = world.table.foreign_commit(summary=flink)
+    world.round()
+    assert world.table.tagged == snapshot_id
+
+
+def test_a_tag_that_cannot_be_moved_is_a_note(world: World) -> None:
+    world.append(0, 3)
+    world.round()
+    path = world.cluster.prepare_lake_snapshot(1, world.cluster.info.path, {world.bucket(0): 3})  # type: ignore[union-attr]
+    flink = {"commit-user": "__fluss_lake_tiering", "fluss-offsets": path}
+    snapshot_id = world.table.foreign_commit(summary=flink)
+    world.table.tag_fails = True
+    result = world.round()
+    assert result.recovered_snapshot_id == snapshot_id
+    assert "could not be tagged" in result.notes[0]
+
+
+def test_a_death_before_the_tag_of_a_recovered_snapshot_loses_and_doubles_nothing(
+    world: World, arm: Callable[[str], None]
+) -> None:
+    world.append(0, 3)
+    arm("round.fluss_commit.before=raise")
+    with pytest.raises(RuntimeError):
+        world.round()
+    arm("round.tag.before=raise")
+    with pytest.raises(RuntimeError, match="tag"):
+        world.round()
+    world.append(0, 2)
+    assert world.round().rows == 2
+    world.assert_exactly_once()
+
+
+def test_expiry_takes_no_snapshot_that_fluss_does_not_know(
+    world: World, arm: Callable[[str], None]
+) -> None:
+    """The tag comes with the commit: it would be too late for a driver that dies after it."""
+    world.append(0, 3)
+    world.round()
+    world.append(0, 2)
+    arm("round.lake_commit.after=raise")
+    with pytest.raises(RuntimeError):
+        world.round()
+    assert world.table.tagged == world.table.snapshots()[0].snapshot_id
+
+
 @pytest.mark.parametrize("path", ["", '{"0":3}'])
 def test_snapshots_of_an_old_fluss_are_refused(world: World, path: str) -> None:
     world.append(0, 3)

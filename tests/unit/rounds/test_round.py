@@ -32,7 +32,7 @@ STEPS = [
     f"round.{step}.{when}"
     for step in ("recover", "plan", "copy", "prepare", "lake_commit", "fluss_commit")
     for when in ("before", "after")
-] + ["round.tag.before"]
+]
 
 
 def test_a_round_commits_what_is_new(world: World) -> None:
@@ -121,8 +121,7 @@ def test_a_second_try_of_the_same_round_after_a_death_anywhere(
     with pytest.raises(RuntimeError, match=step):
         world.round(claim)
     landed = step in (
-        "round.lake_commit.after", "round.tag.before", "round.fluss_commit.before",
-        "round.fluss_commit.after",
+        "round.lake_commit.after", "round.fluss_commit.before", "round.fluss_commit.after",
     )  # fmt: skip
     result = world.round(claim)
     assert result.outcome == ("already_landed" if landed else "committed")
@@ -328,13 +327,36 @@ def test_a_dropped_table_is_named(world: World) -> None:
         world.round(claim)
 
 
-def test_a_tag_that_cannot_be_moved_is_a_note(world: World) -> None:
+def test_a_late_worker_moves_no_offsets_backwards_in_a_fluss_without_fences(world: World) -> None:
+    """It sleeps between its two commits, while others register its snapshot and build on it."""
+    assert world.cluster.info is not None
+    unfenced = _Unfenced(world.cluster.info)
+    unfenced.logs, world.cluster = world.cluster.logs, unfenced
     world.append(0, 3)
-    world.lake.create(world.cluster.table_info(world.cluster.begin_round().path))
-    world.table.tag_fails = True
-    result = world.round()
-    assert result.outcome == "committed"
-    assert "could not be tagged" in result.notes[0]
+    late = world.cluster.begin_round()
+    commit = world.lake.create(world.cluster.info).commit
+
+    def slow(*arguments: Any) -> Any:
+        world.table.commit = commit  # type: ignore[method-assign]
+        landed = commit(*arguments)
+        world.append(0, 2)
+        assert world.round().recovered_snapshot_id == landed.snapshot_id
+        return landed
+
+    world.table.commit = slow  # type: ignore[method-assign]
+    result = world.round(late)
+    assert (result.outcome, len(world.cluster.registered)) == ("claim_lost", 2)
+    world.assert_exactly_once()
+
+
+class _Unfenced(MemoryCluster):
+    """As a real Fluss: it takes a commit from whoever sends one."""
+
+    def commit_lake_snapshot(self, claim: Claim, *rest: Any) -> None:
+        current = replace(
+            claim, tiering_epoch=self.tiering_epoch, coordinator_epoch=self.coordinator_epoch
+        )
+        super().commit_lake_snapshot(current, *rest)
 
 
 @pytest.mark.parametrize(
