@@ -72,12 +72,12 @@ class ServerConfig:
     """Addresses it binds to, with commas between: grpc://HOST:PORT, fluss://HOST:PORT. Port 0 takes
     a free one. Fluss's own protocol needs a second port for the tablet: the next one, or the one
     of fluss://HOST:PORT?tablet=PORT."""
-    insecure: bool = False
-    """Allows an address other than loopback without TLS."""
-    max_message_bytes: int = 64 * 1024 * 1024
     advertised_listeners: str = ""
     """advertised.listeners: addresses that clients are told in place of those of listen, where they
     reach the server by another host or port; port 0 stands for the real one. Form as listen."""
+    insecure: bool = False
+    """Allows an address other than loopback without TLS."""
+    max_message_bytes: int = 64 * 1024 * 1024
     """Largest request accepted."""
     max_batch_rows: int = 1_000_000
     """Most rows of one log batch."""
