@@ -27,6 +27,7 @@ from sluice.config import Config, load_config
 from sluice.driver.jvm import Jvm
 from sluice.driver.local import tier_once
 from sluice.model import TableBucket, TablePath
+from sluice.testing.lost_tables import create_table
 
 BUCKETS = 4
 WARM_ROUNDS = 5
@@ -54,8 +55,8 @@ def server(data_dir: Path) -> Iterator[tuple[str, int]]:
         process.wait(30)
 
 
-def load(client: Client, path: TablePath, rows: int) -> None:
-    client.admin.create_table(path, data.descriptor(BUCKETS))
+def load(client: Client, path: TablePath, rows: int, lake: Path) -> None:
+    create_table(client, path, data.descriptor(BUCKETS), lake)
     with client.log_writer(path) as writer:
         for batch in data.batches(rows):
             writer.write(batch)
@@ -83,10 +84,10 @@ def read_only(client: Client, path: TablePath, servers: Mapping[str, int]) -> Co
     return found
 
 
-def _warm(config: Config, client: Client, jvm: Jvm, number: int) -> Cost:
+def _warm(config: Config, client: Client, jvm: Jvm, number: int, lake: Path) -> Cost:
     """A round of 100,000 rows; the first one is cold."""
     path = TablePath("bench", f"warm_{number}")
-    load(client, path, 100_000)
+    load(client, path, 100_000, lake)
     wait_until_due(client, path)
     with cost() as found:
         tier_once(config, path, jvm=jvm)
@@ -139,9 +140,9 @@ def measure(
     big = TablePath("bench", "events")
     with connect(config.client) as client, Jvm(config.tiering.jars) as jvm:
         client.admin.create_database("bench")
-        warming = [_warm(config, client, jvm, i) for i in range(WARM_ROUNDS)]
+        warming = [_warm(config, client, jvm, i, lake) for i in range(WARM_ROUNDS)]
         with cost(**servers) as append:
-            load(client, big, rows)
+            load(client, big, rows, lake)
         reading = read_only(client, big, servers)
         wait_until_due(client, big)
         with cost(**servers) as tiering:

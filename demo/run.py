@@ -19,7 +19,7 @@ from demo.processes import Processes
 from demo.servers import KINDS, serve
 from demo.steps import Say, Steps
 from sluice.client import Client, connect
-from sluice.testing.lost_tables import create_lake_table
+from sluice.testing.lost_tables import create_table
 
 AIRFLOW_START_S = 180.0
 RUN_S = 300.0
@@ -87,7 +87,7 @@ class Demo:
         """How this kind of cluster creates a table for certain."""
         if not self._server.misses_tables:
             return client.admin.create_table
-        return lambda path, descriptor: create_lake_table(client, path, descriptor, self.lake)
+        return lambda path, descriptor: create_table(client, path, descriptor, self.lake)
 
     def _settings(self, address: str) -> dict[str, str]:
         """What Airflow is told of the cluster, the lake and Spark."""

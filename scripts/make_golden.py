@@ -29,11 +29,12 @@ import pyarrow as pa
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from sluice.formats.descriptors import descriptor_to_json  # noqa: E402
+from sluice.client import connect  # noqa: E402
 from sluice.formats.kv_batch import decode_kv_batch  # noqa: E402
 from sluice.formats.log_batch import iter_batches  # noqa: E402
-from sluice.model.table import Schema, TableDescriptor  # noqa: E402
+from sluice.model import Schema, TableDescriptor, TablePath  # noqa: E402
 from sluice.testing.fluss_jars import VERSION  # noqa: E402
+from sluice.testing.lost_tables import create_table  # noqa: E402
 from sluice.testing.native_call import NativeCall  # noqa: E402
 from sluice.testing.real_fluss import RealFluss  # noqa: E402
 from sluice.testing.recorder import Recorder  # noqa: E402
@@ -63,13 +64,10 @@ class Maker:
 
     def create(self, name: str, descriptor: TableDescriptor) -> int:
         """Creates a table, waits until its leaders are known; answers its id."""
-        path = pb.PbTablePath(database_name=DATABASE, table_name=name)
-        request = pb.CreateTableRequest(
-            table_path=path, table_json=descriptor_to_json(descriptor), ignore_if_exists=False
-        )
-        self.coordinator.call(apis.CREATE_TABLE, request)
-        info = self.coordinator.call(apis.GET_TABLE_INFO, pb.GetTableInfoRequest(table_path=path))
-        return int(info.table_id)
+        path = TablePath(DATABASE, name)
+        with connect(self.fluss.bootstrap) as client:
+            create_table(client, path, descriptor)
+            return client.admin.table_info(path).table_id
 
     def drop(self, name: str) -> None:
         path = pb.PbTablePath(database_name=DATABASE, table_name=name)

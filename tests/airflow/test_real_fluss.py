@@ -14,6 +14,7 @@ import pytest
 from sluice.client import Client, connect
 from sluice.formats.types import schema_from_arrow
 from sluice.model import TableDescriptor, TablePath
+from sluice.testing.lost_tables import create_table
 from sluice.testing.real_fluss import RealFluss
 from tests.airflow.place import AirflowProcess, wait_until
 from tests.airflow.test_spark_run import CONF, SPARK, lake_at
@@ -61,7 +62,7 @@ def test_runs_bring_a_table_to_the_lake(
     with connect(real_fluss.bootstrap) as client:
         client.admin.create_database(database)
         for each in (other, path):
-            client.admin.create_table(each, descriptor)
+            create_table(client, each, descriptor, real_fluss.warehouse)
         total = 0
         for _ in range(2):
             with client.log_writer(path) as writer:

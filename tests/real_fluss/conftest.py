@@ -21,7 +21,7 @@ from sluice.errors import TableNotDue
 from sluice.formats.types import schema_from_arrow
 from sluice.model import Claim, TableDescriptor, TablePath
 from sluice.rounds.files import RoundResult
-from sluice.testing.lost_tables import create_lake_table
+from sluice.testing.lost_tables import create_table
 from sluice.testing.real_fluss import RealFluss
 
 LAKE = {"table.datalake.enabled": "true", "table.datalake.freshness": "1s"}
@@ -53,10 +53,7 @@ class RealSite:
             schema_from_arrow(rows.schema),
             **{"bucket_count": 2, "properties": properties, **descriptor},
         )
-        if described.properties["table.datalake.enabled"] == "true":
-            create_lake_table(self.client, path, described, self.fluss.warehouse)
-        else:
-            self.client.admin.create_table(path, described)
+        create_table(self.client, path, described, self.fluss.warehouse)
         return path
 
     def append(self, path: TablePath, rows: pa.Table, **how: Any) -> None:

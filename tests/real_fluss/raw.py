@@ -6,8 +6,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sluice.formats.descriptors import descriptor_to_json
-from sluice.model.table import Schema, TableDescriptor
+from sluice.client import connect
+from sluice.model import Schema, TableDescriptor, TablePath
+from sluice.testing.lost_tables import create_table
 from sluice.testing.native_call import NativeCall
 from sluice.testing.real_fluss import RealFluss
 from sluice.wire import apis
@@ -23,6 +24,7 @@ class RawCluster:
 
     def __init__(self, fluss: RealFluss, database: str) -> None:
         self.database = database
+        self._bootstrap = fluss.bootstrap
         self._coordinator = NativeCall(fluss.coordinator_port, timeout_s=40)
         self._tablet = NativeCall(fluss.tablet_port, timeout_s=40)
         request = pb.CreateDatabaseRequest(database_name=database, ignore_if_exists=True)
@@ -35,19 +37,16 @@ class RawCluster:
         properties: Mapping[str, str] | None = None,
         bucket_keys: Sequence[str] = (),
     ) -> int:
-        path = pb.PbTablePath(database_name=self.database, table_name=name)
+        path = TablePath(self.database, name)
         descriptor = TableDescriptor(
             schema,
             bucket_count=1,
             bucket_keys=tuple(bucket_keys),
             properties=dict(properties or {}),
         )
-        request = pb.CreateTableRequest(
-            table_path=path, table_json=descriptor_to_json(descriptor), ignore_if_exists=False
-        )
-        self._coordinator.call(apis.CREATE_TABLE, request)
-        info = self._coordinator.call(apis.GET_TABLE_INFO, pb.GetTableInfoRequest(table_path=path))
-        return int(info.table_id)
+        with connect(self._bootstrap) as client:
+            create_table(client, path, descriptor)
+            return client.admin.table_info(path).table_id
 
     def produce(self, table_id: int, batch: bytes) -> None:
         """One log batch to bucket 0, tried again while it has no leader."""

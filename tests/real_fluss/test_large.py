@@ -12,6 +12,7 @@ from bench import data
 from sluice.driver.spark import run
 from sluice.model import TablePath
 from sluice.rounds.files import PlanFile, RoundResult, plan_uri, read_json, result_uri, write_json
+from sluice.testing.lost_tables import create_table
 
 from .conftest import RealSite
 
@@ -23,7 +24,7 @@ BUCKETS = 4
 @pytest.mark.timeout(900)
 def test_five_million_rows_tiered_by_spark(site: RealSite, spark: Any, tmp_path: Path) -> None:
     path = TablePath(site.database, "events")
-    site.client.admin.create_table(path, data.descriptor(BUCKETS))
+    create_table(site.client, path, data.descriptor(BUCKETS), site.fluss.warehouse)
     source = tmp_path / "source.parquet"
     with (
         pq.ParquetWriter(source, data.ARROW_SCHEMA) as file,

@@ -20,6 +20,7 @@ from sluice.config import ClientConfig
 from sluice.errors import AuthenticateError, StorageError, UnsupportedVersion
 from sluice.formats.types import schema_from_arrow
 from sluice.model import TableBucket, TableDescriptor, TablePath
+from sluice.testing.lost_tables import create_table
 from sluice.testing.real_fluss import RealFluss
 
 pytestmark = pytest.mark.real_fluss
@@ -63,7 +64,7 @@ def new_table(client: Client, **properties: str) -> tuple[TablePath, TableBucket
     path = TablePath("native", f"t{uuid.uuid4().hex[:8]}")
     client.admin.create_database(path.database, ignore_if_exists=True)
     described = TableDescriptor(schema_from_arrow(SCHEMA), bucket_count=1, properties=properties)
-    client.admin.create_table(path, described)
+    create_table(client, path, described)
     return path, TableBucket(client.admin.table_info(path).table_id, None, 0)
 
 

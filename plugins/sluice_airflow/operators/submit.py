@@ -24,13 +24,16 @@ class GroupSubmitHook(SparkSubmitHook):
     secret_environment: Mapping[str, str] = MappingProxyType({})
     """Variables of spark-submit that stand on no command line, as the provider's own may."""
 
+    _env: dict[str, Any] | None
+
     def submit(self, application: str = "", **kwargs: Any) -> str | None:
         return super().submit(application, start_new_session=True, **kwargs)
 
     def _build_spark_submit_command(self, application: str) -> list[str]:
         command: list[str] = super()._build_spark_submit_command(application)
         if self.secret_environment:
-            self._env = {**(self._env or {}), **self.secret_environment}
+            variables: dict[str, Any] = self._env or {}
+            self._env = {**variables, **self.secret_environment}
             if self._connection["deploy_mode"] == "cluster":
                 self.log.warning(
                     "the driver runs on the cluster, where logins and keys of the Fluss connection"
