@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -11,6 +12,10 @@ from sluice.errors import CorruptMessage, InvalidTable
 from sluice.model import AggFunction, Column, DataType, RowField, Schema, TableDescriptor, TypeRoot
 
 VERSION = 1
+MAX_JSON_BYTES = 4 << 20
+"""Of a schema or a descriptor; JSON in memory may take thirty times its bytes."""
+MAX_KEY_COLUMNS = 256
+"""Of any key: each is looked up among the columns, in more than one place."""
 _MAX_DEPTH = 32
 _MAX_INT = 2**31 - 1
 _LENGTH = (TypeRoot.CHAR, TypeRoot.BINARY)
@@ -177,8 +182,9 @@ def _schema_from_dict(node: Mapping[str, Any]) -> Schema:
     if without_id:  # written before there were ids: positions are the ids
         columns = [replace(column, column_id=i) for i, column in enumerate(columns)]
     key = _names(node, "primary_key")
+    in_key = set(key)
     schema = Schema(
-        tuple(_not_null(c) if c.name in key else c for c in columns),
+        tuple(_not_null(c) if c.name in in_key else c for c in columns),
         key,
         _get(node, "highest_field_id", int, "schema", -1),
         _names(node, "auto_increment_column"),
@@ -215,20 +221,21 @@ def _agg_function(node: Mapping[str, Any] | None, where: str) -> AggFunction | N
 
 def _check_schema(schema: Schema) -> None:
     names = schema.names
-    twice = sorted({name for name in names if names.count(name) > 1})
+    twice = sorted(name for name, count in Counter(names).items() if count > 1)
     if twice:
         raise InvalidTable(f"column names must differ; twice or more: {', '.join(twice)}")
     ids = [column.column_id for column in schema.columns]
     if len(set(ids)) != len(ids):
-        raise InvalidTable(f"column ids must differ: {ids}")
+        raise InvalidTable(f"column ids must differ: {_short(ids)}")
     _check_known(schema, schema.primary_key, "primary key")
     _check_known(schema, schema.auto_increment, "auto-increment")
 
 
 def _check_known(schema: Schema, names: tuple[str, ...], what: str) -> None:
+    known = set(schema.names)
     for name in names:
-        if name not in schema.names:
-            raise InvalidTable(f"{what} column {name!r} is not among {list(schema.names)}")
+        if name not in known:
+            raise InvalidTable(f"{what} column {name!r} is not among {_short(list(schema.names))}")
 
 
 def _all_ids(columns: tuple[Column, ...]) -> Iterator[int]:
@@ -271,6 +278,8 @@ def _number(node: Mapping[str, Any], key: str, where: str, low: int, high: int) 
 
 def _names(node: Mapping[str, Any], key: str) -> tuple[str, ...]:
     values = _get(node, key, list, "table", [])
+    if len(values) > MAX_KEY_COLUMNS:
+        raise InvalidTable(f"{key!r} has {len(values)} names: it may have {MAX_KEY_COLUMNS}")
     for value in values:
         if not isinstance(value, str):
             raise CorruptMessage(f"{key!r} holds {_short(value)}: it must be a list of names")
@@ -286,6 +295,10 @@ def _properties(node: Mapping[str, Any], key: str) -> dict[str, str]:
 
 
 def _load(content: bytes, what: str) -> Mapping[str, Any]:
+    if len(content) > MAX_JSON_BYTES:
+        raise CorruptMessage(
+            f"{what} of {len(content):,} bytes: one may have {MAX_JSON_BYTES:,} bytes"
+        )
     try:
         node = json.loads(content)
         if b"\\u" in content:

@@ -358,7 +358,7 @@ def _database_json(name: str, descriptor: bytes) -> bytes:
         return b'{"version":1,"custom_properties":{}}'
     try:
         content = json.loads(descriptor)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidDatabase(f"database {name!r}: its descriptor is not JSON: {error}") from error
     if not isinstance(content, dict) or content.get("version") != 1:
         raise InvalidDatabase(f"database {name!r}: its descriptor is not one of version 1")

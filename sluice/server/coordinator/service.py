@@ -279,7 +279,7 @@ def _added_column(column: pb.PbAddColumn) -> tuple[str, DataType, str | None]:
         raise InvalidAlterTable(f"column {column.column_name!r}: it can be added at the end only")
     try:
         node = json.loads(column.data_type_json)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CorruptMessage(f"column {column.column_name!r}: its type is no JSON") from error
     comment = column.comment if column.HasField("comment") else None
     return column.column_name, data_type_from_json(node), comment

@@ -1,6 +1,7 @@
 """JSON of types, schemas and descriptors against the vectors of reference parts 8.1 and 8.2."""
 
 import json
+import tracemalloc
 
 import pytest
 
@@ -167,6 +168,28 @@ def test_types_nested_without_end_are_refused() -> None:
         node = {"type": "ARRAY", "element_type": node}
     with pytest.raises(InvalidTable, match="deeper"):
         data_type_from_json(node)
+
+
+def test_very_many_columns_are_read_without_comparing_each_with_each() -> None:
+    """With quadratic work this takes minutes: a client could hold a server with one request."""
+    columns = [{"name": f"c{i}", "data_type": {"type": "INTEGER"}, "id": i} for i in range(50_000)]
+    node = {"version": 1, "columns": columns, "primary_key": ["c49999"]}
+    schema = schema_from_json(json.dumps(node, separators=(",", ":")).encode())
+    assert len(schema.columns) == 50_000
+    node["primary_key"] = [f"c{i}" for i in range(257)]
+    with pytest.raises(InvalidTable, match="'primary_key' has 257 names: it may have 256"):
+        schema_from_json(json.dumps(node, separators=(",", ":")).encode())
+
+
+def test_json_that_would_fill_the_memory_is_refused_before_it_is_read() -> None:
+    content = b'{"version":1,"columns":[' + b"[]," * 2_000_000 + b"[]]}"
+    tracemalloc.start()
+    try:
+        with pytest.raises(CorruptMessage, match="6,000,028 bytes: one may have 4,194,304 bytes"):
+            schema_from_json(content)
+        assert tracemalloc.get_traced_memory()[1] < 100_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_names_and_ids_must_differ() -> None:

@@ -35,6 +35,7 @@ from sluice.model.types import BIGINT, BOOLEAN, INT, STRING
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role
+from sluice.wire.values import POSITION_LAST
 
 from .support import LOG_TABLE, PATH, SCHEMA, Caller, Node, batch, to_pb
 
@@ -240,6 +241,21 @@ def test_a_descriptor_that_is_no_json(caller: Caller) -> None:
     )
     with pytest.raises(CorruptMessage):
         caller.call(apis.CREATE_TABLE, request)
+
+
+def test_json_nested_without_end_is_an_error_of_its_own(caller: Caller) -> None:
+    caller.create_table()
+    deep = b"[" * 100_000
+    database = pb.CreateDatabaseRequest(
+        database_name="deep", ignore_if_exists=False, database_json=deep
+    )
+    with pytest.raises(InvalidDatabase, match="not JSON"):
+        caller.call(apis.CREATE_DATABASE, database)
+    column = pb.PbAddColumn(
+        column_name="deep", data_type_json=deep, column_position_type=POSITION_LAST
+    )
+    with pytest.raises(CorruptMessage, match="no JSON"):
+        alter(caller, add_columns=[column])
 
 
 # -- changes to tables
