@@ -13,6 +13,7 @@ import click
 
 from sluice import __version__
 from sluice.cli.append import append
+from sluice.cli.clean import clean
 from sluice.cli.create_table import create_table
 from sluice.cli.serve import serve
 from sluice.cli.show import status, tables
@@ -57,6 +58,7 @@ Examples:
   sluice append shop.orders orders.parquet
   sluice tier shop.orders --warehouse ./lake
   sluice status
+  sluice clean shop.orders --warehouse ./lake
 """
 
 
@@ -77,7 +79,7 @@ def cli(debug: bool) -> None:
     del debug  # read by _Commands from the context
 
 
-for command in (serve, create_table, append, tier, tables, status):
+for command in (serve, create_table, append, tier, tables, status, clean):
     cli.add_command(command)
 
 

@@ -5,18 +5,21 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from sluice.config import Config, load_config
-from sluice.errors import SluiceError
+from sluice.errors import InvalidConfig, SluiceError
 from sluice.model import TablePath
+from sluice.model.durations import duration_ms
 
 if TYPE_CHECKING:
     _ParamType = click.ParamType[TablePath]
+    _Milliseconds = click.ParamType[int]
 else:
-    _ParamType = click.ParamType
+    _ParamType = _Milliseconds = click.ParamType
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -68,6 +71,41 @@ class TablePathType(_ParamType):
 
 
 TABLE_PATH = TablePathType()
+
+
+class DurationType(_Milliseconds):
+    """A duration as Fluss writes it, such as 30s, 3 min, 7d; its value is milliseconds."""
+
+    name = "DURATION"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        try:
+            return duration_ms(param.opts[0] if param else "value", value)
+        except InvalidConfig as error:
+            self.fail(str(error), param, ctx)
+
+
+DURATION = DurationType()
+
+warehouse_option = click.option(
+    "--warehouse",
+    metavar="PATH",
+    help="Folder of the lake (an Iceberg catalog of type hadoop), in place of [datalake].",
+)
+
+
+def lake_overrides(warehouse: str | None) -> dict[str, str]:
+    """The settings that --warehouse stands for."""
+    if warehouse is None:
+        return {}
+    location = warehouse if "://" in warehouse else str(Path(warehouse).absolute())
+    return {
+        "datalake.format": "iceberg",
+        "datalake.iceberg.type": "hadoop",
+        "datalake.iceberg.warehouse": location,
+    }
 
 
 def configuration(

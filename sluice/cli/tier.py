@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from sluice.cli.options import TABLE_PATH, cluster_options, configuration, format_option
+from sluice.cli.options import (
+    TABLE_PATH,
+    cluster_options,
+    configuration,
+    format_option,
+    lake_overrides,
+    warehouse_option,
+)
 from sluice.model import TablePath
 
 if TYPE_CHECKING:
@@ -25,11 +31,7 @@ Examples:
 """,
 )
 @click.argument("table", type=TABLE_PATH)
-@click.option(
-    "--warehouse",
-    metavar="PATH",
-    help="Folder of the lake (an Iceberg catalog of type hadoop), in place of [datalake].",
-)
+@warehouse_option
 @click.option(
     "--parallelism", type=click.IntRange(min=1), metavar="N", help="Buckets copied at once."
 )
@@ -54,14 +56,8 @@ def tier(
     overrides: dict[str, str | int | bool | None] = {
         "client.bootstrap": bootstrap,
         "tiering.parallelism": parallelism,
+        **lake_overrides(warehouse),
     }
-    if warehouse is not None:
-        location = warehouse if "://" in warehouse else str(Path(warehouse).absolute())
-        overrides |= {
-            "datalake.format": "iceberg",
-            "datalake.iceberg.type": "hadoop",
-            "datalake.iceberg.warehouse": location,
-        }
     config = configuration(config_file, overrides)
     if not config.datalake.iceberg:
         raise click.UsageError("give --warehouse PATH, or the lake's catalog in --config FILE")

@@ -1,0 +1,153 @@
+"""`sluice clean`: what dead rounds have left behind, shown or removed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sluice.cli.options import (
+    DURATION,
+    TABLE_PATH,
+    cluster_options,
+    configuration,
+    format_option,
+    lake_overrides,
+    warehouse_option,
+)
+from sluice.model import TablePath
+
+if TYPE_CHECKING:
+    from sluice.rounds.clean import CleanReport, Leftover
+    from sluice.rounds.clean_runs import RunFolder
+
+
+@click.command(
+    short_help="Show or remove files that dead rounds have left.",
+    epilog="""
+\b
+Examples:
+  sluice clean shop.orders --warehouse ./lake
+  sluice clean shop.orders --warehouse ./lake --yes
+  sluice clean --config sluice.toml --work-uri s3://bucket/sluice --runs-older-than 7d --yes
+""",
+)
+@click.argument("table", type=TABLE_PATH, required=False)
+@click.option("--yes", is_flag=True, help="Remove what is found; without it nothing is changed.")
+@click.option(
+    "--older-than",
+    "older_than_ms",
+    type=DURATION,
+    default="0s",
+    metavar="DURATION",
+    help="Leave younger files alone, too, as in 1h. Age alone never makes a file go.",
+)
+@click.option(
+    "--work-uri",
+    metavar="URI",
+    help="Also remove folders of ended runs below this one (the connection's work_uri in Airflow).",
+)
+@click.option(
+    "--runs-older-than",
+    "keep_ms",
+    type=DURATION,
+    default="7d",
+    show_default=True,
+    metavar="DURATION",
+    help="How long ended runs below --work-uri are kept.",
+)
+@warehouse_option
+@format_option
+@cluster_options
+def clean(
+    table: TablePath | None,
+    yes: bool,
+    older_than_ms: int,
+    work_uri: str | None,
+    keep_ms: int,
+    warehouse: str | None,
+    output_format: str,
+    bootstrap: str | None,
+    config_file: str | None,
+) -> None:
+    """Show what killed rounds have left behind TABLE, or behind every lake table; --yes removes it.
+
+    Safe while rounds run. A file goes only if its name proves that its round was planned from an
+    older commit than the newest, so that it can never be committed, and if no snapshot references
+    it. Every other unreferenced file stays, with the reason. Needs Java 17, and the cluster only
+    without TABLE or with --work-uri. Exit code 1: something could not be removed.
+    """
+    overrides = {"client.bootstrap": bootstrap, **lake_overrides(warehouse)}
+    config = configuration(config_file, overrides)
+    if not config.datalake.iceberg:
+        raise click.UsageError("give --warehouse PATH, or the lake's catalog in --config FILE")
+    from sluice.driver.cleaning import clean_runs, clean_tables
+
+    reports = list(clean_tables(config, table, apply=yes, older_than_ms=older_than_ms))
+    runs = clean_runs(config, work_uri, keep_ms, apply=yes) if work_uri is not None else []
+    if output_format == "json":
+        from sluice.cli.output import print_json
+
+        print_json(
+            {
+                "applied": yes,
+                "tables": [report.to_json() for report in reports],
+                "runs": [run.to_json() for run in runs],
+            }
+        )
+    else:
+        for report in reports:
+            _print_table(report, yes)
+        if work_uri is not None:
+            _print_runs(runs, yes)
+    if any(report.failed for report in reports):
+        raise click.exceptions.Exit(1)
+
+
+def _print_table(report: CleanReport, applied: bool) -> None:
+    from sluice.cli.output import print_table, when
+
+    removed = set(report.removed)
+
+    def row(left: Leftover, action: str) -> list[Any]:
+        shown = report.failed.get(left.path, left.reason)
+        return [action, left.path, left.size_bytes, when(left.modified_ms), left.base, shown]
+
+    rows = []
+    for left in report.dead:
+        if not applied:
+            action = "would remove"
+        else:
+            action = "removed" if left.path in removed else "not removed"
+        rows.append(row(left, action))
+    rows += [row(left, "keep") for left in report.kept]
+    click.echo(f"{report.table}: {_summary(report, applied)}")
+    if rows:
+        print_table(["", "file", "bytes", "written", "base", "why"], rows, empty="")
+    if report.foreign_files:
+        click.echo(
+            f"note: {report.foreign_files} unreferenced data files ({report.foreign_bytes} bytes)"
+            " have names of other writers: only Iceberg's remove_orphan_files takes them"
+        )
+
+
+def _summary(report: CleanReport, applied: bool) -> str:
+    if not report.dead:
+        return "nothing to remove"
+    total = sum(left.size_bytes for left in report.dead)
+    what = f"{len(report.dead)} files of dead rounds, {total} bytes"
+    if not applied:
+        return f"{what}; --yes removes them"
+    left = f", {len(report.failed)} could not be removed" if report.failed else ""
+    return f"{what}: {len(report.removed)} removed{left}"
+
+
+def _print_runs(runs: list[RunFolder], applied: bool) -> None:
+    from sluice.cli.output import print_table, when
+
+    done = "removed" if applied else "would remove"
+    rows = [
+        ["keep" if run.reason else done, run.uri, len(run.files), when(run.modified_ms), run.reason]
+        for run in runs
+    ]
+    print_table(["", "run", "files", "newest", "why"], rows, empty="no runs in the work folder")

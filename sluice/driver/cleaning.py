@@ -1,0 +1,96 @@
+"""Clean-up on the real lake: what dead rounds left behind tables, and folders of ended runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing, nullcontext, suppress
+
+from sluice.client import connect
+from sluice.client.client import Client
+from sluice.clock import Clock, SystemClock
+from sluice.config import Config
+from sluice.driver.jvm import Jvm
+from sluice.driver.local import check_lake
+from sluice.errors import LakeTableMissing, TableNotExist, UnsupportedVersion
+from sluice.lake.iceberg_catalog import IcebergLake
+from sluice.model import Claim, TablePath
+from sluice.rounds.clean import CleanReport, clean
+from sluice.rounds.clean_runs import RunFolder, remove_run, run_folders
+
+
+def clean_tables(
+    config: Config,
+    path: TablePath | None,
+    *,
+    apply: bool,
+    older_than_ms: int = 0,
+    clock: Clock | None = None,
+    jvm: Jvm | None = None,
+) -> Iterator[CleanReport]:
+    """One report for each table, as it is done.
+
+    :param path: this table only, without asking the cluster; None: every lake table it has.
+    :param jvm: one that runs already; else one is started and ended here.
+    :raises LakeTableMissing: the lake has no such table (one of all that lacks is passed over).
+    :raises LakeNotWritable: catalog or storage cannot be read.
+    """
+    check_lake(config)
+    clock = clock or SystemClock()
+    paths: Sequence[TablePath] = [path] if path is not None else _lake_tables(config)
+    with nullcontext(jvm) if jvm is not None else Jvm(config.tiering.jars) as java:
+        lake = IcebergLake(java.gateway, config.datalake.iceberg, config.tiering)
+        with closing(lake):
+            for each in paths:
+                table = lake.load(each)
+                if table is not None:
+                    yield clean(
+                        each,
+                        table,
+                        apply=apply,
+                        older_than_ms=older_than_ms,
+                        now_ms=clock.now_ms(),
+                    )
+                elif path is not None:
+                    raise LakeTableMissing(
+                        f"lake table {path} does not exist, so that nothing can be told of the"
+                        " files of its rounds: check the name and the catalog settings",
+                        table=str(path),
+                    )
+
+
+def clean_runs(
+    config: Config, work_uri: str, keep_ms: int, *, apply: bool, clock: Clock | None = None
+) -> list[RunFolder]:
+    """The runs below a work folder; with ``apply``, those that may go are removed.
+
+    :raises OSError: a folder cannot be listed, or a file cannot be removed.
+    """
+    now_ms = (clock or SystemClock()).now_ms()
+    with connect(config.client) as client:
+
+        def is_held(claim: Claim) -> bool:
+            return client.tiering.heartbeat([claim])[claim.table_id] is None
+
+        runs = run_folders(work_uri, keep_ms, now_ms, is_held)
+    if apply:
+        for run in runs:
+            if not run.reason:
+                remove_run(run)
+    return runs
+
+
+def _lake_tables(config: Config) -> list[TablePath]:
+    with connect(config.client) as client:
+        try:
+            return sorted(status.path for status in client.admin.list_tiering_statuses())
+        except UnsupportedVersion:  # Fluss has no such call: every table is looked at
+            return sorted(_all_lake_tables(client))
+
+
+def _all_lake_tables(client: Client) -> Iterator[TablePath]:
+    admin = client.admin
+    for database in admin.list_databases():
+        for table in admin.list_tables(database):
+            with suppress(TableNotExist):  # dropped since it was listed
+                if admin.table_info(TablePath(database, table)).datalake_enabled:
+                    yield TablePath(database, table)

@@ -1,0 +1,117 @@
+"""Removes the folders of ended runs below a work folder (``files`` says what lies there).
+
+A run is ended when the coordinator holds none of its claims for it any more. Its files say what
+became of it, so they are kept for a time after that. Folders and files of any other form are never
+touched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import fsspec
+
+from sluice.errors import SluiceError
+from sluice.failpoints import failpoint
+from sluice.model import Claim
+from sluice.rounds.files import PlanFile, read_json
+
+_RUN = re.compile(r"sluice-[\w.-]+")
+_FILE = re.compile(r"\d+-\d+/(?:plan|result-[^/]+|failure-[^/]+)\.json(?:\.[0-9a-f]{32}\.tmp)?")
+_UNREADABLE = (OSError, SluiceError, ValueError, KeyError)
+
+
+@dataclass(slots=True)
+class RunFolder:
+    """The files of one run of a job."""
+
+    uri: str
+    files: list[str] = field(default_factory=list)
+    """Paths on their file system."""
+    size_bytes: int = 0
+    modified_ms: int | None = None
+    """Newest file, epoch milliseconds by the storage's clock; None if one does not say."""
+    reason: str = ""
+    """Why it stays; empty if it may go."""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def run_folders(
+    work_uri: str, keep_ms: int, now_ms: int, is_held: Callable[[Claim], bool]
+) -> list[RunFolder]:
+    """All runs below a work folder; those without a ``reason`` may go.
+
+    :param keep_ms: runs younger than that stay.
+    :param is_held: asks the coordinator; it is asked of old runs only, because asking renews.
+    :raises OSError: the folder cannot be listed.
+    """
+    fs, root = fsspec.core.url_to_fs(work_uri.rstrip("/"))
+    fs.invalidate_cache()
+    found: dict[str, RunFolder] = {}
+    for path, info in sorted(fs.find(root, detail=True).items()):
+        name, _, rest = path[len(root) :].lstrip("/").partition("/")
+        if not _RUN.fullmatch(name) or not rest:
+            continue
+        run = found.setdefault(name, RunFolder(f"{work_uri.rstrip('/')}/{name}"))
+        modified_ms = _modified_ms(info)
+        if not _FILE.fullmatch(rest):
+            run.reason = f"it holds a file that is none of a round's: {rest}"
+        elif modified_ms is None:
+            run.reason = f"its storage does not say how old {rest} is"
+        run.files.append(path)
+        run.size_bytes += int(info.get("size") or 0)
+        if modified_ms is not None:
+            run.modified_ms = max(run.modified_ms or 0, modified_ms)
+    for run in found.values():
+        run.reason = run.reason or _why_kept(fs, run, keep_ms, now_ms, is_held)
+    return list(found.values())
+
+
+def remove_run(run: RunFolder) -> None:
+    """Removes a run's files, its plans last: what a cut removal leaves can still be judged.
+
+    :raises OSError: from the file system, with its path.
+    """
+    fs, root = fsspec.core.url_to_fs(run.uri)
+    for path in sorted(run.files, key=lambda path: (path.endswith("/plan.json"), path)):
+        failpoint("clean.run.file.before")
+        with contextlib.suppress(FileNotFoundError):
+            fs.rm_file(path)
+    for folder in sorted({path.rpartition("/")[0] for path in run.files}):
+        with contextlib.suppress(OSError):  # not empty: somebody has written since; or no folders
+            fs.rmdir(folder)
+    with contextlib.suppress(OSError):
+        fs.rmdir(root)
+
+
+def _why_kept(
+    fs: Any, run: RunFolder, keep_ms: int, now_ms: int, is_held: Callable[[Claim], bool]
+) -> str:
+    if run.modified_ms is None or now_ms - run.modified_ms < keep_ms:
+        return "it is younger than runs are kept"
+    try:
+        held = [claim for claim in _claims(fs, run) if is_held(claim)]
+    except _UNREADABLE as error:
+        return f"one of its plans cannot be judged: {type(error).__name__}: {error}"
+    return f"the coordinator still holds {held[0].path} for it" if held else ""
+
+
+def _claims(fs: Any, run: RunFolder) -> Iterator[Claim]:
+    for path in run.files:
+        if path.endswith("/plan.json"):
+            content = read_json(fs.unstrip_protocol(path))
+            if content is not None:
+                yield PlanFile.from_json(content).claim
+
+
+def _modified_ms(info: Mapping[str, Any]) -> int | None:
+    """What a file system says of a file's time: seconds, or a datetime."""
+    found: Any = info.get("mtime") or info.get("LastModified") or info.get("last_modified")
+    seconds = found.timestamp() if hasattr(found, "timestamp") else found
+    return int(seconds * 1000) if isinstance(seconds, int | float) else None
