@@ -28,6 +28,8 @@ LENGTH_OVERHEAD = 12
 V0_HEADER_SIZE = 48
 MAX_UNCOMPRESSED = 1 << 30
 """Most bytes that the columns of one batch may take once uncompressed, unless a caller allows."""
+ROW_BYTES = 8
+"""What a row counts for at least: its columns may be bits, but its offset is a number."""
 MAX_SIZE = 2**31 - 1
 """Most bytes of a batch: its length field has 32 bits."""
 MAX_CHANGE_TYPE = 4
@@ -226,8 +228,8 @@ def decode_log_batch(
     Uncompressed columns keep ``view``'s memory alive and share it. The Arrow part is copied once if
     it does not begin at a multiple of 8 in memory. Every value is checked to lie within its buffer.
 
-    :raises CorruptRecord: if the bytes are no such batch, do not fit the schema, or would take more
-        than ``max_uncompressed`` bytes.
+    :raises CorruptRecord: if the bytes are no such batch, do not fit the schema, or they or their
+        offsets would take more than ``max_uncompressed`` bytes.
     """
     _check_whole(view, header)
     count = header.record_count
@@ -236,6 +238,11 @@ def decode_log_batch(
     start = header.records_at + (0 if header.append_only else count)
     message = memoryview(view)[start : header.size]
     info = inspect_message(message, max_uncompressed)
+    if count * ROW_BYTES > max_uncompressed:
+        raise CorruptRecord(
+            f"log batch at offset {header.base_offset}: {count} rows take {ROW_BYTES} bytes each and"
+            f" more, allowed are {max_uncompressed}"
+        )
     if info.rows != count:
         raise CorruptRecord(
             f"log batch at offset {header.base_offset}: {info.rows} rows in its Arrow part,"

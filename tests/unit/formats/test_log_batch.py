@@ -5,6 +5,7 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -229,6 +230,33 @@ def test_a_claim_of_much_memory_is_refused_before_it_is_taken() -> None:
     struct.pack_into("<q", content, at, 1 << 40)
     with pytest.raises(CorruptRecord, match="1099511"):
         decode_log_batch(content, header, SCHEMA)
+
+
+def test_rows_of_single_bits_count_as_what_is_made_of_them() -> None:
+    """A kilobyte could say two billion rows, each of which gets an offset of eight bytes."""
+    schema = pa.schema([("flag", pa.bool_())])
+    rows = pa.record_batch([pa.array([False] * 100_000)], schema=schema)
+    encoded = encode_log_batch(rows, 1)
+    header = read_header(encoded)
+    assert decode_log_batch(encoded, header, schema, max_uncompressed=800_000).equals(rows)
+    with pytest.raises(CorruptRecord, match="100000 rows take 8 bytes each"):
+        decode_log_batch(encoded, header, schema, max_uncompressed=799_999)
+
+
+@pytest.mark.parametrize("compression", ["ZSTD", "LZ4_FRAME"])
+@pytest.mark.parametrize("said", [-2, 1, 8_000_001, 1 << 29])
+def test_a_buffer_that_becomes_more_or_less_than_it_says_is_refused(
+    compression: str, said: int
+) -> None:
+    """Eight megabytes of zeros in a kilobyte, and another number of bytes before them."""
+    rows = pa.record_batch([pa.array(np.zeros(1_000_000, np.int64))], ["id"])
+    content = bytearray(encode_log_batch(rows, 1, compression=compression))
+    assert len(content) < 40_000
+    struct.pack_into("<q", content, content.index(struct.pack("<q", 8_000_000)), said)
+    before = pa.total_allocated_bytes()
+    with pytest.raises(CorruptRecord):
+        decode_log_batch(content, read_header(content), rows.schema, max_uncompressed=1 << 28)
+    assert pa.total_allocated_bytes() == before
 
 
 def test_bad_arguments_are_refused() -> None:
