@@ -31,6 +31,8 @@ class ServerProcess:
         self.env = dict(env or {})
         self.address = "grpc://127.0.0.1:0"
         self.process: subprocess.Popen[str] | None = None
+        self.starts = 0
+        """The coordinator epoch: it rises with every start on a data directory."""
         self.log = data_dir.parent / f"{data_dir.name}.log"
 
     def start(self, **env: str) -> str:
@@ -46,10 +48,15 @@ class ServerProcess:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             if "grpc://" in line:
+                self.starts += 1
                 words = line.replace(",", " ").split()
                 self.address = next(w for w in words if w.startswith("grpc://")).rstrip(".")
                 return self.address
         raise AssertionError(f"the server did not start:\n{self.log.read_text()[-3000:]}")
+
+    @property
+    def runs(self) -> bool:
+        return self.process is not None and self.process.poll() is None
 
     def kill(self) -> None:
         self._end(signal.SIGKILL)

@@ -1,0 +1,120 @@
+"""What the embedded server has on disk, read by itself: logs, catalog rows, offsets files.
+
+It knows the layouts (reference 4.1 and 3.4) and shares no code with the project. A real Fluss's
+logs have the same layout.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import google_crc32c
+import pyarrow as pa
+
+HEAD = struct.Struct("<qibqIhbiqii")
+"""A batch of magic 0: base offset, length, magic, timestamp, CRC, schema id, attributes, last
+offset delta, writer id, sequence, record count."""
+_BEFORE_LENGTH = 12  # base offset and the length itself are not counted
+_CRC_COVERS_FROM = 25
+
+Bucket = tuple[str, int]
+"""Partition name (empty for a table without partitions) and bucket number."""
+
+
+@dataclass(frozen=True)
+class Registered:
+    """The newest lake snapshot that the server knows, and the offsets that it reached."""
+
+    snapshot_id: int
+    offsets: dict[Bucket, int]
+
+
+def table_folder(logs: Path, database: str, table: str) -> Path:
+    """The folder of a table's logs; ``logs`` is the server's folder of all of them."""
+    [folder] = (logs / database).glob(f"{table}-[0-9]*")
+    return folder
+
+
+def read_logs(folder: Path, schema: pa.Schema) -> dict[Bucket, pa.Table]:
+    """All rows of a table's logs, with the columns ``__offset`` and ``__timestamp`` (ms)."""
+    logs = {}
+    for log in sorted(folder.rglob("log-*")):
+        partition = "" if log.parent == folder else log.parent.name.rpartition("-p")[0]
+        batches = [b for file in sorted(log.glob("*.log")) for b in _batches(file, schema)]
+        full = schema.append(pa.field("__offset", pa.int64()))
+        full = full.append(pa.field("__timestamp", pa.int64()))
+        logs[partition, int(log.name.removeprefix("log-"))] = pa.Table.from_batches(batches, full)
+    return logs
+
+
+def _batches(file: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    content = file.read_bytes()
+    at = 0
+    while at + HEAD.size <= len(content):
+        base, length, magic, stamp, crc, _, attributes, last, _, _, count = HEAD.unpack_from(
+            content, at
+        )
+        end = at + _BEFORE_LENGTH + length
+        if end > len(content):
+            return  # a batch that is being written, or was when the server died
+        assert magic == 0, f"{file}: magic {magic} at byte {at}"
+        assert google_crc32c.value(content[at + _CRC_COVERS_FROM : end]) == crc, f"{file}: {at}"
+        assert count in (0, last + 1), f"{file}: {count} records at byte {at}, last is {last}"
+        if count:
+            body = at + HEAD.size + (0 if attributes & 1 else count)
+            message = pa.py_buffer(content[body:end])
+            rows = pa.ipc.read_record_batch(message, schema)
+            offsets = pa.array(range(base, base + count), pa.int64())
+            stamps = pa.array([stamp] * count, pa.int64())
+            columns = [*rows.columns, offsets, stamps]
+            names = [*schema.names, "__offset", "__timestamp"]
+            yield pa.RecordBatch.from_arrays(columns, names)
+        at = end
+
+
+def read_registered(data_dir: Path, database: str, table: str) -> Registered | None:
+    """The newest lake snapshot of a table in the embedded server's storage."""
+    uri = f"file:{data_dir / 'metadata.sqlite'}?mode=ro"
+    connection = sqlite3.connect(uri, uri=True, timeout=10)
+    try:
+        [(table_id,)] = connection.execute(
+            "SELECT table_id FROM tables WHERE database = ? AND name = ?", (database, table)
+        ).fetchall()
+        rows = connection.execute(
+            "SELECT snapshot_id, tiered_path FROM lake_snapshots WHERE table_id = ?"
+            " ORDER BY position DESC LIMIT 1",
+            (table_id,),
+        ).fetchall()
+        partitions = dict(
+            connection.execute(
+                "SELECT partition_id, name FROM partitions WHERE table_id = ?", (table_id,)
+            ).fetchall()
+        )
+    finally:
+        connection.close()
+    if not rows:
+        return None
+    [(snapshot_id, path)] = rows
+    text = Path(unquote(urlsplit(path).path)).read_text()
+    return Registered(snapshot_id, read_offsets(text, partitions))
+
+
+def read_offsets(text: str, partitions: dict[int, str] | None = None) -> dict[Bucket, int]:
+    """An offsets file: end offset (exclusive) of each bucket; unknown ones are left out."""
+    content = json.loads(text)
+    lists = {"": content.get("bucket_offsets", [])}
+    for entry in content.get("partition_offsets", []):
+        number = entry["partition_id"]
+        lists[(partitions or {}).get(number, f"id {number}")] = entry["bucket_offsets"]
+    return {
+        (partition, bucket): offset
+        for partition, offsets in lists.items()
+        for bucket, offset in enumerate(offsets)
+        if offset >= 0
+    }
