@@ -3,14 +3,19 @@
 import json
 import re
 import shlex
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from click.testing import CliRunner
 
+from sluice.cli.main import cli
+from sluice.config import ClientConfig
 from sluice_airflow.connection import FlussConnection
 from sluice_airflow.provider_info import OPTIONS
+from tests.support.processes import SLUICE
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yaml").read_text())
@@ -70,7 +75,9 @@ def test_airflow_and_spark_reach_the_same_work_folder_and_lake() -> None:
     assert content.pop("conn_type") == "fluss"
     connection = FlussConnection.parse("c", content["host"], content["port"], content["extra"])
     listen = shlex.split(SERVICES["fluss"]["command"])[-2]
-    assert connection.bootstrap == listen
+    assert listen == "grpc://0.0.0.0:9123"
+    assert connection.bootstrap == "grpc://fluss:9123"
+    assert SERVICES["fluss"]["hostname"] == "fluss"
     folders = {
         connection.work_uri.removeprefix("file://"),
         connection.datalake["iceberg.warehouse"],
@@ -101,3 +108,63 @@ def test_the_image_has_what_the_services_name() -> None:
     assert f"{name} {version}" in DOCKERFILE
     assert AIRFLOW["AIRFLOW__SLUICE__JARS"] == f"/opt/sluice/jars/{name}-{version}.jar"
     assert OPTIONS["packages"][1] == f"org.apache.iceberg:{name}:{version}"
+
+
+def in_containers() -> list[list[str]]:
+    """The page's commands after "docker compose": service first."""
+    page = (ROOT / "docs/compose.md").read_text()
+    lines = re.findall(r"^    docker compose exec (.+)$", page, re.MULTILINE)
+    return [shlex.split(line) for line in lines]
+
+
+def test_the_page_names_what_is_there() -> None:
+    commands = in_containers()
+    assert {service for service, *_ in commands} <= set(SERVICES)
+    [unpause] = [words for words in commands if words[1:3] == ["airflow", "dags"]]
+    assert unpause[-1] in (ROOT / "plugins/sluice_airflow/dag.py").read_text()
+    [read] = [words for words in commands if words[1] == "spark-sql"]
+    assert read[read.index("--jars") + 1] == AIRFLOW["AIRFLOW__SLUICE__JARS"]
+    assert f"spark.sql.catalog.lake.warehouse={mounts('airflow')['lake']}" in read
+    page = (ROOT / "docs/compose.md").read_text()
+    published = [port for service in SERVICES.values() for port in service.get("ports", [])]
+    for port in published:
+        assert f"`{'grpc' if '9123' in port else 'http'}://{port.rpartition(':')[0]}`" in page
+
+
+def test_the_commands_of_the_page_work_on_that_server(tmp_path: Path) -> None:
+    """Without containers: the same server on another port, the same commands, default address."""
+    page = (ROOT / "docs/compose.md").read_text()
+    [content] = re.findall(r"printf '(.*)' > orders.csv", page)
+    rows = tmp_path / "orders.csv"
+    rows.write_text(content.replace("\\n", "\n"))
+    words = shlex.split(SERVICES["fluss"]["command"])
+    changed = {
+        "/srv/sluice/data": str(tmp_path / "data"),
+        "grpc://0.0.0.0:9123": "grpc://0.0.0.0:0",
+    }
+    assert set(changed) <= set(words)
+    assert ClientConfig().bootstrap == "grpc://127.0.0.1:9123"
+    with subprocess.Popen(
+        [SLUICE, *(changed.get(word, word) for word in words[1:])],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as server:
+        assert server.stdout is not None
+        port = re.findall(r"grpc://0\.0\.0\.0:(\d+)", server.stdout.readline())[0]
+        there = {"SLUICE_CLIENT_BOOTSTRAP": f"grpc://127.0.0.1:{port}"}
+        try:
+            ours = [words[2:] for words in in_containers() if words[:2] == ["fluss", "sluice"]]
+            said = [
+                CliRunner().invoke(
+                    cli, [str(rows) if w == "/tmp/orders.csv" else w for w in words], env=there
+                )
+                for words in ours
+            ]
+        finally:
+            server.terminate()
+    assert [result.exit_code for result in said] == [0, 0, 0], [r.output for r in said]
+    created, appended, status = (result.output for result in said)
+    assert "tiered as iceberg" in created
+    assert "shop.orders: 2 rows appended" in appended
+    assert "shop.orders" in status
