@@ -240,8 +240,8 @@ def decode_log_batch(
     info = inspect_message(message, max_uncompressed)
     if count * ROW_BYTES > max_uncompressed:
         raise CorruptRecord(
-            f"log batch at offset {header.base_offset}: {count} rows take {ROW_BYTES} bytes each and"
-            f" more, allowed are {max_uncompressed}"
+            f"log batch at offset {header.base_offset}: {count} rows take {ROW_BYTES} bytes each"
+            f" or more, allowed are {max_uncompressed}"
         )
     if info.rows != count:
         raise CorruptRecord(

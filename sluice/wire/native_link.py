@@ -10,13 +10,20 @@ import select
 import socket
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any
 
 from sluice.errors import CorruptMessage, FlussError, NetworkError, RequestTimeOut
 from sluice.wire import native_frames as frames
 from sluice.wire.native_frames import FrameReader, ResponseType
 
 REQUEST_ID_MAX = 2**31 - 1
+
+_AddressInfo = tuple[int, int, int, str, Any]
+"""As ``socket.getaddrinfo`` has them."""
+
+_GIVEN_UP = "the connection was given up"
 
 _KEEPALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 """Seconds, seconds and tries until the system finds out that a silent peer is gone."""
@@ -75,6 +82,8 @@ class Link:
         with self._lock:
             if self._ended is not None:
                 raise _own(self._ended, sent=False)
+            if self._retired:  # it may be closed any moment: nothing new is sent over it
+                raise NetworkError(_GIVEN_UP, sent=False)
             request_id, heard = self._next_id, self._answers
             self._next_id += 1
             self._waiting[request_id] = waiting
@@ -123,7 +132,7 @@ class Link:
         with self._lock:
             left = self._retired and not self._waiting
         if left:
-            self.close(NetworkError("the connection was given up"))
+            self.close(NetworkError(_GIVEN_UP))
 
     def _doubt(self, heard: int) -> None:
         """A server that answered nothing at all meanwhile may be gone: ask it anew next time."""
@@ -215,12 +224,13 @@ class Link:
 
 
 def connect(host: str, port: int, deadline: float) -> socket.socket:
-    """A connected socket.
+    """A connected socket; each address of the host is tried, in its part of the time that is left.
 
+    :param deadline: of ``time.monotonic()``, for all of it.
     :raises NetworkError: if nobody listens there, or does not answer in time.
     """
     try:
-        sock = socket.create_connection((host, port), max(0.001, deadline - time.monotonic()))
+        sock = _first_that_answers(_addresses(host, port, deadline), deadline)
     except OSError as error:
         raise NetworkError(
             f"no connection: {error} (is the server up, and is this its address?)", sent=False
@@ -241,6 +251,53 @@ def connect(host: str, port: int, deadline: float) -> socket.socket:
         sock.close()
         raise
     return sock
+
+
+def _first_that_answers(addresses: Sequence[_AddressInfo], deadline: float) -> socket.socket:
+    """:raises OSError: what the last one failed by."""
+    failed: OSError | None = None
+    for place, (family, kind, protocol, _, address) in enumerate(addresses):
+        left_s = deadline - time.monotonic()
+        if left_s <= 0 and failed is not None:
+            break
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.settimeout(max(0.001, left_s / (len(addresses) - place)))
+            sock.connect(address)
+            return sock
+        except OSError as error:
+            sock.close()
+            failed = error
+        except BaseException:
+            sock.close()
+            raise
+    raise failed or OSError("the host has no address")
+
+
+def _addresses(host: str, port: int, deadline: float) -> Sequence[_AddressInfo]:
+    """The host's addresses. The system's own look-up knows no deadline, so a thread waits for it.
+
+    :raises OSError: it has none, or they were not found in time.
+    """
+    found: list[Sequence[_AddressInfo]] = []
+    failed: list[OSError] = []
+
+    def look_up() -> None:
+        try:
+            found.append(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+        except OSError as error:
+            failed.append(error)
+        except UnicodeError as error:  # no name of a host at all
+            failed.append(OSError(f"{host!r} is no host: {error}"))
+
+    thread = threading.Thread(target=look_up, name=f"sluice-find-{host}", daemon=True)
+    thread.start()
+    thread.join(max(0.001, deadline - time.monotonic()))
+    if failed:
+        raise failed[0]
+    if not found:
+        raise TimeoutError(f"the address of {host!r} was not found in time")
+    return found[0]
 
 
 def _ready(sock: socket.socket, event: int, timeout_s: float) -> bool:

@@ -1,13 +1,16 @@
-"""One connection: what it says of a request that the server may have acted on."""
+"""One connection: what it says of a request that the server may have acted on, and deadlines."""
 
 import socket
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
 from sluice.errors import NetworkError
-from sluice.wire.native_link import Link
+from sluice.wire.native_link import Link, connect
 
 
 class SlowToReturn(socket.socket):
@@ -45,3 +48,87 @@ def test_a_request_on_an_ended_connection_is_said_to_be_unsent() -> None:
         link.exchange(1001, 0, b"create", time.monotonic() + 10)
     assert caught.value.details.get("sent") is False
     there.close()
+
+
+def test_a_connection_that_is_given_up_takes_no_new_requests() -> None:
+    """It is closed when the last one who waits has left: a new request would be lost half way."""
+    here, there = socket.socketpair()
+    link = Link("fluss://test:1", here, 1 << 20, 60.0)
+    waits = threading.Thread(target=lambda: _ignored(link, time.monotonic() + 30))
+    waits.start()
+    first = there.recv(1 << 16)
+    link.retire()
+    with pytest.raises(NetworkError, match="given up") as caught:
+        link.exchange(1001, 0, b"create", time.monotonic() + 30)
+    assert caught.value.details.get("sent") is False
+    there.sendall(b"\0\0\0\5\0" + first[8:12])  # an empty answer to who still waits
+    waits.join(30)
+    assert not waits.is_alive()
+    assert there.recv(1 << 16) == b""
+    there.close()
+
+
+def _ignored(link: Link, deadline: float) -> None:
+    link.exchange(1003, 0, b"", deadline)
+
+
+@pytest.fixture
+def silent_port() -> Iterator[int]:
+    """A port that answers no connection: its queue is full."""
+    with ExitStack() as stack:
+        server = stack.enter_context(socket.socket())
+        server.bind(("127.0.0.1", 0))
+        server.listen(0)
+        for _ in range(100):
+            client = stack.enter_context(socket.socket())
+            client.settimeout(0.2)
+            try:
+                client.connect(server.getsockname())
+            except TimeoutError:
+                break
+        else:
+            pytest.skip("this system's queues take whoever comes")
+        yield server.getsockname()[1]
+
+
+def resolve(monkeypatch: pytest.MonkeyPatch, *ports: int) -> None:
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port)) for port in ports]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+
+
+def test_the_deadline_goes_for_all_addresses_of_a_host_together(
+    monkeypatch: pytest.MonkeyPatch, silent_port: int
+) -> None:
+    resolve(monkeypatch, *[silent_port] * 60)
+    started = time.monotonic()
+    with pytest.raises(NetworkError, match="no connection"):
+        connect("many", 1, started + 0.6)
+    assert time.monotonic() - started < 20  # not 36
+
+
+def test_an_address_that_is_silent_leaves_time_for_the_next(
+    monkeypatch: pytest.MonkeyPatch, silent_port: int
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        resolve(monkeypatch, silent_port, server.getsockname()[1])
+        connect("two", 1, time.monotonic() + 2).close()
+
+
+def test_a_name_that_is_never_resolved_has_the_deadline_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    over = threading.Event()
+
+    def forever(*_: Any, **__: Any) -> Any:
+        over.wait(30)
+        return []
+
+    monkeypatch.setattr(socket, "getaddrinfo", forever)
+    with pytest.raises(NetworkError, match="'slow' was not found in time"):
+        connect("slow", 1, time.monotonic() + 0.2)
+    over.set()
+
+
+def test_a_host_that_is_none_is_a_network_error() -> None:
+    with pytest.raises(NetworkError, match="no connection"):
+        connect("a" * 70 + ".example", 1, time.monotonic() + 30)
