@@ -144,14 +144,18 @@ def write_json(uri: str, content: dict[str, Any]) -> None:
 
 
 def read_json(uri: str) -> dict[str, Any] | None:
-    """The content of a file, or None if there is no such file."""
+    """The content of a file, or None if there is no such file.
+
+    :raises ValueError: it is no JSON; :raises UnknownFileVersion: it is no JSON object.
+    """
     fs, path = fsspec.core.url_to_fs(uri)
     try:
         with fs.open(path, "rb") as file:
             content = json.loads(file.read())
     except FileNotFoundError:
         return None
-    assert isinstance(content, dict), uri
+    if not isinstance(content, dict):
+        raise UnknownFileVersion(f"{uri} holds {str(content)[:80]!r}, which is no file of a round")
     return content
 
 
