@@ -9,6 +9,7 @@ before a file is opened.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 
 import fsspec
@@ -35,6 +36,7 @@ _S3_NAMES = {
     "region": "region",
     "endpoint.region": "region",
 }
+_S3_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 _PATH_STYLE = ("path-style-access", "path.style.access")
 _HADOOP_PREFIX = "hadoop."
 _HDFS_PREFIXES = ("dfs.", "fs.defaultFS", "hadoop.")
@@ -115,8 +117,10 @@ def s3_file_system(arguments: Mapping[str, object]) -> fs.S3FileSystem:
     if len(have) == 1:
         lack = "s3.secret-access-key" if "access_key" in have else "s3.access-key-id"
         raise ConfigurationError(f"S3 credentials: {lack} is missing; give both keys, or none")
+    # pyarrow takes keys and region from the environment, the endpoint only through a URI.
+    endpoint = next((os.environ[name] for name in _S3_ENDPOINTS if os.environ.get(name)), None)
     return fs.S3FileSystem(
-        **arguments,
+        **{**({"endpoint_override": endpoint} if endpoint else {}), **arguments},
         connect_timeout=_CONNECT_TIMEOUT_S,
         request_timeout=_REQUEST_TIMEOUT_S,
         retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=_S3_TRIES),

@@ -16,8 +16,6 @@ import uuid
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import fsspec
-
 from sluice.errors import UnknownFileVersion
 from sluice.model import Claim, TablePath
 
@@ -135,11 +133,14 @@ def write_json(uri: str, content: dict[str, Any]) -> None:
 
     :raises OSError: from the file system, with its path.
     """
-    fs, path = fsspec.core.url_to_fs(uri)
+    fs, path = _file_system(uri)
+    written = json.dumps(content, indent=2, sort_keys=True).encode()
+    if uri.startswith(("s3:", "s3a:", "s3n:")):  # an object is there once it is whole
+        fs.pipe_file(path, written)
+        return
     fs.makedirs(path.rsplit("/", 1)[0], exist_ok=True)
     temporary = f"{path}.{uuid.uuid4().hex}.tmp"
-    with fs.open(temporary, "wb") as file:
-        file.write(json.dumps(content, indent=2, sort_keys=True).encode())
+    fs.pipe_file(temporary, written)
     fs.mv(temporary, path)
 
 
@@ -148,7 +149,7 @@ def read_json(uri: str) -> dict[str, Any] | None:
 
     :raises ValueError: it is no JSON; :raises UnknownFileVersion: it is no JSON object.
     """
-    fs, path = fsspec.core.url_to_fs(uri)
+    fs, path = _file_system(uri)
     try:
         with fs.open(path, "rb") as file:
             content = json.loads(file.read())
@@ -184,11 +185,18 @@ def _contents(folder: str, pattern: str) -> list[dict[str, Any]]:
 
 def _matching(folder: str, pattern: str) -> list[str]:
     """Files that match, the oldest first where the file system tells their times."""
-    fs, path = fsspec.core.url_to_fs(folder)
+    fs, path = _file_system(folder)
     fs.invalidate_cache()  # another machine may have written since this one looked
     found = fs.glob(f"{glob.escape(path)}/{pattern}", detail=True)
     by_age = sorted(found, key=lambda name: (str(_time_of(found[name])), name))
     return [fs.unstrip_protocol(name) for name in by_age]
+
+
+def _file_system(uri: str) -> tuple[Any, str]:
+    """By what the environment says, which Airflow and Spark share."""
+    from sluice.storage import fsspec_file_system  # loads pyarrow, which a DAG file does not need
+
+    return fsspec_file_system(uri, {})
 
 
 def _time_of(info: dict[str, Any]) -> Any:

@@ -21,6 +21,7 @@ from sluice.rounds.files import (
     round_outcome,
     write_json,
 )
+from tests.support.s3_server import REGION, S3Server
 
 CLAIM = Claim(7, TablePath("db", "t"), 3, 2)
 PLAN = PlanFile(CLAIM, "sluice-1", "grpc://127.0.0.1:1")
@@ -87,3 +88,28 @@ def test_outcome_is_the_last_failure_until_some_try_has_a_result(tmp_path: Path)
     assert round_outcome(plan) == lost
     write_json(result_uri(plan, "d"), RESULT.to_json())
     assert round_outcome(plan) == RESULT
+
+
+def test_a_work_folder_on_s3(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reached by what the environment says, as Airflow and Spark both have it."""
+    with S3Server() as s3:
+        s3.bucket("work")
+        monkeypatch.setenv("AWS_ENDPOINT_URL", s3.endpoint)
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "worker")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+        monkeypatch.setenv("AWS_REGION", REGION)
+        del s3.seen[:]
+        work = "s3://work/sluice [1]"
+        assert plan_uris(work, "sluice-1") == []
+        plan = plan_uri(work, "sluice-1", CLAIM)
+        assert read_json(plan) is None
+        for _ in range(2):  # a retried task writes its file again
+            write_json(plan, PLAN.to_json())
+        assert plan_uris(work, "sluice-1") == [plan]
+        assert PlanFile.from_json(read_json(plan) or {}) == PLAN
+        assert round_outcome(plan) is None
+        write_json(failure_uri(plan, "a"), FAILURE.to_json())
+        assert round_outcome(plan) == FAILURE
+        write_json(result_uri(plan, "b"), RESULT.to_json())
+        assert round_outcome(plan) == RESULT
+        assert set(s3.seen) == {"worker"}
