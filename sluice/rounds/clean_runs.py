@@ -13,12 +13,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import fsspec
-
 from sluice.errors import SluiceError
 from sluice.failpoints import failpoint
 from sluice.model import Claim
 from sluice.rounds.files import PlanFile, read_json
+from sluice.storage import fsspec_file_system
 
 _RUN = re.compile(r"sluice-[\w.-]+")
 _FILE = re.compile(r"\d+-\d+/(?:plan|result-[^/]+|failure-[^/]+)\.json(?:\.[0-9a-f]{32}\.tmp)?")
@@ -51,7 +50,7 @@ def run_folders(
     :param is_held: asks the coordinator; it is asked of old runs only, because asking renews.
     :raises OSError: the folder cannot be listed.
     """
-    fs, root = fsspec.core.url_to_fs(work_uri.rstrip("/"))
+    fs, root = fsspec_file_system(work_uri.rstrip("/"), {})
     fs.invalidate_cache()
     found: dict[str, RunFolder] = {}
     for path, info in sorted(fs.find(root, detail=True).items()):
@@ -78,7 +77,7 @@ def remove_run(run: RunFolder) -> None:
 
     :raises OSError: from the file system, with its path.
     """
-    fs, root = fsspec.core.url_to_fs(run.uri)
+    fs, root = fsspec_file_system(run.uri, {})
     for path in sorted(run.files, key=lambda path: (path.endswith("/plan.json"), path)):
         failpoint("clean.run.file.before")
         with contextlib.suppress(FileNotFoundError):
