@@ -9,7 +9,7 @@ import numba
 from llvmlite import binding
 from numba.core import types
 
-from sluice.formats import record_kernels, row_kernels, row_writers
+from sluice.formats import array_kernels, record_kernels, row_kernels, row_writers
 
 KERNELS: tuple[Callable[..., int], ...] = (
     row_kernels.decode_rows,
@@ -19,6 +19,9 @@ KERNELS: tuple[Callable[..., int], ...] = (
     record_kernels.split_keys,
     record_kernels.join_records,
     record_kernels.frame_records,
+    array_kernels.count_elements,
+    array_kernels.decode_arrays,
+    array_kernels.encode_arrays,
 )
 _njit: Any = numba.njit
 _EXTERNAL = ("llvm.", "memcpy", "memset", "memmove")

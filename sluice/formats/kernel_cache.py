@@ -18,6 +18,7 @@ from pathlib import Path
 from llvmlite import binding
 
 _SOURCES = (
+    "array_kernels.py",
     "kernel_build.py",
     "memory_access.py",
     "record_kernels.py",

@@ -11,7 +11,14 @@ import numpy as np
 import pyarrow as pa
 
 from sluice.errors import CorruptRecord, RecordTooLarge
-from sluice.formats.row_arrays import PROBLEMS, gather, load_kernels
+from sluice.formats.column_memory import (
+    PROBLEMS,
+    addresses,
+    binary_array,
+    content_size,
+    gather,
+    load_kernels,
+)
 
 _MAX_BYTES = 2**31 - 1
 _MAX_VARINT = 5
@@ -81,7 +88,9 @@ def split_keys(contents: Contents) -> tuple[pa.Array, pa.Array]:
     if deletes < 0:
         raise _corrupt(contents.what, deletes, where)
     keys = binary_array(key_offsets, gather(key_sources, key_offsets))
-    rows = binary_array(row_offsets, gather(sources, row_offsets), valid if deletes else None)
+    rows = binary_array(
+        row_offsets, gather(sources, row_offsets), pa.py_buffer(valid) if deletes else None
+    )
     return keys, rows
 
 
@@ -119,33 +128,6 @@ def frame(values: pa.Array, head: int) -> memoryview:
     target = pa.allocate_buffer(size)
     load_kernels().frame_records(count, *addresses(values), 0, 0, target.address + head)
     return memoryview(target)
-
-
-def binary_array(
-    offsets: np.ndarray, content: pa.Buffer, valid: np.ndarray | None = None
-) -> pa.Array:
-    """int32 offsets, joined content and validity bits as an array."""
-    bits = None if valid is None else pa.py_buffer(valid)
-    buffers = [bits, pa.py_buffer(offsets), content]
-    return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, buffers)
-
-
-def addresses(array: pa.Array) -> tuple[int, int]:
-    """Of the bytes of a binary array, and of its first entry's offset."""
-    _, offsets, data = array.buffers()
-    return (
-        data.address if data is not None else 0,
-        offsets.address + 4 * array.offset if offsets is not None else 0,
-    )
-
-
-def content_size(array: pa.Array) -> int:
-    """Bytes of all entries of a binary array."""
-    _, offsets, _ = array.buffers()
-    if offsets is None or not len(array):
-        return 0
-    bounds = np.frombuffer(offsets, np.int32, len(array) + 1, 4 * array.offset)
-    return int(bounds[-1]) - int(bounds[0])
 
 
 def _corrupt(what: str, problem: int, where: np.ndarray) -> CorruptRecord:

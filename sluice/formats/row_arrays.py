@@ -1,68 +1,97 @@
-"""CompactedRow and IndexedRow (reference part 4.3) for all rows of a batch at once."""
+"""CompactedRow and IndexedRow (reference part 4.3) for all rows of a batch at once.
+
+A column of a nested type is bytes to its row. Those bytes are made before the row and read after
+it: a ROW is a row again, an ARRAY a BinaryArray, a MAP two of them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import ModuleType
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from sluice.errors import CorruptRecord, InvalidTable, RecordTooLarge, UnsupportedType
+from sluice.errors import CorruptRecord, InvalidTable, RecordTooLarge
 from sluice.formats import row_plan as of
-from sluice.formats.row_plan import COMPACTED, INDEXED, row_plan
+from sluice.formats.column_memory import (
+    PROBLEMS,
+    BadValue,
+    NewColumn,
+    addresses,
+    binary_array,
+    bounds_of,
+    gather,
+    load_kernels,
+    point_to,
+)
+from sluice.formats.key_parts import fixed
+from sluice.formats.row_plan import COMPACTED, INDEXED, element_plan, row_plan
 from sluice.formats.types import arrow_type
 from sluice.model import DataType, TypeRoot
 
-__all__ = [
-    "COMPACTED",
-    "INDEXED",
-    "PROBLEMS",
-    "decode_rows",
-    "encode_rows",
-    "gather",
-    "load_kernels",
-]
+__all__ = ["COMPACTED", "INDEXED", "decode_rows", "encode_rows"]
 
 _MAX_BYTES = 2**31 - 1
-_NESTED = (TypeRoot.ARRAY, TypeRoot.MAP, TypeRoot.ROW)
-PROBLEMS = {
-    of.ENDS_EARLY: "it ends early",
-    of.VARINT_TOO_LONG: "a varint is longer than its type",
-    of.BAD_LENGTH: "a length is negative",
-    of.BAD_NANOS: "there are fewer than 0 or more than 999999 nanoseconds within a millisecond",
-    of.OUT_OF_RANGE: "the value is out of its type's range",
-    of.TOO_LONG: "the value is longer than its type",
-    of.BYTES_LEFT: "there are bytes behind the last column",
-    of.BAD_SLOT: "an array's element lies outside of it",
-}
-
-
-def load_kernels() -> ModuleType:
-    """Loads the compiled kernels, or compiles them, the first time."""
-    from sluice.formats import kernels
-
-    return kernels
+_LENGTH = 4
 
 
 def encode_rows(batch: pa.RecordBatch, types: Sequence[DataType], row_format: str) -> pa.Array:
     """The bytes of each row, a binary array without nulls; ``batch`` has the types' Arrow types.
 
+    TIME is cut to milliseconds: rows have no more.
+
     :param row_format: ``COMPACTED`` or ``INDEXED``.
     :raises InvalidTable: names the column: of another Arrow type, with a CHAR value longer than the
         column, or with a TIMESTAMP beyond what milliseconds can say.
-    :raises UnsupportedType: for ARRAY, MAP and ROW. :raises RecordTooLarge: more than 2 GiB.
+    :raises RecordTooLarge: if they take more than 2 GiB.
     """
+    if batch.num_columns != len(types):
+        raise InvalidTable(f"{batch.num_columns} columns of data for {len(types)} of the table")
+    for field, data_type in zip(batch.schema, types, strict=True):
+        wanted = arrow_type(data_type)
+        if not field.type.equals(wanted):
+            raise InvalidTable(
+                f"column {field.name!r} is {data_type}: its data must be of Arrow type {wanted},"
+                f" not {field.type}"
+            )
+    return _rows(batch.columns, batch.schema.names, types, row_format, batch.num_rows)
+
+
+def decode_rows(
+    rows: pa.Array, types: Sequence[DataType], row_format: str, *, skipped: int = 0
+) -> list[pa.Array]:
+    """The columns of rows (a binary array), in the Arrow types of ``arrow_type``.
+
+    A null row is null in every column. The first ``skipped`` bytes of each row are left out.
+
+    :raises CorruptRecord: names the row and the column where the bytes cannot be.
+    """
+    if rows.type != pa.binary():
+        raise ValueError(f"rows are binary, not {rows.type}")
+    try:
+        return _columns(rows, types, row_format, skipped)
+    except BadValue as error:
+        raise CorruptRecord(str(error)) from error
+
+
+def _rows(
+    columns: Sequence[pa.Array],
+    names: Sequence[str],
+    types: Sequence[DataType],
+    row_format: str,
+    rows: int,
+) -> pa.Array:
     plan = row_plan(tuple(types), row_format)
-    _check_columns(batch, types)
-    rows = batch.num_rows
     words = plan.words.copy()
     room = rows * plan.most_bytes
-    for column, array in zip(words, batch.columns, strict=True):
-        room += _point_to(column, array)
+    kept = []  # the kernel has their addresses only
+    for column, array, name, data_type in zip(words, columns, names, types, strict=True):
+        content = _content(array, name, data_type, row_format)
+        room += point_to(column, content, array)
+        kept.append(content)
     target = pa.allocate_buffer(room, resizable=True)
-    bounds = np.empty(rows + 1, np.int64)
-    where = np.zeros(2, np.int64)
+    bounds, where = np.empty(rows + 1, np.int64), np.zeros(2, np.int64)
     size = load_kernels().encode_rows(
         rows,
         words.ctypes.data,
@@ -75,43 +104,26 @@ def encode_rows(batch: pa.RecordBatch, types: Sequence[DataType], row_format: st
     )
     if size < 0:
         row, column = where.tolist()
-        raise InvalidTable(
-            f"row {row}: the value of column {batch.schema.names[column]!r} does not fit"
-            f" {types[column]}: {PROBLEMS[size]}"
-        )
-    if size > _MAX_BYTES:
-        raise RecordTooLarge(f"rows of {size} bytes: write fewer rows at once")
-    target.resize(size, shrink_to_fit=True)
-    buffers = [None, pa.py_buffer(bounds.astype(np.int32)), target]
-    return pa.Array.from_buffers(pa.binary(), rows, buffers)
+        raise _does_not_fit(row, names[column], types[column], size)
+    return _encoded(target, bounds, size)
 
 
-def decode_rows(
-    rows: pa.Array, types: Sequence[DataType], row_format: str, *, skipped: int = 0
+def _columns(
+    rows: pa.Array, types: Sequence[DataType], row_format: str, skipped: int = 0
 ) -> list[pa.Array]:
-    """The columns of rows (a binary array), in the Arrow types of ``arrow_type``.
-
-    A null row is null in every column. The first ``skipped`` bytes of each row are left out.
-
-    :raises CorruptRecord: names the row and the column where the bytes cannot be.
-    :raises UnsupportedType: for ARRAY, MAP and ROW.
-    """
-    for data_type in types:
-        _check_supported(data_type)
+    """:raises BadValue: instead of ``CorruptRecord``."""
     plan = row_plan(tuple(types), row_format)
-    count = len(rows)
     words = plan.words.copy()
-    buffers = [_make_room(column, count) for column in words]
-    valid, offsets, data = rows.buffers()
+    columns = [NewColumn(column, len(rows)) for column in words]
+    valid = rows.buffers()[0] if rows.null_count else None
     where = np.zeros(2, np.int64)
     problem = 0
-    if count:
+    if len(rows):
         problem = load_kernels().decode_rows(
-            data.address if data is not None else 0,
-            offsets.address + 4 * rows.offset,
-            valid.address if valid is not None and rows.null_count else 0,
+            *addresses(rows),
+            valid.address if valid is not None else 0,
             rows.offset,
-            count,
+            len(rows),
             skipped,
             words.ctypes.data,
             len(words),
@@ -120,115 +132,179 @@ def decode_rows(
             where.ctypes.data,
         )
     if problem < 0:
-        raise _corrupt(problem, int(where[0]), int(where[1]), types)
-    return [
-        _finish(column, parts, count, data_type)
-        for column, parts, data_type in zip(words, buffers, types, strict=True)
-    ]
+        row, column = where.tolist()
+        name = f"column {column} ({types[column]}): " if column < len(types) else ""
+        raise BadValue(row, f"{name}{PROBLEMS[problem]}")
+    found = []
+    for number, (made, data_type) in enumerate(zip(columns, types, strict=True)):
+        try:
+            found.append(_value(made.finish(data_type), data_type, row_format))
+        except BadValue as error:
+            name = f"column {number} ({data_type})"
+            raise BadValue(error.row, f"{name}: {error.reason}") from error
+    return found
 
 
-def _check_columns(batch: pa.RecordBatch, types: Sequence[DataType]) -> None:
-    if batch.num_columns != len(types):
-        raise InvalidTable(f"{batch.num_columns} columns of data for {len(types)} of the table")
-    for field, data_type in zip(batch.schema, types, strict=True):
-        _check_supported(data_type)
-        wanted = arrow_type(data_type)
-        if field.type != wanted:
-            raise InvalidTable(
-                f"column {field.name!r} is {data_type}: its data must be of Arrow type {wanted},"
-                f" not {field.type}"
-            )
-
-
-def _check_supported(data_type: DataType) -> None:
-    if data_type.root in _NESTED:
-        raise UnsupportedType(f"{data_type}: rows do not carry it yet, only the Arrow log does")
-
-
-def _point_to(words: np.ndarray, array: pa.Array) -> int:
-    """Puts the addresses of a column's buffers into its plan; the bytes of varying length."""
-    buffers = array.buffers()
-    words[of.BIT] = array.offset
-    words[of.VALID] = buffers[0].address if buffers[0] is not None and array.null_count else 0
-    data = buffers[-1].address if buffers[-1] is not None else 0
-    words[of.VALUES] = data + of.arrow_width(words) * array.offset
-    if words[of.IN_ARROW] != of.ARROW_BYTES or not len(array):
-        return 0
-    bounds = np.frombuffer(buffers[1], np.int32, len(array) + 1, 4 * array.offset)
-    words[of.OFFSETS] = bounds.ctypes.data
-    return int(bounds[-1]) - int(bounds[0])
-
-
-def _make_room(words: np.ndarray, rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """Memory for a column: validity bits, values (or where content lies), offsets of content."""
-    valid = np.full((rows + 7) // 8, 0xFF, np.uint8)
-    kind = words[of.IN_ARROW]
-    offsets = None
-    if kind == of.ARROW_BYTES:
-        offsets = np.zeros(rows + 1, np.int32)
-        words[of.OFFSETS] = offsets.ctypes.data
-        values = np.empty(8 * rows, np.uint8)
-    elif kind == of.ARROW_BIT:
-        values = np.zeros((rows + 7) // 8, np.uint8)
-    else:
-        values = np.zeros(of.arrow_width(words) * rows, np.uint8)
-    words[of.VALID], words[of.VALUES] = valid.ctypes.data, values.ctypes.data
-    return valid, values, offsets
-
-
-def _finish(
-    words: np.ndarray,
-    parts: tuple[np.ndarray, np.ndarray, np.ndarray | None],
-    rows: int,
-    data_type: DataType,
-) -> pa.Array:
-    """The column as Arrow; copies content of varying length to one place."""
-    valid, values, offsets = parts
-    nulls = int(words[of.NULLS])
-    bits = pa.py_buffer(valid) if nulls else None
-    kind = arrow_type(data_type)
-    if offsets is None:
-        array = pa.Array.from_buffers(kind, rows, [bits, pa.py_buffer(values)], nulls)
-    else:
-        content = gather(values, offsets)
-        array = pa.Array.from_buffers(kind, rows, [bits, pa.py_buffer(offsets), content], nulls)
-    if pa.types.is_string(kind) or words[of.IN_ARROW] == of.ARROW_DECIMAL128:
-        _check_values(array, data_type)
+def _content(array: pa.Array, name: str, data_type: DataType, row_format: str) -> pa.Array:
+    """A column as its row takes it: nested values as bytes, where null anything."""
+    root = data_type.root
+    if root is TypeRoot.ROW:
+        names = [f"{name}.{field.name}" for field in data_type.fields]
+        types = [field.data_type for field in data_type.fields]
+        return _rows(array.flatten(), names, types, row_format, len(array))
+    if root is TypeRoot.ARRAY:
+        assert data_type.element is not None
+        return _arrays(array, array.values, f"{name}.element", data_type.element, row_format)
+    if root is TypeRoot.MAP:
+        assert data_type.key is not None
+        assert data_type.value is not None
+        entries = array.values
+        keys = _arrays(array, entries.field(0), f"{name}.key", data_type.key, row_format)
+        values = _arrays(array, entries.field(1), f"{name}.value", data_type.value, row_format)
+        sizes = fixed(np.diff(bounds_of(keys)))
+        if keys.nbytes + values.nbytes > _MAX_BYTES:
+            raise RecordTooLarge(f"column {name!r}: more than 2 GiB, write fewer rows at once")
+        return pc.binary_join_element_wise(sizes, keys, values, b"")
     return array
 
 
-def gather(sources: np.ndarray, offsets: np.ndarray) -> pa.Buffer:
-    """Content joined: entry i lies at address ``sources[i]``, as long as ``offsets`` say."""
-    content = pa.allocate_buffer(int(offsets[-1]))
-    load_kernels().gather(
-        sources.ctypes.data, offsets.ctypes.data, len(offsets) - 1, content.address
+def _value(array: pa.Array, data_type: DataType, row_format: str) -> pa.Array:
+    """The inverse of ``_content``; ``array`` has no offset. :raises BadValue: by the row."""
+    root = data_type.root
+    if root not in of.NESTED:
+        return array
+    arrow, rows, bits = arrow_type(data_type), len(array), array.buffers()[0]
+    if root is TypeRoot.ROW:
+        children = _columns(array, [field.data_type for field in data_type.fields], row_format)
+        return pa.Array.from_buffers(arrow, rows, [bits], children=children)
+    if root is TypeRoot.ARRAY:
+        assert data_type.element is not None
+        counts, elements = _lists(array, data_type.element, row_format)
+        return pa.Array.from_buffers(arrow, rows, [bits, pa.py_buffer(counts)], children=[elements])
+    assert data_type.key is not None
+    assert data_type.value is not None
+    key_bytes, value_bytes = _halves(array)
+    counts, keys = _lists(key_bytes, data_type.key, row_format)
+    value_counts, values = _lists(value_bytes, data_type.value, row_format)
+    _check_map(counts, value_counts, keys)
+    entries = pa.StructArray.from_arrays([keys, values], fields=[arrow.key_field, arrow.item_field])
+    return pa.Array.from_buffers(arrow, rows, [bits, pa.py_buffer(counts)], children=[entries])
+
+
+def _arrays(
+    lists: pa.Array, elements: pa.Array, name: str, data_type: DataType, row_format: str
+) -> pa.Array:
+    """The BinaryArray of each list or map; ``elements`` are all that its offsets point into."""
+    rows, counts = len(lists), bounds_of(lists)
+    first = int(counts[0])
+    elements = elements.slice(first, int(counts[-1]) - first)
+    content = _content(elements, name, data_type, row_format)
+    plan = element_plan(data_type)
+    words = plan.words.copy()
+    room = point_to(words, content, elements) + len(elements) * (plan.width + plan.most_behind + 1)
+    target = pa.allocate_buffer(room + 16 * rows, resizable=True)
+    bounds, where = np.empty(rows + 1, np.int64), np.zeros(1, np.int64)
+    valid = lists.buffers()[0] if lists.null_count else None
+    size = load_kernels().encode_arrays(
+        rows,
+        counts.ctypes.data,
+        first,
+        valid.address if valid is not None else 0,
+        lists.offset,
+        plan.width,
+        words.ctypes.data,
+        target.address,
+        bounds.ctypes.data,
+        where.ctypes.data,
     )
-    return content
+    if size < 0:
+        raise _does_not_fit(int(where[0]), name, data_type, size)
+    return _encoded(target, bounds, size)
 
 
-def _check_values(array: pa.Array, data_type: DataType) -> None:
-    """Text is UTF-8, and a DECIMAL has no more digits than its type."""
+def _lists(array: pa.Array, data_type: DataType, row_format: str) -> tuple[np.ndarray, pa.Array]:
+    """Offsets (int32) and elements of BinaryArrays; null where ``array`` is."""
+    rows = len(array)
+    plan = element_plan(data_type)
+    words = plan.words.copy()
+    counts, where = np.zeros(rows + 1, np.int32), np.zeros(1, np.int64)
+    data, offsets = addresses(array)
+    bits = array.buffers()[0]
+    kernels = load_kernels()
+    problem = kernels.count_elements(
+        data,
+        offsets,
+        bits.address if bits is not None else 0,
+        rows,
+        plan.width,
+        counts.ctypes.data,
+        where.ctypes.data,
+    )
+    column = NewColumn(words, int(counts[-1]) if problem == 0 else 0)
+    if problem == 0:
+        problem = kernels.decode_arrays(
+            data,
+            offsets,
+            rows,
+            plan.width,
+            counts.ctypes.data,
+            words.ctypes.data,
+            where.ctypes.data,
+        )
+    if problem < 0:
+        raise BadValue(int(where[0]), f"an array of {data_type}: {PROBLEMS[problem]}")
     try:
-        array.validate(full=True)
-    except pa.ArrowInvalid as error:
-        row = _first_invalid(array)
-        raise CorruptRecord(f"row {row}: a value of {data_type} cannot be: {error}") from error
+        return counts, _value(column.finish(data_type), data_type, row_format)
+    except BadValue as error:
+        row = int(np.searchsorted(counts, error.row, "right")) - 1
+        raise BadValue(row, f"an element of {data_type}: {error.reason}") from error
 
 
-def _first_invalid(array: pa.Array) -> int:
-    """By halves: the smallest count of rows that Arrow refuses, less one."""
-    good, bad = 0, len(array)
-    while bad - good > 1:
-        middle = (good + bad) // 2
-        try:
-            array.slice(0, middle).validate(full=True)
-            good = middle
-        except pa.ArrowInvalid:
-            bad = middle
-    return good
+def _halves(maps: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """The key array and the value array of each map; null where ``maps`` is."""
+    _, _, data = maps.buffers()
+    bounds = bounds_of(maps).astype(np.int64)
+    there = maps.is_valid().to_numpy(zero_copy_only=False)
+    rooms = np.diff(bounds) - _LENGTH
+    _refuse(there & (rooms < 0), "a map: it ends early")
+    content = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
+    starts = bounds[:-1][there]
+    sizes = np.zeros(len(maps), np.int64)
+    for index in range(_LENGTH):
+        sizes[there] |= content[starts + index].astype(np.int64) << 8 * index
+    _refuse(there & (sizes > rooms), "a map: its keys end behind it")
+    address = addresses(maps)[0] + bounds[:-1] + _LENGTH
+    halves = []
+    for sources, lengths in ((address, sizes), (address + sizes, rooms - sizes)):
+        offsets = np.zeros(len(maps) + 1, np.int32)
+        np.cumsum(np.where(there, lengths, 0), out=offsets[1:])
+        sources = np.ascontiguousarray(sources)
+        halves.append(binary_array(offsets, gather(sources, offsets), maps.buffers()[0]))
+    return halves[0], halves[1]
 
 
-def _corrupt(problem: int, row: int, column: int, types: Sequence[DataType]) -> CorruptRecord:
-    if column == len(types):
-        return CorruptRecord(f"row {row}: {PROBLEMS[problem]}")
-    return CorruptRecord(f"row {row}: column {column} ({types[column]}): {PROBLEMS[problem]}")
+def _check_map(counts: np.ndarray, value_counts: np.ndarray, keys: pa.Array) -> None:
+    _refuse(np.diff(counts) != np.diff(value_counts), "a map has more keys than values, or fewer")
+    if keys.null_count:
+        element = int(np.argmax(keys.is_null().to_numpy(zero_copy_only=False)))
+        row = int(np.searchsorted(counts, element, "right")) - 1
+        raise BadValue(row, "a map has a null key")
+
+
+def _refuse(bad: np.ndarray, reason: str) -> None:
+    if bad.any():
+        raise BadValue(int(np.argmax(bad)), reason)
+
+
+def _encoded(target: pa.Buffer, bounds: np.ndarray, size: int) -> pa.Array:
+    """What a kernel wrote, as an array that keeps no more than it needs."""
+    if size > _MAX_BYTES:
+        raise RecordTooLarge(f"rows of {size} bytes: write fewer rows at once")
+    target.resize(size, shrink_to_fit=True)
+    return binary_array(bounds.astype(np.int32), target)
+
+
+def _does_not_fit(row: int, name: str, data_type: DataType, problem: int) -> InvalidTable:
+    return InvalidTable(
+        f"row {row}: the value of column {name!r} does not fit {data_type}: {PROBLEMS[problem]}"
+    )

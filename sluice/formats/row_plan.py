@@ -23,7 +23,7 @@ WORDS = 16
 IN_ROW, IN_ARROW, SIZE, TIMES, BY, LIMIT = range(6)
 VALUES, VALID, BIT, OFFSETS, NULLS, CURSOR = range(6, 12)
 
-# IN_ROW: how a value lies within a row
+# IN_ROW: how a value lies within a row; SLOTs are those of an array's elements that vary
 (
     ROW_8,
     ROW_16,
@@ -39,7 +39,8 @@ VALUES, VALID, BIT, OFFSETS, NULLS, CURSOR = range(6, 12)
     SLOT_STAMP,
     SLOT_DECIMAL,
     SLOT_BYTES,
-) = range(14)
+    SLOT_NESTED,
+) = range(15)
 # IN_ARROW: how it lies in Arrow's buffers
 (
     ARROW_BIT,
@@ -109,6 +110,9 @@ _ARROW_WIDTHS = {
     ARROW_DECIMAL128: 16,
 }
 _MAX_DECIMAL_BYTES = 16
+_SLOT_WIDTH = 8
+_BEHIND_SLOTS = {SLOT_STAMP: 8, SLOT_DECIMAL: _MAX_DECIMAL_BYTES, SLOT_BYTES: 7, SLOT_NESTED: 7}
+NESTED = (TypeRoot.ARRAY, TypeRoot.MAP, TypeRoot.ROW)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +216,30 @@ def _fill_bytes(words: np.ndarray, data_type: DataType, is_compacted: bool) -> N
         words[IN_ROW] = ROW_LISTED
 
 
-def plan_for(plan: RowPlan) -> np.ndarray:
-    """A copy of the plan's words, to be filled with the addresses of a call."""
-    return plan.words.copy()
+@dataclass(frozen=True, slots=True)
+class ElementPlan:
+    """The plan of an array's elements, without addresses."""
+
+    words: np.ndarray
+    width: int
+    """Bytes of an element, or of its slot if it lies behind the slots."""
+    most_behind: int
+    """What an element takes there at most, without its content."""
+
+
+@lru_cache(maxsize=256)
+def element_plan(data_type: DataType) -> ElementPlan:
+    """Elements lie in an array as in an IndexedRow, but what varies is behind a slot of 8 bytes."""
+    words = np.zeros(WORDS, np.int64)
+    _fill(words, data_type, is_compacted=False)
+    if data_type.root in NESTED:
+        words[IN_ROW] = SLOT_NESTED
+    elif words[IN_ROW] == ROW_STAMP:
+        words[IN_ROW] = SLOT_STAMP
+    elif words[IN_ARROW] == ARROW_DECIMAL128:
+        words[IN_ROW] = SLOT_DECIMAL
+    elif words[IN_ROW] in (ROW_LISTED, ROW_PADDED):
+        words[IN_ROW] = SLOT_BYTES
+    words.flags.writeable = False
+    kind = int(words[IN_ROW])
+    return ElementPlan(words, _ROW_WIDTHS.get(kind, _SLOT_WIDTH), _BEHIND_SLOTS.get(kind, 0))

@@ -50,22 +50,29 @@ def number_of(plan: int, row: int, kind: int) -> int:
 
 
 @register_jitable
-def write_stamp(plan: int, row: int, at: int, kind: int) -> int:
-    """Milliseconds, and behind them the nanoseconds within if the precision has any."""
+def stamp_of(plan: int, row: int) -> tuple[int, int, bool]:
+    """A timestamp's milliseconds, the nanoseconds within, and whether 64 bits can say it."""
     value = mem.load_i64(word(plan, of.VALUES) + 8 * row)
-    nanos = 0
+    times = word(plan, of.TIMES)
+    if times == 1000:
+        millis = value // 1000
+        return millis, (value - millis * 1000) * 1000, True
+    if times == 1000000:
+        millis = value // 1000000
+        return millis, value - millis * 1000000, True
     if word(plan, of.BY) == 1000:
         if value > of.MAX_MILLIS_US or value < -of.MAX_MILLIS_US:
-            return of.OUT_OF_RANGE
-        millis = value * 1000
-    elif word(plan, of.TIMES) == 1:
-        millis = value
-    elif word(plan, of.TIMES) == 1000:
-        millis = value // 1000
-        nanos = (value - millis * 1000) * 1000
-    else:
-        millis = value // 1000000
-        nanos = value - millis * 1000000
+            return 0, 0, False
+        return value * 1000, 0, True
+    return value, 0, True
+
+
+@register_jitable
+def write_stamp(plan: int, row: int, at: int, kind: int) -> int:
+    """Milliseconds, and behind them the nanoseconds within if the precision has any."""
+    millis, nanos, fits = stamp_of(plan, row)
+    if not fits:
+        return of.OUT_OF_RANGE
     if kind == of.ROW_VARINT64:
         return write_varint(at, millis, 64)
     if kind == of.ROW_STAMP_VARINT:
@@ -96,35 +103,45 @@ def big_endian_size(low: int, high: int) -> int:
 
 
 @register_jitable
-def write_decimal(plan: int, row: int, at: int, kind: int, lengths: int) -> int:
-    """The unscaled number in the fewest big-endian bytes."""
+def decimal_bytes(plan: int, row: int, at: int) -> int:
+    """Writes the unscaled number in the fewest big-endian bytes; how many those are."""
     values = word(plan, of.VALUES) + 16 * row
     low = mem.load_i64(values)
     high = mem.load_i64(values + 8)
     size = big_endian_size(low, high)
-    if kind == of.ROW_SIZED:
-        mem.store_8(at, size)
-        at += 1
-    else:
-        mem.store_32(lengths, size)
     for index in range(size):
         bit = 8 * (size - 1 - index)
         byte = high >> (bit - 64) if bit >= 64 else low >> bit
         mem.store_8(at + index, byte)
+    return size
+
+
+@register_jitable
+def write_decimal(plan: int, row: int, at: int, kind: int, lengths: int) -> int:
+    if kind == of.ROW_SIZED:
+        size = decimal_bytes(plan, row, at + 1)
+        mem.store_8(at, size)
+        return at + 1 + size
+    size = decimal_bytes(plan, row, at)
+    mem.store_32(lengths, size)
     return at + size
+
+
+@register_jitable
+def content_of(plan: int, row: int) -> tuple[int, int]:
+    """Where text, bytes or a nested value lies, and its size."""
+    if word(plan, of.IN_ARROW) == of.ARROW_FIXED:
+        size = word(plan, of.SIZE)
+        return word(plan, of.VALUES) + size * row, size
+    offsets = word(plan, of.OFFSETS) + 4 * row
+    first = mem.load_i32(offsets)
+    return word(plan, of.VALUES) + first, mem.load_i32(offsets + 4) - first
 
 
 @register_jitable
 def write_content(plan: int, row: int, at: int, kind: int, lengths: int) -> int:
     """Text, bytes or a nested value."""
-    if word(plan, of.IN_ARROW) == of.ARROW_FIXED:
-        size = word(plan, of.SIZE)
-        source = word(plan, of.VALUES) + size * row
-    else:
-        offsets = word(plan, of.OFFSETS) + 4 * row
-        first = mem.load_i32(offsets)
-        size = mem.load_i32(offsets + 4) - first
-        source = word(plan, of.VALUES) + first
+    source, size = content_of(plan, row)
     if kind == of.ROW_SIZED:
         at = write_varint(at, size, 32)
     elif kind == of.ROW_LISTED:

@@ -12,8 +12,9 @@ import pyarrow.compute as pc
 
 from sluice.errors import CorruptRecord, SchemaNotExist, UnsupportedType
 from sluice.formats import records
+from sluice.formats.column_memory import addresses, binary_array, bounds_of, gather
 from sluice.formats.log_batch import Buffer
-from sluice.formats.row_arrays import decode_rows, gather
+from sluice.formats.row_arrays import decode_rows
 from sluice.formats.types import arrow_schema, arrow_type
 from sluice.model import Schema
 
@@ -74,15 +75,16 @@ def split_stored(values: pa.Array) -> tuple[np.ndarray, pa.Array]:
     :raises CorruptRecord: names the value that is shorter than its schema id.
     """
     schema_ids = _schema_ids(values)
-    data, _ = records.addresses(values)
-    bounds = _bounds(values)
+    data, _ = addresses(values)
+    bounds = bounds_of(values).astype(np.int64)
     there = _is_there(values)
     lengths = np.where(there, np.diff(bounds) - SCHEMA_ID_SIZE, 0)
     offsets = np.zeros(len(values) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
     sources = bounds[:-1] + (data + SCHEMA_ID_SIZE)
-    valid = None if there.all() else np.packbits(there, bitorder="little")
-    return schema_ids, records.binary_array(offsets, gather(sources, offsets), valid)
+    bits = np.packbits(there, bitorder="little")
+    valid = None if there.all() else pa.py_buffer(bits)
+    return schema_ids, binary_array(offsets, gather(sources, offsets), valid)
 
 
 def decode_values(
@@ -164,17 +166,8 @@ def _is_there(values: pa.Array) -> np.ndarray:
     return values.is_valid().to_numpy(zero_copy_only=False)
 
 
-def _bounds(values: pa.Array) -> np.ndarray:
-    """Positions of the entries, int64; one more than there are."""
-    offsets = values.buffers()[1]
-    if offsets is None or not len(values):
-        return np.zeros(len(values) + 1, np.int64)
-    bounds = np.frombuffer(offsets, np.int32, len(values) + 1, 4 * values.offset)
-    return bounds.astype(np.int64)
-
-
 def _schema_ids(values: pa.Array) -> np.ndarray:
-    bounds = _bounds(values)
+    bounds = bounds_of(values).astype(np.int64)
     there = _is_there(values)
     short = np.nonzero(there & (np.diff(bounds) < SCHEMA_ID_SIZE))[0]
     if len(short):

@@ -1,0 +1,162 @@
+"""Arrow columns as memory that kernels read and write, and what kernels answer as errors."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import numpy as np
+import pyarrow as pa
+
+from sluice.errors import CorruptRecord
+from sluice.formats import row_plan as of
+from sluice.formats.types import arrow_type
+from sluice.model import DataType
+
+PROBLEMS = {
+    of.ENDS_EARLY: "it ends early",
+    of.VARINT_TOO_LONG: "a varint is longer than its type",
+    of.BAD_LENGTH: "a length is negative",
+    of.BAD_NANOS: "there are fewer than 0 or more than 999999 nanoseconds within a millisecond",
+    of.OUT_OF_RANGE: "the value is out of its type's range",
+    of.TOO_LONG: "the value is longer than its type",
+    of.BYTES_LEFT: "there are bytes behind the last column",
+    of.BAD_SLOT: "an array's element lies outside of it, or on another",
+}
+"""What kernels answer, in words."""
+
+
+class BadValue(CorruptRecord):
+    """A value that cannot be, by its row in the column at hand."""
+
+    def __init__(self, row: int, reason: str) -> None:
+        super().__init__(f"row {row}: {reason}")
+        self.row = row
+        self.reason = reason
+
+
+def load_kernels() -> ModuleType:
+    """Loads the compiled kernels, or compiles them, the first time."""
+    from sluice.formats import kernels
+
+    return kernels
+
+
+class NewColumn:
+    """Memory for a column that a kernel fills; ``words`` are its plan and get the addresses."""
+
+    def __init__(self, words: np.ndarray, rows: int) -> None:
+        self._words = words
+        self._rows = rows
+        self._valid = np.full((rows + 7) // 8, 0xFF, np.uint8)
+        self._offsets: np.ndarray | None = None
+        kind = words[of.IN_ARROW]
+        if kind == of.ARROW_BYTES:
+            # the kernel notes where content lies and how long it is; gather copies it
+            self._offsets = np.zeros(rows + 1, np.int32)
+            self._values = np.empty(8 * rows, np.uint8)
+            words[of.OFFSETS] = self._offsets.ctypes.data
+        elif kind == of.ARROW_BIT:
+            self._values = np.zeros((rows + 7) // 8, np.uint8)
+        else:
+            self._values = np.zeros(of.arrow_width(words) * rows, np.uint8)
+        words[of.VALID], words[of.VALUES] = self._valid.ctypes.data, self._values.ctypes.data
+
+    def finish(self, data_type: DataType) -> pa.Array:
+        """The filled column in its Arrow type; that of a nested type as binary.
+
+        :raises BadValue: for text that is not UTF-8 or a DECIMAL with too many digits.
+        """
+        nulls = int(self._words[of.NULLS])
+        bits = pa.py_buffer(self._valid) if nulls else None
+        kind = pa.binary() if data_type.root in of.NESTED else arrow_type(data_type)
+        if self._offsets is None:
+            buffers = [bits, pa.py_buffer(self._values)]
+        else:
+            content = gather(self._values, self._offsets)
+            buffers = [bits, pa.py_buffer(self._offsets), content]
+        array = pa.Array.from_buffers(kind, self._rows, buffers, nulls)
+        if pa.types.is_string(kind) or self._words[of.IN_ARROW] == of.ARROW_DECIMAL128:
+            _check_values(array)
+        return array
+
+
+def point_to(words: np.ndarray, array: pa.Array, validity: pa.Array) -> int:
+    """Puts the addresses of a column's buffers into its plan; its bytes of varying length.
+
+    ``validity`` is the array that says which rows are null, mostly ``array`` itself.
+    """
+    bits = validity.buffers()[0]
+    words[of.VALID] = bits.address if bits is not None and validity.null_count else 0
+    words[of.BIT] = validity.offset
+    buffers = array.buffers()
+    data = buffers[-1].address if buffers[-1] is not None else 0
+    if words[of.IN_ARROW] == of.ARROW_BIT:
+        # one position serves both bitmaps: values begin where validity has its own
+        assert array.offset == validity.offset
+    words[of.VALUES] = data + of.arrow_width(words) * array.offset
+    if words[of.IN_ARROW] != of.ARROW_BYTES or not len(array):
+        return 0
+    bounds = np.frombuffer(buffers[1], np.int32, len(array) + 1, 4 * array.offset)
+    words[of.OFFSETS] = bounds.ctypes.data
+    return int(bounds[-1]) - int(bounds[0])
+
+
+def gather(sources: np.ndarray, offsets: np.ndarray) -> pa.Buffer:
+    """Content joined: entry i lies at address ``sources[i]``, as long as ``offsets`` say."""
+    content = pa.allocate_buffer(int(offsets[-1]))
+    load_kernels().gather(
+        sources.ctypes.data, offsets.ctypes.data, len(offsets) - 1, content.address
+    )
+    return content
+
+
+def binary_array(
+    offsets: np.ndarray, content: pa.Buffer, valid: pa.Buffer | None = None
+) -> pa.Array:
+    """int32 offsets, joined content and validity bits as an array."""
+    buffers = [valid, pa.py_buffer(offsets), content]
+    return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, buffers)
+
+
+def addresses(array: pa.Array) -> tuple[int, int]:
+    """Of the bytes of a binary array, and of its first entry's offset."""
+    _, offsets, data = array.buffers()
+    return (
+        data.address if data is not None else 0,
+        offsets.address + 4 * array.offset if offsets is not None else 0,
+    )
+
+
+def bounds_of(array: pa.Array) -> np.ndarray:
+    """Where the entries of a binary or list array begin and end, int32; one more than entries."""
+    offsets = array.buffers()[1]
+    if offsets is None or not len(array):
+        return np.zeros(len(array) + 1, np.int32)
+    return np.frombuffer(offsets, np.int32, len(array) + 1, 4 * array.offset)
+
+
+def content_size(array: pa.Array) -> int:
+    """Bytes of all entries of a binary array."""
+    bounds = bounds_of(array)
+    return int(bounds[-1]) - int(bounds[0])
+
+
+def _check_values(array: pa.Array) -> None:
+    """Arrow tells whether text is UTF-8 and whether a DECIMAL has too many digits, not where."""
+    try:
+        array.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise BadValue(_first_invalid(array), str(error)) from error
+
+
+def _first_invalid(array: pa.Array) -> int:
+    """By halves: the least count of rows that Arrow refuses, less one."""
+    good, bad = 0, len(array)
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        try:
+            array.slice(0, middle).validate(full=True)
+            good = middle
+        except pa.ArrowInvalid:
+            bad = middle
+    return good
