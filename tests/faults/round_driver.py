@@ -1,6 +1,7 @@
 """In place of spark-submit, by its command line: a whole round into Iceberg, without Spark's start.
 
-The round, its commit and its files are the real ones; only threads stand for executors.
+The round, its commit and its files are the real ones; only threads stand for executors. With
+``--without-fence`` every commit is let through: the control that shows what the fence is good for.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import sys
 from contextlib import closing
 from dataclasses import replace
+from typing import Any
 
 from sluice.client import connect
 from sluice.client.log_source import ClientLogSource
@@ -15,17 +17,51 @@ from sluice.config import load_config
 from sluice.driver.jvm import Jvm
 from sluice.driver.threads import ThreadRunner
 from sluice.lake.iceberg_catalog import IcebergLake
+from sluice.lake.iceberg_table import IcebergTable
 from sluice.model import TableInfo
-from sluice.rounds.files import PlanFile, read_json, result_uri, write_json
+from sluice.rounds.files import (
+    PlanFile,
+    RoundResult,
+    failure_uri,
+    read_json,
+    result_uri,
+    write_json,
+)
 from sluice.rounds.ports import SplitRunner, SplitWriterFactory
+from sluice.rounds.reasons import failure_of
 from sluice.rounds.round import run_round
 
 PREFIX = "spark.sluice."
 
 
-def main(arguments: list[str]) -> None:
+class _Open:
+    """In place of the fence: lets every commit through."""
+
+    def validate(self, ancestors: Any) -> bool:
+        return True
+
+    def errorMessage(self) -> str:  # noqa: N802  (a method of the Java interface)
+        return "never said"
+
+    class Java:
+        implements = ("org.apache.iceberg.SnapshotAncestryValidator",)
+
+
+def main(arguments: list[str]) -> int:
     uri = arguments[arguments.index("--plan") + 1]
     attempt = arguments[arguments.index("--attempt") + 1]
+    if "--without-fence" in arguments:
+        IcebergTable._fence = lambda *_: _Open()  # type: ignore[assignment]
+    try:
+        result = _round(uri, attempt, arguments)
+    except Exception as error:
+        write_json(failure_uri(uri, attempt), failure_of(error).to_json())
+        raise
+    write_json(result_uri(uri, attempt), result.to_json())
+    return 0
+
+
+def _round(uri: str, attempt: str, arguments: list[str]) -> RoundResult:
     settings = dict(word.split("=", 1) for word in arguments if word.startswith(PREFIX))
     config = load_config(overrides={k.removeprefix(PREFIX): v for k, v in settings.items()})
     plan = PlanFile.from_json(read_json(uri) or {})
@@ -39,9 +75,8 @@ def main(arguments: list[str]) -> None:
         Jvm(config.tiering.jars) as java,
         closing(IcebergLake(java.gateway, config.datalake.iceberg, config.tiering)) as lake,
     ):
-        result = run_round(plan.claim, client.tiering, lake, runner, attempt=attempt)
-    write_json(result_uri(uri, attempt), result.to_json())
+        return run_round(plan.claim, client.tiering, lake, runner, attempt=attempt)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(main(sys.argv[1:]))

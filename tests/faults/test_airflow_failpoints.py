@@ -8,21 +8,17 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sluice.client import connect
-from sluice.model import TieringStatus
 from tests.airflow.place import AirflowProcess, airflow_home
-from tests.faults.conftest import EVENTS, Scene
+from tests.faults.scene import Scene
 from tests.support.processes import ROOT, wait_for
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
-
-CONF = {"tables": [str(EVENTS)]}
 
 
 @pytest.fixture(scope="module")
@@ -45,28 +41,25 @@ class Runs:
         fluss = {"conn_type": "fluss", "host": host, "port": int(port), "extra": extra}
         self.home = {**home, "AIRFLOW_CONN_FLUSS_DEFAULT": json.dumps(fluss)}
         self.scene = scene
+        self.conf = {"tables": [str(scene.path)]}
 
     def start(self, **environment: str) -> AirflowProcess:
         return AirflowProcess(Path(self.home["AIRFLOW_HOME"]), {**self.home, **environment})
 
     def killed(self, step: str) -> int:
         """A run that meets the failpoint; how its process ended."""
-        return self.start(SLUICE_FAILPOINTS=f"{step}=kill").ask_and_wait("run", conf=CONF)
+        return self.start(SLUICE_FAILPOINTS=f"{step}=kill").ask_and_wait("run", conf=self.conf)
 
     def run(self) -> dict[str, Any]:
         process = self.start()
         try:
-            return process.ask("run", conf=CONF)
+            return process.ask("run", conf=self.conf)
         finally:
             process.close()
 
-    def status(self) -> TieringStatus:
-        with connect(self.scene.server.address) as client:
-            [status] = client.admin.list_tiering_statuses(EVENTS)
-        return status
-
     def wait(self, status: str) -> None:
-        wait_for(f"{EVENTS} to be {status}", lambda: self.status().status == status, 30)
+        scene = self.scene
+        wait_for(f"{scene.path} to be {status}", lambda: scene.status().status == status, 30)
 
 
 @pytest.mark.parametrize(
@@ -79,17 +72,16 @@ class Runs:
         ("airflow.settle.before_report", True),
     ],
 )
-def test_killed_task(
-    scene: Scene, check: Callable[[Scene], None], home: dict[str, str], step: str, committed: bool
-) -> None:
+def test_killed_task(quick_scene: Scene, home: dict[str, str], step: str, committed: bool) -> None:
+    scene = quick_scene
     runs = Runs(scene, home)
     scene.append(300)
     runs.wait("Pending")
     assert runs.killed(step) == -signal.SIGKILL
-    held = runs.status()
+    held = scene.status()
     assert held.status == "Tiering", "nobody could report it"
     with connect(scene.server.address) as client:
-        assert (client.admin.lake_snapshot(EVENTS) is not None) == committed
+        assert (client.admin.lake_snapshot(scene.path) is not None) == committed
     scene.append(200)
     runs.wait("Pending")
     run = runs.run()
@@ -97,6 +89,6 @@ def test_killed_task(
     result = run["xcoms"]["per_table.tier[0]"]["return_value"]
     assert result["tiering_epoch"] == held.tiering_epoch + 1
     assert (result["outcome"], result["rows"]) == ("committed", 200 if committed else 500)
-    assert runs.status().status != "Tiering"
-    assert runs.status().last_error is None
-    check(scene)
+    assert scene.status().status != "Tiering"
+    assert scene.status().last_error is None
+    scene.check()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -13,12 +12,10 @@ import pytest
 from demo.airflow import Airflow, AirflowFailed, spark_environment
 from demo.processes import Processes
 from sluice.client import connect
-from tests.faults.conftest import EVENTS, Scene
+from tests.faults.scene import Scene
 from tests.support.processes import ROOT, environment, wait_for
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
-
-CONF = {"tables": [str(EVENTS)], "spark_conf": {"spark.ui.enabled": "false"}}
 
 
 def settings(scene: Scene) -> dict[str, str]:
@@ -64,7 +61,9 @@ def task_of(driver: psutil.Process) -> list[psutil.Process]:
     raise AssertionError("no scheduler above the driver: nothing here is ours to kill")
 
 
-def test_killed_task(scene: Scene, check: Callable[[Scene], None], tmp_path: Path) -> None:
+def test_a_task_killed_while_its_driver_works(quick_scene: Scene, tmp_path: Path) -> None:
+    scene = quick_scene
+    conf = {"tables": [str(scene.path)], "spark_conf": {"spark.ui.enabled": "false"}}
     logs = tmp_path / "logs"
     logs.mkdir()
     processes = Processes(logs, environment())
@@ -74,7 +73,7 @@ def test_killed_task(scene: Scene, check: Callable[[Scene], None], tmp_path: Pat
         scene.append(1000)
         airflow.start()
         airflow.wait_until_ready(180, print)
-        run = airflow.trigger(CONF)
+        run = airflow.trigger(conf)
         wait_for("the driver", lambda: drivers(processes), 120)
         killed = task_of(drivers(processes)[0])
         assert killed, [_words(p) for p in drivers(processes)[0].parents()]
@@ -83,11 +82,11 @@ def test_killed_task(scene: Scene, check: Callable[[Scene], None], tmp_path: Pat
         with pytest.raises(AirflowFailed, match="per_table.tier"):
             airflow.follow(run, 180, print)
         with connect(scene.server.address) as client:
-            [status] = client.admin.list_tiering_statuses(EVENTS)
+            [status] = client.admin.list_tiering_statuses(scene.path)
         assert status.status != "Tiering", "the teardowns let go of the table"
         scene.append(500)
-        airflow.follow(airflow.trigger(CONF), 240, print)
+        airflow.follow(airflow.trigger(conf), 240, print)
         wait_for("the orphaned driver to end", lambda: not drivers(processes), 120)
-        check(scene)
+        scene.check()
     finally:
         processes.stop_all()

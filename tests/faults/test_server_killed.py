@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 
 import pytest
 
-from tests.faults.conftest import Scene
+from tests.faults.scene import Scene
 
 pytestmark = pytest.mark.spark  # the checker reads with Spark
 
 
 @pytest.mark.parametrize("step", ["server.append.before_write", "server.append.after_write"])
-def test_killed_during_appends(scene: Scene, check: Callable[[Scene], None], step: str) -> None:
+def test_a_server_killed_during_appends(scene: Scene, step: str) -> None:
     """Before the write nothing is stored, after it nothing was said: the resend is stored once."""
     scene.append(400)
     scene.server.stop()
@@ -24,28 +23,26 @@ def test_killed_during_appends(scene: Scene, check: Callable[[Scene], None], ste
     scene.server.start()
     writer.join(120)
     assert not writer.is_alive()
-    assert len(scene.acknowledged) == 1000
+    assert scene.written == 1000
     scene.tier_until_done()
-    check(scene)
+    scene.check()
 
 
 @pytest.mark.parametrize("step", ["server.commit_lake.before", "server.commit_lake.after"])
-def test_killed_while_a_round_commits(
-    scene: Scene, check: Callable[[Scene], None], step: str
-) -> None:
+def test_a_server_killed_while_a_round_commits(scene: Scene, step: str) -> None:
     """The lake has the snapshot; whether Fluss has heard of it, the next round finds out."""
     scene.append(400)
     scene.tier_until_done()
     scene.append(200)
     scene.server.stop()
     scene.server.start(SLUICE_FAILPOINTS=f"{step}=kill")
-    tiering = threading.Thread(target=scene.tier_until_done)  # the table may not be due at once
+    tiering = threading.Thread(target=scene.tier_until_done)
     tiering.start()
     assert scene.server.wait_until_dead() == -9
     scene.server.start()
     tiering.join(120)
     assert not tiering.is_alive()
-    check(scene)
+    scene.check()
     scene.append(100)
     scene.tier_until_done()
-    check(scene)
+    scene.check()

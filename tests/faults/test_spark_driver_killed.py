@@ -4,34 +4,28 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from sluice.client import Heartbeats, connect
+from sluice.client import Heartbeats
 from sluice.client.client import Client
 from sluice.model import Claim
-from sluice.rounds.files import PlanFile, plan_uri, read_json, result_uri, write_json
-from tests.faults.conftest import EVENTS, Scene
-from tests.support.processes import ROOT, environment, wait_for
+from sluice.rounds.files import (
+    PlanFile,
+    failure_uri,
+    plan_uri,
+    read_json,
+    result_uri,
+    write_json,
+)
+from tests.faults.scene import Scene
+from tests.support.processes import ROOT, environment
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 KILLED = 128 + 9
 """What spark-submit makes of its driver's SIGKILL."""
-
-
-def claimed(client: Client) -> Claim:
-    found: list[Claim] = []
-
-    def look() -> bool:
-        claim = client.tiering.claim([EVENTS])
-        found.extend([] if claim is None else [claim])
-        return bool(found)
-
-    wait_for(f"{EVENTS} to be due", look, 30)
-    return found[0]
 
 
 def spark_round(scene: Scene, client: Client, claim: Claim, failpoints: str) -> tuple[int, str]:
@@ -67,21 +61,48 @@ def spark_round(scene: Scene, client: Client, claim: Claim, failpoints: str) -> 
 
 def snapshots(scene: Scene) -> int:
     """Snapshots of the lake table, by the files that name them."""
-    return len(list((scene.warehouse / "db/events/metadata").glob("snap-*.avro")))
+    return len(list((scene.table_folder / "metadata").glob("snap-*.avro")))
 
 
-@pytest.mark.parametrize("step", ["before", "after"])
-def test_killed_spark_driver(scene: Scene, check: Callable[[Scene], None], step: str) -> None:
-    scene.append(1000)
-    with connect(scene.server.address) as client:
-        claim = claimed(client)
-        code, uri = spark_round(scene, client, claim, f"round.lake_commit.{step}=kill")
+@pytest.mark.parametrize(
+    ("step", "landed"),
+    [
+        ("round.plan.after", False),
+        ("round.lake_commit.before", False),
+        ("round.lake_commit.ready", False),
+        ("round.lake_commit.after", True),
+        ("round.fluss_commit.after", True),
+    ],
+)
+def test_a_spark_driver_killed_at_a_step(scene: Scene, step: str, landed: bool) -> None:
+    scene.append(300)
+    claim = scene.claim()
+    with scene.client() as client:
+        code, uri = spark_round(scene, client, claim, f"{step}=kill")
         said = (scene.home / "spark-submit.log").read_text()[-3000:]
         assert code == KILLED, said
         assert read_json(result_uri(uri, "a1")) is None
-        assert snapshots(scene) == (1 if step == "after" else 0), "killed at the step meant"
-        assert client.admin.lake_snapshot(EVENTS) is None
+        assert snapshots(scene) == landed, "killed at the step meant"
+        registered = client.admin.lake_snapshot(scene.path)
+        assert (registered is not None) == (step == "round.fluss_commit.after")
         client.tiering.failed(claim, "killed")  # as settle reports a driver that was lost
-    scene.append(500)
-    scene.tier_until_done()
-    check(scene)
+    scene.append(200)
+    scene.tier()
+    scene.check()
+
+
+@pytest.mark.parametrize("step", ["round.copy.file.before", "round.copy.file.after"])
+def test_an_executor_killed_around_a_file(scene: Scene, step: str) -> None:
+    """Spark's worker dies in the middle of a split, and with it the job: nothing is committed."""
+    scene.append(300)
+    claim = scene.claim()
+    with scene.client() as client:
+        code, uri = spark_round(scene, client, claim, f"{step}=kill")
+        said = (scene.home / "spark-submit.log").read_text()[-3000:]
+        assert code == 1, said
+        assert read_json(failure_uri(uri, "a1")) is not None
+        assert snapshots(scene) == 0
+        client.tiering.failed(claim, "its executor was killed")
+    scene.append(200)
+    scene.tier()
+    scene.check()

@@ -1,0 +1,212 @@
+"""One table on a server process, its lake, rounds in processes of their own, and the checker."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from sluice.client import connect
+from sluice.client.client import Client
+from sluice.config import ClientConfig, Config, DatalakeConfig, TieringConfig
+from sluice.driver.local import tier_once
+from sluice.errors import SluiceError, TableNotDue
+from sluice.model import Claim, Column, Schema, TableDescriptor, TablePath, TieringStatus
+from sluice.model.types import BIGINT, STRING
+from sluice.rounds.files import (
+    PlanFile,
+    RoundFailure,
+    RoundResult,
+    failure_uri,
+    plan_uri,
+    read_json,
+    result_uri,
+    write_json,
+)
+from tests.support.driver_process import DriverProcess
+from tests.support.lake_checker import LakeChecker, Report
+from tests.support.processes import ROOT, SLUICE, ServerProcess, environment, wait_for
+from tests.support.server_files import read_logs, read_registered, table_folder
+
+BUCKETS = 2
+COLUMNS = pa.schema([("n", pa.int64()), ("text", pa.string())])
+DUE_S = 60.0
+
+
+class Scene:
+    """A table of numbered rows; ``sql`` asks Spark, where its lake is named ``lake``."""
+
+    def __init__(
+        self,
+        home: Path,
+        server: ServerProcess,
+        path: TablePath,
+        jvm: Any,
+        sql: Callable[[Path, str], list[Any]],
+    ) -> None:
+        self.home, self.server, self.path = home, server, path
+        self.warehouse = home / "lake"
+        self.table_folder = self.warehouse / path.database / path.table
+        self.written = 0
+        self._jvm, self._sql = jvm, sql
+        self._drivers: list[DriverProcess] = []
+        self.lake = {"type": "hadoop", "warehouse": str(self.warehouse)}
+
+    def close(self) -> None:
+        """Ends the drivers that a failed test has left, stopped ones too."""
+        for driver in self._drivers:
+            driver.kill()
+
+    # -- the table
+
+    def create(self) -> None:
+        schema = Schema((Column("n", BIGINT, 0), Column("text", STRING, 1)), highest_field_id=1)
+        properties = {"table.datalake.enabled": "true", "table.datalake.freshness": "100ms"}
+        described = TableDescriptor(schema, bucket_count=BUCKETS, properties=properties)
+        with self.client() as client:
+            client.admin.create_database(self.path.database, ignore_if_exists=True)
+            client.admin.create_table(self.path, described)
+
+    def append(self, rows: int) -> None:
+        """The next numbers, in many small batches; all are acknowledged when it returns."""
+        numbers = list(range(self.written, self.written + rows))
+        table = pa.table({"n": numbers, "text": [f"row {n}" for n in numbers]}, COLUMNS)
+        config = ClientConfig(self.server.address, writer_batch_bytes=1024)
+        with connect(config) as client, client.log_writer(self.path) as writer:
+            for chunk in table.to_batches(max_chunksize=50):
+                writer.write(chunk)
+        self.written += rows
+
+    def client(self) -> Client:
+        return connect(self.server.address)
+
+    def sql(self, query: str) -> list[Any]:
+        """Spark's answer; ``{t}`` is the table in the lake, ``{name}`` its name in a procedure."""
+        query = query.replace("{t}", f"lake.{self.path}").replace("{name}", str(self.path))
+        return self._sql(self.warehouse, query)
+
+    # -- claims
+
+    def status(self) -> TieringStatus:
+        with self.client() as client:
+            [status] = client.admin.list_tiering_statuses(self.path)
+        return status
+
+    def wait_until_due(self) -> None:
+        wait_for(f"{self.path} to be due", lambda: self.status().status == "Pending", DUE_S)
+
+    def claim(self) -> Claim:
+        """The table's next claim, held by nobody but this test."""
+        self.wait_until_due()
+        with self.client() as client:
+            claim = client.tiering.claim([self.path])
+        assert claim is not None
+        return claim
+
+    def report_lost(self) -> None:
+        """Says what settle says of a driver that is gone: its table may be claimed at once."""
+        status = self.status()
+        if status.status != "Tiering":
+            return
+        claim = Claim(status.table_id, self.path, status.tiering_epoch, self.server.starts)
+        with self.client() as client:
+            client.tiering.failed(claim, "its driver was killed")
+        assert self.status().status == "Pending"
+
+    # -- rounds
+
+    def tier(self) -> RoundResult:
+        """A round in this process, as soon as the table is due."""
+        config = Config(
+            client=ClientConfig(bootstrap=self.server.address),
+            datalake=DatalakeConfig("iceberg", self.lake),
+            tiering=TieringConfig(jars=environment()["SLUICE_TIERING_JARS"]),
+        )
+        deadline = time.monotonic() + DUE_S
+        while True:
+            with contextlib.suppress(TableNotDue):
+                return tier_once(config, self.path, jvm=self._jvm)
+            assert time.monotonic() < deadline, self.status()
+            time.sleep(0.05)
+
+    def tier_until_done(self) -> RoundResult:
+        """As a user would: again and again until a round goes through."""
+        deadline = time.monotonic() + 2 * DUE_S
+        while True:
+            try:
+                result = self.tier()
+            except SluiceError as error:
+                said = str(error)
+            else:
+                if result.outcome != "claim_lost":
+                    return result
+                said = str(result.notes)
+            assert time.monotonic() < deadline, said
+
+    def start_tier(self, failpoints: str = "") -> DriverProcess:
+        """``sluice tier`` as a process of its own, once the table is due."""
+        self.wait_until_due()
+        command = [
+            SLUICE, "tier", str(self.path), "--bootstrap", self.server.address,
+            "--warehouse", str(self.warehouse), "--format", "json",
+        ]  # fmt: skip
+        return self._started(command, failpoints)
+
+    def kill_tier(self, step: str) -> None:
+        """``sluice tier``, killed at that step; its claim is then reported as lost."""
+        driver = self.start_tier(f"{step}=kill")
+        assert driver.wait() == -signal.SIGKILL, driver.said
+        self.report_lost()
+
+    def start_round(
+        self, claim: Claim, attempt: str, failpoints: str = "", *words: str
+    ) -> DriverProcess:
+        """A driver of its own for a claim that this test holds (``round_driver.py``)."""
+        uri = self._plan_uri(claim)
+        write_json(uri, PlanFile(claim, "sluice-lease", self.server.address).to_json())
+        settings = [f"spark.sluice.datalake.iceberg.{k}={v}" for k, v in self.lake.items()]
+        script = str(ROOT / "tests/faults/round_driver.py")
+        command = [sys.executable, script, "--plan", uri, "--attempt", attempt, *settings, *words]
+        return self._started(command, failpoints)
+
+    def outcome(self, claim: Claim, attempt: str) -> str:
+        """What that driver left: the outcome of its result, or the class of its failure."""
+        uri = self._plan_uri(claim)
+        if (result := read_json(result_uri(uri, attempt))) is not None:
+            return RoundResult.from_json(result).outcome
+        failure = read_json(failure_uri(uri, attempt))
+        assert failure is not None, f"attempt {attempt} of {claim} left neither result nor failure"
+        return RoundFailure.from_json(failure).kind
+
+    def _plan_uri(self, claim: Claim) -> str:
+        return plan_uri((self.home / "work").as_uri(), "sluice-lease", claim)
+
+    def _started(self, command: list[str], failpoints: str) -> DriverProcess:
+        env = {"SLUICE_FAILPOINTS": failpoints, "PYTHONPATH": str(ROOT)}
+        driver = DriverProcess(command, self.home, env)
+        self._drivers.append(driver)
+        return driver
+
+    # -- the checker
+
+    def report(self) -> Report:
+        """What the checker finds in lake files, Iceberg's metadata and the server's storage."""
+        folder = table_folder(self.server.data_dir / "log", self.path.database, self.path.table)
+        logs = read_logs(folder, COLUMNS)
+        assert sum(log.num_rows for log in logs.values()) == self.written, "acknowledged, and gone"
+        registered = read_registered(self.server.data_dir, self.path.database, self.path.table)
+        checker = LakeChecker(self.sql, f"lake.{self.path}", self.table_folder)
+        return checker.report(logs, registered)
+
+    def check(self, rows: int | None = None) -> Report:
+        """Every row that was acknowledged is in the lake exactly once, and everything agrees."""
+        report = self.report()
+        assert report.damage == {}
+        assert report.rows == (self.written if rows is None else rows)
+        return report

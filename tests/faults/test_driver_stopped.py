@@ -1,0 +1,52 @@
+"""SIGSTOP of ``sluice tier`` until it is given up for lost, and SIGCONT after another round.
+
+The driver wakes up, believes nothing has happened, and goes on where it stood.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.faults.scene import Scene
+from tests.support.processes import wait_for
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.mark.parametrize(
+    ("step", "landed"),
+    [
+        pytest.param("round.plan.after", False, marks=pytest.mark.slow),
+        pytest.param("round.copy.file.before", False, marks=pytest.mark.slow),
+        pytest.param("round.copy.after", False, marks=pytest.mark.slow),
+        pytest.param("round.lake_commit.before", False, marks=pytest.mark.slow),
+        ("round.lake_commit.ready", False),
+        pytest.param("round.fluss_commit.before", True, marks=pytest.mark.slow),
+    ],
+)
+def test_a_driver_stopped_beyond_the_time_out_and_continued_after_another_round(
+    quick_scene: Scene, step: str, landed: bool
+) -> None:
+    scene = quick_scene
+    scene.append(200)
+    scene.tier_until_done()
+    scene.append(200)
+    driver = scene.start_tier(f"{step}=stop")
+    driver.wait_until_stopped()
+    epoch = scene.status().tiering_epoch
+    wait_for("the coordinator to give it up", lambda: scene.status().status != "Tiering", 60)
+    assert "no heartbeat" in (scene.status().last_error or "")
+    scene.append(100)
+    other = scene.tier_until_done()
+    assert other.tiering_epoch > epoch
+    assert (other.recovered_snapshot_id is not None) == landed
+    driver.go_on()
+    code = driver.wait()
+    if code == 0:
+        assert driver.printed()["outcome"] in ("claim_lost", *(["committed"] if landed else []))
+    else:
+        assert "our newest snapshot is no longer the planned base" in driver.said
+    assert scene.check().orphans == [], "refused, it has deleted what it had written"
+    scene.append(50)
+    scene.tier_until_done()
+    scene.check()
