@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -107,28 +107,28 @@ def clean(
 def _print_table(report: CleanReport, applied: bool) -> None:
     from sluice.cli.output import print_table, when
 
-    removed = set(report.removed)
-
-    def row(left: Leftover, action: str) -> list[Any]:
-        shown = report.failed.get(left.path, left.reason)
-        return [action, left.path, left.size_bytes, when(left.modified_ms), left.base, shown]
-
-    rows = []
-    for left in report.dead:
-        if not applied:
-            action = "would remove"
-        else:
-            action = "removed" if left.path in removed else "not removed"
-        rows.append(row(left, action))
-    rows += [row(left, "keep") for left in report.kept]
     click.echo(f"{report.table}: {_summary(report, applied)}")
-    if rows:
-        print_table(["", "file", "bytes", "written", "base", "why"], rows, empty="")
+    groups: dict[str, list[Leftover]] = {}
+    for left in report.dead:
+        groups.setdefault(_fate(report, left, applied), []).append(left)
+    for left in report.kept:
+        groups.setdefault(f"kept: {left.reason}", []).append(left)
+    for fate, found in groups.items():
+        click.echo(f"\n{fate}:")
+        rows = [[left.size_bytes, when(left.modified_ms), left.path] for left in found]
+        print_table(["bytes", "written", "file"], rows, empty="")
     if report.foreign_files:
         click.echo(
             f"note: {report.foreign_files} unreferenced data files ({report.foreign_bytes} bytes)"
             " have names of other writers: only Iceberg's remove_orphan_files takes them"
         )
+
+
+def _fate(report: CleanReport, left: Leftover, applied: bool) -> str:
+    """What becomes of a dead round's file, and why."""
+    if left.path in report.failed:
+        return f"not removed: {report.failed[left.path]}"
+    return f"{'removed' if applied else 'would be removed'}: {left.reason}"
 
 
 def _summary(report: CleanReport, applied: bool) -> str:
