@@ -100,6 +100,8 @@ class SluiceTierOperator(SparkSubmitOperator):
             outcome = _claim_lost(entry, f"{outcome.kind}: {outcome.reason}")
         if isinstance(outcome, RoundResult):
             self.log.info("%s: %s, %d rows", entry["table"], outcome.outcome, outcome.rows)
+            if outcome.forced:
+                self.log.info("%s: forced: %s", entry["table"], outcome.forced)
             return _small(outcome, result_uri(entry["plan_uri"], attempt))
         self._tell(ti, attempt, outcome)
         kind = TierFailed if outcome.retryable else TierFailedForGood
