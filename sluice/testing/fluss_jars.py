@@ -1,7 +1,8 @@
 """The jars of a real Fluss: fetched once by Ivy, which Spark brings, and kept in a folder.
 
 The server is one jar (86 MB); the lake plugin is another (37 MB) and takes Hadoop's classes from
-Spark's own jars, as the servers take their logging.
+Spark's own jars, as the servers take their logging. The S3 plugin (31 MB) is fetched where a test
+wants it.
 """
 
 from __future__ import annotations
@@ -11,19 +12,19 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from sluice.driver.jvm import java, pyspark_jars
 from sluice.errors import ConfigurationError
 
 VERSION = "0.9.1-incubating"
-SERVER, LAKE_PLUGIN = "fluss-server", "fluss-lake-iceberg"
+SERVER, LAKE_PLUGIN, S3_PLUGIN = "fluss-server", "fluss-lake-iceberg", "fluss-fs-s3"
 VARIABLE = "SLUICE_FLUSS_JARS"
 """Environment variable that names the folder with the jars."""
 
 _FETCH_TIMEOUT_S = 300
-_MEGABYTES = {SERVER: 86, LAKE_PLUGIN: 37}
+_MEGABYTES = {SERVER: 86, LAKE_PLUGIN: 37, S3_PLUGIN: 31}
 
 # The lake plugin's parent pom was never published for this version. Without poms Ivy takes the jar
 # alone, which is all that is needed: both jars are shaded.
@@ -48,7 +49,11 @@ def default_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sluice" / "fluss"
 
 
-def fetch_jars(into: Path | None = None, say: Callable[[str], None] | None = None) -> Path:
+def fetch_jars(
+    into: Path | None = None,
+    say: Callable[[str], None] | None = None,
+    artifacts: Sequence[str] = (SERVER, LAKE_PLUGIN),
+) -> Path:
     """Fetches what the folder lacks (about 10 s the first time); answers the folder.
 
     :param into: the folder; ``default_folder()`` if not given.
@@ -56,13 +61,13 @@ def fetch_jars(into: Path | None = None, say: Callable[[str], None] | None = Non
     :raises ConfigurationError: the jars are nowhere and cannot be fetched.
     """
     folder = into or default_folder()
-    if all((folder / jar_name(artifact)).is_file() for artifact in _MEGABYTES):
+    if all((folder / jar_name(artifact)).is_file() for artifact in artifacts):
         return folder
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / ".lock").open("w") as lock:  # several test runs may begin at once
             fcntl.flock(lock, fcntl.LOCK_EX)
-            for artifact in _MEGABYTES:
+            for artifact in artifacts:
                 if not (folder / jar_name(artifact)).is_file():
                     size = f"{_MEGABYTES[artifact]} MB, once"
                     (say or _say)(f"fetching {jar_name(artifact)} ({size}) to {folder}")

@@ -1,0 +1,38 @@
+"""A real Fluss whose remote storage is an S3, with tokens from the STS of the same server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sluice.testing.fluss_jars import S3_PLUGIN, fetch_jars, jar_name
+from sluice.testing.real_fluss import RealFluss
+from tests.support.s3_server import REGION, S3Server
+
+CLUSTER_KEY = "the-clusters-own-key"
+
+
+class S3Fluss(RealFluss):
+    """Moves log segments to ``s3://BUCKET/remote`` soon."""
+
+    def __init__(self, home: Path, s3: S3Server, bucket: str) -> None:
+        conf = {
+            "remote.data.dir": f"s3://{bucket}/remote",
+            "s3.endpoint": s3.endpoint,
+            "s3.access-key": CLUSTER_KEY,
+            "s3.secret-key": "secret",
+            "s3.region": REGION,
+            "s3.path-style-access": "true",
+            "s3.assumed.role.sts.endpoint": s3.endpoint,
+            "s3.assumed.role.arn": "arn:aws:iam::123456789012:role/reader",
+            "log.segment.file-size": "256kb",
+            "remote.log.task-interval-duration": "200ms",
+        }
+        super().__init__(home, lake=False, conf=conf)
+
+    def _write_configuration(self) -> None:
+        super()._write_configuration()
+        folder = self.home / "plugins" / "s3"
+        folder.mkdir(parents=True, exist_ok=True)
+        link = folder / jar_name(S3_PLUGIN)
+        link.unlink(missing_ok=True)
+        link.symlink_to(fetch_jars(artifacts=[S3_PLUGIN]) / jar_name(S3_PLUGIN))
