@@ -12,12 +12,15 @@ import pyarrow as pa
 import pytest
 
 from sluice.client import Client, connect
+from sluice.config import ClientConfig
 from sluice.formats.types import schema_from_arrow
 from sluice.model import TableDescriptor, TablePath
 from sluice.testing.lost_tables import create_table
 from sluice.testing.real_fluss import RealFluss
 from tests.airflow.place import AirflowProcess, wait_until
+from tests.airflow.test_login import holding
 from tests.airflow.test_spark_run import CONF, SPARK, lake_at
+from tests.support.guarded_fluss import PASSWORD, USERNAME, GuardedFluss
 
 pytestmark = [
     pytest.mark.airflow,
@@ -27,14 +30,14 @@ pytestmark = [
 ]
 
 
-def connection(fluss: RealFluss, work: Path) -> dict[str, str]:
-    host, _, port = fluss.bootstrap.removeprefix("fluss://").rpartition(":")
+def connection(fluss: RealFluss, work: Path, address: str = "", **login: str) -> dict[str, str]:
+    host, _, port = (address or fluss.bootstrap).removeprefix("fluss://").rpartition(":")
     extra = {
         "transport": "fluss",
         "work_uri": work.as_uri(),
         "datalake": lake_at(fluss.warehouse),
     }
-    content = {"conn_type": "fluss", "host": host, "port": int(port), "extra": extra}
+    content = {"conn_type": "fluss", "host": host, "port": int(port), "extra": extra, **login}
     return {"AIRFLOW_CONN_FLUSS_DEFAULT": json.dumps(content)}
 
 
@@ -88,3 +91,41 @@ def test_runs_bring_a_table_to_the_lake(
             assert tuple(row) == (total, total)
         wait_until(lambda: is_due(client, other), 30, f"{other}, which nobody asked for, to be due")
         client.admin.drop_database(database, cascade=True)
+
+
+def test_a_login_reaches_the_driver_and_is_written_nowhere(
+    airflow: AirflowProcess, tmp_path: Path, lake_sql: Callable[[Path, str], list[Any]]
+) -> None:
+    """Real spark-submit, with Spark's own event log: what its UI shows is in there."""
+    work, events = tmp_path / "work", tmp_path / "events"
+    events.mkdir()
+    path = TablePath("guarded", "events")
+    rows = pa.table({"id": pa.array(range(1000), pa.int64())})
+    properties = {"table.datalake.enabled": "true", "table.datalake.freshness": "1s"}
+    with GuardedFluss(tmp_path / "fluss") as fluss:
+        login = ClientConfig(fluss.guarded, username=USERNAME, password=PASSWORD)
+        with connect(login) as client:
+            client.admin.create_database(path.database)
+            described = TableDescriptor(
+                schema_from_arrow(rows.schema), bucket_count=2, properties=properties
+            )
+            create_table(client, path, described, fluss.warehouse)
+            with client.log_writer(path) as writer:
+                writer.write(rows)
+            wait_until(lambda: is_due(client, path), 30, f"{path} to be due")
+        logged = {"spark.eventLog.enabled": True, "spark.eventLog.dir": events.as_uri()}
+        there = connection(fluss, work, fluss.guarded, login=USERNAME, password=PASSWORD)
+        run = airflow.ask(
+            "run",
+            conf={"tables": [str(path)], "spark_conf": {**CONF, **logged}},
+            environment={**there, **SPARK},
+        )
+        assert run["state"] == "success", airflow.log.read_text()[-6000:]
+        result = run["xcoms"]["per_table.tier[0]"]["return_value"]
+        assert (result["outcome"], result["rows"]) == ("committed", 1000)
+        [row] = lake_sql(fluss.warehouse, f"SELECT count(*), sum(id) FROM lake.{path}")
+        assert tuple(row) == (1000, 499_500)
+        home = Path(airflow.environment["AIRFLOW_HOME"])
+        assert [file for file in events.rglob("*") if file.is_file()], "no event log"
+        assert holding(PASSWORD, work, events, home, fluss.warehouse) == []
+        assert holding(str(path), events, work) != [], "what is there is found"

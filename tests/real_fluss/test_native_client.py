@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 import uuid
 from collections.abc import Iterator
@@ -22,35 +21,17 @@ from sluice.formats.types import schema_from_arrow
 from sluice.model import TableBucket, TableDescriptor, TablePath
 from sluice.testing.lost_tables import create_table
 from sluice.testing.real_fluss import RealFluss
+from tests.support.guarded_fluss import PASSWORD, USERNAME, GuardedFluss
 
 pytestmark = pytest.mark.real_fluss
 
 SCHEMA = pa.schema([("id", pa.int64()), ("value", pa.float64())])
 REMOTE = {"log.segment.file-size": "256kb", "remote.log.task-interval-duration": "200ms"}
-USER = {"username": "ann", "password": "gehéim"}
-
-
-class Guarded(RealFluss):
-    """With a second listener on each server, where clients must authenticate."""
-
-    def _write_configuration(self) -> None:
-        super()._write_configuration()
-        for server in ("coordinator", "tablet"):
-            path = self.home / f"conf-{server}" / "server.yaml"
-            text = path.read_text()
-            [listen] = [line for line in text.splitlines() if line.startswith("bind.listeners")]
-            text = text.replace(listen, f"{listen},CLIENT://127.0.0.1:0")
-            path.write_text(
-                text + "internal.listener.name: FLUSS\nsecurity.protocol.map: CLIENT:sasl\n"
-                "security.sasl.enabled.mechanisms: PLAIN\n"
-                "security.sasl.plain.jaas.config: org.apache.fluss.security.auth.sasl.plain."
-                f'PlainLoginModule required user_{USER["username"]}="{USER["password"]}";\n'
-            )
 
 
 @pytest.fixture(scope="module")
-def fluss(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealFluss]:
-    with Guarded(tmp_path_factory.mktemp("fluss"), lake=False, conf=REMOTE) as running:
+def fluss(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedFluss]:
+    with GuardedFluss(tmp_path_factory.mktemp("fluss"), lake=False, conf=REMOTE) as running:
         yield running
 
 
@@ -139,11 +120,9 @@ def test_a_read_goes_on_over_restarts_of_both_servers(fluss: RealFluss) -> None:
 
 
 @pytest.mark.slow
-def test_sasl_plain(fluss: RealFluss, client: Client) -> None:
+def test_sasl_plain(fluss: GuardedFluss, client: Client) -> None:
     path, bucket = new_table(client)
-    log = fluss.log_file("coordinator").read_text()
-    port = re.findall(r"CLIENT://127\.0\.0\.1:([1-9]\d*)", log)[-1]
-    config = ClientConfig(f"fluss://127.0.0.1:{port}", **USER)
+    config = ClientConfig(fluss.guarded, username=USERNAME, password=PASSWORD)
     with connect(config) as guarded:
         append(guarded, path, 0, 100)
         assert read(guarded, path, bucket) == list(range(100))
