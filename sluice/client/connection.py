@@ -114,7 +114,11 @@ class Connection:
 
         def attempt() -> T:
             address = self._find(lambda: self._servers().coordinator, Role.COORDINATOR, api)
-            return unpack(self._call(address, Role.COORDINATOR, api, request))
+            try:
+                return unpack(self._call(address, Role.COORDINATOR, api, request))
+            except NotCoordinatorLeader:
+                self._ask_last(address)  # a deposed one may still tell all that it leads
+                raise
 
         def on_retry(error: FlussError, rule: Rule) -> None:
             if on_failure is not None:
@@ -334,6 +338,8 @@ class Connection:
 
     def _ask_last(self, door: Address) -> None:
         with self._lock:
+            if door not in self._doors:
+                return
             self._doors = (*(other for other in self._doors if other != door), door)
 
     def _call(

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sluice.client import Client, LogReader, connect
+from sluice.client import Client, connect
 from sluice.client.addresses import Address
 from sluice.config import ClientConfig, ServerConfig
 from sluice.errors import (
@@ -32,8 +32,6 @@ from sluice.server.cluster import EmbeddedCluster
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from tests.support import proxy as faults
-from tests.support.fetch_server import INFO, batch, ids
-from tests.support.native_peer import PeerServer, serving
 from tests.support.proxy import Fault, Proxy
 
 PATH = TablePath("shop", "orders")
@@ -156,87 +154,3 @@ def test_a_coordinator_that_is_not_the_leader_is_asked_again_even_to_write(
     with pytest.raises(DatabaseAlreadyExist):  # the proxy broke the answer, not the request
         site.client.admin.create_database("new")
     assert site.proxy.planned == 0
-
-
-def metadata(coordinator: int, tablets: dict[int, int], leader: int) -> pb.MetadataResponse:
-    """One table with one bucket, on servers of these ports by their ids."""
-    node = pb.PbServerNode(node_id=-1, host="127.0.0.1", port=coordinator)
-    reply = pb.MetadataResponse(coordinator_server=node)
-    for number, port in tablets.items():
-        reply.tablet_servers.add(node_id=number, host="127.0.0.1", port=port)
-    table = reply.table_metadata.add(
-        table_path=pb.PbTablePath(database_name="db", table_name="t"),
-        table_id=1,
-        schema_id=1,
-        table_json=b"{}",
-        created_time=0,
-        modified_time=0,
-    )
-    table.bucket_metadata.add(bucket_id=0, leader_id=leader)
-    return reply
-
-
-@pytest.mark.parametrize("end", ["not leader", "dies"])
-def test_a_leader_that_moves_during_a_fetch_is_followed(end: str) -> None:
-    asked: list[tuple[int, int]] = []
-    leader = 1
-
-    def fetch(number: int, request: Any) -> pb.FetchLogResponse:
-        nonlocal leader
-        offset = request.tables_req[0].buckets_req[0].fetch_offset
-        asked.append((number, offset))
-        reply = pb.FetchLogResponse()
-        bucket = reply.tables_resp.add(table_id=1).buckets_resp.add(bucket_id=0)
-        if number != leader or (number == 1 and offset == 20):
-            leader = 2
-            if end == "dies":
-                raise ConnectionError
-            bucket.error_code = 12
-        else:
-            bucket.records = batch(offset, 10)
-        return reply
-
-    def tablet(number: int) -> PeerServer:
-        return PeerServer(serving({apis.FETCH_LOG: lambda request: fetch(number, request)}))
-
-    with tablet(1) as one, tablet(2) as two:
-        tablets = {1: one.port, 2: two.port}
-
-        def answer(_: Any) -> pb.MetadataResponse:
-            return metadata(coordinator.port, tablets, leader)
-
-        with (
-            PeerServer(serving({apis.GET_METADATA: answer}, server_type=1)) as coordinator,
-            connect(f"fluss://127.0.0.1:{coordinator.port}") as client,
-        ):
-            reader = LogReader(client._connection, client.admin, INFO.path, INFO)
-            assert ids(reader, 0, 40) == list(range(40))
-    assert asked == [(1, 0), (1, 10), (1, 20), (2, 20), (2, 30)]
-
-
-def test_a_coordinator_that_dies_is_found_again_through_the_tablet_servers() -> None:
-    """Its successor is elsewhere; the bootstrap address stays dead."""
-    databases = {apis.LIST_DATABASES: lambda _: pb.ListDatabasesResponse(database_name=["db"])}
-    successor: list[int] = []
-
-    def answer(_: Any) -> pb.MetadataResponse:
-        return metadata(successor[0], {1: tablet.port}, 1)
-
-    with PeerServer(serving({apis.GET_METADATA: answer})) as tablet:
-        script = serving({apis.GET_METADATA: answer, **databases}, server_type=1)
-        with PeerServer(script) as first, PeerServer(script) as second:
-            successor.append(first.port)
-            with connect(f"fluss://127.0.0.1:{first.port}") as client:
-                assert client.admin.list_databases() == ["db"]
-                successor[0] = second.port
-                first.__exit__()
-                assert client.admin.list_databases() == ["db"]
-                assert second.connections == 1
-
-
-def test_any_of_several_bootstrap_addresses_serves(tmp_path: Path) -> None:
-    config = ServerConfig(data_dir=str(tmp_path / "data"), listen="fluss://127.0.0.1:0")
-    with PeerServer(lambda peer: None) as dead, EmbeddedCluster(config) as cluster:
-        text = f"fluss://127.0.0.1:{dead.port},{cluster.address.removeprefix('fluss://')}"
-        with connect(text) as client:
-            assert client.admin.list_databases() == []
