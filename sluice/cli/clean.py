@@ -84,22 +84,34 @@ def clean(
     from sluice.driver.cleaning import clean_runs, clean_tables
 
     reports = list(clean_tables(config, table, apply=yes, older_than_ms=older_than_ms))
-    runs = clean_runs(config, work_uri, keep_ms, apply=yes) if work_uri is not None else []
-    if output_format == "json":
+    runs = None
+    if work_uri is not None:
+        runs = clean_runs(config, work_uri, keep_ms, apply=yes)
+    tell(reports, runs, applied=yes, as_json=output_format == "json")
+
+
+def tell(
+    reports: list[CleanReport], runs: list[RunFolder] | None, *, applied: bool, as_json: bool
+) -> None:
+    """Prints what was found and done.
+
+    :raises click.exceptions.Exit: with code 1 if something could not be removed.
+    """
+    if as_json:
         from sluice.cli.output import print_json
 
         print_json(
             {
-                "applied": yes,
+                "applied": applied,
                 "tables": [report.to_json() for report in reports],
-                "runs": [run.to_json() for run in runs],
+                "runs": [run.to_json() for run in runs or ()],
             }
         )
     else:
         for report in reports:
-            _print_table(report, yes)
-        if work_uri is not None:
-            _print_runs(runs, yes)
+            _print_table(report, applied)
+        if runs is not None:
+            _print_runs(runs, applied)
     if any(report.failed for report in reports):
         raise click.exceptions.Exit(1)
 

@@ -1,0 +1,116 @@
+"""`sluice clean`: what it prints, what it refuses, its exit codes, and folders of runs for real."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from sluice.cli.clean import tell
+from sluice.cli.main import cli
+from sluice.client import connect
+from sluice.config import ClientConfig, Config, ServerConfig
+from sluice.driver.cleaning import clean_runs
+from sluice.model import Column, Schema, TableDescriptor, TablePath
+from sluice.model.types import BIGINT
+from sluice.rounds.clean import CleanReport, Leftover
+from sluice.rounds.clean_runs import RunFolder
+from sluice.rounds.files import PlanFile, plan_uri, write_json
+from sluice.server.cluster import EmbeddedCluster
+
+DEAD = "its round built on commit 1, and commit 2 (snapshot 7) has followed: it can never commit"
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, ["clean", *arguments])
+
+
+@pytest.fixture
+def report() -> CleanReport:
+    made = CleanReport("shop.orders", 7, foreign_files=2, foreign_bytes=99)
+    made.dead = [Leftover(f"/lake/data/{n}.parquet", 1000, 0, "1-x", 1, DEAD) for n in range(2)]
+    made.kept = [Leftover("/lake/data/9.parquet", 5, None, "2-x", 2, "it may still commit")]
+    return made
+
+
+def test_a_dry_run_says_what_would_go_and_why(
+    report: CleanReport, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tell([report], None, applied=False, as_json=False)
+    said = capsys.readouterr().out
+    assert "shop.orders: 2 files of dead rounds, 2000 bytes; --yes removes them" in said
+    assert f"would be removed: {DEAD}:" in said
+    assert "1,000 1970-01-01 00:00:00Z /lake/data/0.parquet" in " ".join(said.split())
+    assert "kept: it may still commit:" in said
+    assert "note: 2 unreferenced data files (99 bytes)" in said
+
+
+def test_what_could_not_be_removed_is_exit_code_1(
+    report: CleanReport, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report.removed = ["/lake/data/0.parquet"]
+    report.failed = {"/lake/data/1.parquet": "PermissionError: no"}
+    with pytest.raises(click.exceptions.Exit) as ended:
+        tell([report], None, applied=True, as_json=False)
+    assert ended.value.exit_code == 1
+    said = capsys.readouterr().out
+    assert "1 removed, 1 could not be removed" in said
+    assert f"removed: {DEAD}:" in said
+    assert "not removed: PermissionError: no:" in said
+
+
+def test_json_for_machines(report: CleanReport, capsys: pytest.CaptureFixture[str]) -> None:
+    tell([report], [RunFolder("file:///w/sluice-a")], applied=False, as_json=True)
+    content = json.loads(capsys.readouterr().out)
+    [table] = content["tables"]
+    assert table["dead"][0]["path"] == "/lake/data/0.parquet"
+    assert (table["newest_snapshot_id"], table["foreign_files"]) == (7, 2)
+    assert content["runs"][0]["uri"] == "file:///w/sluice-a"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("shop.orders",), "give --warehouse PATH"),
+        (("orders", "--warehouse", "x"), "write DATABASE.TABLE"),
+        (("--warehouse", "x", "--older-than", "soon"), "--older-than = 'soon' is not a duration"),
+        (("--warehouse", "x", "--runs-older-than", "1 week"), "is not a duration"),
+    ],
+)
+def test_wrong_arguments_end_with_code_2(arguments: tuple[str, ...], told: str) -> None:
+    done = run(*arguments)
+    assert done.exit_code == 2
+    assert told in " ".join(done.output.split())
+
+
+def test_runs_are_removed_once_the_coordinator_holds_nothing_for_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A real server: one run's claim is held, the other's is over."""
+    work = f"file://{tmp_path}/work"
+    config = ServerConfig(data_dir=str(tmp_path / "data"), listen="grpc://127.0.0.1:0")
+    properties = {"table.datalake.enabled": "true", "table.datalake.freshness": "0s"}
+    schema = Schema((Column("n", BIGINT, 0),), highest_field_id=0)
+    with EmbeddedCluster(config) as cluster, connect(cluster.address) as client:
+        client.admin.create_database("shop")
+        for name in ("held", "over"):
+            path = TablePath("shop", name)
+            client.admin.create_table(path, TableDescriptor(schema, properties=properties))
+            while (claim := client.tiering.claim([path])) is None:
+                time.sleep(0.05)
+            uri = plan_uri(work, f"sluice-{name}", claim)
+            write_json(uri, PlanFile(claim, f"sluice-{name}", cluster.address).to_json())
+            os.utime(uri.removeprefix("file://"), (1, 1))
+            if name == "over":
+                client.tiering.finished(claim)
+        runs = clean_runs(Config(ClientConfig(cluster.address)), work, 1_000, apply=True)
+    tell([], runs, applied=True, as_json=False)
+    said = capsys.readouterr().out
+    assert "the coordinator still holds shop.held for it" in said
+    assert "removed" in said
+    assert [path.name for path in (tmp_path / "work").iterdir()] == ["sluice-held"]
