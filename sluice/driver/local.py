@@ -26,6 +26,7 @@ from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.model import Claim, TableInfo, TablePath
 from sluice.rounds.files import RoundResult
 from sluice.rounds.limits import RoundLimits
+from sluice.rounds.mend import Mend
 from sluice.rounds.ports import SplitRunner, SplitWriterFactory
 from sluice.rounds.progress import Progress, Silent
 from sluice.rounds.reasons import failure_of
@@ -41,11 +42,13 @@ def tier_once(
     attempt: str | None = None,
     progress: Progress | None = None,
     jvm: Jvm | None = None,
+    mend: Mend | None = None,
 ) -> RoundResult:
     """Claims a table, runs one round of it here, and reports it.
 
     :param path: this table only; None: whichever waits longest.
     :param jvm: one that runs already, for several rounds; else one is started and ended here.
+    :param mend: what to do with a lake that is behind Fluss.
     :raises TableNotDue: none can be claimed now; says why.
     :raises SluiceError: why the round failed; the coordinator was told so.
     """
@@ -64,7 +67,7 @@ def tier_once(
                     lake = IcebergLake(java.gateway, config.datalake.iceberg, config.tiering)
                     with closing(lake):
                         result = _run(
-                            config, client, lake, claim, lost, attempt, progress or Silent()
+                            config, client, lake, claim, lost, attempt, progress or Silent(), mend
                         )
             except BaseException as error:
                 _report_failure(client, claim, error)
@@ -103,6 +106,7 @@ def _run(
     lost: threading.Event,
     attempt: str | None,
     progress: Progress,
+    mend: Mend | None,
 ) -> RoundResult:
     def runner(info: TableInfo, writers: SplitWriterFactory) -> SplitRunner:
         source = ClientLogSource(config.client, claim.path, info)
@@ -119,6 +123,7 @@ def _run(
             attempt=attempt or uuid.uuid4().hex,
             progress=progress,
             limits=limits_of(config),
+            mend=mend,
         )
     except SluiceError as error:
         if not lost.is_set():

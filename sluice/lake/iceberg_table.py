@@ -19,6 +19,7 @@ from sluice.errors import (
 )
 from sluice.failpoints import failpoint
 from sluice.lake.iceberg_files import IcebergReferences, StoredFiles, folders_of
+from sluice.lake.iceberg_history import history_of
 from sluice.lake.iceberg_schema import check_spec, column_type_json, missing_columns, spec_fields
 from sluice.lake.java import class_name, deepest, iterate, java_list, lake_errors
 from sluice.lake.parquet import ParquetWriterFactory, WriteOptions, bucket_file_prefix
@@ -27,6 +28,7 @@ from sluice.lake.storage import OPTION_PREFIXES, delete
 from sluice.lake.tagged_update import TaggedUpdate
 from sluice.model import Column, TableInfo, TablePath
 from sluice.rounds.clean import StoredFile
+from sluice.rounds.history import LakeHistory
 from sluice.rounds.types import (
     COMMIT_USER,
     COMMIT_USER_KEY,
@@ -252,6 +254,42 @@ class IcebergTable:
                 snapshots.replaceTag(TAG, snapshot_id).commit()
             else:
                 snapshots.createTag(TAG, snapshot_id).commit()
+
+    def history(self) -> LakeHistory:
+        """All snapshots that the table has, and how main came about.
+
+        :raises LakeNotWritable: the metadata cannot be read.
+        """
+        with lake_errors(f"read the history of lake table {self._path}"):
+            self._table.refresh()
+            return history_of(self._jvm, self._table, TAG)
+
+    def set_main(self, snapshot_id: int, expected: int | None) -> None:
+        """Sets main to a snapshot that is there, if it is still at the expected one.
+
+        :raises LakeCommitRefused: main has moved, or the snapshot is gone; nothing was changed.
+        :raises LakeCommitOutcomeUnknown: it may have landed; look.
+        """
+        with lake_errors(f"set main of lake table {self._path}"):
+            operations = self._table.operations()
+            base = operations.refresh()
+            found = base.currentSnapshot()
+            target = base.snapshot(snapshot_id)
+        if target is None or (found and found.snapshotId()) != expected:
+            raise LakeCommitRefused(
+                f"lake table {self._path}: main is at snapshot {found and found.snapshotId()},"
+                f" {expected} was seen before, or {snapshot_id} has expired: nothing was changed"
+            )
+        metadata = self._jvm.org.apache.iceberg.TableMetadata
+        try:
+            # Iceberg's own ways to set a snapshot try again blindly; this one compares and swaps.
+            operations.commit(
+                base, metadata.buildFrom(base).setBranchSnapshot(target, "main").build()
+            )
+        except Py4JJavaError as error:
+            raise self._commit_error(error) from error
+        except (Py4JError, OSError) as error:
+            raise self._unknown(f"the JVM does not answer ({error})") from error
 
     def write_beside(self, name: str, content: bytes) -> str:
         """Writes a small file into the table's metadata folder and answers its location.

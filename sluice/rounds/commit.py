@@ -20,6 +20,7 @@ from sluice.errors import (
     LakeCommitOutcomeUnknown,
     LakeCommitRefused,
     LakeNotWritable,
+    LakeRolledBack,
     SluiceError,
 )
 from sluice.failpoints import failpoint
@@ -42,6 +43,7 @@ TIERING_EPOCH_KEY = "sluice.tiering-epoch"
 COORDINATOR_EPOCH_KEY = "sluice.coordinator-epoch"
 VERSION_KEY = "sluice.version"
 NO_SUMMARY: Mapping[str, str] = MappingProxyType({})
+NO_FLOOR: Mapping[TableBucket, int] = MappingProxyType({})
 
 
 def identity(claim: Claim) -> dict[str, str]:
@@ -81,9 +83,12 @@ def commit_round(
     results: Sequence[SplitResult],
     write_id: str,
     phases: Phases,
+    floor: Mapping[TableBucket, int] = NO_FLOOR,
 ) -> Landed:
     """Commits what the splits have brought.
 
+    :param floor: what Fluss has registered, where the round began below that to copy it again.
+    :raises LakeRolledBack: the round has ended below the floor; nothing was committed.
     :raises ClaimLost: another round was begun; nothing of this one is in the lake.
     :raises LakeCommitRefused: another snapshot of ours came in between; this round's is not there.
     :raises LakeCommitOutcomeUnknown: the commit may land or not; the next round will see.
@@ -93,6 +98,7 @@ def commit_round(
         if (earlier := landed_since(claim, table, plan.base)) is not None:
             return _landed_earlier(claim, cluster, table, earlier, files)
         offsets = {**plan.known, **{r.bucket: r.next_offset for r in results}}
+        _check_floor(claim, offsets, floor)
         replaced = [values for values in plan.created_again if table.has_rows(values)]
         if not cluster.still_claimed(claim):
             raise ClaimLost(
@@ -124,6 +130,19 @@ def commit_round(
     with phases("fluss_commit"):
         _commit_fluss(claim, cluster, plan, results, offsets, path, landed)
     return landed
+
+
+def _check_floor(
+    claim: Claim, offsets: Mapping[TableBucket, int], floor: Mapping[TableBucket, int]
+) -> None:
+    for bucket, registered in floor.items():
+        if offsets.get(bucket, -1) < registered:
+            raise LakeRolledBack(
+                f"bucket {bucket} of table {claim.path} was copied again up to"
+                f" {offsets.get(bucket, 'nothing')}, but Fluss has registered {registered}: nothing"
+                " was committed",
+                table=str(claim.path),
+            )
 
 
 def _commit_lake(

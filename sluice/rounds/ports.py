@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from sluice.model import Claim, LakeSnapshotInfo, Partition, TableBucket, TableInfo, TablePath
+from sluice.rounds.history import LakeHistory
 from sluice.rounds.types import (
     DataFile,
     LakeSnapshot,
@@ -122,6 +123,19 @@ class LakeTable(Protocol):
 
     def tag(self, snapshot_id: int) -> None:
         """Moves the tag ``sluice-tiered`` there, so that expiry leaves the snapshot alone."""
+
+    def history(self) -> LakeHistory:
+        """All snapshots that the table has, and how main came about.
+
+        :raises LakeNotWritable: the metadata cannot be read.
+        """
+
+    def set_main(self, snapshot_id: int, expected: int | None) -> None:
+        """Sets main to a snapshot that is there, if it is still at the expected one.
+
+        :raises LakeCommitRefused: main has moved, or the snapshot is gone; nothing was changed.
+        :raises LakeCommitOutcomeUnknown: it may have landed; look.
+        """
 
     def write_beside(self, name: str, content: bytes) -> str:
         """Writes a small file into the table's metadata folder and answers its location.

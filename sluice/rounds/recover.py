@@ -5,10 +5,11 @@ was committed by a round that died before it could say so.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from enum import Enum
 
-from sluice.errors import LakeRolledBack, LakeTableMismatch
-from sluice.failpoints import failpoint
-from sluice.model import Claim, LakeSnapshotInfo, TableBucket
+from sluice.errors import LakeRolledBack, LakeTableMismatch, LakeTableMissing
+from sluice.model import Claim, LakeSnapshotInfo, TableBucket, TablePath
 from sluice.rounds.offsets import TABLE_ID_KEY, offsets_of
 from sluice.rounds.ports import Cluster, LakeTable
 from sluice.rounds.types import LakeSnapshot
@@ -16,6 +17,60 @@ from sluice.rounds.types import LakeSnapshot
 OFFSETS_PATH_KEY = "fluss-offsets"
 KEEP_ALL = -1
 _ID_IN_PATH = re.compile(r"-(\d+)/metadata/[^/]+$")
+_NAMED_MAX = 3
+
+
+class Standing(Enum):
+    """How the lake stands to what Fluss has registered of it."""
+
+    EMPTY = "neither has a snapshot"
+    SAME = "Fluss knows the newest one"
+    AHEAD = "a round died before Fluss heard of its snapshot"
+    BEHIND = "the lake lacks what Fluss has registered"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What :func:`compare` found."""
+
+    standing: Standing
+    offsets: dict[TableBucket, int] | None = None
+    """Of our newest snapshot; None: there is none, or Fluss's own tiering has written it."""
+    foreign_path: str | None = None
+    """Where Fluss's own tiering says that its offsets lie."""
+    why: str = ""
+    """If the lake is behind: in what."""
+
+
+def compare(
+    path: TablePath,
+    table_id: int,
+    table: LakeTable,
+    ours: LakeSnapshot | None,
+    registered: LakeSnapshotInfo | None,
+) -> Comparison:
+    """Our newest lake snapshot beside the one that Fluss has registered; changes nothing.
+
+    :raises LakeTableMismatch: the snapshot is that of another Fluss table, or of an old Fluss.
+    :raises LakeOffsetsLost: its offsets lie in a file that is gone or damaged.
+    """
+    if ours is None:
+        if registered is None:
+            return Comparison(Standing.EMPTY)
+        return Comparison(Standing.BEHIND, why="no snapshot of ours is left in its history")
+    _check_owner(path, table_id, ours)
+    if registered is not None and registered.snapshot_id == ours.snapshot_id:
+        return Comparison(Standing.SAME)
+    offsets = offsets_of(path, table, ours)
+    if offsets is not None:
+        why = "" if registered is None else _below(ours, offsets, registered)
+        standing = Standing.BEHIND if why else Standing.AHEAD
+        return Comparison(standing, offsets, why=why)
+    foreign = _foreign_path(path, ours)
+    if registered is not None and not table.is_ancestor(registered.snapshot_id):
+        why = f"snapshot {registered.snapshot_id} is not in its history"
+        return Comparison(Standing.BEHIND, foreign_path=foreign, why=why)
+    return Comparison(Standing.AHEAD, foreign_path=foreign)
 
 
 def register_unknown(
@@ -30,82 +85,80 @@ def register_unknown(
     :returns: the id of the snapshot that was registered; None if there was nothing to do.
     :raises LakeRolledBack: offsets would go below those that Fluss has.
     :raises LakeTableMismatch: the snapshot is that of another Fluss table, or of an old Fluss.
+    :raises LakeOffsetsLost: its offsets lie in a file that is gone or damaged.
     :raises FencedTieringEpoch, InvalidCoordinator, TableNotExist: the round is not wanted.
     """
-    if ours is None:
-        if registered is None:
-            return None
-        raise _rolled_back(claim, registered, "no snapshot of ours is left in its history")
-    _check_owner(claim, ours)
-    if registered is not None and registered.snapshot_id == ours.snapshot_id:
+    found = compare(claim.path, claim.table_id, table, ours, registered)
+    if found.standing is Standing.BEHIND:
+        assert registered is not None
+        raise rolled_back(claim.path, registered, found.why)
+    if found.standing is not Standing.AHEAD:
         return None
-    offsets = offsets_of(claim.path, table, ours)
-    if offsets is None:
-        path = _foreign_path(claim, ours)
-        if registered is not None and not table.is_ancestor(registered.snapshot_id):
-            raise _rolled_back(
-                claim, registered, f"snapshot {registered.snapshot_id} is not in its history"
-            )
-        offsets = {}
-    else:
-        if registered is not None:
-            _check_not_below(claim, ours, offsets, registered)
+    assert ours is not None
+    offsets = found.offsets or {}
+    path = found.foreign_path
+    if path is None:
         # A fresh file: the one of the dead round may have been discarded by then.
         path = cluster.prepare_lake_snapshot(claim.table_id, claim.path, offsets)
-    failpoint("round.recover.prepared")
     keep = registered.snapshot_id if registered else KEEP_ALL
     cluster.commit_lake_snapshot(claim, ours.snapshot_id, path, offsets, {}, keep)
     return ours.snapshot_id
 
 
-def _foreign_path(claim: Claim, ours: LakeSnapshot) -> str:
-    path = ours.summary.get(OFFSETS_PATH_KEY, "")
-    if not path or "{" in path:
+def rolled_back(path: TablePath, registered: LakeSnapshotInfo, what: str) -> LakeRolledBack:
+    """The error of a lake that is behind Fluss."""
+    return LakeRolledBack(
+        f"lake table {path} is behind snapshot {registered.snapshot_id} that Fluss has registered:"
+        f" {what}. `sluice repair {path}` shows what can be done, and does it with --yes",
+        table=str(path),
+        registered_snapshot_id=registered.snapshot_id,
+    )
+
+
+def table_missing(path: TablePath, registered: LakeSnapshotInfo) -> LakeTableMissing:
+    """The error of a lake table that is gone: it is never made anew by itself."""
+    return LakeTableMissing(
+        f"lake table {path} is missing, but Fluss has registered its snapshot"
+        f" {registered.snapshot_id}: check that the catalog settings name the right lake."
+        f" `sluice repair {path}` shows what can be done if they do",
+        table=str(path),
+    )
+
+
+def _foreign_path(path: TablePath, ours: LakeSnapshot) -> str:
+    found = ours.summary.get(OFFSETS_PATH_KEY, "")
+    if not found or "{" in found:
         raise LakeTableMismatch(
-            f"snapshot {ours.snapshot_id} of lake table {claim.path} has {OFFSETS_PATH_KEY}="
-            f"{path[:100]!r}: it was written by Fluss 0.8 or older; let that version register it"
+            f"snapshot {ours.snapshot_id} of lake table {path} has {OFFSETS_PATH_KEY}="
+            f"{found[:100]!r}: it was written by Fluss 0.8 or older; let that version register it"
         )
-    return path
+    return found
 
 
-def _check_owner(claim: Claim, ours: LakeSnapshot) -> None:
+def _check_owner(path: TablePath, table_id: int, ours: LakeSnapshot) -> None:
     """A table that was dropped and created again has a new id; its old rows are another table's."""
     found = ours.summary.get(TABLE_ID_KEY)
     if found is None and (match := _ID_IN_PATH.search(ours.summary.get(OFFSETS_PATH_KEY, ""))):
         found = match[1]
-    if found is not None and found != str(claim.table_id):
+    if found is not None and found != str(table_id):
         raise LakeTableMismatch(
-            f"lake table {claim.path} holds the rows of Fluss table id {found}, which was dropped;"
-            f" the table is now id {claim.table_id}: drop or rename the lake table",
-            table_id=claim.table_id,
+            f"lake table {path} holds the rows of Fluss table id {found}, which was dropped;"
+            f" the table is now id {table_id}: drop or rename the lake table",
+            table_id=table_id,
         )
 
 
-def _check_not_below(
-    claim: Claim,
-    ours: LakeSnapshot,
-    offsets: dict[TableBucket, int],
-    registered: LakeSnapshotInfo,
-) -> None:
-    for bucket, offset in registered.offsets.items():
-        found = offsets.get(bucket)
-        if found is None or found < offset:
-            raise _rolled_back(
-                claim,
-                registered,
-                f"its newest snapshot of ours, {ours.snapshot_id}, has bucket {bucket} at"
-                f" {'no offset' if found is None else found} where Fluss has {offset}",
-            )
-
-
-def _rolled_back(claim: Claim, registered: LakeSnapshotInfo, what: str) -> LakeRolledBack:
-    snapshot_id = registered.snapshot_id
-    return LakeRolledBack(
-        f"lake table {claim.path} is behind snapshot {snapshot_id} that Fluss has registered:"
-        f" {what}. Bring the lake back to it, in Spark SQL with the name of your catalog:"
-        f" CALL CATALOG.system.set_current_snapshot('{claim.path}', {snapshot_id})."
-        " If that snapshot has expired, its rows are gone from the lake: drop the Fluss table and"
-        " the lake table, and create the table again",
-        table=str(claim.path),
-        registered_snapshot_id=snapshot_id,
-    )
+def _below(
+    ours: LakeSnapshot, offsets: dict[TableBucket, int], registered: LakeSnapshotInfo
+) -> str:
+    """In which buckets the snapshot is below what Fluss has registered; empty if in none."""
+    behind = [
+        f"bucket {bucket} at {offsets.get(bucket, 'no offset')} where Fluss has {offset}"
+        for bucket, offset in registered.offsets.items()
+        if offsets.get(bucket, -1) < offset
+    ]
+    if not behind:
+        return ""
+    more = f" and {len(behind) - _NAMED_MAX} more" if len(behind) > _NAMED_MAX else ""
+    named = ", ".join(behind[:_NAMED_MAX])
+    return f"its newest snapshot of ours, {ours.snapshot_id}, has {named}{more}"

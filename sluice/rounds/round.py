@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import replace
 
 from sluice.clock import Clock, SystemClock
@@ -10,19 +10,21 @@ from sluice.errors import (
     ClaimLost,
     FencedTieringEpoch,
     InvalidCoordinator,
-    LakeTableMissing,
+    LakeRolledBack,
     SplitFailed,
 )
-from sluice.model import Claim, LakeSnapshotInfo, TableInfo
+from sluice.model import Claim, LakeSnapshotInfo, TableBucket, TableInfo
 from sluice.rounds.commit import commit_round, discard, identity, move_tag
 from sluice.rounds.files import RoundResult
 from sluice.rounds.limits import RoundLimits, cut_text
-from sluice.rounds.offsets import offsets_for_result
+from sluice.rounds.mend import Mend, rewind
+from sluice.rounds.offsets import offsets_for_result, offsets_of
 from sluice.rounds.phases import Phases
 from sluice.rounds.plan import RoundPlan, check_options, make_plan
 from sluice.rounds.ports import Cluster, Lake, LakeTable, RunnerFactory
 from sluice.rounds.progress import Progress, Silent
-from sluice.rounds.recover import register_unknown
+from sluice.rounds.recover import register_unknown, table_missing
+from sluice.rounds.repair import check_open, look
 from sluice.rounds.types import LakeSnapshot, SplitFailure, SplitResult
 from sluice.rounds.write_ids import new_write_id
 
@@ -37,11 +39,13 @@ def run_round(
     clock: Clock | None = None,
     progress: Progress | None = None,
     limits: RoundLimits | None = None,
+    mend: Mend | None = None,
 ) -> RoundResult:
     """Runs one round of a log table; a lost claim is an outcome, not an error.
 
     :param attempt: names the try; its files have names of their own even if it is run again.
     :param limits: beyond them it commits what it has, and the result says so; None: no limits.
+    :param mend: on a person's word: what to do with a lake that is behind Fluss.
     :raises SluiceError: why the table could not be tiered; the lake is as it was, unless it is a
         LakeCommitOutcomeUnknown.
     """
@@ -49,7 +53,7 @@ def run_round(
     clock = clock or SystemClock()
     started_ms = clock.now_ms()
     phases = Phases(clock, progress)
-    running = _Round(claim, cluster, lake, attempt, phases, limits, started_ms)
+    running = _Round(claim, cluster, lake, attempt, phases, limits, started_ms, mend)
     try:
         return running.run(make_runner, progress)
     except (FencedTieringEpoch, InvalidCoordinator) as fenced:
@@ -71,6 +75,7 @@ class _Round:
         phases: Phases,
         limits: RoundLimits | None,
         started_ms: int,
+        mend: Mend | None,
     ) -> None:
         self._claim = claim
         self._cluster = cluster
@@ -79,8 +84,12 @@ class _Round:
         self._phases = phases
         self._recovered: int | None = None
         self._notes: list[str] = []
-        self._limits = limits
+        # Copied again, a table has to come at least as far as Fluss thinks it is.
+        self._limits = None if mend else limits
         self._started_ms = started_ms
+        self._mend = mend
+        self._mended: Mend | None = None
+        self._floor: Mapping[TableBucket, int] = {}
 
     def run(self, make_runner: RunnerFactory, progress: Progress) -> RoundResult:
         info = self._table_info()
@@ -91,20 +100,26 @@ class _Round:
         with self._phases("plan"):
             plan = make_plan(info, self._cluster, base, registered, self._limits, self._started_ms)
             plan = self._with_newest_schema(plan, table)
+        if not plan.splits and self._mended is Mend.RETIER:
+            return self._commit(plan, table, [], self._write_id(table, base))
         if not plan.splits:
-            if base is not None and identity(self._claim).items() <= base.summary.items():
+            mine = base is not None and identity(self._claim).items() <= base.summary.items()
+            if base is not None and mine and self._mended is None:
                 return self._already_landed(base, registered)
             return self.result(
-                "nothing_new",
+                "committed" if self._mended else "nothing_new",
                 offsets=offsets_for_result(plan.known),
                 lake_snapshot_id=registered.snapshot_id if registered else None,
                 notes=(*self._notes, *plan.notes),
             )
         progress.planned(len(plan.splits), plan.offsets)
-        write_id = str(new_write_id(self._claim, self._attempt, table.uuid, plan.base))
+        write_id = self._write_id(table, base)
         with self._phases("copy"):
             results = self._copy(plan, table, make_runner, write_id)
         return self._commit(plan, table, results, write_id)
+
+    def _write_id(self, table: LakeTable, base: LakeSnapshot | None) -> str:
+        return str(new_write_id(self._claim, self._attempt, table.uuid, base))
 
     def result(self, outcome: str, **facts: object) -> RoundResult:
         claim = self._claim
@@ -146,26 +161,49 @@ class _Round:
     ) -> tuple[LakeTable, LakeSnapshot | None, LakeSnapshotInfo | None]:
         """The lake table, our newest snapshot, and what Fluss has registered once it knows it."""
         claim = self._claim
+        if self._mend is not None:
+            check_open(self._mend, look(claim.path, self._cluster, self._lake), self._cluster)
         registered = self._cluster.lake_snapshot(claim.path)
         table = self._lake.load(claim.path)
         if table is None:
-            if registered is not None:
-                raise LakeTableMissing(
-                    f"lake table {claim.path} is missing, but Fluss has registered its snapshot"
-                    f" {registered.snapshot_id}: check that the catalog settings name the right"
-                    " lake; bring the table back from its newest metadata file, in Spark SQL with"
-                    f" the name of your catalog: CALL CATALOG.system.register_table('{claim.path}',"
-                    " 'METADATA_FILE'); or drop the Fluss table and create it again",
-                    table=str(claim.path),
-                )
+            if registered is not None and self._mend is not Mend.RETIER:
+                raise table_missing(claim.path, registered)
             table = self._lake.create(info)
         table.check(info)
         ours = table.newest_of_ours()
-        self._recovered = register_unknown(claim, self._cluster, table, ours, registered)
+        try:
+            self._recovered = register_unknown(claim, self._cluster, table, ours, registered)
+        except LakeRolledBack:
+            if self._mend is None or registered is None:
+                raise
+            return self._mend_with(self._mend, info, table, ours, registered)
         if ours is not None and self._recovered is not None:
             self._notes += move_tag(table, ours)
             registered = self._cluster.lake_snapshot(claim.path)
         return table, ours, registered
+
+    def _mend_with(
+        self,
+        mend: Mend,
+        info: TableInfo,
+        table: LakeTable,
+        ours: LakeSnapshot | None,
+        registered: LakeSnapshotInfo,
+    ) -> tuple[LakeTable, LakeSnapshot | None, LakeSnapshotInfo | None]:
+        """A base to go on from, where the lake is behind Fluss."""
+        if mend is Mend.RETIER:
+            held = {} if ours is None else offsets_of(info.path, table, ours) or {}
+            start = rewind(info, self._cluster, held, registered)
+            self._mended, self._floor = mend, start.floor
+            self._notes += [f"{start.again} offsets that the lake lacked are copied again"]
+            self._notes += [f"lost for good: {text}" for text in start.lost]
+            return table, ours, replace(registered, offsets=start.known)
+        plan = RoundPlan(info, None, registered, (), 0)
+        write_id = self._write_id(table, None)
+        commit_round(self._claim, self._cluster, table, plan, [], write_id, self._phases)
+        self._mended = mend
+        self._notes += ["main was taken for what Fluss had registered"]
+        return table, table.newest_of_ours(), self._cluster.lake_snapshot(info.path)
 
     def _already_landed(
         self, base: LakeSnapshot, registered: LakeSnapshotInfo | None
@@ -215,7 +253,7 @@ class _Round:
         self, plan: RoundPlan, table: LakeTable, results: list[SplitResult], write_id: str
     ) -> RoundResult:
         landed = commit_round(
-            self._claim, self._cluster, table, plan, results, write_id, self._phases
+            self._claim, self._cluster, table, plan, results, write_id, self._phases, self._floor
         )
         offsets = {**plan.known, **{r.bucket: r.next_offset for r in results}}
         self._notes += [*plan.notes, *landed.notes]

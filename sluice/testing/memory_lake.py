@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from sluice.errors import LakeCommitOutcomeUnknown, LakeCommitRefused, LakeNotWritable
 from sluice.model import TableInfo, TablePath
 from sluice.rounds.clean import OffsetsFiles, StoredFile
+from sluice.rounds.history import HistoryEntry, LakeHistory
 from sluice.rounds.types import (
     COMMIT_USER,
     COMMIT_USER_KEY,
@@ -78,6 +79,7 @@ class MemoryLakeTable:
     checked: list[int] = field(default_factory=list)
     """Schema ids that the table was compared with; the model itself has no schema."""
     _nodes: dict[int, _Node] = field(default_factory=dict)
+    _expired: dict[int, _Node] = field(default_factory=dict)
     _main: int | None = None
     _ids: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
@@ -115,7 +117,11 @@ class MemoryLakeTable:
     def expire(self, snapshot_id: int) -> None:
         """Snapshot expiry: the chain of ancestors ends there. It passes over a tagged snapshot."""
         assert snapshot_id not in (self.tagged, self._main)
-        del self._nodes[snapshot_id]
+        self._expired[snapshot_id] = self._nodes.pop(snapshot_id)
+
+    def forget_expired(self) -> None:
+        """The metadata files from before the expiry are removed too."""
+        self._expired.clear()
 
     # ---- the LakeTable port ----
 
@@ -183,6 +189,28 @@ class MemoryLakeTable:
         if self.tag_fails:
             raise LakeNotWritable("the catalog refuses")
         self.tagged = snapshot_id
+
+    def history(self) -> LakeHistory:
+        living = {key: self._entry(node) for key, node in self._nodes.items()}
+        expired = {key: self._entry(node) for key, node in self._expired.items()}
+        return LakeHistory(self._main, self.tagged, living, expired)
+
+    def _entry(self, node: _Node) -> HistoryEntry:
+        number = node.snapshot.sequence_number
+        rows = sum(len(self.files.get(path, ())) for path in node.paths)
+        summary = {"total-records": str(rows), **node.snapshot.summary}
+        return HistoryEntry(node.snapshot.snapshot_id, node.parent, number, number, summary)
+
+    def set_main(self, snapshot_id: int, expected: int | None) -> None:
+        meddle, self.before_commit = self.before_commit, None
+        if meddle is not None:
+            meddle()
+        if self._main != expected or snapshot_id not in self._nodes:
+            raise LakeCommitRefused(f"main is at {self._main}, not at {expected}")
+        self._main = snapshot_id
+        if self.lose_answer:
+            self.lose_answer = False
+            raise LakeCommitOutcomeUnknown("no answer")
 
     def write_beside(self, name: str, content: bytes) -> str:
         location = f"{self.location}/metadata/{name}"

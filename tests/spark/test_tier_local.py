@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -16,9 +14,7 @@ from sluice.driver.local import tier_once
 from sluice.errors import (
     ConfigurationError,
     LakeNotWritable,
-    LakeRolledBack,
     LakeTableMismatch,
-    LakeTableMissing,
     TableNotDue,
     TableNotExist,
 )
@@ -189,47 +185,6 @@ def test_a_lake_table_with_another_schema_is_refused_by_name(site: Site) -> None
     site.append(PATH, orders(0, 10))
     with pytest.raises(LakeTableMismatch, match=r"shop\.orders"):
         tier(site)
-
-
-def test_a_rollback_is_mended_by_the_statement_that_the_error_names(site: Site) -> None:
-    site.create(PATH, {"id": t.BIGINT, "note": t.STRING})
-    site.append(PATH, orders(0, 10))
-    first = tier(site)
-    site.append(PATH, orders(10, 5))
-    tier(site)
-    site.rows(f"CALL lake.system.rollback_to_snapshot('shop.orders', {first.lake_snapshot_id})")
-    site.append(PATH, orders(15, 5))
-    with pytest.raises(LakeRolledBack) as caught:
-        tier(site)
-    statement = re.search(r"CALL CATALOG(\.system\.[^)]*\))", str(caught.value))
-    assert statement is not None
-    site.rows(f"CALL lake{statement[1]}")
-    assert tier(site).rows == 5
-    seen = site.rows("SELECT count(*), count(DISTINCT id), sum(id) FROM lake.shop.orders")
-    assert tuple(seen[0]) == (20, 20, sum(range(20)))
-
-
-def test_a_lost_table_is_brought_back_by_the_statement_that_the_error_names(
-    site: Site, tmp_path: Path
-) -> None:
-    site.create(PATH, {"id": t.BIGINT, "note": t.STRING})
-    site.append(PATH, orders(0, 10))
-    tier(site)
-    metadata = site.warehouse / "shop" / "orders" / "metadata"
-    entries = sorted(metadata.glob("v*.metadata.json"), key=lambda p: int(p.name[1:].split(".")[0]))
-    kept = tmp_path / entries[-1].name
-    shutil.copy(entries[-1], kept)
-    for entry in [*entries, metadata / "version-hint.text"]:  # all that makes it a table
-        entry.unlink()
-    site.append(PATH, orders(10, 5))
-    with pytest.raises(LakeTableMissing) as caught:
-        tier(site)
-    statement = re.search(r"CALL CATALOG(\.system\.[^)]*\))", str(caught.value))
-    assert statement is not None
-    site.rows(f"CALL lake{statement[1]}".replace("METADATA_FILE", str(kept)))
-    assert tier(site).rows == 5
-    seen = site.rows("SELECT count(*), count(DISTINCT id), sum(id) FROM lake.shop.orders")
-    assert tuple(seen[0]) == (15, 15, sum(range(15)))
 
 
 def test_why_a_table_cannot_be_claimed(site: Site) -> None:

@@ -29,7 +29,7 @@ def test_every_command_named_in_a_message_exists() -> None:
     assert {path: found for path, found in unknown.items() if found} == {}
 
 
-@pytest.mark.parametrize("text", ["with `sluice repair db.t`", "`sluice show-all`"])
+@pytest.mark.parametrize("text", ["with `sluice mend db.t`", "`sluice show-all`"])
 def test_the_pattern_sees_a_command_that_is_not_there(tmp_path: Path, text: str) -> None:
     (tmp_path / "x.py").write_text(text)
     assert named_in(tmp_path / "x.py") - set(cli.commands)

@@ -147,7 +147,7 @@ def test_a_missing_lake_table_is_never_created_anew(world: World) -> None:
     world.append(0, 3)
     world.round()
     world.lake.tables.clear()
-    with pytest.raises(LakeTableMissing, match=r"register_table\('db\.t'"):
+    with pytest.raises(LakeTableMissing, match=r"sluice repair db\.t"):
         world.round()
     assert world.lake.tables == {}
 
@@ -158,7 +158,9 @@ def test_a_lake_rolled_back_is_an_error_that_names_the_repair(world: World) -> N
     world.append(0, 2)
     second = world.round()
     world.table.roll_back_to(first.lake_snapshot_id)
-    repair = rf"set_current_snapshot\('db\.t', {second.lake_snapshot_id}\)"
+    repair = (
+        rf"behind snapshot {second.lake_snapshot_id}.*at 3 where Fluss has 5.*sluice repair db\.t"
+    )
     with pytest.raises(LakeRolledBack, match=repair):
         world.round()
     world.table.roll_back_to(None)

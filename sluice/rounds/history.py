@@ -1,0 +1,78 @@
+"""The snapshots that a lake table has, and how its main came about, as one value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sluice.rounds.types import COMMIT_USER, COMMIT_USER_KEY
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEntry:
+    """One snapshot, on main or not, ours or another writer's."""
+
+    snapshot_id: int
+    parent_id: int | None
+    sequence_number: int
+    committed_ms: int
+    """Epoch milliseconds."""
+    summary: Mapping[str, str]
+
+    @property
+    def is_ours(self) -> bool:
+        return self.summary.get(COMMIT_USER_KEY) == COMMIT_USER
+
+    @property
+    def operation(self) -> str:
+        """append, overwrite, delete or replace; a replace (compaction) changes no rows."""
+        return self.summary.get("operation", "append")
+
+    @property
+    def total_rows(self) -> int | None:
+        """Rows of the whole table at this snapshot, if its writer has said so."""
+        text = self.summary.get("total-records", "")
+        return int(text) if text.isdecimal() else None
+
+
+@dataclass(frozen=True, slots=True)
+class LakeHistory:
+    """All snapshots that are there, and the parents of those that were."""
+
+    main: int | None
+    """The current snapshot of main; None: there is none yet."""
+    tagged: int | None
+    """Where the tag ``sluice-tiered`` is."""
+    snapshots: Mapping[int, HistoryEntry]
+    expired: Mapping[int, HistoryEntry] = field(default_factory=dict)
+    """Snapshots that have expired, where earlier metadata files still tell of them."""
+
+    def ancestors(self, snapshot_id: int | None) -> list[int]:
+        """That snapshot and what it came from, expired ones included, as far as is known."""
+        found: dict[int, None] = {}
+        while snapshot_id is not None and snapshot_id not in found:
+            found[snapshot_id] = None
+            entry = self.entry(snapshot_id)
+            snapshot_id = None if entry is None else entry.parent_id
+        return list(found)
+
+    def entry(self, snapshot_id: int | None) -> HistoryEntry | None:
+        """What is known of a snapshot, expired or not."""
+        if snapshot_id is None:
+            return None
+        return self.snapshots.get(snapshot_id) or self.expired.get(snapshot_id)
+
+    def is_whole(self) -> bool:
+        """Whether main is known back to its first snapshot."""
+        return all(self.entry(one) is not None for one in self.ancestors(self.main))
+
+    def had_ours(self) -> bool:
+        """Whether main came from a snapshot of ours, expired or not; None known is no proof."""
+        entries = map(self.entry, self.ancestors(self.main))
+        return any(entry is not None and entry.is_ours for entry in entries)
+
+    def leaving(self, snapshot_id: int) -> list[HistoryEntry]:
+        """Snapshots of main that it would no longer have if it were set there, oldest first."""
+        kept = set(self.ancestors(snapshot_id))
+        gone = [one for one in self.ancestors(self.main) if one not in kept]
+        return [self.snapshots[one] for one in reversed(gone) if one in self.snapshots]

@@ -1,0 +1,100 @@
+"""What a round does, on a person's word, with a lake that is behind Fluss (docs/repair.md).
+
+Both ways end in a commit of the lake like any other: prepared, on the newest snapshot of ours as
+its base, then registered. A round that dies in between is healed by the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from sluice.errors import LogBehindLake
+from sluice.model import LakeSnapshotInfo, TableBucket, TableInfo
+from sluice.rounds.ports import Cluster
+
+
+class Mend(Enum):
+    """How a round treats a lake that is behind Fluss."""
+
+    RETIER = "retier"
+    """Copy from the logs what the lake lacks, up to and beyond what Fluss has registered."""
+    ADOPT = "adopt"
+    """Take main for what Fluss has registered: only our mark on it has expired."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rewound:
+    """From where a table is tiered again."""
+
+    known: Mapping[TableBucket, int]
+    """Where each bucket begins; one that is not named begins at the start of its log."""
+    floor: Mapping[TableBucket, int]
+    """What Fluss has registered of buckets that are still there: no commit may end below."""
+    again: int
+    """How many offsets that were tiered before are copied again."""
+    lost: tuple[str, ...] = field(default=())
+    """Offsets that the lake lacks and no log holds any more, in words."""
+
+
+def rewind(
+    info: TableInfo,
+    cluster: Cluster,
+    held: Mapping[TableBucket, int],
+    registered: LakeSnapshotInfo,
+) -> Rewound:
+    """What tiering again has to begin with, so that the lake misses nothing that a log still has.
+
+    :param held: up to where the lake holds each bucket.
+    :raises LogBehindLake: a log ends before what Fluss has registered of it.
+    """
+    known, floor, lost, again = {**registered.offsets, **held}, {}, list[str](), 0
+    living: set[int | None] = {None}
+    if info.is_partitioned:
+        living = {partition.partition_id for partition in cluster.partitions(info.path)}
+    for partition_id, buckets in _by_partition(registered.offsets).items():
+        if partition_id not in living:  # its logs are gone: this is all that there ever will be
+            for bucket in buckets:
+                end = registered.offsets[bucket]
+                known[bucket] = max(held.get(bucket, 0), end)
+                if held.get(bucket, 0) < end:
+                    lost.append(_range(bucket, held.get(bucket, 0), end, "its partition is gone"))
+            continue
+        numbers = [bucket.bucket for bucket in buckets]
+        where = (info.path, info.table_id, partition_id, numbers)
+        earliest, latest = cluster.earliest_offsets(*where), cluster.latest_offsets(*where)
+        for bucket in buckets:
+            start, end = earliest[bucket.bucket], latest[bucket.bucket]
+            floor[bucket] = registered.offsets[bucket]
+            if end < floor[bucket]:
+                raise _cut(info, bucket, end, floor[bucket])
+            has = held.get(bucket, 0)
+            if start > has:
+                lost.append(_range(bucket, has, start, "its log begins there"))
+            known[bucket] = max(has, start)
+            again += max(0, floor[bucket] - known[bucket])
+            if bucket not in held and start < end:
+                del known[bucket]  # never tiered: rows of an earlier partition of its name go
+    return Rewound(known, floor, again, tuple(lost))
+
+
+def _by_partition(buckets: Iterable[TableBucket]) -> dict[int | None, list[TableBucket]]:
+    found: dict[int | None, list[TableBucket]] = {}
+    for bucket in buckets:
+        found.setdefault(bucket.partition_id, []).append(bucket)
+    return found
+
+
+def _range(bucket: TableBucket, start: int, end: int, why: str) -> str:
+    return f"bucket {bucket}: offsets {start} to {end - 1} ({why})"
+
+
+def _cut(info: TableInfo, bucket: TableBucket, end: int, registered: int) -> LogBehindLake:
+    return LogBehindLake(
+        f"bucket {bucket} of table {info.path}: its log ends at offset {end}, but Fluss has"
+        f" registered {registered} as tiered: the log has lost rows, and cannot give them again",
+        table=str(info.path),
+        tiered_offset=registered,
+        log_end_offset=end,
+    )

@@ -1,0 +1,328 @@
+"""What is wrong between a table, its lake and what Fluss has registered, and what can be done.
+
+Looking changes nothing. Only moves of main are done here; ways that write offsets are rounds
+(:class:`sluice.rounds.mend.Mend`), under a claim and the fence of every round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sluice.errors import (
+    LakeCommitOutcomeUnknown,
+    LakeOffsetsLost,
+    LakeRolledBack,
+    LakeTableMismatch,
+    LogBehindLake,
+)
+from sluice.failpoints import failpoint
+from sluice.model import LakeSnapshotInfo, TableBucket, TableInfo, TablePath
+from sluice.rounds.commit import move_tag
+from sluice.rounds.history import HistoryEntry, LakeHistory
+from sluice.rounds.mend import Mend, rewind
+from sluice.rounds.ports import Cluster, Lake, LakeTable
+from sluice.rounds.recover import (
+    Comparison,
+    Standing,
+    compare,
+    rolled_back,
+    table_missing,
+)
+from sluice.rounds.types import LakeSnapshot
+
+REGISTER, RESTORE, TAG = "register", "restore", "tag"
+ADOPT, RETIER = Mend.ADOPT.value, Mend.RETIER.value
+_NAMED_MAX = 5
+_NO_HISTORY = LakeHistory(None, None, {})
+_NOTHING = Comparison(Standing.EMPTY)
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One thing that can be done."""
+
+    name: str
+    does: str
+    risks: tuple[str, ...] = ()
+    """What is lost by it, or not known; with none it may be done without asking twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """What was found, in words, and the ways out, the best one first."""
+
+    table: str
+    healthy: bool
+    state: str
+    facts: Mapping[str, str]
+    ways: tuple[Way, ...] = ()
+    advice: tuple[str, ...] = ()
+
+    @property
+    def recommended(self) -> Way | None:
+        """The way that loses nothing, if there is one."""
+        return self.ways[0] if self.ways and not self.ways[0].risks else None
+
+    def to_json(self) -> dict[str, Any]:
+        best = self.recommended
+        return {
+            "table": self.table,
+            "healthy": self.healthy,
+            "state": self.state,
+            "facts": dict(self.facts),
+            "ways": [{"name": w.name, "does": w.does, "risks": list(w.risks)} for w in self.ways],
+            "recommended": best.name if best else None,
+            "advice": list(self.advice),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """Everything that was looked at, at one time."""
+
+    path: TablePath
+    info: TableInfo
+    table: LakeTable | None
+    registered: LakeSnapshotInfo | None
+    ours: LakeSnapshot | None = None
+    history: LakeHistory = _NO_HISTORY
+    found: Comparison = _NOTHING
+    error: str = ""
+    """Why our newest snapshot could not be compared."""
+    offsets_lost: bool = False
+
+
+def look(path: TablePath, cluster: Cluster, lake: Lake) -> Sight:
+    """Reads cluster and lake; changes neither.
+
+    :raises TableNotExist: Fluss has no such table.
+    :raises LakeNotWritable: the catalog or its storage cannot be read.
+    """
+    info = cluster.table_info(path)
+    registered = cluster.lake_snapshot(path)
+    table = lake.load(path)
+    if table is None:
+        return Sight(path, info, None, registered)
+    ours = table.newest_of_ours()
+    seen = Sight(path, info, table, registered, ours, table.history())
+    try:
+        return replace(seen, found=compare(path, info.table_id, table, ours, registered))
+    except LakeOffsetsLost as lost:
+        return replace(seen, error=str(lost), offsets_lost=True)
+    except LakeTableMismatch as mismatch:
+        return replace(seen, error=str(mismatch))
+
+
+def diagnose(seen: Sight, cluster: Cluster) -> Diagnosis:
+    """Words and ways for what was seen.
+
+    :raises FlussError: the cluster cannot say what its logs hold.
+    """
+    if seen.table is None:
+        return _without_table(seen, cluster)
+    if seen.error:
+        ways = [_restore(seen)] if seen.offsets_lost and _is_there(seen) else []
+        advice = [] if ways or not seen.offsets_lost else [_START_ANEW]
+        return _answer(seen, seen.error, ways, advice)
+    standing = seen.found.standing
+    if standing is Standing.BEHIND:
+        assert seen.registered is not None
+        ways, advice = _behind(seen, cluster)
+        return _answer(
+            seen, str(rolled_back(seen.path, seen.registered, seen.found.why)), ways, advice
+        )
+    if standing is Standing.AHEAD:
+        assert seen.ours is not None
+        does = (
+            f"run a round, which first registers lake snapshot {seen.ours.snapshot_id} with Fluss"
+        )
+        state = f"lake snapshot {seen.ours.snapshot_id} is not registered with Fluss: a round died"
+        return _answer(seen, state, [Way(REGISTER, does)], ["the next round does it by itself"])
+    if standing is Standing.SAME and seen.ours and seen.history.tagged != seen.ours.snapshot_id:
+        does = f"set the tag sluice-tiered to snapshot {seen.ours.snapshot_id}"
+        state = "the tag that keeps our newest snapshot from expiry is not at it"
+        return _answer(seen, state, [Way(TAG, does)], ["the next commit does it by itself"])
+    said = {
+        Standing.SAME: "Fluss knows our newest lake snapshot",
+        Standing.EMPTY: "nothing tiered yet",
+    }
+    return replace(_answer(seen, said[standing], [], []), healthy=True)
+
+
+def set_right(way: Way, seen: Sight) -> list[str]:
+    """Moves main, or the tag, of the lake table as it was seen; answers notes.
+
+    :raises LakeCommitRefused: the table has changed since; nothing was done.
+    :raises LakeCommitOutcomeUnknown: main may have moved or not; look again.
+    """
+    assert seen.table is not None
+    if way.name == TAG:
+        assert seen.ours is not None
+        seen.table.tag(seen.ours.snapshot_id)
+        return []
+    assert way.name == RESTORE
+    assert seen.registered is not None
+    target = seen.registered.snapshot_id
+    failpoint("repair.restore.before")
+    try:
+        seen.table.set_main(target, seen.history.main)
+    except LakeCommitOutcomeUnknown:
+        if seen.table.history().main != target:
+            raise
+    failpoint("repair.restore.after")
+    ours = seen.table.newest_of_ours()
+    return [] if ours is None else move_tag(seen.table, ours)
+
+
+def check_open(mend: Mend, seen: Sight, cluster: Cluster) -> None:
+    """:raises LakeRolledBack: things are bad, and this is none of the ways out."""
+    answer = diagnose(seen, cluster)
+    fine = {mend.value, REGISTER, TAG}  # a round does the last two by itself
+    if not answer.healthy and not fine & {way.name for way in answer.ways}:
+        raise LakeRolledBack(f"{mend.value} is no way out here: {answer.state}", table=answer.table)
+
+
+_START_ANEW = (
+    "Fluss has registered nothing, so the logs hold every row: drop the lake table, and the next"
+    " round makes it anew"
+)
+_RENAME = (
+    "or rename the lake table, so that its rows stay where they are, and tier into a new one:"
+    " repair then finds the lake table missing"
+)
+
+
+def _behind(seen: Sight, cluster: Cluster) -> tuple[list[Way], list[str]]:
+    ways = [_restore(seen)] if _is_there(seen) else []
+    advice: list[str] = []
+    if not ways and seen.registered is not None:
+        advice.append(f"snapshot {seen.registered.snapshot_id} has expired in the lake")
+    if seen.ours is None and not ways:
+        ways.append(_adopt(seen))
+    held = seen.found.offsets if seen.ours else {}
+    if held is None:
+        advice.append("Fluss's own tiering wrote our newest snapshot: its offsets are not known")
+    elif seen.ours is None and seen.history.had_ours():
+        advice += ["main holds rows of the table already: to copy them again would double them"]
+    elif seen.ours is None and not seen.history.is_whole():
+        advice += ["the beginning of main has expired: nobody can tell what it holds", _RENAME]
+    else:
+        _add_retier(seen, cluster, held, ways, advice)
+    return sorted(ways, key=lambda way: bool(way.risks)), advice
+
+
+def _without_table(seen: Sight, cluster: Cluster) -> Diagnosis:
+    if seen.registered is None:
+        answer = _answer(seen, "no lake table yet: the first round makes it", [], [])
+        return replace(answer, healthy=True)
+    ways: list[Way] = []
+    advice = [
+        "check that the catalog settings name the lake that the table was tiered to",
+        "a table that only the catalog has lost comes back from its newest metadata file, in Spark"
+        f" SQL: CALL CATALOG.system.register_table('{seen.path}', 'METADATA_FILE')",
+    ]
+    _add_retier(seen, cluster, {}, ways, advice)
+    return _answer(seen, str(table_missing(seen.path, seen.registered)), ways, advice)
+
+
+def _is_there(seen: Sight) -> bool:
+    registered = seen.registered
+    return registered is not None and registered.snapshot_id in seen.history.snapshots
+
+
+def _restore(seen: Sight) -> Way:
+    assert seen.registered is not None
+    target = seen.registered.snapshot_id
+    leaving = seen.history.leaving(target)
+    # Rows of ours are in the logs from Fluss's offsets on; a compaction changes none.
+    foreign = [e for e in leaving if not e.is_ours and e.operation != "replace"]
+    risks = [f"main loses {_described(entry)}" for entry in foreign[:_NAMED_MAX]]
+    if len(foreign) > _NAMED_MAX:
+        risks.append(f"and {len(foreign) - _NAMED_MAX} more snapshots of other writers")
+    does = f"set main of the lake table to snapshot {target} again"
+    return Way(RESTORE, does, tuple(risks))
+
+
+def _adopt(seen: Sight) -> Way:
+    assert seen.registered is not None
+    target = seen.registered.snapshot_id
+    does = "mark main by an empty commit as holding what Fluss has registered, and register that"
+    if target in seen.history.ancestors(seen.history.main):
+        return Way(ADOPT, does)
+    risk = (
+        f"no metadata file tells that main came from snapshot {target}: rows that it lacks are"
+        " never copied"
+    )
+    return Way(ADOPT, does, (risk,))
+
+
+def _add_retier(
+    seen: Sight,
+    cluster: Cluster,
+    held: Mapping[TableBucket, int],
+    ways: list[Way],
+    advice: list[str],
+) -> None:
+    assert seen.registered is not None
+    try:
+        start = rewind(seen.info, cluster, held, seen.registered)
+    except LogBehindLake as behind:
+        advice.append(f"the logs cannot give it again: {behind}")
+        return
+    risks = [f"lost for good: {text}" for text in start.lost[:_NAMED_MAX]]
+    if len(start.lost) > _NAMED_MAX:
+        risks.append(f"and {len(start.lost) - _NAMED_MAX} more buckets")
+    main = seen.history.snapshots.get(seen.history.main or -1)
+    if seen.table is None:
+        risks.append("where the lake table lies elsewhere, this makes a second one")
+    elif seen.ours is None and main is not None and main.total_rows != 0:
+        risks.append(
+            f"main holds {main.total_rows or 'some'} rows of other writers: those that are a copy"
+            " of this table's are doubled"
+        )
+    does = (
+        f"run a round that copies {start.again} offsets from the logs again, and what is new, on"
+        f" {'a new lake table' if seen.table is None else 'main as it is'}"
+    )
+    ways.append(Way(RETIER, does, tuple(risks)))
+
+
+def _answer(seen: Sight, state: str, ways: list[Way], advice: list[str]) -> Diagnosis:
+    return Diagnosis(str(seen.path), False, state, _facts(seen), tuple(ways), tuple(advice))
+
+
+def _facts(seen: Sight) -> dict[str, str]:
+    registered, ours, history = seen.registered, seen.ours, seen.history
+    facts = {"Fluss table id": str(seen.info.table_id)}
+    facts["registered with Fluss"] = (
+        "nothing"
+        if registered is None
+        else f"snapshot {registered.snapshot_id}, {_size(registered.offsets)}"
+    )
+    if seen.table is None:
+        return {**facts, "lake table": "missing"}
+    main = history.snapshots.get(history.main or -1)
+    facts["main of the lake"] = "no snapshot" if main is None else _described(main)
+    facts["newest of ours on main"] = "none"
+    if ours is not None:
+        offsets = seen.found.offsets
+        held = "" if offsets is None else f", {_size(offsets)}"
+        facts["newest of ours on main"] = f"snapshot {ours.snapshot_id}{held}"
+    facts["tag sluice-tiered"] = f"snapshot {history.tagged}" if history.tagged else "none"
+    return facts
+
+
+def _size(offsets: Mapping[TableBucket, int]) -> str:
+    return f"{sum(offsets.values())} offsets in {len(offsets)} buckets"
+
+
+def _described(entry: HistoryEntry) -> str:
+    whose = "ours" if entry.is_ours else "another writer's"
+    rows = [
+        f"{sign}{entry.summary[key]} rows"
+        for sign, key in (("+", "added-records"), ("-", "deleted-records"))
+        if entry.summary.get(key, "0") != "0"
+    ]
+    return f"snapshot {entry.snapshot_id} ({', '.join([whose, entry.operation, *rows])})"
