@@ -91,6 +91,17 @@ class ServerConfig:
     """A table in Tiering without a heartbeat for this long goes back to Pending."""
     tiering_check_interval_ms: int = 15_000
     """How often that is looked at."""
+    kv_snapshot_interval_ms: int = 600_000
+    """kv.snapshot.interval: how often a bucket that has changed gets a new KV snapshot; 0 never."""
+    kv_snapshot_num_retained: int = 2
+    """kv.snapshot.num-retained: newest KV snapshots of a bucket that stay; leased ones stay too."""
+    kv_block_cache_bytes: int = 32 * 1024 * 1024
+    """kv.rocksdb.block.cache-size: memory for reading rows, shared by all buckets."""
+    kv_write_buffer_bytes: int = 64 * 1024 * 1024
+    """Memory for rows that are not in files yet, shared by all buckets."""
+    kv_max_open_tablets: int = 64
+    """Most buckets with a primary key that are open at once; fewer if the process may open few
+    files. Others are opened when they are used."""
     max_workers: int = 32
     """Threads that answer requests, on each address. gRPC takes four calls for each at once and
     refuses more; clients try again."""
@@ -125,7 +136,8 @@ class TieringConfig:
     """The same for a round that has read so many bytes of log batches, shared among its buckets in
     proportion to what each has to do; every bucket gives one batch at least. 0: no limit."""
     jars: str = ""
-    """Folder with the Iceberg runtime jar, for a JVM started without Spark."""
+    """Folder with the Iceberg runtime jar, for a JVM started without Spark, and with whatever jars
+    the catalog needs besides: a JDBC driver, iceberg-aws-bundle for s3://."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 
 import structlog
@@ -11,19 +11,28 @@ import structlog
 from sluice.clock import Clock, SystemClock
 from sluice.config import ServerConfig
 from sluice.errors import ConfigurationError
+from sluice.model import TableBucket, TableInfo
 from sluice.server.coordinator.catalog import Catalog
 from sluice.server.coordinator.descriptor_rules import Defaults
+from sluice.server.coordinator.kv_snapshot_service import KvSnapshotService
+from sluice.server.coordinator.kv_snapshots import KvSnapshots
 from sluice.server.coordinator.lake_snapshots import LakeSnapshots
 from sluice.server.coordinator.service import CoordinatorService
 from sluice.server.coordinator.tiering import Tiering
 from sluice.server.data_dir import DataDir
 from sluice.server.doors import Door
 from sluice.server.listen import Listen, listen_addresses
-from sluice.server.metadata import MetadataService, Servers, api_versions
+from sluice.server.metadata import NODE_ID, MetadataService, Servers, api_versions
 from sluice.server.storage.database import Database
 from sluice.server.tablet.fetch import Fetcher
 from sluice.server.tablet.files import LogFiles
+from sluice.server.tablet.kv_manager import KvManager
+from sluice.server.tablet.kv_service import KvService
+from sluice.server.tablet.kv_snapshotter import KvSnapshotter
+from sluice.server.tablet.kv_store import KvResources
+from sluice.server.tablet.kv_tablet import Environment
 from sluice.server.tablet.log_manager import LogManager
+from sluice.server.tablet.replicas import Replicas
 from sluice.server.tablet.service import TabletService
 from sluice.server.writer_ids import StoredWriterIds
 from sluice.wire import apis
@@ -138,6 +147,12 @@ class _Parts:
             self.catalog = Catalog(self._database, clock)
             self.tiering = Tiering(self._database, clock, config.tiering_timeout_ms)
             self._lake = LakeSnapshots(self.data_dir.lake, self._database, self.catalog, clock)
+            self._kv_snapshots = KvSnapshots(
+                self.data_dir.remote / "kv",
+                self._database,
+                self.catalog,
+                num_retained=max(config.kv_snapshot_num_retained, 1),
+            )
             self._logs = LogManager(
                 self.data_dir.log,
                 self.catalog,
@@ -146,9 +161,18 @@ class _Parts:
                 config.segment_bytes,
                 clock,
             )
+            self._replicas = Replicas(NODE_ID, self.catalog, lambda: self.tiering.coordinator_epoch)
+            self._snapshot_calls = KvSnapshotService(
+                self.catalog,
+                self._kv_snapshots,
+                self._replicas,
+                lambda: self.tiering.coordinator_epoch,
+            )
+            self._kv = self._kv_manager(config, files)
             self._fetcher = Fetcher(
                 self.catalog,
                 self._logs,
+                self._replicas,
                 files,
                 clock,
                 max_bytes=config.max_message_bytes,
@@ -159,12 +183,32 @@ class _Parts:
             self.data_dir.close()
             raise
 
+    def _kv_manager(self, config: ServerConfig, files: LogFiles) -> KvManager:
+        resources = KvResources(
+            block_cache_bytes=config.kv_block_cache_bytes,
+            write_buffer_bytes=config.kv_write_buffer_bytes,
+            open_max=config.kv_max_open_tablets,
+        )
+        environment = Environment(resources, files, self._snapshot_calls, config.max_message_bytes)
+        manager = KvManager(self.data_dir.kv, self.catalog, self._logs, self._replicas, environment)
+        self.kv_snapshotter = KvSnapshotter(
+            self.catalog,
+            manager,
+            self._snapshot_calls,
+            resources,
+            lambda: self.tiering.coordinator_epoch,
+        )
+        return manager
+
     def start(self, listen: Sequence[Listen]) -> tuple[str, ...]:
         """Listens when everything is ready; the addresses really bound."""
         self._logs.start(self._config.sync_interval_ms)
+        self._kv.start()
+        self._kv_snapshots.start()
         tables = [entry.info for entry in self.catalog.tables()]
         self.tiering.start(tables, self._config.tiering_check_interval_ms)
         self._lake.start()
+        self.kv_snapshotter.start(self._config.kv_snapshot_interval_ms)
         self._doors = [Door(place, self._handlers, self._config) for place in listen]
         for door in self._doors:
             door.start()
@@ -176,6 +220,8 @@ class _Parts:
         for door in self._doors:
             door.stop(max(deadline - time.monotonic(), 0))
         self.tiering.stop()
+        self.kv_snapshotter.stop()
+        self._kv.stop()
         self._logs.stop()
         self._database.close()
         self.data_dir.close()
@@ -183,26 +229,59 @@ class _Parts:
     def _handlers(self, servers: Callable[[], Servers], more: Mapping[Api, Handler]) -> Handlers:
         """What both roles answer; ``more``: what only one kind of door has."""
         metadata = MetadataService(
-            self.catalog, self.tiering, self._lake, self.data_dir.root / "remote", servers
+            self.catalog, self.tiering, self._lake, self._replicas, self.data_dir.remote, servers
         )
         coordinator = CoordinatorService(
-            self.catalog, self.tiering, self._lake, self._logs, self._defaults
+            self.catalog,
+            self.tiering,
+            self._lake,
+            _Tablets(self._replicas, self._kv, self._logs, self._kv_snapshots),
+            self._defaults,
+        )
+        writer_ids = StoredWriterIds(self._database)
+        kv = KvService(
+            self.catalog,
+            self._kv,
+            self._replicas,
+            writer_ids,
+            max_batch_rows=self._config.max_batch_rows,
+            max_bytes=self._config.max_message_bytes,
         )
         tablet = TabletService(
             self.catalog,
             self._logs,
             self._fetcher,
-            StoredWriterIds(self._database),
+            kv,
+            self._replicas,
+            writer_ids,
             self._clock,
             files=self._files,
             max_batch_rows=self._config.max_batch_rows,
             max_bytes=self._config.max_message_bytes,
         )
-        both = {**metadata.handlers(), **more}
+        both = {**metadata.handlers(), **self._snapshot_calls.handlers(), **more}
+        coordinators = {**coordinator.handlers(), **self._snapshot_calls.coordinator_handlers()}
         return {
-            Role.COORDINATOR: _with_versions(Role.COORDINATOR, {**both, **coordinator.handlers()}),
+            Role.COORDINATOR: _with_versions(Role.COORDINATOR, {**both, **coordinators}),
             Role.TABLET: _with_versions(Role.TABLET, {**both, **tablet.handlers()}),
         }
+
+
+class _Tablets:
+    """What the coordinator tells the tablet server of tables that it has dropped."""
+
+    def __init__(
+        self, replicas: Replicas, kv: KvManager, logs: LogManager, snapshots: KvSnapshots
+    ) -> None:
+        self._logs = logs
+        self._holders = (replicas, kv, logs, snapshots)  # who uses something goes first
+
+    def drop_table(self, info: TableInfo, partition_id: int | None = None) -> None:
+        for holder in self._holders:
+            holder.drop_table(info, partition_id)
+
+    def sync(self, buckets: Iterable[TableBucket]) -> None:
+        self._logs.sync(buckets)
 
 
 def _with_versions(role: Role, calls: Mapping[Api, Handler]) -> Mapping[Api, Handler]:

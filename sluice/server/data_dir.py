@@ -4,6 +4,8 @@
 <data_dir>/LOCK               held by flock for as long as a server runs
 <data_dir>/metadata.sqlite    catalog, epochs, tiering, lake snapshots
 <data_dir>/log/<db>/<table>-<id>[/<partition>-p<id>]/log-<bucket>/   segments
+<data_dir>/kv/<db>/<table>-<id>[/<partition>-p<id>]/kv-<bucket>/     RocksDB, see tablet/kv_files.py
+<data_dir>/remote/kv/<db>/<table>-<id>[/<partition>-p<id>]/<bucket>/  KV snapshots
 <data_dir>/remote/lake/<db>/<table>-<id>/metadata/<uuid>.offsets
 """
 
@@ -59,6 +61,14 @@ class DataDir:
     @property
     def log(self) -> Path:
         return self.root / "log"
+
+    @property
+    def kv(self) -> Path:
+        return self.root / "kv"
+
+    @property
+    def remote(self) -> Path:
+        return self.root / "remote"
 
     @property
     def lake(self) -> Path:

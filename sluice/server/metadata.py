@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
-from sluice.errors import PartitionNotExists, PartitionSpecInvalid, UnknownServerError
-from sluice.model import Partition, TableInfo, TablePath
+from sluice.errors import (
+    PartitionNotExists,
+    PartitionSpecInvalid,
+    UnknownServerError,
+    UnknownTableOrBucket,
+)
+from sluice.model import Partition, TableBucket, TableInfo, TablePath
 from sluice.server.coordinator.catalog import Catalog, TableEntry
 from sluice.server.coordinator.lake_snapshots import LakeSnapshots
 from sluice.server.coordinator.tiering import Tiering
@@ -18,8 +25,6 @@ from sluice.wire.handlers import Handler
 
 NODE_ID = 0
 """The one tablet server."""
-
-LEADER_EPOCH = 0
 
 
 def path_of(message: pb.PbTablePath) -> TablePath:
@@ -38,6 +43,13 @@ class Servers:
     tablet: tuple[str, int]
 
 
+class Leaders(Protocol):
+    """Who leads which bucket."""
+
+    def leader(self, bucket: TableBucket) -> tuple[int | None, int]:
+        """The leader's node id, None if there is none, and the leader epoch."""
+
+
 class MetadataService:
     """Handlers of reading calls; holds no state itself. ``servers`` tells what clients are told."""
 
@@ -46,12 +58,14 @@ class MetadataService:
         catalog: Catalog,
         tiering: Tiering,
         lake: LakeSnapshots,
+        leaders: Leaders,
         remote_dir: Path,
         servers: Callable[[], Servers],
     ) -> None:
         self._catalog = catalog
         self._tiering = tiering
         self._lake = lake
+        self._leaders = leaders
         self._remote_dir = remote_dir.as_uri()
         self._servers = servers
 
@@ -135,7 +149,7 @@ class MetadataService:
                 remote_data_dir=self._remote_dir,
             )
             if not entry.info.is_partitioned:
-                _put_buckets(table.bucket_metadata, entry.info)
+                self._put_buckets(table.bucket_metadata, entry.info)
         for wanted in request.partitions_path:
             entry = self._catalog.table(TablePath(wanted.database_name, wanted.table_name))
             partition = entry.partition_named(tuple(wanted.partition_name.split("$")))
@@ -143,11 +157,30 @@ class MetadataService:
                 raise PartitionNotExists(
                     f"table {entry.info.path} has no partition {wanted.partition_name!r}"
                 )
-            _put_partition(response, entry, partition)
+            self._put_partition(response, entry, partition)
         for partition_id in request.partitions_id:
             entry, partition = self._partition(partition_id)
-            _put_partition(response, entry, partition)
+            self._put_partition(response, entry, partition)
         return response
+
+    def _put_partition(
+        self, response: pb.MetadataResponse, entry: TableEntry, partition: Partition
+    ) -> None:
+        answer = response.partition_metadata.add(
+            table_id=entry.info.table_id,
+            partition_name=partition.name,
+            partition_id=partition.partition_id,
+        )
+        self._put_buckets(answer.bucket_metadata, entry.info, partition.partition_id)
+
+    def _put_buckets(self, target: Any, info: TableInfo, partition_id: int | None = None) -> None:
+        for number in range(info.bucket_count):
+            bucket = target.add(bucket_id=number, replica_id=[NODE_ID])
+            with suppress(UnknownTableOrBucket):  # dropped right now: nobody leads it
+                where = TableBucket(info.table_id, partition_id, number)
+                leader, bucket.leader_epoch = self._leaders.leader(where)
+                if leader is not None:
+                    bucket.leader_id = leader
 
     def _partition(self, partition_id: int) -> tuple[TableEntry, Partition]:
         for entry in self._catalog.tables():
@@ -229,19 +262,3 @@ def api_versions(role: Role, offered: Iterable[Api]) -> Handler:
 def _node(address: tuple[str, int]) -> pb.PbServerNode:
     host, port = address
     return pb.PbServerNode(node_id=NODE_ID, host=host, port=port)
-
-
-def _put_partition(response: pb.MetadataResponse, entry: TableEntry, partition: Partition) -> None:
-    answer = response.partition_metadata.add(
-        table_id=entry.info.table_id,
-        partition_name=partition.name,
-        partition_id=partition.partition_id,
-    )
-    _put_buckets(answer.bucket_metadata, entry.info)
-
-
-def _put_buckets(target: object, info: TableInfo) -> None:
-    for bucket in range(info.bucket_count):
-        target.add(  # type: ignore[attr-defined]
-            bucket_id=bucket, leader_id=NODE_ID, replica_id=[NODE_ID], leader_epoch=LEADER_EPOCH
-        )

@@ -1,4 +1,4 @@
-"""What a user of pyfluss does with log tables, call by call; run in a process of its own.
+"""What a user of pyfluss does with tables, call by call; run in a process of its own.
 
 Usage: pyfluss_tour.py HOST:PORT [TABLE COLUMN...]. Prints one JSON document: what each step
 answered or, with a table of the database tour, the values of those columns in bucket 0.
@@ -23,6 +23,7 @@ SCHEMA = pa.schema(
 )
 DAYS = ("2026-01-01", "2026-01-02")
 PLAIN, DAILY = fluss.TablePath("tour", "plain"), fluss.TablePath("tour", "daily")
+KEYED = fluss.TablePath("tour", "keyed")
 
 
 def rows(first: int, count: int, day: str) -> pa.RecordBatch:
@@ -130,13 +131,60 @@ async def daily(connection: Any, said: dict[str, Any]) -> None:
     ]
 
 
+async def keyed(connection: Any, said: dict[str, Any]) -> None:
+    """A table with a primary key: written, looked up, its changelog and its first rows read."""
+    admin = connection.get_admin()
+    schema = fluss.Schema(SCHEMA, primary_keys=["id"])
+    await admin.create_table(KEYED, fluss.TableDescriptor(schema, bucket_count=2))
+    table = await connection.get_table(KEYED)
+    writer = table.new_upsert().create_writer()
+    for row in rows(0, 100, DAYS[0]).to_pylist():
+        writer.upsert(row)
+    await writer.flush()
+    writer.upsert({"id": 1, "text": "again", "day": DAYS[1], "n": -1})
+    writer.delete({"id": 2})
+    await writer.flush()
+    partial = table.new_upsert().partial_update_by_name(["id", "n"]).create_writer()
+    partial.upsert({"id": 3, "n": 333})
+    await partial.flush()
+    lookuper = table.new_lookup().create_lookuper()
+    said["looked up"] = [await lookuper.lookup({"id": i}) for i in (1, 2, 3, 4, 1000)]
+    scanner = await table.new_scan().create_log_scanner()
+    scanner.subscribe_buckets(dict.fromkeys((0, 1), fluss.EARLIEST_OFFSET))
+    changes: list[Any] = []
+    while len(changes) < 105:
+        for record in await scanner.poll(1000):
+            if record.row["id"] in (1, 2, 3):
+                change = record.change_type.short_string()
+                changes.append([record.row["id"], change, record.row["n"]])
+            else:
+                changes.append(None)
+    said["changes"] = sorted(change for change in changes if change)
+    said["change count"] = len(changes)
+    info = await admin.get_table_info(KEYED)
+    first = [
+        await table.new_scan()
+        .limit(5)
+        .create_bucket_batch_scanner(fluss.TableBucket(info.table_id, bucket))
+        .to_arrow()
+        for bucket in (0, 1)
+    ]
+    said["first rows"] = [part.num_rows for part in first]
+    said["key options"] = {
+        key: value for key, value in info.get_properties().items() if key.startswith("table.kv")
+    }
+
+
 async def refusals(admin: Any, said: dict[str, Any]) -> None:
     nowhere = fluss.TablePath("tour", "nowhere")
     said["no table"] = await error(admin.get_table_info(nowhere))
     said["no database"] = await error(admin.list_tables("nowhere"))
+    unknown = {"table.merge-engine": "aggregation"}
     keyed = fluss.Schema(SCHEMA, primary_keys=["id"])
-    said["primary key"] = await error(
-        admin.create_table(nowhere, fluss.TableDescriptor(keyed, bucket_count=1))
+    said["aggregation"] = await error(
+        admin.create_table(
+            nowhere, fluss.TableDescriptor(keyed, bucket_count=1, properties=unknown)
+        )
     )
     said["not empty"] = await error(admin.drop_database("tour", cascade=False))
 
@@ -152,6 +200,7 @@ async def tour(bootstrap: str) -> dict[str, Any]:
     said["databases"] = [await admin.list_databases(), await admin.database_exists("tour")]
     await plain(connection, said)
     await daily(connection, said)
+    await keyed(connection, said)
     await refusals(admin, said)
     said["tables"] = sorted(await admin.list_tables("tour"))
     await admin.drop_table(PLAIN)

@@ -24,6 +24,12 @@ from sluice.model import (
     TablePath,
     TypeRoot,
 )
+from sluice.server.coordinator.kv_table_rules import (
+    check_kv_table,
+    check_row_types,
+    with_bucket_key,
+    with_kv_defaults,
+)
 from sluice.server.coordinator.options import (
     ALTERABLE,
     AUTO_PARTITION_ENABLED,
@@ -72,16 +78,18 @@ def complete(path: TablePath, descriptor: TableDescriptor, defaults: Defaults) -
     :raises InvalidTable, InvalidConfig, InvalidReplicationFactor, BucketMaxNum: names the fault.
     """
     schema = _checked_schema(path, descriptor.schema)
-    if schema.primary_key:
-        raise InvalidTable(
-            f"table {path}: this server does not offer tables with a primary key yet;"
-            " create a log table (no primary key)"
-        )
     properties = dict(descriptor.properties)
     properties.setdefault(REPLICATION_FACTOR, "1")
     properties.setdefault(DATALAKE_FORMAT, defaults.datalake_format)
+    if schema.primary_key:
+        properties = with_kv_defaults(properties)
     properties = {key: checked_option(key, value) for key, value in properties.items()}
     _check_values(path, properties, defaults)
+    if schema.primary_key:
+        descriptor = with_bucket_key(descriptor, schema)
+        check_kv_table(path, descriptor, schema, properties)
+    else:
+        _check_log_table(path, properties)
     bucket_count = (
         defaults.bucket_count if descriptor.bucket_count is None else descriptor.bucket_count
     )
@@ -152,6 +160,9 @@ def _check_values(path: TablePath, properties: Mapping[str, str], defaults: Defa
             f"table {path}: this server creates no partitions by itself;"
             f" leave {AUTO_PARTITION_ENABLED} out and create them"
         )
+
+
+def _check_log_table(path: TablePath, properties: Mapping[str, str]) -> None:
     for key in ("table.merge-engine", "table.delete.behavior", "table.changelog.image"):
         if key in properties:
             raise InvalidTable(f"table {path}: {key} is for tables with a primary key")
@@ -211,7 +222,13 @@ def with_columns(info: TableInfo, added: Sequence[tuple[str, DataType, str | Non
             )
         column_id = next(ids)
         columns.append(Column(name, _with_new_ids(data_type, ids), column_id, comment))
-    return replace(schema, columns=tuple(columns), highest_field_id=next(ids) - 1)
+    done = replace(schema, columns=tuple(columns), highest_field_id=next(ids) - 1)
+    if schema.primary_key:
+        try:
+            check_row_types(info.path, done)
+        except InvalidTable as error:
+            raise InvalidAlterTable(str(error)) from error
+    return done
 
 
 def _with_new_ids(data_type: DataType, ids: Iterable[int]) -> DataType:

@@ -117,6 +117,12 @@ class KvSnapshots:
                 f"bucket {bucket}: KV snapshot {snapshot_id} cannot be read: {error}"
             ) from error
 
+    def newest(self, bucket: TableBucket) -> KvSnapshot | None:
+        """The newest snapshot with its files. :raises KvSnapshotNotExist: it cannot be read."""
+        with self.lock:
+            latest = self.latest(bucket)
+            return None if latest is None else self.metadata(bucket, latest.snapshot_id)
+
     def folder(self, bucket: TableBucket) -> Path:
         """Where the files of a bucket's snapshots lie.
 
@@ -167,7 +173,10 @@ class KvSnapshots:
                 )
             self._completed.setdefault(bucket, {})[new.snapshot_id] = new
             failpoint("server.kv_snapshot.after_record")
-            self._retain(bucket)
+            try:
+                self._retain(bucket)
+            except StorageError as error:  # the next one, or the next round of retention
+                _log.error("old KV snapshots stay", bucket=str(bucket), error=str(error))
 
     def retain(self) -> None:
         """Deletes what is neither among the newest nor leased any more.
@@ -308,7 +317,14 @@ class KvSnapshots:
 
     def _check_files(self, snapshot: KvSnapshot) -> None:
         folder = self.folder(snapshot.bucket)
-        for file in _moved(snapshot, folder).files:
+        moved = _moved(snapshot, folder)
+        try:
+            written = self._read(folder, snapshot.bucket, snapshot.snapshot_id)
+        except (OSError, CorruptMessage) as error:
+            raise StorageError(f"KV snapshot of bucket {snapshot.bucket}: {error}") from error
+        if written != moved:
+            raise StorageError(f"{moved.location}/{METADATA_FILE} tells of another snapshot")
+        for file in moved.files:
             path = _local(file.path)
             try:
                 size = path.stat().st_size

@@ -20,6 +20,7 @@ from sluice.server.tablet.log import BucketLog
 from sluice.server.tablet.log_manager import LogManager
 from sluice.server.tablet.ports import Tables
 from sluice.server.tablet.projector import Projector
+from sluice.server.tablet.replicas import Replicas
 from sluice.server.tablet.segment import Slice
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.error_codes import put_error
@@ -40,7 +41,7 @@ _RECORDS = 8 << 3 | 2
 class _Part:
     """One bucket's part of an answer."""
 
-    table_id: int
+    bucket: TableBucket
     request: pb.PbFetchLogReqForBucket
     log: BucketLog | None = None
     error: FlussError | None = None
@@ -62,6 +63,7 @@ class Fetcher:
         self,
         tables: Tables,
         logs: LogManager,
+        replicas: Replicas,
         files: LogFiles,
         clock: Clock,
         *,
@@ -70,6 +72,7 @@ class Fetcher:
     ) -> None:
         self._tables = tables
         self._logs = logs
+        self._replicas = replicas
         self._files = files
         self._clock = clock
         self._max_bytes = max_bytes
@@ -102,14 +105,13 @@ class Fetcher:
                 waiter.set()
 
     def _part(self, table: pb.PbFetchLogReqForTable, bucket: pb.PbFetchLogReqForBucket) -> _Part:
-        part = _Part(table.table_id, bucket)
         partition_id = bucket.partition_id if bucket.HasField("partition_id") else None
+        part = _Part(TableBucket(table.table_id, partition_id, bucket.bucket_id), bucket)
         try:
             hosted = self._tables.find(table.table_id)
             if hosted is None:
                 raise UnknownTableOrBucket(f"no table has the id {table.table_id}")
-            where = TableBucket(table.table_id, partition_id, bucket.bucket_id)
-            log = self._logs.find(hosted, where)
+            log = self._logs.find(hosted, part.bucket)
             if table.projection_pushdown_enabled:
                 part.projector = Projector(hosted, tuple(table.projected_fields))
             part.log = log
@@ -129,8 +131,10 @@ class Fetcher:
                 # The first one of another bucket may exceed its bucket's limit, but not the whole.
                 limit = min(part.request.max_fetch_bytes, left)
                 offset = part.request.fetch_offset
-                part.seen_offset = part.log.end_offset
-                found = part.log.slice(offset, max(limit, 0), whole_first=True)
+                # Not held while a fetch waits: a leader that changes must not wait for readers.
+                with self._replicas.leading(part.bucket):
+                    part.seen_offset = part.log.end_offset
+                    found = part.log.slice(offset, max(limit, 0), whole_first=True)
                 if found is not None and total and found.length > left:
                     found = None
                 part.slice = found
@@ -189,10 +193,10 @@ class Fetcher:
     def _encode(self, parts: Sequence[_Part]) -> bytes:
         """Lays the message out around the slices, then reads them into their places."""
         layout: list[bytes | Slice] = []
-        for table_id in dict.fromkeys(part.table_id for part in parts):
+        for table_id in dict.fromkeys(part.bucket.table_id for part in parts):
             inner: list[bytes | Slice] = [_varint(_TABLE_ID) + _varint(table_id)]
             for part in parts:
-                if part.table_id == table_id:
+                if part.bucket.table_id == table_id:
                     self._encode_bucket(part, inner)
             layout.append(_varint(_TABLES_RESP) + _varint(_length(inner)))
             layout += inner

@@ -123,6 +123,22 @@ class BucketLog:
             waiter.set()
         return base
 
+    def stored_end(self, writer_id: int, sequence: int) -> int | None:
+        """The end offset of a writer's batch that is stored already; None if it comes next.
+
+        :raises OutOfOrderSequence, DuplicateSequence: see :class:`WriterStates`.
+        :raises UnknownTableOrBucket: the table was dropped meanwhile.
+        """
+        with self._lock:
+            self._check_open()
+            base = self._writers.check(writer_id, sequence)
+            if base is None:
+                return None
+            for segment in reversed(self._segments):
+                if segment.base_offset <= base:
+                    return segment.end_of(base)
+            return self.end_offset  # it was set aside
+
     def _segment_for(self, size: int) -> Segment:
         """The segment that takes the next batch, made ready for it."""
         segment = self._segments[-1]

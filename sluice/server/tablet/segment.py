@@ -107,6 +107,11 @@ class Segment:
         stop = self._positions[following] if following < len(self._positions) else self.size
         return Slice(self.path, start, stop - start)
 
+    def end_of(self, base_offset: int) -> int:
+        """The offset behind the batch that begins at ``base_offset``."""
+        following = bisect_right(self._offsets, base_offset)
+        return self._offsets[following] if following < len(self._offsets) else self.next_offset
+
     def offset_at(self, timestamp_ms: int) -> int | None:
         """Offset of the first batch that is not older; None if all are."""
         at = bisect_left(self._timestamps, timestamp_ms)

@@ -1,4 +1,4 @@
-"""The tablet's calls: ProduceLog, FetchLog, ListOffsets, InitWriter (reference part 2.4).
+"""The tablet's calls on logs: ProduceLog, FetchLog, ListOffsets, InitWriter (reference part 2.4).
 
 A produced batch has its header, its checksum, its schema id and its number of rows checked. Its
 Arrow part is stored as it came, not decoded: a writer that sends nonsense with a right checksum
@@ -7,13 +7,15 @@ finds out when it is read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from sluice.clock import Clock
 from sluice.errors import (
     CorruptRecord,
     FlussError,
     InvalidRequiredAcks,
+    InvalidTable,
     InvalidTimestamp,
     RecordTooLarge,
     SchemaNotExist,
@@ -25,17 +27,17 @@ from sluice.formats.log_batch import LogBatchHeader, check_crc, read_header
 from sluice.model import TableBucket
 from sluice.server.tablet.fetch import Fetcher
 from sluice.server.tablet.files import LogFiles
+from sluice.server.tablet.kv_service import ACKS, KvService
 from sluice.server.tablet.last_rows import last_rows
 from sluice.server.tablet.log import BucketLog
 from sluice.server.tablet.log_manager import LogManager
 from sluice.server.tablet.ports import HostedTable, Tables, WriterIds
+from sluice.server.tablet.replicas import Replicas
 from sluice.wire import apis, values
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api
 from sluice.wire.error_codes import put_error
 from sluice.wire.handlers import Handler
-
-ACKS = (-1, 0, 1)
 
 
 class TabletService:
@@ -46,6 +48,8 @@ class TabletService:
         tables: Tables,
         logs: LogManager,
         fetcher: Fetcher,
+        kv: KvService,
+        replicas: Replicas,
         writer_ids: WriterIds,
         clock: Clock,
         *,
@@ -56,6 +60,8 @@ class TabletService:
         self._tables = tables
         self._logs = logs
         self._fetcher = fetcher
+        self._kv = kv
+        self._replicas = replicas
         self._writer_ids = writer_ids
         self._clock = clock
         self._files = files
@@ -69,6 +75,7 @@ class TabletService:
             apis.LIST_OFFSETS: self.list_offsets,
             apis.INIT_WRITER: self.init_writer,
             apis.LIMIT_SCAN: self.limit_scan,
+            **self._kv.handlers(),
         }
 
     def produce_log(self, request: pb.ProduceLogRequest) -> pb.ProduceLogResponse:
@@ -86,9 +93,9 @@ class TabletService:
                 answer.partition_id = partition_id
             bucket = TableBucket(request.table_id, partition_id, item.bucket_id)
             try:
-                table, log = self._log(bucket)
-                header = self._checked(table, bucket, item.records)
-                answer.base_offset = log.append(header, item.records)
+                with self._log(bucket) as (table, log):
+                    header = self._checked(table, bucket, item.records)
+                    answer.base_offset = log.append(header, item.records)
             except FlussError as error:
                 put_error(answer, error)
         return response
@@ -99,8 +106,9 @@ class TabletService:
         for bucket_id in request.bucket_id:
             answer = response.buckets_resp.add(bucket_id=bucket_id)
             try:
-                _, log = self._log(TableBucket(request.table_id, partition_id, bucket_id))
-                answer.offset = self._offset(log, request)
+                where = TableBucket(request.table_id, partition_id, bucket_id)
+                with self._log(where) as (_, log):
+                    answer.offset = self._offset(log, request)
             except FlussError as error:
                 put_error(answer, error)
         return response
@@ -109,25 +117,37 @@ class TabletService:
         return pb.InitWriterResponse(writer_id=self._writer_ids.take())
 
     def limit_scan(self, request: pb.LimitScanRequest) -> pb.LimitScanResponse:
-        """The last rows of a bucket."""
+        """The last rows of a bucket; with a primary key the first ones by key."""
         partition_id = request.partition_id if request.HasField("partition_id") else None
+        bucket = TableBucket(request.table_id, partition_id, request.bucket_id)
+        table = self._tables.find(request.table_id)
+        if table is not None and table.info.has_primary_key:
+            return self._kv.limit_scan(bucket, request.limit)
         try:
-            _, log = self._log(TableBucket(request.table_id, partition_id, request.bucket_id))
+            with self._log(bucket) as (_, log):
+                return last_rows(log, request, self._files, self._max_bytes)
         except FlussError as error:
             response = pb.LimitScanResponse()
             put_error(response, error)
             return response
-        return last_rows(log, request, self._files, self._max_bytes)
 
-    def _log(self, bucket: TableBucket) -> tuple[HostedTable, BucketLog]:
+    @contextmanager
+    def _log(self, bucket: TableBucket) -> Iterator[tuple[HostedTable, BucketLog]]:
+        """The log of a bucket that is led here, for one operation."""
         table = self._tables.find(bucket.table_id)
         if table is None:
             raise UnknownTableOrBucket(f"no table has the id {bucket.table_id}")
-        return table, self._logs.find(table, bucket)
+        with self._replicas.leading(bucket):
+            yield table, self._logs.find(table, bucket)
 
     def _checked(self, table: HostedTable, bucket: TableBucket, records: bytes) -> LogBatchHeader:
         """The header of a batch that may be stored."""
         where = f"table {table.info.path}, bucket {bucket}"
+        if table.info.has_primary_key:
+            raise InvalidTable(
+                f"{where}: the table has a primary key: rows appended to its log would be missing"
+                " among its keys; use PutKv"
+            )
         try:
             header = read_header(records)
             if header.size != len(records):

@@ -183,7 +183,6 @@ def columns(*types: object) -> Schema:
 @pytest.mark.parametrize(
     ("error", "match", "changes"),
     [
-        (InvalidTable, "primary key", {"schema": replace(SCHEMA, primary_key=("id",))}),
         (InvalidTable, "no column", {"schema": Schema(())}),
         (InvalidTable, "__offset", {"schema": Schema((Column("__offset", INT, 0),))}),
         (

@@ -39,16 +39,13 @@ def test_api_versions_tells_what_is_offered(caller: Caller) -> None:
         assert apis.GET_METADATA.key in offered
         assert (apis.FETCH_LOG.key in offered) == (role is Role.TABLET)
         assert (apis.LAKE_TIERING_HEARTBEAT.key in offered) == (role is Role.COORDINATOR)
-        for lacking in (apis.PUT_KV, apis.SCAN_KV, apis.ACQUIRE_KV_SNAPSHOT_LEASE):
-            assert lacking.key not in offered
+        assert apis.NOTIFY_LAKE_TABLE_OFFSET.key not in offered
 
 
 def test_a_call_that_is_not_offered(caller: Caller) -> None:
     with pytest.raises(UnsupportedVersion):
-        caller.call(apis.PUT_KV, pb.PutKvRequest(acks=1, table_id=0, timeout_ms=1))
-    request = pb.DropKvSnapshotLeaseRequest(lease_id="x")
-    with pytest.raises(UnsupportedVersion):
-        caller.call(apis.DROP_KV_SNAPSHOT_LEASE, request)
+        request = pb.NotifyLakeTableOffsetRequest(coordinator_epoch=1)
+        caller.call(apis.NOTIFY_LAKE_TABLE_OFFSET, request)
 
 
 def test_bytes_that_are_no_message(caller: Caller) -> None:

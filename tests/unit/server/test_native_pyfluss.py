@@ -2,7 +2,7 @@
 
 What pyfluss 1.0.0 cannot do here, and why:
 
-- tables with a primary key (upsert, lookup, changelog): the server refuses them (code 15);
+- tables with the merge engine aggregation: the server refuses them (code 15);
 - append to a partition that does not exist: pyfluss has no dynamic partitions; it asks for the
   partition's metadata for ever, against a real Fluss too;
 - ``filter``: a hint to leave out batches, which the server does not take; all rows come, as they do
@@ -61,7 +61,7 @@ def pyfluss(address: str, *arguments: str) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_a_tour_of_log_tables(address: str) -> None:
+def test_a_tour_of_all_kinds_of_tables(address: str) -> None:
     said = pyfluss(address)
     (_, host, port), (_, other_host, other_port) = said["nodes"]
     assert [kind for kind, _, _ in said["nodes"]] == ["CoordinatorServer", "TabletServer"]
@@ -84,7 +84,22 @@ def test_a_tour_of_log_tables(address: str) -> None:
     assert said["partition scan"]["id"] == [*range(50), *range(100, 150)]
     assert sorted(said["partition column"]["day"]) == ["2026-01-01"] * 50 + ["2026-01-02"] * 50
     assert said["partitions left"] == ["2026-01-02"]
-    assert said["tables"] == ["daily", "plain"]
+    assert [row and row["n"] for row in said["looked up"]] == [-1, None, 333, 4, None]
+    assert said["looked up"][2] == {"id": 3, "text": None, "day": "2026-01-01", "n": 333}
+    assert said["changes"] == [
+        [1, "+I", 1],
+        [1, "+U", -1],
+        [1, "-U", 1],
+        [2, "+I", 2],
+        [2, "-D", 2],
+        [3, "+I", 3],
+        [3, "+U", 333],
+        [3, "-U", 3],
+    ]
+    assert said["change count"] == 105
+    assert said["first rows"] == [5, 5]
+    assert said["key options"]["table.kv.format-version"] == "2"
+    assert said["tables"] == ["daily", "keyed", "plain"]
     assert (said["dropped"], said["databases left"]) == (False, [])
     codes = {
         "database twice": 6,
@@ -93,7 +108,7 @@ def test_a_tour_of_log_tables(address: str) -> None:
         "lake": 53,
         "no table": 7,
         "no database": 4,
-        "primary key": 15,
+        "aggregation": 15,
         "not empty": 5,
     }
     assert {name: said[name][0] for name in codes} == codes

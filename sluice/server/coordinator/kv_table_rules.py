@@ -1,0 +1,139 @@
+"""What a table with a primary key may be, and the defaults that it gets (parts 2.3, 8.2, 8.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pyarrow as pa
+
+from sluice.errors import InvalidTable, UnsupportedLakeOption, UnsupportedType
+from sluice.formats.keys import encode_key
+from sluice.formats.primary_keys import KV_FORMAT_VERSION, primary_keys
+from sluice.formats.row_arrays import COMPACTED, decode_rows
+from sluice.formats.types import arrow_schema
+from sluice.model import Schema, TableDescriptor, TableInfo, TablePath, TypeRoot
+
+MERGE_ENGINE = "table.merge-engine"
+VERSION_COLUMN = "table.merge-engine.versioned.ver-column"
+DELETE_BEHAVIOR = "table.delete.behavior"
+
+_NESTED = (TypeRoot.ARRAY, TypeRoot.MAP, TypeRoot.ROW)
+_VERSIONS = (TypeRoot.INT, TypeRoot.BIGINT, TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ)
+
+
+def with_kv_defaults(properties: Mapping[str, str]) -> dict[str, str]:
+    """The properties that every table with a primary key is stored with, as Fluss has them."""
+    result = dict(properties)
+    result.setdefault(KV_FORMAT_VERSION, "2")
+    result.setdefault("table.kv.standby-replica.enabled", "true")
+    if MERGE_ENGINE in result:
+        result.setdefault(DELETE_BEHAVIOR, "IGNORE")
+    return result
+
+
+def with_bucket_key(descriptor: TableDescriptor, schema: Schema) -> TableDescriptor:
+    """The bucket key is the primary key without the partition keys unless the user gave another."""
+    if descriptor.bucket_keys:
+        return descriptor
+    partition_keys = descriptor.partition_keys
+    key = tuple(name for name in schema.primary_key if name not in partition_keys)
+    return replace(descriptor, bucket_keys=key)
+
+
+def check_kv_table(
+    path: TablePath, descriptor: TableDescriptor, schema: Schema, properties: Mapping[str, str]
+) -> None:
+    """:raises InvalidTable: names the fault."""
+    key = schema.primary_key
+    _check_key_columns(path, schema)
+    for name in descriptor.partition_keys:
+        if name not in key:
+            raise InvalidTable(
+                f"table {path}: partition key {name!r} is not in the primary key {', '.join(key)}"
+            )
+    physical = [name for name in key if name not in descriptor.partition_keys]
+    if not physical:
+        raise InvalidTable(
+            f"table {path}: the primary key {', '.join(key)} is the partition key; it needs one"
+            " column more"
+        )
+    for name in descriptor.bucket_keys:
+        if name not in physical:
+            raise InvalidTable(
+                f"table {path}: bucket key {name!r} is not one of {', '.join(physical)}, the"
+                " primary key without the partition keys"
+            )
+    if properties[KV_FORMAT_VERSION] not in ("1", "2"):
+        raise InvalidTable(
+            f"table {path}: {KV_FORMAT_VERSION} = {properties[KV_FORMAT_VERSION]}; there are 1, 2"
+        )
+    if schema.auto_increment:
+        raise InvalidTable(f"table {path}: this server has no auto-increment columns")
+    check_row_types(path, schema)
+    _check_encoders(path, replace(descriptor, schema=schema, properties=properties))
+    _check_engine(path, schema, properties)
+
+
+def check_row_types(path: TablePath, schema: Schema) -> None:
+    """:raises InvalidTable: a column of a type that a row beside its key cannot have here."""
+    no_rows = pa.array([], pa.binary())
+    try:
+        decode_rows(no_rows, [column.data_type for column in schema.columns], COMPACTED)
+    except UnsupportedType as error:
+        raise InvalidTable(f"table {path}, which has a primary key: {error}") from error
+
+
+def _check_encoders(path: TablePath, descriptor: TableDescriptor) -> None:
+    """Makes the keys of no rows at all, to see that the encoders take these columns."""
+    info = TableInfo(path, -1, 1, descriptor, 0, 0)
+    no_rows = pa.RecordBatch.from_pylist([], schema=arrow_schema(descriptor.schema))
+    try:
+        primary_keys(no_rows, info)
+        encode_key(no_rows, descriptor.bucket_keys, info.schema, info.datalake_format)
+    except (InvalidTable, UnsupportedType, UnsupportedLakeOption) as error:
+        raise InvalidTable(f"table {path}: its key cannot be encoded: {error}") from error
+
+
+def _check_key_columns(path: TablePath, schema: Schema) -> None:
+    key = schema.primary_key
+    if len(set(key)) != len(key):
+        raise InvalidTable(f"table {path}: a primary key column is named twice: {', '.join(key)}")
+    for name in key:
+        if name not in schema.names:
+            raise InvalidTable(f"table {path}: primary key {name!r} is not a column")
+        data_type = schema.column(name).data_type
+        if data_type.root in _NESTED:
+            raise InvalidTable(f"table {path}: {name!r} is {data_type}; it cannot be in a key")
+        if data_type.nullable:
+            raise InvalidTable(f"table {path}: {name!r} is in the primary key: make it NOT NULL")
+
+
+def _check_engine(path: TablePath, schema: Schema, properties: Mapping[str, str]) -> None:
+    engine = properties.get(MERGE_ENGINE, "").lower()
+    if any(column.agg_function is not None for column in schema.columns) or engine == "aggregation":
+        raise InvalidTable(
+            f"table {path}: this server does not aggregate; {MERGE_ENGINE} may be first_row or"
+            " versioned, and columns have no aggregation function"
+        )
+    if engine and properties[DELETE_BEHAVIOR].upper() == "ALLOW":
+        raise InvalidTable(
+            f"table {path}: {MERGE_ENGINE} = {engine} has no deletes: {DELETE_BEHAVIOR} may be"
+            " IGNORE or DISABLE"
+        )
+    name = properties.get(VERSION_COLUMN)
+    if engine != "versioned":
+        if name is not None:
+            raise InvalidTable(f"table {path}: {VERSION_COLUMN} is for {MERGE_ENGINE} = versioned")
+        return
+    if name is None or name not in schema.names:
+        raise InvalidTable(
+            f"table {path}: {MERGE_ENGINE} = versioned takes the column that {VERSION_COLUMN}"
+            f" names, not {name!r}"
+        )
+    data_type = schema.column(name).data_type
+    if data_type.root not in _VERSIONS:
+        raise InvalidTable(
+            f"table {path}: version column {name!r} is {data_type}; it may be INT, BIGINT,"
+            " TIMESTAMP or TIMESTAMP_LTZ"
+        )

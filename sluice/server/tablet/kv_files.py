@@ -1,0 +1,108 @@
+"""Files of KV tablets: a bucket's own folder, and what a snapshot moves between it and the remote.
+
+<data_dir>/kv/<db>/<table>-<id>[/<partition>-p<id>]/kv-<bucket>/db             RocksDB
+<data_dir>/kv/.../kv-<bucket>/snapshot.json    the last snapshot that was taken of that RocksDB
+<data_dir>/kv/.../kv-<bucket>/checkpoint       a snapshot on its way
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from sluice.errors import KvStorageError
+from sluice.formats.kv_snapshots import KvSnapshot
+from sluice.server.data_dir import write_durably
+
+
+class KvFolder:
+    """The folder of one bucket."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.db = path / "db"
+        self.checkpoint = path / "checkpoint"
+        self._snapshot = path / "snapshot.json"
+
+    def snapshot_id(self) -> int | None:
+        """The snapshot whose SST files this store's of the same name are; None if not known.
+
+        RocksDB never changes an SST file and never gives its number again, so that names are enough
+        for as long as the store lives.
+        """
+        try:
+            return int(json.loads(self._snapshot.read_bytes())["snapshot_id"])
+        except (OSError, ValueError, TypeError, KeyError):
+            return None
+
+    def keep_snapshot_id(self, snapshot_id: int) -> None:
+        """:raises OSError: it is not stored; the next snapshot brings all files again."""
+        write_durably(self._snapshot, json.dumps({"snapshot_id": snapshot_id}).encode())
+
+    def make(self) -> None:
+        """:raises OSError: it cannot be made."""
+        self.path.mkdir(parents=True, exist_ok=True)
+
+    def discard(self) -> None:
+        """Removes the store and what is known of it; a snapshot and the log make it anew."""
+        self._snapshot.unlink(missing_ok=True)
+        for path in (self.db, self.checkpoint):
+            shutil.rmtree(path, ignore_errors=True)
+
+    def restore(self, snapshot: KvSnapshot) -> None:
+        """Makes the store that a snapshot holds; it appears whole under its name.
+
+        :raises KvStorageError: a file of the snapshot is missing, cut, or cannot be written here.
+        """
+        self.discard()
+        half = self.path / "db.tmp"
+        shutil.rmtree(half, ignore_errors=True)
+        try:
+            half.mkdir(parents=True)
+            for file in snapshot.files:
+                source, target = local_path(file.path), half / Path(file.local_name).name
+                # SST files are never changed, so both sides can share them; others may be.
+                place(source, target, share=file in snapshot.shared)
+                size = target.stat().st_size
+                if size != file.size:
+                    raise KvStorageError(f"{source} has {size} bytes, not {file.size}")
+            half.rename(self.db)
+            self.keep_snapshot_id(snapshot.snapshot_id)
+        except OSError as error:
+            raise KvStorageError(
+                f"bucket {snapshot.bucket}: KV snapshot {snapshot.snapshot_id} cannot be restored"
+                f" to {self.path}: {error}"
+            ) from error
+
+
+def place(source: Path, target: Path, *, share: bool) -> None:
+    """Puts a file at another place: a hard link where that is allowed and possible, else a copy.
+
+    :raises OSError: it is not there, or not whole.
+    """
+    if share:
+        try:
+            os.link(source, target)
+        except OSError:
+            pass  # another file system, or one without links
+        else:
+            return
+    shutil.copyfile(source, target)
+    sync(target)
+
+
+def sync(path: Path) -> None:
+    """Makes a file's content survive a power loss."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def local_path(uri: str) -> Path:
+    """The path of a file: URI."""
+    return Path(unquote(urlsplit(uri).path))

@@ -1,0 +1,169 @@
+"""All KV tablets of the server: made when first used, closed when too many are open, removed."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+
+import structlog
+
+from sluice.errors import KvStorageError, NonPrimaryKeyTable, UnknownTableOrBucket
+from sluice.model import TableBucket, TableInfo
+from sluice.server.tablet.kv_tablet import Environment, KvTablet, hosted_or_gone
+from sluice.server.tablet.log_manager import LogManager
+from sluice.server.tablet.ports import HostedTable, Tables
+from sluice.server.tablet.replicas import Replicas
+
+_TABLE_FOLDER = re.compile(r".+-(\d+)")
+_PARTITION_FOLDER = re.compile(r".+-p(\d+)")
+
+_log = structlog.get_logger("sluice.kv")
+
+
+class KvManager:
+    """Bucket -> tablet, of those in use lately. ``_lock`` guards the mapping, in order of use."""
+
+    def __init__(
+        self,
+        root: Path,
+        tables: Tables,
+        logs: LogManager,
+        replicas: Replicas,
+        environment: Environment,
+    ) -> None:
+        self._root = root
+        self._tables = tables
+        self._logs = logs
+        self._replicas = replicas
+        self._environment = environment
+        self._lock = threading.Lock()
+        self._tablets: OrderedDict[TableBucket, KvTablet] = OrderedDict()
+        replicas.on_lost(self._lost)
+
+    def start(self) -> None:
+        """Removes what is left of dropped tables and partitions.
+
+        What was never known stays: the start has been stopped because of its log already.
+        """
+        for folder in sorted(self._root.glob("*/*-*")):
+            found = _TABLE_FOLDER.fullmatch(folder.name)
+            if found is None:
+                continue
+            table = self._tables.find(int(found[1]))
+            if table is None:
+                if self._tables.has_given_table_id(int(found[1])):
+                    shutil.rmtree(folder, ignore_errors=True)
+                continue
+            for inner in folder.glob("*-p*"):
+                part = _PARTITION_FOLDER.fullmatch(inner.name)
+                if part is None or int(part[1]) in table.partitions:
+                    continue
+                if self._tables.has_given_partition_id(int(part[1])):
+                    shutil.rmtree(inner, ignore_errors=True)
+
+    @contextmanager
+    def leading(self, bucket: TableBucket) -> Iterator[tuple[KvTablet, int]]:
+        """The tablet of a bucket and the leader epoch, for one operation.
+
+        A store that fails meanwhile is closed, so that the next operation opens it again.
+
+        :raises UnknownTableOrBucket, NonPrimaryKeyTable, NotLeaderOrFollower: as they say.
+        """
+        try:
+            with self._replicas.leading(bucket) as leader_epoch:
+                yield self._tablet(bucket), leader_epoch
+        except KvStorageError:
+            self._close(bucket)
+            raise
+        self._close_surplus()
+
+    def drop_table(self, info: TableInfo, partition_id: int | None = None) -> None:
+        """Removes the tablets of a table, or of one of its partitions, that the catalog dropped.
+
+        Its replicas have ended already. What a crash leaves here the next start removes.
+        """
+        with self._lock:
+            gone = [
+                bucket
+                for bucket in self._tablets
+                if bucket.table_id == info.table_id
+                and (partition_id is None or bucket.partition_id == partition_id)
+            ]
+            tablets = [self._tablets.pop(bucket) for bucket in gone]
+        for tablet in tablets:
+            tablet.delete()
+        folder = self._table_folder(info)
+        paths = [folder] if partition_id is None else list(folder.glob(f"*-p{partition_id}"))
+        for path in paths:
+            shutil.rmtree(path, ignore_errors=True)
+
+    def stop(self) -> None:
+        """Closes every store. No operation may run any more."""
+        with self._lock:
+            tablets = list(self._tablets.values())
+            self._tablets.clear()
+        for tablet in tablets:
+            tablet.close()
+
+    # -- parts
+
+    def _tablet(self, bucket: TableBucket) -> KvTablet:
+        hosted = hosted_or_gone(self._tables.find(bucket.table_id), bucket)
+        if not hosted.info.has_primary_key:
+            raise NonPrimaryKeyTable(
+                f"table {hosted.info.path} has no primary key: append to its log instead"
+            )
+        log = self._logs.find(hosted, bucket)
+        with self._lock:
+            tablet = self._tablets.get(bucket)
+            if tablet is None:
+                tablet = KvTablet(
+                    bucket,
+                    lambda: hosted_or_gone(self._tables.find(bucket.table_id), bucket),
+                    log,
+                    self._folder(hosted, bucket),
+                    self._environment,
+                )
+                self._tablets[bucket] = tablet
+            self._tablets.move_to_end(bucket)
+            return tablet
+
+    def _close(self, bucket: TableBucket) -> None:
+        try:
+            with self._replicas.exclusive(bucket):
+                self._lost(bucket)
+        except UnknownTableOrBucket:
+            pass  # dropped meanwhile
+
+    def _close_surplus(self) -> None:
+        """Closes the stores that were idle longest, if more are open than may be."""
+        surplus = len(self._tablets) - self._environment.resources.open_max
+        if surplus <= 0:
+            return
+        with self._lock:
+            idle = list(islice(self._tablets, surplus))
+        for bucket in idle:
+            self._close(bucket)
+
+    def _lost(self, bucket: TableBucket) -> None:
+        """Closes a tablet, the bucket's lock held for writing; the next use makes it anew."""
+        with self._lock:
+            tablet = self._tablets.pop(bucket, None)
+        if tablet is not None:
+            tablet.close()
+
+    def _table_folder(self, info: TableInfo) -> Path:
+        return self._root / info.path.database / f"{info.path.table}-{info.table_id}"
+
+    def _folder(self, table: HostedTable, bucket: TableBucket) -> Path:
+        folder = self._table_folder(table.info)
+        if bucket.partition_id is not None:
+            partition = table.partitions[bucket.partition_id]
+            folder = folder / f"{partition.name}-p{partition.partition_id}"
+        return folder / f"kv-{bucket.bucket}"

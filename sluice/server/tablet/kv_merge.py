@@ -1,0 +1,337 @@
+"""What a KV batch does to the rows that are there, and the changelog that tells of it (part 4.6).
+
+The order of changes to one key matters, so a batch is gone through key by key; all that moves there
+are numbers. Rows are decoded, merged and put together as columns.
+
+Every row that takes part has a number, its *ref*: the batch's own rows first, then the rows that
+the store held, then rows that partial updates made. -1 is no row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sluice.errors import (
+    CorruptRecord,
+    DeletionDisabled,
+    InvalidTargetColumn,
+    SchemaNotExist,
+)
+from sluice.formats.kv_batch import KvBatch
+from sluice.formats.value_batch import stored_values
+from sluice.model import TypeRoot
+from sluice.server.tablet.kv_rows import ALLOW, DISABLE, FIRST_ROW, IGNORE, VERSIONED, KvTable
+
+INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = 1, 2, 3, 4
+"""Change types of the log."""
+
+NO_ROW = -1
+_OLDEST = -(2**63)  # the version of a row that has none
+_VERSIONS = (TypeRoot.INT, TypeRoot.BIGINT, TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ)
+
+Read = Callable[[list[bytes]], list[bytes | None]]
+"""The stored values of keys, None where there is none."""
+
+
+@dataclass(slots=True)
+class Merged:
+    """The outcome: what to log, and what to store."""
+
+    change_types: bytearray = field(default_factory=bytearray)
+    rows: pa.RecordBatch | None = None
+    """A row for each change type, in columns of the newest schema."""
+    puts: list[tuple[bytes, bytes]] = field(default_factory=list)
+    deletes: list[bytes] = field(default_factory=list)
+
+
+def merge(
+    table: KvTable, batch: KvBatch, target_columns: Sequence[int], read: Read, *, overwrite: bool
+) -> Merged:
+    """Works out the changes of a batch; nothing is changed yet.
+
+    :param target_columns: positions for a partial update; none: whole rows.
+    :param overwrite: past the merge engine.
+    :raises SchemaNotExist, CorruptRecord: the batch is not one of this table.
+    :raises DeletionDisabled, InvalidTargetColumn: the table does not allow it.
+    """
+    if not 0 <= batch.schema_id <= table.schema_id:
+        raise SchemaNotExist(
+            f"schema {batch.schema_id}: the newest of table {table.hosted.info.path} is"
+            f" {table.schema_id}"
+        )
+    return _Merge(table, batch, target_columns, read, overwrite=overwrite).run()
+
+
+class _Merge:
+    """One batch on its way. ``_current``: key -> the ref of its row.
+
+    ``_values`` and ``_batches`` hold the rows by ref, as the store has them and as columns.
+    """
+
+    def __init__(
+        self,
+        table: KvTable,
+        batch: KvBatch,
+        target_columns: Sequence[int],
+        read: Read,
+        *,
+        overwrite: bool,
+    ) -> None:
+        self._table = table
+        self._read = read
+        self._engine = "" if overwrite else table.merge_engine
+        self._behavior = ALLOW if overwrite else table.delete_behavior
+        self._targets = self._checked_targets(target_columns)
+        self._keys: list[bytes] = batch.keys.to_pylist()
+        self._is_delete = _nulls(batch.rows)
+        if self._behavior == DISABLE and self._is_delete.any():
+            raise DeletionDisabled(
+                f"table {table.hosted.info.path}: table.delete.behavior is DISABLE, but the batch"
+                f" deletes {int(self._is_delete.sum())} rows"
+            )
+        there = pa.array(~self._is_delete)
+        new = stored_values(batch.rows.filter(there), batch.schema_id)
+        self._values: list[bytes] = new.to_pylist()
+        self._batches = [table.decode(new)]
+        self._check_keys(batch.keys.filter(there))
+        self._current: dict[bytes, int] = {}
+        self._stored: set[bytes] = set()  # keys that the store holds
+        self._types = bytearray()
+        self._logged: list[int] = []
+
+    def run(self) -> Merged:
+        refs = np.full(len(self._keys), NO_ROW)
+        refs[~self._is_delete] = np.arange(len(self._values))
+        if self._behavior == IGNORE:
+            kept = np.nonzero(refs != NO_ROW)[0].tolist()
+            self._keys, refs = [self._keys[at] for at in kept], refs[kept]
+        if self._targets is not None:
+            self._take_stored(self._keys)
+            self._partial(refs.tolist())
+        elif self._table.is_wal and not self._engine:
+            self._wal(refs.tolist())
+        else:
+            self._take_stored(self._keys)
+            self._whole(refs.tolist())
+        return self._outcome()
+
+    # -- the ways to merge
+
+    def _whole(self, refs: list[int]) -> None:
+        """Whole rows: the new one replaces the old one, unless the merge engine keeps the old."""
+        current = self._current
+        keeps = self._keeper()
+        is_full = not self._table.is_wal
+        types, logged = self._types, self._logged
+        for key, ref in zip(self._keys, refs, strict=True):
+            old = current[key]
+            if ref == NO_ROW:
+                if old == NO_ROW:
+                    continue
+                types.append(DELETE)
+                logged.append(old)
+            elif old == NO_ROW:
+                types.append(INSERT)
+                logged.append(ref)
+            elif keeps is not None and keeps(old, ref):
+                continue
+            else:
+                if is_full:
+                    types.append(UPDATE_BEFORE)
+                    logged.append(old)
+                types.append(UPDATE_AFTER)
+                logged.append(ref)
+            current[key] = ref
+
+    def _wal(self, refs: list[int]) -> None:
+        """Whole rows without a look at the old ones; only deletes must know theirs."""
+        deleted = [key for key, ref in zip(self._keys, refs, strict=True) if ref == NO_ROW]
+        self._take_stored(deleted)
+        current, types, logged = self._current, self._types, self._logged
+        for key, ref in zip(self._keys, refs, strict=True):
+            if ref == NO_ROW:
+                old = current[key]
+                if old == NO_ROW:
+                    continue
+                types.append(DELETE)
+                logged.append(old)
+            else:
+                types.append(UPDATE_AFTER)
+                logged.append(ref)
+            current[key] = ref
+
+    def _partial(self, refs: list[int]) -> None:
+        """Some columns. The others are those that the store held, whatever happens in the batch.
+
+        So a row on its way is told by two numbers: the stored row, and the batch's row that its
+        target columns come from. Those that come up are made all at once in the end.
+        """
+        assert self._targets is not None
+        stored = dict(self._current)
+        others_null = self._others_null()
+        names = {self._table.schema.columns[at].name for at in self._targets}
+        only_key = names == set(self._table.schema.primary_key)
+        made: list[tuple[int, int]] = []  # stored row, row of the target columns
+        first_stored, first_made = len(self._batches[0]), self._stored_to
+        for key, ref in zip(self._keys, refs, strict=True):
+            old, base = self._current[key], stored[key]
+            if (ref == NO_ROW and old == NO_ROW) or (ref != NO_ROW and only_key and old != NO_ROW):
+                continue
+            if ref == NO_ROW and (base == NO_ROW or others_null[base - first_stored]):
+                new = NO_ROW
+            else:
+                new = first_made + len(made)
+                made.append((base, ref))
+            self._log(old, new)
+            self._current[key] = new
+        if made:
+            self._make(np.array(made))
+
+    def _others_null(self) -> np.ndarray:
+        """Of each stored row, whether it has no value but in the target columns."""
+        rows = self._batches[1]
+        result = np.ones(rows.num_rows, bool)
+        for position, column in enumerate(rows.columns):
+            if position not in (self._targets or ()):
+                result &= _nulls(column)
+        return result
+
+    def _make(self, made: np.ndarray) -> None:
+        """Makes rows of stored ones with the target columns of others; null where there is none."""
+        schema, rows = self._table.schema, pa.Table.from_batches(self._batches)
+        before, after = _take(rows, made[:, 0]), _take(rows, made[:, 1])
+        has_stored = pa.array(made[:, 0] != NO_ROW)
+        columns = []
+        for position, column in enumerate(schema.columns):
+            old, new = before.column(position), after.column(position)
+            if column.name in schema.primary_key:
+                columns.append(pc.if_else(has_stored, old, new))
+            else:
+                columns.append(new if position in (self._targets or ()) else old)
+        batch = pa.RecordBatch.from_arrays(columns, schema=rows.schema)
+        self._values += self._table.encode(batch, self._table.schema_id, schema).to_pylist()
+        self._batches.append(batch)
+
+    def _log(self, old: int, new: int) -> None:
+        if new == NO_ROW:
+            self._types.append(DELETE)
+            self._logged.append(old)
+            return
+        if old != NO_ROW and not self._table.is_wal:
+            self._types.append(UPDATE_BEFORE)
+            self._logged.append(old)
+        self._types.append(INSERT if old == NO_ROW else UPDATE_AFTER)
+        self._logged.append(new)
+
+    def _keeper(self) -> Callable[[int, int], bool] | None:
+        """Whether the old row stays; None if the new one always wins."""
+        if self._engine == FIRST_ROW:
+            return lambda _old, _new: True
+        if self._engine != VERSIONED:
+            return None
+        rows = pa.Table.from_batches(self._batches)
+        versions = version_numbers(rows.column(self._table.version_column)).tolist()
+        return lambda old, new: bool(versions[new] < versions[old])
+
+    # -- parts
+
+    def _take_stored(self, keys: Sequence[bytes]) -> None:
+        """Gives the rows that the store holds under these keys their refs."""
+        wanted = list(dict.fromkeys(keys))
+        found = self._read(wanted)
+        stored = [value for value in found if value is not None]
+        ref = len(self._values)
+        for key, value in zip(wanted, found, strict=True):
+            if value is None:
+                self._current[key] = NO_ROW
+            else:
+                self._current[key] = ref
+                self._stored.add(key)
+                ref += 1
+        self._stored_to = ref
+        self._values += stored
+        self._batches.append(self._table.decode(pa.array(stored, pa.binary())))
+
+    def _outcome(self) -> Merged:
+        merged = Merged(self._types)
+        if self._logged:
+            merged.rows = _take(pa.Table.from_batches(self._batches), np.array(self._logged))
+        first = len(self._batches[0])
+        for key, ref in self._current.items():
+            if ref == NO_ROW:
+                if key in self._stored:
+                    merged.deletes.append(key)
+            elif not first <= ref < self._stored_to:  # else as it was stored
+                merged.puts.append((key, self._values[ref]))
+        return merged
+
+    def _checked_targets(self, target_columns: Sequence[int]) -> frozenset[int] | None:
+        """None for whole rows.
+
+        :raises InvalidTargetColumn: no such column, a key is missing, or the table cannot.
+        """
+        if not target_columns:
+            return None
+        schema, path = self._table.schema, self._table.hosted.info.path
+        targets = frozenset(target_columns)
+        if min(targets) < 0 or max(targets) >= len(schema.columns):
+            raise InvalidTargetColumn(
+                f"table {path} has {len(schema.columns)} columns; target columns are"
+                f" {sorted(targets)}"
+            )
+        if self._engine:
+            raise InvalidTargetColumn(
+                f"table {path}: the merge engine {self._engine.lower()} takes whole rows only"
+            )
+        if len(targets) == len(schema.columns):
+            return None
+        for position, column in enumerate(schema.columns):
+            if column.name in schema.primary_key:
+                if position not in targets:
+                    raise InvalidTargetColumn(
+                        f"table {path}: the target columns lack the key column {column.name!r}"
+                    )
+            elif not column.data_type.nullable:
+                raise InvalidTargetColumn(
+                    f"table {path}: column {column.name!r} is NOT NULL; only a table whose other"
+                    " columns may all be null takes partial updates"
+                )
+        return targets
+
+    def _check_keys(self, keys: pa.Array) -> None:
+        """A recovery takes the keys from the rows, so they must agree."""
+        expected = self._table.keys(self._batches[0])
+        if not expected.equals(keys):
+            row = pc.index(pc.equal(expected, keys), False).as_py()
+            raise CorruptRecord(
+                f"record {row} has the key {keys[row].as_py().hex()}, but its row's columns make"
+                f" {expected[row].as_py().hex()}: encode keys by kv format"
+                f" {self._table.hosted.info.descriptor.properties.get('table.kv.format-version')}"
+            )
+
+
+def version_numbers(column: pa.ChunkedArray) -> np.ndarray:
+    """Versions as numbers that compare as they do; one that is null is older than any."""
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.int64())
+    return column.cast(pa.int64()).fill_null(_OLDEST).to_numpy()  # type: ignore[no-any-return]
+
+
+def _take(rows: pa.Table, refs: np.ndarray) -> pa.RecordBatch:
+    """The rows of these refs as one batch; all null for none."""
+    indices = pa.array(refs, pa.int64(), mask=refs == NO_ROW)
+    taken = rows.take(indices).combine_chunks()
+    columns = [
+        column.chunk(0) if column.num_chunks else pa.array([], column.type)
+        for column in taken.columns
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=rows.schema)
+
+
+def _nulls(array: pa.Array) -> np.ndarray:
+    return array.is_null().to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]

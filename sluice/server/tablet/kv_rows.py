@@ -1,0 +1,76 @@
+"""What a tablet must know of a table with a primary key: its rules, and how its rows look."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+import pyarrow as pa
+
+from sluice.errors import CorruptRecord, SchemaNotExist
+from sluice.formats.descriptors import schema_from_json
+from sluice.formats.primary_keys import primary_keys
+from sluice.formats.row_arrays import encode_rows
+from sluice.formats.value_batch import decode_values, stored_values
+from sluice.model import Schema
+from sluice.server.tablet.ports import HostedTable
+
+ALLOW, IGNORE, DISABLE = "ALLOW", "IGNORE", "DISABLE"
+FIRST_ROW, VERSIONED = "FIRST_ROW", "VERSIONED"
+
+_schema = lru_cache(maxsize=256)(schema_from_json)
+
+
+class KvTable:
+    """A table as a put sees it; immutable. Made anew when the table was changed."""
+
+    def __init__(self, hosted: HostedTable) -> None:
+        self.hosted = hosted
+        info = hosted.info
+        properties = info.descriptor.properties
+        self.schema = info.schema
+        self.schema_id = info.schema_id
+        self.row_format = properties.get("table.kv.format", "COMPACTED").upper()
+        self.merge_engine = properties.get("table.merge-engine", "").upper()
+        self.version_column = properties.get("table.merge-engine.versioned.ver-column", "")
+        default = IGNORE if self.merge_engine else ALLOW
+        self.delete_behavior = properties.get("table.delete.behavior", default).upper()
+        self.is_wal = properties.get("table.changelog.image", "FULL").upper() == "WAL"
+        self.compression = properties.get("table.log.arrow.compression.type", "ZSTD").upper()
+        self.level = int(properties.get("table.log.arrow.compression.zstd.level", "3"))
+
+    def schemas(self) -> Mapping[int, Schema]:
+        """Every schema that the table has had, by id."""
+        return {schema_id: _schema(json) for schema_id, json in self.hosted.schemas.items()}
+
+    def schema_of(self, schema_id: int) -> Schema:
+        """:raises SchemaNotExist: the table has not had such a schema."""
+        found = self.hosted.schemas.get(schema_id)
+        if found is None:
+            raise SchemaNotExist(
+                f"table {self.hosted.info.path} has no schema {schema_id}; its newest is"
+                f" {self.schema_id}"
+            )
+        return _schema(found)
+
+    def keys(self, batch: pa.RecordBatch) -> pa.Array:
+        """The primary key bytes of each row, under which the store holds it."""
+        return primary_keys(batch, self.hosted.info)
+
+    def decode(self, values: pa.Array) -> pa.RecordBatch:
+        """Stored values as columns of the newest schema.
+
+        :raises CorruptRecord: bytes that are no rows, or a null where there may be none.
+        """
+        batch = decode_values(values, self.schemas(), self.schema, self.row_format)
+        for column, array in zip(self.schema.columns, batch.columns, strict=True):
+            if array.null_count and not column.data_type.nullable:
+                raise CorruptRecord(
+                    f"column {column.name!r} is NOT NULL and holds {array.null_count} nulls"
+                )
+        return batch
+
+    def encode(self, batch: pa.RecordBatch, schema_id: int, schema: Schema) -> pa.Array:
+        """Rows of a schema as stored values."""
+        types = [column.data_type for column in schema.columns]
+        return stored_values(encode_rows(batch, types, self.row_format), schema_id)

@@ -1,0 +1,217 @@
+"""The tablet's calls on tables with a primary key, and those of leadership (parts 2.4, 2.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from sluice.errors import (
+    FlussError,
+    IneligibleReplica,
+    InvalidRequiredAcks,
+    InvalidScanRequest,
+    RecordTooLarge,
+    UnknownWriterId,
+    UnsupportedVersion,
+)
+from sluice.formats.kv_batch import KvBatch, parse_kv_batch
+from sluice.formats.value_batch import build_value_batch
+from sluice.model import TableBucket
+from sluice.server.tablet.kv_manager import KvManager
+from sluice.server.tablet.ports import Tables, WriterIds
+from sluice.server.tablet.replicas import Replicas
+from sluice.wire import apis
+from sluice.wire import fluss_api_pb2 as pb
+from sluice.wire.apis import Api
+from sluice.wire.error_codes import put_error
+from sluice.wire.handlers import Handler
+
+ACKS = (-1, 0, 1)
+
+AGGREGATE, OVERWRITE, LOCAL = 0, 1, 2
+"""``agg_mode`` of PutKv."""
+
+_HEADROOM = 64 * 1024  # of an answer, beside the rows in it
+
+
+class KvService:
+    """Handlers; holds no state itself."""
+
+    def __init__(
+        self,
+        tables: Tables,
+        tablets: KvManager,
+        replicas: Replicas,
+        writer_ids: WriterIds,
+        *,
+        max_batch_rows: int,
+        max_bytes: int,
+    ) -> None:
+        self._tables = tables
+        self._tablets = tablets
+        self._replicas = replicas
+        self._writer_ids = writer_ids
+        self._max_batch_rows = max_batch_rows
+        self._max_bytes = max_bytes - _HEADROOM
+
+    def handlers(self) -> Mapping[Api, Handler]:
+        return {
+            apis.PUT_KV: self.put_kv,
+            apis.LOOKUP: self.lookup,
+            apis.PREFIX_LOOKUP: self.prefix_lookup,
+            apis.NOTIFY_LEADER_AND_ISR: self.notify_leader_and_isr,
+            apis.STOP_REPLICA: self.stop_replica,
+        }
+
+    # -- rows
+
+    def put_kv(self, request: pb.PutKvRequest) -> pb.PutKvResponse:
+        """Applies one batch a bucket; each bucket has its own result or error.
+
+        :raises InvalidRequiredAcks: acks is neither 0, 1 nor -1.
+        :raises UnsupportedVersion: an aggregation mode that this server does not have.
+        """
+        if request.acks not in ACKS:
+            raise InvalidRequiredAcks(f"acks = {request.acks}; write 0, 1 or -1")
+        if request.agg_mode not in (AGGREGATE, OVERWRITE):
+            raise UnsupportedVersion(f"agg_mode {request.agg_mode}: this server knows 0 and 1")
+        targets, overwrite = tuple(request.target_columns), request.agg_mode == OVERWRITE
+
+        def put(bucket: TableBucket, item: Any, answer: Any) -> None:
+            batch = parse_kv_batch(item.records)
+            self._check(bucket, batch)
+            with self._tablets.leading(bucket) as (tablet, _):
+                answer.log_end_offset = tablet.put(batch, targets, overwrite=overwrite)
+
+        response = pb.PutKvResponse()
+        _each(request, response, put)
+        return response
+
+    def lookup(self, request: pb.LookupRequest) -> pb.LookupResponse:
+        """The rows of keys.
+
+        :raises UnsupportedVersion: the client wants missing rows to be made.
+        """
+        if request.insert_if_not_exists:
+            raise UnsupportedVersion(
+                "Lookup with insert_if_not_exists: this server makes no rows by itself; put them"
+            )
+        left = self._max_bytes  # of one answer, over all of its buckets
+
+        def look_up(bucket: TableBucket, item: Any, answer: Any) -> None:
+            nonlocal left
+            with self._tablets.leading(bucket) as (tablet, _):
+                values = tablet.lookup(list(item.keys))
+            left = _taken(left, values)
+            for value in values:
+                answer.values.add(values=value)
+
+        response = pb.LookupResponse()
+        _each(request, response, look_up)
+        return response
+
+    def prefix_lookup(self, request: pb.PrefixLookupRequest) -> pb.PrefixLookupResponse:
+        """The rows of all keys that begin with the given bytes."""
+        left = self._max_bytes
+
+        def look_up(bucket: TableBucket, item: Any, answer: Any) -> None:
+            nonlocal left
+            with self._tablets.leading(bucket) as (tablet, _):
+                for prefix in item.keys:
+                    values = tablet.prefix_lookup(prefix, left)
+                    left = _taken(left, values)
+                    answer.value_lists.add(values=values)
+
+        response = pb.PrefixLookupResponse()
+        _each(request, response, look_up)
+        return response
+
+    def limit_scan(self, bucket: TableBucket, limit: int) -> pb.LimitScanResponse:
+        """The first rows of a bucket, in the order of their keys, as one value batch."""
+        response = pb.LimitScanResponse(is_log_table=False)
+        try:
+            if limit <= 0:
+                raise InvalidScanRequest(f"limit = {limit}; ask for one row or more")
+            with self._tablets.leading(bucket) as (tablet, _):
+                values = tablet.first(limit, self._max_bytes)
+            response.records = build_value_batch(pa.array(values, pa.binary()))
+        except FlussError as error:
+            put_error(response, error)
+        return response
+
+    # -- leadership
+
+    def notify_leader_and_isr(
+        self, request: pb.NotifyLeaderAndIsrRequest
+    ) -> pb.NotifyLeaderAndIsrResponse:
+        """Leads or follows, as the coordinator says."""
+        response = pb.NotifyLeaderAndIsrResponse()
+        for item in request.notify_buckets_leader_req:
+            answer = response.notify_buckets_leader_resp.add(table_bucket=item.table_bucket)
+            leader = item.leader if item.leader >= 0 else None
+            try:
+                self._replicas.become(
+                    request.coordinator_epoch, _bucket(item), leader, item.leader_epoch
+                )
+            except FlussError as error:
+                put_error(answer, error)
+        return response
+
+    def stop_replica(self, request: pb.StopReplicaRequest) -> pb.StopReplicaResponse:
+        """Leads no more. The data stay: the only replica of a living bucket is never deleted."""
+        response = pb.StopReplicaResponse()
+        for item in request.stop_replicas_req:
+            bucket = _bucket(item)
+            answer = response.stop_replicas_resp.add(table_bucket=item.table_bucket)
+            try:
+                self._replicas.check_coordinator(request.coordinator_epoch)
+                table = self._tables.find(bucket.table_id)
+                if table is None or not table.has_bucket(bucket.partition_id, bucket.bucket):
+                    continue  # dropped: its replica has ended and its data are removed
+                if item.delete or item.deleteRemote:
+                    raise IneligibleReplica(
+                        f"bucket {bucket} of table {table.info.path} has no other replica: drop the"
+                        " table or partition to delete its data"
+                    )
+                self._replicas.stop(request.coordinator_epoch, bucket, item.leader_epoch)
+            except FlussError as error:
+                put_error(answer, error)
+        return response
+
+    def _check(self, bucket: TableBucket, batch: KvBatch) -> None:
+        if len(batch.keys) > self._max_batch_rows:
+            raise RecordTooLarge(
+                f"bucket {bucket}: {len(batch.keys)} records in one batch; at most"
+                f" {self._max_batch_rows}"
+            )
+        if batch.writer_id >= 0 and not self._writer_ids.is_given(batch.writer_id):
+            raise UnknownWriterId(
+                f"bucket {bucket}: writer id {batch.writer_id} was never handed out; call"
+                " InitWriter"
+            )
+
+
+def _each(request: Any, response: Any, act: Callable[[TableBucket, Any, Any], None]) -> None:
+    """Answers each bucket of a request by itself, with its error if there is one."""
+    for item in request.buckets_req:
+        partition_id = item.partition_id if item.HasField("partition_id") else None
+        answer = response.buckets_resp.add(bucket_id=item.bucket_id, partition_id=partition_id)
+        try:
+            act(TableBucket(request.table_id, partition_id, item.bucket_id), item, answer)
+        except FlussError as error:
+            put_error(answer, error)
+
+
+def _taken(left: int, values: list[bytes] | list[bytes | None]) -> int:
+    left -= sum(len(value) for value in values if value is not None)
+    if left < 0:
+        raise RecordTooLarge("the rows do not fit one answer: look up fewer keys at once")
+    return left
+
+
+def _bucket(item: Any) -> TableBucket:
+    bucket = item.table_bucket
+    partition_id = bucket.partition_id if bucket.HasField("partition_id") else None
+    return TableBucket(bucket.table_id, partition_id, bucket.bucket_id)

@@ -1,0 +1,219 @@
+"""Takes KV snapshots in the background: what is new goes to the remote, then it is registered.
+
+A checkpoint freezes the store by hard links while puts go on. SST files are brought to the remote
+once, however many snapshots have them; the few others are each snapshot's own (parts 5.1, 5.2).
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import structlog
+
+from sluice.errors import FlussError, KvSnapshotNotExist, StorageError
+from sluice.failpoints import failpoint
+from sluice.formats.kv_snapshots import (
+    METADATA_FILE,
+    KvFile,
+    KvSnapshot,
+    kv_snapshot_to_json,
+)
+from sluice.model import TableBucket
+from sluice.server.data_dir import sync_folder, write_durably
+from sluice.server.tablet.kv_files import KvFolder, place
+from sluice.server.tablet.kv_manager import KvManager
+from sluice.server.tablet.kv_store import CONFIG_FILE, KvResources, log_offset_of
+from sluice.server.tablet.kv_tablet import Snapshots
+from sluice.server.tablet.log_manager import buckets_of
+from sluice.server.tablet.ports import Tables
+
+_SHARED = "shared"
+
+_log = structlog.get_logger("sluice.kv_snapshots")
+
+
+class KvSnapshotter:
+    """``_lock`` lets one snapshot be taken at a time."""
+
+    def __init__(
+        self,
+        tables: Tables,
+        tablets: KvManager,
+        snapshots: Snapshots,
+        resources: KvResources,
+        coordinator_epoch: Callable[[], int],
+    ) -> None:
+        self._tables = tables
+        self._tablets = tablets
+        self._snapshots = snapshots
+        self._resources = resources
+        self._coordinator_epoch = coordinator_epoch
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self, interval_ms: int) -> None:
+        """Takes a snapshot of each bucket that has changed every ``interval_ms``; 0: by call only."""
+        if not interval_ms:
+            return
+        self._thread = threading.Thread(
+            target=self._run, args=(interval_ms / 1000,), name="kv-snapshots", daemon=True
+        )
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Lets the snapshot on its way end, and takes no other."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def take_all(self) -> None:
+        """A snapshot of each bucket that has changed. One that fails does not stop the others."""
+        for table in self._tables.tables():
+            if not table.info.has_primary_key:
+                continue
+            for bucket in buckets_of(table):
+                if self._stopping.is_set():
+                    return
+                try:
+                    self.take(bucket)
+                except FlussError as error:
+                    _log.warning("no KV snapshot", bucket=str(bucket), error=str(error))
+        self._snapshots.retain()
+
+    def take(self, bucket: TableBucket) -> int | None:
+        """Takes a snapshot of a bucket; its id, or None if nothing has changed since the last one.
+
+        :raises UnknownTableOrBucket, NonPrimaryKeyTable, NotLeaderOrFollower: as they say.
+        :raises StorageError, KvStorageError: a file cannot be written; nothing is left behind.
+        :raises FencedLeaderEpoch: the bucket is led by somebody else meanwhile.
+        """
+        with self._lock:
+            newest = self._newest(bucket)
+            known = 0 if newest is None else newest.log_offset
+            with self._tablets.leading(bucket) as (tablet, leader_epoch):
+                if tablet.log.end_offset <= known:
+                    return None
+                folder, log = tablet.folder, tablet.log
+                shutil.rmtree(folder.checkpoint, ignore_errors=True)
+                tablet.checkpoint(folder.checkpoint)
+            failpoint("server.kv_snapshot.after_checkpoint")
+            try:
+                log_offset = log_offset_of(folder.checkpoint, self._resources)
+                if log_offset <= known:
+                    return None
+                # What a snapshot has, a power loss must not take from the log.
+                log.sync()
+                return self._bring(bucket, folder, log_offset, newest, leader_epoch)
+            except OSError as error:
+                raise StorageError(f"bucket {bucket}: no KV snapshot: {error}") from error
+            finally:
+                shutil.rmtree(folder.checkpoint, ignore_errors=True)
+
+    def _run(self, interval_s: float) -> None:
+        while not self._stopping.wait(interval_s):
+            try:
+                self.take_all()
+            except Exception:  # the next round may go better; nobody else would tell
+                _log.exception("KV snapshots failed")
+
+    def _newest(self, bucket: TableBucket) -> KvSnapshot | None:
+        try:
+            return self._snapshots.newest(bucket)
+        except KvSnapshotNotExist as error:  # the next one does not build on it
+            _log.error("newest KV snapshot unreadable", bucket=str(bucket), error=str(error))
+            return None
+
+    def _bring(
+        self,
+        bucket: TableBucket,
+        folder: KvFolder,
+        log_offset: int,
+        newest: KvSnapshot | None,
+        leader_epoch: int,
+    ) -> int:
+        """Brings the checkpoint's files to the remote and registers the snapshot."""
+        snapshot_id = self._snapshots.next_id(bucket)
+        there: dict[str, KvFile] = {}
+        if newest is not None and folder.snapshot_id() == newest.snapshot_id:
+            there = {file.local_name: file for file in newest.shared}
+        upload = _Upload(self._snapshots.folder(bucket), snapshot_id)
+        try:
+            snapshot = upload.run(bucket, folder.checkpoint, there, log_offset)
+            self._snapshots.commit(snapshot, self._coordinator_epoch(), leader_epoch)
+        except BaseException:
+            if not self._snapshots.exists(bucket, snapshot_id):
+                upload.undo()
+            raise
+        failpoint("server.kv_snapshot.after_commit")
+        folder.keep_snapshot_id(snapshot_id)
+        _log.info(
+            "KV snapshot taken",
+            bucket=str(bucket),
+            snapshot_id=snapshot_id,
+            log_offset=log_offset,
+            bytes_added=snapshot.incremental_size,
+        )
+        return snapshot_id
+
+
+class _Upload:
+    """Files of one snapshot on their way; ``undo`` removes those that this one brought."""
+
+    def __init__(self, remote: Path, snapshot_id: int) -> None:
+        self._shared = remote / _SHARED
+        self._own = remote / f"snap-{snapshot_id}"
+        self._snapshot_id = snapshot_id
+        self._brought: list[Path] = []
+
+    def run(
+        self, bucket: TableBucket, checkpoint: Path, there: dict[str, KvFile], log_offset: int
+    ) -> KvSnapshot:
+        """:param there: SST files, by name, that the remote has already.
+
+        :raises OSError: a file cannot be brought.
+        """
+        shutil.rmtree(self._own, ignore_errors=True)  # of a try before that failed
+        self._own.mkdir(parents=True)
+        self._shared.mkdir(exist_ok=True)
+        shared: list[KvFile] = []
+        private: list[KvFile] = []
+        added = 0
+        for path in sorted(checkpoint.iterdir()):
+            if path.name == CONFIG_FILE:
+                continue
+            size, is_sst = path.stat().st_size, path.suffix == ".sst"
+            known = there.get(path.name)
+            if is_sst and known is not None and known.size == size:
+                shared.append(known)
+                continue
+            target = (self._shared if is_sst else self._own) / str(uuid.uuid4())
+            self._brought.append(target)
+            failpoint("server.kv_snapshot.before_file")
+            place(path, target, share=is_sst)
+            added += size
+            (shared if is_sst else private).append(KvFile(target.as_uri(), size, path.name))
+        snapshot = KvSnapshot(
+            bucket,
+            self._snapshot_id,
+            self._own.as_uri(),
+            tuple(shared),
+            tuple(private),
+            added,
+            log_offset,
+        )
+        for folder in (self._shared, self._own.parent, self._own.parent.parent):
+            sync_folder(folder)
+        failpoint("server.kv_snapshot.before_metadata")
+        write_durably(self._own / METADATA_FILE, kv_snapshot_to_json(snapshot))
+        failpoint("server.kv_snapshot.after_metadata")
+        return snapshot
+
+    def undo(self) -> None:
+        for path in self._brought:
+            path.unlink(missing_ok=True)
+        shutil.rmtree(self._own, ignore_errors=True)

@@ -1,0 +1,239 @@
+"""The key-value pairs of one bucket: a RocksDB that knows which log offset it has reached.
+
+Two column families. The default one holds the table's rows and nothing else, as Fluss's own clients
+expect of a snapshot; the other holds the log offset. Both are flushed together (atomic flush), so
+that whatever a crash leaves, the offset says exactly what the rows contain. RocksDB's own log is
+off: the bucket's log is the only one, and what RocksDB had not flushed is read from there again.
+
+RocksDB is called once for each key (a batch of reads takes a list, a batch of writes does not): the
+loops here are the only ones over single rows that a put needs, and they only pass bytes on.
+"""
+
+from __future__ import annotations
+
+import resource
+import struct
+from collections.abc import Iterable
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from rocksdict import (
+    AccessType,
+    BlockBasedOptions,
+    Cache,
+    Checkpoint,
+    DBCompressionType,
+    Options,
+    Rdict,
+    ReadOptions,
+    WriteBatch,
+    WriteBufferManager,
+    WriteOptions,
+)
+
+from sluice.errors import KvStorageError, RecordTooLarge
+
+STATE_FAMILY = "sluice"
+"""The column family beside the default one."""
+
+CONFIG_FILE = "rocksdict-config.json"
+"""A file of the library's own, which no snapshot needs."""
+
+_LOG_OFFSET = b"log_offset"
+_OFFSET = struct.Struct("<q")
+_FILES_MIN = 20  # of one RocksDB: its log, manifest, lock, and a few SST files
+_FILES_MAX = 256
+
+
+class KvResources:
+    """What all stores of a server share: memory, and a bound on open files."""
+
+    def __init__(self, *, block_cache_bytes: int, write_buffer_bytes: int, open_max: int) -> None:
+        """:param open_max: most stores open at once; fewer if the process may open few files."""
+        files = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
+        self.open_max = max(min(open_max, files // _FILES_MIN), 1)
+        self._files = min(max(files // self.open_max, _FILES_MIN), _FILES_MAX)
+        self._cache = Cache(block_cache_bytes)
+        self._buffers = WriteBufferManager(write_buffer_bytes, False)
+        self._buffer_bytes = max(min(write_buffer_bytes // 4, 16 << 20), 64 << 10)
+
+    def options(self) -> Options:
+        """Options of one column family; a store may not share the object with another."""
+        options = Options(raw_mode=True)
+        options.create_if_missing(True)
+        options.create_missing_column_families(True)
+        options.set_atomic_flush(True)
+        options.set_max_open_files(self._files)
+        options.set_write_buffer_manager(self._buffers)
+        options.set_write_buffer_size(self._buffer_bytes)
+        options.set_max_background_jobs(2)
+        options.set_compression_type(DBCompressionType.lz4())
+        options.set_keep_log_file_num(1)
+        options.set_max_log_file_size(1 << 20)
+        options.set_manifest_preallocation_size(64 << 10)
+        options.set_stats_dump_period_sec(0)
+        options.set_stats_persist_period_sec(0)
+        blocks = BlockBasedOptions()
+        blocks.set_block_cache(self._cache)
+        blocks.set_cache_index_and_filter_blocks(True)
+        blocks.set_bloom_filter(10, False)
+        options.set_block_based_table_factory(blocks)
+        return options
+
+
+class KvStore:
+    """An opened store. Reading needs no lock; one thread writes at a time. Close it once.
+
+    Every method raises KvStorageError if RocksDB fails.
+    """
+
+    def __init__(self, folder: Path, resources: KvResources) -> None:
+        """Opens the store, made if missing.
+
+        :raises KvStoreCorrupt: what is there is no store that can be read.
+        """
+        self._name = str(folder)
+        self._write_options = WriteOptions()
+        # a property, though the library's stub has it as a method
+        self._write_options.disable_wal = True  # type: ignore[assignment, method-assign]
+        families = {STATE_FAMILY: resources.options()}
+        try:
+            self._db: Any = Rdict(str(folder), resources.options(), column_families=families)
+        except Exception as error:
+            raise _failure(f"{folder} cannot be opened", error) from error
+        try:
+            self._state: Any = self._db.get_column_family(STATE_FAMILY)
+            self._state_handle: Any = self._db.get_column_family_handle(STATE_FAMILY)
+            stored = self._state.get(_LOG_OFFSET)
+        except Exception as error:
+            self.close()
+            raise _failure(f"{folder} cannot be read", error) from error
+        self._log_offset = 0 if stored is None else _OFFSET.unpack(stored)[0]
+
+    @property
+    def log_offset(self) -> int:
+        """The store contains what the log holds below this offset."""
+        return int(self._log_offset)
+
+    def get(self, keys: list[bytes]) -> list[bytes | None]:
+        """The values of keys in their order, None where there is none."""
+        try:
+            return self._db.get(keys) if keys else []
+        except Exception as error:
+            raise _failure(f"{self._name} cannot be read", error) from error
+
+    def prefix(self, prefix: bytes, max_bytes: int) -> list[bytes]:
+        """The values of all keys that begin with these bytes, in the order of the keys.
+
+        :raises RecordTooLarge: they take more than ``max_bytes``.
+        """
+        options = ReadOptions()
+        end = _after(prefix)
+        if end is not None:
+            options.set_iterate_upper_bound(end)
+        return self._values(None, max_bytes, from_key=prefix, read_opt=options)
+
+    def first(self, limit: int, max_bytes: int) -> list[bytes]:
+        """The values of the first keys, at most ``limit``.
+
+        :raises RecordTooLarge: they take more than ``max_bytes``.
+        """
+        return self._values(limit, max_bytes)
+
+    def _values(self, limit: int | None, max_bytes: int, **where: Any) -> list[bytes]:
+        values: list[bytes] = []
+        size = 0
+        try:
+            for value in islice(self._db.values(**where), limit):
+                size += len(value)
+                if size > max_bytes:
+                    break
+                values.append(value)
+        except Exception as error:
+            raise _failure(f"{self._name} cannot be read", error) from error
+        if size > max_bytes:
+            raise RecordTooLarge(
+                f"more than {len(values)} rows take more than {max_bytes} bytes: ask for fewer"
+            )
+        return values
+
+    def write(
+        self, puts: Iterable[tuple[bytes, bytes]], deletes: Iterable[bytes], log_offset: int
+    ) -> None:
+        """Applies changes and the offset that they lead to, all of it or nothing."""
+        try:
+            batch: Any = WriteBatch(raw_mode=True)
+            put, delete = batch.put, batch.delete
+            for key, value in puts:
+                put(key, value)
+            for key in deletes:
+                delete(key)
+            put(_LOG_OFFSET, _OFFSET.pack(log_offset), self._state_handle)
+            self._db.write(batch, self._write_options)
+        except Exception as error:
+            raise _failure(f"{self._name} cannot be written", error) from error
+        self._log_offset = log_offset
+
+    def checkpoint(self, folder: Path) -> None:
+        """A copy of the store as it is now, by hard links; writes go on meanwhile."""
+        try:
+            Checkpoint(self._db).create_checkpoint(str(folder))
+        except Exception as error:
+            raise _failure(f"{self._name}: no checkpoint in {folder}", error) from error
+
+    def flush(self) -> None:
+        """Writes to files what is in memory only, so that the next start reads less of the log."""
+        try:
+            self._db.flush()
+        except Exception as error:
+            raise _failure(f"{self._name} cannot be flushed", error) from error
+
+    def close(self) -> None:
+        """Gives up the files. What was not flushed is read from the log again."""
+        # Each of these holds the database open; it may be opened again only after the last is gone.
+        state = getattr(self, "_state", None)
+        if state is not None:
+            state.close()
+        self._state = self._state_handle = None
+        self._db.close()
+
+
+class KvStoreCorrupt(KvStorageError):
+    """The files of a store are damaged: it is made anew from a snapshot and the log."""
+
+
+def log_offset_of(checkpoint: Path, resources: KvResources) -> int:
+    """The log offset that a checkpoint contains; it is opened for reading only.
+
+    :raises KvStorageError: it cannot be read.
+    """
+    db: Any = None
+    try:
+        db = Rdict(
+            str(checkpoint),
+            resources.options(),
+            column_families={STATE_FAMILY: resources.options()},
+            access_type=AccessType.read_only(),
+        )
+        state = db.get_column_family(STATE_FAMILY)
+        stored = state.get(_LOG_OFFSET)
+        state.close()
+    except Exception as error:
+        raise _failure(f"checkpoint {checkpoint} cannot be read", error) from error
+    finally:
+        if db is not None:
+            db.close()
+    return 0 if stored is None else int(_OFFSET.unpack(stored)[0])
+
+
+def _after(prefix: bytes) -> bytes | None:
+    """The smallest key behind all that begin with these bytes; None if there is no such."""
+    kept = prefix.rstrip(b"\xff")
+    return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
+
+
+def _failure(what: str, error: Exception) -> KvStorageError:
+    text = str(error)
+    kind = KvStoreCorrupt if text.startswith("Corruption") else KvStorageError
+    return kind(f"KV store {what}: {text}")
