@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute
 import pytest
 
 from sluice.client import Client, connect
-from sluice.testing.conformance import SCENARIOS, Answer
+from sluice.testing.conformance import SCENARIOS, Answer, Stage
 from sluice.testing.conformance.differences import Difference
 from sluice.testing.conformance.matrix import SERVERS, judge, play
 
@@ -71,4 +73,30 @@ def test_a_difference_is_strict() -> None:
     assert wrong(Answer("q", "expected", "expected")) == ("q: listed as a difference that is gone",)
     assert wrong(Answer("q", "expected", "third")) == ("q: 'third' instead of 'other'",)
     assert wrong(Answer("r", 1, 1)) == ("q: listed as a difference, and never asked",)
+    # The scenario expects by now what the list calls a difference.
+    assert wrong(Answer("q", "other", "other")) == ("q: listed as a difference that is gone",)
     assert wrong(Answer("q", 1, "other"), Answer("r", 1, 2)) == ("r: 2 instead of 1",)
+
+
+@pytest.mark.parametrize(
+    ("fails", "says"),
+    [
+        (lambda: {}["x"], "KeyError: 'x'"),
+        (lambda: [][0], "IndexError: list index out of range"),
+        (lambda: pa.table({"a": [1]}).cast(pa.schema([("b", pa.int64())])), "ValueError: "),
+        (lambda: pa.array(["x"]).cast(pa.decimal128(3)), "ArrowInvalid: "),
+        (lambda: pa.compute.add(pa.array(["a"]), 1), "ArrowNotImplementedError: "),
+        (lambda: None.nothing, "AttributeError: "),  # type: ignore[attr-defined]
+    ],
+)
+def test_a_scenario_that_breaks_is_wrong_and_the_others_are_played(
+    clients: Any, monkeypatch: pytest.MonkeyPatch, fails: Callable[[], object], says: str
+) -> None:
+    def broken(stage: Stage) -> None:
+        stage.see("first", 1, 1)
+        fails()
+
+    monkeypatch.setitem(SCENARIOS, "broken", broken)
+    cell = play(clients("grpc"), "broken", SERVERS["grpc"])
+    assert str(cell) == "1 WRONG"
+    assert cell.wrong[0].startswith(says)

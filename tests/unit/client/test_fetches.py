@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -136,6 +138,65 @@ def test_a_bucket_without_bytes_in_an_answer_is_asked_for_first_the_next_time() 
         rows = sum(r.batch.num_rows for _, r in reader.read_many({BUCKET: (0, 30), OTHER: (0, 30)}))
     assert rows == 60
     assert first == [0, 1, 0, 1, 0, 1]
+
+
+def left_out(asked: list[list[int]], times: float) -> Callable[[Any], Any]:
+    """Answers fetches, but says nothing of bucket 1 so many times."""
+
+    def fetch(request: Any) -> Any:
+        wanted = request.tables_req[0].buckets_req
+        asked.append([bucket.bucket_id for bucket in wanted])
+        reply = pb.FetchLogResponse()
+        table = reply.tables_resp.add(table_id=1)
+        for bucket in wanted:
+            if bucket.bucket_id == 0 or sum(1 in buckets for buckets in asked) > times:
+                entry = table.buckets_resp.add(bucket_id=bucket.bucket_id, high_watermark=30)
+                entry.records = batch(bucket.fetch_offset, 10)
+        return reply
+
+    return fetch
+
+
+def test_a_bucket_that_an_answer_leaves_out_is_asked_for_alone() -> None:
+    asked: list[list[int]] = []
+    with (
+        WireServer({(Role.TABLET, apis.FETCH_LOG): left_out(asked, 1)}) as server,
+        connect(server.address) as client,
+    ):
+        reader = LogReader(client._connection, client.admin, INFO.path, INFO)
+        found: dict[TableBucket, list[int]] = {BUCKET: [], OTHER: []}
+        for bucket, records in reader.read_many({BUCKET: (0, 30), OTHER: (0, 30)}):
+            found[bucket] += records.batch["id"].to_pylist()
+    assert found == {BUCKET: list(range(30)), OTHER: list(range(30))}
+    assert asked[:2] == [[0, 1], [1]]
+
+
+def test_a_bucket_that_every_answer_leaves_out_is_an_error() -> None:
+    asked: list[list[int]] = []
+    with (
+        WireServer({(Role.TABLET, apis.FETCH_LOG): left_out(asked, math.inf)}) as server,
+        connect(server.address) as client,
+    ):
+        reader = LogReader(client._connection, client.admin, INFO.path, INFO)
+        rows = reader.read_many({BUCKET: (0, 30), OTHER: (0, 30)})
+        with pytest.raises(CorruptMessage, match="1:1 of db.t: 0 answers to a fetch of one bucket"):
+            list(rows)
+    assert asked[:2] == [[0, 1], [1]]
+
+
+def test_more_buckets_than_asked_for_are_an_error() -> None:
+    def fetch(_: Any) -> Any:
+        reply = pb.FetchLogResponse()
+        for number in range(100):
+            reply.tables_resp.add(table_id=1).buckets_resp.add(bucket_id=number)
+        return reply
+
+    with (
+        WireServer({(Role.TABLET, apis.FETCH_LOG): fetch}) as server,
+        connect(server.address) as client,
+        pytest.raises(CorruptMessage, match="more than the 1 buckets asked for"),
+    ):
+        ids(LogReader(client._connection, client.admin, INFO.path, INFO), 0, 10)
 
 
 def test_the_error_of_one_bucket_among_many_is_its_own() -> None:
