@@ -45,7 +45,8 @@ class Jvm:
     """A JVM with a py4j gateway; a context manager. It dies with this process."""
 
     def __init__(self, jars: str = "") -> None:
-        """``jars``: folder with the Iceberg runtime jar; empty: find it, or fetch it once.
+        """``jars``: folder with the Iceberg runtime jar, and others that the catalog or its storage
+        need (a JDBC driver, iceberg-aws-bundle); empty: find the runtime, or fetch it once.
 
         :raises ConfigurationError: no jars folder of pyspark, or no Iceberg runtime.
         :raises DriverRefused: Java cannot be started.
@@ -55,7 +56,7 @@ class Jvm:
         words = tempfile.TemporaryFile()  # noqa: SIM115  (the JVM writes to it while it lives)
         try:
             port, token, self._process = _launch(
-                next(spark_jars.glob("py4j-*.jar")), f"{iceberg}:{spark_jars}/*", words
+                next(spark_jars.glob("py4j-*.jar")), _class_path(iceberg, jars, spark_jars), words
             )
         except (OSError, ValueError) as error:
             words.seek(0)
@@ -155,6 +156,11 @@ def _drain(output: IO[bytes]) -> None:
     with output:
         while output.read(65536):
             pass
+
+
+def _class_path(iceberg: Path, jars: str, spark_jars: Path) -> str:
+    others = [f"{Path(jars).absolute()}/*"] if jars else []
+    return ":".join([str(iceberg), *others, f"{spark_jars}/*"])
 
 
 def pyspark_jars() -> Path:

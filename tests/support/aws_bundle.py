@@ -1,0 +1,46 @@
+"""Iceberg's S3FileIO for our JVM: a folder with the runtime and the AWS bundle, fetched once."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from sluice.driver.jvm import ICEBERG_VERSION, iceberg_jar, java, pyspark_jars
+
+ROOT = Path(__file__).resolve().parents[2]
+BUNDLE = f"iceberg-aws-bundle-{ICEBERG_VERSION}.jar"  # 69 MB
+_FETCH_TIMEOUT_S = 300
+
+
+def jars_with_s3() -> Path:
+    """The folder; for ``tiering.jars``."""
+    folder = ROOT / ".cache" / "jars-s3"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as lock:  # several test runs may begin at once
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / BUNDLE).is_file():
+            _fetch(folder)
+        runtime = iceberg_jar(os.environ.get("SLUICE_TIERING_JARS", ""), pyspark_jars())
+        if not (folder / runtime.name).is_file():
+            shutil.copy(runtime, folder)
+    return folder
+
+
+def _fetch(folder: Path) -> None:
+    ivy = next(pyspark_jars().glob("ivy-*.jar"))
+    command = [
+        java(), "-jar", str(ivy), "-cache", str(folder / "ivy"), "-confs", "default",
+        "-dependency", "org.apache.iceberg", "iceberg-aws-bundle", ICEBERG_VERSION,
+        "-retrieve", f"{folder}/fetched/[artifact]-[revision].[ext]",
+    ]  # fmt: skip
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=_FETCH_TIMEOUT_S, check=False
+    )
+    found = folder / "fetched" / BUNDLE
+    assert found.is_file(), f"{BUNDLE} was not fetched: {done.stdout[-600:]}"
+    found.replace(folder / BUNDLE)
+    for name in ("ivy", "fetched"):
+        shutil.rmtree(folder / name, ignore_errors=True)
