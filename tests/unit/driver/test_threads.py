@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from sluice.driver.threads import ThreadRunner
 from sluice.model import TableBucket
 from sluice.model import types as t
-from sluice.rounds.types import LogRecords, Split, SplitFailure, SplitResult
+from sluice.rounds.types import LogRecords, Split, SplitFailure, SplitLimit, SplitResult
 from sluice.testing.memory_lake import MemoryLakeTable
 from sluice.testing.tables import table_info
 
@@ -75,6 +76,42 @@ def test_a_runner_that_is_left_early_ends_its_splits_and_their_files() -> None:
     assert set(table.files) <= {f"mem:/t/w-0-{b.bucket}" for b in SPLITS}
     assert isinstance(first, SplitResult)
     assert len(log.order) <= 4
+
+
+class TickingClock:
+    """A second passes with each look."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # guards the seconds
+        self._seconds = 0
+
+    def now_ms(self) -> int:
+        return 1000 * self._seconds
+
+    def monotonic_s(self) -> float:
+        with self._lock:
+            self._seconds += 1
+            return float(self._seconds)
+
+    def sleep(self, seconds: float) -> None:
+        raise AssertionError("nothing here sleeps")
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_after_the_deadline_every_split_still_gives_one_batch(parallelism: int) -> None:
+    log, table = Log(), MemoryLakeTable("mem:/t")
+    limited = [replace(split, limit=SplitLimit(8_000, 8_000)) for split in SPLITS]
+    writers = table.writer_factory(INFO, "w", limited)
+    runner = ThreadRunner(log, writers, parallelism, clock=TickingClock())
+    results = [r for r in runner(limited) if isinstance(r, SplitResult)]
+    assert {result.cut for result in results} == {"time"}
+    assert len(results) == 8
+    # What is written is what is told, batch by batch.
+    written = {result.bucket: sum(file.rows for file in result.files) for result in results}
+    assert written == {result.bucket: result.next_offset for result in results}
+    assert min(written.values()) == 1
+    assert sum(written.values()) < 30
+    assert log.open == 0
 
 
 def test_a_lost_claim_ends_what_is_being_copied() -> None:
