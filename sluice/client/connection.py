@@ -258,6 +258,8 @@ class Connection:
             error.details.setdefault("sent", False)
             raise
         if api.key not in offered:
+            with self._lock:  # asked anew the next time: the server may be another one by then
+                self._cache.offered.pop((address, role), None)
             raise UnsupportedVersion(
                 f"server {address} does not offer {api.name} (api key {api.key}) as"
                 f" {role.name.lower()}; it may be of another version, or not Sluice's own",

@@ -72,6 +72,23 @@ def nonsense(client: socket.socket, answer: Answer) -> bool:
     return True
 
 
+def other_frame(client: socket.socket, answer: Answer) -> bool:
+    """A frame of a later protocol: of a type that this one does not have."""
+    frame = bytearray(answer.frame)
+    frame[4] = 9
+    client.sendall(frame)
+    return True
+
+
+def other_version(client: socket.socket, answer: Answer) -> bool:
+    """The answer to ApiVersions of a server that has dropped every version that a client knows."""
+    reply = pb.ApiVersionsResponse.FromString(answer.body)
+    for api in reply.api_versions:
+        api.min_version, api.max_version = api.max_version + 1, api.max_version + 3
+    client.sendall(frames.encode_response(answer.request_id, reply.SerializeToString()))
+    return True
+
+
 def error(code: int, text: str = "") -> Fault:
     def answer_error(client: socket.socket, answer: Answer) -> bool:
         reply = pb.ErrorResponse(error_code=code, error_message=text)
@@ -99,6 +116,7 @@ class Proxy:
         self.connections = 0
         self._lock = threading.Lock()  # guards the faults and the sockets
         self._faults: list[tuple[int, Fault]] = []
+        self._standing: dict[int, Fault] = {}
         self._sockets: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
 
@@ -106,6 +124,24 @@ class Proxy:
         """Breaks the next answers to this call, one after the other."""
         with self._lock:
             self._faults += [(api.key, fault) for fault in faults]
+
+    def plan_always(self, api: Api, fault: Fault) -> None:
+        """Breaks all answers to this call until ``mend``."""
+        with self._lock:
+            self._standing[api.key] = fault
+
+    def mend(self) -> None:
+        """Forgets all faults."""
+        with self._lock:
+            self._faults, self._standing = [], {}
+
+    def drop(self) -> None:
+        """Ends all connections, as a server does that is replaced by another one."""
+        with self._lock:
+            sockets, self._sockets = self._sockets, []
+        for sock in sockets:
+            with suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
 
     @property
     def planned(self) -> int:
@@ -200,4 +236,4 @@ class Proxy:
         with self._lock:
             if self._faults and self._faults[0][0] == key:
                 return self._faults.pop(0)[1]
-            return None
+            return self._standing.get(key)

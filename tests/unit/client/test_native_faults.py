@@ -25,6 +25,7 @@ from sluice.errors import (
     RecordTooLarge,
     RequestTimeOut,
     UnknownServerError,
+    UnsupportedVersion,
 )
 from sluice.formats.types import schema_from_arrow
 from sluice.model import TableBucket, TableDescriptor, TablePath
@@ -56,7 +57,8 @@ class Site:
 @pytest.fixture
 def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
     """Deadlines are short only where a test waits for one."""
-    hangs = request.node.callspec.params.get("fault") is faults.hang
+    callspec = getattr(request.node, "callspec", None)
+    hangs = callspec is not None and callspec.params.get("fault") is faults.hang
     config = ServerConfig(data_dir=str(tmp_path / "data"), listen="fluss://127.0.0.1:0")
     with EmbeddedCluster(config) as cluster:
         with connect(cluster.address) as direct:
@@ -88,6 +90,7 @@ LASTING = {
     "other id": (faults.other_id, CorruptMessage),
     "garbage": (faults.garbage, RecordTooLarge),
     "nonsense": (faults.nonsense, CorruptMessage),
+    "other frame": (faults.other_frame, CorruptMessage),
     "failure": (faults.failure(-1, "the pipeline broke"), UnknownServerError),
 }
 
@@ -110,6 +113,26 @@ def test_a_read_ends_with_a_typed_error_and_the_client_lives_on(
     with pytest.raises(expected, match=r"FetchLog|the pipeline broke"):
         site.rows()
     assert time.monotonic() - started < 5
+    assert site.rows() == list(range(1000))
+
+
+@pytest.mark.parametrize("all_servers", [True, False])
+def test_a_server_of_another_version_is_refused_and_its_replacement_is_served(
+    site: Site, all_servers: bool
+) -> None:
+    """What it offers is asked anew: it may have been upgraded meanwhile."""
+    assert site.client.admin.list_databases() == ["shop"]
+    if all_servers:
+        site.proxy.drop()
+    site.proxy.plan_always(apis.API_VERSIONS, faults.other_version)
+    for _ in range(2):
+        started = time.monotonic()
+        with pytest.raises(UnsupportedVersion, match="another version|offers versions 1 to 3"):
+            site.append(0, 10)
+        assert time.monotonic() - started < 15
+    site.proxy.mend()
+    site.proxy.drop()
+    site.append(0, 1000)
     assert site.rows() == list(range(1000))
 
 
