@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from sluice.client import connect  # noqa: E402
-from sluice.formats.kv_batch import decode_kv_batch  # noqa: E402
+from sluice.formats.kv_batch import parse_kv_batch  # noqa: E402
 from sluice.formats.log_batch import iter_batches  # noqa: E402
 from sluice.model import Schema, TableDescriptor, TablePath  # noqa: E402
 from sluice.testing.fluss_jars import VERSION  # noqa: E402
@@ -286,9 +286,10 @@ def sent_keys(maker: Maker) -> list[list[Any]]:
     found = []
     for request, _ in maker.recorder.calls(apis.PUT_KV):
         for bucket in request.buckets_req:
-            for key, row in decode_kv_batch(bucket.records).records:
+            batch = parse_kv_batch(bucket.records)
+            for key, row in zip(batch.keys.to_pylist(), batch.rows.to_pylist(), strict=True):
                 assert row is not None
-                found.append([row[1], bytes(key).hex(), bucket.bucket_id])  # after the null byte
+                found.append([row[1], key.hex(), bucket.bucket_id])  # after the null byte
     return sorted(found)
 
 

@@ -31,13 +31,16 @@ _DIGEST_SIZE = 32
 Symbols = dict[str, tuple[str, int]]
 
 
-def folder() -> Path:
-    """May not exist, and may not be writable."""
+def folder() -> Path | None:
+    """May not exist, and may not be writable; None for a user without a home."""
     chosen = os.environ.get("NUMBA_CACHE_DIR")
     if chosen:
         return Path(chosen, "sluice")
     home = os.environ.get("XDG_CACHE_HOME")
-    return Path(home or Path("~/.cache").expanduser(), "sluice")
+    try:
+        return Path(home or Path("~/.cache").expanduser(), "sluice")
+    except RuntimeError:
+        return None
 
 
 def file_name() -> str:
@@ -75,13 +78,15 @@ def save(path: Path, symbols: Symbols, code: bytes) -> bool:
     """Whether it could be written."""
     body = json.dumps(symbols).encode() + b"\n" + code
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
     except OSError:
         return False
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(hashlib.sha256(body).digest() + body)
+        # readable by others, so that root can fill the cache of an image
+        Path(temporary).chmod(0o644)
         Path(temporary).replace(path)
     except OSError:
         Path(temporary).unlink(missing_ok=True)

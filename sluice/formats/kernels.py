@@ -23,13 +23,15 @@ def _load() -> tuple[Any, dict[str, Kernel]]:
     """The engine that owns the machine code, and the kernels by name."""
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
-    path = kernel_cache.folder() / kernel_cache.file_name()
-    found = kernel_cache.load(path)
+    folder = kernel_cache.folder()
+    path = None if folder is None else folder / kernel_cache.file_name()
+    found = None if path is None else kernel_cache.load(path)
     if found is None:
         from sluice.formats.kernel_build import build
 
         found = build()
-        kernel_cache.save(path, *found)
+        if path is not None:
+            kernel_cache.save(path, *found)
     symbols, code = found
     target = binding.Target.from_default_triple().create_target_machine(jit=True)
     engine = binding.create_mcjit_compiler(binding.parse_assembly(""), target)

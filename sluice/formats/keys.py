@@ -11,7 +11,7 @@ from sluice.errors import InvalidTable, UnsupportedLakeOption
 from sluice.formats import key_parts as parts
 from sluice.formats.key_parts import refuse
 from sluice.formats.paimon_keys import encode_paimon
-from sluice.formats.row_values import is_compact
+from sluice.formats.row_plan import is_compact
 from sluice.model import DataType, Schema, TypeRoot
 
 

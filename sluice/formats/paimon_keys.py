@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from sluice.errors import InvalidTable
 from sluice.formats import key_parts as parts
 from sluice.formats.key_parts import refuse
-from sluice.formats.row_values import is_compact
+from sluice.formats.row_plan import is_compact
 from sluice.model import DataType, TypeRoot
 
 _HEADER_BITS = 8

@@ -40,6 +40,24 @@ class Contents:
         """The records as a binary array, copied."""
         return binary_array(self.offsets, gather(self.sources, self.offsets))
 
+    def behind_heads(self, size: int) -> tuple[np.ndarray, pa.Array]:
+        """The first ``size`` bytes of each record, shape (n, size), and what is behind them.
+
+        :raises CorruptRecord: names a record of fewer bytes.
+        """
+        lengths = np.diff(self.offsets) - size
+        short = np.nonzero(lengths < 0)[0]
+        if len(short):
+            raise CorruptRecord(
+                f"{self.what}: record {short[0]} has {lengths[short[0]] + size} bytes,"
+                f" {size} or more are needed"
+            )
+        starts = self.sources - self.view.ctypes.data
+        heads = self.view[starts[:, None] + np.arange(size)]
+        offsets = np.zeros(len(lengths) + 1, np.int32)
+        np.cumsum(lengths, out=offsets[1:])
+        return heads, binary_array(offsets, gather(self.sources + size, offsets))
+
 
 def find(what: str, view: memoryview, count: int) -> Contents:
     """``count`` records behind their length (i32) that fill ``view``.
@@ -117,16 +135,23 @@ def join_keys(keys: pa.Array, rows: pa.Array, head: int) -> memoryview:
     return memoryview(target)[: end - target.address]
 
 
-def frame(values: pa.Array, head: int) -> memoryview:
-    """Each entry behind its length (i32), behind ``head`` bytes that are still empty."""
+def frame(values: pa.Array, head: int, heads: np.ndarray | None = None) -> memoryview:
+    """Each entry behind its length (i32), behind ``head`` bytes that are still empty.
+
+    ``heads`` are bytes (uint8, shape (n, size)) that belong to each entry, before it.
+    """
     if values.null_count:
         raise ValueError(f"{values.null_count} nulls among the values of a batch")
     count = len(values)
-    size = head + _LENGTH * count + content_size(values)
+    if heads is None:
+        heads = np.empty((count, 0), np.uint8)
+    size = head + _LENGTH * count + heads.size + content_size(values)
     if size > _MAX_BYTES:
         raise RecordTooLarge(f"a batch of {size} bytes: write fewer rows at once")
     target = pa.allocate_buffer(size)
-    load_kernels().frame_records(count, *addresses(values), 0, 0, target.address + head)
+    load_kernels().frame_records(
+        count, *addresses(values), heads.shape[1], heads.ctypes.data, target.address + head
+    )
     return memoryview(target)
 
 

@@ -298,6 +298,7 @@ def _refuse(bad: np.ndarray, reason: str) -> None:
 
 def _encoded(target: pa.Buffer, bounds: np.ndarray, size: int) -> pa.Array:
     """What a kernel wrote, as an array that keeps no more than it needs."""
+    assert size <= target.size, "a kernel wrote behind its memory"
     if size > _MAX_BYTES:
         raise RecordTooLarge(f"rows of {size} bytes: write fewer rows at once")
     target.resize(size, shrink_to_fit=True)

@@ -2,46 +2,55 @@
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
 
 from sluice.errors import CorruptRecord
+from sluice.formats import records
 from sluice.formats.log_batch import MAX_CHANGE_TYPE, Buffer, LogBatchHeader, seal
-from sluice.formats.row_values import Reader
-
-_LENGTH = struct.Struct("<i")
-_HEAD = struct.Struct("<ib")
 
 
-def encode_row_log_batch(
-    records: Sequence[tuple[int, bytes]],
+@dataclass(frozen=True, slots=True)
+class RowLog:
+    """The change type (uint8) and the row's bytes of each record."""
+
+    change_types: np.ndarray
+    rows: pa.Array
+
+
+def build_row_log_batch(
+    log: RowLog,
     schema_id: int,
     *,
     append_only: bool = False,
     writer_id: int = -1,
     batch_sequence: int = -1,
 ) -> bytes:
-    """Change types and rows (already bytes) as one log batch at offset 0."""
-    parts = [_HEAD.pack(1 + len(row), change) + row for change, row in records]
-    return seal(parts, schema_id, int(append_only), writer_id, batch_sequence, len(records))
+    """Records as one log batch at offset 0. :raises RecordTooLarge: more than 2 GiB."""
+    heads = np.ascontiguousarray(log.change_types, np.uint8)
+    if len(heads) != len(log.rows):
+        raise ValueError(f"{len(heads)} change types for {len(log.rows)} rows")
+    framed = records.frame(log.rows, 0, heads.reshape(-1, 1))
+    return seal([bytes(framed)], schema_id, int(append_only), writer_id, batch_sequence, len(heads))
 
 
-def decode_row_log_batch(view: Buffer, header: LogBatchHeader) -> list[tuple[int, memoryview]]:
-    """Change type and row bytes of each record.
+def parse_row_log_batch(view: Buffer, header: LogBatchHeader) -> RowLog:
+    """Change types and rows, copied from ``view``.
 
     :raises CorruptRecord: if the records do not fill the batch, or a change type is unknown.
     """
     if len(view) < header.size:
         raise CorruptRecord(f"log batch: {len(view)} of {header.size} bytes")
-    reader = Reader(memoryview(view)[header.records_at : header.size])
-    records: list[tuple[int, memoryview]] = []
-    for _ in range(header.record_count):
-        record = reader.take(reader.number(_LENGTH))
-        if not record or record[0] > MAX_CHANGE_TYPE:
-            raise CorruptRecord(
-                f"log batch at offset {header.base_offset}: record {len(records)} has no change"
-                " type of 0 to 4"
-            )
-        records.append((record[0], record[1:]))
-    reader.end()
-    return records
+    what = f"log batch at offset {header.base_offset}"
+    content = memoryview(view)[header.records_at : header.size]
+    heads, rows = records.find(what, content, header.record_count).behind_heads(1)
+    change_types = heads[:, 0]
+    unknown = np.nonzero(change_types > MAX_CHANGE_TYPE)[0]
+    if len(unknown):
+        raise CorruptRecord(
+            f"{what}: record {unknown[0]} has change type {change_types[unknown[0]]},"
+            " known are 0 to 4"
+        )
+    return RowLog(change_types, rows)

@@ -11,7 +11,6 @@ from functools import lru_cache
 
 import numpy as np
 
-from sluice.formats.row_values import is_compact
 from sluice.formats.types import time_unit
 from sluice.model import DataType, TypeRoot
 
@@ -110,8 +109,11 @@ _ARROW_WIDTHS = {
     ARROW_DECIMAL128: 16,
 }
 _MAX_DECIMAL_BYTES = 16
+_COMPACT_DECIMAL = 18
+_COMPACT_TIMESTAMP = 3
 _SLOT_WIDTH = 8
-_BEHIND_SLOTS = {SLOT_STAMP: 8, SLOT_DECIMAL: _MAX_DECIMAL_BYTES, SLOT_BYTES: 7, SLOT_NESTED: 7}
+_BEHIND_SLOTS = {SLOT_STAMP: 8, SLOT_BYTES: 7, SLOT_NESTED: 7}
+"""What an element takes behind the slots but for its content: padding mostly."""
 NESTED = (TypeRoot.ARRAY, TypeRoot.MAP, TypeRoot.ROW)
 
 
@@ -143,6 +145,12 @@ def row_plan(types: tuple[DataType, ...], row_format: str) -> RowPlan:
     return RowPlan(words, null_bytes, listed, most)
 
 
+def is_compact(data_type: DataType) -> bool:
+    """Whether a DECIMAL (18 digits) or TIMESTAMP (milliseconds) is one 64-bit number."""
+    limit = _COMPACT_DECIMAL if data_type.root is TypeRoot.DECIMAL else _COMPACT_TIMESTAMP
+    return (data_type.precision or 0) <= limit
+
+
 def is_listed(data_type: DataType) -> bool:
     """Whether an IndexedRow lists the length of such a column."""
     root = data_type.root
@@ -154,8 +162,14 @@ def most_bytes(words: np.ndarray) -> int:
     kind = int(words[IN_ROW])
     if kind == ROW_PADDED:
         return int(words[SIZE])
-    large = _MAX_DECIMAL_BYTES if words[IN_ARROW] == ARROW_DECIMAL128 else 0
-    return _ROW_WIDTHS[kind] + large
+    return _ROW_WIDTHS[kind] + _most_content(words)
+
+
+def _most_content(words: np.ndarray) -> int:
+    """Of content whose size the column's type bounds; other content is counted where it lies."""
+    if words[IN_ARROW] == ARROW_FIXED:
+        return int(words[SIZE])
+    return _MAX_DECIMAL_BYTES if words[IN_ARROW] == ARROW_DECIMAL128 else 0
 
 
 def arrow_width(words: np.ndarray) -> int:
@@ -224,7 +238,7 @@ class ElementPlan:
     width: int
     """Bytes of an element, or of its slot if it lies behind the slots."""
     most_behind: int
-    """What an element takes there at most, without its content."""
+    """What an element takes there at most, without content of varying length."""
 
 
 @lru_cache(maxsize=256)
@@ -242,4 +256,5 @@ def element_plan(data_type: DataType) -> ElementPlan:
         words[IN_ROW] = SLOT_BYTES
     words.flags.writeable = False
     kind = int(words[IN_ROW])
-    return ElementPlan(words, _ROW_WIDTHS.get(kind, _SLOT_WIDTH), _BEHIND_SLOTS.get(kind, 0))
+    behind = _BEHIND_SLOTS.get(kind, 0) + _most_content(words)
+    return ElementPlan(words, _ROW_WIDTHS.get(kind, _SLOT_WIDTH), behind)

@@ -12,8 +12,8 @@ from sluice.formats.log_batch import (
     iter_batches,
     set_offset_and_timestamp,
 )
-from sluice.formats.row_log import decode_row_log_batch, encode_row_log_batch
-from sluice.formats.rows import COMPACTED, decode_row, encode_row
+from sluice.formats.row_arrays import COMPACTED, decode_rows, encode_rows
+from sluice.formats.row_log import RowLog, build_row_log_batch, parse_row_log_batch
 from sluice.formats.types import arrow_schema
 from tests.golden import tables
 from tests.golden.files import columns, read, read_arrow
@@ -41,26 +41,29 @@ def test_arrow_changelog_is_read_as_pyfluss_reads_it(compression: str) -> None:
     assert pa.concat_tables(found).combine_chunks().equals(columns(theirs, SCHEMA))
 
 
+def rows_of(log: RowLog) -> pa.RecordBatch:
+    arrays = decode_rows(log.rows, TYPES, COMPACTED)
+    return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(SCHEMA))
+
+
 def test_changelog_of_compacted_rows_holds_the_same() -> None:
     theirs = read_arrow("changelog/keyed_arrow_zstd.arrow")
-    records = []
+    changes, found = [], []
     for header, view in iter_batches(read("changelog/keyed_compacted_none.log")):
         check_crc(view, header)
-        records += decode_row_log_batch(view, header)
-    assert [CHANGES[change] for change, _ in records] == theirs["_change"].to_pylist()
-    rows = [decode_row(row, TYPES, COMPACTED) for _, row in records]
-    assert rows == tables.plain_rows(columns(theirs, SCHEMA), SCHEMA)
+        log = parse_row_log_batch(view, header)
+        changes += [CHANGES[change] for change in log.change_types.tolist()]
+        found.append(rows_of(log))
+    assert changes == theirs["_change"].to_pylist()
+    assert pa.Table.from_batches(found).combine_chunks().equals(columns(theirs, SCHEMA))
 
 
 def test_changelog_of_compacted_rows_is_written_byte_for_byte() -> None:
     for header, view in iter_batches(read("changelog/keyed_compacted_none.log")):
-        records = [
-            (change, encode_row(decode_row(row, TYPES, COMPACTED), TYPES, COMPACTED))
-            for change, row in decode_row_log_batch(view, header)
-        ]
+        log = parse_row_log_batch(view, header)
         again = bytearray(
-            encode_row_log_batch(
-                records,
+            build_row_log_batch(
+                RowLog(log.change_types, encode_rows(rows_of(log), TYPES, COMPACTED)),
                 header.schema_id,
                 writer_id=header.writer_id,
                 batch_sequence=header.batch_sequence,

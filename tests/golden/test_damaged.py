@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.errors import CorruptRecord
-from sluice.formats.kv_batch import decode_kv_batch, decode_value_batch
+from sluice.errors import CorruptRecord, SchemaNotExist
+from sluice.formats.kv_batch import parse_kv_batch
 from sluice.formats.log_batch import change_types, decode_log_batch, iter_batches
-from sluice.formats.row_log import decode_row_log_batch
-from sluice.formats.rows import COMPACTED, decode_row
+from sluice.formats.row_arrays import COMPACTED, decode_rows
+from sluice.formats.row_log import parse_row_log_batch
 from sluice.formats.types import arrow_schema
+from sluice.formats.value_batch import decode_values, values_of
 from tests.golden import tables
 from tests.golden.files import DATA, read
 
@@ -34,19 +36,16 @@ def changelog(content: bytes) -> None:
 
 def row_log(content: bytes) -> None:
     for header, view in iter_batches(content):
-        for _, row in decode_row_log_batch(view, header):
-            decode_row(row, TYPES, COMPACTED)
+        decode_rows(parse_row_log_batch(view, header).rows, TYPES, COMPACTED)
 
 
 def values(content: bytes) -> None:
-    for _, row in decode_value_batch(content):
-        decode_row(row, TYPES, COMPACTED)
+    with contextlib.suppress(SchemaNotExist):
+        decode_values(values_of(content), {1: tables.KEYED}, tables.KEYED, COMPACTED)
 
 
 def kv(content: bytes) -> None:
-    for _, row in decode_kv_batch(content).records:
-        if row is not None:
-            decode_row(row, TYPES, COMPACTED)
+    decode_rows(parse_kv_batch(content).rows, TYPES, COMPACTED)
 
 
 READERS: dict[str, Callable[[bytes], None]] = {

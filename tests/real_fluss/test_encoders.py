@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from sluice.formats.keys import encode_key
-from sluice.formats.kv_batch import decode_value, encode_kv_batch
+from sluice.formats.kv_batch import build_kv_batch
 from sluice.formats.log_batch import (
     change_types,
     check_crc,
@@ -16,8 +16,9 @@ from sluice.formats.log_batch import (
     encode_log_batch,
     iter_batches,
 )
-from sluice.formats.rows import decode_row, encode_row
+from sluice.formats.row_arrays import encode_rows
 from sluice.formats.types import arrow_schema
+from sluice.formats.value_batch import decode_values
 from sluice.testing.real_fluss import RealFluss
 from tests.golden import tables
 from tests.golden.files import columns
@@ -107,10 +108,11 @@ def test_server_reads_our_rows(raw: RawCluster, kv_format: str) -> None:
     written = tables.rows(schema, nulls=True)
     if kv_format == "INDEXED":
         written = padded(written)
-    rows = [encode_row(row, TYPES, kv_format) for row in tables.plain_rows(written, schema)]
-    keys = encode_key(one_batch(written), schema.primary_key, schema, None).to_pylist()
-    raw.put(table_id, encode_kv_batch(list(zip(keys, rows, strict=True)), 1))
-    raw.put(table_id, encode_kv_batch([(keys[0], None), (keys[1], rows[1])], 1))
+    rows = encode_rows(one_batch(written), TYPES, kv_format)
+    keys = encode_key(one_batch(written), schema.primary_key, schema, None)
+    raw.put(table_id, build_kv_batch(keys, rows, 1))
+    deleted = pa.array([None, rows[1].as_py()], pa.binary())
+    raw.put(table_id, build_kv_batch(keys.slice(0, 2), deleted, 1))
 
     changes, found = b"", []
     for header, view in iter_batches(raw.fetch(table_id)):
@@ -122,12 +124,12 @@ def test_server_reads_our_rows(raw: RawCluster, kv_format: str) -> None:
     expected = written.take([*range(count), 0, 1, 1])
     assert pa.Table.from_batches(found).combine_chunks().equals(expected)
 
-    values = raw.lookup(table_id, [keys[0], keys[2], b"\x63\x01x"])
+    values = raw.lookup(table_id, [keys[0].as_py(), keys[2].as_py(), b"\x63\x01x"])
     assert values[0] is None
     assert values[2] is None
-    assert values[1] is not None
-    assert decode_value(values[1]) == (1, rows[2])
-    assert decode_row(rows[2], TYPES, kv_format) == tables.plain_rows(written, schema)[2]
+    assert values[1] == b"\x01\x00" + rows[2].as_py()
+    found_row = decode_values(pa.array(values[1:2]), {1: schema}, schema, kv_format)
+    assert found_row.equals(one_batch(written.slice(2, 1)))
 
 
 @pytest.mark.slow
@@ -135,9 +137,9 @@ def test_pyfluss_reads_rows_that_we_put(real_fluss: RealFluss, raw: RawCluster) 
     schema = tables.KEYED
     table_id = raw.create("put_by_us", schema, bucket_keys=["name"])
     written = tables.for_python(tables.rows(schema, nulls=True))
-    rows = [encode_row(row, TYPES, "COMPACTED") for row in tables.plain_rows(written, schema)]
-    keys = encode_key(one_batch(written), schema.primary_key, schema, None).to_pylist()
-    raw.put(table_id, encode_kv_batch(list(zip(keys, rows, strict=True)), 1))
+    rows = encode_rows(one_batch(written), TYPES, "COMPACTED")
+    keys = encode_key(one_batch(written), schema.primary_key, schema, None)
+    raw.put(table_id, build_kv_batch(keys, rows, 1))
     theirs, there = OfficialClient(real_fluss.bootstrap).run(
         [
             {"op": "scan", "path": "encoders.put_by_us"},

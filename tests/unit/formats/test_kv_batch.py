@@ -1,126 +1,114 @@
-"""KV batches, value batches and row logs against the vectors of reference part 10.3."""
+"""KV batches against the vector of reference part 10.3."""
 
-import contextlib
+from __future__ import annotations
 
+import struct
+
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.errors import CorruptRecord
-from sluice.formats.kv_batch import (
-    decode_kv_batch,
-    decode_value,
-    decode_value_batch,
-    encode_kv_batch,
-    encode_value,
-    encode_value_batch,
-)
-from sluice.formats.log_batch import check_crc, read_header
-from sluice.formats.row_log import decode_row_log_batch, encode_row_log_batch
+from sluice.formats.kv_batch import build_kv_batch, parse_kv_batch
+from sluice.formats.log_batch import crc32c
+from tests.support.row_by_row import sized
 
 ROW = bytes.fromhex("00010161")
-VALUE_BATCH = bytes.fromhex("0F000000 00 01000000 06000000 0100 00010161")
 KV_BATCH = bytes.fromhex(
     "28000000 00 81BE3E54 0100 00 FFFFFFFFFFFFFFFF FFFFFFFF 02000000"
     "06000000 01 01 00010161 02000000 01 01"
 )
-LOG_BATCH = bytes.fromhex(
-    "0000000000000000 2D000000 00 0000000000000000 BC3CB246 0100 00 00000000"
-    "FFFFFFFFFFFFFFFF FFFFFFFF 01000000 05000000 01 00010161"
-)
 
 
-def test_the_stored_value_of_the_reference() -> None:
-    assert encode_value(1, ROW).hex() == "010000010161"
-    assert decode_value(encode_value(1, ROW)) == (1, ROW)
+def binary(values: list[bytes | None]) -> pa.Array:
+    return pa.array(values, pa.binary())
 
 
-def test_the_value_batch_of_the_reference() -> None:
-    assert encode_value_batch([encode_value(1, ROW)]) == VALUE_BATCH
-    assert decode_value_batch(VALUE_BATCH) == [(1, ROW)]
+def sealed(records: bytes, count: int) -> bytes:
+    """Records as a batch with a right checksum."""
+    body = struct.pack("<hbqii", 1, 0, -1, -1, count) + records
+    return struct.pack("<ibI", 5 + len(body), 0, crc32c(body)) + body
 
 
 def test_the_kv_batch_of_the_reference() -> None:
-    assert encode_kv_batch([(b"\x01", ROW), (b"\x01", None)], 1) == KV_BATCH
-    batch = decode_kv_batch(KV_BATCH)
+    assert build_kv_batch(binary([b"\x01"] * 2), binary([ROW, None]), 1) == KV_BATCH
+    batch = parse_kv_batch(KV_BATCH)
     assert (batch.schema_id, batch.writer_id, batch.batch_sequence) == (1, -1, -1)
-    assert batch.records == ((b"\x01", ROW), (b"\x01", None))
-
-
-def test_the_row_log_batch_of_the_reference() -> None:
-    assert encode_row_log_batch([(1, ROW)], 1) == LOG_BATCH
-    header = read_header(LOG_BATCH)
-    check_crc(LOG_BATCH, header)
-    assert decode_row_log_batch(LOG_BATCH, header) == [(1, ROW)]
+    assert batch.keys.to_pylist() == [b"\x01", b"\x01"]
+    assert batch.rows.to_pylist() == [ROW, None]
 
 
 RECORDS = st.lists(st.tuples(st.binary(max_size=200), st.none() | st.binary(min_size=1)))
 
 
-@given(RECORDS, st.integers(-(2**15), 2**15 - 1), st.integers(-(2**63), 2**63 - 1))
+@given(
+    RECORDS,
+    st.integers(-(2**15), 2**15 - 1),
+    st.integers(-(2**63), 2**63 - 1),
+    st.integers(0, 2),
+)
 def test_kv_batches_survive(
-    records: list[tuple[bytes, bytes | None]], schema_id: int, writer_id: int
+    records: list[tuple[bytes, bytes | None]], schema_id: int, writer_id: int, skip: int
 ) -> None:
-    content = encode_kv_batch(records, schema_id, writer_id=writer_id, batch_sequence=7)
-    batch = decode_kv_batch(content)
+    keys = binary([key for key, _ in records]).slice(skip)
+    rows = binary([row for _, row in records]).slice(skip)
+    content = build_kv_batch(keys, rows, schema_id, writer_id, 7)
+    parts = [sized(key) + (row or b"") for key, row in records[skip:]]
+    assert content[28:] == b"".join(struct.pack("<i", len(part)) + part for part in parts)
+    batch = parse_kv_batch(memoryview(content))
     assert (batch.schema_id, batch.writer_id, batch.batch_sequence) == (schema_id, writer_id, 7)
-    assert list(batch.records) == records
-
-
-@given(st.lists(st.tuples(st.integers(0, 2**15 - 1), st.binary())))
-def test_value_batches_survive(values: list[tuple[int, bytes]]) -> None:
-    content = encode_value_batch([encode_value(*value) for value in values])
-    assert decode_value_batch(memoryview(content)) == values
-
-
-@given(st.lists(st.tuples(st.integers(0, 4), st.binary())), st.booleans())
-def test_row_logs_survive(records: list[tuple[int, bytes]], append_only: bool) -> None:
-    content = encode_row_log_batch(records, 3, append_only=append_only, writer_id=5)
-    header = read_header(content)
-    check_crc(content, header)
-    assert (header.append_only, header.writer_id) == (append_only, 5)
-    assert decode_row_log_batch(content, header) == records
+    assert batch.keys.equals(keys)
+    assert batch.rows.equals(rows)
+    batch.rows.validate(full=True)
 
 
 @given(st.integers(0, len(KV_BATCH) * 8 - 1))
-def test_every_flipped_bit_of_a_kv_batch_is_noticed(bit: int) -> None:
+def test_every_flipped_bit_is_noticed(bit: int) -> None:
     content = bytearray(KV_BATCH)
     content[bit // 8] ^= 1 << bit % 8
     with pytest.raises(CorruptRecord):
-        decode_kv_batch(content)
+        parse_kv_batch(content)
 
 
 @pytest.mark.parametrize("cut", range(len(KV_BATCH)))
 def test_cut_batches_are_refused(cut: int) -> None:
-    with pytest.raises(CorruptRecord):
-        decode_kv_batch(KV_BATCH[:cut])
-    with pytest.raises(CorruptRecord):
-        decode_value_batch(VALUE_BATCH[: cut % len(VALUE_BATCH)])
+    with pytest.raises(CorruptRecord, match="KV batch"):
+        parse_kv_batch(KV_BATCH[:cut])
 
 
-@given(st.lists(st.tuples(st.integers(0, 100), st.integers(0, 255)), max_size=4))
-def test_broken_batches_are_corrupt_records_and_nothing_else(
-    changes: list[tuple[int, int]],
-) -> None:
-    values, log = bytearray(VALUE_BATCH), bytearray(LOG_BATCH)
-    for at, value in changes:
-        values[at % len(values)] = value
-        log[at % len(log)] = value
-    with contextlib.suppress(CorruptRecord):
-        decode_value_batch(values)
-    with contextlib.suppress(CorruptRecord):
-        decode_row_log_batch(log, read_header(log))
+@given(st.binary(max_size=60), st.integers(-2, 20))
+def test_records_of_any_bytes_are_read_or_refused(records: bytes, count: int) -> None:
+    try:
+        batch = parse_kv_batch(sealed(records, count))
+    except CorruptRecord as error:
+        assert "KV batch: " in str(error)
+    else:
+        assert len(batch.keys) == len(batch.rows) == count
 
 
-def test_broken_batches_say_what_is_wrong() -> None:
-    with pytest.raises(CorruptRecord, match="magic 1"):
-        decode_value_batch(VALUE_BATCH[:4] + b"\x01" + VALUE_BATCH[5:])
-    with pytest.raises(CorruptRecord, match="-1 records"):
-        decode_value_batch(VALUE_BATCH[:5] + b"\xff" * 4 + VALUE_BATCH[9:])
-    with pytest.raises(CorruptRecord, match="20 of 19 bytes"):
-        decode_value_batch(VALUE_BATCH + b"\0")
-    unknown = encode_row_log_batch([(9, b"")], 1)
-    with pytest.raises(CorruptRecord, match="no change type of 0 to 4"):
-        decode_row_log_batch(unknown, read_header(unknown))
-    with pytest.raises(CorruptRecord, match="56 of 57 bytes"):
-        decode_row_log_batch(LOG_BATCH[:-1], read_header(LOG_BATCH))
+@pytest.mark.parametrize(
+    ("records", "count", "reason"),
+    [
+        ("", -1, "-1 records in 0 bytes"),
+        ("00000000", 2, "2 records in 4 bytes"),
+        ("02000000 0161 00", 1, "record 1: there are bytes behind"),
+        ("02000000 0161 0000", 1, "record 1: there are bytes behind"),
+        ("02000000 0161 FFFFFFFF", 2, "record 1: a length is negative"),
+        ("02000000 0161 01000000", 2, "record 1: it ends early"),
+        ("02000000 0161 00000000", 2, "record 1: it ends early"),
+        ("02000000 0261", 1, "record 0: it ends early"),
+        ("05000000 FFFFFFFF0F", 1, "record 0: a length is negative"),
+        ("06000000 808080808000", 1, "record 0: a varint is longer"),
+    ],
+)
+def test_broken_records_say_which_and_what(records: str, count: int, reason: str) -> None:
+    with pytest.raises(CorruptRecord, match=f"KV batch: {reason}"):
+        parse_kv_batch(sealed(bytes.fromhex(records), count))
+
+
+def test_what_does_not_belong_together_is_refused() -> None:
+    with pytest.raises(ValueError, match="1 keys with 0 nulls for 2 rows"):
+        build_kv_batch(binary([b"a"]), binary([b"b", b"c"]), 1)
+    with pytest.raises(ValueError, match="1 keys with 1 nulls"):
+        build_kv_batch(binary([None]), binary([b"b"]), 1)

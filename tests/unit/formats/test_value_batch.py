@@ -1,0 +1,147 @@
+"""Stored values and value batches against the vectors of reference part 10.3."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sluice.errors import CorruptRecord, SchemaNotExist, UnsupportedType
+from sluice.formats.row_arrays import COMPACTED, encode_rows
+from sluice.formats.value_batch import (
+    build_value_batch,
+    decode_values,
+    parse_value_batch,
+    split_stored,
+    stored_values,
+    values_of,
+)
+from sluice.model import Column, Schema
+from sluice.model import types as t
+
+ROW = bytes.fromhex("00010161")
+VALUE_BATCH = bytes.fromhex("0F000000 00 01000000 06000000 0100 00010161")
+OLD = Schema((Column("a", t.INT.not_null(), 0), Column("b", t.STRING, 1)), ("a",))
+NEW = Schema(
+    (Column("n", t.BIGINT, 2), Column("b", t.STRING, 1), Column("a", t.INT.not_null(), 0)), ("a",)
+)
+SCHEMAS = {1: OLD, 7: NEW}
+
+
+def binary(values: list[bytes | None]) -> pa.Array:
+    return pa.array(values, pa.binary())
+
+
+def test_the_stored_value_of_the_reference() -> None:
+    values = stored_values(binary([ROW, None]), 1)
+    assert values.to_pylist() == [bytes.fromhex("010000010161"), None]
+    schema_ids, rows = split_stored(values)
+    assert schema_ids.tolist() == [1, 0]
+    assert rows.to_pylist() == [ROW, None]
+
+
+def test_the_value_batch_of_the_reference() -> None:
+    assert build_value_batch(stored_values(binary([ROW]), 1)) == VALUE_BATCH
+    batch = parse_value_batch(VALUE_BATCH)
+    assert batch.schema_ids.dtype == np.int16
+    assert (batch.schema_ids.tolist(), batch.rows.to_pylist()) == ([1], [ROW])
+
+
+@given(st.lists(st.tuples(st.integers(-(2**15), 2**15 - 1), st.binary())), st.integers(0, 2))
+def test_value_batches_survive(values: list[tuple[int, bytes]], skip: int) -> None:
+    stored = [struct.pack("<h", schema_id) + row for schema_id, row in values]
+    array = binary([*stored]).slice(skip)
+    content = build_value_batch(array)
+    parts = [struct.pack("<i", len(value)) + value for value in stored[skip:]]
+    assert content[9:] == b"".join(parts)
+    assert values_of(memoryview(content)).equals(array)
+    batch = parse_value_batch(content)
+    assert batch.schema_ids.tolist() == [schema_id for schema_id, _ in values[skip:]]
+    assert batch.rows.to_pylist() == [row for _, row in values[skip:]]
+
+
+@given(st.lists(st.tuples(st.integers(0, 100), st.integers(0, 255)), max_size=4))
+def test_broken_batches_are_corrupt_records_and_nothing_else(
+    changes: list[tuple[int, int]],
+) -> None:
+    content = bytearray(VALUE_BATCH)
+    for at, value in changes:
+        content[at % len(content)] = value
+    with contextlib.suppress(CorruptRecord):
+        parse_value_batch(content)
+
+
+@pytest.mark.parametrize("cut", range(len(VALUE_BATCH)))
+def test_cut_batches_are_refused(cut: int) -> None:
+    with pytest.raises(CorruptRecord, match="value batch"):
+        parse_value_batch(VALUE_BATCH[:cut])
+
+
+def test_broken_batches_say_what_is_wrong() -> None:
+    with pytest.raises(CorruptRecord, match="magic 1"):
+        parse_value_batch(VALUE_BATCH[:4] + b"\x01" + VALUE_BATCH[5:])
+    with pytest.raises(CorruptRecord, match="-1 records"):
+        parse_value_batch(VALUE_BATCH[:5] + b"\xff" * 4 + VALUE_BATCH[9:])
+    with pytest.raises(CorruptRecord, match="20 of 19 bytes"):
+        parse_value_batch(VALUE_BATCH + b"\0")
+    with pytest.raises(CorruptRecord, match="value 1: shorter than its schema id"):
+        parse_value_batch(build_value_batch(binary([b"ab", b"a"])))
+    with pytest.raises(ValueError, match="1 nulls"):
+        build_value_batch(binary([None]))
+
+
+def old_values() -> pa.Array:
+    batch = pa.record_batch([pa.array([1, 2], pa.int32()), ["one", None]], ["a", "b"])
+    return stored_values(encode_rows(batch, [t.INT, t.STRING], COMPACTED), 1)
+
+
+def new_values() -> pa.Array:
+    batch = pa.record_batch([pa.array([30]), ["three"], pa.array([3], pa.int32())], ["n", "b", "a"])
+    return stored_values(encode_rows(batch, [t.BIGINT, t.STRING, t.INT], COMPACTED), 7)
+
+
+def test_columns_are_found_by_their_id_in_whatever_schema_a_value_has() -> None:
+    old, new = old_values(), new_values()
+    mixed = pa.concat_arrays([old.slice(0, 1), new, old.slice(1)])
+    batch = decode_values(mixed, SCHEMAS, NEW, COMPACTED)
+    assert batch.schema.names == ["n", "b", "a"]
+    assert batch.to_pylist() == [
+        {"n": None, "b": "one", "a": 1},
+        {"n": 30, "b": "three", "a": 3},
+        {"n": None, "b": None, "a": 2},
+    ]
+    assert decode_values(mixed.slice(1), SCHEMAS, NEW, COMPACTED).equals(batch.slice(1))
+    assert decode_values(mixed, SCHEMAS, OLD, COMPACTED).equals(batch.select(["a", "b"]))
+    assert decode_values(old, {1: OLD}, OLD, COMPACTED)["a"].to_pylist() == [1, 2]
+
+
+def test_a_null_value_is_a_row_of_nulls() -> None:
+    values = pa.concat_arrays([old_values().slice(1), binary([None]), new_values()])
+    batch = decode_values(values, SCHEMAS, OLD, COMPACTED)
+    assert batch.to_pylist() == [
+        {"a": 2, "b": None},
+        {"a": None, "b": None},
+        {"a": 3, "b": "three"},
+    ]
+    batch.validate(full=True)
+    assert batch.schema.field("a").nullable
+    for nothing in (binary([None] * 2), binary([])):
+        assert decode_values(nothing, SCHEMAS, OLD, COMPACTED).num_rows == len(nothing)
+
+
+def test_values_that_cannot_be_read_are_refused() -> None:
+    with pytest.raises(SchemaNotExist, match="schema 7; known are 1"):
+        decode_values(new_values(), {1: OLD}, OLD, COMPACTED)
+    changed = Schema((Column("a", t.STRING, 0),))
+    with pytest.raises(UnsupportedType, match="column 'a' is STRING, but was written as int32"):
+        decode_values(old_values(), SCHEMAS, changed, COMPACTED)
+    broken = pa.concat_arrays([new_values(), old_values(), binary([b"\x01\0\0\x05\x05a"])])
+    with pytest.raises(CorruptRecord, match=r"row 3: column 1 \(STRING\): it ends early"):
+        decode_values(broken, SCHEMAS, OLD, COMPACTED)
+    with pytest.raises(CorruptRecord, match="value 1: shorter"):
+        decode_values(binary([None, b"\x01"]), SCHEMAS, OLD, COMPACTED)
