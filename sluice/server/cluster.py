@@ -11,7 +11,7 @@ import structlog
 from sluice.clock import Clock, SystemClock
 from sluice.config import ServerConfig
 from sluice.errors import ConfigurationError
-from sluice.model import TableBucket, TableInfo
+from sluice.model import TableBucket, TableInfo, TablePath
 from sluice.server.coordinator.catalog import Catalog
 from sluice.server.coordinator.descriptor_rules import Defaults
 from sluice.server.coordinator.kv_snapshot_service import KvSnapshotService
@@ -31,7 +31,7 @@ from sluice.server.tablet.kv_service import KvService
 from sluice.server.tablet.kv_snapshotter import KvSnapshotter
 from sluice.server.tablet.kv_store import KvResources
 from sluice.server.tablet.kv_tablet import Environment
-from sluice.server.tablet.log_manager import LogManager
+from sluice.server.tablet.log_manager import LogManager, buckets_of
 from sluice.server.tablet.replicas import Replicas
 from sluice.server.tablet.service import TabletService
 from sluice.server.writer_ids import StoredWriterIds
@@ -47,7 +47,7 @@ class EmbeddedCluster:
 
     Start once, stop once.
 
-    ``files`` is how logs reach the disk; a test may give other ones.
+    ``files`` is how logs and KV snapshots reach the disk; a test may give other ones.
     """
 
     def __init__(
@@ -112,6 +112,16 @@ class EmbeddedCluster:
         if parts is not None:
             parts.stop(grace_s)
             _log.info("server stopped", addresses=self.addresses)
+
+    def take_kv_snapshots(self, path: TablePath) -> dict[TableBucket, int]:
+        """Takes a KV snapshot now of each bucket of a table that has changed since its last one.
+
+        :raises TableNotExist: there is no such table. :raises FlussError: as `KvSnapshotter.take`.
+        """
+        assert self._parts is not None, "not started"
+        table, take = self._parts.catalog.table(path), self._parts.kv_snapshotter.take
+        taken = {bucket: take(bucket) for bucket in buckets_of(table)}
+        return {bucket: number for bucket, number in taken.items() if number is not None}
 
     def __enter__(self) -> EmbeddedCluster:
         self.start()
@@ -196,6 +206,7 @@ class _Parts:
             manager,
             self._snapshot_calls,
             resources,
+            files,
             lambda: self.tiering.coordinator_epoch,
         )
         return manager

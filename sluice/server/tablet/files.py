@@ -1,4 +1,4 @@
-"""The few things that a log does with files. A test may give a log other ones.
+"""The few things that logs and KV snapshots do with files. A test may give them other ones.
 
 What is synced when: an acknowledged append has been written to the file, so the death of the
 process loses nothing; every ``sync_interval_ms``, at the end of a segment and at a clean stop it is
@@ -9,6 +9,7 @@ synced before the offsets that the lake has of it are registered, whatever the i
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -79,3 +80,18 @@ class LogFiles:
             os.close(handle)
         for folder in (path.parent, *folders):
             sync_folder(folder)
+
+    def place(self, source: Path, target: Path, *, share: bool) -> None:
+        """Puts a file at another place: a hard link where that is wanted and possible, else a copy.
+
+        :raises OSError: it is not there, or not whole.
+        """
+        if share:
+            try:
+                os.link(source, target)
+            except OSError:
+                pass  # another file system, or one without links
+            else:
+                return
+        shutil.copyfile(source, target)
+        self.sync(target)

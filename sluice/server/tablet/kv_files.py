@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -16,13 +15,15 @@ from urllib.parse import unquote, urlsplit
 from sluice.errors import KvStorageError
 from sluice.formats.kv_snapshots import KvSnapshot
 from sluice.server.data_dir import write_durably
+from sluice.server.tablet.files import LogFiles
 
 
 class KvFolder:
     """The folder of one bucket."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, files: LogFiles) -> None:
         self.path = path
+        self._files = files
         self.db = path / "db"
         self.checkpoint = path / "checkpoint"
         self._snapshot = path / "snapshot.json"
@@ -65,7 +66,7 @@ class KvFolder:
             for file in snapshot.files:
                 source, target = local_path(file.path), half / Path(file.local_name).name
                 # SST files are never changed, so both sides can share them; others may be.
-                place(source, target, share=file in snapshot.shared)
+                self._files.place(source, target, share=file in snapshot.shared)
                 size = target.stat().st_size
                 if size != file.size:
                     raise KvStorageError(f"{source} has {size} bytes, not {file.size}")
@@ -76,31 +77,6 @@ class KvFolder:
                 f"bucket {snapshot.bucket}: KV snapshot {snapshot.snapshot_id} cannot be restored"
                 f" to {self.path}: {error}"
             ) from error
-
-
-def place(source: Path, target: Path, *, share: bool) -> None:
-    """Puts a file at another place: a hard link where that is allowed and possible, else a copy.
-
-    :raises OSError: it is not there, or not whole.
-    """
-    if share:
-        try:
-            os.link(source, target)
-        except OSError:
-            pass  # another file system, or one without links
-        else:
-            return
-    shutil.copyfile(source, target)
-    sync(target)
-
-
-def sync(path: Path) -> None:
-    """Makes a file's content survive a power loss."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def local_path(uri: str) -> Path:

@@ -24,7 +24,8 @@ from sluice.formats.kv_snapshots import (
 )
 from sluice.model import TableBucket
 from sluice.server.data_dir import sync_folder, write_durably
-from sluice.server.tablet.kv_files import KvFolder, place
+from sluice.server.tablet.files import LogFiles
+from sluice.server.tablet.kv_files import KvFolder
 from sluice.server.tablet.kv_manager import KvManager
 from sluice.server.tablet.kv_store import CONFIG_FILE, KvResources, log_offset_of
 from sluice.server.tablet.kv_tablet import Snapshots
@@ -45,19 +46,21 @@ class KvSnapshotter:
         tablets: KvManager,
         snapshots: Snapshots,
         resources: KvResources,
+        files: LogFiles,
         coordinator_epoch: Callable[[], int],
     ) -> None:
         self._tables = tables
         self._tablets = tablets
         self._snapshots = snapshots
         self._resources = resources
+        self._files = files
         self._coordinator_epoch = coordinator_epoch
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
     def start(self, interval_ms: int) -> None:
-        """Takes a snapshot of each bucket that has changed every ``interval_ms``; 0: by call only."""
+        """Takes a snapshot of each bucket that has changed every ``interval_ms``; 0: never."""
         if not interval_ms:
             return
         self._thread = threading.Thread(
@@ -141,7 +144,7 @@ class KvSnapshotter:
         there: dict[str, KvFile] = {}
         if newest is not None and folder.snapshot_id() == newest.snapshot_id:
             there = {file.local_name: file for file in newest.shared}
-        upload = _Upload(self._snapshots.folder(bucket), snapshot_id)
+        upload = _Upload(self._files, self._snapshots.folder(bucket), snapshot_id)
         try:
             snapshot = upload.run(bucket, folder.checkpoint, there, log_offset)
             self._snapshots.commit(snapshot, self._coordinator_epoch(), leader_epoch)
@@ -164,7 +167,8 @@ class KvSnapshotter:
 class _Upload:
     """Files of one snapshot on their way; ``undo`` removes those that this one brought."""
 
-    def __init__(self, remote: Path, snapshot_id: int) -> None:
+    def __init__(self, files: LogFiles, remote: Path, snapshot_id: int) -> None:
+        self._files = files
         self._shared = remote / _SHARED
         self._own = remote / f"snap-{snapshot_id}"
         self._snapshot_id = snapshot_id
@@ -194,7 +198,7 @@ class _Upload:
             target = (self._shared if is_sst else self._own) / str(uuid.uuid4())
             self._brought.append(target)
             failpoint("server.kv_snapshot.before_file")
-            place(path, target, share=is_sst)
+            self._files.place(path, target, share=is_sst)
             added += size
             (shared if is_sst else private).append(KvFile(target.as_uri(), size, path.name))
         snapshot = KvSnapshot(

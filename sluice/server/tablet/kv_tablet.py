@@ -103,7 +103,7 @@ class KvTablet:
     ) -> None:
         self.bucket = bucket
         self.log = log
-        self.folder = KvFolder(folder)
+        self.folder = KvFolder(folder, environment.files)
         self._hosted = hosted
         self._environment = environment
         self._write_lock = threading.Lock()
