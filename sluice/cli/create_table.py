@@ -6,8 +6,16 @@ from pathlib import Path
 
 import click
 
-from sluice.cli.options import TABLE_PATH, cluster_options, configuration
+from sluice.cli.options import DURATION, TABLE_PATH, cluster_options, configuration
+from sluice.errors import InvalidTable
 from sluice.model import Schema, TableDescriptor, TablePath
+
+
+def _checked(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """A duration stays as it was written, once it could be read."""
+    if value is not None:
+        DURATION.convert(value, param, ctx)
+    return value
 
 
 @click.command(
@@ -43,7 +51,10 @@ DECIMAL(p, s) DATE TIME[(p)] TIMESTAMP[(p)] TIMESTAMP_LTZ[(p)]; a type may be fo
     "--datalake/--no-datalake", default=True, show_default=True, help="Tier it to the lake."
 )
 @click.option(
-    "--freshness", metavar="TIME", help="How old the lake may be, as in 30s, 1min.  [default: 3min]"
+    "--freshness",
+    metavar="TIME",
+    callback=_checked,
+    help="How old the lake may be, as in 30s, 1min.  [default: 3min]",
 )
 @click.option("--if-not-exists", is_flag=True, help="Leave an existing table as it is.")
 @cluster_options
@@ -89,7 +100,10 @@ def _schema(text: str | None, like_file: Path | None, partition_keys: tuple[str,
     if text is not None:
         from sluice.cli.schema_text import parse_schema
 
-        return parse_schema(text)
+        try:
+            return parse_schema(text)
+        except InvalidTable as error:
+            raise click.BadParameter(str(error), param_hint="--schema") from error
     assert like_file is not None
     from sluice.cli.files import schema_of
     from sluice.formats.types import schema_from_arrow

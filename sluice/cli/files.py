@@ -17,7 +17,8 @@ CSV_NULLS = ("", "NA", "NULL", "null")
 def schema_of(path: Path, not_null: Sequence[str] = ()) -> pa.Schema:
     """Column names and types of a file; for CSV as its first megabyte suggests.
 
-    :raises click.BadParameter: if the file is neither .parquet nor .csv, or cannot be read.
+    :raises click.BadParameter: if the file is neither .parquet nor .csv.
+    :raises click.ClickException: if it cannot be read.
     """
     try:
         if _suffix(path) == ".parquet":
@@ -26,7 +27,7 @@ def schema_of(path: Path, not_null: Sequence[str] = ()) -> pa.Schema:
             with pa.csv.open_csv(path, convert_options=_csv_options({})) as reader:
                 schema = reader.schema
     except pa.ArrowException as error:
-        raise click.BadParameter(f"{path}: {error}") from error
+        raise click.ClickException(f"{path}: {error}") from error
     return pa.schema(f.with_nullable(f.name not in not_null and f.nullable) for f in schema)
 
 
@@ -40,13 +41,14 @@ def row_count(path: Path) -> int | None:
 def batches(path: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The file's rows with exactly the columns of ``schema``, cast without loss.
 
-    :raises click.BadParameter: a column is missing, or a value does not fit; names file and column.
+    :raises click.BadParameter: if the file is neither .parquet nor .csv.
+    :raises click.ClickException: a column is missing, or a value does not fit; names both.
     """
     try:
         for batch in _raw_batches(path, schema):
             yield _cast(batch, schema, path)
     except pa.ArrowException as error:
-        raise click.BadParameter(f"{path}: {error}") from error
+        raise click.ClickException(f"{path}: {error}") from error
 
 
 def _raw_batches(path: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -69,7 +71,7 @@ def _csv_options(column_types: dict[str, pa.DataType]) -> pa.csv.ConvertOptions:
 def _check_columns(names: Sequence[str], schema: pa.Schema, path: Path) -> None:
     missing = [name for name in schema.names if name not in names]
     if missing:
-        raise click.BadParameter(
+        raise click.ClickException(
             f"{path}: no column {', '.join(missing)}; it has {', '.join(names)}"
         )
     extra = [name for name in names if name not in schema.names]
@@ -84,9 +86,9 @@ def _cast(batch: pa.RecordBatch, schema: pa.Schema, path: Path) -> pa.RecordBatc
         try:
             array = column if column.type == field.type else column.cast(field.type)
         except pa.ArrowException as error:
-            raise click.BadParameter(f"{path}: column {field.name!r}: {error}") from error
+            raise click.ClickException(f"{path}: column {field.name!r}: {error}") from error
         if not field.nullable and array.null_count:
-            raise click.BadParameter(f"{path}: column {field.name!r} is NOT NULL and has nulls")
+            raise click.ClickException(f"{path}: column {field.name!r} is NOT NULL and has nulls")
         arrays.append(array)
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 

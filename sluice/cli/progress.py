@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 _WORDS = {
+    "wait": "waiting until it is due",
     "recover": "looking for an unfinished round",
     "plan": "planning",
     "copy": "copying rows",

@@ -105,7 +105,15 @@ def status(
         for entry in statuses
     ]
     headings = ["table", "state", "epoch", "last tiered", "last error", "at"]
-    print_table(headings, rows, empty="no table is tiered")
+    print_table(headings, rows, empty=_not_tiered(table))
+
+
+def _not_tiered(table: TablePath | None) -> str:
+    if table is None:
+        return "no table is tiered"
+    from sluice.driver.not_due import how_to_enable
+
+    return f"table {table} is not tiered: {how_to_enable(table)}"
 
 
 def _status_json(entry: TieringStatus) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sluice.cli.options import (
+    DURATION,
     TABLE_PATH,
     cluster_options,
     configuration,
@@ -18,7 +19,11 @@ from sluice.cli.options import (
 from sluice.model import TablePath
 
 if TYPE_CHECKING:
+    from sluice.config import Config
     from sluice.rounds.files import RoundResult
+
+LOOK_EVERY_S = 0.5
+"""How often the coordinator is asked for a table that is awaited."""
 
 
 @click.command(
@@ -27,6 +32,7 @@ if TYPE_CHECKING:
 \b
 Examples:
   sluice tier shop.orders --warehouse ./lake
+  sluice tier shop.orders --warehouse ./lake --wait 5min
   sluice tier shop.orders --config sluice.toml --format json
 """,
 )
@@ -35,12 +41,21 @@ Examples:
 @click.option(
     "--parallelism", type=click.IntRange(min=1), metavar="N", help="Buckets copied at once."
 )
+@click.option(
+    "--wait",
+    "wait_ms",
+    type=DURATION,
+    default=0,
+    metavar="DURATION",
+    help="Wait at most so long until the table is due, as in 30s, 5min.",
+)
 @format_option
 @cluster_options
 def tier(
     table: TablePath,
     warehouse: str | None,
     parallelism: int | None,
+    wait_ms: int,
     output_format: str,
     bootstrap: str | None,
     config_file: str | None,
@@ -61,18 +76,36 @@ def tier(
     config = configuration(config_file, overrides)
     if not config.datalake.iceberg:
         raise click.UsageError("give --warehouse PATH, or the lake's catalog in --config FILE")
-    from sluice.cli.progress import RoundBar
-    from sluice.driver.local import tier_once
-
-    started = time.monotonic()
-    with RoundBar(str(table)) as bar:
-        result = tier_once(config, table, progress=bar)
+    result, spent_s = _tier(config, table, wait_ms)
     if output_format == "json":
         from sluice.cli.output import print_json
 
         print_json(result.to_json())
         return
-    _print(result, time.monotonic() - started)
+    _print(result, spent_s)
+
+
+def _tier(config: Config, table: TablePath, wait_ms: int) -> tuple[RoundResult, float]:
+    """The round, begun as soon as the table is due, and the seconds that it took.
+
+    :raises TableNotDue: it was not due in that time, or never will be.
+    """
+    from sluice.cli.progress import RoundBar
+    from sluice.driver.local import tier_once
+    from sluice.errors import TableNotDue
+
+    deadline = time.monotonic() + wait_ms / 1000
+    with RoundBar(str(table)) as bar:
+        while True:
+            started = time.monotonic()
+            try:
+                return tier_once(config, table, progress=bar), time.monotonic() - started
+            except TableNotDue as error:
+                left_s = deadline - time.monotonic()
+                if left_s <= 0 or not error.details.get("waits"):
+                    raise
+                bar.phase("wait")
+                time.sleep(min(left_s, LOOK_EVERY_S))
 
 
 def _print(result: RoundResult, spent_s: float) -> None:

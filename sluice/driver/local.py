@@ -11,15 +11,15 @@ from sluice.client import connect
 from sluice.client.client import Client
 from sluice.client.heartbeats import Heartbeats
 from sluice.client.log_source import ClientLogSource
+from sluice.clock import SystemClock
 from sluice.config import Config
 from sluice.driver.jvm import Jvm
+from sluice.driver.not_due import not_due
 from sluice.driver.threads import ThreadRunner
 from sluice.errors import (
     ClaimLost,
     ConfigurationError,
     SluiceError,
-    TableNotDue,
-    UnsupportedVersion,
 )
 from sluice.failpoints import failpoint
 from sluice.lake.iceberg_catalog import IcebergLake
@@ -49,7 +49,7 @@ def tier_once(
     :param path: this table only; None: whichever waits longest.
     :param jvm: one that runs already, for several rounds; else one is started and ended here.
     :param mend: what to do with a lake that is behind Fluss.
-    :raises TableNotDue: none can be claimed now; says why.
+    :raises TableNotDue: none can be claimed now; says why, and whether waiting helps.
     :raises SluiceError: why the round failed; the coordinator was told so.
     """
     check_lake(config)
@@ -57,7 +57,7 @@ def tier_once(
         failpoint("round.claim.before")
         claim = client.tiering.claim(None if path is None else [path])
         if claim is None:
-            raise TableNotDue(_why_not(client, path))
+            raise not_due(client, path, SystemClock().now_ms())
         failpoint("round.claim.after")
         lost = threading.Event()
         with Heartbeats(client.tiering, on_lost=lambda *_: lost.set()) as heartbeats:
@@ -157,30 +157,3 @@ def _report_failure(client: Client, claim: Claim, error: BaseException) -> None:
         client.tiering.failed(claim, failure_of(error).reason)
     except SluiceError as unheard:
         _LOG.warning("table %s: its failure could not be reported: %s", claim.path, unheard)
-
-
-def _why_not(client: Client, path: TablePath | None) -> str:
-    """What keeps the coordinator from handing out a table."""
-    if path is None:
-        return "no table waits to be tiered; `sluice status` says when each is due"
-    info = client.admin.table_info(path)
-    if not info.datalake_enabled:
-        return f"table {path} is not to be tiered: create it with table.datalake.enabled=true"
-    try:
-        statuses = client.admin.list_tiering_statuses(path)
-    except UnsupportedVersion:  # Fluss has no such call
-        return f"table {path} is not handed out now: it is being tiered, or not due yet"
-    for status in statuses:
-        state = status.status
-        if state == "Tiering":
-            return (
-                f"table {path} is being tiered (tiering epoch {status.tiering_epoch}); a claim"
-                " whose holder is silent is taken back after server.tiering_timeout_ms (2 minutes)"
-            )
-        freshness = info.descriptor.properties.get("table.datalake.freshness", "3 min")
-        since = "it was created" if status.last_tiered_ms is None else "its last round"
-        return (
-            f"table {path} is {state}: it is due {freshness} after {since}"
-            " (table.datalake.freshness)"
-        )
-    return f"the coordinator does not know table {path} as one to be tiered"

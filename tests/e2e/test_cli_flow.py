@@ -61,6 +61,17 @@ def test_a_table_is_made_like_a_file_with_partitions(
     assert seen["partitions"] == 2
 
 
+def test_content_that_does_not_fit_is_a_failure_and_another_kind_of_file_wrong_usage(
+    cli: Callable[..., Any], tmp_path: Path
+) -> None:
+    cli("create-table", "shop.strict", "--schema", SCHEMA)
+    (tmp_path / "a.csv").write_text("id,item,price\nten,pen,1.20\n")
+    assert "'ten'" in cli("append", "shop.strict", str(tmp_path / "a.csv"), fails=1)
+    (tmp_path / "a.json").write_text("{}")
+    told = cli("append", "shop.strict", str(tmp_path / "a.json"), fails=2)
+    assert "only .parquet and .csv files are read" in told
+
+
 def test_a_table_that_exists_is_refused_or_left_as_it_is(cli: Callable[..., Any]) -> None:
     cli("create-table", "shop.twice", "--schema", SCHEMA)
     refused = cli("create-table", "shop.twice", "--schema", SCHEMA, fails=1)

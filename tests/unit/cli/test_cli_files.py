@@ -62,20 +62,21 @@ def test_rows_that_do_not_fit_are_refused_with_file_and_column(
     tmp_path: Path, content: str, told: str
 ) -> None:
     (tmp_path / "t.csv").write_text(content)
-    with pytest.raises(click.BadParameter, match=told):
+    with pytest.raises(click.ClickException, match=told) as caught:
         read(tmp_path / "t.csv")
+    assert caught.value.exit_code == 1
 
 
 def test_a_value_that_would_lose_something_is_refused(tmp_path: Path) -> None:
     source = pa.table({"id": [1.5], "name": ["a"], "at": pa.array([1], pa.timestamp("us"))})
     pq.write_table(source, tmp_path / "t.parquet")
-    with pytest.raises(click.BadParameter, match="column 'id'"):
+    with pytest.raises(click.ClickException, match="column 'id'"):
         read(tmp_path / "t.parquet")
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "t.json").write_text("{}")
-    with pytest.raises(click.BadParameter, match=r"only \.parquet and \.csv"):
+    with pytest.raises(click.UsageError, match=r"only \.parquet and \.csv"):
         read(tmp_path / "t.json")
 
 

@@ -50,6 +50,13 @@ def test_help_loads_nothing_heavy() -> None:
         (("create-table", "shop.orders"), "either --schema TEXT or --like FILE"),
         (("tables", "--config", "/no/such/file"), "does not exist"),
         (("no-such-command",), "No such command"),
+        (("create-table", "shop.orders", "--schema", "id LONG"), "no type 'LONG'; there are"),
+        (("create-table", "shop.orders", "--schema", "id"), "write NAME TYPE [NOT NULL]"),
+        (
+            ("create-table", "shop.orders", "--schema", "id INT", "--freshness", "soon"),
+            "'soon' is not a duration",
+        ),
+        (("tier", "shop.orders", "--warehouse", "x", "--wait", "long"), "'long' is not a duration"),
     ],
 )
 def test_wrong_arguments_end_with_code_2_and_say_what_to_write(
