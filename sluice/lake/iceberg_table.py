@@ -284,7 +284,7 @@ class IcebergTable:
         try:
             # Iceberg's own ways to set a snapshot try again blindly; this one compares and swaps.
             operations.commit(
-                base, metadata.buildFrom(base).setBranchSnapshot(target, "main").build()
+                base, metadata.buildFrom(base).setBranchSnapshot(snapshot_id, "main").build()
             )
         except Py4JJavaError as error:
             raise self._commit_error(error) from error

@@ -66,10 +66,10 @@ class LakeHistory:
         """Whether main is known back to its first snapshot."""
         return all(self.entry(one) is not None for one in self.ancestors(self.main))
 
-    def had_ours(self) -> bool:
-        """Whether main came from a snapshot of ours, expired or not; None known is no proof."""
+    def newest_of_ours(self) -> HistoryEntry | None:
+        """The newest snapshot of ours that main came from, expired or not, as far as is known."""
         entries = map(self.entry, self.ancestors(self.main))
-        return any(entry is not None and entry.is_ours for entry in entries)
+        return next((entry for entry in entries if entry is not None and entry.is_ours), None)
 
     def leaving(self, snapshot_id: int) -> list[HistoryEntry]:
         """Snapshots of main that it would no longer have if it were set there, oldest first."""

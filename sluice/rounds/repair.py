@@ -22,6 +22,7 @@ from sluice.model import LakeSnapshotInfo, TableBucket, TableInfo, TablePath
 from sluice.rounds.commit import move_tag
 from sluice.rounds.history import HistoryEntry, LakeHistory
 from sluice.rounds.mend import Mend, rewind
+from sluice.rounds.offsets import offsets_of
 from sluice.rounds.ports import Cluster, Lake, LakeTable
 from sluice.rounds.recover import (
     Comparison,
@@ -176,12 +177,18 @@ def set_right(way: Way, seen: Sight) -> list[str]:
     return [] if ours is None else move_tag(seen.table, ours)
 
 
-def check_open(mend: Mend, seen: Sight, cluster: Cluster) -> None:
-    """:raises LakeRolledBack: things are bad, and this is none of the ways out."""
+def must_mend(mend: Mend, seen: Sight, cluster: Cluster) -> bool:
+    """Whether a round has this to do; not where it can go on as it is.
+
+    :raises LakeRolledBack: things are bad, and this is none of the ways out.
+    """
     answer = diagnose(seen, cluster)
-    fine = {mend.value, REGISTER, TAG}  # a round does the last two by itself
-    if not answer.healthy and not fine & {way.name for way in answer.ways}:
-        raise LakeRolledBack(f"{mend.value} is no way out here: {answer.state}", table=answer.table)
+    names = {way.name for way in answer.ways}
+    if mend.value in names:
+        return True
+    if answer.healthy or names & {REGISTER, TAG}:  # a round does these by itself
+        return False
+    raise LakeRolledBack(f"{mend.value} is no way out here: {answer.state}", table=answer.table)
 
 
 _START_ANEW = (
@@ -201,16 +208,36 @@ def _behind(seen: Sight, cluster: Cluster) -> tuple[list[Way], list[str]]:
         advice.append(f"snapshot {seen.registered.snapshot_id} has expired in the lake")
     if seen.ours is None and not ways:
         ways.append(_adopt(seen))
-    held = seen.found.offsets if seen.ours else {}
+    held, why = held_by(seen)
     if held is None:
-        advice.append("Fluss's own tiering wrote our newest snapshot: its offsets are not known")
-    elif seen.ours is None and seen.history.had_ours():
-        advice += ["main holds rows of the table already: to copy them again would double them"]
-    elif seen.ours is None and not seen.history.is_whole():
-        advice += ["the beginning of main has expired: nobody can tell what it holds", _RENAME]
+        advice += [why, _RENAME]
     else:
         _add_retier(seen, cluster, held, ways, advice)
     return sorted(ways, key=lambda way: bool(way.risks)), advice
+
+
+def held_by(seen: Sight) -> tuple[Mapping[TableBucket, int] | None, str]:
+    """Up to where main holds each bucket, by the newest snapshot of ours that it came from.
+
+    That one may have expired: what is left of main is still made of it. None, and why, where
+    nobody can tell.
+    """
+    if seen.ours is not None:
+        return (
+            seen.found.offsets,
+            "Fluss's own tiering wrote our newest snapshot: it says no offsets",
+        )
+    last = seen.history.newest_of_ours()
+    if last is None and seen.history.is_whole():
+        return {}, ""
+    if last is None or seen.table is None:
+        return None, "the beginning of main has expired: nobody can tell what it holds"
+    entry = LakeSnapshot(last.snapshot_id, last.sequence_number, last.summary)
+    try:
+        offsets = offsets_of(seen.path, seen.table, entry)
+    except (LakeOffsetsLost, LakeTableMismatch) as error:
+        return None, str(error)
+    return offsets, f"snapshot {last.snapshot_id}, from which main came, says no offsets"
 
 
 def _without_table(seen: Sight, cluster: Cluster) -> Diagnosis:
@@ -249,11 +276,13 @@ def _adopt(seen: Sight) -> Way:
     assert seen.registered is not None
     target = seen.registered.snapshot_id
     does = "mark main by an empty commit as holding what Fluss has registered, and register that"
-    if target in seen.history.ancestors(seen.history.main):
+    last = seen.history.newest_of_ours()
+    if last is not None and last.snapshot_id == target:
         return Way(ADOPT, does)
+    told = "main came from" if last is None else f"main came from {last.snapshot_id}, not from"
     risk = (
-        f"no metadata file tells that main came from snapshot {target}: rows that it lacks are"
-        " never copied"
+        f"{'no metadata file tells that ' if last is None else ''}{told} snapshot {target}: rows"
+        " that it lacks are never copied"
     )
     return Way(ADOPT, does, (risk,))
 
@@ -271,13 +300,15 @@ def _add_retier(
     except LogBehindLake as behind:
         advice.append(f"the logs cannot give it again: {behind}")
         return
+    if not start.again and not start.lost:
+        return  # the lake holds it all
     risks = [f"lost for good: {text}" for text in start.lost[:_NAMED_MAX]]
     if len(start.lost) > _NAMED_MAX:
         risks.append(f"and {len(start.lost) - _NAMED_MAX} more buckets")
     main = seen.history.snapshots.get(seen.history.main or -1)
     if seen.table is None:
         risks.append("where the lake table lies elsewhere, this makes a second one")
-    elif seen.ours is None and main is not None and main.total_rows != 0:
+    elif not held and main is not None and main.total_rows != 0:
         risks.append(
             f"main holds {main.total_rows or 'some'} rows of other writers: those that are a copy"
             " of this table's are doubled"

@@ -10,7 +10,6 @@ from sluice.errors import (
     ClaimLost,
     FencedTieringEpoch,
     InvalidCoordinator,
-    LakeRolledBack,
     SplitFailed,
 )
 from sluice.model import Claim, LakeSnapshotInfo, TableBucket, TableInfo
@@ -18,13 +17,13 @@ from sluice.rounds.commit import commit_round, discard, identity, move_tag
 from sluice.rounds.files import RoundResult
 from sluice.rounds.limits import RoundLimits, cut_text
 from sluice.rounds.mend import Mend, rewind
-from sluice.rounds.offsets import offsets_for_result, offsets_of
+from sluice.rounds.offsets import offsets_for_result
 from sluice.rounds.phases import Phases
 from sluice.rounds.plan import RoundPlan, check_options, make_plan
 from sluice.rounds.ports import Cluster, Lake, LakeTable, RunnerFactory
 from sluice.rounds.progress import Progress, Silent
 from sluice.rounds.recover import register_unknown, table_missing
-from sluice.rounds.repair import check_open, look
+from sluice.rounds.repair import Sight, held_by, look, must_mend
 from sluice.rounds.types import LakeSnapshot, SplitFailure, SplitResult
 from sluice.rounds.write_ids import new_write_id
 
@@ -162,46 +161,44 @@ class _Round:
         """The lake table, our newest snapshot, and what Fluss has registered once it knows it."""
         claim = self._claim
         if self._mend is not None:
-            check_open(self._mend, look(claim.path, self._cluster, self._lake), self._cluster)
+            seen = look(claim.path, self._cluster, self._lake)
+            if must_mend(self._mend, seen, self._cluster):
+                return self._mend_with(self._mend, info, seen)
         registered = self._cluster.lake_snapshot(claim.path)
         table = self._lake.load(claim.path)
         if table is None:
-            if registered is not None and self._mend is not Mend.RETIER:
+            if registered is not None:
                 raise table_missing(claim.path, registered)
             table = self._lake.create(info)
         table.check(info)
         ours = table.newest_of_ours()
-        try:
-            self._recovered = register_unknown(claim, self._cluster, table, ours, registered)
-        except LakeRolledBack:
-            if self._mend is None or registered is None:
-                raise
-            return self._mend_with(self._mend, info, table, ours, registered)
+        self._recovered = register_unknown(claim, self._cluster, table, ours, registered)
         if ours is not None and self._recovered is not None:
             self._notes += move_tag(table, ours)
             registered = self._cluster.lake_snapshot(claim.path)
         return table, ours, registered
 
     def _mend_with(
-        self,
-        mend: Mend,
-        info: TableInfo,
-        table: LakeTable,
-        ours: LakeSnapshot | None,
-        registered: LakeSnapshotInfo,
+        self, mend: Mend, info: TableInfo, seen: Sight
     ) -> tuple[LakeTable, LakeSnapshot | None, LakeSnapshotInfo | None]:
-        """A base to go on from, where the lake is behind Fluss."""
+        """A base to go on from, where the lake is behind Fluss.
+
+        Base and offsets are of one look: whatever commits after it, the fence refuses this round.
+        """
+        assert seen.registered is not None
+        table = self._lake.create(info) if seen.table is None else seen.table
+        table.check(info)
+        self._mended = mend
         if mend is Mend.RETIER:
-            held = {} if ours is None else offsets_of(info.path, table, ours) or {}
-            start = rewind(info, self._cluster, held, registered)
-            self._mended, self._floor = mend, start.floor
+            held, _ = held_by(seen)
+            start = rewind(info, self._cluster, held or {}, seen.registered)
+            self._floor = start.floor
             self._notes += [f"{start.again} offsets that the lake lacked are copied again"]
             self._notes += [f"lost for good: {text}" for text in start.lost]
-            return table, ours, replace(registered, offsets=start.known)
-        plan = RoundPlan(info, None, registered, (), 0)
+            return table, seen.ours, replace(seen.registered, offsets=start.known)
+        plan = RoundPlan(info, None, seen.registered, (), 0)
         write_id = self._write_id(table, None)
         commit_round(self._claim, self._cluster, table, plan, [], write_id, self._phases)
-        self._mended = mend
         self._notes += ["main was taken for what Fluss had registered"]
         return table, table.newest_of_ours(), self._cluster.lake_snapshot(info.path)
 

@@ -249,6 +249,93 @@ def test_the_tag_does_not_bring_back_what_was_rolled_back(
     assert table.newest_of_ours() == first
 
 
+def test_main_is_set_only_from_where_it_was_seen(
+    lake: IcebergLake, lake_sql: Sql, tmp_path: Path
+) -> None:
+    table = lake.create(INFO)
+    first = commit(table, None)
+    second = commit(table, first, first=3)
+    with pytest.raises(LakeCommitRefused, match="nothing was changed"):
+        table.set_main(first.snapshot_id, first.snapshot_id)
+    with pytest.raises(LakeCommitRefused, match="has expired"):
+        table.set_main(12345, second.snapshot_id)
+    table.set_main(first.snapshot_id, second.snapshot_id)
+    assert table.newest_of_ours() == first
+    history = table.history()
+    assert (history.main, history.tagged) == (first.snapshot_id, second.snapshot_id)
+    assert history.ancestors(second.snapshot_id) == [second.snapshot_id, first.snapshot_id]
+    assert history.snapshots[second.snapshot_id].is_ours
+    assert history.is_whole()
+    lake_sql(tmp_path, "INSERT INTO lake.db.t VALUES (9, 0, -1, timestamp '2026-01-01')")
+    with pytest.raises(LakeCommitRefused):
+        table.set_main(second.snapshot_id, first.snapshot_id)
+    leaving = table.history().leaving(second.snapshot_id)
+    assert [(one.is_ours, one.operation, one.total_rows) for one in leaving] == [
+        (False, "append", 4)
+    ]
+
+
+def test_main_is_not_set_over_a_commit_that_slips_in(lake: IcebergLake) -> None:
+    table, other = lake.create(INFO), lake.load(INFO.path)
+    assert other is not None
+    first = commit(table, None)
+    second = commit(table, first, first=3)
+
+    class SlipsIn:
+        """Iceberg's operations, where another writer commits right before this one."""
+
+        def __init__(self, real: Any) -> None:
+            self._real = real
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._real, name)
+
+        def commit(self, base: Any, metadata: Any) -> None:
+            other._table.refresh()
+            other._table.newAppend().commit()
+            self._real.commit(base, metadata)
+
+    class Table:
+        def __init__(self, real: Any) -> None:
+            self._real = real
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._real, name)
+
+        def operations(self) -> Any:
+            return SlipsIn(self._real.operations())
+
+    real, table._table = table._table, Table(table._table)
+    with pytest.raises(LakeCommitRefused, match="CommitFailedException"):
+        table.set_main(first.snapshot_id, second.snapshot_id)
+    table._table = real
+    assert table.newest_of_ours() == second
+
+
+def test_history_goes_on_behind_what_has_expired(
+    lake: IcebergLake, lake_sql: Sql, tmp_path: Path
+) -> None:
+    table = lake.create(INFO)
+    assert table.history().main is None
+    first = commit(table, None)
+    for _ in range(2):
+        table._table.newAppend().commit()
+        table._table.refresh()
+    table._table.manageSnapshots().removeTag(TAG).commit()
+    table._table.expireSnapshots().expireOlderThan(2**62).retainLast(1).commit()
+    history = table.history()
+    assert (len(history.snapshots), len(history.expired), history.tagged) == (1, 2, None)
+    assert history.ancestors(history.main)[-1] == first.snapshot_id
+    newest = history.newest_of_ours()
+    assert newest is not None
+    assert (history.is_whole(), newest.snapshot_id) == (True, first.snapshot_id)
+    assert table.newest_of_ours() is None
+    metadata = sorted((tmp_path / "db/t/metadata").glob("v*.metadata.json"))
+    for old in metadata[:-1]:
+        old.unlink()
+    assert not table.history().is_whole()
+
+
 def test_a_partitions_old_rows_go_in_the_same_commit(
     lake: IcebergLake, lake_sql: Sql, tmp_path: Path
 ) -> None:

@@ -455,6 +455,31 @@ def test_main_set_back_to_before_the_first_round(world: World) -> None:
     world.assert_exactly_once()
 
 
+def test_an_expired_snapshot_still_says_from_where_to_copy_again(rolled_back: World) -> None:
+    """Rolled back, compacted, expired: main is made of a snapshot of ours that is gone."""
+    world = rolled_back
+    for _ in range(2):
+        world.table.foreign_commit(summary={"operation": "replace"})
+    lose_newer(world)
+    assert world.table.newest_of_ours() is None
+    assert ways(world) == {"retier": True, "adopt": False}
+    assert "not from snapshot" in found(world).ways[1].risks[0]
+    assert mended(world, Mend.RETIER).rows == 7
+    world.assert_exactly_once()
+
+
+def test_a_commit_that_slips_in_between_look_and_commit_refuses_the_repair(
+    rolled_back: World,
+) -> None:
+    """Two people repair at once: one of them is refused, and no row is there twice."""
+    world = rolled_back
+    lose_newer(world)
+    world.table.before_commit = lambda: mended(world, Mend.RETIER) and None
+    with pytest.raises(LakeCommitRefused):
+        mended(world, Mend.RETIER)
+    world.assert_exactly_once()
+
+
 # ---- no table, another table, no offsets ----
 
 
@@ -534,7 +559,7 @@ def test_behind_a_snapshot_of_flusss_own_tiering_only_main_can_move(world: World
     flink = {"commit-user": "__fluss_lake_tiering", "fluss-offsets": path}
     world.table.foreign_commit(summary=flink)
     assert ways(world) == {"restore": True}
-    assert "its offsets are not known" in " ".join(found(world).advice)
+    assert "it says no offsets" in " ".join(found(world).advice)
 
 
 def test_the_answer_as_json(rolled_back: World) -> None:
