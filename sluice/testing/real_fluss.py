@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -153,10 +154,7 @@ class RealFluss:
         """Kills the servers; data and logs stay. A second call does nothing."""
         for server in reversed(_MAIN):
             self._kill(server)
-        if self._watchdog is not None and self._watchdog.stdin is not None:
-            self._watchdog.stdin.close()
-            self._watchdog.wait(10)
-        self._watchdog = None
+        self._end_watchdog()
 
     def kill_tablet(self) -> None:
         """As a crash would: nothing is closed or flushed.
@@ -167,17 +165,22 @@ class RealFluss:
         self._kill(TABLET)
 
     def start_tablet(self) -> None:
-        """Starts the tablet server again; ends when it leads all its buckets."""
-        self._launch(TABLET)
-        self._wait(TABLET, self._buckets_are_served)
+        """Starts the tablet server again; ends when it leads all its buckets.
+
+        :raises RealFlussNotStarted: it ended, was not ready in time, or its port is taken. It does
+            not run then and can be started again.
+        """
+        self._start_again(TABLET, self._buckets_are_served)
 
     def kill_coordinator(self) -> None:
         self._kill(COORDINATOR)
 
     def start_coordinator(self) -> None:
-        """Starts the coordinator again, with the next epoch; ends when it leads."""
-        self._launch(COORDINATOR)
-        self._wait(COORDINATOR, self._coordinator_is_ready)
+        """Starts the coordinator again, with the next epoch; ends when it leads.
+
+        :raises RealFlussNotStarted: as ``start_tablet``.
+        """
+        self._start_again(COORDINATOR, self._coordinator_is_ready)
 
     def __enter__(self) -> Self:
         self.start()
@@ -256,16 +259,25 @@ class RealFluss:
 
     # ---- processes ----
 
+    def _start_again(self, server: str, ready: Callable[[], bool]) -> None:
+        """As clients know its port, it cannot have another one."""
+        try:
+            self._launch(server)
+            self._wait(server, ready)
+        except _PortTaken as error:
+            self._kill(server)
+            raise RealFlussNotStarted(
+                f"port {self._ports[server]} of the {server} server of Fluss was taken while it"
+                f" did not run: {error}"
+            ) from error
+        except BaseException:
+            self._kill(server)
+            raise
+
     def _launch(self, server: str) -> None:
         if server in self._processes:
             return
-        if self._watchdog is None:
-            self._watchdog = subprocess.Popen(
-                [sys.executable, "-S", "-c", _WATCHDOG],
-                stdin=subprocess.PIPE,
-                text=True,
-                start_new_session=True,
-            )
+        self._watch()
         with self.log_file(server).open("ab") as log:
             self._log_starts[server] = log.tell()
             process = subprocess.Popen(
@@ -289,11 +301,33 @@ class RealFluss:
             process.wait(30)
         self._tell_watchdog(process.pid)
 
+    def _watch(self) -> None:
+        """Starts the watchdog, also in place of one that died, over all servers that run."""
+        if self._watchdog is not None and self._watchdog.poll() is None:
+            return
+        self._end_watchdog()
+        self._watchdog = subprocess.Popen(
+            [sys.executable, "-S", "-c", _WATCHDOG],
+            stdin=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        for process in self._processes.values():
+            self._tell_watchdog(process.pid)
+
     def _tell_watchdog(self, group: int) -> None:
-        """Begins to guard a process group, or ends it."""
+        """Begins to guard a process group, or ends it; one that died guards nothing."""
         if self._watchdog is not None and self._watchdog.stdin is not None:
-            self._watchdog.stdin.write(f"{group}\n")
-            self._watchdog.stdin.flush()
+            with suppress(BrokenPipeError):
+                self._watchdog.stdin.write(f"{group}\n")
+                self._watchdog.stdin.flush()
+
+    def _end_watchdog(self) -> None:
+        if self._watchdog is not None and self._watchdog.stdin is not None:
+            with suppress(BrokenPipeError):  # what it could not be told comes up again here
+                self._watchdog.stdin.close()
+            self._watchdog.wait(10)
+        self._watchdog = None
 
     # ---- readiness ----
 
