@@ -170,15 +170,11 @@ class Leases:
     # -- changing
 
     def apply(self, changes: Iterable[Change]) -> None:
-        """Makes changes come true. A change counts from what is there, whatever its ``before``."""
+        """Makes changes come true."""
         for change in changes:
-            before = self._leases.get(change.lease_id)
-            tables = change.tables
-            if before is not change.before:  # after a write of unknown outcome: all of it
-                tables = frozenset({*_tables(before), *_tables(change.after)})
             # What is new first: nothing that stays is let go of even for a moment.
-            self._count(change.after, tables, 1)
-            self._count(before, tables, -1)
+            self._count(change.after, change.tables, 1)
+            self._count(self._leases.get(change.lease_id), change.tables, -1)
             if change.after is None:
                 self._leases.pop(change.lease_id, None)
             else:
@@ -208,10 +204,6 @@ class Leases:
             )
         after = replace(lease, renewed_ms=now_ms, expires_ms=now_ms + duration_ms)
         return Change(lease_id, lease, after, frozenset())
-
-
-def _tables(lease: Lease | None) -> Collection[int]:
-    return lease.held if lease else ()
 
 
 def _ended(lease: Lease) -> Change:

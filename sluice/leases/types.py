@@ -48,6 +48,14 @@ class Lease:
     def holds(self, table_id: int, key: BucketKey, snapshot_id: int) -> bool:
         return self.held.get(table_id, _NOTHING).get(key) == snapshot_id
 
+    def oldest(self) -> tuple[int, int, BucketKey]:
+        """The lowest snapshot id that it holds, with its table id and bucket."""
+        return min(
+            (snapshot_id, table_id, key)
+            for table_id, holds in self.held.items()
+            for key, snapshot_id in holds.items()
+        )
+
 
 _NOTHING: Holds = {}
 

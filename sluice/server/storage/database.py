@@ -44,6 +44,12 @@ CREATE TABLE IF NOT EXISTS kv_snapshots (
     partition_id INTEGER NOT NULL, bucket INTEGER NOT NULL, snapshot_id INTEGER NOT NULL,
     log_offset INTEGER NOT NULL,
     PRIMARY KEY (table_id, partition_id, bucket, snapshot_id)) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS kv_snapshot_leases (
+    lease_no INTEGER PRIMARY KEY, lease_id TEXT NOT NULL UNIQUE, head BLOB NOT NULL) STRICT;
+CREATE TABLE IF NOT EXISTS kv_snapshot_lease_tables (
+    lease_no INTEGER NOT NULL REFERENCES kv_snapshot_leases (lease_no) ON DELETE CASCADE,
+    table_id INTEGER NOT NULL, holds BLOB NOT NULL,
+    PRIMARY KEY (lease_no, table_id)) STRICT, WITHOUT ROWID;
 """
 
 

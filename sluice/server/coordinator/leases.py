@@ -1,0 +1,232 @@
+"""The coordinator's KV snapshot leases: the rules of :mod:`sluice.leases` with clock, lock, store.
+
+A change is stored before it counts. Where a write fails, what is stored decides: it is read back
+before anything else is changed, and until then both outcomes are held.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
+from typing import Protocol
+
+import structlog
+
+from sluice.clock import Clock
+from sluice.errors import FlussError, StorageError
+from sluice.leases import Change, Lease, Leases, Wanted, key_of
+from sluice.model import TableBucket
+from sluice.server.coordinator.leases_store import LeaseStore
+
+_log = structlog.get_logger("sluice.leases")
+
+
+class Snapshots(Protocol):
+    """The KV snapshots that there are.
+
+    Whoever deletes one holds ``lock`` from asking whether it is leased until it no longer exists.
+    """
+
+    @property
+    def lock(self) -> AbstractContextManager[object]: ...
+
+    def exists(self, bucket: TableBucket, snapshot_id: int) -> bool: ...
+
+
+class KvSnapshotLeases:
+    """All leases. ``_lock`` guards every change; ``is_leased`` takes no lock.
+
+    An acquire takes the snapshots' lock first, then ``_lock``: nothing that it confirms can be
+    deleted before the lease counts.
+    """
+
+    def __init__(
+        self,
+        store: LeaseStore,
+        clock: Clock,
+        has_partition: Callable[[int, int | None], bool],
+        on_freed: Callable[[], None] = lambda: None,
+    ) -> None:
+        """:param has_partition: whether the table of that id, and the partition of it, exists.
+        :param on_freed: called in the background after snapshots were let go of.
+        """
+        self._store = store
+        self._clock = clock
+        self._has_partition = has_partition
+        self._on_freed = on_freed
+        self._lock = threading.Lock()
+        self._leases = Leases()
+        self._unsure: tuple[Change, ...] = ()
+        self._started_s: float | None = None  # None: not loaded yet
+        self._freed = False
+        self._stopping = threading.Event()
+        self._ticker: threading.Thread | None = None
+
+    def start(self, check_interval_ms: int) -> None:
+        """Reads what is stored and begins to look for leases that have expired.
+
+        :raises StorageError: a lease cannot be read; names it, and the way out.
+        """
+        with self._lock:
+            self._leases.apply(
+                Change(lease.lease_id, None, lease, frozenset(lease.held))
+                for lease in self._store.load()
+            )
+            self._started_s = self._clock.monotonic_s()
+        self._ticker = threading.Thread(
+            target=self._tick, args=(check_interval_ms / 1000,), name="lease-check", daemon=True
+        )
+        self._ticker.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        if self._ticker is not None:
+            self._ticker.join()
+
+    # -- what clients ask for
+
+    def acquire(
+        self, lease_id: str, duration_ms: int, wanted: Wanted, snapshots: Snapshots
+    ) -> Wanted:
+        """Holds the snapshots that exist; answers those that do not.
+
+        Raises as :meth:`Leases.acquire`.
+
+        :raises StorageError: it could not be stored: what is held is as it was, unless the write
+            went through in spite of the error.
+        """
+        with snapshots.lock, self._changing():
+            now_ms = self._clock.now_ms()
+            found = self._leases.acquire(lease_id, duration_ms, wanted, now_ms, snapshots.exists)
+            self._commit([found.change] if found.change else [])
+        if found.change and found.change.before is None:
+            _log.info("lease acquired", lease_id=lease_id, duration_ms=duration_ms)
+        return found.unavailable
+
+    def renew(self, lease_id: str, duration_ms: int) -> None:
+        """:raises LeaseNotExist, InvalidLease, StorageError: as :meth:`Leases.renew`."""
+        with self._changing():
+            self._commit([self._leases.renew(lease_id, duration_ms, self._clock.now_ms())])
+
+    def release(self, lease_id: str, buckets: Collection[TableBucket]) -> None:
+        """Lets go of some buckets; nothing happens if they are not held.
+
+        :raises InvalidLease, StorageError: as :meth:`Leases.release`.
+        """
+        with self._changing():
+            change = self._leases.release(lease_id, buckets)
+            self._commit([change] if change else [])
+
+    def drop(self, lease_id: str) -> None:
+        """Ends a lease; nothing happens if there is none. :raises StorageError:"""
+        with self._changing():
+            change = self._leases.drop(lease_id)
+            self._commit([change] if change else [])
+        if change:
+            _log.info("lease dropped", lease_id=lease_id)
+
+    def all(self) -> tuple[int, list[Lease]]:
+        """The time, epoch milliseconds, and every lease by id."""
+        with self._changing():
+            return self._clock.now_ms(), self._leases.all()
+
+    # -- what happens by itself
+
+    def is_leased(self, bucket: TableBucket, snapshot_id: int) -> bool:
+        """Whether a lease holds that snapshot. Costs the same however many are held."""
+        if self._started_s is None or self._leases.is_leased(bucket, snapshot_id):
+            return True
+        key = key_of(bucket)
+        return any(
+            change.after is not None and change.after.holds(bucket.table_id, key, snapshot_id)
+            for change in self._unsure
+        )
+
+    def table_dropped(self, table_id: int, partition_id: int | None = None) -> None:
+        """Lets go of what was held of a table or partition that the catalog has dropped.
+
+        If that cannot be stored, the next check does it.
+        """
+        try:
+            with self._changing():
+                self._commit(self._leases.table_dropped(table_id, partition_id))
+        except StorageError as error:
+            _log.error("leases of a dropped table stay for now", table_id=table_id, why=str(error))
+
+    def check(self) -> None:
+        """Ends the leases that have expired, and lets go of tables and partitions that are gone.
+
+        :raises StorageError: what could not be stored stays as it was.
+        """
+        with self._changing():
+            assert self._started_s is not None, "not started"
+            uptime_ms = int((self._clock.monotonic_s() - self._started_s) * 1000)
+            expired = self._leases.expired(self._clock.now_ms(), uptime_ms)
+            self._commit(expired)
+            for table_id, partition_id in self._leases.partitions():
+                if not self._has_partition(table_id, partition_id):
+                    self._commit(self._leases.table_dropped(table_id, partition_id))
+            freed, self._freed = self._freed, False
+        for change in expired:
+            _log.warning("lease expired", lease_id=change.lease_id)
+        if freed:
+            self._on_freed()
+
+    # -- inside
+
+    def _changing(self) -> _Changing:
+        return _Changing(self._lock, self._make_sure)
+
+    def _commit(self, changes: Sequence[Change]) -> None:
+        if not changes:
+            return
+        try:
+            self._store.write(changes)
+        except BaseException:
+            self._unsure = tuple(changes)
+            with suppress(FlussError):
+                self._make_sure()
+            raise
+        self._leases.apply(changes)
+        self._freed = self._freed or any(change.before and change.tables for change in changes)
+
+    def _make_sure(self) -> None:
+        """Takes over what is stored of the changes whose write failed.
+
+        :raises StorageError: it cannot be read.
+        """
+        if not self._unsure:
+            return
+        stored = [
+            replace(change, after=self._store.read(change.lease_id)) for change in self._unsure
+        ]
+        self._leases.apply(stored)
+        self._unsure = ()
+        self._freed = True
+
+    def _tick(self, interval_s: float) -> None:
+        while not self._stopping.wait(interval_s):
+            try:
+                self.check()
+            except FlussError as error:
+                _log.error("lease check failed; it will be tried again", error=str(error))
+
+
+class _Changing:
+    """Holds the lock; what an earlier failed write has left open is made sure of first."""
+
+    def __init__(self, lock: threading.Lock, make_sure: Callable[[], None]) -> None:
+        self._lock, self._make_sure = lock, make_sure
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        try:
+            self._make_sure()
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()

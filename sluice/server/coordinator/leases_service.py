@@ -1,0 +1,132 @@
+"""The calls about KV snapshot leases (parts 2.5, 3.1): messages to rules and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from sluice.errors import NonPrimaryKeyTable, UnknownServerError, UnknownTableOrBucket
+from sluice.leases import PLAIN, BucketKey, Lease, Wanted, bucket_of
+from sluice.model import TableBucket
+from sluice.server.coordinator.catalog import Catalog
+from sluice.server.coordinator.leases import KvSnapshotLeases, Snapshots
+from sluice.server.metadata import to_path
+from sluice.wire import apis
+from sluice.wire import fluss_api_pb2 as pb
+from sluice.wire.apis import Api
+from sluice.wire.handlers import Handler
+
+
+class LeaseService:
+    """Handlers of the calls about leases; holds no state itself."""
+
+    def __init__(self, catalog: Catalog, leases: KvSnapshotLeases, snapshots: Snapshots) -> None:
+        self._catalog = catalog
+        self._leases = leases
+        self._snapshots = snapshots
+
+    def handlers(self) -> Mapping[Api, Handler]:
+        return {
+            apis.ACQUIRE_KV_SNAPSHOT_LEASE: self.acquire,
+            apis.RENEW_KV_SNAPSHOT_LEASE: self.renew,
+            apis.RELEASE_KV_SNAPSHOT_LEASE: self.release,
+            apis.DROP_KV_SNAPSHOT_LEASE: self.drop,
+            apis.LIST_KV_SNAPSHOT_LEASES: self.list_leases,
+        }
+
+    def acquire(
+        self, request: pb.AcquireKvSnapshotLeaseRequest
+    ) -> pb.AcquireKvSnapshotLeaseResponse:
+        """An unknown table (21) or a log table (20) refuses all of it, a wrong bucket only itself.
+
+        With no bucket at all it renews, as Fluss's own client does.
+        """
+        wanted: dict[int, dict[BucketKey, int]] = {}
+        for table in request.snapshots_to_lease:
+            self._check_table(table.table_id)
+            holds = wanted.setdefault(table.table_id, {})
+            for entry in table.bucket_snapshots:
+                partition_id = entry.partition_id if entry.HasField("partition_id") else PLAIN
+                holds[partition_id, entry.bucket_id] = entry.snapshot_id
+            _check_kinds(table.table_id, holds)
+        unavailable = self._leases.acquire(
+            request.lease_id, request.lease_duration_ms, wanted, self._snapshots
+        )
+        return _unavailable(unavailable)
+
+    def renew(self, request: pb.RenewKvSnapshotLeaseRequest) -> pb.RenewKvSnapshotLeaseResponse:
+        self._leases.renew(request.lease_id, request.lease_duration_ms)
+        return pb.RenewKvSnapshotLeaseResponse()
+
+    def release(
+        self, request: pb.ReleaseKvSnapshotLeaseRequest
+    ) -> pb.ReleaseKvSnapshotLeaseResponse:
+        """What is not held is passed over, a dropped table too: it holds nothing any more."""
+        buckets = {_bucket(entry) for entry in request.buckets_to_release}
+        self._leases.release(request.lease_id, buckets)
+        return pb.ReleaseKvSnapshotLeaseResponse()
+
+    def drop(self, request: pb.DropKvSnapshotLeaseRequest) -> pb.DropKvSnapshotLeaseResponse:
+        self._leases.drop(request.lease_id)
+        return pb.DropKvSnapshotLeaseResponse()
+
+    def list_leases(
+        self, request: pb.ListKvSnapshotLeasesRequest
+    ) -> pb.ListKvSnapshotLeasesResponse:
+        del request
+        now_ms, leases = self._leases.all()
+        response = pb.ListKvSnapshotLeasesResponse(current_time=now_ms)
+        for lease in leases:
+            self._describe(lease, response.leases.add())
+        return response
+
+    def _describe(self, lease: Lease, answer: pb.PbKvSnapshotLease) -> None:
+        snapshot_id, table_id, key = lease.oldest()
+        bucket, entry = bucket_of(table_id, key), self._catalog.find(table_id)
+        answer.lease_id = lease.lease_id
+        answer.bucket_count = lease.buckets
+        answer.created_time = lease.created_ms
+        answer.renewed_time = lease.renewed_ms
+        answer.expiration_time = lease.expires_ms
+        answer.oldest_snapshot_id = snapshot_id
+        answer.oldest_bucket.table_id = table_id
+        answer.oldest_bucket.bucket_id = bucket.bucket
+        if bucket.partition_id is not None:
+            answer.oldest_bucket.partition_id = bucket.partition_id
+        if entry is not None:
+            answer.oldest_table_path.CopyFrom(to_path(entry.info.path))
+
+    def _check_table(self, table_id: int) -> None:
+        entry = self._catalog.find(table_id)
+        if entry is None:
+            raise UnknownTableOrBucket(f"no table has the id {table_id}: was it dropped?")
+        if not entry.info.has_primary_key:
+            raise NonPrimaryKeyTable(
+                f"table {entry.info.path} has no primary key, so it has no KV snapshots to lease"
+            )
+
+
+def _check_kinds(table_id: int, holds: Iterable[BucketKey]) -> None:
+    """:raises UnknownServerError: as Fluss, which has no code for it."""
+    if len({partition_id == PLAIN for partition_id, _ in holds}) > 1:
+        raise UnknownServerError(
+            f"table {table_id}: buckets with a partition and without one in one request: a table"
+            " has the ones or the others"
+        )
+
+
+def _bucket(entry: pb.PbTableBucket) -> TableBucket:
+    partition_id = entry.partition_id if entry.HasField("partition_id") else None
+    return TableBucket(entry.table_id, partition_id, entry.bucket_id)
+
+
+def _unavailable(snapshots: Wanted) -> pb.AcquireKvSnapshotLeaseResponse:
+    response = pb.AcquireKvSnapshotLeaseResponse()
+    for table_id, holds in snapshots.items():
+        table = response.unavailable_snapshots.add(table_id=table_id)
+        for (partition_id, bucket), snapshot_id in holds.items():
+            table.bucket_snapshots.add(
+                partition_id=None if partition_id == PLAIN else partition_id,
+                bucket_id=bucket,
+                snapshot_id=snapshot_id,
+            )
+    return response

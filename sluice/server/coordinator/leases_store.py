@@ -1,0 +1,126 @@
+"""Leases in the metadata file: a row for each lease, and one for each table that it holds.
+
+A change writes what it changes: renewing a lease its head, one more bucket the block of one table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from sqlite3 import Connection
+from typing import Protocol
+
+from sluice.errors import StorageError
+from sluice.failpoints import failpoint
+from sluice.leases import Change, Holds, Lease
+from sluice.server.coordinator.leases_codec import (
+    Unreadable,
+    decode_head,
+    decode_holds,
+    encode_head,
+    encode_holds,
+)
+from sluice.server.storage.database import Database
+
+
+class LeaseStore(Protocol):
+    """Where leases are kept. Every method raises StorageError."""
+
+    def load(self) -> list[Lease]:
+        """All leases."""
+
+    def read(self, lease_id: str) -> Lease | None:
+        """One lease as it is stored now."""
+
+    def write(self, changes: Sequence[Change]) -> None:
+        """Stores changes, all or none. After an error the outcome may be unknown."""
+
+
+class SqliteLeaseStore:
+    """A LeaseStore in the metadata file. Holds no state itself."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def load(self) -> list[Lease]:
+        """:raises StorageError: names a lease that cannot be read, and the way out."""
+        blocks: dict[int, list[tuple[int, bytes]]] = {}
+        rows = self._database.query(
+            "SELECT lease_no, table_id, holds FROM kv_snapshot_lease_tables"
+        )
+        for lease_no, table_id, block in rows:
+            blocks.setdefault(lease_no, []).append((table_id, block))
+        leases = []
+        for lease_no, lease_id, head in self._heads():
+            leases.append(_decoded(lease_id, head, blocks.get(lease_no, [])))
+        return leases
+
+    def read(self, lease_id: str) -> Lease | None:
+        """:raises StorageError: as :meth:`load`."""
+        for lease_no, _, head in self._heads(" WHERE lease_id = ?", lease_id):
+            blocks = self._database.query(
+                "SELECT table_id, holds FROM kv_snapshot_lease_tables WHERE lease_no = ?", lease_no
+            )
+            return _decoded(lease_id, head, blocks)
+        return None
+
+    def write(self, changes: Sequence[Change]) -> None:
+        with self._database.transaction() as connection:
+            for change in changes:
+                _write(connection, change)
+            failpoint("server.lease.before_commit")
+        failpoint("server.lease.after_commit")
+
+    def ids(self) -> list[str]:
+        """Ids of all leases, readable or not."""
+        return [lease_id for _, lease_id, _ in self._heads()]
+
+    def remove(self, lease_id: str) -> bool:
+        """Removes a lease, readable or not; whether it was there."""
+        with self._database.transaction() as connection:
+            done = connection.execute(
+                "DELETE FROM kv_snapshot_leases WHERE lease_id = ?", (lease_id,)
+            )
+            return done.rowcount > 0
+
+    def _heads(self, where: str = "", *arguments: object) -> list[tuple[int, str, bytes]]:
+        sql = f"SELECT lease_no, lease_id, head FROM kv_snapshot_leases{where}"  # noqa: S608
+        return self._database.query(f"{sql} ORDER BY lease_id", *arguments)
+
+
+def _write(connection: Connection, change: Change) -> None:
+    lease, lease_id = change.after, change.lease_id
+    if lease is None:
+        connection.execute("DELETE FROM kv_snapshot_leases WHERE lease_id = ?", (lease_id,))
+        return
+    (lease_no,) = connection.execute(
+        "INSERT INTO kv_snapshot_leases (lease_id, head) VALUES (?, ?)"
+        " ON CONFLICT (lease_id) DO UPDATE SET head = excluded.head RETURNING lease_no",
+        (lease_id, encode_head(lease)),
+    ).fetchone()
+    gone = [(lease_no, table_id) for table_id in change.tables if table_id not in lease.held]
+    connection.executemany(
+        "DELETE FROM kv_snapshot_lease_tables WHERE lease_no = ? AND table_id = ?", gone
+    )
+    connection.executemany(
+        "INSERT INTO kv_snapshot_lease_tables VALUES (?, ?, ?)"
+        " ON CONFLICT (lease_no, table_id) DO UPDATE SET holds = excluded.holds",
+        (
+            (lease_no, table_id, encode_holds(lease_id, table_id, lease.held[table_id]))
+            for table_id in change.tables
+            if table_id in lease.held
+        ),
+    )
+
+
+def _decoded(lease_id: str, head: bytes, blocks: Iterable[tuple[int, bytes]]) -> Lease:
+    try:
+        held: dict[int, Holds] = {
+            table_id: decode_holds(lease_id, table_id, block) for table_id, block in blocks
+        }
+        return decode_head(lease_id, head, held)
+    except Unreadable as error:
+        raise StorageError(
+            f"KV snapshot lease {lease_id!r} cannot be read: {error}. Which snapshots it holds is"
+            " unknown, so the server does not start and deletes none. Restore metadata.sqlite from"
+            f" a backup, or give the lease up: sluice leases drop {lease_id!r} --data-dir DIR"
+        ) from error
