@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 FENCED = "a real Fluss knows no fence for lake commits (reference part 9, number 1); ours has one"
 CLEARER = "a real Fluss answers -1 with a stack trace; ours says what is wrong"
-NO_KEYS = "the embedded server has no tables with a primary key yet"
 BACKWARDS = "ours refuses a commit that takes offsets back; a real Fluss takes any"
 COLUMNS = "Fluss 0.9.1 cannot add a column to an Iceberg lake table; here the next round adds it"
 SYSTEM_COLUMN = "ours keeps the lake's system columns free from the start, also for later tiering"
@@ -34,9 +33,6 @@ EMBEDDED: dict[tuple[str, str], Difference] = {
     ("schemas", "schema id at the end"): Difference(2, SYSTEM_COLUMN),
     ("options", "a column while it is tiered"): Difference("done", COLUMNS),
     ("options", "tiering on again"): Difference("done", COLUMNS),
-    ("primary_keys", "creating one"): Difference("InvalidTable", NO_KEYS),
-    ("primary_keys", "a log writer of it"): Difference("TableNotExist", NO_KEYS),
-    ("primary_keys", "a log reader of it"): Difference("TableNotExist", NO_KEYS),
     ("lake_snapshots", "offsets of one bucket"): Difference("InvalidUpdateVersion", BACKWARDS),
     ("lake_snapshots", "nothing is merged in"): Difference((33, {0: 8, 1: 9}), BACKWARDS),
     ("lake_fences", "prepare for an unknown table"): Difference(
