@@ -1,25 +1,36 @@
-"""Log batches, keys and buckets alone, beside what pyarrow needs for the bare Arrow data."""
+"""Log batches, rows, keys and buckets alone, beside what pyarrow needs for the bare Arrow data."""
 
 from __future__ import annotations
 
+import io
+import json
+import os
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from bench import data
 from bench.measure import Line, report
 from sluice.formats.bucketing import bucket_numbers
 from sluice.formats.keys import encode_key
+from sluice.formats.kv_batch import build_kv_batch, parse_kv_batch
 from sluice.formats.log_batch import (
     check_crc,
     decode_log_batch,
     encode_log_batch,
     iter_batches,
 )
+from sluice.formats.row_arrays import COMPACTED, INDEXED, decode_rows, encode_rows
 from sluice.formats.types import arrow_schema
-from sluice.model import Column, Schema
+from sluice.formats.value_batch import decode_values, stored_values
+from sluice.model import Column, DataType, Schema
 from sluice.model.types import BIGINT, STRING
 
 TRIES = 5
@@ -39,6 +50,8 @@ def run(rows: int) -> None:
     rows = min(rows, 1_000_000)
     batches = list(data.batches(rows))
     _log_batches(batches, rows)
+    _rows(batches, rows)
+    _kernels()
     _buckets(rows)
 
 
@@ -76,6 +89,72 @@ def _log_batches(batches: list[pa.RecordBatch], rows: int) -> None:
                 "pyarrow's IPC stream",
             )
         )
+
+
+def _rows(batches: list[pa.RecordBatch], rows: int) -> None:
+    """Rows of about 100 bytes and Arrow, beside pyarrow writing the same to zstd Parquet."""
+    schema = data.descriptor(1).schema
+    types = [column.data_type for column in schema.columns]
+    m = rows / 1e6
+    limit = m / best_cpu_s(lambda: _parquet(batches))
+    encoded = {of: _encode(batches, types, of) for of in (COMPACTED, INDEXED)}
+    keys = [encode_key(b, ["id"], schema, None) for b in batches]
+    values = [stored_values(each, 1) for each in encoded[COMPACTED]]
+    pairs = list(zip(keys, encoded[COMPACTED], strict=True))
+    puts = [build_kv_batch(key, each, 1) for key, each in pairs]
+    work: dict[str, Callable[[], object]] = {
+        "kv_batch_build": lambda: [build_kv_batch(key, each, 1) for key, each in pairs],
+        "kv_batch_parse": lambda: [parse_kv_batch(put) for put in puts],
+        "stored_values_decode": lambda: [
+            decode_values(each, {1: schema}, schema, COMPACTED) for each in values
+        ],
+    }
+    for of, arrays in encoded.items():
+        name = f"rows_{of.lower()}"
+        work[f"{name}_encode"] = partial(_encode, batches, types, of)
+        work[f"{name}_decode"] = partial(_decode, arrays, types, of)
+    report(Line("rows_as_parquet", limit, "M rows/core-s", None, "pyarrow, zstd: the reference"))
+    for name in sorted(work):
+        value = m / best_cpu_s(work[name])
+        report(Line(name, value, "M rows/core-s", value / limit, "pyarrow's zstd Parquet"))
+
+
+def _encode(
+    batches: list[pa.RecordBatch], types: list[DataType], row_format: str
+) -> list[pa.Array]:
+    return [encode_rows(batch, types, row_format) for batch in batches]
+
+
+def _decode(arrays: list[pa.Array], types: list[DataType], row_format: str) -> None:
+    for rows in arrays:
+        decode_rows(rows, types, row_format)
+
+
+def _parquet(batches: list[pa.RecordBatch]) -> None:
+    with pq.ParquetWriter(io.BytesIO(), data.ARROW_SCHEMA, compression="zstd") as writer:
+        writer.write_table(pa.Table.from_batches(batches))
+
+
+_LOAD = """
+import json, sys, time
+from sluice.formats.column_memory import load_kernels
+started = time.process_time(), time.perf_counter()
+load_kernels()
+print(json.dumps([time.process_time() - started[0], time.perf_counter() - started[1]]))
+"""
+
+
+def _kernels() -> None:
+    """What a process pays for the compiled kernels: the first one ever, then each."""
+    with tempfile.TemporaryDirectory(prefix="sluice-bench-") as cache:
+        environment = {**os.environ, "NUMBA_CACHE_DIR": cache}
+        for name, text in (("compile", "once a user and machine"), ("load", "each process")):
+            command = [sys.executable, "-c", _LOAD]
+            done = subprocess.run(
+                command, env=environment, capture_output=True, text=True, check=True
+            )
+            cpu_s, wall_s = json.loads(done.stdout)
+            report(Line(f"kernels_{name}", cpu_s, "core-s", None, f"{text}; {wall_s:.2f} s wall"))
 
 
 def _stream(batch: pa.RecordBatch, options: pa.ipc.IpcWriteOptions) -> pa.Buffer:
