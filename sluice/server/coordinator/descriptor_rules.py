@@ -26,7 +26,6 @@ from sluice.model import (
 )
 from sluice.server.coordinator.kv_table_rules import (
     check_kv_table,
-    check_row_types,
     with_bucket_key,
     with_kv_defaults,
 )
@@ -222,13 +221,7 @@ def with_columns(info: TableInfo, added: Sequence[tuple[str, DataType, str | Non
             )
         column_id = next(ids)
         columns.append(Column(name, _with_new_ids(data_type, ids), column_id, comment))
-    done = replace(schema, columns=tuple(columns), highest_field_id=next(ids) - 1)
-    if schema.primary_key:
-        try:
-            check_row_types(info.path, done)
-        except InvalidTable as error:
-            raise InvalidAlterTable(str(error)) from error
-    return done
+    return replace(schema, columns=tuple(columns), highest_field_id=next(ids) - 1)
 
 
 def _with_new_ids(data_type: DataType, ids: Iterable[int]) -> DataType:

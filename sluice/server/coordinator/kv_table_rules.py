@@ -10,7 +10,6 @@ import pyarrow as pa
 from sluice.errors import InvalidTable, UnsupportedLakeOption, UnsupportedType
 from sluice.formats.keys import encode_key
 from sluice.formats.primary_keys import KV_FORMAT_VERSION, primary_keys
-from sluice.formats.row_arrays import COMPACTED, decode_rows
 from sluice.formats.types import arrow_schema
 from sluice.model import Schema, TableDescriptor, TableInfo, TablePath, TypeRoot
 
@@ -70,18 +69,8 @@ def check_kv_table(
         )
     if schema.auto_increment:
         raise InvalidTable(f"table {path}: this server has no auto-increment columns")
-    check_row_types(path, schema)
     _check_encoders(path, replace(descriptor, schema=schema, properties=properties))
     _check_engine(path, schema, properties)
-
-
-def check_row_types(path: TablePath, schema: Schema) -> None:
-    """:raises InvalidTable: a column of a type that a row beside its key cannot have here."""
-    no_rows = pa.array([], pa.binary())
-    try:
-        decode_rows(no_rows, [column.data_type for column in schema.columns], COMPACTED)
-    except UnsupportedType as error:
-        raise InvalidTable(f"table {path}, which has a primary key: {error}") from error
 
 
 def _check_encoders(path: TablePath, descriptor: TableDescriptor) -> None:
@@ -100,13 +89,9 @@ def _check_key_columns(path: TablePath, schema: Schema) -> None:
     if len(set(key)) != len(key):
         raise InvalidTable(f"table {path}: a primary key column is named twice: {', '.join(key)}")
     for name in key:
-        if name not in schema.names:
-            raise InvalidTable(f"table {path}: primary key {name!r} is not a column")
         data_type = schema.column(name).data_type
         if data_type.root in _NESTED:
             raise InvalidTable(f"table {path}: {name!r} is {data_type}; it cannot be in a key")
-        if data_type.nullable:
-            raise InvalidTable(f"table {path}: {name!r} is in the primary key: make it NOT NULL")
 
 
 def _check_engine(path: TablePath, schema: Schema, properties: Mapping[str, str]) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import resource
 import struct
 from collections.abc import Iterable
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from rocksdict import (
     BlockBasedOptions,
     Cache,
     Checkpoint,
+    DbClosedError,
     DBCompressionType,
     Options,
     Rdict,
@@ -192,11 +194,11 @@ class KvStore:
     def close(self) -> None:
         """Gives up the files. What was not flushed is read from the log again."""
         # Each of these holds the database open; it may be opened again only after the last is gone.
-        state = getattr(self, "_state", None)
-        if state is not None:
-            state.close()
-        self._state = self._state_handle = None
-        self._db.close()
+        state, self._state, self._state_handle = getattr(self, "_state", None), None, None
+        for part in (state, self._db):
+            if part is not None:
+                with suppress(DbClosedError):
+                    part.close()
 
 
 class KvStoreCorrupt(KvStorageError):

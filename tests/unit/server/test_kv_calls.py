@@ -27,12 +27,13 @@ from sluice.errors import (
 from sluice.formats.kv_batch import build_kv_batch
 from sluice.formats.log_batch import iter_batches
 from sluice.formats.row_arrays import encode_rows
-from sluice.model import Column, Schema, TablePath
+from sluice.model import Column, DataType, RowField, Schema, TablePath, TypeRoot
 from sluice.model.types import BIGINT, INT, STRING
+from sluice.testing.conformance.every_type import EVERY_TYPE, every_value
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 
-from .kv_support import KEYED, KvCaller, replayed
+from .kv_support import KEYED, KvCaller, Row, replayed
 from .support import Caller, Node, batch, to_pb
 
 WAL = {"table.changelog.image": "WAL"}
@@ -446,3 +447,31 @@ def test_keys_of_other_types(caller: Caller) -> None:
     kv = KvCaller(caller, schema=schema)
     kv.put(("", 1), ("ä", 2), ("b" * 500, -3))
     assert kv.lookup(("ä",), ("",), ("b" * 500,)) == [("ä", 2), ("", 1), ("b" * 500, -3)]
+
+
+NESTED = {
+    "g_array": DataType(TypeRoot.ARRAY, element=INT),
+    "g_map": DataType(TypeRoot.MAP, key=STRING.not_null(), value=BIGINT),
+    "g_row": DataType(TypeRoot.ROW, fields=(RowField("x", INT), RowField("y", STRING))),
+}
+
+
+@pytest.mark.parametrize("row_format", ["COMPACTED", "INDEXED"])
+def test_every_type_goes_in_and_out(caller: Caller, row_format: str) -> None:
+    """Through the store, the changelog, a partial update, and a store made anew from the log."""
+    types = EVERY_TYPE | NESTED
+    columns = tuple(Column(name, of, i) for i, (name, of) in enumerate(types.items()))
+    schema = Schema(columns, ("f_not_null",), len(columns) - 1)
+    kv = KvCaller(caller, schema=schema, properties={"table.kv.format": row_format})
+    nested: list[Row] = [([1, None, 3], [("a", 1), ("b", None)], {"x": 1, "y": "z"}), (None,) * 3]
+    rows = [
+        tuple(row.values()) + more
+        for row, more in zip(every_value().to_pylist(), nested, strict=True)
+    ]
+    kv.put(*rows)
+    assert kv.scan() == rows
+    targets = [list(types).index(name) for name in ("f_string", "f_not_null")]
+    short = [tuple(v if i in targets else None for i, v in enumerate(row)) for row in rows]
+    kv.put(*short, targets=targets)
+    assert kv.scan() == rows
+    assert [row for _, row in kv.changelog()] == [*rows, rows[0], rows[0], rows[1], rows[1]]
