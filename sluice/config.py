@@ -95,6 +95,9 @@ class ServerConfig:
     """kv.snapshot.interval: how often a bucket that has changed gets a new KV snapshot; 0 never."""
     kv_snapshot_num_retained: int = 2
     """kv.snapshot.num-retained: newest KV snapshots of a bucket that stay; leased ones stay too."""
+    kv_snapshot_lease_check_interval_ms: int = 60_000
+    """kv.snapshot.lease.expiration-check-interval: how often leases that have run out are looked
+    for. Such a lease holds its snapshots until then."""
     kv_block_cache_bytes: int = 32 * 1024 * 1024
     """kv.rocksdb.block.cache-size: memory for reading rows, shared by all buckets."""
     kv_write_buffer_bytes: int = 64 * 1024 * 1024

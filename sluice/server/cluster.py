@@ -17,6 +17,9 @@ from sluice.server.coordinator.descriptor_rules import Defaults
 from sluice.server.coordinator.kv_snapshot_service import KvSnapshotService
 from sluice.server.coordinator.kv_snapshots import KvSnapshots
 from sluice.server.coordinator.lake_snapshots import LakeSnapshots
+from sluice.server.coordinator.leases import KvSnapshotLeases
+from sluice.server.coordinator.leases_service import LeaseService
+from sluice.server.coordinator.leases_store import SqliteLeaseStore
 from sluice.server.coordinator.service import CoordinatorService
 from sluice.server.coordinator.tiering import Tiering
 from sluice.server.data_dir import DataDir
@@ -157,11 +160,18 @@ class _Parts:
             self.catalog = Catalog(self._database, clock)
             self.tiering = Tiering(self._database, clock, config.tiering_timeout_ms)
             self._lake = LakeSnapshots(self.data_dir.lake, self._database, self.catalog, clock)
+            self._leases = KvSnapshotLeases(
+                SqliteLeaseStore(self._database),
+                clock,
+                self.catalog.has_partition,
+                lambda: self._kv_snapshots.retain(),
+            )
             self._kv_snapshots = KvSnapshots(
                 self.data_dir.remote / "kv",
                 self._database,
                 self.catalog,
                 num_retained=max(config.kv_snapshot_num_retained, 1),
+                is_leased=self._leases.is_leased,
             )
             self._logs = LogManager(
                 self.data_dir.log,
@@ -215,6 +225,7 @@ class _Parts:
         """Listens when everything is ready; the addresses really bound."""
         self._logs.start(self._config.sync_interval_ms)
         self._kv.start()
+        self._leases.start(self._config.kv_snapshot_lease_check_interval_ms)
         self._kv_snapshots.start()
         tables = [entry.info for entry in self.catalog.tables()]
         self.tiering.start(tables, self._config.tiering_check_interval_ms)
@@ -231,6 +242,7 @@ class _Parts:
         for door in self._doors:
             door.stop(max(deadline - time.monotonic(), 0))
         self.tiering.stop()
+        self._leases.stop()
         self.kv_snapshotter.stop()
         self._kv.stop()
         self._logs.stop()
@@ -246,7 +258,7 @@ class _Parts:
             self.catalog,
             self.tiering,
             self._lake,
-            _Tablets(self._replicas, self._kv, self._logs, self._kv_snapshots),
+            _Tablets(self._replicas, self._kv, self._logs, self._kv_snapshots, self._leases),
             self._defaults,
         )
         writer_ids = StoredWriterIds(self._database)
@@ -271,7 +283,12 @@ class _Parts:
             max_bytes=self._config.max_message_bytes,
         )
         both = {**metadata.handlers(), **self._snapshot_calls.handlers(), **more}
-        coordinators = {**coordinator.handlers(), **self._snapshot_calls.coordinator_handlers()}
+        leases = LeaseService(self.catalog, self._leases, self._kv_snapshots)
+        coordinators = {
+            **coordinator.handlers(),
+            **self._snapshot_calls.coordinator_handlers(),
+            **leases.handlers(),
+        }
         return {
             Role.COORDINATOR: _with_versions(Role.COORDINATOR, {**both, **coordinators}),
             Role.TABLET: _with_versions(Role.TABLET, {**both, **tablet.handlers()}),
@@ -279,13 +296,18 @@ class _Parts:
 
 
 class _Tablets:
-    """What the coordinator tells the tablet server of tables that it has dropped."""
+    """Who is told of tables that the coordinator has dropped."""
 
     def __init__(
-        self, replicas: Replicas, kv: KvManager, logs: LogManager, snapshots: KvSnapshots
+        self,
+        replicas: Replicas,
+        kv: KvManager,
+        logs: LogManager,
+        snapshots: KvSnapshots,
+        leases: KvSnapshotLeases,
     ) -> None:
         self._logs = logs
-        self._holders = (replicas, kv, logs, snapshots)  # who uses something goes first
+        self._holders = (replicas, kv, logs, snapshots, leases)  # who uses something goes first
 
     def drop_table(self, info: TableInfo, partition_id: int | None = None) -> None:
         for holder in self._holders:

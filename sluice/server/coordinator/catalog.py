@@ -164,6 +164,11 @@ class Catalog:
         """The table of that id, or None."""
         return self._by_id.get(table_id)
 
+    def has_partition(self, table_id: int, partition_id: int | None) -> bool:
+        """Whether there is that table and, unless it is None, that partition of it."""
+        entry = self._by_id.get(table_id)
+        return entry is not None and (partition_id is None or partition_id in entry.partitions)
+
     def has_given_table_id(self, table_id: int) -> bool:
         """Whether a table has, or had before it was dropped, that id."""
         return table_id < self._database.next_value("table_id")

@@ -17,7 +17,7 @@ import structlog
 from sluice.clock import Clock
 from sluice.errors import FlussError, StorageError
 from sluice.leases import Change, Lease, Leases, Wanted, key_of
-from sluice.model import TableBucket
+from sluice.model import TableBucket, TableInfo
 from sluice.server.coordinator.leases_store import LeaseStore
 
 _log = structlog.get_logger("sluice.leases")
@@ -144,16 +144,16 @@ class KvSnapshotLeases:
             for change in self._unsure
         )
 
-    def table_dropped(self, table_id: int, partition_id: int | None = None) -> None:
+    def drop_table(self, info: TableInfo, partition_id: int | None = None) -> None:
         """Lets go of what was held of a table or partition that the catalog has dropped.
 
         If that cannot be stored, the next check does it.
         """
         try:
             with self._changing():
-                self._commit(self._leases.table_dropped(table_id, partition_id))
+                self._commit(self._leases.table_dropped(info.table_id, partition_id))
         except StorageError as error:
-            _log.error("leases of a dropped table stay for now", table_id=table_id, why=str(error))
+            _log.error("leases of a dropped table stay", table=str(info.path), why=str(error))
 
     def check(self) -> None:
         """Ends the leases that have expired, and lets go of tables and partitions that are gone.

@@ -11,6 +11,7 @@ import tempfile
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from hypothesis import settings
@@ -25,7 +26,7 @@ from hypothesis.stateful import (
 
 from sluice.errors import LeaseNotExist, StorageError
 from sluice.leases import RESTART_GRACE_MS, BucketKey, bucket_of, key_of
-from sluice.model import TableBucket
+from sluice.model import Schema, TableBucket, TableDescriptor, TableInfo, TablePath
 from sluice.server.coordinator.leases import KvSnapshotLeases
 from sluice.server.coordinator.leases_store import SqliteLeaseStore
 from sluice.server.storage.database import Database
@@ -39,6 +40,7 @@ BUCKETS = st.builds(TableBucket, st.integers(1, 2), st.none(), st.integers(0, 2)
 )
 DURATIONS = st.sampled_from([1_000, 60_000, 3_600_000])
 FAULTS = st.sampled_from(["", "", "", "", "before", "after"])
+TABLE = TableInfo(TablePath("db", "t"), 0, 1, TableDescriptor(Schema(())), 0, 0)
 NEVER_MS = 86_400_000
 MEMORY = Path("/dev/shm")
 
@@ -240,7 +242,7 @@ class Coordinator(RuleBasedStateMachine):
         self.dropped.add((table_id, None))
         self.snapshots.drop_table(table_id)
         self.store.fault = fault
-        self.leases.table_dropped(table_id)
+        self.leases.drop_table(replace(TABLE, table_id=table_id))
         self.store.fault = ""
         self.wait(0, "")
         for lease in list(self.model.held):

@@ -1,0 +1,231 @@
+"""The calls about leases on a real server, with real KV snapshots and their deletion."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from sluice.errors import (
+    InvalidLease,
+    KvSnapshotNotExist,
+    LeaseNotExist,
+    NonPrimaryKeyTable,
+    StorageError,
+    UnknownServerError,
+    UnknownTableOrBucket,
+)
+from sluice.wire import apis
+from sluice.wire import fluss_api_pb2 as pb
+from tests.support.lease_parts import ManualClock
+
+from .kv_support import KvCaller
+from .support import LOG_TABLE, Node, to_pb
+
+HOUR = 3_600_000
+QUIET = {"kv_snapshot_interval_ms": 0, "kv_snapshot_lease_check_interval_ms": 10}
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def node(start: Callable[..., Node], clock: ManualClock) -> Node:
+    return start(clock=clock, **QUIET)
+
+
+@pytest.fixture
+def kv(node: Node) -> KvCaller:
+    return KvCaller(node.caller)
+
+
+def take(node: Node, kv: KvCaller) -> int:
+    """A row more and a snapshot of it; its id."""
+    kv.put((1, "text", 1))
+    [snapshot_id] = node.cluster.take_kv_snapshots(kv.path).values()
+    return snapshot_id
+
+
+def acquire(
+    node: Node, table_id: int, *snapshots: tuple[int | None, int, int], lease_id: str = "a"
+) -> list[tuple[int | None, int, int]]:
+    """What is unavailable; a snapshot is (partition id, bucket, snapshot id)."""
+    request = pb.AcquireKvSnapshotLeaseRequest(lease_id=lease_id, lease_duration_ms=HOUR)
+    if snapshots:
+        table = request.snapshots_to_lease.add(table_id=table_id)
+        for partition_id, bucket, snapshot_id in snapshots:
+            table.bucket_snapshots.add(
+                partition_id=partition_id, bucket_id=bucket, snapshot_id=snapshot_id
+            )
+    reply = node.caller.call(apis.ACQUIRE_KV_SNAPSHOT_LEASE, request)
+    return [
+        (b.partition_id if b.HasField("partition_id") else None, b.bucket_id, b.snapshot_id)
+        for t in reply.unavailable_snapshots
+        for b in t.bucket_snapshots
+    ]
+
+
+def release(node: Node, table_id: int, bucket: int = 0, lease_id: str = "a") -> None:
+    request = pb.ReleaseKvSnapshotLeaseRequest(lease_id=lease_id)
+    request.buckets_to_release.add(table_id=table_id, bucket_id=bucket)
+    node.caller.call(apis.RELEASE_KV_SNAPSHOT_LEASE, request)
+
+
+def drop(node: Node, lease_id: str = "a") -> None:
+    request = pb.DropKvSnapshotLeaseRequest(lease_id=lease_id)
+    node.caller.call(apis.DROP_KV_SNAPSHOT_LEASE, request)
+
+
+def renew(node: Node, lease_id: str = "a", duration_ms: int = HOUR) -> None:
+    request = pb.RenewKvSnapshotLeaseRequest(lease_id=lease_id, lease_duration_ms=duration_ms)
+    node.caller.call(apis.RENEW_KV_SNAPSHOT_LEASE, request)
+
+
+def listed(node: Node) -> dict[str, pb.PbKvSnapshotLease]:
+    reply = node.caller.call(apis.LIST_KV_SNAPSHOT_LEASES, pb.ListKvSnapshotLeasesRequest())
+    return {lease.lease_id: lease for lease in reply.leases}
+
+
+def files(node: Node, kv: KvCaller, snapshot_id: int) -> list[Path]:
+    request = pb.GetKvSnapshotMetadataRequest(
+        table_id=kv.table_id, bucket_id=0, snapshot_id=snapshot_id
+    )
+    reply = node.caller.call(apis.GET_KV_SNAPSHOT_METADATA, request)
+    return [Path(urlsplit(file.remote_path).path) for file in reply.snapshot_files]
+
+
+def test_a_leased_snapshot_stays_until_its_release(node: Node, kv: KvCaller) -> None:
+    first = take(node, kv)
+    assert acquire(node, kv.table_id, (None, 0, first)) == []
+    paths = files(node, kv, first)
+    for _ in range(4):
+        take(node, kv)
+    assert files(node, kv, first) == paths
+    assert all(path.is_file() for path in paths)
+    release(node, kv.table_id)
+    assert listed(node) == {}
+    take(node, kv)
+    with pytest.raises(KvSnapshotNotExist):
+        files(node, kv, first)
+    assert not all(path.is_file() for path in paths)
+
+
+def test_what_is_gone_or_unknown_is_told(node: Node, kv: KvCaller) -> None:
+    ids = [take(node, kv) for _ in range(4)]
+    wanted = [(None, 0, ids[0]), (None, 7, 0), (5, 0, 0)]
+    assert acquire(node, kv.table_id, *wanted[:2]) == wanted[:2]
+    assert listed(node) == {}
+    assert acquire(node, kv.table_id, (None, 0, ids[-1])) == []
+    assert acquire(node, kv.table_id, wanted[2]) == [wanted[2]]
+    assert listed(node)["a"].bucket_count == 1
+
+
+def test_refused_whole_and_nothing_is_changed(node: Node, kv: KvCaller) -> None:
+    snapshot = take(node, kv)
+    log_table = node.caller.create_table(descriptor=LOG_TABLE)
+    request = pb.AcquireKvSnapshotLeaseRequest(lease_id="a", lease_duration_ms=HOUR)
+    good = request.snapshots_to_lease.add(table_id=kv.table_id)
+    good.bucket_snapshots.add(bucket_id=0, snapshot_id=snapshot)
+    bad = request.snapshots_to_lease.add(table_id=log_table)
+    bad.bucket_snapshots.add(bucket_id=0, snapshot_id=0)
+    for table_id, error in ((log_table, NonPrimaryKeyTable), (999, UnknownTableOrBucket)):
+        bad.table_id = table_id
+        with pytest.raises(error):
+            node.caller.call(apis.ACQUIRE_KV_SNAPSHOT_LEASE, request)
+    with pytest.raises(UnknownServerError, match="buckets with a partition and without one"):
+        acquire(node, kv.table_id, (None, 0, snapshot), (3, 0, snapshot))
+    with pytest.raises(InvalidLease, match="lease id 'a b'"):
+        acquire(node, kv.table_id, (None, 0, snapshot), lease_id="a b")
+    with pytest.raises(InvalidLease, match="a duration of 5 ms"):
+        renew(node, duration_ms=5)
+    assert listed(node) == {}
+
+
+def test_a_drop_is_final(node: Node, kv: KvCaller) -> None:
+    acquire(node, kv.table_id, (None, 0, take(node, kv)))
+    renew(node)
+    drop(node)
+    drop(node)
+    with pytest.raises(LeaseNotExist, match="lease a does not exist"):
+        renew(node)
+    with pytest.raises(LeaseNotExist):
+        acquire(node, kv.table_id)
+    release(node, 999)
+    assert listed(node) == {}
+
+
+def test_what_people_see(node: Node, clock: ManualClock) -> None:
+    kv = KvCaller(node.caller, bucket_count=2)
+    kv.put((1, "a", 1), bucket=0)
+    kv.put((2, "b", 2), bucket=1)
+    node.cluster.take_kv_snapshots(kv.path)
+    kv.put((3, "c", 3), bucket=1)
+    node.cluster.take_kv_snapshots(kv.path)
+    begun = clock.ms
+    acquire(node, kv.table_id, (None, 0, 0), (None, 1, 1), lease_id="job-1")
+    clock.ms += 500
+    renew(node, "job-1")
+    lease = listed(node)["job-1"]
+    assert lease.bucket_count == 2
+    assert (lease.created_time, lease.renewed_time) == (begun, begun + 500)
+    assert lease.expiration_time == begun + 500 + HOUR
+    assert lease.oldest_snapshot_id == 0
+    assert lease.oldest_bucket == pb.PbTableBucket(table_id=kv.table_id, bucket_id=0)
+    assert lease.oldest_table_path == to_pb(kv.path)
+
+
+def test_dropping_a_table_lets_go_of_it(node: Node, kv: KvCaller) -> None:
+    acquire(node, kv.table_id, (None, 0, take(node, kv)))
+    node.caller.drop_table(kv.path)
+    assert listed(node) == {}
+
+
+def test_a_lease_survives_a_restart_and_expires_ten_minutes_after_it(
+    node: Node, kv: KvCaller, clock: ManualClock
+) -> None:
+    first = take(node, kv)
+    acquire(node, kv.table_id, (None, 0, first))
+    before = listed(node)
+    clock.ms += 2 * HOUR
+    node.restart()
+    assert listed(node) == before
+    kv = KvCaller(node.caller, create=False)
+    for _ in range(3):
+        take(node, kv)
+    assert files(node, kv, first)
+    clock.ms += 10 * 60 * 1000 - 1
+    assert listed(node) == before
+    clock.ms += 1
+    gone = threading.Event()
+    for _ in range(3_000):  # the check comes every 10 ms, and deletes what it has freed
+        try:
+            files(node, kv, first)
+        except KvSnapshotNotExist:
+            gone.set()
+            break
+        gone.wait(0.01)
+    assert gone.is_set()
+    assert listed(node) == {}
+
+
+def test_a_lease_that_cannot_be_read_stops_the_start(
+    node: Node, kv: KvCaller, tmp_path: Path
+) -> None:
+    acquire(node, kv.table_id, (None, 0, take(node, kv)), lease_id="job-9")
+    node.cluster.stop()
+    with closing(sqlite3.connect(tmp_path / "data/metadata.sqlite")) as connection:
+        connection.execute("UPDATE kv_snapshot_lease_tables SET holds = x'00'")
+        connection.commit()
+    with pytest.raises(StorageError, match=r"lease 'job-9' cannot be read.*leases drop 'job-9'"):
+        node.cluster.start()
+    with closing(sqlite3.connect(tmp_path / "data/metadata.sqlite")) as connection:
+        connection.execute("DELETE FROM kv_snapshot_leases")
+        connection.commit()
+    node.cluster.start()
