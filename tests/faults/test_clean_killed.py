@@ -1,0 +1,67 @@
+"""``sluice clean --yes`` as a process: beside a driver that stands still, and killed itself."""
+
+from __future__ import annotations
+
+import json
+import signal
+
+import pytest
+
+from tests.faults.scene import Scene
+from tests.support.driver_process import DriverProcess
+from tests.support.processes import SLUICE
+
+pytestmark = pytest.mark.spark
+
+
+def start_clean(scene: Scene, failpoints: str = "") -> DriverProcess:
+    command = [
+        SLUICE, "clean", str(scene.path), "--warehouse", str(scene.warehouse), "--yes",
+        "--format", "json",
+    ]  # fmt: skip
+    return scene._started(command, failpoints)
+
+
+def cleaned(scene: Scene) -> list[str]:
+    """What a clean-up has removed."""
+    process = start_clean(scene)
+    assert process.wait() == 0, process.said
+    [report] = process.printed()["tables"]
+    assert report["failed"] == {}, json.dumps(report, indent=1)
+    removed: list[str] = report["removed"]
+    return removed
+
+
+def test_a_driver_that_stands_before_its_commit_finds_all_of_its_files(scene: Scene) -> None:
+    scene.append(100)
+    scene.tier()
+    scene.append(100)
+    driver = scene.start_tier("round.lake_commit.ready=stop")
+    driver.wait_until_stopped()
+    assert len(scene.report().orphans) == 2
+    assert cleaned(scene) == []
+    driver.go_on()
+    assert driver.wait() == 0, driver.said
+    assert scene.check().orphans == []
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "clean.batch.after",
+        pytest.param("clean.batch.before", marks=pytest.mark.slow),
+        pytest.param("clean.list.after", marks=pytest.mark.slow),
+    ],
+)
+def test_a_clean_up_that_is_killed_leaves_nothing_worse(scene: Scene, step: str) -> None:
+    scene.append(100)
+    scene.tier()
+    scene.append(100)
+    scene.kill_tier("round.lake_commit.ready")
+    scene.tier_until_done()
+    assert len(scene.check().orphans) == 2
+    process = start_clean(scene, f"{step}=kill")
+    assert process.wait() == -signal.SIGKILL, process.said
+    assert len(scene.check().orphans) == (0 if step == "clean.batch.after" else 2)
+    assert len(cleaned(scene)) == (0 if step == "clean.batch.after" else 2)
+    assert scene.check().orphans == []
