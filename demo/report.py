@@ -118,8 +118,10 @@ def print_where_next(console: Console, folder: Path, fluss: str, kept: bool) -> 
     """Commands to look on with."""
     console.print("\n[bold]Where to look next[/bold]")
     if not kept:
-        console.print("  DEMO_KEEP=demo-data make demo   keeps server data, lake and logs")
-        console.print("  .venv/bin/sluice --help         the commands; README.md explains them")
+        again = "DEMO_KEEP=demo-data make demo" + (" FLUSS=real" if fluss == "real" else "")
+        console.print(f"  {again}   keeps server data, lake and logs", highlight=False)
+        helps = ".venv/bin/sluice --help".ljust(len(again))
+        console.print(f"  {helps}   the commands; README.md explains them", highlight=False)
         return
     lake = folder / "lake"
     serve = f".venv/bin/sluice serve --data-dir {folder / 'server'}"

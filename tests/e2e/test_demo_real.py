@@ -1,0 +1,70 @@
+"""`make demo FLUSS=real`, whole: its exit code, its words, and nothing left running."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from demo.processes import MARK
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.real_fluss,
+    pytest.mark.airflow,
+    pytest.mark.spark,
+]
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def living(folder: Path) -> list[int]:
+    """Processes of the demo that keeps its temporary files in this folder."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            environment = process.environ()
+        except psutil.Error:
+            continue
+        if MARK in environment and environment.get("TMPDIR") == str(folder):
+            found.append(process.pid)
+    return found
+
+
+@pytest.mark.timeout(900)
+def test_the_demo_on_a_real_fluss(tmp_path: Path) -> None:
+    temporary, kept = tmp_path / "tmp", tmp_path / "kept"
+    temporary.mkdir()
+    jars = os.environ.get("SLUICE_TIERING_JARS") or str(ROOT / ".cache/jars")
+    done = subprocess.run(
+        [sys.executable, "-m", "demo", "--fluss", "real", "--keep", str(kept)],
+        cwd=ROOT,
+        env={
+            **os.environ,
+            "TMPDIR": str(temporary),
+            "SLUICE_TIERING_JARS": jars,
+            "PYSPARK_PYTHON": sys.executable,
+            "COLUMNS": "100",
+        },
+        capture_output=True,
+        text=True,
+        timeout=850,
+        check=False,
+    )
+    said = done.stdout
+    assert done.returncode == 0, said + done.stderr[-3000:]
+    assert "Start Apache Fluss 0.9.1" in said
+    assert "The lake is the source" in said
+    ends = re.findall(r"nyc\.(\w+) │ Tiered │ +([\d,]+) │ +([\d,]+) │", said)
+    assert ends == [
+        ("flights", "281,373", "281,373"),
+        ("weather", "21,830", "21,830"),
+        ("flights", "55,403", "336,776"),
+        ("weather", "4,285", "26,115"),
+    ]
+    assert living(temporary) == []
+    assert (kept / "lake/nyc/flights/metadata").is_dir()
