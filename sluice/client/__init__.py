@@ -1,4 +1,4 @@
-"""The client of a Fluss cluster: admin, log writer and reader, claims, heartbeats.
+"""The client of a Fluss cluster: admin, log writer and reader, leases, claims, heartbeats.
 
     with connect("grpc://127.0.0.1:9123") as client:
         with client.log_writer(TablePath("shop", "orders")) as writer:
@@ -19,9 +19,12 @@ if TYPE_CHECKING:
     from sluice.client.client import Client, connect
     from sluice.client.heartbeats import Heartbeats
     from sluice.client.lease_ids import lease_id
+    from sluice.client.lease_keeper import LeaseKeeper
+    from sluice.client.leases import LeaseClient
     from sluice.client.log_reader import LogReader
     from sluice.client.log_source import ClientLogSource
     from sluice.client.log_writer import LogWriter
+    from sluice.client.snapshot_lease import SnapshotLease
     from sluice.client.tiering import TieringClient
 
 __all__ = [
@@ -30,8 +33,11 @@ __all__ = [
     "Client",
     "ClientLogSource",
     "Heartbeats",
+    "LeaseClient",
+    "LeaseKeeper",
     "LogReader",
     "LogWriter",
+    "SnapshotLease",
     "TieringClient",
     "connect",
     "lease_id",
@@ -42,8 +48,11 @@ _MODULES = {
     "Client": "client",
     "ClientLogSource": "log_source",
     "Heartbeats": "heartbeats",
+    "LeaseClient": "leases",
+    "LeaseKeeper": "lease_keeper",
     "LogReader": "log_reader",
     "LogWriter": "log_writer",
+    "SnapshotLease": "snapshot_lease",
     "TieringClient": "tiering",
     "connect": "client",
     "lease_id": "lease_ids",

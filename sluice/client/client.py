@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from types import TracebackType
 
 from sluice.client.admin import Admin
 from sluice.client.connection import Connection
+from sluice.client.leases import DAY_MS, LeaseClient
 from sluice.client.log_reader import LogReader
 from sluice.client.log_writer import LogWriter
+from sluice.client.snapshot_lease import Leave, SnapshotLease
 from sluice.client.tiering import TieringClient
 from sluice.config import ClientConfig
-from sluice.model import TablePath
+from sluice.errors import LeaseLost
+from sluice.model import TableBucket, TablePath
 
 
 class Client:
@@ -22,6 +26,7 @@ class Client:
         self._connection = Connection(config)
         self.admin = Admin(self._connection)
         self.tiering = TieringClient(self._connection, self.admin)
+        self.leases = LeaseClient(self._connection)
 
     def log_writer(self, path: TablePath, *, dynamic_partitions: bool = False) -> LogWriter:
         """A writer of one log table, to be closed by its user.
@@ -37,6 +42,34 @@ class Client:
         :raises TableNotExist: :raises InvalidTable: if it is not a log table.
         """
         return LogReader(self._connection, self.admin, path)
+
+    def snapshot_lease(
+        self,
+        lease_id: str,
+        *tables: TablePath,
+        buckets: Collection[TableBucket] | None = None,
+        duration_ms: int = DAY_MS,
+        leave: Leave = "drop",
+        on_lost: Callable[[LeaseLost], None] | None = None,
+    ) -> SnapshotLease:
+        """A lease on the newest KV snapshots of tables, held by a ``with`` block.
+
+        :param buckets: only these buckets of the tables; all by default.
+        :param duration_ms: how long it lasts if nobody renews it, which the block does.
+        :param leave: at the end of the block ``drop`` the lease with all that it holds, ``release``
+            what this block holds, or ``keep`` it for somebody else.
+        :param on_lost: called once, on a thread of its own, if the lease is lost.
+        """
+        return SnapshotLease(
+            self.leases,
+            self.admin,
+            lease_id,
+            tables,
+            buckets=buckets,
+            duration_ms=duration_ms,
+            leave=leave,
+            on_lost=on_lost,
+        )
 
     def close(self) -> None:
         """Ends the connections; writers should be closed before."""

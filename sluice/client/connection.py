@@ -127,6 +127,18 @@ class Connection:
 
         return self._retrying(attempt, api, idempotent, on_retry, retry=retry)
 
+    def coordinator_offers(self, api: Api) -> bool:
+        """Whether the coordinator says that it answers this call."""
+
+        def attempt() -> bool:
+            try:
+                self._find(lambda: self._servers().coordinator, Role.COORDINATOR, api)
+            except UnsupportedVersion:
+                return False
+            return True
+
+        return self._retrying(attempt, api, True, self._refresh)
+
     def call_tablet(self, api: Api, request: Message, unpack: Callable[[Any], T]) -> T:
         """Asks any tablet server."""
 

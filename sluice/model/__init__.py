@@ -1,5 +1,6 @@
 """Frozen value types that every room shares."""
 
+from sluice.model.leases import BucketSnapshot, LeaseInfo
 from sluice.model.offsets import EARLIEST, offsets_from_text, offsets_to_text
 from sluice.model.paths import Partition, TableBucket, TablePath
 from sluice.model.table import (
@@ -19,10 +20,12 @@ __all__ = [
     "LAKE_COLUMNS",
     "REFUSED_COLUMNS",
     "AggFunction",
+    "BucketSnapshot",
     "Claim",
     "Column",
     "DataType",
     "LakeSnapshotInfo",
+    "LeaseInfo",
     "Partition",
     "RowField",
     "Schema",

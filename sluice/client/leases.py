@@ -1,0 +1,343 @@
+"""Leases on KV snapshots: the calls, and how all snapshots that are wanted come to be held.
+
+A real Fluss confirms a lease on whatever it is asked for, whether it exists or not: there, each
+snapshot is looked at once it is leased. Sluice's own server tells what it could not hold.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+from sluice.client.connection import Connection, table_path
+from sluice.clock import Clock, SystemClock
+from sluice.errors import (
+    FlussError,
+    KvSnapshotNotExist,
+    LeaseNotObtained,
+    PartitionNotExists,
+    TableNotExist,
+    UnsupportedVersion,
+)
+from sluice.failpoints import failpoint
+from sluice.model import (
+    BucketSnapshot,
+    LeaseInfo,
+    Partition,
+    TableBucket,
+    TableInfo,
+    TablePath,
+)
+from sluice.wire import apis
+from sluice.wire import fluss_api_pb2 as pb
+
+_LOG = logging.getLogger(__name__)
+
+DAY_MS = 24 * 60 * 60 * 1000
+TRIES_MAX = 10
+"""Most times that newer snapshots are tried in place of those that are gone."""
+OBTAIN_TIMEOUT_S = 60.0
+"""No try begins later than this after the first."""
+_WAIT_S = 0.1  # after the first try; doubled each time
+_WAIT_MAX_S = 5.0
+_PER_CALL_MAX = 100_000
+_LOOKS_AT_ONCE = 8
+_NAMED_MAX = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Buckets of a table, or of one partition of it, whose newest snapshots are wanted."""
+
+    info: TableInfo
+    partition: Partition | None
+    buckets: frozenset[int]
+
+    def bucket(self, number: int) -> TableBucket:
+        partition_id = self.partition.partition_id if self.partition else None
+        return TableBucket(self.info.table_id, partition_id, number)
+
+
+@dataclass(slots=True)
+class Obtained:
+    """The snapshots that were obtained, and the buckets that have none."""
+
+    snapshots: dict[TableBucket, BucketSnapshot] = field(default_factory=dict)
+    without: set[TableBucket] = field(default_factory=set)
+    """They have no snapshot yet, or their partition was dropped meanwhile."""
+    leased: bool = True
+    """False if the cluster knows no leases: the snapshots may go at any time."""
+
+
+class LeaseClient:
+    """The calls about leases. Safe for use by many threads."""
+
+    def __init__(self, connection: Connection, clock: Clock | None = None) -> None:
+        self._connection = connection
+        self._clock = clock or SystemClock()
+        self._warned = False
+
+    # ---- calls ----
+
+    def latest(self, path: TablePath, partition: Partition | None = None) -> Latest:
+        """The newest snapshot of each bucket that has one.
+
+        :raises TableNotExist, PartitionNotExists: :raises NonPrimaryKeyTable: it has no snapshots.
+        """
+        request = pb.GetLatestKvSnapshotsRequest(table_path=table_path(path))
+        if partition is not None:
+            request.partition_name = partition.name
+        reply = self._ask(apis.GET_LATEST_KV_SNAPSHOTS, request)
+        partition_id = reply.partition_id if reply.HasField("partition_id") else None
+        found = {}
+        for entry in reply.latest_snapshots:
+            if entry.HasField("snapshot_id"):
+                bucket = TableBucket(reply.table_id, partition_id, entry.bucket_id)
+                found[bucket] = BucketSnapshot(bucket, entry.snapshot_id, entry.log_offset)
+        return Latest(reply.table_id, partition_id, found)
+
+    def acquire(
+        self, lease_id: str, duration_ms: int, snapshots: Iterable[BucketSnapshot]
+    ) -> set[TableBucket]:
+        """Holds snapshots for so long; answers the buckets whose snapshot could not be held.
+
+        What the lease holds of other buckets goes on, and lasts as long.
+
+        :raises UnsupportedVersion: the cluster knows no leases.
+        :raises InvalidLease, UnknownTableOrBucket, NonPrimaryKeyTable:
+        """
+        wanted = list(snapshots)
+        unavailable: set[TableBucket] = set()
+        rest = iter(wanted)
+        while together := list(islice(rest, _PER_CALL_MAX)):
+            reply = self._ask(
+                apis.ACQUIRE_KV_SNAPSHOT_LEASE, _acquire_request(lease_id, duration_ms, together)
+            )
+            unavailable.update(_unavailable(reply))
+        if not self._connection.coordinator_offers(apis.RENEW_KV_SNAPSHOT_LEASE):
+            unavailable |= self._missing(wanted)  # not Sluice's own: it never says so itself
+        return unavailable
+
+    def renew(self, lease_id: str, duration_ms: int, *, retry: bool = True) -> None:
+        """Lets a lease last until so long from now.
+
+        A real Fluss has no such call and makes a lease that is not there: it answers an acquire of
+        nothing in its place, and never says that a lease is gone.
+
+        :raises LeaseNotExist: it was dropped or has expired. :raises UnsupportedVersion:
+        """
+        request = pb.RenewKvSnapshotLeaseRequest(lease_id=lease_id, lease_duration_ms=duration_ms)
+        try:
+            self._ask(apis.RENEW_KV_SNAPSHOT_LEASE, request, retry=retry)
+        except UnsupportedVersion:
+            nothing = _acquire_request(lease_id, duration_ms, [])
+            self._ask(apis.ACQUIRE_KV_SNAPSHOT_LEASE, nothing, retry=retry)
+
+    def release(self, lease_id: str, buckets: Iterable[TableBucket]) -> None:
+        """Lets go of some buckets; what is not held is passed over."""
+        rest = iter(buckets)
+        while together := list(islice(rest, _PER_CALL_MAX)):
+            request = pb.ReleaseKvSnapshotLeaseRequest(lease_id=lease_id)
+            for bucket in together:
+                request.buckets_to_release.add(
+                    table_id=bucket.table_id,
+                    partition_id=bucket.partition_id,
+                    bucket_id=bucket.bucket,
+                )
+            self._ask(apis.RELEASE_KV_SNAPSHOT_LEASE, request)
+
+    def drop(self, lease_id: str) -> None:
+        """Ends a lease; nothing happens if there is none."""
+        request = pb.DropKvSnapshotLeaseRequest(lease_id=lease_id)
+        self._ask(apis.DROP_KV_SNAPSHOT_LEASE, request)
+
+    def all(self) -> list[LeaseInfo]:
+        """Every lease, by id.
+
+        :raises UnsupportedVersion: by a server that does not know the call.
+        """
+        reply = self._ask(apis.LIST_KV_SNAPSHOT_LEASES, pb.ListKvSnapshotLeasesRequest())
+        return [_info(entry, reply.current_time) for entry in reply.leases]
+
+    # ---- all that are wanted ----
+
+    def obtain(self, lease_id: str, parts: Sequence[Part], duration_ms: int = DAY_MS) -> Obtained:
+        """Leases the newest snapshot of each bucket; one that goes meanwhile, its then newest.
+
+        A cluster that knows no leases is one warning, and the snapshots come unleased.
+
+        :raises LeaseNotObtained: not all could be held within ten tries or a minute; none of these
+            buckets is held then. :raises TableNotExist: dropped, or made again.
+        """
+        found = Obtained()
+        left = {part.bucket(number): part for part in parts for number in part.buckets}
+        begun, tries, wait_s = self._clock.monotonic_s(), 0, _WAIT_S
+        try:
+            while left:
+                tries += 1
+                newest = self._newest(left, found)
+                failpoint("client.lease.before_acquire")
+                unavailable = self._acquire(lease_id, duration_ms, newest, found)
+                left = {bucket: left[bucket] for bucket in unavailable}
+                found.snapshots |= {b: s for b, s in newest.items() if b not in left}
+                elapsed_s = self._clock.monotonic_s() - begun
+                if left and (tries >= TRIES_MAX or elapsed_s + wait_s > OBTAIN_TIMEOUT_S):
+                    raise _not_obtained(lease_id, left, newest, tries, elapsed_s)
+                if left:
+                    self._clock.sleep(wait_s)
+                    wait_s = min(2 * wait_s, _WAIT_MAX_S)
+        except BaseException:
+            if found.snapshots and found.leased:
+                with suppress(FlussError):  # the lease expires by itself
+                    self.release(lease_id, found.snapshots)
+            raise
+        return found
+
+    def _newest(
+        self, left: Mapping[TableBucket, Part], found: Obtained
+    ) -> dict[TableBucket, BucketSnapshot]:
+        newest: dict[TableBucket, BucketSnapshot] = {}
+        for part in {id(part): part for part in left.values()}.values():
+            wanted = {part.bucket(number) for number in part.buckets} & left.keys()
+            try:
+                latest = self.latest(part.info.path, part.partition)
+            except PartitionNotExists:
+                found.without |= wanted
+                continue
+            if latest.table_id != part.info.table_id:
+                raise TableNotExist(
+                    f"table {part.info.path} of id {part.info.table_id} was dropped; the path now"
+                    f" has {latest.table_id}"
+                )
+            there = latest.snapshots if latest.belongs_to(part) else {}
+            newest |= {bucket: there[bucket] for bucket in wanted & there.keys()}
+            found.without |= wanted - there.keys()
+        return newest
+
+    def _acquire(
+        self,
+        lease_id: str,
+        duration_ms: int,
+        newest: Mapping[TableBucket, BucketSnapshot],
+        found: Obtained,
+    ) -> set[TableBucket]:
+        if not newest:
+            return set()
+        try:
+            return self.acquire(lease_id, duration_ms, newest.values())
+        except UnsupportedVersion as error:
+            found.leased = False
+            if not self._warned:
+                _LOG.warning("KV snapshots are read without a lease, so they may go: %s", error)
+                self._warned = True
+            return set()
+
+    def _missing(self, snapshots: Sequence[BucketSnapshot]) -> set[TableBucket]:
+        def is_missing(snapshot: BucketSnapshot) -> bool:
+            bucket = snapshot.bucket
+            request = pb.GetKvSnapshotMetadataRequest(
+                table_id=bucket.table_id,
+                partition_id=bucket.partition_id,
+                bucket_id=bucket.bucket,
+                snapshot_id=snapshot.snapshot_id,
+            )
+            try:
+                self._ask(apis.GET_KV_SNAPSHOT_METADATA, request)
+            except KvSnapshotNotExist:
+                return True
+            return False
+
+        with ThreadPoolExecutor(_LOOKS_AT_ONCE, "sluice-lease") as pool:
+            missing = pool.map(is_missing, snapshots)
+            return {s.bucket for s, gone in zip(snapshots, missing, strict=True) if gone}
+
+    def _ask(self, api: apis.Api, request: Any, *, retry: bool = True) -> Any:
+        return self._connection.call_coordinator(api, request, lambda reply: reply, retry=retry)
+
+
+@dataclass(frozen=True, slots=True)
+class Latest:
+    """The newest snapshots of a table or of one of its partitions."""
+
+    table_id: int
+    partition_id: int | None
+    snapshots: Mapping[TableBucket, BucketSnapshot]
+
+    def belongs_to(self, part: Part) -> bool:
+        """False if the partition was dropped, and another one of its name made."""
+        return self.partition_id == (part.partition.partition_id if part.partition else None)
+
+
+def _acquire_request(
+    lease_id: str, duration_ms: int, snapshots: Collection[BucketSnapshot]
+) -> pb.AcquireKvSnapshotLeaseRequest:
+    request = pb.AcquireKvSnapshotLeaseRequest(lease_id=lease_id, lease_duration_ms=duration_ms)
+    tables: dict[int, Any] = {}
+    for snapshot in snapshots:
+        bucket = snapshot.bucket
+        table = tables.get(bucket.table_id)
+        if table is None:
+            table = request.snapshots_to_lease.add(table_id=bucket.table_id).bucket_snapshots
+            tables[bucket.table_id] = table
+        table.add(
+            partition_id=bucket.partition_id,
+            bucket_id=bucket.bucket,
+            snapshot_id=snapshot.snapshot_id,
+        )
+    return request
+
+
+def _unavailable(reply: Any) -> Iterable[TableBucket]:
+    return (
+        TableBucket(
+            table.table_id,
+            entry.partition_id if entry.HasField("partition_id") else None,
+            entry.bucket_id,
+        )
+        for table in reply.unavailable_snapshots
+        for entry in table.bucket_snapshots
+    )
+
+
+def _not_obtained(
+    lease_id: str,
+    left: Mapping[TableBucket, Part],
+    newest: Mapping[TableBucket, BucketSnapshot],
+    tries: int,
+    elapsed_s: float,
+) -> LeaseNotObtained:
+    reasons = {
+        str(bucket): f"bucket {bucket} of {part.info.path}: its newest KV snapshot"
+        f" {newest[bucket].snapshot_id} was gone before it could be held"
+        for bucket, part in left.items()
+    }
+    more = len(reasons) - _NAMED_MAX
+    named = [*list(reasons.values())[:_NAMED_MAX], *([f"and {more} more"] if more > 0 else [])]
+    return LeaseNotObtained(
+        f"lease {lease_id}: {len(left)} buckets not held after {tries} tries in {elapsed_s:.0f} s:"
+        f" {'; '.join(named)}. Retain more snapshots (kv.snapshot.num-retained), or take them less"
+        " often (kv.snapshot.interval)",
+        reasons=reasons,
+    )
+
+
+def _info(entry: Any, now_ms: int) -> LeaseInfo:
+    oldest, path = entry.oldest_bucket, entry.oldest_table_path
+    partition_id = oldest.partition_id if oldest.HasField("partition_id") else None
+    named = entry.HasField("oldest_table_path")
+    return LeaseInfo(
+        entry.lease_id,
+        entry.bucket_count,
+        entry.created_time,
+        entry.renewed_time,
+        entry.expiration_time,
+        now_ms,
+        TableBucket(oldest.table_id, partition_id, oldest.bucket_id),
+        entry.oldest_snapshot_id,
+        TablePath(path.database_name, path.table_name) if named else None,
+    )

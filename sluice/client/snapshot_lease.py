@@ -1,0 +1,162 @@
+"""A lease as a ``with`` block: the newest KV snapshots of tables, held while they are read."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType, TracebackType
+from typing import Literal
+
+from sluice.client.admin import Admin
+from sluice.client.lease_keeper import LeaseKeeper
+from sluice.client.leases import LeaseClient, Obtained, Part
+from sluice.clock import Clock, SystemClock
+from sluice.errors import FlussError, LeaseLost
+from sluice.model import BucketSnapshot, Partition, TableBucket, TableInfo, TablePath
+
+_LOG = logging.getLogger(__name__)
+
+Leave = Literal["drop", "release", "keep"]
+
+
+def parts_of(
+    admin: Admin, info: TableInfo, buckets: Collection[TableBucket] | None = None
+) -> list[Part]:
+    """All buckets of a table, or those of them that are named, by partition."""
+    partitions: Sequence[Partition | None] = (None,)
+    if info.is_partitioned:
+        partitions = admin.partitions_of(info)
+    parts = []
+    for partition in partitions:
+        whole = Part(info, partition, frozenset(range(info.bucket_count)))
+        numbers = (n for n in whole.buckets if buckets is None or whole.bucket(n) in buckets)
+        part = Part(info, partition, frozenset(numbers))
+        if part.buckets:
+            parts.append(part)
+    return parts
+
+
+class SnapshotLease:
+    """Holds the newest KV snapshots of tables from the beginning of the block to its end.
+
+    The lease is renewed in the background. When it is lost, ``on_lost`` is called, and whatever is
+    asked of this object next raises LeaseLost.
+    """
+
+    def __init__(
+        self,
+        leases: LeaseClient,
+        admin: Admin,
+        lease_id: str,
+        tables: Iterable[TablePath],
+        *,
+        buckets: Collection[TableBucket] | None,
+        duration_ms: int,
+        leave: Leave,
+        on_lost: Callable[[LeaseLost], None] | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._leases, self._admin = leases, admin
+        self.lease_id = lease_id
+        self._tables = tuple(tables)
+        self._wanted = buckets
+        self._duration_ms = duration_ms
+        self._leave: Leave = leave
+        self._on_lost = on_lost
+        self._clock = clock or SystemClock()
+        self._found = Obtained()
+        self._keeper: LeaseKeeper | None = None
+
+    def __enter__(self) -> SnapshotLease:
+        self.acquire()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def acquire(self) -> None:
+        """Holds the newest snapshot of every bucket that has one, and begins to renew.
+
+        :raises LeaseNotObtained, TableNotExist, InvalidLease, NonPrimaryKeyTable:
+        """
+        assert self._keeper is None, "the lease was acquired before"
+        parts = []
+        for path in self._tables:
+            parts += parts_of(self._admin, self._admin.table_info(path), self._wanted)
+        self._found = self._leases.obtain(self.lease_id, parts, self._duration_ms)
+        if not self._found.snapshots or not self._found.leased:
+            return
+        # Renewed at once: obtaining may have taken long, and what is counted is the last word.
+        asked_at = self._clock.monotonic_s()
+        self._leases.renew(self.lease_id, self._duration_ms)
+        self._keeper = LeaseKeeper(
+            self.lease_id,
+            self._duration_ms,
+            lambda: self._leases.renew(self.lease_id, self._duration_ms, retry=False),
+            on_lost=self._on_lost,
+            acquired_at=asked_at,
+            now=self._clock.monotonic_s,
+        )
+        self._keeper.start()
+
+    @property
+    def snapshots(self) -> Mapping[TableBucket, BucketSnapshot]:
+        """What is held, by bucket. :raises LeaseLost: nothing is, any more."""
+        self.check()
+        return MappingProxyType(self._found.snapshots)
+
+    @property
+    def without_snapshot(self) -> frozenset[TableBucket]:
+        """Buckets that have no snapshot: all of theirs is in the log."""
+        return frozenset(self._found.without)
+
+    @property
+    def is_held(self) -> bool:
+        """False if the cluster knows no leases, or if the lease was lost or given up."""
+        return self._keeper is not None and self._keeper.lost is None
+
+    def check(self) -> None:
+        """:raises LeaseLost: if the lease was lost."""
+        if self._keeper is not None:
+            self._keeper.check()
+
+    def wait_lost(self, timeout_s: float) -> bool:
+        """Waits until the lease is lost, at most that long; answers whether it is."""
+        return self._keeper is not None and self._keeper.wait_lost(timeout_s)
+
+    def release(self, buckets: Iterable[TableBucket]) -> None:
+        """Lets go of some buckets, when they have been read. :raises LeaseLost:"""
+        self.check()
+        going = [bucket for bucket in buckets if bucket in self._found.snapshots]
+        if not going:
+            return
+        keeper = self._keeper
+        if keeper is not None and len(going) == len(self._found.snapshots):
+            self._keeper = None
+            keeper.stop()  # a lease that holds nothing is gone, and was not lost
+        if keeper is not None:
+            self._leases.release(self.lease_id, going)
+        for bucket in going:
+            del self._found.snapshots[bucket]
+
+    def close(self) -> None:
+        """Leaves the lease as was chosen: dropped whole, released by bucket, or kept as it is.
+
+        An error is logged: a lease that cannot be left expires by itself.
+        """
+        keeper, self._keeper = self._keeper, None
+        if keeper is None:
+            return
+        keeper.stop()
+        try:
+            if self._leave == "drop":
+                self._leases.drop(self.lease_id)
+            elif self._leave == "release":
+                self._leases.release(self.lease_id, self._found.snapshots)
+        except FlussError as error:
+            _LOG.warning("lease %s stays until it expires: %s", self.lease_id, error)

@@ -1,0 +1,34 @@
+"""KV snapshots that a lease holds, and what is told of a lease (reference part 3.1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sluice.model.paths import TableBucket, TablePath
+
+
+@dataclass(frozen=True, slots=True)
+class BucketSnapshot:
+    """A KV snapshot of one bucket: it holds what the log has below ``log_offset``."""
+
+    bucket: TableBucket
+    snapshot_id: int
+    log_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseInfo:
+    """One lease as the coordinator lists it. Times are epoch milliseconds of its own clock."""
+
+    lease_id: str
+    buckets: int
+    created_ms: int
+    renewed_ms: int
+    expires_ms: int
+    now_ms: int
+    """When the list was made."""
+    oldest: TableBucket
+    """The bucket of the lowest snapshot id that it holds."""
+    oldest_snapshot_id: int
+    oldest_path: TablePath | None
+    """None if the table was dropped."""

@@ -1,0 +1,283 @@
+"""Leases by the client on a real server whose snapshots are really deleted."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from sluice.client import Client, LeaseClient, connect
+from sluice.client.leases import TRIES_MAX, Latest, Part
+from sluice.client.snapshot_lease import parts_of
+from sluice.config import ServerConfig
+from sluice.errors import (
+    LeaseLost,
+    LeaseNotObtained,
+    NonPrimaryKeyTable,
+    TableNotExist,
+)
+from sluice.model import Partition, TableBucket, TablePath
+from sluice.server.cluster import EmbeddedCluster
+from sluice.server.coordinator.leases import Snapshots
+from sluice.server.coordinator.leases_service import LeaseService
+from sluice.wire import apis
+from sluice.wire import fluss_api_pb2 as pb
+from tests.support.lease_parts import ManualClock
+from tests.unit.server.kv_support import KvCaller
+from tests.unit.server.support import LOG_TABLE, Caller
+
+
+class Place:
+    """A server that deletes all but the newest snapshot, a client, and a table of two buckets."""
+
+    def __init__(self, folder: Path) -> None:
+        config = ServerConfig(
+            data_dir=str(folder),
+            listen="grpc://127.0.0.1:0",
+            kv_snapshot_interval_ms=0,
+            kv_snapshot_num_retained=1,
+            max_workers=8,
+        )
+        self.cluster = EmbeddedCluster(config)
+        self.caller = Caller(self.cluster.start())
+        self.client: Client = connect(self.cluster.address)
+        self.kv = KvCaller(self.caller, bucket_count=2)
+
+    def snapshot(self, *buckets: int) -> None:
+        """A new snapshot of buckets, of both by default; the ones before go if they may."""
+        for bucket in buckets or (0, 1):
+            self.kv.put((1, "text", 1), bucket=bucket)
+        self.cluster.take_kv_snapshots(self.kv.path)
+
+    def bucket(self, number: int) -> TableBucket:
+        return TableBucket(self.kv.table_id, None, number)
+
+    def parts(self) -> list[Part]:
+        return parts_of(self.client.admin, self.client.admin.table_info(self.kv.path))
+
+    def files(self, bucket: TableBucket, snapshot_id: int) -> list[Path]:
+        request = pb.GetKvSnapshotMetadataRequest(
+            table_id=bucket.table_id, bucket_id=bucket.bucket, snapshot_id=snapshot_id
+        )
+        reply = self.caller.call(apis.GET_KV_SNAPSHOT_METADATA, request)
+        return [Path(urlsplit(file.remote_path).path) for file in reply.snapshot_files]
+
+    def held(self) -> dict[str, int]:
+        return {lease.lease_id: lease.buckets for lease in self.client.leases.all()}
+
+    def close(self) -> None:
+        self.client.close()
+        self.caller.transport.close()
+        self.cluster.stop()
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    made = Place(tmp_path / "data")
+    yield made
+    made.close()
+
+
+class Hasty(LeaseClient):
+    """Newer snapshots are made, and these deleted, between looking and leasing."""
+
+    def __init__(self, place: Place, times: int) -> None:
+        super().__init__(place.client._connection, ManualClock())
+        self.place, self.times, self.looks = place, times, 0
+
+    def latest(self, path: TablePath, partition: Partition | None = None) -> Latest:
+        found = super().latest(path, partition)
+        self.looks += 1
+        if self.looks <= self.times:
+            self.place.snapshot(0)
+        return found
+
+
+def test_the_newest_snapshots_are_held_for_the_block(place: Place) -> None:
+    place.snapshot(0)
+    with place.client.snapshot_lease("job", place.kv.path) as lease:
+        [(bucket, snapshot)] = lease.snapshots.items()
+        assert (bucket, snapshot.snapshot_id) == (place.bucket(0), 0)
+        assert lease.without_snapshot == {place.bucket(1)}
+        assert lease.is_held
+        files = place.files(bucket, 0)
+        for _ in range(3):
+            place.snapshot()
+        assert all(file.is_file() for file in files)
+        assert place.held() == {"job": 1}
+    assert place.held() == {}
+    place.snapshot()
+    assert not all(file.is_file() for file in files)
+
+
+@pytest.mark.parametrize(
+    ("leave", "left"), [("drop", {}), ("release", {"job": 1}), ("keep", {"job": 2})]
+)
+def test_how_a_block_is_left(place: Place, leave: str, left: dict[str, int]) -> None:
+    place.snapshot()
+    path, mine, other = place.kv.path, {place.bucket(0)}, {place.bucket(1)}
+    with place.client.snapshot_lease("job", path, buckets=other, leave="keep") as first:
+        assert set(first.snapshots) == other
+    with (
+        pytest.raises(ValueError, match="in the block"),
+        place.client.snapshot_lease("job", path, buckets=mine, leave=leave),  # type: ignore[arg-type]
+    ):
+        raise ValueError("in the block")
+    assert place.held() == left
+
+
+def test_released_one_by_one(place: Place) -> None:
+    place.snapshot()
+    with place.client.snapshot_lease("job", place.kv.path) as lease:
+        lease.release([place.bucket(0)])
+        assert place.held() == {"job": 1}
+        assert set(lease.snapshots) == {place.bucket(1)}
+        lease.release([place.bucket(0), place.bucket(1)])
+        assert place.held() == {}
+        assert not lease.is_held
+        lease.check()  # given up, not lost
+
+
+def test_a_snapshot_that_goes_meanwhile_is_taken_anew(place: Place) -> None:
+    place.snapshot()
+    leases = Hasty(place, times=3)
+    found = leases.obtain("job", place.parts())
+    ids = {bucket.bucket: s.snapshot_id for bucket, s in found.snapshots.items()}
+    assert ids == {0: 3, 1: 0}
+    assert leases.looks == 4
+    assert place.held() == {"job": 2}
+    assert all(
+        f.is_file() for b, s in found.snapshots.items() for f in place.files(b, s.snapshot_id)
+    )
+
+
+def test_given_up_after_ten_tries_with_the_reason_of_each_bucket(place: Place) -> None:
+    place.snapshot()
+    leases = Hasty(place, times=100)
+    with pytest.raises(LeaseNotObtained, match="1 buckets not held after 10 tries") as caught:
+        leases.obtain("job", place.parts())
+    assert leases.looks == TRIES_MAX
+    [reason] = caught.value.details["reasons"].values()
+    assert reason == (
+        f"bucket {place.bucket(0)} of db.kv: its newest KV snapshot 9 was gone before it could be"
+        " held"
+    )
+    assert place.held() == {}, "what was obtained is given back"
+
+
+def test_given_up_after_a_minute(place: Place) -> None:
+    place.snapshot()
+    leases = Hasty(place, times=100)
+    clock = leases._clock
+    assert isinstance(clock, ManualClock)
+    slow = leases.latest
+
+    def latest(path: TablePath, partition: Partition | None = None) -> Latest:
+        clock.sleep(25)
+        return slow(path, partition)
+
+    leases.latest = latest  # type: ignore[method-assign]
+    with pytest.raises(LeaseNotObtained, match="after 3 tries in 75 s"):
+        leases.obtain("job", place.parts())
+
+
+def test_a_table_that_is_dropped_or_made_again(place: Place) -> None:
+    place.snapshot()
+    parts = place.parts()
+    place.caller.drop_table(place.kv.path)
+    with pytest.raises(TableNotExist):
+        place.client.leases.obtain("job", parts)
+    KvCaller(place.caller, place.kv.path)
+    with pytest.raises(TableNotExist, match="was dropped; the path now has"):
+        place.client.leases.obtain("job", parts)
+    place.caller.create_table(TablePath("db", "log"), LOG_TABLE)
+    with (
+        pytest.raises(NonPrimaryKeyTable),
+        place.client.snapshot_lease("job", TablePath("db", "log")),
+    ):
+        raise AssertionError
+
+
+def test_a_lost_lease_is_told_at_once(place: Place) -> None:
+    place.snapshot()
+    heard = threading.Event()
+    with place.client.snapshot_lease(
+        "job", place.kv.path, duration_ms=1_000, on_lost=lambda _: heard.set()
+    ) as lease:
+        place.client.leases.drop("job")
+        assert heard.wait(60)
+        assert lease.wait_lost(60)
+        assert not lease.is_held
+        with pytest.raises(LeaseLost, match="the coordinator answers: lease job does not exist"):
+            lease.snapshots  # noqa: B018
+    assert place.held() == {}, "and the keeper has not made it again"
+
+
+def test_a_lease_is_renewed_far_beyond_its_duration(place: Place) -> None:
+    place.snapshot()
+    with place.client.snapshot_lease("job", place.kv.path, duration_ms=1_000) as lease:
+        [info] = place.client.leases.all()
+        end = info.expires_ms + 1_500
+        while place.client.leases.all()[0].expires_ms < end:
+            assert not lease.wait_lost(0.05)
+        lease.check()
+
+
+def test_a_cluster_without_leases_is_one_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(LeaseService, "handlers", lambda self: {})  # as a server of before
+    old = Place(tmp_path / "data")
+    try:
+        old.snapshot()
+        with caplog.at_level(logging.WARNING):
+            for _ in range(2):
+                with old.client.snapshot_lease("job", old.kv.path) as lease:
+                    assert set(lease.snapshots) == {old.bucket(0), old.bucket(1)}
+                    assert not lease.is_held
+                    lease.release(lease.snapshots)
+        [record] = caplog.records
+        assert "without a lease" in record.getMessage()
+    finally:
+        old.close()
+
+
+def test_a_cluster_that_never_looks_is_looked_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Fluss: leases are confirmed on what does not exist, and there is no call to renew."""
+    truthful, handlers = LeaseService.acquire, LeaseService.handlers
+
+    class Blind:
+        def __init__(self, snapshots: Snapshots) -> None:
+            self.lock = snapshots.lock
+
+        def exists(self, bucket: TableBucket, snapshot_id: int) -> bool:
+            return True
+
+    def acquire(self: LeaseService, request: pb.AcquireKvSnapshotLeaseRequest) -> Any:
+        return truthful(LeaseService(self._catalog, self._leases, Blind(self._snapshots)), request)
+
+    def without_renewal(self: LeaseService) -> Any:
+        return {k: v for k, v in handlers(self).items() if k is not apis.RENEW_KV_SNAPSHOT_LEASE}
+
+    monkeypatch.setattr(LeaseService, "acquire", acquire)
+    monkeypatch.setattr(LeaseService, "handlers", without_renewal)
+    fluss = Place(tmp_path / "data")
+    try:
+        fluss.snapshot()
+        found = Hasty(fluss, times=2).obtain("job", fluss.parts())
+        assert {s.snapshot_id for s in found.snapshots.values()} == {2, 0}
+        for bucket, snapshot in found.snapshots.items():
+            assert all(file.is_file() for file in fluss.files(bucket, snapshot.snapshot_id))
+        [before] = fluss.client.leases.all()
+        fluss.client.leases.renew("job", 7_200_000)
+        [after] = fluss.client.leases.all()
+        assert (after.buckets, after.expires_ms != before.expires_ms) == (2, True)
+    finally:
+        fluss.close()
