@@ -15,6 +15,7 @@ from sluice import __version__
 from sluice.cli.append import append
 from sluice.cli.clean import clean
 from sluice.cli.create_table import create_table
+from sluice.cli.leases import leases
 from sluice.cli.repair import repair
 from sluice.cli.serve import serve
 from sluice.cli.show import status, tables
@@ -80,7 +81,7 @@ def cli(debug: bool) -> None:
     del debug  # read by _Commands from the context
 
 
-for command in (serve, create_table, append, tier, tables, status, clean, repair):
+for command in (serve, create_table, append, tier, tables, status, clean, repair, leases):
     cli.add_command(command)
 
 

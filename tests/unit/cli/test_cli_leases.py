@@ -1,0 +1,100 @@
+"""`sluice leases` against a real server, and on the data directory of one that cannot start."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from sluice.cli.leases import _span
+from sluice.cli.main import cli
+from sluice.client import connect
+from sluice.config import ServerConfig
+from sluice.errors import StorageError
+from sluice.server.cluster import EmbeddedCluster
+from tests.unit.server.kv_support import KvCaller
+from tests.unit.server.support import Caller
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[EmbeddedCluster]:
+    config = ServerConfig(
+        data_dir=str(tmp_path / "data"), listen="grpc://127.0.0.1:0", kv_snapshot_interval_ms=0
+    )
+    cluster = EmbeddedCluster(config)
+    caller = Caller(cluster.start())
+    kv = KvCaller(caller, bucket_count=2)
+    kv.put((1, "a", 1), bucket=0)
+    kv.put((2, "b", 2), bucket=1)
+    cluster.take_kv_snapshots(kv.path)
+    caller.transport.close()
+    with (
+        connect(cluster.address) as client,
+        client.snapshot_lease("job-7", kv.path, leave="keep", duration_ms=90_000_000),
+    ):
+        pass
+    yield cluster
+    cluster.stop()
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, ["leases", *arguments])
+
+
+def test_leases_for_people(cluster: EmbeddedCluster) -> None:
+    [_, _, line] = run("--bootstrap", cluster.address).output.strip().splitlines()
+    assert line.split()[:2] == ["job-7", "2"]
+    assert "24h 59min" in line or "1d" in line
+    assert line.strip().endswith("0 of db.kv, bucket 0")
+
+
+def test_leases_for_machines(cluster: EmbeddedCluster) -> None:
+    [lease] = json.loads(run("--format", "json", "--bootstrap", cluster.address).output)
+    assert (lease["lease_id"], lease["buckets"], lease["oldest_path"]) == ("job-7", 2, "db.kv")
+    assert lease["expires_ms"] - lease["renewed_ms"] == 90_000_000
+    assert 0 < lease["left_ms"] <= 90_000_000
+
+
+def test_drop(cluster: EmbeddedCluster) -> None:
+    where = ("--bootstrap", cluster.address)
+    assert run("drop", "job-7", *where).output.endswith("lease job-7 is dropped\n")
+    assert run("drop", "job-7", *where).output == "there is no lease job-7\n"
+    assert run(*where).output == "no leases\n"
+
+
+def test_a_lease_that_cannot_be_read_is_dropped_on_the_disk(
+    cluster: EmbeddedCluster, tmp_path: Path
+) -> None:
+    data = str(tmp_path / "data")
+    running = run("drop", "job-7", "--data-dir", data)
+    assert running.exit_code == 1
+    assert "in use by the server" in running.stderr
+    cluster.stop()
+    with closing(sqlite3.connect(tmp_path / "data/metadata.sqlite")) as connection:
+        connection.execute("UPDATE kv_snapshot_leases SET head = x'01'")
+        connection.commit()
+    with pytest.raises(StorageError, match="sluice leases drop 'job-7' --data-dir"):
+        cluster.start()
+    assert run("drop", "job-7", "--data-dir", data).output == "lease job-7 is dropped\n"
+    cluster.start()
+    assert run("--bootstrap", cluster.address).output == "no leases\n"
+
+
+def test_a_folder_that_is_no_data_directory_is_left_alone(tmp_path: Path) -> None:
+    result = run("drop", "x", "--data-dir", str(tmp_path))
+    assert result.exit_code == 1
+    assert "it is not a data directory" in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("ms", "told"),
+    [(-5, "0s"), (999, "0s"), (61_000, "1min 1s"), (86_400_000, "1d"), (90_061_000, "1d 1h")],
+)
+def test_spans(ms: int, told: str) -> None:
+    assert _span(ms) == told
