@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pyarrow as pa
+from rocksdict import AccessType, Options, Rdict
 
 from sluice.formats.descriptors import descriptor_from_json, schema_from_json
 from sluice.formats.kv_batch import build_kv_batch
@@ -205,9 +209,29 @@ class KvCaller:
         }
 
 
-def replayed(changes: Sequence[tuple[str, Row]]) -> Mapping[Any, Row]:
+def snapshot_rows(kv: KvCaller, snapshot_id: int, folder: Path) -> dict[Any, Row]:
+    """The rows of a snapshot, as a client of Fluss reads them: the default column family only."""
+    request = pb.GetKvSnapshotMetadataRequest(
+        table_id=kv.table_id, bucket_id=0, snapshot_id=snapshot_id
+    )
+    files = kv.caller.call(apis.GET_KV_SNAPSHOT_METADATA, request).snapshot_files
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for file in files:
+        shutil.copyfile(urlsplit(file.remote_path).path, folder / file.local_file_name)
+    db = Rdict(str(folder), Options(raw_mode=True), access_type=AccessType.read_only())
+    try:
+        rows = kv.rows(pa.array(list(db.values()), pa.binary()))
+    finally:
+        db.close()
+    return {row[0]: row for row in rows if row is not None}
+
+
+def replayed(
+    changes: Sequence[tuple[str, Row]], before: Mapping[Any, Row] | None = None
+) -> Mapping[Any, Row]:
     """What a reader of a changelog holds in the end, by the first column."""
-    rows: dict[Any, Row] = {}
+    rows: dict[Any, Row] = dict(before or {})
     for kind, row in changes:
         if kind in ("+I", "+U", "+A"):
             rows[row[0]] = row

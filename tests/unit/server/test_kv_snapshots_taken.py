@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import pyarrow as pa
 import pytest
-from rocksdict import AccessType, Options, Rdict
 
 from sluice.errors import (
     CorruptMessage,
@@ -32,7 +30,7 @@ from sluice.server.tablet.files import LogFiles
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 
-from .kv_support import KvCaller, replayed
+from .kv_support import KvCaller, replayed, snapshot_rows
 from .support import Caller, Node, to_pb
 
 QUIET = {"kv_snapshot_interval_ms": 0}
@@ -61,20 +59,6 @@ def metadata(kv: KvCaller, snapshot_id: int, bucket: int = 0) -> Any:
     return kv.caller.call(apis.GET_KV_SNAPSHOT_METADATA, request)
 
 
-def read(kv: KvCaller, snapshot_id: int, folder: Path) -> dict[Any, Any]:
-    """The rows of a snapshot, as a client of Fluss reads them: the default column family only."""
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    for file in metadata(kv, snapshot_id).snapshot_files:
-        shutil.copyfile(urlsplit(file.remote_path).path, folder / file.local_file_name)
-    db = Rdict(str(folder), Options(raw_mode=True), access_type=AccessType.read_only())
-    try:
-        rows = kv.rows(pa.array(list(db.values()), pa.binary()))
-    finally:
-        db.close()
-    return {row[0]: row for row in rows if row is not None}
-
-
 def test_a_snapshot_holds_the_table_up_to_its_log_offset(
     node: Node, kv: KvCaller, tmp_path: Path
 ) -> None:
@@ -88,10 +72,10 @@ def test_a_snapshot_holds_the_table_up_to_its_log_offset(
     kv.put((1, "later", None))
     assert kv.snapshots() == {0: (0, 502)}
     assert metadata(kv, 0).log_offset == 502
-    assert read(kv, 0, tmp_path / "read") == before
+    assert snapshot_rows(kv, 0, tmp_path / "read") == before
     assert len(before) == 498
     # and with the log from there on, it is the table
-    assert before | replayed([("+I", before[1]), *kv.changelog(offset=502)]) == kv.table()
+    assert replayed(kv.changelog(offset=502), before) == kv.table()
 
 
 def test_its_files_lie_as_in_fluss(node: Node, kv: KvCaller, tmp_path: Path) -> None:
@@ -140,7 +124,9 @@ def test_sst_files_are_brought_once(node: Node, kv: KvCaller, tmp_path: Path) ->
     big = max(second.shared, key=lambda file: file.size)
     assert big in third.shared
     assert big.size > 5 * third.incremental_size
-    assert read(kv, 1, tmp_path / "r1") | {2: (2, "c", 3)} == read(kv, 2, tmp_path / "r2")
+    assert snapshot_rows(kv, 1, tmp_path / "r1") | {2: (2, "c", 3)} == snapshot_rows(
+        kv, 2, tmp_path / "r2"
+    )
 
 
 def test_old_ones_go_and_their_files_with_them(node: Node, kv: KvCaller, tmp_path: Path) -> None:
@@ -177,7 +163,7 @@ def test_snapshots_are_taken_while_puts_go_on(start: Callable[..., Node], tmp_pa
     node = start(kv_snapshot_interval_ms=0)
     kv = KvCaller(node.caller, create=False)
     snapshot_id, log_offset = kv.snapshots()[0]
-    rows = read(kv, snapshot_id, tmp_path / "read")
+    rows = snapshot_rows(kv, snapshot_id, tmp_path / "read")
     assert rows == {n: row for n, row in put.items() if n < log_offset}
     assert kv.table() == put
 
@@ -242,7 +228,7 @@ def test_a_snapshot_that_fails_leaves_nothing_and_the_next_one_succeeds(
     assert kv.snapshots() == {0: (0, 1)}
     files.room = 1000
     assert take(node, kv) == 1
-    assert read(kv, 1, tmp_path / "read") == kv.table()
+    assert snapshot_rows(kv, 1, tmp_path / "read") == kv.table()
 
 
 def test_a_lost_store_comes_back_from_snapshot_and_log(
@@ -285,7 +271,7 @@ def test_a_restored_store_takes_snapshots_that_build_on_the_old(
     assert old & new
     kv.put((2, "new", 2))
     take(node, kv)
-    assert read(kv, 2, tmp_path / "read") == kv.table()
+    assert snapshot_rows(kv, 2, tmp_path / "read") == kv.table()
 
 
 def test_a_damaged_store_is_made_anew(node: Node, kv: KvCaller, tmp_path: Path) -> None:

@@ -1,0 +1,237 @@
+"""kill -9 of the server during puts and KV snapshots: the table is what was acknowledged.
+
+One writer puts batches of random changes, under a writer id. A put whose answer is lost is sent
+again when the server is back. Meanwhile snapshots are taken all the time.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from sluice.errors import FlussError
+from tests.support.processes import ServerProcess
+from tests.unit.server.kv_support import KvCaller, Row, replayed, snapshot_rows
+from tests.unit.server.support import Caller
+
+PUTS = (
+    "server.put_kv.before_log",
+    "server.append.after_write",
+    "server.put_kv.after_log",
+    "server.put_kv.after_store",
+)
+SNAPSHOTS = (
+    "server.kv_snapshot.after_checkpoint",
+    "server.kv_snapshot.before_file",
+    "server.kv_snapshot.before_metadata",
+    "server.kv_snapshot.after_metadata",
+    "server.kv_snapshot.before_record",
+    "server.kv_snapshot.after_record",
+    "server.kv_snapshot.before_delete",
+    "server.kv_snapshot.after_commit",
+)
+KEYS = 40
+SETTINGS = {
+    "SLUICE_SERVER_KV_SNAPSHOT_INTERVAL_MS": "15",
+    "SLUICE_SERVER_KV_WRITE_BUFFER_BYTES": "65536",
+    "SLUICE_SERVER_SEGMENT_BYTES": "20000",
+}
+
+
+class Writer:
+    """Puts random changes; ``rows`` is what was acknowledged, ``pending`` what may be stored."""
+
+    def __init__(self, server: ServerProcess, folder: Path, seed: int) -> None:
+        self.server = server
+        self.folder = folder
+        self.random = random.Random(seed)
+        self.rows: dict[int, Row] = {}
+        self.sequence = 0
+        self.acknowledged = 0
+        self.pending: tuple[bytes, dict[int, Row | None]] | None = None
+        self.connect()
+        self.writer = self.caller.init_writer()
+
+    def connect(self, *, create: bool = True) -> None:
+        self.caller = Caller(self.server.address)
+        self.kv = KvCaller(self.caller, create=create)
+
+    def reconnect(self) -> None:
+        self.caller.transport.close()
+        self.connect(create=False)
+
+    def close(self) -> None:
+        self.caller.transport.close()
+
+    def put(self) -> None:
+        """One batch to its acknowledgement. :raises FlussError: the outcome is unknown."""
+        if self.pending is None:
+            self.pending = self.batch()
+        records, changes = self.pending
+        self.kv.send(records)
+        for key, row in changes.items():
+            if row is None:
+                self.rows.pop(key, None)
+            else:
+                self.rows[key] = row
+        self.pending = None
+        self.sequence += 1
+        self.acknowledged += 1
+
+    def batch(self) -> tuple[bytes, dict[int, Row | None]]:
+        rows: list[Row] = []
+        deletes: list[bool] = []
+        for _ in range(self.random.randrange(1, 12)):
+            number = self.random.randrange(1000)
+            text = "x" * self.random.randrange(300) + str(number)
+            rows.append((self.random.randrange(KEYS), text, number))
+            deletes.append(self.random.random() < 0.3)
+        records = self.kv.records(rows, deletes, writer_id=self.writer, sequence=self.sequence)
+        changes: dict[int, Row | None] = {
+            row[0]: None if gone else row for row, gone in zip(rows, deletes, strict=True)
+        }
+        return records, changes
+
+    def put_until_dead(self) -> None:
+        try:
+            while True:
+                self.put()
+        except FlussError:
+            pass
+
+    def check(self) -> None:
+        """After a restart: what is pending is sent again, then everything is compared."""
+        if self.pending is not None:
+            self.put()
+        assert self.kv.table() == self.rows
+        changes = self.kv.changelog()
+        assert replayed(changes) == self.rows
+        newest = self.kv.snapshots().get(0)
+        if newest is None:
+            return
+        snapshot_id, log_offset = newest
+        rows = snapshot_rows(self.kv, snapshot_id, self.folder / "snapshot")
+        assert replayed(self.kv.changelog(offset=log_offset), rows) == self.rows
+
+
+def armed(step: str) -> str:
+    """Later than at first: the check after a start puts a batch too."""
+    return f"{step}=kill@{9 if step == 'server.kv_snapshot.before_file' else 4}"
+
+
+@contextmanager
+def written(folder: Path, **env: str) -> Iterator[Writer]:
+    """A writer on a new server, which is gone when the block ends."""
+    server = ServerProcess(folder / "fluss", SETTINGS)
+    try:
+        server.start(**env)
+        writer = Writer(server, folder, 1)
+        yield writer
+        writer.close()
+    finally:
+        server.kill()
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> Iterator[Writer]:
+    with written(tmp_path) as made:
+        yield made
+
+
+def kill_at(writer: Writer, step: str) -> None:
+    """Starts the server with a step armed, checks what it has, and puts until it is dead."""
+    writer.server.kill()
+    writer.server.start(SLUICE_FAILPOINTS=armed(step))
+    writer.reconnect()
+    writer.check()
+    writer.put_until_dead()
+    assert writer.server.wait_until_dead() == -9
+
+
+def revive(writer: Writer) -> None:
+    writer.server.kill()
+    writer.server.start()
+    writer.reconnect()
+    writer.check()
+
+
+def kill_at_each(writer: Writer, steps: tuple[str, ...]) -> None:
+    for step in steps:
+        kill_at(writer, step)
+    revive(writer)
+    assert writer.acknowledged >= len(steps)
+
+
+def test_a_server_killed_between_log_and_store_and_behind_a_snapshots_record(
+    tmp_path: Path,
+) -> None:
+    first, second = "server.put_kv.after_log", "server.kv_snapshot.after_record"
+    with written(tmp_path, SLUICE_FAILPOINTS=armed(first)) as writer:
+        writer.put_until_dead()
+        assert writer.server.wait_until_dead() == -9
+        kill_at(writer, second)
+        revive(writer)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("steps", [PUTS, SNAPSHOTS], ids=["puts", "snapshots"])
+def test_a_server_killed_at_each_step(writer: Writer, steps: tuple[str, ...]) -> None:
+    kill_at_each(writer, steps)
+
+
+@pytest.mark.slow
+def test_a_server_killed_while_it_catches_up(writer: Writer) -> None:
+    writer.server.stop()
+    writer.server.start(SLUICE_SERVER_KV_SNAPSHOT_INTERVAL_MS="0")
+    writer.reconnect()
+    for _ in range(30):
+        writer.put()
+    writer.server.kill()
+    writer.server.start(
+        SLUICE_FAILPOINTS="server.kv_replay.after_batch=kill@3",
+        SLUICE_SERVER_KV_SNAPSHOT_INTERVAL_MS="0",
+    )
+    writer.reconnect()
+    writer.put_until_dead()
+    assert writer.server.wait_until_dead() == -9
+    revive(writer)
+
+
+def kill_somewhere(writer: Writer) -> None:
+    """Kills the server at a step, or at any moment; it may be in the middle of anything."""
+    rand = writer.random
+    step = rand.choice([*PUTS, *SNAPSHOTS, ""])
+    failpoints = f"{step}=kill@{rand.randrange(1, 12)}" if step else ""
+    writer.server.kill()
+    writer.server.start(SLUICE_FAILPOINTS=failpoints)
+    writer.reconnect()
+    try:
+        writer.check()
+    except FlussError:  # dead already
+        assert failpoints
+    assert writer.server.process is not None
+    killer = threading.Timer(rand.uniform(0.02, 0.5), writer.server.process.kill)
+    if not step:
+        killer.start()
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline and writer.server.runs:
+        writer.put_until_dead()
+    killer.cancel()
+    writer.server.kill()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("first", [0, 25, 50, 75])
+def test_a_server_killed_at_random_a_hundred_times(writer: Writer, first: int) -> None:
+    for run in range(first, first + 25):
+        writer.random.seed(run)
+        kill_somewhere(writer)  # which begins with a check of what the run before has left
+    revive(writer)
+    assert writer.acknowledged > 25
