@@ -173,6 +173,7 @@ def test_a_table_is_a_dictionary() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("machine", [KvMachine, WalMachine])
 def test_a_table_is_a_dictionary_for_long(machine: type[KvMachine]) -> None:
-    run(machine, 60, 40)
+    run(machine, 40, 40)
