@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,7 +24,15 @@ from sluice.wire.native_frames import (
     parse_request,
     response_prefix,
 )
-from sluice.wire.native_memory import FREE_BYTES, Charge, Limits, Memory, Share
+from sluice.wire.native_memory import (
+    CHUNK_BYTES,
+    STEP_BYTES,
+    Charge,
+    Limits,
+    Memory,
+    Share,
+    Transfer,
+)
 
 MAY_WAIT = frozenset({apis.FETCH_LOG.key})
 """Calls that may wait for data, and so are not answered in order."""
@@ -33,7 +41,7 @@ REQUEST_HEAD_BYTES = 8
 """Api key, version and request id."""
 
 PIECE_BYTES = 64 * 1024
-"""How much of an answer is sent at once: what a client takes is known in these."""
+"""How much of an answer is waited for at once: what a slow client takes is known in these."""
 
 JOIN_BYTES = 16 * 1024
 """Up to here head and body of an answer are sent as one piece; a copy is cheaper than a call."""
@@ -142,7 +150,8 @@ class Connection:
             self._ordered.put_nowait(None)
 
     async def _read_requests(self, group: asyncio.TaskGroup) -> None:
-        reader = FrameReader(self._limits.max_frame_bytes, REQUEST_HEAD_BYTES, grow_from=FREE_BYTES)
+        limit = self._limits.max_frame_bytes
+        reader = FrameReader(limit, REQUEST_HEAD_BYTES, grow_from=STEP_BYTES)
         while not self._ending and (request := await self._next_request(reader)) is not None:
             self._unanswered += 1
             self._all_answered.clear()
@@ -201,7 +210,11 @@ class Connection:
                 if reader.rest:
                     counted = counted or await self._memory.take(charge, transfer, reader.rest)
                     room = room[:counted]
-                count = await transfer.wait(self._loop.sock_recv_into(self._peer, room))
+                try:  # without a timer, which costs more than a small frame
+                    count = self._peer.recv_into(room)
+                    transfer.moved(count)
+                except (BlockingIOError, InterruptedError):
+                    count = await transfer.wait(self._loop.sock_recv_into(self._peer, room))
                 if not count:
                     raise EOFError("the client ended inside a frame")
                 if reader.rest:
@@ -293,24 +306,36 @@ class Connection:
         :raises TimeoutError: the client takes nothing.
         :raises NetworkError: it takes hardly anything while others wait for memory.
         """
-        if len(body) <= JOIN_BYTES:
-            parts = [memoryview(prefix + body)]
-        else:
-            # One call for both parts, as far as the socket takes them now.
-            try:
-                sent = self._peer.sendmsg((prefix, body))
-            except (BlockingIOError, InterruptedError):
-                sent = 0
-            rest = memoryview(body)[max(sent - len(prefix), 0) :]
-            parts = [memoryview(prefix)[sent:], rest]
+        parts = [prefix + body] if len(body) <= JOIN_BYTES else [prefix, body]
+        sent = self._sent_now(parts)
+        rest = [memoryview(parts[0])[sent:]]
+        rest += [memoryview(part)[max(sent - len(prefix), 0) :] for part in parts[1:]]
+        if not any(len(part) for part in rest):
+            return
         transfer = self._memory.begin(self._share)
         try:
-            for part in parts:
-                for start in range(0, len(part), PIECE_BYTES):
-                    piece = part[start : start + PIECE_BYTES]
-                    await transfer.wait(self._loop.sock_sendall(self._peer, piece), len(piece))
+            for part in rest:
+                await self._send_part(transfer, part)
         finally:
             self._memory.end(transfer)
+
+    async def _send_part(self, transfer: Transfer, part: memoryview) -> None:
+        """Waits for the client piece by piece, and sends what more it takes at once in between."""
+        position = 0
+        while position < len(part):
+            piece = part[position : position + PIECE_BYTES]
+            await transfer.wait(self._loop.sock_sendall(self._peer, piece), len(piece))
+            position += len(piece)
+            sent = self._sent_now([part[position : position + CHUNK_BYTES]])
+            transfer.moved(sent)
+            position += sent
+
+    def _sent_now(self, parts: Sequence[bytes | memoryview]) -> int:
+        """How many bytes the socket takes without a wait."""
+        try:
+            return self._peer.sendmsg(parts)
+        except (BlockingIOError, InterruptedError):
+            return 0
 
 
 def send_failure(peer: socket.socket, error: FlussError) -> None:

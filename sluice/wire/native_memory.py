@@ -20,7 +20,7 @@ from sluice.errors import NetworkError
 FREE_BYTES = 64 * 1024
 """What each connection has for its requests beside the shared memory: small ones never wait."""
 
-STEP_BYTES = 256 * 1024
+STEP_BYTES = 1024 * 1024
 """How much of a frame is counted at once, before it comes."""
 
 CHUNK_BYTES = 1024 * 1024
@@ -107,10 +107,14 @@ class Transfer:
                 f" {PRESSED_BYTES:,} bytes at a time: send the request again"
             )
         self._left_s -= self._loop.time() - began
+        self.moved(count)
+        return count
+
+    def moved(self, count: int) -> None:
+        """Counts bytes that moved without a wait."""
         self._moved += count
         if self._moved - self._mark >= CHUNK_BYTES:
             self._mark, self._left_s = self._moved, self._stall_s
-        return count
 
     def held_up(self) -> None:
         """It is not the client who does not move."""
