@@ -1,0 +1,75 @@
+"""What `sluice repair` prints, and its exit codes; the repairs themselves run on a real lake."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+from sluice.cli.main import cli
+from sluice.cli.repair import _print_done, _print_found, _print_json
+from sluice.driver.repairing import Repaired
+from sluice.rounds.files import RoundResult
+from sluice.rounds.repair import Diagnosis, Way
+
+SAFE = Way("restore", "set main of the lake table to snapshot 7 again")
+RISKY = Way("retier", "run a round", ("lost for good: 3 rows", "and 2 more buckets"))
+FACTS = {"Fluss table id": "1"}
+
+
+def said(capsys: pytest.CaptureFixture[str], found: Diagnosis, by: str | None = None) -> str:
+    _print_found(found, by)
+    return capsys.readouterr().out
+
+
+def of(*ways: Way, advice: tuple[str, ...] = ()) -> Diagnosis:
+    return Diagnosis("db.t", False, "the lake is behind", FACTS, ways, advice)
+
+
+@pytest.mark.parametrize(
+    ("found", "by", "last"),
+    [
+        (of(SAFE, RISKY), None, "nothing was changed; --yes does: restore"),
+        (of(SAFE, RISKY), "retier", "nothing was changed; --by retier --yes does: retier"),
+        (of(SAFE), "adopt", "nothing was changed; --by adopt is not open here"),
+        (of(RISKY), None, "nothing was changed; name the way: --by retier --yes"),
+        (of(), None, "nothing was changed, and this command can do nothing about it"),
+    ],
+)
+def test_the_last_line_says_what_to_type(
+    capsys: pytest.CaptureFixture[str], found: Diagnosis, by: str | None, last: str
+) -> None:
+    lines = said(capsys, found, by).splitlines()
+    assert (lines[0], lines[-1]) == ("db.t: the lake is behind", last)
+
+
+def test_losses_and_advice_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    text = said(capsys, of(SAFE, RISKY, advice=("look twice",)))
+    for part in ("nothing", "lost for good: 3 rows", "and 2 more buckets", "note: look twice"):
+        assert part in text
+
+
+def test_a_table_in_order(capsys: pytest.CaptureFixture[str]) -> None:
+    healthy = Diagnosis("db.t", True, "Fluss knows our newest lake snapshot", FACTS)
+    assert "db.t: nothing to repair: Fluss knows" in said(capsys, healthy)
+    _print_done(Repaired(healthy))
+    assert "nothing to repair" in capsys.readouterr().out
+    _print_json(healthy, Repaired(healthy))
+    assert '"done": null' in capsys.readouterr().out
+
+
+def test_what_was_done_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    result = RoundResult("db.t", 1, 2, 3, "committed", rows=5, lake_snapshot_id=9)
+    done = Repaired(of(RISKY), RISKY, ("lost for good: 3 rows",), result)
+    _print_done(done)
+    text = capsys.readouterr().out
+    for part in ("done: run a round", "committed, 5 rows, lake snapshot 9", "note: lost for good"):
+        assert part in text
+    _print_json(done.found, done)
+    assert '"way": "retier"' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments", [["db.t"], ["no-table", "--warehouse", "x"], ["db.t", "--by", "magic"], []]
+)
+def test_wrong_arguments_are_exit_code_2(arguments: list[str]) -> None:
+    assert CliRunner().invoke(cli, ["repair", *arguments]).exit_code == 2
