@@ -112,7 +112,7 @@ def tell(
             _print_table(report, applied)
         if runs is not None:
             _print_runs(runs, applied)
-    if any(report.failed for report in reports):
+    if any(report.failed or report.error for report in reports):
         raise click.exceptions.Exit(1)
 
 
@@ -144,6 +144,8 @@ def _fate(report: CleanReport, left: Leftover, applied: bool) -> str:
 
 
 def _summary(report: CleanReport, applied: bool) -> str:
+    if report.error:
+        return f"could not be looked at: {report.error}"
     if not report.dead:
         return "nothing to remove"
     total = sum(left.size_bytes for left in report.dead)

@@ -11,7 +11,7 @@ from sluice.clock import Clock, SystemClock
 from sluice.config import Config
 from sluice.driver.jvm import Jvm
 from sluice.driver.local import check_lake
-from sluice.errors import LakeTableMissing, TableNotExist, UnsupportedVersion
+from sluice.errors import LakeTableMissing, SluiceError, TableNotExist, UnsupportedVersion
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.model import Claim, TablePath
 from sluice.rounds.clean import CleanReport, clean
@@ -29,10 +29,11 @@ def clean_tables(
 ) -> Iterator[CleanReport]:
     """One report for each table, as it is done.
 
-    :param path: this table only, without asking the cluster; None: every lake table it has.
+    :param path: this table only, without asking the cluster; None: every lake table it has. One of
+        those that is not in the lake is passed over, one that cannot be read has an ``error``.
     :param jvm: one that runs already; else one is started and ended here.
-    :raises LakeTableMissing: the lake has no such table (one of all that lacks is passed over).
-    :raises LakeNotWritable: catalog or storage cannot be read.
+    :raises LakeTableMissing: the lake has no table ``path``.
+    :raises LakeNotWritable: catalog or storage of ``path`` cannot be read.
     """
     check_lake(config)
     clock = clock or SystemClock()
@@ -41,21 +42,30 @@ def clean_tables(
         lake = IcebergLake(java.gateway, config.datalake.iceberg, config.tiering)
         with closing(lake):
             for each in paths:
-                table = lake.load(each)
-                if table is not None:
-                    yield clean(
-                        each,
-                        table,
-                        apply=apply,
-                        older_than_ms=older_than_ms,
-                        now_ms=clock.now_ms(),
-                    )
+                try:
+                    report = _clean(lake, each, apply, older_than_ms, clock)
+                except SluiceError as error:
+                    if path is not None:
+                        raise
+                    report = CleanReport(str(each), None, error=f"{type(error).__name__}: {error}")
+                if report is not None:
+                    yield report
                 elif path is not None:
                     raise LakeTableMissing(
                         f"lake table {path} does not exist, so that nothing can be told of the"
                         " files of its rounds: check the name and the catalog settings",
                         table=str(path),
                     )
+
+
+def _clean(
+    lake: IcebergLake, path: TablePath, apply: bool, older_than_ms: int, clock: Clock
+) -> CleanReport | None:
+    table = lake.load(path)
+    if table is None:
+        return None
+    now_ms = clock.now_ms()
+    return clean(path, table, apply=apply, older_than_ms=older_than_ms, now_ms=now_ms)
 
 
 def clean_runs(

@@ -106,6 +106,8 @@ class CleanReport:
     foreign_files: int = 0
     """Unreferenced data files with names of other writers: left alone."""
     foreign_bytes: int = 0
+    error: str = ""
+    """Why this table could not be looked at, among others that could."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -17,7 +17,7 @@ from sluice import failpoints
 from sluice.cli.main import cli
 from sluice.driver.cleaning import clean_tables
 from sluice.driver.local import tier_once
-from sluice.errors import LakeTableMissing, TableNotDue
+from sluice.errors import LakeNotWritable, LakeTableMissing, TableNotDue
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.lake.iceberg_table import IcebergTable
 from sluice.model import TablePath
@@ -283,7 +283,14 @@ def test_data_outside_of_the_tables_own_folder_is_found(site: Site, arm: Arm) ->
 def test_all_tables_of_a_cluster(orders: Site) -> None:
     orders.create(TablePath("shop", "never_tiered"), {"id": t.BIGINT})
     reports = list(clean_tables(orders.config, None, apply=False, jvm=orders.jvm))
-    assert [report.table for report in reports] == ["shop.orders"]
+    assert [(report.table, report.error) for report in reports] == [("shop.orders", "")]
+    for manifest in (orders.warehouse / "shop/orders/metadata").glob("*-m0.avro"):
+        manifest.unlink()
+    [report] = clean_tables(orders.config, None, apply=True, jvm=orders.jvm)
+    assert "m0.avro" in report.error
+    assert len(parquet(orders)) == 2
+    with pytest.raises(LakeNotWritable, match=r"m0\.avro"):
+        clean(orders)
 
 
 def test_a_table_that_the_lake_lacks_is_named(site: Site) -> None:

@@ -64,6 +64,12 @@ def test_what_could_not_be_removed_is_exit_code_1(
     assert "not removed: PermissionError: no:" in said
 
 
+def test_a_table_that_could_not_be_read_is_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(click.exceptions.Exit):
+        tell([CleanReport("shop.x", None, error="gone")], None, applied=False, as_json=False)
+    assert capsys.readouterr().out == "shop.x: could not be looked at: gone\n"
+
+
 def test_json_for_machines(report: CleanReport, capsys: pytest.CaptureFixture[str]) -> None:
     tell([report], [RunFolder("file:///w/sluice-a")], applied=False, as_json=True)
     content = json.loads(capsys.readouterr().out)
