@@ -32,12 +32,16 @@ def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerPr
 
 
 def new_scene(
-    home: Path, server: ServerProcess, jvm: Any, sql: Callable[[Path, str], list[Any]]
+    home: Path,
+    server: ServerProcess,
+    jvm: Any,
+    sql: Callable[[Path, str], list[Any]],
+    keys: tuple[str, ...] = (),
 ) -> Scene:
     """A scene with a table of its own."""
     if not server.runs:  # a test that failed has left it dead
         server.start()
-    scene = Scene(home, server, TablePath("db", f"events_{next(_numbers)}"), jvm, sql)
+    scene = Scene(home, server, TablePath("db", f"events_{next(_numbers)}"), jvm, sql, keys)
     scene.create()
     return scene
 

@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,12 @@ import pyarrow as pa
 from sluice.client import connect
 from sluice.client.client import Client
 from sluice.config import ClientConfig, Config, DatalakeConfig, TieringConfig
+from sluice.driver.cleaning import clean_tables
 from sluice.driver.local import tier_once
 from sluice.errors import SluiceError, TableNotDue
 from sluice.model import Claim, Column, Schema, TableDescriptor, TablePath, TieringStatus
 from sluice.model.types import BIGINT, STRING
+from sluice.rounds.clean import CleanReport
 from sluice.rounds.files import (
     PlanFile,
     RoundFailure,
@@ -32,15 +35,19 @@ from sluice.rounds.files import (
 from tests.support.driver_process import DriverProcess
 from tests.support.lake_checker import LakeChecker, Report
 from tests.support.processes import ROOT, SLUICE, ServerProcess, environment, wait_for
-from tests.support.server_files import read_logs, read_registered, table_folder
+from tests.support.server_files import read_logs, read_partitions, read_registered, table_folder
 
 BUCKETS = 2
 COLUMNS = pa.schema([("n", pa.int64()), ("text", pa.string())])
+SCHEMA = Schema((Column("n", BIGINT, 0), Column("text", STRING, 1)), highest_field_id=1)
 DUE_S = 60.0
 
 
 class Scene:
-    """A table of numbered rows; ``sql`` asks Spark, where its lake is named ``lake``."""
+    """A table of numbered rows; ``sql`` asks Spark, where its lake is named ``lake``.
+
+    :param keys: ``("text",)`` makes a table whose partition is the text of a row.
+    """
 
     def __init__(
         self,
@@ -49,14 +56,22 @@ class Scene:
         path: TablePath,
         jvm: Any,
         sql: Callable[[Path, str], list[Any]],
+        keys: tuple[str, ...] = (),
     ) -> None:
         self.home, self.server, self.path = home, server, path
-        self.warehouse = home / "lake"
+        self.warehouse = self._warehouse()
         self.table_folder = self.warehouse / path.database / path.table
-        self.written = 0
-        self._jvm, self._sql = jvm, sql
+        self.written, self.keys = 0, keys
+        self.jvm, self._sql = jvm, sql
         self._drivers: list[DriverProcess] = []
         self.lake = {"type": "hadoop", "warehouse": str(self.warehouse)}
+
+    def _warehouse(self) -> Path:
+        return self.home / "lake"
+
+    @property
+    def address(self) -> str:
+        return self.server.address
 
     def close(self) -> None:
         """Ends the drivers that a failed test has left, stopped ones too."""
@@ -66,25 +81,36 @@ class Scene:
     # -- the table
 
     def create(self) -> None:
-        schema = Schema((Column("n", BIGINT, 0), Column("text", STRING, 1)), highest_field_id=1)
         properties = {"table.datalake.enabled": "true", "table.datalake.freshness": "100ms"}
-        described = TableDescriptor(schema, bucket_count=BUCKETS, properties=properties)
+        described = TableDescriptor(SCHEMA, bucket_count=BUCKETS, properties=properties)
         with self.client() as client:
             client.admin.create_database(self.path.database, ignore_if_exists=True)
-            client.admin.create_table(self.path, described)
+            client.admin.create_table(self.path, replace(described, partition_keys=self.keys))
 
-    def append(self, rows: int) -> None:
-        """The next numbers, in many small batches; all are acknowledged when it returns."""
+    def append(self, rows: int, text: str | None = None) -> None:
+        """The next numbers, in many small batches; all are acknowledged when it returns.
+
+        :param text: of every row, in place of one of its own.
+        """
         numbers = list(range(self.written, self.written + rows))
-        table = pa.table({"n": numbers, "text": [f"row {n}" for n in numbers]}, COLUMNS)
-        config = ClientConfig(self.server.address, writer_batch_bytes=1024)
-        with connect(config) as client, client.log_writer(self.path) as writer:
+        texts = [text or f"row {n}" for n in numbers]
+        table = pa.table({"n": numbers, "text": texts}, COLUMNS)
+        config = ClientConfig(self.address, writer_batch_bytes=1024)
+        how = {"dynamic_partitions": True} if self.keys else {}
+        with connect(config) as client, client.log_writer(self.path, **how) as writer:
             for chunk in table.to_batches(max_chunksize=50):
                 writer.write(chunk)
         self.written += rows
 
+    def config(self) -> Config:
+        return Config(
+            client=ClientConfig(bootstrap=self.address),
+            datalake=DatalakeConfig("iceberg", self.lake),
+            tiering=TieringConfig(jars=environment()["SLUICE_TIERING_JARS"]),
+        )
+
     def client(self) -> Client:
-        return connect(self.server.address)
+        return connect(self.address)
 
     def sql(self, query: str) -> list[Any]:
         """Spark's answer; ``{t}`` is the table in the lake, ``{name}`` its name in a procedure."""
@@ -123,15 +149,10 @@ class Scene:
 
     def tier(self) -> RoundResult:
         """A round in this process, as soon as the table is due."""
-        config = Config(
-            client=ClientConfig(bootstrap=self.server.address),
-            datalake=DatalakeConfig("iceberg", self.lake),
-            tiering=TieringConfig(jars=environment()["SLUICE_TIERING_JARS"]),
-        )
         deadline = time.monotonic() + DUE_S
         while True:
             with contextlib.suppress(TableNotDue):
-                return tier_once(config, self.path, jvm=self._jvm)
+                return tier_once(self.config(), self.path, jvm=self.jvm)
             assert time.monotonic() < deadline, self.status()
             time.sleep(0.05)
 
@@ -152,11 +173,12 @@ class Scene:
     def start_tier(self, failpoints: str = "") -> DriverProcess:
         """``sluice tier`` as a process of its own, once the table is due."""
         self.wait_until_due()
-        command = [
-            SLUICE, "tier", str(self.path), "--bootstrap", self.server.address,
-            "--warehouse", str(self.warehouse), "--format", "json",
-        ]  # fmt: skip
-        return self._started(command, failpoints)
+        return self.command("tier", "--bootstrap", self.address, failpoints=failpoints)
+
+    def command(self, name: str, *words: str, failpoints: str = "") -> DriverProcess:
+        """``sluice NAME`` on the table and its lake, as a process of its own."""
+        lake = ("--warehouse", str(self.warehouse), "--format", "json")
+        return self._started([SLUICE, name, str(self.path), *lake, *words], failpoints)
 
     def kill_tier(self, step: str) -> None:
         """``sluice tier``, killed at that step; its claim is then reported as lost."""
@@ -169,7 +191,7 @@ class Scene:
     ) -> DriverProcess:
         """A driver of its own for a claim that this test holds (``round_driver.py``)."""
         uri = self._plan_uri(claim)
-        write_json(uri, PlanFile(claim, "sluice-lease", self.server.address).to_json())
+        write_json(uri, PlanFile(claim, "sluice-lease", self.address).to_json())
         settings = [f"spark.sluice.datalake.iceberg.{k}={v}" for k, v in self.lake.items()]
         script = str(ROOT / "tests/faults/round_driver.py")
         command = [sys.executable, script, "--plan", uri, "--attempt", attempt, *settings, *words]
@@ -195,14 +217,28 @@ class Scene:
 
     # -- the checker
 
+    def clean(self) -> CleanReport:
+        """``sluice clean --yes``, in this process."""
+        [done] = clean_tables(self.config(), self.path, apply=True, jvm=self.jvm)
+        assert done.failed == {}
+        return done
+
+    def check_whole(self) -> None:
+        """As :meth:`check`; and ``sluice clean`` finds and removes all that dead rounds left."""
+        orphans = self.report().orphans
+        assert sorted(self.clean().removed) == sorted(orphans)
+        assert self.check().orphans == []
+
     def report(self) -> Report:
         """What the checker finds in lake files, Iceberg's metadata and the server's storage."""
+        place = (self.server.data_dir, self.path.database, self.path.table)
         folder = table_folder(self.server.data_dir / "log", self.path.database, self.path.table)
         logs = read_logs(folder, COLUMNS)
         assert sum(log.num_rows for log in logs.values()) == self.written, "acknowledged, and gone"
-        registered = read_registered(self.server.data_dir, self.path.database, self.path.table)
-        checker = LakeChecker(self.sql, f"lake.{self.path}", self.table_folder)
-        return checker.report(logs, registered)
+        checker = LakeChecker(
+            self.sql, f"lake.{self.path}", self.table_folder, read_partitions(*place)
+        )
+        return checker.report(logs, read_registered(*place))
 
     def check(self, rows: int | None = None) -> Report:
         """Every row that was acknowledged is in the lake exactly once, and everything agrees."""

@@ -50,8 +50,8 @@ class Runs:
         """A run that meets the failpoint; how its process ended."""
         return self.start(SLUICE_FAILPOINTS=f"{step}=kill").ask_and_wait("run", conf=self.conf)
 
-    def run(self) -> dict[str, Any]:
-        process = self.start()
+    def run(self, **environment: str) -> dict[str, Any]:
+        process = self.start(**environment)
         try:
             return process.ask("run", conf=self.conf)
         finally:
@@ -91,4 +91,33 @@ def test_killed_task(quick_scene: Scene, home: dict[str, str], step: str, commit
     assert (result["outcome"], result["rows"]) == ("committed", 200 if committed else 500)
     assert scene.status().status != "Tiering"
     assert scene.status().last_error is None
-    scene.check()
+    scene.check_whole()
+
+
+@pytest.mark.parametrize(
+    ("step", "state", "outcome"),
+    [
+        ("round.lake_commit.after", "success", "already_landed"),
+        ("round.prepare.after", "failed", ""),
+    ],
+)
+def test_a_driver_killed_below_a_task_that_tries_twice(
+    quick_scene: Scene, home: dict[str, str], step: str, state: str, outcome: str
+) -> None:
+    """Both tries are armed: the second meets the step only if nothing has landed."""
+    scene = quick_scene
+    runs = Runs(scene, {**home, "AIRFLOW__SLUICE__TIER_RETRIES": "1"})
+    scene.append(300)
+    runs.wait("Pending")
+    run = runs.run(SLUICE_FAILPOINTS=f"{step}=kill")
+    assert run["state"] == state, run["tasks"]
+    assert run["tries"]["per_table.tier"] == 2
+    if outcome:
+        assert run["xcoms"]["per_table.tier[0]"]["return_value"]["outcome"] == outcome
+    else:
+        assert scene.status().last_error is not None
+    scene.append(200)
+    runs.wait("Pending")
+    following = runs.run()
+    assert following["state"] == "success", following["tasks"]
+    scene.check_whole()

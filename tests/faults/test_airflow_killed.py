@@ -87,6 +87,6 @@ def test_a_task_killed_while_its_driver_works(quick_scene: Scene, tmp_path: Path
         scene.append(500)
         airflow.follow(airflow.trigger(conf), 240, print)
         wait_for("the orphaned driver to end", lambda: not drivers(processes), 120)
-        scene.check()
+        scene.check_whole()
     finally:
         processes.stop_all()

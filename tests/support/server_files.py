@@ -10,8 +10,10 @@ import json
 import sqlite3
 import struct
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import google_crc32c
@@ -78,31 +80,36 @@ def _batches(file: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         at = end
 
 
+def read_partitions(data_dir: Path, database: str, table: str) -> dict[int, str]:
+    """Names of a table's partitions by id, in the embedded server's storage."""
+    rows = _rows(
+        data_dir,
+        "SELECT partition_id, partitions.name FROM partitions JOIN tables USING (table_id)"
+        " WHERE database = ? AND tables.name = ?",
+        (database, table),
+    )
+    return dict(rows)
+
+
 def read_registered(data_dir: Path, database: str, table: str) -> Registered | None:
     """The newest lake snapshot of a table in the embedded server's storage."""
-    uri = f"file:{data_dir / 'metadata.sqlite'}?mode=ro"
-    connection = sqlite3.connect(uri, uri=True, timeout=10)
-    try:
-        [(table_id,)] = connection.execute(
-            "SELECT table_id FROM tables WHERE database = ? AND name = ?", (database, table)
-        ).fetchall()
-        rows = connection.execute(
-            "SELECT snapshot_id, tiered_path FROM lake_snapshots WHERE table_id = ?"
-            " ORDER BY position DESC LIMIT 1",
-            (table_id,),
-        ).fetchall()
-        partitions = dict(
-            connection.execute(
-                "SELECT partition_id, name FROM partitions WHERE table_id = ?", (table_id,)
-            ).fetchall()
-        )
-    finally:
-        connection.close()
+    rows = _rows(
+        data_dir,
+        "SELECT snapshot_id, tiered_path FROM lake_snapshots JOIN tables USING (table_id)"
+        " WHERE database = ? AND name = ? ORDER BY position DESC LIMIT 1",
+        (database, table),
+    )
     if not rows:
         return None
     [(snapshot_id, path)] = rows
     text = Path(unquote(urlsplit(path).path)).read_text()
-    return Registered(snapshot_id, read_offsets(text, partitions))
+    return Registered(snapshot_id, read_offsets(text, read_partitions(data_dir, database, table)))
+
+
+def _rows(data_dir: Path, query: str, values: tuple[str, ...]) -> list[Any]:
+    uri = f"file:{data_dir / 'metadata.sqlite'}?mode=ro"
+    with closing(sqlite3.connect(uri, uri=True, timeout=10)) as connection:
+        return connection.execute(query, values).fetchall()
 
 
 def read_offsets(text: str, partitions: dict[int, str] | None = None) -> dict[Bucket, int]:
