@@ -1,18 +1,26 @@
-"""Claims tables for one run and writes a plan for each. Plain functions: no Airflow here."""
+"""Claims and leases tables for a run, writes a plan for each. Plain functions: no Airflow here."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from sluice.client.heartbeats import Heartbeats
-from sluice.errors import ConfigurationError, TableNotExist, UnsupportedVersion
+from sluice.errors import (
+    ConfigurationError,
+    FlussError,
+    LeaseNotObtained,
+    TableNotExist,
+    UnsupportedVersion,
+)
 from sluice.failpoints import failpoint
 from sluice.model import Claim, TablePath
 from sluice.rounds.files import PlanFile, plan_uri, plan_uris, read_json, write_json
+from sluice_airflow import leasing
 from sluice_airflow.claims import Entry, entry_of
 from sluice_airflow.connection import FlussConnection
 
@@ -20,6 +28,9 @@ if TYPE_CHECKING:
     from sluice.client import Client
 
 log = logging.getLogger(__name__)
+
+LEASE_REFUSED = (LeaseNotObtained, TableNotExist)
+"""What keeps one table from being leased, and is no reason against the others."""
 
 
 def refuse_unknown(conf: Mapping[str, Any] | None, known: Iterable[str]) -> None:
@@ -42,47 +53,68 @@ def acquire(
     patterns: Sequence[str],
     tables_max: int,
     heartbeat_interval_s: float = 20.0,
+    on_refused: Callable[[Claim, str], None] = lambda _claim, _reason: None,
 ) -> list[Entry]:
     """Claims up to ``tables_max`` tables that match a pattern, and writes a plan for each.
 
-    A retried or cleared task takes over what an earlier try of the same run still holds.
+    A retried or cleared task takes over what an earlier try of the same run still holds. A table
+    whose KV snapshots cannot be leased fails alone, and is reported so.
 
+    :param on_refused: told of such a table, with the reason.
     :raises TableNotExist: a pattern without wildcard names no lake table.
     :raises ConfigurationError: the work folder cannot be written; nothing stays claimed.
     """
     work_uri = connection.require_work_uri()
     requested = requested_tables(client, patterns)
     try:
-        entries = take_over(client, work_uri, lease_id)
+        plans = take_over(client, work_uri, lease_id)
     except (OSError, ValueError, ImportError) as error:
         raise ConfigurationError(f"work folder {work_uri}: {error}") from error
+    entries: list[Entry] = []
+    refused: dict[Claim, str] = {}
     with Heartbeats(client.tiering, interval_s=heartbeat_interval_s) as heartbeats:
-        for plan_claim in entries:
-            log.info("%s is still held by this run", plan_claim["table"])
-        while len(entries) < tables_max and requested != []:
-            claim = client.tiering.claim(requested)
-            if claim is None:
-                break
-            heartbeats.add(claim)
-            failpoint("airflow.acquire.after_claim")
-            plan = PlanFile(claim, lease_id, connection.bootstrap)
-            entries.append(_write_plan(client, work_uri, plan))
-            log.info("claimed %s under tiering epoch %d", claim.path, claim.tiering_epoch)
+        try:
+            for plan in plans:
+                heartbeats.add(plan.claim)
+                log.info("%s is still held by this run", plan.claim.path)
+                try:
+                    entries.append(_take_over_lease(client, work_uri, plan))
+                except LEASE_REFUSED as error:
+                    refused[plan.claim] = f"{type(error).__name__}: {error}"
+            while len(entries) + len(refused) < tables_max and requested != []:
+                claim = client.tiering.claim(requested)
+                if claim is None:
+                    break
+                heartbeats.add(claim)
+                log.info("claimed %s under tiering epoch %d", claim.path, claim.tiering_epoch)
+                failpoint("airflow.acquire.after_claim")
+                try:
+                    snapshots = leasing.hold(client, lease_id, claim)
+                except LEASE_REFUSED as error:
+                    refused[claim] = f"{type(error).__name__}: {error}"
+                    continue
+                plan = PlanFile(claim, lease_id, connection.bootstrap, snapshots)
+                entries.append(_write_plan(client, work_uri, plan))
+        finally:
+            # Only now: a table that is handed back at once would be handed out again at once.
+            for claim, reason in refused.items():
+                _refuse(client, claim, reason)
+                on_refused(claim, reason)
     return entries
 
 
-def take_over(client: Client, work_uri: str, lease_id: str) -> list[Entry]:
-    """Entries of this run's plans whose claims the coordinator still holds valid."""
-    newest: dict[int, tuple[PlanFile, str]] = {}
+def take_over(client: Client, work_uri: str, lease_id: str) -> list[PlanFile]:
+    """This run's plans whose claims the coordinator still holds valid."""
+    newest: dict[int, PlanFile] = {}
     for uri in plan_uris(work_uri, lease_id):
         plan = PlanFile.from_json(read_json(uri) or {})
         held = newest.get(plan.claim.table_id)
-        if held is None or _age(held[0].claim) < _age(plan.claim):
-            newest[plan.claim.table_id] = (plan, uri)
+        if held is None or _age(held.claim) < _age(plan.claim):
+            newest[plan.claim.table_id] = replace(plan, lease_id=lease_id)
     if not newest:
         return []
-    answers = client.tiering.heartbeat([plan.claim for plan, _ in newest.values()])
-    return [entry_of(plan, uri) for key, (plan, uri) in newest.items() if answers[key] is None]
+    answers = client.tiering.heartbeat([plan.claim for plan in newest.values()])
+    return [plan for key, plan in newest.items() if answers[key] is None]
 
 
 def requested_tables(client: Client, patterns: Sequence[str]) -> list[TablePath] | None:
@@ -128,6 +160,21 @@ def _write_plan(client: Client, work_uri: str, plan: PlanFile) -> Entry:
         raise ConfigurationError(reason) from error
     failpoint("airflow.acquire.after_plan")
     return entry_of(plan, uri)
+
+
+def _take_over_lease(client: Client, work_uri: str, plan: PlanFile) -> Entry:
+    again = leasing.hold_again(client, plan)
+    if again is not plan:
+        return _write_plan(client, work_uri, again)
+    return entry_of(plan, plan_uri(work_uri, plan.lease_id, plan.claim))
+
+
+def _refuse(client: Client, claim: Claim, reason: str) -> None:
+    log.error("%s: %s", claim.path, reason)
+    try:
+        client.tiering.failed(claim, reason)
+    except FlussError as error:  # the claim had gone, or it times out
+        log.warning("%s: not reported: %s", claim.path, error)
 
 
 def _age(claim: Claim) -> tuple[int, int]:

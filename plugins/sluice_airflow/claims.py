@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 from sluice.model import Claim, TablePath
 from sluice.rounds.files import PlanFile
@@ -17,11 +17,13 @@ class Entry(TypedDict):
     coordinator_epoch: int
     lease_id: str
     plan_uri: str
+    snapshots: NotRequired[int]
+    """How many KV snapshots the lease holds for it; missing if none, as of a log table."""
 
 
 def entry_of(plan: PlanFile, plan_uri: str) -> Entry:
     """The entry of a plan."""
-    return Entry(
+    entry = Entry(
         table=str(plan.claim.path),
         table_id=plan.claim.table_id,
         tiering_epoch=plan.claim.tiering_epoch,
@@ -29,6 +31,9 @@ def entry_of(plan: PlanFile, plan_uri: str) -> Entry:
         lease_id=plan.lease_id,
         plan_uri=plan_uri,
     )
+    if plan.snapshots:
+        entry["snapshots"] = len(plan.snapshots)
+    return entry
 
 
 def claim_of(entry: Entry) -> Claim:

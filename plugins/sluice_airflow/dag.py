@@ -33,6 +33,8 @@ log = logging.getLogger(__name__)
 TIER = "per_table.tier"
 SETTLE = "per_table.settle"
 ACQUIRE = "acquire_lease"
+REFUSED = "refused"
+"""XCom of acquire_lease: tables whose KV snapshots could not be leased, and why."""
 TABLES_MAX = 1000
 """Below Airflow's max_map_length of 1024."""
 
@@ -118,17 +120,17 @@ def _tasks(dag: DAG, settings: Settings) -> None:
 
     @setup
     def acquire_lease(job: str) -> list[Entry]:
-        """Claims tables and writes their plans."""
+        """Claims tables, leases their KV snapshots and writes their plans."""
         return _acquire(hook, settings, job)
 
     @teardown
     def settle(entry: Entry) -> dict[str, str]:
-        """Tells the coordinator how the table ended."""
+        """Tells the coordinator how the table ended, and lets go of its KV snapshots."""
         return _settle(hook, entry)
 
     @teardown
     def drop_lease(job: str) -> None:
-        """Lets go of all that the run still holds, then fails if a table was not tiered."""
+        """Lets go of all that the run holds, its lease too; fails if a table was not tiered."""
         _drop(hook, job)
 
     job = open_job()
@@ -172,15 +174,20 @@ def _acquire(hook: FlussHook, settings: Settings, job: str) -> list[Entry]:
         acquiring.refuse_unknown(context["dag_run"].conf, params())
         busy = ti.get_ti_count(dag_id=ti.dag_id, task_ids=[TIER], states=["running", "queued"])
         tables_max = min(asked["max_tables"], slots_at_once(settings) - busy)
+        refused: dict[str, str] = {}
         with hook.get_client() as client:
-            return acquiring.acquire(
+            entries = acquiring.acquire(
                 client,
                 hook.config(),
                 job,
                 asked["tables"],
                 tables_max,
                 settings.heartbeat_interval_seconds,
+                lambda claim, reason: refused.update({str(claim.path): reason[:200]}),
             )
+        if refused:  # the tables go on that could be leased; drop_lease fails the run
+            ti.xcom_push(key=REFUSED, value=refused)
+        return entries
     except SluiceError as error:
         if error.retryable:
             raise
@@ -207,16 +214,20 @@ def _drop(hook: FlussHook, job: str) -> None:
     acquired = _states(ti, ACQUIRE).get(ACQUIRE)
     if acquired != "success":
         raise AirflowFailException(f"tables were not acquired: {ACQUIRE} is {acquired}")
-    if not entries:
+    refused = ti.xcom_pull(task_ids=ACQUIRE, key=REFUSED) or {}
+    if not entries and not refused:
         return
     # Trust the result, not the state: a tier marked success by hand has none.
-    settled = ti.xcom_pull(task_ids=SETTLE, map_indexes=list(range(len(entries)))) or []
+    indexes = list(range(len(entries)))
+    settled = (ti.xcom_pull(task_ids=SETTLE, map_indexes=indexes) if entries else None) or []
     told = {v["table"]: v["reported"] for v in settled if v}
     told.update({verdict.table: verdict.reported for verdict in verdicts})
     left = [e["table"] for e in entries if told.get(e["table"]) not in ("finished", "nothing")]
+    left += refused
     if left:
         names = ", ".join(left[:20]) + (", ..." if len(left) > 20 else "")
-        raise AirflowFailException(f"{len(left)} of {len(entries)} tables not tiered: {names}")
+        tables = len(entries) + len(refused)
+        raise AirflowFailException(f"{len(left)} of {tables} tables not tiered: {names}")
     ended = [state for state in _states(ti, TIER).values() if state != "success"]
     if ended:
         raise AirflowFailException(

@@ -23,6 +23,7 @@ from sluice.rounds.files import (
     read_json,
     round_outcome,
 )
+from sluice_airflow import leasing
 from sluice_airflow.claims import Entry, claim_of
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def settle(
     result: Mapping[str, Any] | None,
     failure: Mapping[str, Any] | None,
 ) -> Verdict:
-    """Reports one table as its tier ended: by its result, else by its reason.
+    """Reports one table as its tier ended, by its result, else by its reason; ends its lease.
 
     :param result: the tier's result XCom; trusted over the state of the task.
     :param failure: the tier's ``failure`` XCom: kind, reason, failure_uri.
@@ -68,16 +69,28 @@ def settle(
         if not isinstance(outcome, RoundResult):
             outcome = _failure(failure, outcome)
     failpoint("airflow.settle.before_report")
-    return _report(client, claim_of(entry), outcome, TASK_LOST)
+    verdict = _report(client, claim_of(entry), outcome, TASK_LOST)
+    failpoint("airflow.settle.before_release")
+    leasing.release(client, entry)
+    return verdict
 
 
 def drop(
     client: Client, work_uri: str, lease_id: str, entries: Iterable[Entry] = ()
 ) -> list[Verdict]:
-    """Reports every claim of a run that is still held: nothing of the run stays behind.
+    """Reports every claim of a run that is still held, and drops its lease: nothing stays behind.
 
     It comes after the settles, or in their place: a table that has a result is reported finished.
     """
+    try:
+        return _report_left(client, work_uri, lease_id, entries)
+    finally:
+        leasing.drop(client, lease_id)
+
+
+def _report_left(
+    client: Client, work_uri: str, lease_id: str, entries: Iterable[Entry]
+) -> list[Verdict]:
     plans = {entry["plan_uri"]: claim_of(entry) for entry in entries}
     try:
         for uri in plan_uris(work_uri, lease_id):

@@ -17,9 +17,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from sluice.errors import UnknownFileVersion
-from sluice.model import Claim, TablePath
+from sluice.model import BucketSnapshot, Claim, TableBucket, TablePath
 
 VERSION = 1
+LEASED_VERSION = 2
+"""Of a plan that names KV snapshots: a driver of before would pass them over, so it refuses it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +32,11 @@ class PlanFile:
     lease_id: str
     bootstrap: str
     """Address of the cluster: grpc://HOST:PORT or fluss://HOST:PORT."""
+    snapshots: tuple[BucketSnapshot, ...] = ()
+    """KV snapshots that the lease holds for this round: of buckets that were never tiered."""
 
     def to_json(self) -> dict[str, Any]:
-        return {
+        content: dict[str, Any] = {
             "version": VERSION,
             "table_id": self.claim.table_id,
             "table": str(self.claim.path),
@@ -41,17 +45,28 @@ class PlanFile:
             "lease_id": self.lease_id,
             "bootstrap": self.bootstrap,
         }
+        if self.snapshots:
+            content["version"] = LEASED_VERSION
+            content["snapshots"] = {
+                _bucket_text(s.bucket): f"{s.snapshot_id}@{s.log_offset}" for s in self.snapshots
+            }
+        return content
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> PlanFile:
-        _check_version("plan", content)
+        """:raises UnknownFileVersion: of another version. A plan without lease id holds nothing."""
+        _check_version("plan", content, VERSION, LEASED_VERSION)
         claim = Claim(
             content["table_id"],
             TablePath.parse(content["table"]),
             content["tiering_epoch"],
             content["coordinator_epoch"],
         )
-        return cls(claim, content["lease_id"], content["bootstrap"])
+        snapshots = tuple(
+            _bucket_snapshot(claim.table_id, bucket, snapshot)
+            for bucket, snapshot in content.get("snapshots", {}).items()
+        )
+        return cls(claim, content.get("lease_id", ""), content["bootstrap"], snapshots)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,9 +218,26 @@ def _time_of(info: dict[str, Any]) -> Any:
     return info.get("mtime") or info.get("LastModified") or info.get("last_modified") or ""
 
 
-def _check_version(what: str, content: dict[str, Any]) -> None:
-    if content.get("version") != VERSION:
+def _bucket_text(bucket: TableBucket) -> str:
+    """``BUCKET`` or ``PARTITION_ID/BUCKET``."""
+    partition = "" if bucket.partition_id is None else f"{bucket.partition_id}/"
+    return f"{partition}{bucket.bucket}"
+
+
+def _bucket_snapshot(table_id: int, bucket: str, snapshot: str) -> BucketSnapshot:
+    partition, _, number = bucket.rpartition("/")
+    snapshot_id, _, log_offset = snapshot.partition("@")
+    return BucketSnapshot(
+        TableBucket(table_id, int(partition) if partition else None, int(number)),
+        int(snapshot_id),
+        int(log_offset),
+    )
+
+
+def _check_version(what: str, content: dict[str, Any], *versions: int) -> None:
+    known = versions or (VERSION,)
+    if content.get("version") not in known:
         raise UnknownFileVersion(
-            f"{what} file of version {content.get('version')!r}: this Sluice reads {VERSION};"
-            " use the same version on Airflow and on Spark"
+            f"{what} file of version {content.get('version')!r}: this Sluice reads"
+            f" {' and '.join(map(str, known))}; use the same version on Airflow and on Spark"
         )

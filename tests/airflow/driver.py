@@ -25,6 +25,9 @@ def main(arguments: list[str]) -> int:
     tries = len(list(folder.glob("command-*")))
     kind = table.partition(".")[2].partition("_")[0]
 
+    if table.endswith("_keyed"):
+        (folder / f"leased-{attempt}").write_text(json.dumps(leased(uri)))
+
     if kind == "killed":
         print("the last words of a driver", flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
@@ -42,6 +45,15 @@ def main(arguments: list[str]) -> int:
     if kind == "flaky" and tries == 1:
         return fail(uri, attempt, "NetworkError", "127.0.0.1:1 went away", retryable=True)
     return commit(uri, attempt, stolen=kind == "lost")
+
+
+def leased(uri: str) -> dict[str, int]:
+    """How many buckets each lease holds now."""
+    from sluice.client import connect
+    from sluice.rounds.files import PlanFile, read_json
+
+    with connect(PlanFile.from_json(read_json(uri) or {}).bootstrap) as client:
+        return {lease.lease_id: lease.buckets for lease in client.leases.all()}
 
 
 def work_on(started: Path) -> int:

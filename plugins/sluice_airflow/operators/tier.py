@@ -9,7 +9,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowTaskTimeout
 
 from sluice.client.heartbeats import Heartbeats
-from sluice.errors import ClaimLost, DriverLost, DriverRefused, SluiceError
+from sluice.errors import ClaimLost, DriverLost, DriverRefused, LeaseLost, SluiceError
 from sluice.failpoints import failpoint
 from sluice.model import Claim
 from sluice.rounds.files import (
@@ -20,6 +20,7 @@ from sluice.rounds.files import (
     result_uri,
     write_json,
 )
+from sluice_airflow import leasing
 from sluice_airflow.claims import Entry, claim_of
 from sluice_airflow.connection import CONF_PREFIX
 from sluice_airflow.hooks.fluss import FlussHook
@@ -75,7 +76,7 @@ class SluiceTierOperator(SparkSubmitOperator):
         self.acquire_task_id = acquire_task_id
         self.heartbeat_interval_s = heartbeat_interval_s
         self._killed = False
-        self._lost: ClaimLost | None = None
+        self._lost: ClaimLost | LeaseLost | None = None
         self._secret_environment: dict[str, str] = {}
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -144,14 +145,20 @@ class SluiceTierOperator(SparkSubmitOperator):
 
             with Heartbeats(client.tiering, interval_s, on_lost=on_lost) as heartbeats:
                 heartbeats.add(claim)
-                with self._waiting(context, heartbeats, interval_s):
+                with (
+                    leasing.kept(client, self.entry, self._give_up),
+                    self._waiting(context, heartbeats, interval_s),
+                ):
                     failpoint("airflow.tier.before_submit")
                     ended = self._submit(context)
                 failpoint("airflow.tier.after_submit")
         return self._read(attempt, ended)
 
-    def _give_up(self, why: ClaimLost) -> None:
-        """Ends the driver: its commit would be refused. Called by the heartbeats' thread."""
+    def _give_up(self, why: ClaimLost | LeaseLost) -> None:
+        """Ends the driver: its commit would be refused, or what it reads may go.
+
+        Called by the thread that found out.
+        """
         self.log.warning("%s; the Spark driver is ended", why)
         self._lost = why
         if self._hook is not None:
@@ -205,7 +212,7 @@ class SluiceTierOperator(SparkSubmitOperator):
         try:
             if content := read_json(result_uri(plan, attempt)):
                 return RoundResult.from_json(content)
-            if isinstance(ended, ClaimLost):
+            if isinstance(ended, ClaimLost | LeaseLost):
                 raise ended  # whatever the driver says while it is ended, it is no failure
             if content := read_json(failure_uri(plan, attempt)):
                 return RoundFailure.from_json(content)

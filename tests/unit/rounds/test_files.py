@@ -58,8 +58,8 @@ def test_a_file_that_is_not_there_is_none(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cls", [PlanFile, RoundResult, RoundFailure])
 def test_another_version_is_refused(cls: type[PlanFile]) -> None:
-    with pytest.raises(UnknownFileVersion, match="version 2"):
-        cls.from_json({"version": 2})
+    with pytest.raises(UnknownFileVersion, match="version 3"):
+        cls.from_json({"version": 3})
 
 
 def test_a_job_finds_its_plans(tmp_path: Path) -> None:

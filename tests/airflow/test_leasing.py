@@ -1,0 +1,266 @@
+"""The lease of a run: acquire, settle and drop against a real server, without Airflow."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sluice.client import Client, connect
+from sluice.client.leases import LeaseClient, Obtained, Part
+from sluice.config import ServerConfig
+from sluice.errors import LeaseLost, LeaseNotObtained
+from sluice.model import BucketSnapshot, TableBucket, TablePath
+from sluice.rounds.files import (
+    LEASED_VERSION,
+    VERSION,
+    PlanFile,
+    RoundResult,
+    read_json,
+    write_json,
+)
+from sluice.server.cluster import EmbeddedCluster
+from sluice.server.coordinator.leases_service import LeaseService
+from sluice_airflow import leasing
+from sluice_airflow.acquire import acquire
+from sluice_airflow.claims import Entry, claim_of
+from sluice_airflow.connection import FlussConnection
+from sluice_airflow.settle import drop, settle
+from tests.airflow.place import AirflowProcess, Place
+from tests.unit.server.kv_support import KEYED, KvCaller
+from tests.unit.server.support import Caller
+
+JOB = "sluice-job"
+OPTIONS = {"table.datalake.enabled": "true", "table.datalake.freshness": "50 ms"}
+
+
+class Run(Place):
+    """A place without Airflow, whose server deletes all but the newest snapshot."""
+
+    def __init__(self, cluster: EmbeddedCluster, client: Client, work: Path) -> None:
+        none: AirflowProcess = None  # type: ignore[assignment]
+        super().__init__(none, client, cluster.address, work)
+        self.cluster = cluster
+        self.caller = Caller(cluster.address)
+        self.refused: list[str] = []
+        client.admin.create_database("shop")
+
+    def keyed(self, name: str) -> KvCaller:
+        """A lake table with a primary key, two buckets, a snapshot of each."""
+        path = TablePath("shop", name)
+        kv = KvCaller(self.caller, path, schema=KEYED, bucket_count=2, properties=OPTIONS)
+        self.snapshot(kv)
+        return kv
+
+    def snapshot(self, kv: KvCaller) -> None:
+        for bucket in (0, 1):
+            kv.put((1, "text", 1), bucket=bucket)
+        self.cluster.take_kv_snapshots(kv.path)
+
+    def acquire(self, *tables: str, most: int = 10) -> list[Entry]:
+        connection = FlussConnection(self.address, work_uri=f"file://{self.work}")
+        return acquire(
+            self.client, connection, JOB, tables or ("*",), most,
+            on_refused=lambda claim, reason: self.refused.append(f"{claim.path}: {reason}"),
+        )  # fmt: skip
+
+    def plan(self, entry: Entry) -> PlanFile:
+        return PlanFile.from_json(read_json(entry["plan_uri"]) or {})
+
+    def held(self) -> dict[str, int]:
+        return {lease.lease_id: lease.buckets for lease in self.client.leases.all()}
+
+    def finish(self, entry: Entry) -> None:
+        claim = claim_of(entry)
+        result = RoundResult(
+            entry["table"],
+            claim.table_id,
+            claim.tiering_epoch,
+            claim.coordinator_epoch,
+            "committed",
+        )
+        assert settle(self.client, entry, result.to_json(), None).reported == "finished"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Run]:
+    config = ServerConfig(
+        data_dir=str(tmp_path / "data"),
+        listen="grpc://127.0.0.1:0",
+        kv_snapshot_interval_ms=0,
+        kv_snapshot_num_retained=1,
+    )
+    with EmbeddedCluster(config) as cluster, connect(cluster.address) as client:
+        made = Run(cluster, client, tmp_path / "work")
+        yield made
+        made.caller.transport.close()
+
+
+def test_snapshots_are_held_from_acquire_to_settle_and_the_rest_to_drop(run: Run) -> None:
+    kv, other = run.keyed("a"), run.keyed("b")
+    log = run.table("log", freshness="50 ms")
+    run.wait(kv.path, other.path, log)
+    entries = {entry["table"]: entry for entry in run.acquire()}
+    assert entries["shop.a"].get("snapshots") == 2
+    assert "snapshots" not in entries["shop.log"]
+    assert run.held() == {JOB: 4}
+    plan = run.plan(entries["shop.a"])
+    assert set(plan.snapshots) == {
+        BucketSnapshot(TableBucket(kv.table_id, None, n), 0, 1) for n in (0, 1)
+    }
+    run.finish(entries["shop.log"])
+    assert run.held() == {JOB: 4}
+    run.finish(entries["shop.a"])
+    assert run.held() == {JOB: 2}
+    run.finish(entries["shop.a"])  # a repeated settle
+    drop(run.client, f"file://{run.work}", JOB)
+    assert run.held() == {}
+
+
+def test_plans_of_log_tables_are_as_before(run: Run) -> None:
+    kv, log = run.keyed("a"), run.table("log", freshness="50 ms")
+    run.wait(kv.path, log)
+    versions = {e["table"]: (read_json(e["plan_uri"]) or {})["version"] for e in run.acquire()}
+    assert versions == {"shop.a": LEASED_VERSION, "shop.log": VERSION}
+
+
+def test_buckets_that_were_tiered_need_no_snapshot(run: Run) -> None:
+    kv = run.keyed("a")
+    run.wait(kv.path)
+    [entry] = run.acquire()
+    claim, tiering = claim_of(entry), run.client.tiering
+    offsets = {TableBucket(kv.table_id, None, 0): 1}
+    path = tiering.prepare_lake_snapshot(claim.table_id, claim.path, offsets)
+    tiering.commit_lake_snapshot(claim, 4711, path, offsets, {}, -1)
+    found = leasing.hold(run.client, "another", claim)
+    assert [snapshot.bucket.bucket for snapshot in found] == [1]
+
+
+def test_a_retried_acquire_finds_its_own_lease(run: Run) -> None:
+    kv = run.keyed("a")
+    run.wait(kv.path)
+    first = run.acquire()
+    before = run.plan(first[0])
+    for _ in range(3):
+        run.snapshot(kv)
+    assert run.acquire() == first
+    assert run.plan(first[0]) == before, "the snapshots of the first try are still held"
+    assert run.held() == {JOB: 2}
+
+
+def test_a_retried_acquire_whose_lease_is_gone_leases_anew(run: Run) -> None:
+    kv = run.keyed("a")
+    run.wait(kv.path)
+    [entry] = run.acquire()
+    run.client.leases.drop(JOB)
+    run.snapshot(kv)
+    [again] = run.acquire()
+    assert again == entry
+    assert {s.snapshot_id for s in run.plan(again).snapshots} == {1}
+    assert run.held() == {JOB: 2}
+
+
+def test_a_table_that_cannot_be_leased_fails_alone(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kv, other = run.keyed("a"), run.keyed("b")
+    run.wait(kv.path, other.path)
+    obtain = LeaseClient.obtain
+
+    def hasty(
+        self: LeaseClient, lease_id: str, parts: list[Part], duration_ms: int = 1
+    ) -> Obtained:
+        if parts[0].info.path == kv.path:
+            raise LeaseNotObtained("lease x: 2 buckets not held after 10 tries")
+        return obtain(self, lease_id, parts)
+
+    monkeypatch.setattr(LeaseClient, "obtain", hasty)
+    assert [entry["table"] for entry in run.acquire()] == ["shop.b"]
+    said = "LeaseNotObtained: lease x: 2 buckets not held after 10 tries"
+    assert run.refused == [f"shop.a: {said}"]
+    assert run.status(kv.path).last_error == said
+    assert run.held() == {JOB: 2}
+
+
+def test_an_older_run_has_plans_and_entries_without_a_lease(run: Run) -> None:
+    log = run.table("log", freshness="50 ms")
+    run.wait(log)
+    [entry] = run.acquire()
+    content = read_json(entry["plan_uri"]) or {}
+    del content["lease_id"]
+    write_json(entry["plan_uri"], content)
+    [again] = run.acquire()
+    assert again == entry
+    del entry["lease_id"]  # type: ignore[misc]
+    with leasing.kept(run.client, entry, lambda lost: None):
+        run.finish(entry)
+    assert drop(run.client, f"file://{run.work}", JOB) == []
+
+
+def test_a_lease_that_ended_before_the_driver_began(run: Run) -> None:
+    kv = run.keyed("a")
+    run.wait(kv.path)
+    [entry] = run.acquire()
+    with leasing.kept(run.client, entry, lambda lost: None):
+        pass
+    run.client.leases.drop(JOB)
+    with (
+        pytest.raises(LeaseLost, match="Clear the task acquire_lease"),
+        leasing.kept(run.client, entry, lambda lost: None),
+    ):
+        raise AssertionError
+
+
+def test_the_lease_is_dropped_whatever_else_fails(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    kv = run.keyed("a")
+    run.wait(kv.path)
+    entries = run.acquire()
+    run.work.rename(run.work.with_name("gone"))
+    drop(run.client, f"file://{run.work}", JOB, entries)
+    assert run.held() == {}
+    with caplog.at_level(logging.WARNING):
+        leasing.release(run.client, entries[0])
+    assert "its snapshots stay leased until the run ends" in caplog.text
+
+
+def test_a_cluster_without_leases(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(LeaseService, "handlers", lambda self: {})  # as a server of before
+    config = ServerConfig(
+        data_dir=str(tmp_path / "old"), listen="grpc://127.0.0.1:0", kv_snapshot_interval_ms=0
+    )
+    with EmbeddedCluster(config) as cluster, connect(cluster.address) as client:
+        old = Run(cluster, client, tmp_path / "old-work")
+        kv = old.keyed("a")
+        old.wait(kv.path)
+        [entry] = old.acquire()
+        assert old.acquire() == [entry]
+        assert len(old.plan(entry).snapshots) == 2
+        with leasing.kept(client, entry, lambda lost: None):
+            pass
+        old.finish(entry)
+        drop(client, f"file://{old.work}", JOB)
+        old.caller.transport.close()
+    [warning] = [r for r in caplog.records if "without a lease" in r.getMessage()]
+    assert warning.levelno == logging.WARNING
+
+
+def test_a_plan_with_snapshots_comes_back() -> None:
+    plan = PlanFile(
+        claim_of({"table": "a.b", "table_id": 7, "tiering_epoch": 1, "coordinator_epoch": 2}),  # type: ignore[typeddict-item]
+        "job",
+        "grpc://h:1",
+        (
+            BucketSnapshot(TableBucket(7, None, 0), 5, 17),
+            BucketSnapshot(TableBucket(7, 12, 3), 0, 0),
+        ),
+    )
+    assert PlanFile.from_json(plan.to_json()) == plan
+    plain = replace(plan, snapshots=())
+    assert PlanFile.from_json(plain.to_json()) == plain
