@@ -308,6 +308,27 @@ def test_a_store_ahead_of_its_log_is_made_anew(node: Node, kv: KvCaller, tmp_pat
     assert replayed(kv.changelog()) == kv.table() == {1: (1, "a", 1), 5: (5, "e", 5)}
 
 
+def test_files_of_a_store_made_anew_are_not_taken_for_those_of_the_old_one(
+    node: Node, kv: KvCaller, tmp_path: Path
+) -> None:
+    """RocksDB gives the same names to them; here they have the same size too."""
+    kv.put((1, "a", 1))
+    log = next((tmp_path / "data" / "log").rglob("*.log"))
+    size = log.stat().st_size
+    kv.put((2, "b", 2))
+    assert take(node, kv) == 0
+    node.stop()
+    with log.open("r+b") as file:
+        file.truncate(size)
+    log.with_suffix(".index").unlink(missing_ok=True)
+    node.restart()
+    kv = KvCaller(node.caller, create=False)
+    kv.put((2, "c", 3))
+    kv.put((2, "d", 4))
+    assert take(node, kv) == 1
+    assert snapshot_rows(kv, 1, tmp_path / "read") == {1: (1, "a", 1), 2: (2, "d", 4)}
+
+
 def test_dropping_a_table_removes_its_rows_and_its_snapshots(
     node: Node, kv: KvCaller, tmp_path: Path
 ) -> None:
