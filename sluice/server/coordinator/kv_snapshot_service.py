@@ -128,6 +128,10 @@ class KvSnapshotService:
     def newest(self, bucket: TableBucket) -> KvSnapshot | None:
         return self._snapshots.newest(bucket)
 
+    def covered(self, bucket: TableBucket) -> int:
+        latest = self._snapshots.latest(bucket)
+        return 0 if latest is None else latest.log_offset
+
     def folder(self, bucket: TableBucket) -> Path:
         return self._snapshots.folder(bucket)
 

@@ -83,6 +83,13 @@ class KvManager:
             raise
         self._close_surplus()
 
+    def log_end(self, bucket: TableBucket) -> int:
+        """The end of a bucket's log, whoever leads it; its store is left alone.
+
+        :raises UnknownTableOrBucket, NonPrimaryKeyTable: as they say.
+        """
+        return self._logs.find(self._keyed(bucket), bucket).end_offset
+
     def drop_table(self, info: TableInfo, partition_id: int | None = None) -> None:
         """Removes the tablets of a table, or of one of its partitions, that the catalog dropped.
 
@@ -113,12 +120,16 @@ class KvManager:
 
     # -- parts
 
-    def _tablet(self, bucket: TableBucket) -> KvTablet:
+    def _keyed(self, bucket: TableBucket) -> HostedTable:
         hosted = hosted_or_gone(self._tables.find(bucket.table_id), bucket)
         if not hosted.info.has_primary_key:
             raise NonPrimaryKeyTable(
                 f"table {hosted.info.path} has no primary key: append to its log instead"
             )
+        return hosted
+
+    def _tablet(self, bucket: TableBucket) -> KvTablet:
+        hosted = self._keyed(bucket)
         log = self._logs.find(hosted, bucket)
         with self._lock:
             tablet = self._tablets.get(bucket)

@@ -96,11 +96,12 @@ class KvSnapshotter:
         :raises FencedLeaderEpoch: the bucket is led by somebody else meanwhile.
         """
         with self._lock:
+            known = self._snapshots.covered(bucket)
+            # First, since a bucket in which nothing happens shall not push others out.
+            if self._tablets.log_end(bucket) <= known:
+                return None
             newest = self._newest(bucket)
-            known = 0 if newest is None else newest.log_offset
             with self._tablets.leading(bucket) as (tablet, leader_epoch):
-                if tablet.log.end_offset <= known:
-                    return None
                 folder, log = tablet.folder, tablet.log
                 shutil.rmtree(folder.checkpoint, ignore_errors=True)
                 tablet.checkpoint(folder.checkpoint)

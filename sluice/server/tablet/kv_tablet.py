@@ -62,6 +62,9 @@ class Snapshots(Protocol):
         :raises KvSnapshotNotExist: it cannot be read.
         """
 
+    def covered(self, bucket: TableBucket) -> int:
+        """The log offset of the newest snapshot; 0 if there is none."""
+
     def folder(self, bucket: TableBucket) -> Path:
         """Where the bucket's snapshots lie. :raises UnknownTableOrBucket: it was dropped."""
 
@@ -194,13 +197,8 @@ class KvTablet:
     def close(self) -> None:
         """Gives up the store; the next call opens it again. Nobody may use it meanwhile."""
         store, self._store = self._store, None
-        if store is None:
-            return
-        try:
-            store.flush()
-        except KvStorageError as error:  # then the next start reads more of the log
-            _log.warning("KV store not flushed", bucket=self.log.name, error=str(error))
-        store.close()
+        if store is not None:
+            store.close()
 
     def delete(self) -> None:
         """Gives up the store and removes it. Nobody may use it meanwhile."""

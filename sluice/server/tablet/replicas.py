@@ -127,8 +127,11 @@ class Replicas:
 
     def leader(self, bucket: TableBucket) -> tuple[int | None, int]:
         """Who leads the bucket, and the leader epoch. :raises UnknownTableOrBucket: no such one."""
-        replica = self._replica(bucket)
-        return replica.leader, replica.leader_epoch
+        replica = self._replicas.get(bucket)
+        if replica is not None:
+            return replica.leader, replica.leader_epoch
+        self._check_there(bucket)
+        return self._server_id, self._first_epoch()
 
     def become(
         self, coordinator_epoch: int, bucket: TableBucket, leader: int | None, leader_epoch: int
@@ -196,14 +199,17 @@ class Replicas:
         if replica is not None:
             return replica
         with self._lock:
-            table = self._tables.find(bucket.table_id)
-            if table is None or not table.has_bucket(bucket.partition_id, bucket.bucket):
-                raise UnknownTableOrBucket(f"there is no bucket {bucket}: was its table dropped?")
+            self._check_there(bucket)
             replica = self._replicas.get(bucket)
             if replica is None:
                 replica = Replica(self._server_id, self._first_epoch())
                 self._replicas[bucket] = replica
             return replica
+
+    def _check_there(self, bucket: TableBucket) -> None:
+        table = self._tables.find(bucket.table_id)
+        if table is None or not table.has_bucket(bucket.partition_id, bucket.bucket):
+            raise UnknownTableOrBucket(f"there is no bucket {bucket}: was its table dropped?")
 
 
 def _check_epoch(bucket: TableBucket, replica: Replica, leader_epoch: int) -> None:

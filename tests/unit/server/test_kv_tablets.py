@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -201,7 +203,6 @@ def test_rows_and_offset_survive_together_or_not_at_all(
     store = KvStore(tmp_path / "db", resources)
     assert store.log_offset == 0
     store.write([(b"a", b"1"), (b"b", b"2")], [], 2)
-    store.flush()
     store.write([(b"c", b"3")], [b"a"], 4)
     store.checkpoint(tmp_path / "copy")
     store.write([(b"d", b"4")], [], 5)
@@ -211,6 +212,32 @@ def test_rows_and_offset_survive_together_or_not_at_all(
     copy = KvStore(tmp_path / "copy", resources)
     assert (copy.log_offset, copy.first(9, 99)) == (4, [b"2", b"3"])
     copy.close()
+
+
+def test_files_as_a_kill_leaves_them_hold_what_their_offset_says(
+    tmp_path: Path, resources: KvResources
+) -> None:
+    """Memory is full again and again; a copy of the files is what a kill at that moment leaves."""
+    store = KvStore(tmp_path / "db", resources)
+    keys = [b"%05d" % number for number in range(3000)]
+    value = random.Random(1).randbytes(400)
+    offsets = set()
+    for number, key in enumerate(keys):
+        store.write([(key, value)], [], number + 1)
+        if number % 300 == 299:
+            copy = tmp_path / f"copy{number}"
+            shutil.copytree(tmp_path / "db", copy)
+            left = KvStore(copy, resources)
+            rows = [row is not None for row in left.get(keys)]
+            assert rows == [n < left.log_offset for n in range(len(keys))]
+            offsets.add(left.log_offset)
+            left.close()
+    assert len(offsets) > 3
+    store.close()
+    store = KvStore(tmp_path / "db", resources)
+    assert store.log_offset == len(keys)
+    assert None not in store.get(keys)
+    store.close()
 
 
 def test_a_prefix_of_the_largest_bytes(tmp_path: Path, resources: KvResources) -> None:
@@ -231,7 +258,6 @@ def test_what_is_no_store_is_told_from_what_cannot_be_opened(
         KvStore(tmp_path / "db", resources)
     assert not isinstance(caught.value, KvStoreCorrupt)
     store.write([(b"a", b"1")], [], 1)
-    store.flush()
     store.close()
     sst = next((tmp_path / "db").glob("*.sst"))
     sst.write_bytes(sst.read_bytes()[:-10])
