@@ -16,7 +16,7 @@ from tests.airflow.place import AirflowProcess, Place
 from tests.unit.server.kv_support import KvCaller
 from tests.unit.server.support import Caller
 
-pytestmark = pytest.mark.airflow
+pytestmark = [pytest.mark.airflow, pytest.mark.slow]
 
 OPTIONS = {"table.datalake.enabled": "true", "table.datalake.freshness": "1 s"}
 

@@ -318,4 +318,4 @@ class Coordinator(RuleBasedStateMachine):
 
 
 TestCoordinator = Coordinator.TestCase
-TestCoordinator.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
+TestCoordinator.settings = settings(max_examples=70, stateful_step_count=40, deadline=None)

@@ -1,0 +1,126 @@
+"""Deletion at full speed while somebody reads slowly: with a lease, and without one as control."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from sluice.client import Client, connect
+from sluice.model import BucketSnapshot, TableBucket
+from sluice.wire import apis
+from sluice.wire import fluss_api_pb2 as pb
+
+from .kv_support import KvCaller
+from .support import Caller, Node
+
+NEWER_PER_FILE = 2
+"""So many snapshots are completed, and the ones before deleted, between two files of the reader."""
+
+
+class Deleter:
+    """Puts and snapshots as fast as it goes; each snapshot deletes the one before if it may."""
+
+    def __init__(self, node: Node, kv: KvCaller) -> None:
+        self._node, self._kv = node, kv
+        self._changed = threading.Condition()
+        self.completed = 0
+        self._over = False
+        self._thread = threading.Thread(target=self._run)
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        self._thread.start()
+        try:
+            yield
+        finally:
+            self._over = True
+            self._thread.join(60)
+
+    def wait_for_more(self) -> None:
+        with self._changed:
+            goal = self.completed + NEWER_PER_FILE
+            assert self._changed.wait_for(lambda: self.completed >= goal, 60)
+
+    def _run(self) -> None:
+        number = 0
+        while not self._over:
+            number += 1
+            self._kv.put((number % 10, "text" * 100, number))
+            taken = self._node.cluster.take_kv_snapshots(self._kv.path)
+            with self._changed:
+                self.completed += len(taken)
+                self._changed.notify_all()
+
+
+@pytest.fixture
+def node(start: Callable[..., Node]) -> Node:
+    return start(kv_snapshot_interval_ms=0, kv_snapshot_num_retained=1)
+
+
+def files(caller: Caller, snapshot: BucketSnapshot) -> dict[Path, int]:
+    bucket = snapshot.bucket
+    request = pb.GetKvSnapshotMetadataRequest(
+        table_id=bucket.table_id, bucket_id=bucket.bucket, snapshot_id=snapshot.snapshot_id
+    )
+    reply = caller.call(apis.GET_KV_SNAPSHOT_METADATA, request)
+    paths = [Path(urlsplit(file.remote_path).path) for file in reply.snapshot_files]
+    return {path: path.stat().st_size for path in paths}
+
+
+def read_slowly(caller: Caller, snapshot: BucketSnapshot, deleter: Deleter) -> int:
+    """Reads the files one by one; how many. :raises FileNotFoundError: one was deleted."""
+    sizes = files(caller, snapshot)
+    for path, size in sizes.items():
+        deleter.wait_for_more()
+        assert len(path.read_bytes()) == size
+    return len(sizes)
+
+
+def deleted(node: Node, kv: KvCaller, deleter: Deleter) -> int:
+    """How many of the snapshots that were completed are gone."""
+    request = pb.ListKvSnapshotsRequest(table_id=kv.table_id)
+    there = node.caller.call(apis.LIST_KV_SNAPSHOTS, request).active_snapshots
+    return deleter.completed - len(there)
+
+
+@pytest.fixture
+def client(node: Node) -> Iterator[Client]:
+    with connect(node.cluster.address) as client:
+        yield client
+
+
+def begun(node: Node) -> KvCaller:
+    kv = KvCaller(node.caller)
+    kv.put((1, "text", 1))
+    node.cluster.take_kv_snapshots(kv.path)
+    return kv
+
+
+def test_with_a_lease_no_file_is_ever_missing(node: Node, client: Client) -> None:
+    kv = begun(node)
+    deleter = Deleter(node, kv)
+    with deleter.running():
+        deleter.wait_for_more()
+        # Between looking and leasing, too, snapshots go: the lease takes newer ones then.
+        with client.snapshot_lease("job", kv.path) as lease:
+            assert read_slowly(node.caller, lease.snapshots[bucket_of(kv)], deleter) > 3
+    assert deleted(node, kv, deleter) > 3 * NEWER_PER_FILE
+
+
+def test_without_a_lease_the_reader_misses_a_file(node: Node, client: Client) -> None:
+    """The control: without a lease the very same read fails."""
+    kv = begun(node)
+    deleter = Deleter(node, kv)
+    newest = client.leases.latest(kv.path).snapshots[bucket_of(kv)]
+    with deleter.running(), pytest.raises(FileNotFoundError):
+        read_slowly(node.caller, newest, deleter)
+    assert deleted(node, kv, deleter) >= 1
+
+
+def bucket_of(kv: KvCaller) -> TableBucket:
+    return TableBucket(kv.table_id, None, 0)
