@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from sluice.errors import LakeRolledBack, LakeTableMismatch, LakeTableMissing
+from sluice.failpoints import failpoint
 from sluice.model import Claim, LakeSnapshotInfo, TableBucket, TablePath
 from sluice.rounds.offsets import TABLE_ID_KEY, offsets_of
 from sluice.rounds.ports import Cluster, LakeTable
@@ -100,6 +101,7 @@ def register_unknown(
     if path is None:
         # A fresh file: the one of the dead round may have been discarded by then.
         path = cluster.prepare_lake_snapshot(claim.table_id, claim.path, offsets)
+    failpoint("round.recover.prepared")
     keep = registered.snapshot_id if registered else KEEP_ALL
     cluster.commit_lake_snapshot(claim, ours.snapshot_id, path, offsets, {}, keep)
     return ours.snapshot_id
