@@ -1,4 +1,4 @@
-"""The client of a Fluss cluster: admin, log writer and reader, leases, claims, heartbeats.
+"""The client of a Fluss cluster: admin, writers and readers, leases, claims, heartbeats.
 
     with connect("grpc://127.0.0.1:9123") as client:
         with client.log_writer(TablePath("shop", "orders")) as writer:
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from sluice.client.admin import Admin
     from sluice.client.client import Client, connect
     from sluice.client.heartbeats import Heartbeats
+    from sluice.client.kv_reader import KvReader
+    from sluice.client.kv_writer import KvWriter
     from sluice.client.lease_ids import lease_id
     from sluice.client.lease_keeper import LeaseKeeper
     from sluice.client.leases import LeaseClient
@@ -33,6 +35,8 @@ __all__ = [
     "Client",
     "ClientLogSource",
     "Heartbeats",
+    "KvReader",
+    "KvWriter",
     "LeaseClient",
     "LeaseKeeper",
     "LogReader",
@@ -48,6 +52,8 @@ _MODULES = {
     "Client": "client",
     "ClientLogSource": "log_source",
     "Heartbeats": "heartbeats",
+    "KvReader": "kv_reader",
+    "KvWriter": "kv_writer",
     "LeaseClient": "leases",
     "LeaseKeeper": "lease_keeper",
     "LogReader": "log_reader",

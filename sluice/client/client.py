@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from types import TracebackType
+
+import pyarrow as pa
 
 from sluice.client.admin import Admin
 from sluice.client.connection import Connection
+from sluice.client.kv_reader import KvReader
+from sluice.client.kv_writer import KvWriter
 from sluice.client.leases import DAY_MS, LeaseClient
 from sluice.client.log_reader import LogReader
 from sluice.client.log_writer import LogWriter
@@ -37,11 +41,60 @@ class Client:
         return LogWriter(self._connection, self.admin, path, dynamic_partitions=dynamic_partitions)
 
     def log_reader(self, path: TablePath) -> LogReader:
-        """A reader of one log table, in the schema that it has now.
+        """A reader of one table's log, in the schema that the table has now.
 
-        :raises TableNotExist: :raises InvalidTable: if it is not a log table.
+        That of a table with a primary key is its changelog: see ``LogRecords.change_types``.
+
+        :raises TableNotExist:
         """
         return LogReader(self._connection, self.admin, path)
+
+    def kv_writer(
+        self,
+        path: TablePath,
+        target_columns: Sequence[str] | None = None,
+        *,
+        dynamic_partitions: bool = False,
+    ) -> KvWriter:
+        """A writer of one table with a primary key, to be closed by its user.
+
+        :param target_columns: only these are written, the primary key among them; all by default.
+        :param dynamic_partitions: creates a partition when the first row for it comes.
+        :raises TableNotExist: :raises NonPrimaryKeyTable: for a log table.
+        :raises InvalidTargetColumn: for columns that cannot be written alone.
+        """
+        return KvWriter(
+            self._connection,
+            self.admin,
+            path,
+            target_columns=target_columns,
+            dynamic_partitions=dynamic_partitions,
+        )
+
+    def kv_reader(self, path: TablePath) -> KvReader:
+        """Reads rows of one table with a primary key, in the schema that the table has now.
+
+        :raises TableNotExist: :raises NonPrimaryKeyTable: for a log table.
+        """
+        return KvReader(self._connection, self.admin, path)
+
+    def lookup(self, path: TablePath, keys: pa.Table | pa.RecordBatch) -> pa.Table:
+        """The row of each key, in the order of the keys; null in every column where there is none.
+
+        Who looks up often asks the cluster less with a ``kv_reader`` of its own.
+
+        :param keys: the columns of the primary key.
+        :raises FlussError: as ``KvReader.lookup``.
+        """
+        return self.kv_reader(path).lookup(keys)
+
+    def prefix_lookup(self, path: TablePath, prefixes: pa.Table | pa.RecordBatch) -> pa.Table:
+        """All rows whose key begins with one of the prefixes: see ``KvReader.prefix_lookup``."""
+        return self.kv_reader(path).prefix_lookup(prefixes)
+
+    def limit_scan(self, path: TablePath, limit: int, partition: str | None = None) -> pa.Table:
+        """Some rows of a table, at most ``limit``: see ``KvReader.limit_scan``."""
+        return self.kv_reader(path).limit_scan(limit, partition)
 
     def snapshot_lease(
         self,

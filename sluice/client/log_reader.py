@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
 from typing import Any
 
+import pyarrow as pa
+
 from sluice.client.admin import Admin
 from sluice.client.connection import Connection
 from sluice.client.log_fetches import Fetched, LogFetches, Window
 from sluice.client.prefetch import prefetched
-from sluice.errors import CorruptRecord, InvalidTable, SchemaNotExist, TableNotExist
+from sluice.client.schemas import TableSchemas
+from sluice.errors import CorruptRecord, TableNotExist
 from sluice.formats.evolution import align
-from sluice.formats.log_batch import LogBatchHeader, check_crc, decode_log_batch
+from sluice.formats.log_batch import LogBatchHeader, change_types, check_crc, decode_log_batch
+from sluice.formats.row_arrays import decode_rows
+from sluice.formats.row_log import parse_row_log_batch
 from sluice.formats.types import arrow_schema
 from sluice.model import EARLIEST, Schema, TableBucket, TableInfo, TablePath
 from sluice.rounds.types import LogRecords
@@ -23,7 +27,10 @@ _PREFETCHED = 1
 
 
 class LogReader:
-    """Reads the log of one log table, a bucket at a time. Safe for use by many threads.
+    """Reads the log of one table, a bucket at a time. Safe for use by many threads.
+
+    That of a table with a primary key is its changelog: ``LogRecords.change_types`` says what
+    became of each row.
 
     Rows come in the schema that the table had when the reader was made. Memory of a read is about
     three fetches of ``fetch_max_bytes_per_bucket`` (or of one batch, if that is larger), plus the
@@ -41,17 +48,14 @@ class LogReader:
     ) -> None:
         """:param info: the table as it was planned with, where it must not be asked for anew.
 
-        :raises TableNotExist: :raises InvalidTable: for a table with a primary key.
+        :raises TableNotExist:
         """
         self._admin = admin
         self.info = info or admin.table_info(path)
-        if self.info.has_primary_key:
-            raise InvalidTable(
-                f"table {path} has a primary key: its log is a changelog, not rows to read as such"
-            )
+        properties = self.info.descriptor.properties
+        self._log_format = properties.get("table.log.format", "ARROW").upper()
         self._fetches = LogFetches(connection, self.info, now)
-        self._lock = threading.Lock()  # guards _schemas
-        self._schemas: dict[int, Schema] = {self.info.schema_id: self.info.schema}
+        self._schemas = TableSchemas(admin, self.info)
 
     def read(
         self, bucket: TableBucket, start_offset: int = EARLIEST, stop_offset: int | None = None
@@ -121,10 +125,8 @@ class LogReader:
         start, stop = fetched.window.start, fetched.window.stop
         try:
             check_crc(view, header)
-            if not header.append_only:
-                raise CorruptRecord(f"batch at offset {header.base_offset} has change types")
-            schema = self._schema(header.schema_id)
-            batch = decode_log_batch(view, header, arrow_schema(schema))
+            schema = self._schemas[header.schema_id]
+            batch, kinds = self._decoded(header, view, schema)
         except CorruptRecord as error:
             where = f" (in {fetched.source})" if fetched.source else ""
             raise CorruptRecord(f"{self._fetches.name(fetched.window)}: {error}{where}") from error
@@ -134,19 +136,33 @@ class LogReader:
             # Only when a caller's window does not end where batches do.
             base_offset, next_offset = max(base_offset, start), min(next_offset, stop)
             if batch.num_rows:
-                batch = batch.slice(base_offset - header.base_offset, next_offset - base_offset)
-        return LogRecords(batch, base_offset, next_offset, header.timestamp_ms, header.size)
+                window = base_offset - header.base_offset, next_offset - base_offset
+                batch = batch.slice(*window)
+                kinds = None if kinds is None else kinds.slice(*window)
+        return LogRecords(batch, base_offset, next_offset, header.timestamp_ms, header.size, kinds)
 
-    def _schema(self, schema_id: int) -> Schema:
-        with self._lock:
-            found = self._schemas.get(schema_id)
-        if found is None:
-            if schema_id > self.info.schema_id:
-                raise SchemaNotExist(
-                    f"table {self.info.path} has rows of schema {schema_id}, but is read in schema"
-                    f" {self.info.schema_id}, which would drop columns: read it anew"
-                )
-            found = self._admin.schema(self.info.path, schema_id)
-            with self._lock:
-                self._schemas[schema_id] = found
-        return found
+    def _decoded(
+        self, header: LogBatchHeader, view: memoryview, schema: Schema
+    ) -> tuple[pa.RecordBatch, pa.UInt8Array | None]:
+        """Rows of a batch and their change types.
+
+        :raises CorruptRecord: it is no such batch, or a log table's with change types.
+        """
+        columns = arrow_schema(schema)
+        kinds: bytes | None
+        if self._log_format == "ARROW":
+            batch, kinds = decode_log_batch(view, header, columns), change_types(view, header)
+        else:
+            log = parse_row_log_batch(view, header)
+            types = [column.data_type for column in schema.columns]
+            arrays = decode_rows(log.rows, types, self._log_format)
+            batch = pa.RecordBatch.from_arrays(arrays, schema=columns)
+            kinds = None if header.append_only else log.change_types.tobytes()
+        if not self.info.has_primary_key:
+            if kinds is not None:
+                raise CorruptRecord(f"batch at offset {header.base_offset} has change types")
+            return batch, None
+        kinds = bytes(batch.num_rows) if kinds is None else kinds
+        return batch, pa.UInt8Array.from_buffers(
+            pa.uint8(), len(kinds), [None, pa.py_buffer(kinds)]
+        )

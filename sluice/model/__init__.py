@@ -1,5 +1,6 @@
 """Frozen value types that every room shares."""
 
+from sluice.model.changes import ChangeType
 from sluice.model.leases import BucketSnapshot, LeaseInfo
 from sluice.model.offsets import EARLIEST, offsets_from_text, offsets_to_text
 from sluice.model.paths import Partition, TableBucket, TablePath
@@ -21,6 +22,7 @@ __all__ = [
     "REFUSED_COLUMNS",
     "AggFunction",
     "BucketSnapshot",
+    "ChangeType",
     "Claim",
     "Column",
     "DataType",

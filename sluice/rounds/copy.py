@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sluice.clock import Clock, SystemClock
 from sluice.errors import LakeNotWritable, SluiceError, SplitFailed
@@ -139,8 +139,15 @@ def _within(split: Split, records: LogRecords, expected: int | None) -> LogRecor
     stop = min(following, split.stop_offset)
     if (first, stop) == (base, following):
         return records
-    batch = records.batch.slice(first - base, max(0, stop - first))
-    return LogRecords(batch, first, max(stop, first), records.timestamp_ms, records.size_bytes)
+    window = first - base, max(0, stop - first)
+    batch, kinds = records.batch.slice(*window), records.change_types
+    return replace(
+        records,
+        batch=batch,
+        base_offset=first,
+        next_offset=max(stop, first),
+        change_types=None if kinds is None else kinds.slice(*window),
+    )
 
 
 def _abort(writer: SplitWriter) -> None:

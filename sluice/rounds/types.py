@@ -29,6 +29,9 @@ class LogRecords:
     """Commit timestamp of the batch, epoch milliseconds."""
     size_bytes: int
     """Bytes of the encoded batch."""
+    change_types: pa.UInt8Array | None = None
+    """Of a table with a primary key, what each row says; None for a log table, which only grows.
+    See ``ChangeType``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,7 @@ def test_leaving_by_an_error_sends_nothing_more(client: Client) -> None:
     assert client.admin.list_offsets(PATH) == {0: 0}
     with pytest.raises(InvalidTable, match="closed"):
         writer.write(orders(0, 1))
-    assert not [x for x in threading.enumerate() if x.name.startswith("sluice-append")]
+    assert not [x for x in threading.enumerate() if x.name.startswith("sluice-write")]
 
 
 @pytest.mark.parametrize("buckets", [1, 4])

@@ -1,0 +1,253 @@
+"""Reads rows of a table with a primary key where they are: by key, by prefix, the first ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from sluice.client.admin import Admin
+from sluice.client.connection import Connection
+from sluice.client.schemas import TableSchemas
+from sluice.errors import (
+    CorruptMessage,
+    InvalidScanRequest,
+    InvalidTable,
+    NonPrimaryKeyTable,
+    PartitionNotExists,
+    RecordTooLarge,
+)
+from sluice.formats.bucketing import bucket_keys, buckets_of
+from sluice.formats.conform import conform
+from sluice.formats.keys import encode_key
+from sluice.formats.partitions import partition_values
+from sluice.formats.primary_keys import key_format, physical_primary_key, primary_keys
+from sluice.formats.types import arrow_schema
+from sluice.formats.value_batch import decode_values, values_of
+from sluice.model import Schema, TableBucket, TableInfo, TablePath
+from sluice.wire import apis
+from sluice.wire import fluss_api_pb2 as pb
+from sluice.wire.apis import Api
+from sluice.wire.error_codes import raise_in_body
+
+T = TypeVar("T")
+
+_KEYS_MAX = 4096
+"""Most keys of one request; half of them are tried where their rows do not fit an answer."""
+_PREFIXES_MAX = 64
+_LIMIT_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """Keys of one bucket, and the row of the question that each belongs to."""
+
+    bucket: TableBucket
+    keys: list[bytes]
+    rows: np.ndarray
+
+
+class KvReader:
+    """Reads one table as it was when the reader was made: its schema, its partitions as they come.
+
+    Safe for use by many threads. Keys and values are single byte strings in Fluss's messages, so
+    they pass through Python one by one; rows are encoded and decoded as columns.
+    """
+
+    def __init__(self, connection: Connection, admin: Admin, path: TablePath) -> None:
+        """:raises TableNotExist: :raises NonPrimaryKeyTable: for a log table."""
+        self.info = admin.table_info(path)
+        if not self.info.has_primary_key:
+            raise NonPrimaryKeyTable(f"table {path} has no primary key: read its log")
+        self._connection = connection
+        self._admin = admin
+        self._schemas = TableSchemas(admin, self.info)
+        properties = self.info.descriptor.properties
+        self._row_format = properties.get("table.kv.format", "COMPACTED").upper()
+
+    def lookup(self, keys: pa.Table | pa.RecordBatch) -> pa.Table:
+        """The row of each key, in the order of the keys; null in every column where there is none.
+
+        :param keys: the columns of the primary key.
+        :raises InvalidTable: other columns, or a null.
+        :raises SchemaNotExist: a row is newer than the schema that this reader reads in.
+        :raises RecordTooLarge: a single row does not fit an answer.
+        """
+        batch = self._conformed(keys, self.info.schema.primary_key)
+        found: list[bytes | None] = [None] * batch.num_rows
+        for wanted in self._wanted(batch, primary_keys(batch, self.info)):
+            values = self._halving(wanted, self._lookup, _KEYS_MAX)
+            for row, value in zip(wanted.rows.tolist(), values, strict=True):
+                found[row] = value
+        return self._table(found)
+
+    def prefix_lookup(self, prefixes: pa.Table | pa.RecordBatch) -> pa.Table:
+        """All rows whose primary key begins with one of the prefixes, in the order of the prefixes.
+
+        :param prefixes: the columns of the bucket key, which must be the first columns of the
+            primary key (but not all of them), and of the partition keys.
+        :raises InvalidTable: the table has no such bucket key; other columns, or a null.
+        :raises FlussError: as ``lookup``.
+        """
+        columns = self._prefix_columns()
+        batch = self._conformed(prefixes, (*self.info.descriptor.partition_keys, *columns))
+        encoded = encode_key(batch, columns, self.info.schema, key_format(self.info))
+        found: list[list[bytes]] = [[] for _ in range(batch.num_rows)]
+        for wanted in self._wanted(batch, encoded):
+            lists = self._halving(wanted, self._prefix_lookup, _PREFIXES_MAX)
+            for row, values in zip(wanted.rows.tolist(), lists, strict=True):
+                found[row] = values
+        return self._table([value for values in found for value in values])
+
+    def limit_scan(self, limit: int, partition: str | None = None) -> pa.Table:
+        """Some rows, at most ``limit``: the first of the first buckets, in the order of the keys.
+
+        :param partition: the name of a partition, for a table that has some.
+        :raises InvalidScanRequest: the limit is not one row or more.
+        :raises PartitionNotExists: there is no such partition, or none is named.
+        :raises RecordTooLarge: the rows of a bucket do not fit one answer.
+        """
+        if not 0 < limit <= _LIMIT_MAX:
+            raise InvalidScanRequest(f"limit = {limit}: ask for 1 to {_LIMIT_MAX} rows")
+        tables: list[pa.Table] = []
+        left, partition_id = limit, self._partition_id(partition)
+        for number in range(self.info.bucket_count):
+            if not left:
+                break
+            bucket = TableBucket(self.info.table_id, partition_id, number)
+            request = pb.LimitScanRequest(
+                table_id=bucket.table_id,
+                partition_id=partition_id,
+                bucket_id=number,
+                limit=left,
+            )
+            values = self._call(bucket, apis.LIMIT_SCAN, request, _scanned)
+            tables.append(self._decoded(values))
+            left -= tables[-1].num_rows
+        return pa.concat_tables(tables)
+
+    # ---- questions ----
+
+    def _conformed(self, data: pa.Table | pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
+        fields = tuple(column for column in self.info.schema.columns if column.name in columns)
+        return conform(data, Schema(fields))
+
+    def _prefix_columns(self) -> tuple[str, ...]:
+        columns, primary_key = bucket_keys(self.info), physical_primary_key(self.info)
+        lake = (key_format(self.info) or "").lower()
+        if columns != primary_key[: len(columns)] or columns == primary_key or lake == "paimon":
+            raise InvalidTable(
+                f"table {self.info.path}: rows are looked up by prefix where the bucket key is the"
+                f" first columns of the primary key; here it is {', '.join(columns)} of"
+                f" {', '.join(primary_key)}"
+            )
+        return columns
+
+    def _wanted(self, batch: pa.RecordBatch, keys: pa.Array) -> list[_Wanted]:
+        """Keys by their bucket; those of a partition that is not there are left out."""
+        names = {p.values: p.partition_id for p in self._partitions()}
+        found = []
+        for values, indices in partition_values(batch, self.info):
+            if values and values not in names:
+                continue
+            partition_id = names[values] if values else None
+            numbers = buckets_of(batch.take(pa.array(indices)), self.info)
+            assert numbers is not None, "a primary key makes a bucket key"
+            for number in np.unique(numbers).tolist():
+                rows = indices[numbers == number]
+                bucket = TableBucket(self.info.table_id, partition_id, number)
+                found.append(_Wanted(bucket, keys.take(pa.array(rows)).to_pylist(), rows))
+        return found
+
+    def _partitions(self) -> list[Any]:
+        return list(self._admin.partitions_of(self.info)) if self.info.is_partitioned else []
+
+    def _partition_id(self, name: str | None) -> int | None:
+        if not self.info.is_partitioned and name is None:
+            return None
+        if self.info.is_partitioned:
+            for partition in self._partitions():
+                if partition.name == name:
+                    return int(partition.partition_id)
+        given = f"partition {name}" if name is not None else "partition of no name"
+        raise PartitionNotExists(f"table {self.info.path} has no {given}")
+
+    # ---- calls ----
+
+    def _halving(
+        self, wanted: _Wanted, ask: Callable[[TableBucket, list[bytes]], list[T]], most: int
+    ) -> list[T]:
+        """Answers to all keys, in requests as large as their answers allow."""
+        found: list[T] = []
+        while len(found) < len(wanted.keys):
+            keys = wanted.keys[len(found) : len(found) + most]
+            try:
+                found += ask(wanted.bucket, keys)
+            except RecordTooLarge:
+                if len(keys) == 1:
+                    raise
+                most = len(keys) // 2
+        return found
+
+    def _lookup(self, bucket: TableBucket, keys: list[bytes]) -> list[bytes | None]:
+        request = pb.LookupRequest(table_id=bucket.table_id)
+        request.buckets_req.add(
+            partition_id=bucket.partition_id, bucket_id=bucket.bucket, keys=keys
+        )
+
+        def unpack(reply: Any) -> list[bytes | None]:
+            values = _only(reply, "Lookup").values
+            _check_count(len(values), len(keys), "Lookup")
+            return [v.values if v.HasField("values") else None for v in values]
+
+        return self._call(bucket, apis.LOOKUP, request, unpack)
+
+    def _prefix_lookup(self, bucket: TableBucket, prefixes: list[bytes]) -> list[list[bytes]]:
+        request = pb.PrefixLookupRequest(table_id=bucket.table_id)
+        request.buckets_req.add(
+            partition_id=bucket.partition_id, bucket_id=bucket.bucket, keys=prefixes
+        )
+
+        def unpack(reply: Any) -> list[list[bytes]]:
+            lists = _only(reply, "PrefixLookup").value_lists
+            _check_count(len(lists), len(prefixes), "PrefixLookup")
+            return [list(each.values) for each in lists]
+
+        return self._call(bucket, apis.PREFIX_LOOKUP, request, unpack)
+
+    def _call(self, bucket: TableBucket, api: Api, request: Any, unpack: Callable[[Any], T]) -> T:
+        return self._connection.call_leader(self.info.path, bucket, api, request, unpack)
+
+    # ---- answers ----
+
+    def _table(self, values: Sequence[bytes | None]) -> pa.Table:
+        return self._decoded(pa.array(values, pa.binary()))
+
+    def _decoded(self, values: pa.Array) -> pa.Table:
+        """Rows of any schema; every column may be null, since a row may be missing."""
+        batch = decode_values(values, self._schemas, self.info.schema, self._row_format)
+        return pa.Table.from_arrays(batch.columns, schema=result_schema(self.info))
+
+
+def result_schema(info: TableInfo) -> pa.Schema:
+    """The table's columns, each of which may be null."""
+    return pa.schema([field.with_nullable(True) for field in arrow_schema(info.schema)])
+
+
+def _scanned(reply: Any) -> pa.Array:
+    raise_in_body(reply)
+    return values_of(reply.records) if reply.records else pa.array([], pa.binary())
+
+
+def _only(reply: Any, name: str) -> Any:
+    _check_count(len(reply.buckets_resp), 1, name)
+    raise_in_body(reply.buckets_resp[0])
+    return reply.buckets_resp[0]
+
+
+def _check_count(found: int, asked: int, name: str) -> None:
+    if found != asked:
+        raise CorruptMessage(f"{name}: {found} answers to {asked} questions")
