@@ -24,7 +24,6 @@ from sluice.errors import (
     TableNotExist,
     UnsupportedVersion,
 )
-from sluice.failpoints import failpoint
 from sluice.model import (
     BucketSnapshot,
     LeaseInfo,
@@ -181,7 +180,6 @@ class LeaseClient:
             while left:
                 tries += 1
                 newest = self._newest(left, found)
-                failpoint("client.lease.before_acquire")
                 unavailable = self._acquire(lease_id, duration_ms, newest, found)
                 left = {bucket: left[bucket] for bucket in unavailable}
                 found.snapshots |= {b: s for b, s in newest.items() if b not in left}

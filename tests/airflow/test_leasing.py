@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +34,7 @@ from sluice_airflow.claims import Entry, claim_of
 from sluice_airflow.connection import FlussConnection
 from sluice_airflow.settle import drop, settle
 from tests.airflow.place import AirflowProcess, Place
+from tests.support.processes import environment
 from tests.unit.server.kv_support import KEYED, KvCaller
 from tests.unit.server.support import Caller
 
@@ -226,6 +231,60 @@ def test_the_lease_is_dropped_whatever_else_fails(
     with caplog.at_level(logging.WARNING):
         leasing.release(run.client, entries[0])
     assert "its snapshots stay leased until the run ends" in caplog.text
+
+
+ACQUIRE = """
+import sys
+from sluice.client import connect
+from sluice_airflow.acquire import acquire
+from sluice_airflow.connection import FlussConnection
+address, work, job = sys.argv[1:]
+with connect(address) as client:
+    acquire(client, FlussConnection(address, work_uri=work), job, ["*"], 10)
+"""
+SETTLE = """
+import json, sys
+from sluice.client import connect
+from sluice_airflow.settle import settle
+address, entry = sys.argv[1:]
+with connect(address) as client:
+    settle(client, json.loads(entry), None, {"kind": "Broken", "reason": "it is"})
+"""
+
+
+def killed(code: str, failpoint: str, *arguments: str) -> None:
+    """Runs a task's function in a process of its own, which a failpoint kills."""
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        env=environment({"SLUICE_FAILPOINTS": f"{failpoint}=kill"}),
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr[-2000:]
+
+
+def test_an_acquire_that_is_killed_with_its_lease_leaves_it_to_the_end_of_the_run(
+    run: Run,
+) -> None:
+    kv = run.keyed("a")
+    run.wait(kv.path)
+    killed(ACQUIRE, "airflow.acquire.after_lease", run.address, f"file://{run.work}", JOB)
+    assert run.held() == {JOB: 2}
+    assert run.acquire() == [], "the claim is nobody's until it times out"
+    drop(run.client, f"file://{run.work}", JOB)
+    assert run.held() == {}
+
+
+def test_a_settle_that_is_killed_before_the_release_is_repeated(run: Run) -> None:
+    kv = run.keyed("a")
+    run.wait(kv.path)
+    [entry] = run.acquire()
+    killed(SETTLE, "airflow.settle.before_release", run.address, json.dumps(entry))
+    assert run.status(kv.path).last_error == "Broken: it is"
+    assert run.held() == {JOB: 2}
+    settle(run.client, entry, None, {"kind": "Broken", "reason": "it is"})
+    assert run.held() == {}
 
 
 def test_a_cluster_without_leases(
