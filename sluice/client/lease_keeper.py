@@ -14,7 +14,9 @@ from sluice.errors import FlussError, LeaseLost, LeaseNotExist
 _LOG = logging.getLogger(__name__)
 
 _RENEWALS = 3
-"""How many renewals are begun in a lease's duration, if all goes well."""
+"""How many renewals are begun at least in a lease's duration, if all goes well."""
+_INTERVAL_MAX_S = 60.0
+"""Longest time between two renewals: so soon a lease that somebody dropped is found lost."""
 _RETRIES = 10
 """How many are begun, once one has failed, in what is left of it."""
 _RETRY_MIN_S = 0.05
@@ -154,7 +156,8 @@ class LeaseKeeper:
                 left_s = self._held_until - self._now()
                 return max(left_s / _RETRIES, _RETRY_MIN_S)
         # Jitter keeps the keepers of many tasks from renewing in step.
-        return self._duration_s / _RENEWALS * (0.5 + 0.5 * self._random())
+        interval_s = min(self._duration_s / _RENEWALS, _INTERVAL_MAX_S)
+        return interval_s * (0.5 + 0.5 * self._random())
 
     def _run(self) -> None:
         while not self._stop.wait(self._pause_s()):

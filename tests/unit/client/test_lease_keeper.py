@@ -94,6 +94,8 @@ def test_a_failure_is_tried_again_until_time_is_up(
 def test_renewals_come_three_times_in_a_lease_and_ten_times_after_a_failure(
     coordinator: Coordinator, clock: ManualClock
 ) -> None:
+    day = LeaseKeeper("day", 86_400_000, coordinator.renew, random=lambda: 1.0)
+    assert day._pause_s() == 60, "who drops a lease need not wait long until its owner knows"
     keeper = keeper_of(coordinator, clock)
     assert keeper._pause_s() == 20
     coordinator.error = NetworkError("away")

@@ -17,6 +17,7 @@ from sluice.client.snapshot_lease import parts_of
 from sluice.config import ServerConfig
 from sluice.errors import (
     LeaseLost,
+    LeaseNotExist,
     LeaseNotObtained,
     NonPrimaryKeyTable,
     TableNotExist,
@@ -38,7 +39,7 @@ class Place:
     def __init__(self, folder: Path) -> None:
         config = ServerConfig(
             data_dir=str(folder),
-            listen="grpc://127.0.0.1:0",
+            listen="grpc://127.0.0.1:0,fluss://127.0.0.1:0",
             kv_snapshot_interval_ms=0,
             kv_snapshot_num_retained=1,
             max_workers=8,
@@ -216,6 +217,20 @@ def test_a_lost_lease_is_told_at_once(place: Place) -> None:
         with pytest.raises(LeaseLost, match="the coordinator answers: lease job does not exist"):
             lease.snapshots  # noqa: B018
     assert place.held() == {}, "and the keeper has not made it again"
+
+
+def test_leases_over_fluss_s_own_protocol(place: Place) -> None:
+    place.snapshot()
+    with (
+        connect(place.cluster.addresses[1]) as client,
+        client.snapshot_lease("job", place.kv.path, duration_ms=60_000) as lease,
+    ):
+        assert len(lease.snapshots) == 2
+        [info] = client.leases.all()
+        assert (info.lease_id, info.buckets, info.oldest_path) == ("job", 2, place.kv.path)
+        client.leases.drop("job")
+        with pytest.raises(LeaseNotExist, match="lease job does not exist"):
+            client.leases.renew("job", 60_000)
 
 
 def test_a_lease_is_renewed_far_beyond_its_duration(place: Place) -> None:
