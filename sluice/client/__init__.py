@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sluice.client.client import Client, connect
     from sluice.client.heartbeats import Heartbeats
     from sluice.client.kv_reader import KvReader
+    from sluice.client.kv_snapshots import KvSnapshotReader
     from sluice.client.kv_writer import KvWriter
     from sluice.client.lease_ids import lease_id
     from sluice.client.lease_keeper import LeaseKeeper
@@ -36,6 +37,7 @@ __all__ = [
     "ClientLogSource",
     "Heartbeats",
     "KvReader",
+    "KvSnapshotReader",
     "KvWriter",
     "LeaseClient",
     "LeaseKeeper",
@@ -53,6 +55,7 @@ _MODULES = {
     "ClientLogSource": "log_source",
     "Heartbeats": "heartbeats",
     "KvReader": "kv_reader",
+    "KvSnapshotReader": "kv_snapshots",
     "KvWriter": "kv_writer",
     "LeaseClient": "leases",
     "LeaseKeeper": "lease_keeper",

@@ -10,6 +10,7 @@ import pyarrow as pa
 from sluice.client.admin import Admin
 from sluice.client.connection import Connection
 from sluice.client.kv_reader import KvReader
+from sluice.client.kv_snapshots import KvSnapshotReader
 from sluice.client.kv_writer import KvWriter
 from sluice.client.leases import DAY_MS, LeaseClient
 from sluice.client.log_reader import LogReader
@@ -95,6 +96,20 @@ class Client:
     def limit_scan(self, path: TablePath, limit: int, partition: str | None = None) -> pa.Table:
         """Some rows of a table, at most ``limit``: see ``KvReader.limit_scan``."""
         return self.kv_reader(path).limit_scan(limit, partition)
+
+    def kv_snapshot(
+        self, path: TablePath, bucket: TableBucket, snapshot_id: int, *, folder: str | None = None
+    ) -> KvSnapshotReader:
+        """Reads a KV snapshot of one bucket inside a ``with`` block, which brings its files.
+
+        ``leases.latest`` tells which there are; a lease keeps one from being deleted meanwhile.
+
+        :param folder: where the files are put; by default the system's place for such.
+        :raises TableNotExist: :raises NonPrimaryKeyTable: it has no snapshots.
+        """
+        return KvSnapshotReader(
+            self._connection, self.admin, path, bucket, snapshot_id, folder=folder
+        )
 
     def snapshot_lease(
         self,
