@@ -13,7 +13,6 @@ from tests.faults.scene import Scene
 pytestmark = pytest.mark.spark  # the checker reads with Spark
 
 MAIN = [
-    "round.prepare.after",
     "round.lake_commit.ready",
     "round.lake_commit.after",
     "round.fluss_commit.after",
@@ -30,6 +29,7 @@ OTHERS = [
     "round.copy.file.after",
     "round.copy.after",
     "round.prepare.before",
+    "round.prepare.after",
     "round.lake_commit.before",
     "round.fluss_commit.before",
     "round.report.before",

@@ -72,12 +72,14 @@ def test_a_row_that_is_missing(scene: Scene) -> None:
     assert scene.report().damage == {"missing": 1}
 
 
+@pytest.mark.slow
 def test_a_value_that_is_another(scene: Scene) -> None:
     scene.sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.update.mode' = 'copy-on-write')")
     scene.sql("UPDATE {t} SET text = 'row 8' WHERE n = 7")
     assert scene.report().damage == {"differing": 1}
 
 
+@pytest.mark.slow
 def test_a_row_that_no_log_has(scene: Scene) -> None:
     scene.sql(
         "INSERT INTO {t} SELECT n, text, __bucket, __offset + 1000, __timestamp FROM {t}"
@@ -97,6 +99,7 @@ def test_a_referenced_file_that_is_gone(scene: Scene, tmp_path: Path) -> None:
         shutil.move(aside, victim)
 
 
+@pytest.mark.slow
 def test_a_file_that_was_cut(scene: Scene) -> None:
     victim = data_files(scene)[0]
     content = victim.read_bytes()

@@ -30,7 +30,7 @@ def two_rounds(scene: Scene) -> None:
 @pytest.mark.parametrize(
     ("maintenance", "step"),
     [
-        pytest.param([COMPACT], "round.copy.after", id="compaction"),
+        pytest.param([COMPACT], "round.copy.after", id="compaction", marks=pytest.mark.slow),
         pytest.param(
             [COMPACT], "round.lake_commit.ready", id="compaction-late", marks=pytest.mark.slow
         ),
