@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -17,8 +20,10 @@ from sluice.formats.log_batch import (
     iter_batches,
 )
 from sluice.formats.row_arrays import encode_rows
-from sluice.formats.types import arrow_schema
+from sluice.formats.types import arrow_schema, arrow_type
 from sluice.formats.value_batch import decode_values
+from sluice.model import Column, DataType, RowField, Schema, TypeRoot
+from sluice.model import types as t
 from sluice.testing.real_fluss import RealFluss
 from tests.golden import tables
 from tests.golden.files import columns
@@ -153,3 +158,62 @@ def test_pyfluss_reads_rows_that_we_put(real_fluss: RealFluss, raw: RawCluster) 
     assert set(theirs["_change"].to_pylist()) == {"+I"}
     assert columns(theirs, schema).equals(written.combine_chunks())
     assert there == [True] * written.num_rows
+
+
+def xy(field_id: int) -> DataType:
+    """ROW<x, y>; a table's field ids must differ."""
+    fields = RowField("x", t.BIGINT, None, field_id), RowField("y", t.STRING, None, field_id + 1)
+    return DataType(TypeRoot.ROW, fields=fields)
+
+
+NESTED_COLUMNS: dict[str, tuple[DataType, list[Any]]] = {
+    "texts": (
+        DataType(TypeRoot.ARRAY, element=t.STRING),
+        [["short", None, "more than seven bytes"], [], None],
+    ),
+    "stamps": (
+        DataType(TypeRoot.ARRAY, element=t.timestamp(6)),
+        [[dt.datetime(2026, 1, 2, 3, 4, 5, 678901), None], None, []],
+    ),
+    "numbers": (
+        DataType(TypeRoot.ARRAY, element=t.decimal(30, 2)),
+        [[Decimal("-1.50"), Decimal("12345678901234567890.12")], [None], None],
+    ),
+    "counts": (
+        DataType(TypeRoot.MAP, key=t.STRING.not_null(), value=t.INT),
+        [[("a", 1), ("b", None)], None, []],
+    ),
+    "pair": (xy(20), [{"x": 2**40, "y": "why"}, {"x": None, "y": None}, None]),
+    "pairs": (
+        DataType(TypeRoot.ARRAY, element=xy(22)),
+        [[{"x": 1, "y": "one"}, None], [], [{"x": None, "y": "a longer text of a row"}]],
+    ),
+    "deep": (
+        DataType(TypeRoot.ARRAY, element=DataType(TypeRoot.ARRAY, element=t.SMALLINT)),
+        [[[1, 2], None, []], None, [[-3]]],
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kv_format", ["COMPACTED", "INDEXED"])
+def test_server_reads_our_nested_values(raw: RawCluster, kv_format: str) -> None:
+    """It turns them into Arrow, and keeps the bytes that it was given."""
+    columns_of = (Column("id", t.INT.not_null(), 0),) + tuple(
+        Column(name, of, number + 1)
+        for number, (name, (of, _)) in enumerate(NESTED_COLUMNS.items())
+    )
+    schema = Schema(columns_of, ("id",), highest_field_id=30)
+    arrays = [pa.array(range(3), pa.int32())]
+    arrays += [pa.array(values, arrow_type(of)) for of, values in NESTED_COLUMNS.values()]
+    batch = pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(schema))
+    table_id = raw.create(f"nested_{kv_format.lower()}", schema, {"table.kv.format": kv_format})
+    rows = encode_rows(batch, [column.data_type for column in schema.columns], kv_format)
+    keys = encode_key(batch, ["id"], schema, None)
+    raw.put(table_id, build_kv_batch(keys, rows, 1))
+    [(header, view)] = iter_batches(raw.fetch(table_id))
+    assert change_types(view, header) == bytes([1] * 3)
+    assert decode_log_batch(view, header, arrow_schema(schema)).equals(batch)
+    values = raw.lookup(table_id, keys.to_pylist())
+    found = decode_values(pa.array(values, pa.binary()), {1: schema}, schema, kv_format)
+    assert found.equals(batch)
