@@ -17,7 +17,8 @@ def history_of(jvm: Any, table: Any, tag: str) -> LakeHistory:
     """What the table's metadata tells of its snapshots.
 
     Expired snapshots are looked up in earlier metadata files, the newest first, until main is known
-    back to its beginning or no file is left. A file that is gone is passed over.
+    back to a snapshot of ours or to its beginning, or no file is left. A file that is gone is
+    passed over.
 
     :param table: Iceberg's own object, refreshed.
     """
@@ -34,7 +35,7 @@ def history_of(jvm: Any, table: Any, tag: str) -> LakeHistory:
     )
     earlier = [entry["metadata-file"] for entry in content.get("metadata-log", [])]
     for location in reversed(earlier[-_EARLIER_FILES_MAX:]):
-        if history.is_whole():
+        if history.newest_of_ours() is not None or history.is_whole():
             break
         try:
             old = json.loads(parser.toJson(parser.read(table.io(), location)))

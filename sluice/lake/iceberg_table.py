@@ -18,6 +18,7 @@ from sluice.errors import (
     UnsupportedLakeOption,
 )
 from sluice.failpoints import failpoint
+from sluice.lake.fence import Fence, is_ours
 from sluice.lake.iceberg_files import IcebergReferences, StoredFiles, folders_of
 from sluice.lake.iceberg_history import history_of
 from sluice.lake.iceberg_schema import check_spec, column_type_json, missing_columns, spec_fields
@@ -69,6 +70,7 @@ class IcebergTable:
         self._path = path
         self._catalog_properties = properties
         self._tiering = tiering
+        self._known_history: tuple[str, LakeHistory] | None = None
         self.location: str = table.location()
         self.uuid: str = table.operations().current().uuid() or ""  # none in Iceberg's first format
 
@@ -103,17 +105,21 @@ class IcebergTable:
 
     def find_ours(self, summary: Mapping[str, str]) -> LakeSnapshot | None:
         """Newest of our ancestors whose summary holds all of these; None if there is none."""
-        wanted = {COMMIT_USER_KEY: COMMIT_USER, **summary}
         with lake_errors(f"read the snapshots of lake table {self._path}"):
             self._table.refresh()
-            for snapshot in self._lineage():
-                texts = snapshot.summary()
-                if texts is None:  # a snapshot of Iceberg's first format may have none
-                    continue
-                if all(texts.get(key) == value for key, value in wanted.items()):
-                    return LakeSnapshot(
-                        snapshot.snapshotId(), snapshot.sequenceNumber(), dict(texts.items())
-                    )
+            return self._find(summary)
+
+    def _find(self, summary: Mapping[str, str]) -> LakeSnapshot | None:
+        """The same in the metadata that was read last."""
+        wanted = {COMMIT_USER_KEY: COMMIT_USER, **summary}
+        for snapshot in self._lineage():
+            texts = snapshot.summary()
+            if texts is None:  # a snapshot of Iceberg's first format may have none
+                continue
+            if all(texts.get(key) == value for key, value in wanted.items()):
+                return LakeSnapshot(
+                    snapshot.snapshotId(), snapshot.sequenceNumber(), dict(texts.items())
+                )
         return None
 
     def is_ancestor(self, snapshot_id: int) -> bool:
@@ -245,10 +251,15 @@ class IcebergTable:
     def tag(self, snapshot_id: int) -> None:
         """Moves the tag ``sluice-tiered`` there, so that expiry leaves the snapshot alone.
 
+        Nothing happens where it is not our newest one any more: that one has the tag.
+
         :raises LakeNotWritable: if the catalog refuses.
         """
         with lake_errors(f"tag snapshot {snapshot_id} of lake table {self._path}"):
             self._table.refresh()
+            newest = self._find({})
+            if newest is not None and newest.snapshot_id != snapshot_id:
+                return
             snapshots = self._table.manageSnapshots()
             if self._table.refs().containsKey(TAG):
                 snapshots.replaceTag(TAG, snapshot_id).commit()
@@ -262,7 +273,7 @@ class IcebergTable:
         """
         with lake_errors(f"read the history of lake table {self._path}"):
             self._table.refresh()
-            return history_of(self._jvm, self._table, TAG)
+            return self._history()
 
     def set_main(self, snapshot_id: int, expected: int | None) -> None:
         """Sets main to a snapshot that is there, if it is still at the expected one.
@@ -336,7 +347,7 @@ class IcebergTable:
             folders = folders_of(self._table)
         return StoredFiles(folders, self._catalog_properties)
 
-    def _fence(self, base: LakeSnapshot | None, write_id: str | None) -> _Fence:
+    def _fence(self, base: LakeSnapshot | None, write_id: str | None) -> Fence:
         """:raises LakeCommitRefused: if the base is not our newest snapshot even now."""
         newest = self.newest_of_ours()
         base_id = base.snapshot_id if base else None
@@ -347,7 +358,7 @@ class IcebergTable:
             )
         with lake_errors(f"read the snapshots of lake table {self._path}"):
             ids = self._jvm.org.apache.iceberg.util.SnapshotUtil.currentAncestorIds(self._table)
-            return _Fence(base_id, write_id, none_of_ours=base_id not in set(iterate(ids)))
+            return Fence(base_id, write_id, none_of_ours=base_id not in set(iterate(ids)))
 
     def _new_update(
         self, data_files: Sequence[Any], replaced: Sequence[tuple[str, ...]]
@@ -386,23 +397,35 @@ class IcebergTable:
         return str(self._table.properties().getOrDefault(name, default))
 
     def _lineage(self) -> Iterator[Any]:
-        """Ancestors of main, newest first; then the tagged snapshot, if expiry cut them off.
+        """Ancestors of main, newest first; ours too where expiry has cut it off from main.
 
         Expiry takes the snapshots between other writers' newest ones and ours, which only the tag
-        keeps. Ours still counts: it is older than the oldest ancestor that is left.
+        keeps. Earlier metadata files tell what main came from. Where they have gone too, the tagged
+        snapshot counts if it is older than the oldest ancestor that is left.
         """
-        oldest = None
+        oldest, met_ours = None, False
         for snapshot in iterate(
             self._jvm.org.apache.iceberg.util.SnapshotUtil.currentAncestors(self._table)
         ):
             oldest = snapshot
+            met_ours = met_ours or is_ours(snapshot)
             yield snapshot
-        if oldest is None or oldest.parentId() is None:
+        if oldest is None or met_ours or oldest.parentId() is None:
             return
-        tagged = self._table.refs().get(TAG)
-        found = None if tagged is None else self._table.snapshot(tagged.snapshotId())
-        if found is not None and found.sequenceNumber() < oldest.sequenceNumber():
-            yield found
+        history = self._history()
+        last = history.newest_of_ours()
+        if last is None and not history.is_whole():
+            tagged = history.snapshots.get(history.tagged or -1)
+            last = tagged if tagged and tagged.sequence_number < oldest.sequenceNumber() else None
+        if last is not None and last.snapshot_id in history.snapshots:
+            yield self._table.snapshot(last.snapshot_id)
+
+    def _history(self) -> LakeHistory:
+        """Of the metadata that was read last; each is read once."""
+        location = self._table.operations().current().metadataFileLocation()
+        if self._known_history is None or self._known_history[0] != location:
+            self._known_history = (location, history_of(self._jvm, self._table, TAG))
+        return self._known_history[1]
 
     def _add_columns(self, columns: Sequence[Column]) -> None:
         types = self._jvm.org.apache.iceberg.types.Types
@@ -457,44 +480,3 @@ class IcebergTable:
 
             with ThreadPoolExecutor(min(_METRICS_THREADS, len(files))) as pool:
                 return list(pool.map(describe, files))
-
-
-class _LandedAlready(Exception):
-    """An attempt to commit met the snapshot of an earlier attempt, whose answer was lost."""
-
-
-class _Fence:
-    """Lets a commit through only if our newest snapshot is still the one planned from.
-
-    Iceberg calls it on every attempt, with the ancestry of the snapshot that it builds on.
-    """
-
-    def __init__(self, base_id: int | None, write_id: str | None, *, none_of_ours: bool) -> None:
-        """:param none_of_ours: the base is none, or expiry cut it off: only the tag leads there."""
-        self._base_id = base_id
-        self._write_id = write_id
-        self._none_of_ours = none_of_ours
-
-    def validate(self, ancestors: Any) -> bool:
-        """Whether Iceberg may go on.
-
-        :raises _LandedAlready: the commit that is tried again is there. A plain refusal would make
-            Iceberg delete its manifests; anything else leaves them.
-        """
-        overtaken = False
-        for snapshot in iterate(ancestors):
-            summary = snapshot.summary()
-            if summary is None or summary.get(COMMIT_USER_KEY) != COMMIT_USER:
-                continue
-            if snapshot.snapshotId() == self._base_id:
-                return not overtaken
-            if self._write_id is not None and summary.get(WRITE_ID_KEY) == self._write_id:
-                raise _LandedAlready(f"snapshot {snapshot.snapshotId()} is this very commit")
-            overtaken = True
-        return self._none_of_ours and not overtaken
-
-    def errorMessage(self) -> str:  # noqa: N802  (a method of the Java interface)
-        return f"our newest snapshot is no longer the planned base {self._base_id}"
-
-    class Java:
-        implements = ("org.apache.iceberg.SnapshotAncestryValidator",)

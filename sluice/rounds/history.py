@@ -71,8 +71,23 @@ class LakeHistory:
         entries = map(self.entry, self.ancestors(self.main))
         return next((entry for entry in entries if entry is not None and entry.is_ours), None)
 
-    def leaving(self, snapshot_id: int) -> list[HistoryEntry]:
-        """Snapshots of main that it would no longer have if it were set there, oldest first."""
-        kept = set(self.ancestors(snapshot_id))
-        gone = [one for one in self.ancestors(self.main) if one not in kept]
-        return [self.snapshots[one] for one in reversed(gone) if one in self.snapshots]
+    def leaving(self, snapshot_id: int) -> list[HistoryEntry] | None:
+        """Snapshots of main that it would no longer have if it were set there, oldest first.
+
+        Expired ones count: their rows may be there. None where main's beginning has expired, and
+        with it what the two have in common.
+        """
+        gone = self._beyond(self.main, snapshot_id)
+        return None if gone is None else [one for one in map(self.entry, gone) if one is not None]
+
+    def coming(self, snapshot_id: int) -> list[HistoryEntry]:
+        """Snapshots that main lacks and would have if it were set there, as far as is known."""
+        new = self._beyond(snapshot_id, self.main) or []
+        return [one for one in map(self.entry, new) if one is not None]
+
+    def _beyond(self, snapshot_id: int | None, other: int | None) -> list[int] | None:
+        """What one came from and the other did not, oldest first."""
+        chain, kept = self.ancestors(snapshot_id), set(self.ancestors(other))
+        if chain and not kept.intersection(chain) and self.entry(chain[-1]) is None:
+            return None
+        return [one for one in reversed(chain) if one not in kept]

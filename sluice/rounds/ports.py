@@ -122,7 +122,10 @@ class LakeTable(Protocol):
         """
 
     def tag(self, snapshot_id: int) -> None:
-        """Moves the tag ``sluice-tiered`` there, so that expiry leaves the snapshot alone."""
+        """Moves the tag ``sluice-tiered`` there, so that expiry leaves the snapshot alone.
+
+        Nothing happens where it is not our newest one any more: that one has the tag.
+        """
 
     def history(self) -> LakeHistory:
         """All snapshots that the table has, and how main came about.

@@ -59,7 +59,7 @@ def compare(
         if registered is None:
             return Comparison(Standing.EMPTY)
         return Comparison(Standing.BEHIND, why="no snapshot of ours is left in its history")
-    _check_owner(path, table_id, ours)
+    check_owner(path, table_id, ours)
     if registered is not None and registered.snapshot_id == ours.snapshot_id:
         return Comparison(Standing.SAME)
     offsets = offsets_of(path, table, ours)
@@ -137,8 +137,11 @@ def _foreign_path(path: TablePath, ours: LakeSnapshot) -> str:
     return found
 
 
-def _check_owner(path: TablePath, table_id: int, ours: LakeSnapshot) -> None:
-    """A table that was dropped and created again has a new id; its old rows are another table's."""
+def check_owner(path: TablePath, table_id: int, ours: LakeSnapshot) -> None:
+    """A table that was dropped and created again has a new id; its old rows are another table's.
+
+    :raises LakeTableMismatch: the snapshot is another table's.
+    """
     found = ours.summary.get(TABLE_ID_KEY)
     if found is None and (match := _ID_IN_PATH.search(ours.summary.get(OFFSETS_PATH_KEY, ""))):
         found = match[1]

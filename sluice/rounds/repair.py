@@ -27,6 +27,7 @@ from sluice.rounds.ports import Cluster, Lake, LakeTable
 from sluice.rounds.recover import (
     Comparison,
     Standing,
+    check_owner,
     compare,
     rolled_back,
     table_missing,
@@ -234,6 +235,7 @@ def held_by(seen: Sight) -> tuple[Mapping[TableBucket, int] | None, str]:
         return None, "the beginning of main has expired: nobody can tell what it holds"
     entry = LakeSnapshot(last.snapshot_id, last.sequence_number, last.summary)
     try:
+        check_owner(seen.path, seen.info.table_id, entry)
         offsets = offsets_of(seen.path, seen.table, entry)
     except (LakeOffsetsLost, LakeTableMismatch) as error:
         return None, str(error)
@@ -262,14 +264,25 @@ def _is_there(seen: Sight) -> bool:
 def _restore(seen: Sight) -> Way:
     assert seen.registered is not None
     target = seen.registered.snapshot_id
-    leaving = seen.history.leaving(target)
-    # Rows of ours are in the logs from Fluss's offsets on; a compaction changes none.
-    foreign = [e for e in leaving if not e.is_ours and e.operation != "replace"]
-    risks = [f"main loses {_described(entry)}" for entry in foreign[:_NAMED_MAX]]
-    if len(foreign) > _NAMED_MAX:
-        risks.append(f"and {len(foreign) - _NAMED_MAX} more snapshots of other writers")
     does = f"set main of the lake table to snapshot {target} again"
-    return Way(RESTORE, does, tuple(risks))
+    leaving = seen.history.leaving(target)
+    if leaving is None:
+        risk = "main loses what it has now, and nobody can tell what that is: its beginning expired"
+        return Way(RESTORE, does, (risk,))
+    # Rows of ours are in the logs from Fluss's offsets on.
+    risks = [f"main loses {_described(entry)}" for entry in leaving if _changes_rows(entry)]
+    risks += [
+        f"main gets back {_described(entry)}, which it was perhaps to lose"
+        for entry in seen.history.coming(target)
+        if _changes_rows(entry)
+    ]
+    more = [f"and {len(risks) - _NAMED_MAX} more such snapshots"] if len(risks) > _NAMED_MAX else []
+    return Way(RESTORE, does, (*risks[:_NAMED_MAX], *more))
+
+
+def _changes_rows(entry: HistoryEntry) -> bool:
+    """Whether another writer has changed rows by it: a compaction does not."""
+    return not entry.is_ours and entry.operation != "replace"
 
 
 def _adopt(seen: Sight) -> Way:

@@ -188,7 +188,9 @@ class MemoryLakeTable:
     def tag(self, snapshot_id: int) -> None:
         if self.tag_fails:
             raise LakeNotWritable("the catalog refuses")
-        self.tagged = snapshot_id
+        newest = self.newest_of_ours()
+        if newest is None or newest.snapshot_id == snapshot_id:
+            self.tagged = snapshot_id
 
     def history(self) -> LakeHistory:
         living = {key: self._entry(node) for key, node in self._nodes.items()}
@@ -247,14 +249,20 @@ class MemoryLakeTable:
         return paths, [str(dict(node.snapshot.summary)) for node in self._nodes.values()]
 
     def _lineage(self) -> list[LakeSnapshot]:
-        """Ancestors, and the tagged snapshot where expiry has cut them off before it."""
+        """Ancestors, and ours behind them where expiry has cut it off: as of a real table."""
         chain = self.snapshots()
-        if not chain or self._nodes[chain[-1].snapshot_id].parent is None:
+        cut_off = chain and self._nodes[chain[-1].snapshot_id].parent is not None
+        if not cut_off or any(s.summary.get(COMMIT_USER_KEY) == COMMIT_USER for s in chain):
             return chain
-        tagged = self._nodes.get(self.tagged) if self.tagged is not None else None
-        if tagged is None or tagged.snapshot.sequence_number >= chain[-1].sequence_number:
+        history = self.history()
+        last = history.newest_of_ours()
+        if last is None and not history.is_whole():
+            tagged = history.snapshots.get(history.tagged or -1)
+            older = tagged and tagged.sequence_number < chain[-1].sequence_number
+            last = tagged if older else None
+        if last is None or last.snapshot_id not in self._nodes:
             return chain
-        return [*chain, tagged.snapshot]
+        return [*chain, self._nodes[last.snapshot_id].snapshot]
 
     def _add(self, paths: set[str], summary: Mapping[str, str]) -> LakeSnapshot:
         old = self._nodes[self._main].paths if self._main is not None else frozenset()

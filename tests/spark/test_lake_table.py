@@ -234,8 +234,11 @@ def test_the_tag_keeps_a_snapshot_from_expiry(
     with pytest.raises(LakeCommitRefused):
         commit(table, first, first=6)
     assert refs(lake_sql, tmp_path)[TAG] == second.snapshot_id
-    table.tag(first.snapshot_id)
-    assert refs(lake_sql, tmp_path) == {"main": second.snapshot_id, TAG: first.snapshot_id}
+    table.tag(first.snapshot_id)  # by somebody who comes late
+    assert refs(lake_sql, tmp_path)[TAG] == second.snapshot_id
+    table._table.manageSnapshots().removeTag(TAG).commit()
+    table.tag(second.snapshot_id)
+    assert refs(lake_sql, tmp_path) == {"main": second.snapshot_id, TAG: second.snapshot_id}
 
 
 def test_the_tag_does_not_bring_back_what_was_rolled_back(
@@ -247,6 +250,27 @@ def test_the_tag_does_not_bring_back_what_was_rolled_back(
     assert refs(lake_sql, tmp_path)[TAG] == second.snapshot_id
     lake_sql(tmp_path, f"CALL lake.system.rollback_to_snapshot('db.t', {first.snapshot_id})")
     assert table.newest_of_ours() == first
+
+
+def test_the_tag_does_not_pass_for_an_ancestor_after_a_rollback_and_an_expiry(
+    lake: IcebergLake,
+) -> None:
+    table = lake.create(INFO)
+    first = commit(table, None)
+    second = commit(table, first, first=3)
+    table.set_main(first.snapshot_id, second.snapshot_id)
+    for _ in range(2):
+        table._table.refresh()
+        table._table.newAppend().commit()
+    table._table.refresh()
+    table._table.expireSnapshots().expireOlderThan(2**62).retainLast(1).commit()
+    history = table.history()
+    assert (len(history.snapshots), history.tagged) == (2, second.snapshot_id)
+    assert table.newest_of_ours() is None
+    assert not table.is_ancestor(second.snapshot_id)
+    last = history.newest_of_ours()
+    assert last is not None
+    assert last.snapshot_id == first.snapshot_id
 
 
 def test_main_is_set_only_from_where_it_was_seen(
@@ -270,6 +294,7 @@ def test_main_is_set_only_from_where_it_was_seen(
     with pytest.raises(LakeCommitRefused):
         table.set_main(second.snapshot_id, first.snapshot_id)
     leaving = table.history().leaving(second.snapshot_id)
+    assert leaving is not None
     assert [(one.is_ours, one.operation, one.total_rows) for one in leaving] == [
         (False, "append", 4)
     ]
@@ -333,7 +358,9 @@ def test_history_goes_on_behind_what_has_expired(
     metadata = sorted((tmp_path / "db/t/metadata").glob("v*.metadata.json"))
     for old in metadata[:-1]:
         old.unlink()
-    assert not table.history().is_whole()
+    again = lake.load(INFO.path)
+    assert again is not None
+    assert not again.history().is_whole()
 
 
 def test_a_partitions_old_rows_go_in_the_same_commit(

@@ -88,6 +88,20 @@ def world() -> World:
 
 
 @pytest.fixture
+def rolled_back(world: World) -> World:
+    """Three rounds, and the lake is back at the first one."""
+    world.append(0, 3)
+    first = world.round()
+    world.append(0, 2)
+    world.append(1, 4)
+    world.round()
+    world.append(1, 1)
+    world.round()
+    world.table.roll_back_to(first.lake_snapshot_id)
+    return world
+
+
+@pytest.fixture
 def partitioned() -> World:
     info = table_info({"a": t.BIGINT, "day": t.STRING}, partition_keys=("day",))
     return World(MemoryCluster(info, [Partition(5, ("mon",)), Partition(6, ("tue",))]))

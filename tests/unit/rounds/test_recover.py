@@ -168,6 +168,27 @@ def test_a_lake_rolled_back_is_an_error_that_names_the_repair(world: World) -> N
         world.round()
 
 
+@pytest.mark.parametrize("first_expires", [False, True])
+def test_the_tag_does_not_pass_for_an_ancestor_after_a_rollback_and_an_expiry(
+    world: World, first_expires: bool
+) -> None:
+    """The tagged snapshot is older than all that is left of main, and main lacks its rows."""
+    world.append(0, 3)
+    first = world.round()
+    world.append(0, 2)
+    second = world.round()
+    assert first.lake_snapshot_id is not None
+    world.table.roll_back_to(first.lake_snapshot_id)
+    middle = world.table.foreign_commit()
+    world.table.foreign_commit()
+    world.table.expire(middle)
+    if first_expires:
+        world.table.expire(first.lake_snapshot_id)
+    assert world.table.tagged == second.lake_snapshot_id
+    with pytest.raises(LakeRolledBack):
+        world.round()
+
+
 def test_an_expired_registered_snapshot_stops_nothing(
     world: World, arm: Callable[[str], None]
 ) -> None:

@@ -1,85 +1,19 @@
-"""A lake behind Fluss, on the models: what is found, what can be done, and what that does."""
+"""A lake behind Fluss, on the models: what is found, what can be done, and moves of main."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from sluice.errors import LakeCommitOutcomeUnknown, LakeCommitRefused, LakeRolledBack
-from sluice.model import LakeSnapshotInfo, Partition, TableBucket
-from sluice.model import types as t
-from sluice.rounds.files import RoundResult
-from sluice.rounds.limits import RoundLimits
-from sluice.rounds.mend import Mend, rewind
+from sluice.rounds.mend import Mend
 from sluice.rounds.offsets import OFFSETS_FILE_KEY
-from sluice.rounds.ports import Cluster
-from sluice.rounds.repair import Diagnosis, Sight, diagnose, look, set_right
-from sluice.rounds.round import run_round
-from sluice.testing.tables import table_info
+from sluice.rounds.repair import diagnose, set_right
 
 from .conftest import World
-
-
-def seen(world: World) -> Sight:
-    assert world.cluster.info is not None
-    return look(world.cluster.info.path, world.cluster, world.lake)
-
-
-def found(world: World) -> Diagnosis:
-    return diagnose(seen(world), world.cluster)
-
-
-def ways(world: World) -> dict[str, bool]:
-    """Each way that is open, in order: whether it is without loss."""
-    return {way.name: not way.risks for way in found(world).ways}
-
-
-def mended(world: World, mend: Mend, limits: RoundLimits | None = None) -> RoundResult:
-    world.attempts += 1
-    return run_round(
-        world.cluster.begin_round(),
-        world.cluster,
-        world.lake,
-        world.runner,
-        attempt=str(world.attempts),
-        limits=limits,
-        mend=mend,
-    )
-
-
-def put_right(world: World) -> None:
-    """Main or tag, by the way that is without loss."""
-    sight = seen(world)
-    way = diagnose(sight, world.cluster).recommended
-    assert way is not None
-    set_right(way, sight)
-
-
-@pytest.fixture
-def rolled_back(world: World) -> World:
-    """Three rounds, and the lake is back at the first one."""
-    world.append(0, 3)
-    first = world.round()
-    world.append(0, 2)
-    world.append(1, 4)
-    world.round()
-    world.append(1, 1)
-    world.round()
-    world.table.roll_back_to(first.lake_snapshot_id)
-    return world
-
-
-def lose_newer(world: World) -> None:
-    """Expiry of what main lacks now: the tag was removed before, or it would be kept."""
-    main = world.table.history().main
-    world.table.tagged = None
-    for snapshot_id in set(world.table.history().snapshots) - {main}:
-        world.table.expire(snapshot_id)
-
+from .repairs import forget_ours, found, mended, put_right, seen, ways
 
 # ---- nothing to do, or nothing that a round would not do ----
 
@@ -154,6 +88,53 @@ def test_a_compaction_is_no_loss(rolled_back: World) -> None:
     assert ways(rolled_back)["restore"]
 
 
+def test_rows_that_the_rollback_was_to_remove_do_not_come_back_without_a_word(
+    world: World,
+) -> None:
+    world.append(0, 3)
+    first = world.round()
+    world.table.foreign_commit([((), 0, -1)], {"operation": "append"})
+    world.append(0, 2)
+    world.round()
+    world.table.roll_back_to(first.lake_snapshot_id)
+    assert ways(world) == {"retier": True, "restore": False}
+    assert "which it was perhaps to lose" in found(world).ways[1].risks[0]
+    mended(world, Mend.RETIER)
+    world.assert_exactly_once()
+
+
+@pytest.mark.parametrize("forgotten", [False, True])
+def test_an_expired_snapshots_rows_are_not_dropped_without_a_word(
+    rolled_back: World, forgotten: bool
+) -> None:
+    """Another writer appends, compacts, and expires its own snapshot."""
+    world = rolled_back
+    appended = world.table.foreign_commit([((), 0, -1)], {"operation": "append"})
+    world.table.foreign_commit(summary={"operation": "replace"})
+    world.table.expire(appended)
+    if forgotten:
+        world.table.forget_expired()
+        world.table.tagged = None
+    [restore] = [way for way in found(world).ways if way.name == "restore"]
+    told = "nobody can tell what that is" if forgotten else f"main loses snapshot {appended}"
+    assert told in restore.risks[0]
+
+
+def test_a_snapshot_of_a_dropped_table_says_nothing_of_this_one(world: World) -> None:
+    """Its lake table was left, and all of its snapshots have expired but a compaction."""
+    world.append(0, 3)
+    forget_ours(world, world.round())
+    world.cluster.create_again(2)
+    world.append(0, 2)
+    world.round()
+    assert world.cluster.info is not None
+    forget_ours(world, world.round())
+    world.cluster.info = replace(world.cluster.info, table_id=3)
+    answer = found(world)
+    assert "retier" not in [way.name for way in answer.ways]
+    assert any("table id 2, which was dropped" in text for text in answer.advice)
+
+
 def test_main_moves_only_from_where_it_was_seen(rolled_back: World) -> None:
     rolled_back.table.before_commit = lambda: rolled_back.table.foreign_commit() and None
     before = seen(rolled_back)
@@ -193,291 +174,6 @@ def test_a_repair_that_dies_can_be_done_again(
     rolled_back.append(0, 2)
     assert rolled_back.round().rows == 2
     rolled_back.assert_exactly_once()
-
-
-# ---- copied again from the logs ----
-
-
-def test_what_the_lake_lacks_is_copied_again_where_the_snapshot_has_expired(
-    rolled_back: World,
-) -> None:
-    lose_newer(rolled_back)
-    assert ways(rolled_back) == {"retier": True}
-    assert "has expired" in found(rolled_back).advice[0]
-    assert "7 offsets" in found(rolled_back).ways[0].does
-    rolled_back.append(0, 1)
-    with pytest.raises(LakeRolledBack):
-        rolled_back.round()
-    result = mended(rolled_back, Mend.RETIER)
-    assert (result.outcome, result.rows) == ("committed", 8)
-    assert "7 offsets that the lake lacked" in result.notes[0]
-    rolled_back.assert_exactly_once()
-    assert found(rolled_back).healthy
-
-
-def test_rows_of_other_writers_stay_when_the_logs_are_copied_again(rolled_back: World) -> None:
-    rolled_back.table.foreign_commit([((), 0, -1)])
-    mended(rolled_back, Mend.RETIER)
-    assert rolled_back.table.rows().count(((), 0, -1)) == 1
-    assert rolled_back.offsets_in_lake() == [-1, 0, 1, 2, 3, 4]
-
-
-@pytest.mark.parametrize(
-    "step",
-    [
-        f"round.{name}.{when}"
-        for name in ("recover", "plan", "copy", "prepare", "lake_commit", "fluss_commit")
-        for when in ("before", "after")
-    ],
-)
-@pytest.mark.parametrize("mend", list(Mend))
-def test_a_mending_round_that_dies_anywhere_leaves_each_row_once(
-    world: World, arm: Callable[[str], None], mend: Mend, step: str
-) -> None:
-    world.append(0, 3)
-    first = world.round()
-    world.append(0, 2)
-    world.append(1, 4)
-    second = world.round()
-    if mend is Mend.RETIER:
-        world.table.roll_back_to(first.lake_snapshot_id)
-        lose_newer(world)
-    else:
-        forget_ours(world, second)
-    arm(f"{step}=raise")
-    world.append(1, 2)
-    with pytest.raises(RuntimeError, match=step):
-        mended(world, mend)
-    arm("")
-    while mend.value in ways(world):
-        mended(world, mend)
-    world.append(0, 1)
-    world.round()
-    world.assert_exactly_once()
-
-
-def test_a_mending_round_is_not_cut_below_what_fluss_has(rolled_back: World) -> None:
-    lose_newer(rolled_back)
-    result = mended(rolled_back, Mend.RETIER, RoundLimits(max_bytes=1))
-    assert (result.rows, result.forced) == (7, "")
-    rolled_back.assert_exactly_once()
-
-
-def test_a_commit_below_what_fluss_has_is_refused_before_the_lake_has_it(
-    rolled_back: World,
-) -> None:
-    """Nothing may end there, whatever a runner does."""
-    lose_newer(rolled_back)
-    world, make_runner = rolled_back, rolled_back.runner
-
-    def short(info: Any, writers: Any) -> Any:
-        run = make_runner(info, writers)
-        return lambda splits: (
-            replace(outcome, next_offset=outcome.next_offset - 1)  # type: ignore[type-var]
-            for outcome in run(splits)
-        )
-
-    world.runner = short  # type: ignore[method-assign]
-    files = set(world.table.files)
-    with pytest.raises(LakeRolledBack, match="Fluss has registered"):
-        mended(world, Mend.RETIER)
-    assert len(world.table.snapshots()) == 1
-    assert set(world.table.files) == files
-
-
-def test_what_no_log_holds_any_more_is_named_and_must_be_wanted(rolled_back: World) -> None:
-    lose_newer(rolled_back)
-    rolled_back.cluster.truncate_before(rolled_back.bucket(1), 4)
-    assert ways(rolled_back) == {"retier": False}
-    answer = found(rolled_back)
-    assert answer.recommended is None
-    assert answer.ways[0].risks == (
-        "lost for good: bucket 1:1: offsets 0 to 3 (its log begins there)",
-    )
-    result = mended(rolled_back, Mend.RETIER)
-    assert any("offsets 0 to 3" in note for note in result.notes)
-    assert rolled_back.offsets_in_lake(0) == [0, 1, 2, 3, 4]
-    assert rolled_back.offsets_in_lake(1) == [4]
-    assert found(rolled_back).healthy
-
-
-def test_where_the_logs_hold_nothing_any_more_an_empty_commit_mends(rolled_back: World) -> None:
-    lose_newer(rolled_back)
-    for bucket in (0, 1):
-        rolled_back.cluster.truncate_before(rolled_back.bucket(bucket), 5)
-    result = mended(rolled_back, Mend.RETIER)
-    assert (result.outcome, result.rows) == ("committed", 0)
-    assert found(rolled_back).healthy
-    rolled_back.append(0, 2)
-    assert rolled_back.round().rows == 2
-    assert rolled_back.offsets_in_lake(0) == [0, 1, 2, 5, 6]
-
-
-def test_a_log_that_has_lost_rows_is_no_way_out(rolled_back: World) -> None:
-    lose_newer(rolled_back)
-    rolled_back.cluster.lose_from(rolled_back.bucket(1), 4)
-    answer = found(rolled_back)
-    assert answer.ways == ()
-    assert any("ends at offset 4" in text for text in answer.advice)
-    with pytest.raises(LakeRolledBack, match="no way out"):
-        mended(rolled_back, Mend.RETIER)
-
-
-def test_a_dropped_partitions_rows_are_lost_with_a_word(partitioned: World) -> None:
-    partitioned.append(0, 3, partition_id=5)
-    first = partitioned.round()
-    partitioned.append(0, 2, partition_id=5)
-    partitioned.append(0, 4, partition_id=6)
-    partitioned.round()
-    partitioned.table.roll_back_to(first.lake_snapshot_id)
-    lose_newer(partitioned)
-    partitioned.cluster.partition_list.pop(0)
-    [way] = found(partitioned).ways
-    assert way.risks == ("lost for good: bucket 1(p=5):0: offsets 3 to 4 (its partition is gone)",)
-    assert mended(partitioned, Mend.RETIER).rows == 4
-    assert found(partitioned).healthy
-    assert partitioned.round().outcome == "nothing_new"
-
-
-def test_rows_of_an_earlier_partition_of_the_name_still_go(partitioned: World) -> None:
-    """Its first round is among what the lake has lost."""
-    partitioned.append(0, 3, partition_id=5)
-    first = partitioned.round()
-    partitioned.cluster.partition_list[0] = Partition(9, ("mon",))
-    del partitioned.cluster.logs[partitioned.bucket(0, 5)]
-    partitioned.append(0, 2, partition_id=9)
-    partitioned.round()
-    partitioned.table.roll_back_to(first.lake_snapshot_id)
-    lose_newer(partitioned)
-    result = mended(partitioned, Mend.RETIER)
-    assert partitioned.table.rows() == [(("mon",), 0, 0), (("mon",), 0, 1)]
-    assert any("created again" in note for note in result.notes)
-
-
-def test_where_to_begin_again() -> None:
-    """Each kind of bucket in one table, against what a person would say."""
-
-    class Logs:
-        def earliest_offsets(self, *_: Any) -> Mapping[int, int]:
-            return {0: 0, 1: 4, 2: 6, 3: 5, 4: 0}
-
-        def latest_offsets(self, *_: Any) -> Mapping[int, int]:
-            return {0: 9, 1: 9, 2: 6, 3: 9, 4: 9}
-
-    def of(numbers: dict[int, int]) -> dict[TableBucket, int]:
-        return {TableBucket(1, None, n): offset for n, offset in numbers.items()}
-
-    cluster: Cluster = Logs()  # type: ignore[assignment]
-    registered = LakeSnapshotInfo(1, 7, of({0: 5, 1: 5, 2: 6, 3: 7, 4: 8}))
-    start = rewind(
-        table_info({"a": t.BIGINT}, buckets=5), cluster, of({0: 2, 1: 1, 4: 9, 2: 3}), registered
-    )
-    assert start.known == of({0: 2, 1: 4, 2: 6, 4: 9})
-    assert start.floor == registered.offsets
-    assert start.again == 3 + 1 + 0 + 2 + 0
-    assert [text.split(" (")[0] for text in start.lost] == [
-        "bucket 1:1: offsets 1 to 3",
-        "bucket 1:2: offsets 3 to 5",
-        "bucket 1:3: offsets 0 to 4",
-    ]
-
-
-# ---- the registered snapshot has expired, and main came from it ----
-
-
-def forget_ours(world: World, newest: RoundResult) -> None:
-    """Other writers go on, the tag is removed, and expiry takes all snapshots of ours."""
-    for _ in range(3):
-        world.table.foreign_commit(summary={"operation": "replace"})
-    world.table.tagged = None
-    assert newest.lake_snapshot_id is not None
-    for snapshot in world.table.snapshots()[1:]:
-        world.table.expire(snapshot.snapshot_id)
-
-
-def test_an_expired_mark_is_set_again(world: World) -> None:
-    world.append(0, 3)
-    forget_ours(world, world.round())
-    world.append(0, 2)
-    with pytest.raises(LakeRolledBack, match="no snapshot of ours"):
-        world.round()
-    assert ways(world) == {"adopt": True}
-    result = mended(world, Mend.ADOPT)
-    assert (result.outcome, result.rows) == ("committed", 2)
-    world.assert_exactly_once()
-    assert found(world).healthy
-
-
-def test_adopting_alone_is_a_commit_too(world: World) -> None:
-    world.append(0, 3)
-    forget_ours(world, world.round())
-    result = mended(world, Mend.ADOPT)
-    assert (result.outcome, result.rows) == ("committed", 0)
-    assert result.lake_snapshot_id == world.table.tagged
-    world.assert_exactly_once()
-
-
-def test_without_proof_adopting_must_be_wanted(world: World) -> None:
-    world.append(0, 3)
-    forget_ours(world, world.round())
-    world.table.forget_expired()
-    assert ways(world) == {"adopt": False}
-    assert "nobody can tell what it holds" in " ".join(found(world).advice)
-    with pytest.raises(LakeRolledBack, match="no way out"):
-        mended(world, Mend.RETIER)  # it would double what main holds
-    mended(world, Mend.ADOPT)
-    world.assert_exactly_once()
-
-
-def test_a_copy_put_in_place_is_not_taken_for_an_empty_table(world: World) -> None:
-    """Somebody restored the rows by a query: no snapshot of ours, and all of the rows."""
-    world.append(0, 3)
-    world.round()
-    rows = world.table.rows()
-    table = world.lake.create(world.cluster.table_info(world.cluster.begin_round().path))
-    table._ids = itertools.count(50)
-    table.foreign_commit(rows)
-    assert ways(world) == {"adopt": False, "retier": False}
-    mended(world, Mend.ADOPT)
-    world.assert_exactly_once()
-
-
-def test_main_set_back_to_before_the_first_round(world: World) -> None:
-    world.append(0, 3)
-    world.round()
-    world.table.roll_back_to(None)
-    lose_newer(world)
-    assert ways(world) == {"retier": True, "adopt": False}
-    recommended = found(world).recommended
-    assert recommended is not None
-    assert recommended.name == "retier"
-    mended(world, Mend.RETIER)
-    world.assert_exactly_once()
-
-
-def test_an_expired_snapshot_still_says_from_where_to_copy_again(rolled_back: World) -> None:
-    """Rolled back, compacted, expired: main is made of a snapshot of ours that is gone."""
-    world = rolled_back
-    for _ in range(2):
-        world.table.foreign_commit(summary={"operation": "replace"})
-    lose_newer(world)
-    assert world.table.newest_of_ours() is None
-    assert ways(world) == {"retier": True, "adopt": False}
-    assert "not from snapshot" in found(world).ways[1].risks[0]
-    assert mended(world, Mend.RETIER).rows == 7
-    world.assert_exactly_once()
-
-
-def test_a_commit_that_slips_in_between_look_and_commit_refuses_the_repair(
-    rolled_back: World,
-) -> None:
-    """Two people repair at once: one of them is refused, and no row is there twice."""
-    world = rolled_back
-    lose_newer(world)
-    world.table.before_commit = lambda: mended(world, Mend.RETIER) and None
-    with pytest.raises(LakeCommitRefused):
-        mended(world, Mend.RETIER)
-    world.assert_exactly_once()
 
 
 # ---- no table, another table, no offsets ----

@@ -1,0 +1,55 @@
+"""What lets a lake commit through: our newest snapshot must be the one planned from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sluice.lake.java import iterate
+from sluice.rounds.types import COMMIT_USER, COMMIT_USER_KEY, WRITE_ID_KEY
+
+
+def is_ours(snapshot: Any) -> bool:
+    """Whether a snapshot (Iceberg's own object) is of our commit user."""
+    summary = snapshot.summary()  # a snapshot of Iceberg's first format may have none
+    return summary is not None and summary.get(COMMIT_USER_KEY) == COMMIT_USER
+
+
+class LandedAlready(Exception):
+    """An attempt to commit met the snapshot of an earlier attempt, whose answer was lost."""
+
+
+class Fence:
+    """Lets a commit through only if our newest snapshot is still the one planned from.
+
+    Iceberg calls it on every attempt, with the ancestry of the snapshot that it builds on.
+    """
+
+    def __init__(self, base_id: int | None, write_id: str | None, *, none_of_ours: bool) -> None:
+        """:param none_of_ours: the base is none, or expiry cut it off: only the tag leads there."""
+        self._base_id = base_id
+        self._write_id = write_id
+        self._none_of_ours = none_of_ours
+
+    def validate(self, ancestors: Any) -> bool:
+        """Whether Iceberg may go on.
+
+        :raises LandedAlready: the commit that is tried again is there. A plain refusal would make
+            Iceberg delete its manifests; anything else leaves them.
+        """
+        overtaken = False
+        for snapshot in iterate(ancestors):
+            if not is_ours(snapshot):
+                continue
+            if snapshot.snapshotId() == self._base_id:
+                return not overtaken
+            written_by = snapshot.summary().get(WRITE_ID_KEY)
+            if self._write_id is not None and written_by == self._write_id:
+                raise LandedAlready(f"snapshot {snapshot.snapshotId()} is this very commit")
+            overtaken = True
+        return self._none_of_ours and not overtaken
+
+    def errorMessage(self) -> str:  # noqa: N802  (a method of the Java interface)
+        return f"our newest snapshot is no longer the planned base {self._base_id}"
+
+    class Java:
+        implements = ("org.apache.iceberg.SnapshotAncestryValidator",)

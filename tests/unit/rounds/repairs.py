@@ -1,0 +1,64 @@
+"""Looking at a lake that is behind Fluss, on the models, and putting it right."""
+
+from __future__ import annotations
+
+from sluice.rounds.files import RoundResult
+from sluice.rounds.limits import RoundLimits
+from sluice.rounds.mend import Mend
+from sluice.rounds.repair import Diagnosis, Sight, diagnose, look, set_right
+from sluice.rounds.round import run_round
+
+from .conftest import World
+
+
+def seen(world: World) -> Sight:
+    assert world.cluster.info is not None
+    return look(world.cluster.info.path, world.cluster, world.lake)
+
+
+def found(world: World) -> Diagnosis:
+    return diagnose(seen(world), world.cluster)
+
+
+def ways(world: World) -> dict[str, bool]:
+    """Each way that is open, in order: whether it is without loss."""
+    return {way.name: not way.risks for way in found(world).ways}
+
+
+def mended(world: World, mend: Mend, limits: RoundLimits | None = None) -> RoundResult:
+    world.attempts += 1
+    return run_round(
+        world.cluster.begin_round(),
+        world.cluster,
+        world.lake,
+        world.runner,
+        attempt=str(world.attempts),
+        limits=limits,
+        mend=mend,
+    )
+
+
+def put_right(world: World) -> None:
+    """Main or tag, by the way that is without loss."""
+    sight = seen(world)
+    way = diagnose(sight, world.cluster).recommended
+    assert way is not None
+    set_right(way, sight)
+
+
+def lose_newer(world: World) -> None:
+    """Expiry of what main lacks now: the tag was removed before, or it would be kept."""
+    main = world.table.history().main
+    world.table.tagged = None
+    for snapshot_id in set(world.table.history().snapshots) - {main}:
+        world.table.expire(snapshot_id)
+
+
+def forget_ours(world: World, newest: RoundResult) -> None:
+    """Other writers go on, the tag is removed, and expiry takes all snapshots of ours."""
+    for _ in range(3):
+        world.table.foreign_commit(summary={"operation": "replace"})
+    world.table.tagged = None
+    assert newest.lake_snapshot_id is not None
+    for snapshot in world.table.snapshots()[1:]:
+        world.table.expire(snapshot.snapshot_id)
