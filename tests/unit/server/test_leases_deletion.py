@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
 from sluice.client import Client, connect
+from sluice.leases import Change, key_of
 from sluice.model import BucketSnapshot, TableBucket
+from sluice.server.coordinator.leases import KvSnapshotLeases
+from sluice.server.coordinator.leases_store import LeaseStore, SqliteLeaseStore
+from sluice.server.storage.database import Database
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
+from tests.support.lease_parts import FaultyStore, ManualClock, MemorySnapshots
 
 from .kv_support import KvCaller
 from .support import Caller, Node
@@ -124,3 +129,37 @@ def test_without_a_lease_the_reader_misses_a_file(node: Node, client: Client) ->
 
 def bucket_of(kv: KvCaller) -> TableBucket:
     return TableBucket(kv.table_id, None, 0)
+
+
+class PushyStore(FaultyStore):
+    """While a lease is written, somebody tries to delete what is not leased."""
+
+    def __init__(self, store: LeaseStore, snapshots: MemorySnapshots) -> None:
+        super().__init__(store)
+        self._snapshots = snapshots
+
+    def write(self, changes: Sequence[Change]) -> None:
+        deleting = threading.Thread(target=self._delete)
+        deleting.start()
+        deleting.join()
+        super().write(changes)
+
+    def _delete(self) -> None:
+        if self._snapshots.lock.acquire(blocking=False):  # what really deletes waits for it
+            self._snapshots.retain()
+            self._snapshots.lock.release()
+
+
+def test_no_deletion_gets_between_looking_and_holding(tmp_path: Path) -> None:
+    bucket, snapshots = TableBucket(1, None, 0), MemorySnapshots()
+    first = snapshots.complete(bucket)
+    snapshots.complete(bucket)
+    with closing(Database(tmp_path / "metadata.sqlite")) as database:
+        store = PushyStore(SqliteLeaseStore(database), snapshots)
+        leases = KvSnapshotLeases(store, ManualClock(), lambda *_: True)
+        snapshots.is_leased = leases.is_leased
+        leases.start(86_400_000)
+        assert leases.acquire("job", 60_000, {1: {key_of(bucket): first}}, snapshots) == {}
+        snapshots.retain()
+        assert snapshots.exists(bucket, first)
+        leases.stop()
