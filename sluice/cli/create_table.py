@@ -1,4 +1,4 @@
-"""`sluice create-table`: a log table from a schema text, or like a file."""
+"""`sluice create-table`: a table from a schema text, or like a file."""
 
 from __future__ import annotations
 
@@ -18,14 +18,20 @@ def _checked(ctx: click.Context, param: click.Parameter, value: str | None) -> s
     return value
 
 
+def _columns(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...]:
+    del ctx, param
+    return tuple(name.strip() for name in value.split(",")) if value else ()
+
+
 @click.command(
     "create-table",
-    short_help="Create a log table.",
+    short_help="Create a table.",
     epilog="""
 \b
 Examples:
   sluice create-table shop.orders --schema "id BIGINT NOT NULL, item STRING, price DECIMAL(10, 2)"
   sluice create-table shop.visits --like visits.parquet --partition-by country --freshness 1min
+  sluice create-table shop.stock --schema "item STRING, n INT, PRIMARY KEY (item)"
 \b
 Types: BOOLEAN TINYINT SMALLINT INT BIGINT FLOAT DOUBLE CHAR(n) STRING BINARY(n) BYTES
 DECIMAL(p, s) DATE TIME[(p)] TIMESTAMP[(p)] TIMESTAMP_LTZ[(p)]; a type may be followed by NOT NULL.
@@ -33,7 +39,10 @@ DECIMAL(p, s) DATE TIME[(p)] TIMESTAMP[(p)] TIMESTAMP_LTZ[(p)]; a type may be fo
 )
 @click.argument("table", type=TABLE_PATH)
 @click.option(
-    "--schema", "schema_text", metavar="TEXT", help='Columns: "NAME TYPE [NOT NULL], ...".'
+    "--schema",
+    "schema_text",
+    metavar="TEXT",
+    help='Columns: "NAME TYPE [NOT NULL], ... [, PRIMARY KEY (NAME, ...)]".',
 )
 @click.option(
     "--like",
@@ -41,6 +50,12 @@ DECIMAL(p, s) DATE TIME[(p)] TIMESTAMP[(p)] TIMESTAMP_LTZ[(p)]; a type may be fo
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
     help="Take the columns of this .parquet or .csv file.",
+)
+@click.option(
+    "--primary-key",
+    metavar="COLUMN[,COLUMN]",
+    callback=_columns,
+    help="Rows with one key replace each other; without it the table is a log.",
 )
 @click.option("--buckets", type=click.IntRange(min=1), metavar="N", help="Number of buckets.")
 @click.option("--bucket-key", metavar="COLUMN", help="Rows with one value share a bucket.")
@@ -62,6 +77,7 @@ def create_table(
     table: TablePath,
     schema_text: str | None,
     like_file: Path | None,
+    primary_key: tuple[str, ...],
     buckets: int | None,
     bucket_key: str | None,
     partition_keys: tuple[str, ...],
@@ -71,9 +87,12 @@ def create_table(
     bootstrap: str | None,
     config_file: str | None,
 ) -> None:
-    """Create the log table TABLE (DATABASE.NAME), and its database if it is missing."""
+    """Create the table TABLE (DATABASE.NAME), and its database if it is missing.
+
+    It is a log of rows, or with a primary key the newest row of each key.
+    """
     config = configuration(config_file, {"client.bootstrap": bootstrap})
-    schema = _schema(schema_text, like_file, partition_keys)
+    schema = _schema(schema_text, like_file, partition_keys, primary_key)
     properties = {"table.datalake.enabled": "true" if datalake else "false"}
     if freshness:
         properties["table.datalake.freshness"] = freshness
@@ -91,21 +110,31 @@ def create_table(
         client.admin.create_table(table, descriptor, ignore_if_exists=if_not_exists)
         info = client.admin.table_info(table)
     lake = f", tiered as {info.datalake_format}" if info.datalake_enabled else ""
-    click.echo(f"{table}: table {info.table_id}, {info.bucket_count} buckets{lake}")
+    key = f", primary key {', '.join(schema.primary_key)}" if schema.primary_key else ""
+    click.echo(f"{table}: table {info.table_id}, {info.bucket_count} buckets{key}{lake}")
 
 
-def _schema(text: str | None, like_file: Path | None, partition_keys: tuple[str, ...]) -> Schema:
+def _schema(
+    text: str | None,
+    like_file: Path | None,
+    partition_keys: tuple[str, ...],
+    primary_key: tuple[str, ...],
+) -> Schema:
     if (text is None) == (like_file is None):
         raise click.UsageError("give either --schema TEXT or --like FILE")
-    if text is not None:
-        from sluice.cli.schema_text import parse_schema
+    from sluice.cli.schema_text import parse_schema, with_primary_key
 
+    if text is not None:
         try:
-            return parse_schema(text)
+            return parse_schema(text, primary_key)
         except InvalidTable as error:
             raise click.BadParameter(str(error), param_hint="--schema") from error
     assert like_file is not None
     from sluice.cli.files import schema_of
     from sluice.formats.types import schema_from_arrow
 
-    return schema_from_arrow(schema_of(like_file, not_null=partition_keys))
+    schema = schema_from_arrow(schema_of(like_file, not_null=partition_keys))
+    try:
+        return with_primary_key(schema, primary_key)
+    except InvalidTable as error:
+        raise click.BadParameter(str(error), param_hint="--primary-key") from error

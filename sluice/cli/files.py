@@ -10,6 +10,9 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
+from sluice.formats.types import arrow_schema
+from sluice.model import Schema
+
 BATCH_ROWS = 64 * 1024
 CSV_NULLS = ("", "NA", "NULL", "null")
 
@@ -38,27 +41,34 @@ def row_count(path: Path) -> int | None:
     return None
 
 
-def batches(path: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def columns_of(schema: Schema, names: Sequence[str]) -> pa.Schema:
+    """Some columns of a table as they are looked for in a file; unknown names find nothing."""
+    fields = [field for field in arrow_schema(schema) if field.name in names]
+    return pa.schema(fields)
+
+
+def batches(path: Path, schema: pa.Schema, *, tell: bool = True) -> Iterator[pa.RecordBatch]:
     """The file's rows with exactly the columns of ``schema``, cast without loss.
 
+    :param tell: of columns that are left out, on standard error.
     :raises click.BadParameter: if the file is neither .parquet nor .csv.
     :raises click.ClickException: a column is missing, or a value does not fit; names both.
     """
     try:
-        for batch in _raw_batches(path, schema):
+        for batch in _raw_batches(path, schema, tell):
             yield _cast(batch, schema, path)
     except pa.ArrowException as error:
         raise click.ClickException(f"{path}: {error}") from error
 
 
-def _raw_batches(path: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _raw_batches(path: Path, schema: pa.Schema, tell: bool) -> Iterator[pa.RecordBatch]:
     if _suffix(path) == ".parquet":
         with pa.parquet.ParquetFile(path) as file:
-            _check_columns(file.schema_arrow.names, schema, path)
+            _check_columns(file.schema_arrow.names, schema, path, tell)
             yield from file.iter_batches(BATCH_ROWS, columns=schema.names)
         return
     with pa.csv.open_csv(path, convert_options=_csv_options({f.name: f.type for f in schema})) as r:
-        _check_columns(r.schema.names, schema, path)
+        _check_columns(r.schema.names, schema, path, tell)
         yield from r
 
 
@@ -68,14 +78,14 @@ def _csv_options(column_types: dict[str, pa.DataType]) -> pa.csv.ConvertOptions:
     )
 
 
-def _check_columns(names: Sequence[str], schema: pa.Schema, path: Path) -> None:
+def _check_columns(names: Sequence[str], schema: pa.Schema, path: Path, tell: bool) -> None:
     missing = [name for name in schema.names if name not in names]
     if missing:
         raise click.ClickException(
             f"{path}: no column {', '.join(missing)}; it has {', '.join(names)}"
         )
     extra = [name for name in names if name not in schema.names]
-    if extra:
+    if extra and tell:
         click.echo(f"note: {path}: left out, not in the table: {', '.join(extra)}", err=True)
 
 

@@ -12,10 +12,11 @@ from typing import Any, NoReturn
 import click
 
 from sluice import __version__
-from sluice.cli.append import append
+from sluice.cli.append import append, delete
 from sluice.cli.clean import clean
 from sluice.cli.create_table import create_table
 from sluice.cli.leases import leases
+from sluice.cli.lookup import lookup, snapshots
 from sluice.cli.repair import repair
 from sluice.cli.serve import serve
 from sluice.cli.show import status, tables
@@ -81,7 +82,20 @@ def cli(debug: bool) -> None:
     del debug  # read by _Commands from the context
 
 
-for command in (serve, create_table, append, tier, tables, status, clean, repair, leases):
+for command in (
+    serve,
+    create_table,
+    append,
+    delete,
+    lookup,
+    tier,
+    tables,
+    status,
+    clean,
+    repair,
+    leases,
+    snapshots,
+):
     cli.add_command(command)
 
 

@@ -1,10 +1,10 @@
-"""Reads a schema as a user writes it: ``id BIGINT NOT NULL, price DECIMAL(10, 2)``."""
+"""Reads a schema as a user writes it: ``id BIGINT, price DECIMAL(10, 2), PRIMARY KEY (id)``."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sluice.errors import InvalidTable
 from sluice.model import Column, DataType, Schema, TypeRoot, types
@@ -48,20 +48,54 @@ _COLUMN = re.compile(
 )
 
 
+_PRIMARY_KEY = re.compile(r"\s*PRIMARY\s+KEY\s*\((?P<names>[^()]*)\)\s*", re.IGNORECASE)
+
+
 def parse_schema(text: str, primary_key: Sequence[str] = ()) -> Schema:
     """Columns separated by commas, each ``NAME TYPE [NOT NULL]``, as a schema.
+
+    A primary key may be given apart, or stand among the columns as ``PRIMARY KEY (NAME, ...)``.
 
     :raises InvalidTable: names the column that cannot be read and what is allowed.
     """
     parts = [part for part in _split(text) if part.strip()]
-    columns = tuple(_column(part, index) for index, part in enumerate(parts))
+    keys = [match for part in parts if (match := _PRIMARY_KEY.fullmatch(part))]
+    if len(keys) + bool(primary_key) > 1:
+        raise InvalidTable("a table has one primary key: give it once, with all of its columns")
+    if keys:
+        primary_key = tuple(name.strip().strip("`") for name in keys[0]["names"].split(","))
+    columns = tuple(
+        _column(part, index)
+        for index, part in enumerate(part for part in parts if not _PRIMARY_KEY.fullmatch(part))
+    )
     if not columns:
         raise InvalidTable("the schema has no columns: write NAME TYPE [NOT NULL], ...")
     names = [column.name for column in columns]
     for name in names:
         if names.count(name) > 1:
             raise InvalidTable(f"column {name!r} is there twice")
-    return Schema(columns, tuple(primary_key), len(columns) - 1)
+    return with_primary_key(Schema(columns, (), len(columns) - 1), primary_key)
+
+
+def with_primary_key(schema: Schema, primary_key: Sequence[str]) -> Schema:
+    """The schema with this key, whose columns are NOT NULL then; none: as it is.
+
+    :raises InvalidTable: names the column that is not there, or there twice.
+    """
+    for name in primary_key:
+        if name not in schema.names:
+            raise InvalidTable(
+                f"primary key column {name!r} is not one of {', '.join(schema.names)}"
+            )
+        if list(primary_key).count(name) > 1:
+            raise InvalidTable(f"primary key column {name!r} is there twice")
+    columns = tuple(
+        replace(column, data_type=column.data_type.not_null())
+        if column.name in primary_key
+        else column
+        for column in schema.columns
+    )
+    return replace(schema, columns=columns, primary_key=tuple(primary_key))
 
 
 def _split(text: str) -> list[str]:

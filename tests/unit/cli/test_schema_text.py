@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from sluice.cli.schema_text import parse_schema
 from sluice.errors import InvalidTable
-from sluice.model import Column, DataType, types
+from sluice.model import Column, DataType, Schema, types
 
 TYPES = [
     types.BOOLEAN,
@@ -47,6 +47,43 @@ def test_spaces_line_breaks_and_quoted_names_are_read() -> None:
     assert schema.names == ("order id", "price")
     assert schema.column("order id").data_type == types.BIGINT.not_null()
     assert schema.column("price").data_type == types.decimal(10, 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "apart"),
+    [
+        ("id BIGINT, `the n` INT, a STRING, PRIMARY KEY (id, `the n`)", ()),
+        ("primary key(id,`the n`), id BIGINT NOT NULL, `the n` INT, a STRING", ()),
+        ("id BIGINT, `the n` INT, a STRING", ("id", "the n")),
+    ],
+)
+def test_a_primary_key_makes_its_columns_not_null(text: str, apart: tuple[str, ...]) -> None:
+    schema = parse_schema(text, apart)
+    assert schema == Schema(
+        (
+            Column("id", types.BIGINT.not_null(), 0),
+            Column("the n", types.INT.not_null(), 1),
+            Column("a", types.STRING, 2),
+        ),
+        ("id", "the n"),
+        2,
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "apart", "told"),
+    [
+        ("a INT, PRIMARY KEY (b)", (), "column 'b' is not one of a"),
+        ("a INT, PRIMARY KEY ()", (), "column '' is not one of a"),
+        ("a INT, PRIMARY KEY (a, a)", (), "column 'a' is there twice"),
+        ("a INT, PRIMARY KEY (a), PRIMARY KEY (a)", (), "give it once"),
+        ("a INT, PRIMARY KEY (a)", ("a",), "give it once"),
+        ("PRIMARY KEY (a)", (), "no columns"),
+    ],
+)
+def test_a_primary_key_that_cannot_be(text: str, apart: tuple[str, ...], told: str) -> None:
+    with pytest.raises(InvalidTable, match=told):
+        parse_schema(text, apart)
 
 
 @pytest.mark.parametrize(

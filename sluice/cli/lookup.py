@@ -1,0 +1,173 @@
+"""`sluice lookup` and `sluice snapshots`: what a table with a primary key has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sluice.cli.options import TABLE_PATH, cluster_options, configuration, format_option
+from sluice.cli.output import print_json, print_table
+from sluice.model import TablePath
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from sluice.client import Client, KvReader
+
+_FIRST_ROWS = 10
+
+
+@click.command(
+    short_help="Look up rows of a table with a primary key.",
+    epilog="""
+\b
+Examples:
+  sluice lookup shop.stock item=pen
+  sluice lookup shop.orders region=eu customer=ann --format json
+  sluice lookup shop.stock --limit 20
+""",
+)
+@click.argument("table", type=TABLE_PATH)
+@click.argument("key", nargs=-1, metavar="[COLUMN=VALUE]...")
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 2**31 - 1),
+    metavar="N",
+    help=f"Without a key: so many rows.  [default: {_FIRST_ROWS}]",
+)
+@click.option("--partition", metavar="NAME", help="Without a key: rows of this partition.")
+@format_option
+@cluster_options
+def lookup(
+    table: TablePath,
+    key: tuple[str, ...],
+    limit: int | None,
+    partition: str | None,
+    output_format: str,
+    bootstrap: str | None,
+    config_file: str | None,
+) -> None:
+    """Show the row of TABLE that has this key.
+
+    Give every column of the primary key. Where the bucket key is its first columns, those alone
+    (with the partition keys) show all rows that begin so. Without a key, the first rows are shown.
+
+    Exit code 1 if there is no such row.
+    """
+    if key and (limit is not None or partition is not None):
+        raise click.UsageError("--limit and --partition are for a look without a key")
+    config = configuration(config_file, {"client.bootstrap": bootstrap})
+    from sluice.client import connect
+
+    with connect(config.client) as client:
+        reader = client.kv_reader(table)
+        first = limit or _FIRST_ROWS
+        rows = _found(reader, key) if key else reader.limit_scan(first, partition)
+    if key and not rows.num_rows:
+        raise click.ClickException(f"{table} has no row with {' '.join(key)}")
+    if output_format == "json":
+        print_json(
+            [{name: _plain(value) for name, value in row.items()} for row in rows.to_pylist()]
+        )
+        return
+    shown = [[_plain(value) for value in row.values()] for row in rows.to_pylist()]
+    print_table(rows.schema.names, shown, empty=f"{table} has no rows")
+
+
+def _found(reader: KvReader, key: Sequence[str]) -> pa.Table:
+    """The rows of a whole key or of a prefix."""
+    import pyarrow.compute as pc
+
+    asked = _asked(reader, key)
+    primary_key = reader.info.schema.primary_key
+    if set(asked.schema.names) != set(primary_key):
+        return reader.prefix_lookup(asked)
+    found = reader.lookup(asked)
+    return found.filter(pc.is_valid(found[primary_key[0]]))
+
+
+def _asked(reader: KvReader, key: Sequence[str]) -> pa.Table:
+    """COLUMN=VALUE as a table of one row."""
+    import pyarrow as pa
+
+    from sluice.cli.files import columns_of
+
+    schema = reader.info.schema
+    types = {field.name: field.type for field in columns_of(schema, schema.primary_key)}
+    columns: dict[str, pa.Array] = {}
+    for text in key:
+        name, equals, value = text.partition("=")
+        if not equals or name not in types or name in columns:
+            raise click.BadParameter(
+                f"{text!r}: write COLUMN=VALUE, once for each column of the primary key:"
+                f" {', '.join(types)}"
+            )
+        try:
+            columns[name] = pa.array([value]).cast(types[name])
+        except pa.ArrowException as error:
+            raise click.BadParameter(f"{text!r} is no {types[name]}: {error}") from error
+    return pa.table(columns)
+
+
+def _plain(value: Any) -> Any:
+    """As it is printed: bytes in hexadecimal digits, what JSON does not know as text."""
+    if isinstance(value, bytes):
+        return value.hex()
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, dict):
+        return {str(name): _plain(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    return str(value)
+
+
+@click.command(
+    short_help="List KV snapshots of a table with a primary key.",
+    epilog="""
+\b
+Examples:
+  sluice snapshots shop.stock
+  sluice snapshots shop.stock --format json
+""",
+)
+@click.argument("table", type=TABLE_PATH)
+@format_option
+@cluster_options
+def snapshots(
+    table: TablePath, output_format: str, bootstrap: str | None, config_file: str | None
+) -> None:
+    """Show the newest KV snapshot of each bucket of TABLE.
+
+    A snapshot holds what the log of its bucket has below the offset.
+    """
+    config = configuration(config_file, {"client.bootstrap": bootstrap})
+    from sluice.client import connect
+
+    with connect(config.client) as client:
+        rows = _snapshots(client, table)
+    if output_format == "json":
+        print_json(rows)
+        return
+    headings = ["partition", "bucket", "snapshot", "log_offset"]
+    shown = [[row[heading] for heading in headings] for row in rows]
+    print_table(headings, shown, empty=f"{table} has no KV snapshots yet")
+
+
+def _snapshots(client: Client, table: TablePath) -> list[dict[str, Any]]:
+    info = client.admin.table_info(table)
+    partitions = client.admin.partitions_of(info) if info.is_partitioned else [None]
+    return [
+        {
+            "partition": partition.name if partition else None,
+            "bucket": bucket.bucket,
+            "snapshot": found.snapshot_id,
+            "log_offset": found.log_offset,
+        }
+        for partition in partitions
+        for bucket, found in sorted(
+            client.leases.latest(table, partition).snapshots.items(), key=lambda e: e[0].bucket
+        )
+    ]

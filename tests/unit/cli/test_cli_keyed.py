@@ -1,0 +1,131 @@
+"""Tables with a primary key on the command line: create, upsert, delete, look up, snapshots."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from sluice.cli.main import cli
+from sluice.client import connect
+from sluice.config import ServerConfig
+from sluice.model import TablePath
+from sluice.server.cluster import EmbeddedCluster
+
+STOCK = "item STRING, n INT, price DECIMAL(10, 2), PRIMARY KEY (item)"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluster]:
+    folder = tmp_path_factory.mktemp("keyed")
+    config = ServerConfig(
+        data_dir=str(folder), listen="grpc://127.0.0.1:0", kv_snapshot_interval_ms=0
+    )
+    with EmbeddedCluster(config) as cluster:
+        yield cluster
+
+
+def run(cluster: EmbeddedCluster, *arguments: str, fails: int = 0) -> str:
+    result = CliRunner().invoke(cli, [*arguments, "--bootstrap", cluster.address])
+    assert result.exit_code == fails, result.output
+    assert "Traceback" not in result.output
+    return result.output
+
+
+def rows(cluster: EmbeddedCluster, *arguments: str) -> list[dict[str, object]]:
+    found: list[dict[str, object]] = json.loads(
+        run(cluster, "lookup", *arguments, "--format", "json")
+    )
+    return found
+
+
+def csv(folder: Path, text: str) -> str:
+    path = folder / "rows.csv"
+    path.write_text(text)
+    return str(path)
+
+
+def test_a_table_is_filled_changed_and_looked_up(cluster: EmbeddedCluster, tmp_path: Path) -> None:
+    made = run(cluster, "create-table", "shop.stock", "--schema", STOCK, "--buckets", "2")
+    assert "2 buckets, primary key item" in made
+    assert run(cluster, "lookup", "shop.stock") == "shop.stock has no rows\n"
+    file = csv(tmp_path, "item,n,price\npen,3,1.20\nink,1,7.50\ncap,9,\n")
+    assert "3 rows upserted" in run(cluster, "append", "shop.stock", file)
+    file = csv(tmp_path, "item,n\npen,30\nbag,5\n")
+    assert "no column price" in run(cluster, "append", "shop.stock", file, fails=1)
+    told = run(cluster, "append", "shop.stock", file, "--columns", "item, n")
+    assert "2 rows upserted" in told
+    assert rows(cluster, "shop.stock", "item=pen") == [{"item": "pen", "n": 30, "price": "1.20"}]
+    assert rows(cluster, "shop.stock", "item=bag") == [{"item": "bag", "n": 5, "price": None}]
+    file = csv(tmp_path, "n,item\n0,ink\n0,nobody\n")
+    told = run(cluster, "delete", "shop.stock", file)
+    assert "2 keys deleted" in told
+    assert "left out" not in told
+    assert {row["item"] for row in rows(cluster, "shop.stock")} == {"pen", "cap", "bag"}
+    assert len(rows(cluster, "shop.stock", "--limit", "2")) == 2
+    shown = run(cluster, "lookup", "shop.stock", "item=pen").split()
+    assert shown[:3] == ["item", "n", "price"]
+    assert shown[-3:] == ["pen", "30", "1.20"]
+
+
+def test_what_is_not_there_or_cannot_be_asked(cluster: EmbeddedCluster, tmp_path: Path) -> None:
+    run(cluster, "create-table", "shop.asked", "--schema", "id BIGINT, PRIMARY KEY (id)")
+    for arguments, code, told in (
+        (("id=7",), 1, "shop.asked has no row with id=7"),
+        (("id=x",), 2, "'id=x' is no int64"),
+        (("n=1",), 2, "for each column of the primary key: id"),
+        (("id=1", "id=1"), 2, "once for each column"),
+        (("id=1", "--limit", "3"), 2, "for a look without a key"),
+        (("--limit", "0"), 2, "0 is not in the range"),
+        (("--partition", "eu"), 1, "shop.asked has no partition eu"),
+    ):
+        assert told in run(cluster, "lookup", "shop.asked", *arguments, fails=code)
+    run(cluster, "create-table", "shop.log", "--schema", "id BIGINT")
+    file = csv(tmp_path, "id\n1\n")
+    assert "has no primary key" in run(cluster, "lookup", "shop.log", "id=1", fails=1)
+    assert "has no primary key" in run(cluster, "delete", "shop.log", file, fails=1)
+    told = run(cluster, "append", "shop.log", file, "--columns", "id", fails=2)
+    assert "shop.log has no primary key" in told
+    told = run(cluster, "append", "shop.asked", file, "--columns", "colour", fails=1)
+    assert "no column 'colour'" in told
+    told = run(
+        cluster, "create-table", "shop.x", "--schema", "a INT", "--primary-key", "b", fails=2
+    )
+    assert "column 'b' is not one of a" in told
+
+
+def test_partitions_prefixes_and_snapshots(cluster: EmbeddedCluster, tmp_path: Path) -> None:
+    data = pa.table(
+        {
+            "region": ["eu", "eu", "us"],
+            "customer": ["ann", "ann", "bob"],
+            "id": [1, 2, 3],
+            "day": pa.array([0, 1, None], pa.date32()),
+        }
+    )
+    pq.write_table(data, tmp_path / "orders.parquet")
+    file = str(tmp_path / "orders.parquet")
+    options = ["--primary-key", "region,customer,id", "--partition-by", "region"]
+    options += ["--bucket-key", "customer", "--no-datalake"]
+    run(cluster, "create-table", "shop.orders", "--like", file, *options)
+    assert "has no partition" in run(cluster, "append", "shop.orders", file, fails=1)
+    run(cluster, "append", "shop.orders", file, "--create-partitions")
+    found = rows(cluster, "shop.orders", "region=eu", "customer=ann")
+    assert [(row["id"], row["day"]) for row in found] == [(1, "1970-01-01"), (2, "1970-01-02")]
+    assert rows(cluster, "shop.orders", "region=us", "customer=bob", "id=3")[0]["day"] is None
+    assert len(rows(cluster, "shop.orders", "--partition", "us")) == 1
+    told = run(cluster, "lookup", "shop.orders", "customer=ann", fails=1)
+    assert "'region' is NOT NULL and missing" in told
+    assert run(cluster, "snapshots", "shop.orders") == "shop.orders has no KV snapshots yet\n"
+    cluster.take_kv_snapshots(TablePath("shop", "orders"))
+    listed = json.loads(run(cluster, "snapshots", "shop.orders", "--format", "json"))
+    with connect(cluster.address) as client:
+        buckets = client.admin.table_info(TablePath("shop", "orders")).bucket_count
+    assert {row["partition"] for row in listed} == {"eu", "us"}
+    assert all(row["snapshot"] == 0 and 0 <= row["bucket"] < buckets for row in listed)
+    assert "eu" in run(cluster, "snapshots", "shop.orders")
