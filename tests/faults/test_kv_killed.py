@@ -64,7 +64,11 @@ class Writer:
         self.caller = Caller(self.server.address)
         self.kv = KvCaller(self.caller, create=create)
 
-    def reconnect(self) -> None:
+    def start_server(self, **env: str) -> None:
+        """On another port than before, which somebody else may have taken meanwhile."""
+        self.server.kill()
+        self.server.address = "grpc://127.0.0.1:0"
+        self.server.start(**env)
         self.caller.transport.close()
         self.connect(create=False)
 
@@ -155,18 +159,14 @@ def writer(tmp_path: Path) -> Iterator[Writer]:
 
 def kill_at(writer: Writer, step: str) -> None:
     """Starts the server with a step armed, checks what it has, and puts until it is dead."""
-    writer.server.kill()
-    writer.server.start(SLUICE_FAILPOINTS=armed(step))
-    writer.reconnect()
+    writer.start_server(SLUICE_FAILPOINTS=armed(step))
     writer.check_unless_dead()
     writer.put_until_dead()
     assert writer.server.wait_until_dead() == -9
 
 
 def revive(writer: Writer) -> None:
-    writer.server.kill()
-    writer.server.start()
-    writer.reconnect()
+    writer.start_server()
     writer.check()
 
 
@@ -196,17 +196,13 @@ def test_a_server_killed_at_each_step(writer: Writer, steps: tuple[str, ...]) ->
 
 @pytest.mark.slow
 def test_a_server_killed_while_it_catches_up(writer: Writer) -> None:
-    writer.server.stop()
-    writer.server.start(SLUICE_SERVER_KV_SNAPSHOT_INTERVAL_MS="0")
-    writer.reconnect()
+    writer.start_server(SLUICE_SERVER_KV_SNAPSHOT_INTERVAL_MS="0")
     for _ in range(30):
         writer.put()
-    writer.server.kill()
-    writer.server.start(
+    writer.start_server(
         SLUICE_FAILPOINTS="server.kv_replay.after_batch=kill@3",
         SLUICE_SERVER_KV_SNAPSHOT_INTERVAL_MS="0",
     )
-    writer.reconnect()
     writer.put_until_dead()
     assert writer.server.wait_until_dead() == -9
     revive(writer)
@@ -217,9 +213,7 @@ def kill_somewhere(writer: Writer) -> None:
     rand = writer.random
     step = rand.choice([*PUTS, *SNAPSHOTS, ""])
     failpoints = f"{step}=kill@{rand.randrange(1, 12)}" if step else ""
-    writer.server.kill()
-    writer.server.start(SLUICE_FAILPOINTS=failpoints)
-    writer.reconnect()
+    writer.start_server(SLUICE_FAILPOINTS=failpoints)
     writer.check_unless_dead()
     assert writer.server.process is not None
     killer = threading.Timer(rand.uniform(0.02, 0.5), writer.server.process.kill)
