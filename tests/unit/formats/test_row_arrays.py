@@ -148,7 +148,7 @@ def values_fit(types: list[DataType], batch: pa.RecordBatch, row_format: str) ->
 def padded(values: list[Any], types: list[DataType]) -> list[Any]:
     """The plain decoder cuts zeros from a BINARY's end."""
     return [
-        value.ljust(of.length or 0, b"\0") if of.root is TypeRoot.BINARY and value else value
+        value if value is None or of.root is not TypeRoot.BINARY else value.ljust(of.length, b"\0")
         for value, of in zip(values, types, strict=True)
     ]
 
