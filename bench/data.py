@@ -50,6 +50,14 @@ def descriptor(buckets: int) -> TableDescriptor:
     )
 
 
+def keyed_descriptor(buckets: int) -> TableDescriptor:
+    """The same rows in a table with a primary key, ``id``."""
+    columns = descriptor(buckets).schema.columns
+    key = Column("id", t.BIGINT.not_null(), 0)
+    schema = Schema((key, *columns[1:]), ("id",), len(columns) - 1)
+    return TableDescriptor(schema, bucket_count=buckets)
+
+
 def batches(rows: int) -> Iterator[pa.RecordBatch]:
     """About ``rows`` rows in batches of 50,000: ten different bodies, with ever new ids."""
     bodies = [_body(seed) for seed in range(10)]

@@ -1,0 +1,56 @@
+"""Rows put into a table with a primary key of an embedded server, in this process and its own.
+
+New keys first, then the same keys again, which the server has to look up: each gives two changes.
+The reference is the same Arrow data written by one pyarrow ParquetWriter, zstd, defaults.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+import pyarrow as pa
+
+from bench import data
+from bench.log_to_iceberg import pyarrow_limit, server
+from bench.measure import Cost, Line, cost, report
+from sluice.client import Client, connect
+from sluice.model import TablePath
+from sluice.testing.lost_tables import create_table
+
+BUCKETS = 4
+ROWS_MAX = 1_000_000
+PATH = TablePath("bench", "keyed")
+
+
+def put(client: Client, path: TablePath, batches: Iterable[pa.RecordBatch]) -> None:
+    with client.kv_writer(path) as writer:
+        for batch in batches:
+            writer.upsert(batch)
+
+
+def run(rows: int) -> None:
+    rows = min(rows, ROWS_MAX)
+    gathered = list(data.batches(rows))
+    with tempfile.TemporaryDirectory(prefix="sluice-bench-") as tmp:
+        home = Path(tmp)
+        limit = rows / pyarrow_limit(rows, home / "reference.parquet").cpu_s / 1e6
+        with server(home / "fluss") as (address, pid), connect(address) as client:
+            client.admin.create_database(PATH.database)
+            create_table(client, PATH, data.keyed_descriptor(BUCKETS))
+            warm = TablePath(PATH.database, "warm")
+            create_table(client, warm, data.keyed_descriptor(1))
+            put(client, warm, data.batches(data.BATCH_ROWS))  # compiled code is loaded
+            for name in ("kv_put", "kv_put_again"):
+                with cost(server=pid) as found:
+                    put(client, PATH, gathered)
+                _report(name, rows, found, limit)
+
+
+def _report(name: str, rows: int, found: Cost, limit: float) -> None:
+    m = rows / 1e6
+    both_s = found.cpu_s + found.others_s["server"]
+    parts = f"pyarrow's zstd Parquet; client {found.cpu_s / m:.2f} and server"
+    parts += f" {found.others_s['server'] / m:.2f} core-s per M rows, {found.wall_s:.1f} s wall"
+    report(Line(name, m / both_s, "M rows/core-s", m / both_s / limit, parts))
