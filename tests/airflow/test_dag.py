@@ -102,7 +102,7 @@ def test_provider_is_found_and_describes_its_connection(
     name, fields, schedule, heavy = json.loads(done.stdout.splitlines()[-1])
     assert name == "sluice_airflow.hooks.fluss.FlussHook"
     assert fields == [
-        f"extra__fluss__{f}" for f in ("transport", "deployment_id", "work_uri", "datalake")
+        f"extra__fluss__{f}" for f in ("transport", "deployment_id", "work_uri", "datalake", "fs")
     ]
     assert schedule == "* * * * *"
     assert heavy == []
