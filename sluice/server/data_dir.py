@@ -151,3 +151,13 @@ def sync_folder(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def file_uri(path: Path) -> str:
+    """An absolute path as Fluss writes it: what stands in it is not escaped, nor read as such."""
+    return f"file://{path.absolute()}"
+
+
+def local_path(uri: str) -> Path:
+    """The path that ``file_uri`` was given."""
+    return Path(uri.removeprefix("file://"))

@@ -14,7 +14,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from sqlite3 import Connection
-from urllib.parse import unquote, urlsplit
 
 import structlog
 
@@ -34,6 +33,7 @@ from sluice.formats.kv_snapshots import (
 )
 from sluice.model import TableBucket, TableInfo
 from sluice.server.coordinator.catalog import Catalog, TableEntry
+from sluice.server.data_dir import file_uri, local_path
 from sluice.server.storage.database import Database
 
 SHARED = "shared"
@@ -325,7 +325,7 @@ class KvSnapshots:
         if written != moved:
             raise StorageError(f"{moved.location}/{METADATA_FILE} tells of another snapshot")
         for file in moved.files:
-            path = _local(file.path)
+            path = local_path(file.path)
             try:
                 size = path.stat().st_size
             except OSError as error:
@@ -362,18 +362,14 @@ def _moved(snapshot: KvSnapshot, folder: Path) -> KvSnapshot:
     own = folder / f"snap-{snapshot.snapshot_id}"
 
     def here(parent: Path, file: KvFile) -> KvFile:
-        return replace(file, path=(parent / _local(file.path).name).as_uri())
+        return replace(file, path=file_uri(parent / local_path(file.path).name))
 
     return replace(
         snapshot,
-        location=own.as_uri(),
+        location=file_uri(own),
         shared=tuple(here(folder / SHARED, file) for file in snapshot.shared),
         private=tuple(here(own, file) for file in snapshot.private),
     )
-
-
-def _local(uri: str) -> Path:
-    return Path(unquote(urlsplit(uri).path))
 
 
 def _remove(path: Path) -> None:

@@ -10,11 +10,10 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from sluice.errors import KvStorageError
 from sluice.formats.kv_snapshots import KvSnapshot
-from sluice.server.data_dir import write_durably
+from sluice.server.data_dir import local_path, write_durably
 from sluice.server.tablet.files import LogFiles
 
 
@@ -77,8 +76,3 @@ class KvFolder:
                 f"bucket {snapshot.bucket}: KV snapshot {snapshot.snapshot_id} cannot be restored"
                 f" to {self.path}: {error}"
             ) from error
-
-
-def local_path(uri: str) -> Path:
-    """The path of a file: URI."""
-    return Path(unquote(urlsplit(uri).path))

@@ -23,7 +23,7 @@ from sluice.formats.kv_snapshots import (
     kv_snapshot_to_json,
 )
 from sluice.model import TableBucket
-from sluice.server.data_dir import sync_folder, write_durably
+from sluice.server.data_dir import file_uri, sync_folder, write_durably
 from sluice.server.tablet.files import LogFiles
 from sluice.server.tablet.kv_files import KvFolder
 from sluice.server.tablet.kv_manager import KvManager
@@ -201,11 +201,11 @@ class _Upload:
             failpoint("server.kv_snapshot.before_file")
             self._files.place(path, target, share=is_sst)
             added += size
-            (shared if is_sst else private).append(KvFile(target.as_uri(), size, path.name))
+            (shared if is_sst else private).append(KvFile(file_uri(target), size, path.name))
         snapshot = KvSnapshot(
             bucket,
             self._snapshot_id,
-            self._own.as_uri(),
+            file_uri(self._own),
             tuple(shared),
             tuple(private),
             added,

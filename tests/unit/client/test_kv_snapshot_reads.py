@@ -147,6 +147,19 @@ def test_batches_are_bounded(place: Place) -> None:
     assert max(sizes) <= 1024
 
 
+def test_a_data_directory_may_have_any_name(tmp_path: Path) -> None:
+    folder = tmp_path / "a b%20c#d?e"
+    folder.mkdir()
+    place = Place(folder)
+    try:
+        create(place.client)
+        put(place, rows((1, "a", 1)))
+        assert place.read(place.snapshots()[0]) == [(1, "a", 1)]
+    finally:
+        place.client.close()
+        place.cluster.stop()
+
+
 # ---- snapshots that are not whole ----
 
 
