@@ -168,10 +168,31 @@ def _commit_lake(
         # was lost: only a look at the table tells whether it names our files.
         if (landed := _look_up(claim, table, summary, refused)) is not None:
             return landed
+        if not _is_nowhere(table, plan.base, summary[WRITE_ID_KEY]):
+            files, summary = (), {}  # `sluice clean` removes them, if they are nobody's
         if (earlier := landed_since(claim, table, plan.base)) is not None:
             return _landed_earlier(claim, cluster, table, earlier, files, summary)
         discard(table, files, summary)
         raise
+
+
+def _is_nowhere(table: LakeTable, base: LakeSnapshot | None, write_id: str) -> bool:
+    """Whether no snapshot can have this try's files, after its commit was refused.
+
+    Main's ancestors alone do not tell: if the commit landed all the same, its snapshot may have
+    been rolled back since, or have expired under a later one that still has its files. It would
+    have followed the base, so main has to be known back to there.
+    """
+    try:
+        history = table.history()
+    except SluiceError:
+        return False
+    entries = (*history.snapshots.values(), *history.expired.values())
+    if any(entry.summary.get(WRITE_ID_KEY) == write_id for entry in entries):
+        return False
+    if base is None:
+        return history.is_whole()
+    return base.snapshot_id in history.ancestors(history.main)
 
 
 def _look_up(

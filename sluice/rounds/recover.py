@@ -57,6 +57,7 @@ def compare(
     """
     if ours is None:
         if registered is None:
+            _check_never_ours(path, table_id, table)
             return Comparison(Standing.EMPTY)
         return Comparison(Standing.BEHIND, why="no snapshot of ours is left in its history")
     check_owner(path, table_id, ours)
@@ -135,6 +136,22 @@ def _foreign_path(path: TablePath, ours: LakeSnapshot) -> str:
             f"{found[:100]!r}: it was written by Fluss 0.8 or older; let that version register it"
         )
     return found
+
+
+def _check_never_ours(path: TablePath, table_id: int, table: LakeTable) -> None:
+    """Our snapshots may have expired after a rollback; the rows that they brought are still there.
+
+    :raises LakeTableMismatch: main came from a snapshot of ours, and Fluss knows of none.
+    """
+    last = table.history().newest_of_ours()
+    if last is None:
+        return
+    check_owner(path, table_id, LakeSnapshot(last.snapshot_id, last.sequence_number, last.summary))
+    raise LakeTableMismatch(
+        f"lake table {path} came from snapshot {last.snapshot_id} of ours, which has expired, and"
+        " Fluss has registered none: its rows would be doubled. Drop or rename the lake table",
+        table_id=table_id,
+    )
 
 
 def check_owner(path: TablePath, table_id: int, ours: LakeSnapshot) -> None:

@@ -1,0 +1,78 @@
+"""A commit that landed, was called refused, and is no longer among main's ancestors: its files are
+referenced all the same, and stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from sluice.errors import LakeCommitRefused, LakeTableMismatch
+
+from .conftest import World
+
+
+def commit_that_is_called_refused(world: World, meanwhile: Callable[[], None]) -> None:
+    """The next commit lands; before its driver hears that it was refused, other things happen."""
+    commit = world.table.commit
+
+    def slow(*arguments: Any) -> Any:
+        world.table.commit = commit  # type: ignore[method-assign]
+        commit(*arguments)
+        meanwhile()
+        raise LakeCommitRefused("conflict")
+
+    world.table.commit = slow  # type: ignore[method-assign]
+
+
+def referenced_files_are_there(world: World) -> bool:
+    return world.table.referenced()[0] <= set(world.table.files)
+
+
+@pytest.mark.parametrize("forgotten", [False, True])
+def test_files_stay_that_a_snapshot_had_which_has_expired(world: World, forgotten: bool) -> None:
+    world.append(0, 3)
+    world.round()
+    world.append(0, 2)
+
+    def overtaken_and_expired() -> None:
+        landed = world.table.snapshots()[0].snapshot_id
+        world.append(0, 1)
+        world.round()
+        world.table.expire(landed)
+        if forgotten:
+            world.table.forget_expired()
+
+    commit_that_is_called_refused(world, overtaken_and_expired)
+    with pytest.raises(LakeCommitRefused):
+        world.round()
+    assert referenced_files_are_there(world)
+    world.assert_exactly_once()
+
+
+def test_files_stay_of_a_snapshot_that_was_rolled_back(world: World) -> None:
+    world.append(0, 3)
+    first = world.round().lake_snapshot_id
+    world.append(0, 2)
+    commit_that_is_called_refused(world, lambda: world.table.roll_back_to(first))
+    with pytest.raises(LakeCommitRefused):
+        world.round()
+    assert referenced_files_are_there(world)
+
+
+def test_rows_of_a_dropped_table_are_seen_though_our_snapshots_have_expired(world: World) -> None:
+    world.append(0, 3)
+    ours = world.round().lake_snapshot_id
+    assert ours is not None
+    before = world.table.foreign_commit()
+    world.append(0, 2)
+    world.round()  # the tag moves on
+    world.table.roll_back_to(before)
+    world.table.expire(ours)
+    world.cluster.create_again(9)
+    world.append(0, 1)
+    with pytest.raises(LakeTableMismatch, match="drop or rename the lake table"):
+        world.round()
+    assert len(world.table.rows()) == 3
