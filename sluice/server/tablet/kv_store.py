@@ -15,7 +15,6 @@ import resource
 import struct
 from collections.abc import Iterable
 from contextlib import suppress
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -134,24 +133,32 @@ class KvStore:
         end = _after(prefix)
         if end is not None:
             options.set_iterate_upper_bound(end)
-        return self._values(None, max_bytes, from_key=prefix, read_opt=options)
+        return self._values(prefix, options, None, max_bytes)
 
     def first(self, limit: int, max_bytes: int) -> list[bytes]:
         """The values of the first keys, at most ``limit``.
 
         :raises RecordTooLarge: they take more than ``max_bytes``.
         """
-        return self._values(limit, max_bytes)
+        return self._values(None, ReadOptions(), limit, max_bytes)
 
-    def _values(self, limit: int | None, max_bytes: int, **where: Any) -> list[bytes]:
+    def _values(
+        self, start: bytes | None, options: ReadOptions, limit: int | None, max_bytes: int
+    ) -> list[bytes]:
         values: list[bytes] = []
         size = 0
         try:
-            for value in islice(self._db.values(**where), limit):
+            # Not ``values()``: that ends without a word where a block is damaged.
+            rows = self._db.iter(options)
+            rows.seek_to_first() if start is None else rows.seek(start)
+            while rows.valid() and len(values) != limit:
+                value = rows.value()
                 size += len(value)
                 if size > max_bytes:
                     break
                 values.append(value)
+                rows.next()
+            rows.status()
         except Exception as error:
             raise _failure(f"{self._name} cannot be read", error) from error
         if size > max_bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 import shutil
 import threading
@@ -237,6 +238,25 @@ def test_files_as_a_kill_leaves_them_hold_what_their_offset_says(
     store = KvStore(tmp_path / "db", resources)
     assert store.log_offset == len(keys)
     assert None not in store.get(keys)
+    store.close()
+
+
+def test_a_damaged_block_never_makes_a_shorter_answer(
+    tmp_path: Path, resources: KvResources
+) -> None:
+    store = KvStore(tmp_path / "db", resources)
+    values = [hashlib.sha256(bytes([n % 256, n >> 8])).digest() for n in range(20_000)]
+    store.write(((b"k%05d" % n, value) for n, value in enumerate(values)), (), 1)
+    store.close()
+    sst = max((tmp_path / "db").glob("*.sst"), key=lambda path: path.stat().st_size)
+    content = bytearray(sst.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    sst.write_bytes(content)
+    store = KvStore(tmp_path / "db", resources)
+    assert store.first(100, 1 << 30) == values[:100]
+    for read in (lambda: store.first(20_000, 1 << 30), lambda: store.prefix(b"k", 1 << 30)):
+        with pytest.raises(KvStorageError, match="Corruption: block checksum mismatch"):
+            read()
     store.close()
 
 
