@@ -136,12 +136,13 @@ class KvSnapshotLeases:
 
     def is_leased(self, bucket: TableBucket, snapshot_id: int) -> bool:
         """Whether a lease holds that snapshot. Costs the same however many are held."""
+        unsure = self._unsure  # first: once it counts, it is unsure no more
         if self._started_s is None or self._leases.is_leased(bucket, snapshot_id):
             return True
         key = key_of(bucket)
         return any(
             change.after is not None and change.after.holds(bucket.table_id, key, snapshot_id)
-            for change in self._unsure
+            for change in unsure
         )
 
     def drop_table(self, info: TableInfo, partition_id: int | None = None) -> None:

@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from sluice.client import Client, connect
-from sluice.leases import Change, key_of
+from sluice.errors import StorageError
+from sluice.leases import Change, Leases, key_of
 from sluice.model import BucketSnapshot, TableBucket
 from sluice.server.coordinator.leases import KvSnapshotLeases
 from sluice.server.coordinator.leases_store import LeaseStore, SqliteLeaseStore
@@ -162,4 +163,29 @@ def test_no_deletion_gets_between_looking_and_holding(tmp_path: Path) -> None:
         assert leases.acquire("job", 60_000, {1: {key_of(bucket): first}}, snapshots) == {}
         snapshots.retain()
         assert snapshots.exists(bucket, first)
+        leases.stop()
+
+
+def test_a_lease_that_is_made_sure_of_is_not_denied_for_a_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket, snapshots = TableBucket(1, None, 0), MemorySnapshots()
+    wanted = {1: {key_of(bucket): snapshots.complete(bucket)}}
+    with closing(Database(tmp_path / "metadata.sqlite")) as database:
+        store = FaultyStore(SqliteLeaseStore(database))
+        leases = KvSnapshotLeases(store, ManualClock(), lambda *_: True)
+        leases.start(86_400_000)
+        store.fault, store.unreadable = "after", True
+        with pytest.raises(StorageError):
+            leases.acquire("job", 60_000, wanted, snapshots)
+        looked_up = Leases.is_leased
+
+        def and_then_the_disk_is_back(self: Leases, bucket: TableBucket, snapshot: int) -> bool:
+            answer = looked_up(self, bucket, snapshot)
+            store.unreadable = False
+            leases.check()
+            return answer
+
+        monkeypatch.setattr(Leases, "is_leased", and_then_the_disk_is_back)
+        assert leases.is_leased(bucket, wanted[1][key_of(bucket)])
         leases.stop()
