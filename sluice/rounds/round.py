@@ -10,6 +10,7 @@ from sluice.errors import (
     ClaimLost,
     FencedTieringEpoch,
     InvalidCoordinator,
+    LakeCommitRefused,
     SplitFailed,
 )
 from sluice.model import Claim, LakeSnapshotInfo, TableBucket, TableInfo
@@ -26,6 +27,9 @@ from sluice.rounds.recover import register_unknown, table_missing
 from sluice.rounds.repair import Sight, held_by, look, must_mend
 from sluice.rounds.types import LakeSnapshot, SplitFailure, SplitResult
 from sluice.rounds.write_ids import new_write_id
+
+_REGISTRATIONS_MAX = 5
+"""How often a round tells Fluss of our newest snapshot before it gives up."""
 
 
 def run_round(
@@ -171,12 +175,33 @@ class _Round:
                 raise table_missing(claim.path, registered)
             table = self._lake.create(info)
         table.check(info)
-        ours = table.newest_of_ours()
-        self._recovered = register_unknown(claim, self._cluster, table, ours, registered)
-        if ours is not None and self._recovered is not None:
+        return table, *self._agreed(table, registered)
+
+    def _agreed(
+        self, table: LakeTable, registered: LakeSnapshotInfo | None
+    ) -> tuple[LakeSnapshot | None, LakeSnapshotInfo | None]:
+        """Our newest snapshot, and what Fluss has registered of that very one; or neither.
+
+        What is read after a registration is compared again. A real Fluss takes an older round's
+        commit however late it comes, and that one's offsets would have rows copied twice.
+
+        :param registered: was read before our newest snapshot, so that it cannot be newer.
+        :raises LakeCommitRefused: Fluss has another one each time.
+        """
+        path = self._claim.path
+        for _ in range(_REGISTRATIONS_MAX):
+            ours = table.newest_of_ours()
+            recovered = register_unknown(self._claim, self._cluster, table, ours, registered)
+            if ours is None or recovered is None:
+                return ours, registered
+            self._recovered = recovered
             self._notes += move_tag(table, ours)
-            registered = self._cluster.lake_snapshot(claim.path)
-        return table, ours, registered
+            registered = self._cluster.lake_snapshot(path)
+        raise LakeCommitRefused(
+            f"table {path}: Fluss does not keep lake snapshot {self._recovered} as its newest,"
+            f" though it was registered {_REGISTRATIONS_MAX} times: older rounds still send theirs."
+            " Nothing was committed"
+        )
 
     def _mend_with(
         self, mend: Mend, info: TableInfo, seen: Sight
@@ -200,7 +225,7 @@ class _Round:
         write_id = self._write_id(table, None)
         commit_round(self._claim, self._cluster, table, plan, [], write_id, self._phases)
         self._notes += ["main was taken for what Fluss had registered"]
-        return table, table.newest_of_ours(), self._cluster.lake_snapshot(info.path)
+        return table, *self._agreed(table, self._cluster.lake_snapshot(info.path))
 
     def _already_landed(
         self, base: LakeSnapshot, registered: LakeSnapshotInfo | None

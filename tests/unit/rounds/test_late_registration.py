@@ -1,0 +1,101 @@
+"""A real Fluss takes a commit from whoever sends one, however late: a round never plans from the
+offsets of another snapshot than the one that it builds on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sluice.errors import LakeCommitRefused
+from sluice.model import Claim
+from sluice.rounds.mend import Mend
+from sluice.testing.memory_cluster import MemoryCluster, RegisteredSnapshot
+
+from .conftest import World
+from .repairs import forget_ours, mended
+
+
+class _Unfenced(MemoryCluster):
+    """As a real Fluss: who sends a commit does not matter."""
+
+    late: RegisteredSnapshot
+    """What an older worker sends."""
+    times = 0
+    """How often it arrives, each time right behind somebody else's commit."""
+
+    def commit_lake_snapshot(self, claim: Claim, *rest: Any) -> None:
+        current = replace(
+            claim, tiering_epoch=self.tiering_epoch, coordinator_epoch=self.coordinator_epoch
+        )
+        super().commit_lake_snapshot(current, *rest)
+        if self.times:
+            self.times -= 1
+            self.registered.append(self.late)
+
+
+@pytest.fixture
+def unfenced(world: World) -> World:
+    """One round of three rows; the worker that committed it is about to register it, too, with
+    the offsets file of its own (the round behind it took a fresh one).
+    """
+    assert world.cluster.info is not None
+    world.cluster = cluster = _Unfenced(world.cluster.info)
+    world.append(0, 3)
+    first = world.round().lake_snapshot_id
+    assert first is not None
+    path = cluster.prepare_lake_snapshot(1, world.cluster.info.path, {world.bucket(0): 3})
+    cluster.late = RegisteredSnapshot(first, path)
+    return world
+
+
+def late(world: World, times: int) -> None:
+    assert isinstance(world.cluster, _Unfenced)
+    world.cluster.times = times
+
+
+def die_between_the_commits(world: World, arm: Callable[[str], None]) -> None:
+    world.append(0, 2)
+    arm("round.fluss_commit.before=raise")
+    with pytest.raises(RuntimeError):
+        world.round()
+    arm("")
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_late_commit_behind_that_of_a_recovery_doubles_no_row(
+    unfenced: World, arm: Callable[[str], None], times: int
+) -> None:
+    die_between_the_commits(unfenced, arm)
+    lost = unfenced.table.snapshots()[0].snapshot_id
+    unfenced.append(0, 1)
+    late(unfenced, times)
+    result = unfenced.round()
+    assert (result.rows, result.recovered_snapshot_id) == (1, lost)
+    unfenced.assert_exactly_once()
+
+
+def test_late_commits_without_an_end_refuse_the_round(
+    unfenced: World, arm: Callable[[str], None]
+) -> None:
+    die_between_the_commits(unfenced, arm)
+    unfenced.append(0, 1)
+    late(unfenced, 100)
+    with pytest.raises(LakeCommitRefused, match="does not keep"):
+        unfenced.round()
+    late(unfenced, 0)
+    assert unfenced.round().rows == 1
+    unfenced.assert_exactly_once()
+
+
+def test_a_late_commit_behind_that_of_a_repair_doubles_no_row(unfenced: World) -> None:
+    """What is registered late is not even in the lake any more."""
+    unfenced.append(0, 2)
+    forget_ours(unfenced, unfenced.round())
+    unfenced.append(0, 1)
+    late(unfenced, 1)
+    assert mended(unfenced, Mend.ADOPT).rows == 1
+    unfenced.assert_exactly_once()
