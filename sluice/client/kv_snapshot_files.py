@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -103,8 +104,8 @@ def with_sizes(found: SnapshotFiles, snapshot_id: int, remote: RemoteFiles) -> S
 def download(found: SnapshotFiles, folder: Path, remote: RemoteFiles) -> None:
     """Brings all files into a folder, a few at a time, in pieces.
 
-    :raises KvSnapshotNotExist: a file is gone. :raises StorageError: one is cut, or cannot be read.
-    :raises OSError: the folder cannot take them.
+    :raises KvSnapshotNotExist: a file is gone.
+    :raises StorageError: one is cut, or cannot be read, or not written to the folder.
     """
 
     def bring(file: SnapshotFile) -> None:
@@ -126,18 +127,29 @@ def _largest_first(files: Sequence[SnapshotFile]) -> list[SnapshotFile]:
 
 
 def _copy(name: str, file: SnapshotFile, folder: Path, remote: RemoteFiles) -> None:
-    copied = 0
+    path, copied = folder / file.local_name, 0
     with remote.open(file.uri) as source:
-        with (folder / file.local_name).open("wb") as target:
-            while piece := source.read(_PIECE_BYTES):
+        with _writing(name, path):
+            path.unlink(missing_ok=True)  # of a try before
+            path.touch()
+        while piece := source.read(_PIECE_BYTES):
+            with _writing(name, path), path.open("ab") as target:
                 target.write(piece)
-                copied += len(piece)
+            copied += len(piece)
         expected = source.size() if file.size_bytes is None else file.size_bytes
     if copied != expected:
         raise StorageError(
-            f"{name}: file {file.uri} ({file.local_name}) has {copied} bytes, not {expected}",
-            final=True,
+            f"{name}: file {file.uri} ({file.local_name}) has {copied} bytes, not {expected}"
         )
+
+
+@contextmanager
+def _writing(name: str, path: Path) -> Iterator[None]:
+    """What fails here is no fault of the remote storage."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f"{name}: {path} cannot be written: {error}") from error
 
 
 def _read_metadata(name: str, uri: str, remote: RemoteFiles) -> bytes:

@@ -77,10 +77,10 @@ class KvSnapshotReader:
         found = with_sizes(found, self.snapshot_id, self._remote)
         try:
             self._folder = Path(tempfile.mkdtemp(prefix="sluice-kv-", dir=self._parent))
-            download(found, self._folder, self._remote)
         except OSError as error:
-            self.close()
-            raise StorageError(f"{self._name}: its files cannot be put here: {error}") from error
+            raise StorageError(f"{self._name}: no place for its files: {error}") from error
+        try:
+            download(found, self._folder, self._remote)
         except BaseException:
             self.close()
             raise
@@ -122,6 +122,7 @@ class KvSnapshotReader:
         self._inside()
         assert self._folder is not None
         for values in read_values(self._folder, self._name, _BATCH_BYTES):
+            self._inside()  # its files are gone once the block has ended
             try:
                 batch = decode_values(values, self._schemas, self.info.schema, self._row_format)
             except CorruptRecord as error:

@@ -299,3 +299,29 @@ def test_a_reader_is_of_use_inside_its_block_only(place: Place) -> None:
         batches = reader.batches()
     with pytest.raises(RuntimeError, match="with block"):
         list(batches)
+
+
+def test_reading_stops_when_its_block_ends(place: Place) -> None:
+    create(place.client)
+    put(place, rows(*((i, "text", i) for i in range(100_000))))
+    with place.reader(place.snapshots()[0]) as reader:
+        batches = reader.batches()
+        next(batches)
+    with pytest.raises(RuntimeError, match="with block"):
+        next(batches)
+
+
+def test_a_disk_that_cannot_take_the_files_is_told(place: Place, tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"a")
+    target = tmp_path / "target"
+    (target / "local-a").mkdir(parents=True)
+    found = SnapshotFiles("snapshot X", 0, (SnapshotFile(str(tmp_path / "a"), "local-a", 1),))
+    with pytest.raises(StorageError, match=f"snapshot X: {target}/local-a cannot be written"):
+        download(found, target, RemoteFiles(place.client._connection))
+    create(place.client)
+    put(place, rows((1, "a", 1)))
+    [snapshot] = place.snapshots()
+    missing = str(tmp_path / "missing")
+    reader = place.client.kv_snapshot(PATH, snapshot.bucket, snapshot.snapshot_id, folder=missing)
+    with pytest.raises(StorageError, match="no place for its files"), reader:
+        pass
