@@ -133,11 +133,13 @@ class MemoryCluster:
     ) -> None:
         self._check(claim)
         self.commits.append((snapshot_id, dict(offsets), earliest_snapshot_id_to_keep))
+        self.retain(snapshot_id, offsets_path, earliest_snapshot_id_to_keep)
+
+    def retain(self, snapshot_id: int, offsets_path: str, earliest_to_keep: int) -> None:
+        """Appends an entry and drops those before the one to keep, with their offsets files."""
         entries = [*self.registered, RegisteredSnapshot(snapshot_id, offsets_path)]
         ids = [entry.snapshot_id for entry in entries]
-        first = 0
-        if earliest_snapshot_id_to_keep in ids:
-            first = ids.index(earliest_snapshot_id_to_keep)
+        first = ids.index(earliest_to_keep) if earliest_to_keep in ids else 0
         self.registered = entries[first:]
         for entry in entries[:first]:
             self.offsets_files.pop(entry.offsets_path, None)

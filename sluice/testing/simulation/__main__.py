@@ -1,0 +1,91 @@
+"""Runs seeds of the simulation, and tells what happened in them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+from sluice.testing.simulation.actors import ACTORS_MAX
+from sluice.testing.simulation.controls import CONTROLS
+from sluice.testing.simulation.faults import KINDS
+from sluice.testing.simulation.simulation import Outcome, Variant, run_seed
+
+_FAILURES_MAX = 20
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exit code 1: a seed has found a violation; its trace is printed."""
+    parser = argparse.ArgumentParser(prog="python -m sluice.testing.simulation")
+    parser.add_argument("--seed", type=int, help="one seed")
+    parser.add_argument("--trace", action="store_true", help="print everything that happens")
+    parser.add_argument("--seeds", help="FIRST-LAST")
+    parser.add_argument("--control", choices=sorted(CONTROLS), help="with this part faulty")
+    parser.add_argument("--minutes", type=float, help="as many seeds as that takes")
+    options = parser.parse_args(arguments)
+    variant = CONTROLS.get(options.control)
+    with ThreadPoolExecutor(ACTORS_MAX) as pool:
+        if options.seed is not None:
+            outcome = run_seed(options.seed, pool, trace=True, variant=variant)
+            _print_one(outcome, trace=options.trace or bool(outcome.violation))
+            return 1 if outcome.violation else 0
+        return _run_many(_chosen(options.seeds, options.minutes), pool, variant)
+
+
+def _chosen(seeds: str | None, minutes: float | None) -> Iterator[int]:
+    first, _, last = (seeds or "1-1000").partition("-")
+    until_s = None if minutes is None else time.monotonic() + 60 * minutes
+    number = int(first)
+    while until_s is not None or number <= int(last or first):
+        if until_s is not None and time.monotonic() >= until_s:
+            return
+        yield number
+        number += 1
+
+
+def _run_many(seeds: Iterator[int], pool: ThreadPoolExecutor, variant: Variant | None) -> int:
+    started_s, cpu_s = time.monotonic(), time.process_time()
+    happened: Counter[str] = Counter()
+    failed: list[Outcome] = []
+    ran = steps = 0
+    for seed in seeds:
+        outcome = run_seed(seed, pool, variant=variant)
+        ran, steps = ran + 1, steps + outcome.steps
+        happened += outcome.happened
+        if outcome.violation:
+            _say(f"seed {seed}: {outcome.violation}")
+            failed.append(outcome)
+            if len(failed) == _FAILURES_MAX:
+                break
+    if failed:
+        _print_one(run_seed(failed[0].seed, pool, trace=True, variant=variant), trace=True)
+    for kind in (*KINDS, *sorted(set(happened) - set(KINDS))):
+        _say(f"{happened[kind]:10,}  {kind}")
+    wall_s, cpu_s = time.monotonic() - started_s, time.process_time() - cpu_s
+    _say(
+        f"{ran:,} seeds, {steps:,} steps, {len(failed)} with a violation; {wall_s:.1f} s"
+        f" ({60 * ran / wall_s:,.0f} seeds a minute), {cpu_s:.1f} s of CPU"
+        f" ({60 * ran / cpu_s:,.0f} a minute)"
+    )
+    return 1 if failed else 0
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def _print_one(outcome: Outcome, *, trace: bool) -> None:
+    if trace:
+        _say("\n".join(outcome.trace))
+    said = outcome.violation or "everything held"
+    _say(f"seed {outcome.seed}: {outcome.steps} steps, digest {outcome.digest:016x}: {said}")
+    if outcome.violation:
+        _say(f"replay: python -m sluice.testing.simulation --seed {outcome.seed} --trace")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,155 @@
+"""What must hold in a simulated run, looked at after every lake snapshot and registration."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
+
+from sluice.model import LakeSnapshotInfo, TableBucket, offsets_from_text
+from sluice.rounds.offsets import OFFSETS_KEY, TABLE_ID_KEY
+from sluice.rounds.types import LakeSnapshot
+from sluice.testing.simulation.cluster import FlussTable, SimCluster
+from sluice.testing.simulation.lake import SimLake, SimTable
+
+
+class Checker:
+    """Keeps the first thing that is wrong, in words."""
+
+    def __init__(self, note: Callable[[str], None], say: Callable[[str], None]) -> None:
+        """:param note: counts what happened. :param say: writes into the trace."""
+        self._note, self._say = note, say
+        self.cluster: SimCluster
+        self.lake: SimLake
+        self.violation = ""
+        self.acknowledged: dict[TableBucket, list[int]] = {}
+        """Of all tables that there ever were."""
+        self.values: dict[int, tuple[str, ...]] = {}
+        """Of every partition that there ever was."""
+
+    def wrong(self, what: str) -> None:
+        """Only the first violation is kept: others follow from it."""
+        if not self.violation:
+            self.violation = what
+            self._say(f"VIOLATION: {what}")
+
+    # ---- at every lake snapshot ----
+
+    def snapshot_made(self, table: SimTable) -> None:
+        """Main has moved, by whomever."""
+        self.files_present()
+        ours = table.newest_of_ours()
+        held = self._held(table)
+        for bucket, found in sorted(held.items(), key=str):
+            doubled = sorted({offset for offset in found if found.count(offset) > 1})
+            if doubled:
+                self.wrong(f"{table.location}: rows doubled: bucket {bucket}, offsets {doubled}")
+        if ours is not None:
+            self._holds_what_it_says(table, ours, held)
+
+    def files_present(self) -> None:
+        """No file that a snapshot references is gone."""
+        for table in self.lake.all():
+            gone = [path for path in table.referenced()[0] if path not in table.files]
+            if gone:
+                self.wrong(f"{table.location}: referenced file is gone: {sorted(gone)[0]}")
+
+    def _held(self, table: SimTable) -> dict[TableBucket, list[int]]:
+        """Offsets of the rows of each bucket in main."""
+        held: dict[TableBucket, list[int]] = {}
+        for path in table.paths():
+            owner = table.owners.get(path)
+            if owner is not None:
+                offsets = [row[2] for row in table.files.get(path, ())]
+                held.setdefault(owner, []).extend(offsets * (2 if path in table.twice else 1))
+        return held
+
+    def _holds_what_it_says(
+        self, table: SimTable, ours: LakeSnapshot, held: Mapping[TableBucket, list[int]]
+    ) -> None:
+        """Our newest snapshot's offsets are exactly the rows that main holds."""
+        said = self._said(ours)
+        newest = self._newest_incarnations(said)
+        for bucket in sorted({**held, **said}, key=str):
+            expected = self.acknowledged.get(bucket, [])
+            expected = expected[: bisect_left(expected, said.get(bucket, 0))]
+            if bucket.partition_id is not None and bucket.partition_id not in newest:
+                expected = []  # created again since: its rows had to go
+            if sorted(held.get(bucket, ())) != expected:
+                self.wrong(
+                    f"{table.location}: snapshot {ours.snapshot_id} says bucket {bucket} up to"
+                    f" {said.get(bucket)}: has rows {sorted(held.get(bucket, ()))}, not {expected}"
+                )
+
+    def _newest_incarnations(self, said: Mapping[TableBucket, int]) -> set[int]:
+        newest: dict[tuple[str, ...], int] = {}
+        for bucket in said:
+            if bucket.partition_id is not None:
+                values = self.values[bucket.partition_id]
+                newest[values] = max(newest.get(values, 0), bucket.partition_id)
+        return set(newest.values())
+
+    def _said(self, ours: LakeSnapshot) -> Mapping[TableBucket, int]:
+        _, said = offsets_from_text(ours.summary[OFFSETS_KEY])  # few buckets: never in a file
+        return said
+
+    # ---- at every registration ----
+
+    def registered(
+        self, fluss: FlussTable, snapshot_id: int, before: LakeSnapshotInfo | None
+    ) -> None:
+        """Fluss has taken a lake snapshot."""
+        now = fluss.latest_registered()
+        assert now is not None
+        for bucket in fluss.buckets():
+            old = -1 if before is None else before.offsets.get(bucket, -1)
+            if now.offsets.get(bucket, -1) < old:
+                if not self.cluster.fenced:
+                    self._note("a real Fluss went back")
+                else:
+                    self.wrong(f"offset of {bucket} went back from {old} to {dict(now.offsets)}")
+        table = self.lake.tables.get(fluss.described.path)
+        entry = table.history().entry(snapshot_id) if table is not None else None
+        if entry is None or entry.summary.get(TABLE_ID_KEY) != str(fluss.described.table_id):
+            return  # the lake table was dropped meanwhile
+        said = self._said(LakeSnapshot(snapshot_id, entry.sequence_number, entry.summary))
+        if dict(said) != dict(now.offsets):
+            self.wrong(
+                f"snapshot {snapshot_id} was registered with {dict(now.offsets)}, it holds {said}"
+            )
+
+    # ---- at the end ----
+
+    def healed(self, fluss: FlussTable) -> str:
+        """Why a table is not whole yet; empty if it is."""
+        path = fluss.described.path
+        ends = {b: fluss.end(b) for b in fluss.buckets() if fluss.end(b)}
+        table = self.lake.tables.get(path)
+        registered = fluss.latest_registered()
+        if not ends and registered is None:
+            return ""
+        if table is None:
+            return f"{path} has no lake table"
+        ours = table.newest_of_ours()
+        if registered is None or ours is None or ours.snapshot_id != registered.snapshot_id:
+            return f"{path}: registered is {registered}, in the lake {ours}"
+        living = {b: registered.offsets.get(b, 0) for b in ends}
+        if living != ends:
+            return f"{path}: registered are {living}, the logs end at {ends}"
+        held = self._held(table)
+        for bucket in ends:
+            if sorted(held.get(bucket, ())) != self.acknowledged.get(bucket, []):
+                return f"{path}: bucket {bucket} has {held.get(bucket)} in the lake"
+        if table.tagged != ours.snapshot_id:
+            return f"{path}: the tag is at {table.tagged}, not at {ours.snapshot_id}"
+        return ""
+
+    def behind(self, fluss: FlussTable, table: SimTable) -> bool:
+        """Whether the lake lacks what Fluss has registered."""
+        registered = fluss.latest_registered()
+        if registered is None:
+            return False
+        ours = table.newest_of_ours()
+        if ours is None or ours.summary.get(TABLE_ID_KEY) != str(fluss.described.table_id):
+            return True
+        said = self._said(ours)
+        return any(said.get(b, -1) < offset for b, offset in registered.offsets.items())

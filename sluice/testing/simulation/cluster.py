@@ -1,0 +1,316 @@
+"""The simulated Fluss: a catalog, logs, lake snapshots, and a coordinator.
+
+Who waits and who is tiering under which epoch is decided by the server's own
+:class:`~sluice.statuses.TieringStatuses`. Logs and offsets files are those of
+:class:`~sluice.testing.memory_cluster.MemoryCluster`. Registration follows one of two rules: the
+embedded server's, which refuses stale rounds and offsets that go back, or that of a real Fluss,
+which takes a commit from whoever sends it (reference parts 3.4 and 9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from sluice.clock import Clock
+from sluice.errors import (
+    CorruptMessage,
+    FencedTieringEpoch,
+    FlussError,
+    InvalidUpdateVersion,
+    PartitionNotExists,
+    TableNotExist,
+)
+from sluice.model import (
+    LakeSnapshotInfo,
+    Partition,
+    TableBucket,
+    TableInfo,
+    TablePath,
+)
+from sluice.model import types as t
+from sluice.model.durations import duration_ms
+from sluice.rounds.limits import FRESHNESS
+from sluice.rounds.types import LogRecords, Split
+from sluice.statuses import State, TableStatus, TieringStatuses
+from sluice.testing.memory_cluster import MemoryCluster, RegisteredSnapshot
+from sluice.testing.tables import table_info
+from sluice.wire import fluss_api_pb2 as pb
+from sluice.wire.error_codes import put_error, to_error_response
+
+TIMEOUT_MS = 120_000
+"""A claim without a heartbeat for so long is taken back."""
+_ROWS = pa.RecordBatch.from_pydict({"a": pa.array(range(16), pa.int64())})
+
+
+class FlussTable(MemoryCluster):
+    """One incarnation of a table: its logs and its list of lake snapshots."""
+
+    def __init__(self, info: TableInfo) -> None:
+        super().__init__(info)
+        self.described = info
+        self.acknowledged: dict[TableBucket, list[int]] = {}
+        """Offsets of all rows that were ever appended, in order, whatever became of them."""
+
+    def buckets(self) -> list[TableBucket]:
+        """Those that are there now."""
+        ids = [p.partition_id for p in self.partition_list]
+        partitions: Sequence[int | None] = ids if self.described.is_partitioned else (None,)
+        numbers = range(self.described.bucket_count)
+        return [TableBucket(self.described.table_id, p, n) for p in partitions for n in numbers]
+
+    def add(self, bucket: TableBucket, rows: int, now_ms: int) -> None:
+        """Appends one batch; without rows it takes an offset all the same."""
+        base = self.end(bucket)
+        self.append(bucket, _ROWS.slice(0, rows), now_ms)
+        self.acknowledged.setdefault(bucket, []).extend(range(base, base + rows))
+
+    def end(self, bucket: TableBucket) -> int:
+        return self._end(bucket)
+
+    def latest(self) -> RegisteredSnapshot | None:
+        return self.registered[-1] if self.registered else None
+
+    def latest_registered(self) -> LakeSnapshotInfo | None:
+        """What is registered last, with its offsets."""
+        return self.lake_snapshot(self.described.path)
+
+    def read(self, split: Split) -> Iterator[LogRecords]:
+        """:raises PartitionNotExists: it was dropped."""
+        if split.bucket not in self.buckets():
+            raise PartitionNotExists(f"bucket {split.bucket} was dropped")
+        return super().read(split)
+
+
+class SimCluster:
+    """All tables, and the coordinator's answers to what the client sends."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        fenced: bool,
+        note: Callable[[str], None],
+        on_registered: Callable[[FlussTable, int, LakeSnapshotInfo | None], None],
+    ) -> None:
+        """:param fenced: registers by the embedded server's rules; else by a real Fluss's.
+        :param note: told of each thing that happened.
+        :param on_registered: told of each registration: table, snapshot id, what was there before.
+        """
+        self._clock = clock
+        self.fenced = fenced
+        self._note = note
+        self._on_registered = on_registered
+        self.tables: dict[TablePath, FlussTable] = {}
+        self._ids = 0
+        self._stored: dict[int, TableStatus] = {}
+        self.statuses = TieringStatuses(1, TIMEOUT_MS)
+        self.handlers: dict[str, Callable[[Any], Any]] = {
+            "LakeTieringHeartbeat": self.heartbeat,
+            "PrepareLakeTableSnapshot": self.prepare,
+            "CommitLakeTableSnapshot": self.commit,
+        }
+
+    # ---- what happens to it ----
+
+    def next_id(self) -> int:
+        """Ids of tables and partitions are never used twice."""
+        self._ids += 1
+        return self._ids
+
+    def create_table(
+        self, path: TablePath, buckets: int, freshness: str, *, partitioned: bool
+    ) -> FlussTable:
+        """Creates a table that is tiered; one of that name is dropped."""
+        old = self.tables.pop(path, None)
+        if old is not None:
+            self.statuses.forget(old.described.table_id)
+            self._stored.pop(old.described.table_id, None)
+        columns = {"a": t.BIGINT, **({"day": t.STRING} if partitioned else {})}
+        info = table_info(
+            columns,
+            path=path,
+            table_id=self.next_id(),
+            partition_keys=("day",) if partitioned else (),
+            buckets=buckets,
+            properties={FRESHNESS: freshness},
+        )
+        table = self.tables[path] = FlussTable(info)
+        now_ms = self._clock.now_ms()
+        freshness_ms = duration_ms(FRESHNESS, freshness)
+        with self._change():
+            self.statuses.enable(TableStatus(info.table_id, path, freshness_ms, now_ms), now_ms)
+        return table
+
+    def restart(self) -> None:
+        """The coordinator starts again: its epoch rises, tiering epochs are as stored. A real Fluss
+        stores none, and begins anew.
+        """
+        self.statuses = TieringStatuses(self.statuses.coordinator_epoch + 1, TIMEOUT_MS)
+        with self._change():
+            for status in self._stored.values():
+                epoch = status.tiering_epoch if self.fenced else 0
+                self.statuses.restore(replace(status, tiering_epoch=epoch))
+
+    # ---- what anybody may ask ----
+
+    def table(self, path: TablePath) -> FlussTable:
+        found = self.tables.get(path)
+        if found is None:
+            raise TableNotExist(f"table {path} does not exist")
+        return found
+
+    def offsets(
+        self,
+        path: TablePath,
+        buckets: Sequence[int],
+        partition_id: int | None,
+        kind: str,
+        table_id: int,
+    ) -> dict[int, int]:
+        """First (``earliest``) or next (``latest``) offset of each bucket."""
+        table = self._by_id(table_id)
+        if partition_id is not None and all(
+            p.partition_id != partition_id for p in table.partition_list
+        ):
+            raise PartitionNotExists(f"partition {partition_id} of table {path} does not exist")
+        ask = table.earliest_offsets if kind == "earliest" else table.latest_offsets
+        return ask(path, table_id, partition_id, buckets)
+
+    def partitions(self, path: TablePath) -> list[Partition]:
+        return list(self.table(path).partition_list)
+
+    def lake_snapshot(self, path: TablePath, snapshot_id: int | None) -> LakeSnapshotInfo | None:
+        table = self.table(path)
+        if snapshot_id is None:
+            return table.latest_registered()
+        for entry in reversed(table.registered):
+            if entry.snapshot_id == snapshot_id:
+                offsets = table.offsets_files[entry.offsets_path]
+                return LakeSnapshotInfo(table.described.table_id, snapshot_id, dict(offsets))
+        return None
+
+    # ---- the coordinator's calls ----
+
+    def heartbeat(self, request: pb.LakeTieringHeartbeatRequest) -> pb.LakeTieringHeartbeatResponse:
+        """Failed, tiering, finished, then a table handed out: in Fluss's order (part 3.2)."""
+        now_ms = self._clock.now_ms()
+        forced = set(request.force_finished_tables)
+        with self._change():
+            statuses = self.statuses
+            response = pb.LakeTieringHeartbeatResponse(coordinator_epoch=statuses.coordinator_epoch)
+            for entry in request.failed_tables:
+                with _answered(response.failed_table_resp.add(table_id=entry.table_id)):
+                    statuses.failed(*_round(entry), now_ms, entry.error_message)
+            for entry in request.tiering_tables:
+                with _answered(response.tiering_table_resp.add(table_id=entry.table_id)):
+                    statuses.heartbeat(*_round(entry), now_ms)
+            for entry in request.finished_tables:
+                with _answered(response.finished_table_resp.add(table_id=entry.table_id)):
+                    again = entry.table_id in forced
+                    statuses.finished(*_round(entry), now_ms, forced=again)
+            if request.request_table:
+                wanted = {
+                    TablePath(p.database_name, p.table_name) for p in request.requested_tables
+                }
+                status = statuses.claim(now_ms, wanted or None)
+                if status is not None:
+                    handed = response.tiering_table
+                    handed.table_id, handed.tiering_epoch = status.table_id, status.tiering_epoch
+                    handed.table_path.database_name = status.path.database
+                    handed.table_path.table_name = status.path.table
+        return response
+
+    def prepare(
+        self, request: pb.PrepareLakeTableSnapshotRequest
+    ) -> pb.PrepareLakeTableSnapshotResponse:
+        response = pb.PrepareLakeTableSnapshotResponse()
+        for asked in request.bucket_offsets:
+            answer = response.prepare_lake_table_resp.add(table_id=asked.table_id)
+            try:
+                table = self._by_id(asked.table_id)
+                offsets = {
+                    TableBucket(
+                        asked.table_id,
+                        entry.partition_id if entry.HasField("partition_id") else None,
+                        entry.bucket_id,
+                    ): entry.log_end_offset
+                    for entry in asked.bucket_offsets
+                }
+                path = table.prepare_lake_snapshot(asked.table_id, table.described.path, offsets)
+                answer.lake_table_offsets_path = path
+            except FlussError as error:
+                put_error(answer, error)
+        return response
+
+    def commit(
+        self, request: pb.CommitLakeTableSnapshotRequest
+    ) -> pb.CommitLakeTableSnapshotResponse:
+        response = pb.CommitLakeTableSnapshotResponse()
+        for asked in request.lake_table_snapshot_metadata:
+            answer = response.table_resp.add(table_id=asked.table_id)
+            try:
+                self._register(self._by_id(asked.table_id), asked)
+            except FlussError as error:
+                put_error(answer, error)
+        return response
+
+    def _register(self, table: FlussTable, asked: pb.PbLakeTableSnapshotMetadata) -> None:
+        if self.fenced:
+            if any(entry.snapshot_id == asked.snapshot_id for entry in table.registered):
+                return
+            self._check_round(asked)
+        path = asked.tiered_bucket_offsets_file_path
+        offsets = table.offsets_files.get(path)
+        if offsets is None:
+            raise CorruptMessage(f"{path!r} is no offsets file of table {table.described.path}")
+        before = table.latest_registered()
+        if self.fenced and before is not None:
+            for bucket in table.buckets():
+                if offsets.get(bucket, -1) < before.offsets.get(bucket, -1):
+                    raise InvalidUpdateVersion(f"bucket {bucket} would go back")
+        table.retain(asked.snapshot_id, path, asked.earliest_snapshot_id_to_keep)
+        self._on_registered(table, asked.snapshot_id, before)
+
+    def _check_round(self, asked: pb.PbLakeTableSnapshotMetadata) -> None:
+        with self._change():
+            status = self.statuses.check(
+                asked.table_id, asked.coordinator_epoch, asked.tiering_epoch
+            )
+            if status.state is not State.TIERING:
+                raise FencedTieringEpoch(f"the round of epoch {asked.tiering_epoch} has ended")
+
+    def _by_id(self, table_id: int) -> FlussTable:
+        for table in self.tables.values():
+            if table.described.table_id == table_id:
+                return table
+        raise TableNotExist(f"no table has the id {table_id}: was it dropped?")
+
+    @contextmanager
+    def _change(self) -> Iterator[None]:
+        """Time is caught up before a change, and what has to be stored is stored after it."""
+        for _ in self.statuses.advance(self._clock.now_ms()):
+            self._note("worker given up")
+        yield
+        for table_id in self.statuses.changed:
+            status = self.statuses.get(table_id)
+            if status is not None:
+                self._stored[table_id] = status
+        self.statuses.changed.clear()
+
+
+def _round(entry: pb.PbHeartbeatReqForTable) -> tuple[int, int, int]:
+    return entry.table_id, entry.coordinator_epoch, entry.tiering_epoch
+
+
+@contextmanager
+def _answered(answer: pb.PbHeartbeatRespForTable) -> Iterator[None]:
+    """An error about one table goes into its own answer."""
+    try:
+        yield
+    except FlussError as error:
+        answer.error.CopyFrom(to_error_response(error))

@@ -1,0 +1,280 @@
+"""Who acts in the simulation: drivers of rounds, clean-up, and users who repair.
+
+They run the project's own code: client, rounds, clean-up, repair. Only what lies around a round
+(`sluice tier`'s glue) is written again here.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import sluice.errors
+from sluice.client.heartbeats import Heartbeats
+from sluice.client.tiering import TieringClient
+from sluice.errors import (
+    ClaimLost,
+    FlussError,
+    LakeCommitOutcomeUnknown,
+    LakeCommitRefused,
+    LakeNotWritable,
+    LakeTableMismatch,
+    SluiceError,
+)
+from sluice.model import Claim, TableInfo, TablePath
+from sluice.rounds.clean import clean
+from sluice.rounds.copy import copy_split
+from sluice.rounds.files import RoundResult
+from sluice.rounds.limits import RoundLimits
+from sluice.rounds.mend import Mend
+from sluice.rounds.ports import SplitRunner, SplitWriterFactory
+from sluice.rounds.reasons import failure_of
+from sluice.rounds.repair import (
+    ADOPT,
+    RESTORE,
+    RETIER,
+    TAG,
+    Diagnosis,
+    Way,
+    diagnose,
+    look,
+    set_right,
+)
+from sluice.rounds.round import run_round
+from sluice.rounds.types import LogRecords, Split, SplitFailure, SplitResult
+from sluice.testing.simulation.actors import Actor
+from sluice.testing.simulation.clock import ManualClock
+from sluice.testing.simulation.lake import DriverLake, LakeWorld
+from sluice.testing.simulation.network import SimAdmin, SimConnection, Wires
+
+HEARTBEAT_MS = 20_000
+
+_NOTED = {
+    "committed": "round committed",
+    "already_landed": "round already landed",
+    "nothing_new": "round had nothing new",
+    "claim_lost": "round lost its claim",
+}
+_NOTED_ERRORS = frozenset(
+    {
+        "LakeRolledBack",
+        "LakeTableMismatch",
+        "LakeCommitOutcomeUnknown",
+        "LakeCommitRefused",
+        "SplitFailed",
+    }
+)
+
+
+@dataclass
+class Round:
+    """One driver's work, as the simulation follows it."""
+
+    actor: Actor
+    claim: Claim
+    keeper: Heartbeats
+    next_beat_ms: int
+    mend: Mend | None
+    lost: bool = False
+
+
+@dataclass
+class Crew:
+    """Makes bodies of actors."""
+
+    rng: random.Random
+    clock: ManualClock
+    wires: Wires
+    lake_world: LakeWorld
+    note: Callable[[str], None]
+    wrong: Callable[[str], None]
+    make_lake: Callable[[LakeWorld, Actor], DriverLake] = DriverLake
+    rounds: dict[Actor, Round] = field(default_factory=dict)
+    """Of drivers that live."""
+    claims: list[Claim] = field(default_factory=list)
+    """Lately handed out: a try that is run again has the claim of the first one."""
+    errors: list[str] = field(default_factory=list)
+    """Why the last rounds failed."""
+
+    def client(self, actor: Actor | None) -> TieringClient:
+        connection = SimConnection(self.wires, actor)
+        admin = SimAdmin(connection, self.wires.cluster)
+        return TieringClient(cast(Any, connection), cast(Any, admin))
+
+    # ---- rounds ----
+
+    def driver(
+        self, path: TablePath | None = None, again: Claim | None = None, mend: Mend | None = None
+    ) -> Callable[[Actor], None]:
+        """A driver that claims a table, or goes on with a claim, and runs one round of it."""
+
+        def body(actor: Actor) -> None:
+            client = self.client(actor)
+            try:
+                claim = again or client.claim(None if path is None else [path])
+            except FlussError:
+                return
+            if claim is not None:
+                self.claims = [*self.claims[-3:], claim]
+                self._tier(actor, client, claim, mend)
+
+        return body
+
+    def _tier(self, actor: Actor, client: TieringClient, claim: Claim, mend: Mend | None) -> None:
+        def on_lost(_claim: Claim, _error: ClaimLost) -> None:
+            self.note("heartbeat found the claim lost")
+            running.lost = True
+
+        keeper = Heartbeats(
+            self.client(None), on_lost=on_lost, now=self.clock.monotonic_s, random=self.rng.random
+        )
+        keeper.add(claim)
+        running = Round(actor, claim, keeper, self.clock.now_ms() + HEARTBEAT_MS, mend)
+        self.rounds[actor] = running
+        try:
+            self._report(client, claim, self._round(running, client))
+        except ClaimLost:
+            self.note(_NOTED["claim_lost"])
+        except SluiceError as error:
+            self._failed(client, running, error)
+        finally:
+            self.rounds.pop(actor, None)
+
+    def _round(self, running: Round, client: TieringClient) -> RoundResult:
+        actor, claim = running.actor, running.claim
+        limits = RoundLimits(
+            self.rng.choice((0, 0, 300, 20_000)), self.rng.choice((0, 0, 0, 40, 120))
+        )
+
+        def runner(_info: TableInfo, writers: SplitWriterFactory) -> SplitRunner:
+            return self._runner(running, writers)
+
+        return run_round(
+            claim,
+            client,
+            self.make_lake(self.lake_world, actor),
+            runner,
+            attempt=actor.name,
+            clock=self.clock,
+            limits=limits,
+            mend=running.mend,
+        )
+
+    def _report(self, client: TieringClient, claim: Claim, result: RoundResult) -> None:
+        self.note(_NOTED[result.outcome])
+        if result.recovered_snapshot_id is not None:
+            self.note("snapshot of a dead round registered")
+        if "(tiering.max_round_bytes)" in result.forced:
+            self.note("round cut by bytes")
+        elif result.forced:
+            self.note("round cut by time")
+        if result.outcome != "claim_lost":
+            client.finished(claim, forced=bool(result.forced))
+
+    def _failed(self, client: TieringClient, running: Round, error: SluiceError) -> None:
+        kind = type(error).__name__
+        self.errors = [*self.errors[-4:], f"{running.actor.name}: {kind}: {str(error)[:300]}"]
+        if kind in _NOTED_ERRORS:
+            self.note(kind)
+        if running.lost:
+            return
+        try:
+            client.failed(running.claim, failure_of(error).reason)
+        except FlussError:
+            return  # the coordinator takes the table back by itself
+
+    def _runner(self, running: Round, writers: SplitWriterFactory) -> SplitRunner:
+        source = _Log(self, running)
+
+        def run(splits: Sequence[Split]) -> Iterator[SplitResult | SplitFailure]:
+            for split in splits:
+                if self.rng.random() < self.wires.faults().executor_lost:
+                    self.note("executor lost")
+                    copy_split(split, source, writers, clock=self.clock)
+                    yield self._copied(copy_split(split, source, writers, task=1, clock=self.clock))
+                else:
+                    yield self._copied(copy_split(split, source, writers, clock=self.clock))
+
+        return run
+
+    def _copied(self, outcome: SplitResult | SplitFailure) -> SplitResult | SplitFailure:
+        if isinstance(outcome, SplitFailure) and not hasattr(sluice.errors, outcome.kind):
+            self.wrong(f"copy of {outcome.bucket} failed: {outcome.kind}: {outcome.reason}")
+        return outcome
+
+    def beat(self) -> None:
+        """Heartbeats that are due, of drivers that are not stopped."""
+        now_ms = self.clock.now_ms()
+        for running in list(self.rounds.values()):
+            if running.next_beat_ms <= now_ms and running.actor.wake_ms <= now_ms:
+                running.next_beat_ms = now_ms + HEARTBEAT_MS
+                running.keeper.beat()
+
+    # ---- others ----
+
+    def cleaner(self, path: TablePath) -> Callable[[Actor], None]:
+        """`sluice clean --yes`."""
+
+        def body(actor: Actor) -> None:
+            self.note("clean-up")
+            try:
+                table = self.make_lake(self.lake_world, actor).load(path)
+                if table is not None:
+                    clean(path, table, apply=True)
+            except LakeNotWritable:
+                return  # what was removed till then was dead
+
+        return body
+
+    def repairer(self, path: TablePath) -> Callable[[Actor], None]:
+        """`sluice repair`, with a way that loses nothing of ours."""
+
+        def body(actor: Actor) -> None:
+            client = self.client(actor)
+            lake = self.make_lake(self.lake_world, actor)
+            try:
+                seen = look(path, client, lake)
+                way = self._way(diagnose(seen, client))
+                if way is None:
+                    return
+                self.note(f"repair: {way.name}")
+                if way.name not in (RETIER, ADOPT):
+                    set_right(way, seen)
+                    return
+            except (LakeCommitRefused, LakeCommitOutcomeUnknown, LakeNotWritable):
+                return
+            except (FlussError, LakeTableMismatch):
+                return
+            self.driver(path, mend=Mend(way.name))(actor)
+
+        return body
+
+    def _way(self, diagnosis: Diagnosis) -> Way | None:
+        """Rounds register by themselves; rows that no log has any more are not given up."""
+        ways = [
+            way
+            for way in diagnosis.ways
+            if way.name in (RESTORE, TAG)
+            or (way.name == RETIER and not any("lost for good" in risk for risk in way.risks))
+            or (way.name == ADOPT and not way.risks)
+        ]
+        return self.rng.choice(ways) if ways else None
+
+
+class _Log:
+    """The LogSource port of one round: ends once its claim is known to be lost."""
+
+    def __init__(self, crew: Crew, running: Round) -> None:
+        self._crew, self._running = crew, running
+
+    def read(self, split: Split) -> Iterator[LogRecords]:
+        crew, running = self._crew, self._running
+        crew.wires.step(running.actor, "read")
+        table = crew.wires.cluster.table(running.claim.path)
+        for records in table.read(split):
+            if running.lost:
+                raise ClaimLost(f"bucket {split.bucket}: the round was given up")
+            yield records
+            crew.wires.step(running.actor, "read on")

@@ -1,0 +1,113 @@
+"""What may go wrong in one simulated run, and how often; and the kinds of what happens in it."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, fields
+
+KINDS = (
+    "rows appended",
+    "empty batch appended",
+    "log truncated",
+    "coordinator restarted",
+    "partition created",
+    "partition dropped",
+    "partition created again",
+    "table dropped and created again",
+    "lake table dropped",
+    "lake table renamed",
+    "compaction",
+    "foreign append",
+    "snapshots expired",
+    "old metadata removed",
+    "rolled back",
+    "driver killed",
+    "driver stopped",
+    "driver stopped beyond the time-out",
+    "worker given up",
+    "claim retried",
+    "heartbeat found the claim lost",
+    "executor lost",
+    "connection refused",
+    "request lost",
+    "request late",
+    "request repeated",
+    "reply lost",
+    "late request arrived",
+    "lake read failed",
+    "lake commit met another writer",
+    "lake commit refused",
+    "lake commit unknown, not landed",
+    "lake commit unknown, landed",
+    "lake commit unknown, landing late",
+    "late lake commit landed",
+    "lake commit landed and called refused",
+    "round committed",
+    "round cut by time",
+    "round cut by bytes",
+    "round already landed",
+    "round had nothing new",
+    "round lost its claim",
+    "snapshot of a dead round registered",
+    "LakeRolledBack",
+    "LakeTableMismatch",
+    "LakeCommitOutcomeUnknown",
+    "LakeCommitRefused",
+    "SplitFailed",
+    "repair: restore",
+    "repair: retier",
+    "clean-up",
+    "clean-up removed files",
+)
+"""What a set of runs has to have seen, each at least once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """Probabilities: of the first three at a step, of the others at a call or a commit."""
+
+    kill: float = 0.0
+    stop: float = 0.0
+    switch: float = 0.3
+    """Another actor goes on; no fault."""
+    refused: float = 0.0
+    request_lost: float = 0.0
+    request_late: float = 0.0
+    repeated: float = 0.0
+    reply_lost: float = 0.0
+    lake_read: float = 0.0
+    commit_refused: float = 0.0
+    commit_lost: float = 0.0
+    commit_unknown: float = 0.0
+    commit_late: float = 0.0
+    commit_misnamed: float = 0.0
+    executor_lost: float = 0.0
+
+
+NONE = Faults()
+
+_WORST = {
+    "kill": 0.02,
+    "stop": 0.012,
+    "refused": 0.03,
+    "request_lost": 0.04,
+    "request_late": 0.03,
+    "repeated": 0.05,
+    "reply_lost": 0.05,
+    "lake_read": 0.015,
+    "commit_refused": 0.1,
+    "commit_lost": 0.1,
+    "commit_unknown": 0.15,
+    "commit_late": 0.15,
+    "commit_misnamed": 0.1,
+    "executor_lost": 0.1,
+}
+
+
+def draw(rng: random.Random) -> Faults:
+    """Faults of one run: a third of the kinds is missing, so that others come to their own."""
+    drawn = {"switch": rng.uniform(0.1, 0.6)}
+    for one in fields(Faults):
+        if one.name in _WORST and rng.random() < 0.66:
+            drawn[one.name] = _WORST[one.name] * rng.random()
+    return Faults(**drawn)

@@ -1,0 +1,104 @@
+"""Rounds in a simulated cluster and lake: whatever fails and whoever comes between, every offset is
+in the lake once. Controls with a faulty part show that damage would be seen.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from sluice.testing.simulation.__main__ import main
+from sluice.testing.simulation.actors import ACTORS_MAX
+from sluice.testing.simulation.controls import CONTROLS
+from sluice.testing.simulation.faults import KINDS
+from sluice.testing.simulation.simulation import run_seed
+
+FEW, MANY = 300, 12_000
+CONTROL_SEEDS_MAX = 100
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(ACTORS_MAX) as pool:
+        yield pool
+
+
+def run(seeds: range, pool: ThreadPoolExecutor) -> Counter[str]:
+    """Counts of what happened; fails with the trace of the first seed that finds a violation."""
+    happened: Counter[str] = Counter()
+    for seed in seeds:
+        outcome = run_seed(seed, pool)
+        if outcome.violation:
+            trace = "\n".join(run_seed(seed, pool, trace=True).trace)
+            pytest.fail(
+                f"{trace}\nseed {seed}: {outcome.violation}\n"
+                f"python -m sluice.testing.simulation --seed {seed} --trace"
+            )
+        happened += outcome.happened
+    return happened
+
+
+def test_every_offset_is_in_the_lake_once_whatever_happens(pool: ThreadPoolExecutor) -> None:
+    happened = run(range(1, FEW + 1), pool)
+    assert [kind for kind in KINDS if not happened[kind]] == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_thousands_of_seeds(pool: ThreadPoolExecutor) -> None:
+    happened = run(range(FEW + 1, FEW + MANY + 1), pool)
+    assert [kind for kind in KINDS if happened[kind] < 50] == []
+
+
+@pytest.mark.parametrize(
+    ("control", "damage"),
+    [
+        ("no fence", "rows doubled"),
+        ("blind repetition", "rows doubled"),
+        ("hasty deletion", "referenced file is gone"),
+        ("naive clean-up", "referenced file is gone"),
+    ],
+)
+def test_a_faulty_part_does_damage_that_is_found_soon(
+    pool: ThreadPoolExecutor, control: str, damage: str
+) -> None:
+    found: list[str] = []
+    for seed in range(1, CONTROL_SEEDS_MAX + 1):
+        violation = run_seed(seed, pool, variant=CONTROLS[control]).violation
+        if violation:
+            found.append(violation)
+        if any(damage in text for text in found):
+            return
+    pytest.fail(f"{CONTROL_SEEDS_MAX} seeds, found: {found}")
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3, 5, 8, 13])
+def test_a_seed_is_the_same_each_time(pool: ThreadPoolExecutor, seed: int) -> None:
+    first, second = (run_seed(seed, pool, trace=trace) for trace in (False, True))
+    assert first.digest == second.digest
+    assert first.happened == second.happened
+    assert second.trace
+    third = run_seed(seed, pool, trace=True)
+    assert third.trace == second.trace
+    assert run_seed(seed + 1, pool).digest != first.digest
+
+
+def test_the_command_prints_what_happened(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--seeds", "1-3"]) == 0
+    said = capsys.readouterr().out
+    assert "3 seeds" in said
+    assert "rows appended" in said
+    assert "seeds a minute" in said
+
+
+def test_the_command_prints_a_failing_seeds_trace_and_how_to_replay_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["--seeds", "1-20", "--control", "no fence"]) == 1
+    said = capsys.readouterr().out
+    assert "rows doubled" in said
+    assert "commit swaps" in said
+    assert "--trace" in said
