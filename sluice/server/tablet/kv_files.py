@@ -3,6 +3,7 @@
 <data_dir>/kv/<db>/<table>-<id>[/<partition>-p<id>]/kv-<bucket>/db             RocksDB
 <data_dir>/kv/.../kv-<bucket>/snapshot.json    the last snapshot that was taken of that RocksDB
 <data_dir>/kv/.../kv-<bucket>/checkpoint       a snapshot on its way
+<data_dir>/kv/.../kv-<bucket>/damaged          until the log has made a damaged RocksDB anew
 """
 
 from __future__ import annotations
@@ -20,12 +21,15 @@ from sluice.server.tablet.files import LogFiles
 class KvFolder:
     """The folder of one bucket."""
 
+    DAMAGED = "damaged"
+
     def __init__(self, path: Path, files: LogFiles) -> None:
         self.path = path
         self._files = files
         self.db = path / "db"
         self.checkpoint = path / "checkpoint"
         self._snapshot = path / "snapshot.json"
+        self._damaged = path / self.DAMAGED
 
     def snapshot_id(self) -> int | None:
         """The snapshot whose SST files this store's of the same name are; None if not known.
@@ -51,6 +55,20 @@ class KvFolder:
         self._snapshot.unlink(missing_ok=True)
         for path in (self.db, self.checkpoint):
             shutil.rmtree(path, ignore_errors=True)
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether the last store was damaged: snapshots share its files, so they may be too."""
+        return self._damaged.exists()
+
+    def discard_damaged(self) -> None:
+        """Removes a store whose rows cannot be read. :raises OSError: it stays as it is."""
+        self._damaged.touch()
+        self.discard()
+
+    def made_anew(self) -> None:
+        """:raises OSError: it counts as damaged once more, when it is lost the next time."""
+        self._damaged.unlink(missing_ok=True)
 
     def restore(self, snapshot: KvSnapshot) -> None:
         """Makes the store that a snapshot holds; it appears whole under its name.

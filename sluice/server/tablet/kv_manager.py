@@ -15,6 +15,7 @@ import structlog
 
 from sluice.errors import KvStorageError, NonPrimaryKeyTable, UnknownTableOrBucket
 from sluice.model import TableBucket, TableInfo
+from sluice.server.tablet.kv_store import KvStoreCorrupt
 from sluice.server.tablet.kv_tablet import Environment, KvTablet, hosted_or_gone
 from sluice.server.tablet.log_manager import LogManager
 from sluice.server.tablet.ports import HostedTable, Tables
@@ -71,15 +72,18 @@ class KvManager:
     def leading(self, bucket: TableBucket) -> Iterator[tuple[KvTablet, int]]:
         """The tablet of a bucket and the leader epoch, for one operation.
 
-        A store that fails meanwhile is closed, so that the next operation opens it again.
+        A store that fails meanwhile is closed, so that the next operation opens it again; one in
+        which damage is found is made anew then.
 
         :raises UnknownTableOrBucket, NonPrimaryKeyTable, NotLeaderOrFollower: as they say.
         """
+        tablet: KvTablet | None = None
         try:
             with self._replicas.leading(bucket) as leader_epoch:
-                yield self._tablet(bucket), leader_epoch
-        except KvStorageError:
-            self._close(bucket)
+                tablet = self._tablet(bucket)
+                yield tablet, leader_epoch
+        except KvStorageError as error:
+            self._close(bucket, tablet if isinstance(error, KvStoreCorrupt) else None)
             raise
         self._close_surplus()
 
@@ -145,9 +149,12 @@ class KvManager:
             self._tablets.move_to_end(bucket)
             return tablet
 
-    def _close(self, bucket: TableBucket) -> None:
+    def _close(self, bucket: TableBucket, damaged: KvTablet | None = None) -> None:
         try:
             with self._replicas.exclusive(bucket):
+                # else somebody who met the same damage has made it anew already
+                if damaged is not None and self._tablets.get(bucket) is damaged:
+                    damaged.give_up_damaged()
                 self._lost(bucket)
         except UnknownTableOrBucket:
             pass  # dropped meanwhile

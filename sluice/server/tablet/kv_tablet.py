@@ -207,6 +207,14 @@ class KvTablet:
             store.close()
         self.folder.discard()
 
+    def give_up_damaged(self) -> None:
+        """Gives up a store in which damage was found; the log makes it anew. Nobody may use it."""
+        self.close()
+        try:
+            self.folder.discard_damaged()
+        except OSError as error:
+            _log.error("damaged KV store stays", bucket=self.log.name, error=str(error))
+
     # -- opening
 
     def _opened(self) -> KvStore:
@@ -227,6 +235,11 @@ class KvTablet:
         store = self._open_local() or self._open_anew()
         try:
             self._catch_up(store)
+            if self.folder.is_damaged:
+                self.folder.made_anew()
+        except OSError as error:
+            store.close()
+            raise KvStorageError(f"{self.folder.path}: {error.strerror or error}") from error
         except BaseException:
             store.close()
             raise
@@ -258,6 +271,9 @@ class KvTablet:
     def _open_anew(self) -> KvStore:
         """From the newest snapshot; if there is none that can be read, from the log alone."""
         snapshots, resources = self._environment.snapshots, self._environment.resources
+        if self.folder.is_damaged and not self.log.start_offset:
+            _log.warning("damaged KV store made anew from the log", bucket=self.log.name)
+            return KvStore(self.folder.db, resources)
         try:
             snapshot = snapshots.newest(self.bucket)
             if snapshot is None:

@@ -1,0 +1,81 @@
+"""A disk that gives back other bytes than it was given: the log makes the table anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sluice.errors import KvStorageError
+from sluice.server.tablet.kv_files import KvFolder
+
+from .kv_support import KvCaller, snapshot_rows
+from .support import Node
+
+ROWS = 2_000
+Read = Callable[[KvCaller], object]
+
+
+def put(kv: KvCaller) -> object:
+    return kv.put(*((key, "new", key) for key in range(ROWS)))
+
+
+def look_up(kv: KvCaller) -> object:
+    return kv.lookup(*((key,) for key in range(ROWS)))
+
+
+def scan(kv: KvCaller) -> object:
+    return kv.scan()
+
+
+def damage(store: Path) -> None:
+    """One byte in a block of rows. A snapshot on the same disk shares the file."""
+    sst = max(store.rglob("*.sst"), key=lambda path: path.stat().st_size)
+    content = bytearray(sst.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    sst.write_bytes(content)
+
+
+@pytest.mark.parametrize("read", [put, look_up, scan])
+def test_a_store_with_a_damaged_block_is_made_anew_from_the_log(
+    start: Callable[..., Node], tmp_path: Path, read: Read
+) -> None:
+    node = start(kv_snapshot_interval_ms=0)
+    kv = KvCaller(node.caller)
+    kv.put(*((key, f"{key * 7919 % 10_007:0100}", key) for key in range(ROWS)))
+    node.cluster.take_kv_snapshots(kv.path)
+    node.stop()
+    damage(tmp_path / "data" / "kv")
+    node.restart()
+    kv = KvCaller(node.caller, create=False)
+    with pytest.raises(KvStorageError, match="Corruption"):
+        read(kv)
+    read(kv)
+    assert not list((tmp_path / "data" / "kv").rglob(KvFolder.DAMAGED)), "it is whole again"
+    put(kv)
+    assert kv.table() == {key: (key, "new", key) for key in range(ROWS)}
+    node.cluster.take_kv_snapshots(kv.path)
+    assert snapshot_rows(kv, 1, tmp_path / "read") == kv.table(), "no damaged file is shared"
+
+
+def test_a_server_that_ends_in_between_goes_on_with_the_log(
+    start: Callable[..., Node], tmp_path: Path
+) -> None:
+    """The marker outlives it, so the damaged snapshot is not restored."""
+    node = start(kv_snapshot_interval_ms=0)
+    kv = KvCaller(node.caller)
+    kv.put(*((key, f"{key * 7919 % 10_007:0100}", key) for key in range(ROWS)))
+    expected = kv.table()
+    node.cluster.take_kv_snapshots(kv.path)
+    node.stop()
+    folder = tmp_path / "data" / "kv" / "db" / f"kv-{kv.table_id}" / "kv-0"
+    damage(folder)
+    node.restart()
+    with pytest.raises(KvStorageError, match="Corruption"):
+        scan(KvCaller(node.caller, create=False))
+    assert (folder / KvFolder.DAMAGED).exists()
+    assert not (folder / "db").exists()
+    node.stop()
+    node.restart()
+    assert KvCaller(node.caller, create=False).table() == expected
