@@ -36,6 +36,8 @@ class Rewound:
     """How many offsets that were tiered before are copied again."""
     lost: tuple[str, ...] = field(default=())
     """Offsets that the lake lacks and no log holds any more, in words."""
+    anew: tuple[tuple[str, ...], ...] = field(default=())
+    """Values of partitions that the lake never had: rows that it has there go."""
 
 
 def rewind(
@@ -50,9 +52,9 @@ def rewind(
     :raises LogBehindLake: a log ends before what Fluss has registered of it.
     """
     known, floor, lost, again = {**registered.offsets, **held}, {}, list[str](), 0
-    living: set[int | None] = {None}
+    living: dict[int | None, tuple[str, ...]] = {None: ()}
     if info.is_partitioned:
-        living = {partition.partition_id for partition in cluster.partitions(info.path)}
+        living = {p.partition_id: p.values for p in cluster.partitions(info.path)}
     for partition_id, buckets in _by_partition(registered.offsets).items():
         if partition_id not in living:  # its logs are gone: this is all that there ever will be
             for bucket in buckets:
@@ -76,7 +78,9 @@ def rewind(
             again += max(0, floor[bucket] - known[bucket])
             if bucket not in held and start < end:
                 del known[bucket]  # never tiered: rows of an earlier partition of its name go
-    return Rewound(known, floor, again, tuple(lost))
+    begun = {bucket.partition_id for bucket in known}
+    anew = [living[one] for one in _by_partition(floor) if one is not None and one not in begun]
+    return Rewound(known, floor, again, tuple(lost), tuple(anew))
 
 
 def _by_partition(buckets: Iterable[TableBucket]) -> dict[int | None, list[TableBucket]]:

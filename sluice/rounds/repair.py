@@ -6,7 +6,7 @@ Looking changes nothing. Only moves of main are done here; ways that write offse
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -326,11 +326,26 @@ def _add_retier(
             f"main holds {main.total_rows or 'some'} rows of other writers: those that are a copy"
             " of this table's are doubled"
         )
+    risks += _replaced(seen, start.anew)
     does = (
         f"run a round that copies {start.again} offsets from the logs again, and what is new, on"
         f" {'a new lake table' if seen.table is None else 'main as it is'}"
     )
     ways.append(Way(RETIER, does, tuple(risks)))
+
+
+def _replaced(seen: Sight, partitions: Sequence[tuple[str, ...]]) -> list[str]:
+    """Rows in partitions that begin anew go, as those of dropped partitions of the same name."""
+    table, history = seen.table, seen.history
+    entries = [history.entry(one) for one in history.ancestors(history.main)]
+    if table is None or all(entry is not None and not _changes_rows(entry) for entry in entries):
+        return []  # they are ours
+    found = ["/".join(values) for values in partitions if table.has_rows(values)]
+    if not found:
+        return []
+    more = f" and {len(found) - _NAMED_MAX} more" if len(found) > _NAMED_MAX else ""
+    named = ", ".join(found[:_NAMED_MAX]) + more
+    return [f"main loses the rows that it has in partition {named}, whoever wrote them"]
 
 
 def _answer(seen: Sight, state: str, ways: list[Way], advice: list[str]) -> Diagnosis:

@@ -179,6 +179,29 @@ def test_rows_of_an_earlier_partition_of_the_name_still_go(partitioned: World) -
     assert any("created again" in note for note in result.notes)
 
 
+@pytest.mark.parametrize("expired", [False, True])
+def test_rows_of_other_writers_in_a_lost_partition_do_not_go_without_a_word(
+    partitioned: World, expired: bool
+) -> None:
+    """Its first round is among what the lake has lost, and somebody has written there since."""
+    partitioned.append(0, 3, partition_id=5)
+    first = partitioned.round()
+    partitioned.append(0, 4, partition_id=6)
+    partitioned.round()
+    partitioned.table.roll_back_to(first.lake_snapshot_id)
+    assert ways(partitioned)["retier"], "nobody else has written"
+    partitioned.table.foreign_commit([(("mon",), 0, -1)])
+    assert ways(partitioned)["retier"], "not in that partition"
+    partitioned.table.foreign_commit([(("tue",), 0, -1)])
+    if expired:
+        lose_newer(partitioned)
+    [retier] = [way for way in found(partitioned).ways if way.name == "retier"]
+    assert retier.risks == ("main loses the rows that it has in partition tue, whoever wrote them",)
+    mended(partitioned, Mend.RETIER)
+    assert (("mon",), 0, -1) in partitioned.table.rows()
+    assert (("tue",), 0, -1) not in partitioned.table.rows()
+
+
 def test_where_to_begin_again() -> None:
     """Each kind of bucket in one table, against what a person would say."""
 
