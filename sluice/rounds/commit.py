@@ -231,8 +231,9 @@ def _landed_earlier(
 ) -> Landed:
     """An earlier try of this round has committed: its files count, not ours."""
     notes = discard(table, files, summary)
+    registered = cluster.lake_snapshot(claim.path)  # first: so it cannot be newer than the lake's
     newest = table.newest_of_ours()
-    register_unknown(claim, cluster, table, newest, cluster.lake_snapshot(claim.path))
+    register_unknown(claim, cluster, table, newest, registered)
     return Landed(earlier, already=True, notes=[*notes, *move_tag(table, newest or earlier)])
 
 

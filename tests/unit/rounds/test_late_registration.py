@@ -4,7 +4,7 @@ offsets of another snapshot than the one that it builds on.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest
 from sluice.errors import LakeCommitRefused
 from sluice.model import Claim
 from sluice.rounds.mend import Mend
+from sluice.rounds.types import LakeSnapshot
 from sluice.testing.memory_cluster import MemoryCluster, RegisteredSnapshot
 
 from .conftest import World
@@ -99,3 +100,30 @@ def test_a_late_commit_behind_that_of_a_repair_doubles_no_row(unfenced: World) -
     late(unfenced, 1)
     assert mended(unfenced, Mend.ADOPT).rows == 1
     unfenced.assert_exactly_once()
+
+
+def test_a_try_that_meets_a_landed_one_and_a_newer_round_sees_no_rollback(world: World) -> None:
+    """The newer round comes while the try looks at the lake and at what is registered of it."""
+    world.append(0, 3)
+    claim = world.cluster.begin_round()
+    table = world.lake.create(world.cluster.table_info(claim.path))
+    look, delete = table.newest_of_ours, table.delete_files
+
+    def slow_look() -> LakeSnapshot | None:
+        table.newest_of_ours = look  # type: ignore[method-assign]
+        found = look()
+        world.append(0, 1)
+        world.round()
+        return found
+
+    def delete_first(paths: Sequence[str]) -> None:
+        delete(paths)
+        table.newest_of_ours = slow_look  # type: ignore[method-assign]
+
+    def other_try() -> None:
+        world.round(claim)
+        table.delete_files = delete_first  # type: ignore[method-assign]
+
+    table.before_commit = other_try
+    assert world.round(claim).outcome == "already_landed"
+    world.assert_exactly_once()
