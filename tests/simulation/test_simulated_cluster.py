@@ -5,13 +5,10 @@ in the lake once. Controls with a faulty part show that damage would be seen.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from sluice.testing.simulation.__main__ import main
-from sluice.testing.simulation.actors import ACTORS_MAX
 from sluice.testing.simulation.controls import CONTROLS
 from sluice.testing.simulation.faults import KINDS
 from sluice.testing.simulation.simulation import run_seed
@@ -20,19 +17,13 @@ FEW, MANY = 300, 12_000
 CONTROL_SEEDS_MAX = 100
 
 
-@pytest.fixture(scope="module")
-def pool() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(ACTORS_MAX) as pool:
-        yield pool
-
-
-def run(seeds: range, pool: ThreadPoolExecutor) -> Counter[str]:
+def run(seeds: range) -> Counter[str]:
     """Counts of what happened; fails with the trace of the first seed that finds a violation."""
     happened: Counter[str] = Counter()
     for seed in seeds:
-        outcome = run_seed(seed, pool)
+        outcome = run_seed(seed)
         if outcome.violation:
-            trace = "\n".join(run_seed(seed, pool, trace=True).trace)
+            trace = "\n".join(run_seed(seed, trace=True).trace)
             pytest.fail(
                 f"{trace}\nseed {seed}: {outcome.violation}\n"
                 f"python -m sluice.testing.simulation --seed {seed} --trace"
@@ -41,15 +32,15 @@ def run(seeds: range, pool: ThreadPoolExecutor) -> Counter[str]:
     return happened
 
 
-def test_every_offset_is_in_the_lake_once_whatever_happens(pool: ThreadPoolExecutor) -> None:
-    happened = run(range(1, FEW + 1), pool)
+def test_every_offset_is_in_the_lake_once_whatever_happens() -> None:
+    happened = run(range(1, FEW + 1))
     assert [kind for kind in KINDS if not happened[kind]] == []
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_thousands_of_seeds(pool: ThreadPoolExecutor) -> None:
-    happened = run(range(FEW + 1, FEW + MANY + 1), pool)
+def test_thousands_of_seeds() -> None:
+    happened = run(range(FEW + 1, FEW + MANY + 1))
     assert [kind for kind in KINDS if happened[kind] < 50] == []
 
 
@@ -62,12 +53,10 @@ def test_thousands_of_seeds(pool: ThreadPoolExecutor) -> None:
         ("naive clean-up", "referenced file is gone"),
     ],
 )
-def test_a_faulty_part_does_damage_that_is_found_soon(
-    pool: ThreadPoolExecutor, control: str, damage: str
-) -> None:
+def test_a_faulty_part_does_damage_that_is_found_soon(control: str, damage: str) -> None:
     found: list[str] = []
     for seed in range(1, CONTROL_SEEDS_MAX + 1):
-        violation = run_seed(seed, pool, variant=CONTROLS[control]).violation
+        violation = run_seed(seed, variant=CONTROLS[control]).violation
         if violation:
             found.append(violation)
         if any(damage in text for text in found):
@@ -76,14 +65,19 @@ def test_a_faulty_part_does_damage_that_is_found_soon(
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3, 5, 8, 13])
-def test_a_seed_is_the_same_each_time(pool: ThreadPoolExecutor, seed: int) -> None:
-    first, second = (run_seed(seed, pool, trace=trace) for trace in (False, True))
+def test_a_seed_is_the_same_each_time(seed: int) -> None:
+    first, second = (run_seed(seed, trace=trace) for trace in (False, True))
     assert first.digest == second.digest
     assert first.happened == second.happened
     assert second.trace
-    third = run_seed(seed, pool, trace=True)
+    third = run_seed(seed, trace=True)
     assert third.trace == second.trace
-    assert run_seed(seed + 1, pool).digest != first.digest
+    assert run_seed(seed + 1).digest != first.digest
+
+
+def test_a_seed_that_has_found_a_bug() -> None:
+    """A commit landed, was called refused, and expired before its driver looked for it."""
+    run(range(750, 751))
 
 
 def test_the_command_prints_what_happened(capsys: pytest.CaptureFixture[str]) -> None:

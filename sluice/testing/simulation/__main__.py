@@ -7,9 +7,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 
-from sluice.testing.simulation.actors import ACTORS_MAX
 from sluice.testing.simulation.controls import CONTROLS
 from sluice.testing.simulation.faults import KINDS
 from sluice.testing.simulation.simulation import Outcome, Variant, run_seed
@@ -27,12 +25,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, help="as many seeds as that takes")
     options = parser.parse_args(arguments)
     variant = CONTROLS.get(options.control)
-    with ThreadPoolExecutor(ACTORS_MAX) as pool:
-        if options.seed is not None:
-            outcome = run_seed(options.seed, pool, trace=True, variant=variant)
-            _print_one(outcome, trace=options.trace or bool(outcome.violation))
-            return 1 if outcome.violation else 0
-        return _run_many(_chosen(options.seeds, options.minutes), pool, variant)
+    if options.seed is not None:
+        outcome = run_seed(options.seed, trace=True, variant=variant)
+        _print_one(outcome, trace=options.trace or bool(outcome.violation))
+        return 1 if outcome.violation else 0
+    return _run_many(_chosen(options.seeds, options.minutes), variant)
 
 
 def _chosen(seeds: str | None, minutes: float | None) -> Iterator[int]:
@@ -46,13 +43,13 @@ def _chosen(seeds: str | None, minutes: float | None) -> Iterator[int]:
         number += 1
 
 
-def _run_many(seeds: Iterator[int], pool: ThreadPoolExecutor, variant: Variant | None) -> int:
+def _run_many(seeds: Iterator[int], variant: Variant | None) -> int:
     started_s, cpu_s = time.monotonic(), time.process_time()
     happened: Counter[str] = Counter()
     failed: list[Outcome] = []
     ran = steps = 0
     for seed in seeds:
-        outcome = run_seed(seed, pool, variant=variant)
+        outcome = run_seed(seed, variant=variant)
         ran, steps = ran + 1, steps + outcome.steps
         happened += outcome.happened
         if outcome.violation:
@@ -61,7 +58,7 @@ def _run_many(seeds: Iterator[int], pool: ThreadPoolExecutor, variant: Variant |
             if len(failed) == _FAILURES_MAX:
                 break
     if failed:
-        _print_one(run_seed(failed[0].seed, pool, trace=True, variant=variant), trace=True)
+        _print_one(run_seed(failed[0].seed, trace=True, variant=variant), trace=True)
     for kind in (*KINDS, *sorted(set(happened) - set(KINDS))):
         _say(f"{happened[kind]:10,}  {kind}")
     wall_s, cpu_s = time.monotonic() - started_s, time.process_time() - cpu_s

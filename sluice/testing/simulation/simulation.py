@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from sluice.model import TablePath
@@ -64,22 +63,15 @@ class Outcome:
     trace: tuple[str, ...] = field(default=())
 
 
-def run_seed(
-    seed: int, pool: ThreadPoolExecutor, *, trace: bool = False, variant: Variant | None = None
-) -> Outcome:
-    """Runs a seed from its beginning to where everything is healed and whole.
-
-    :param pool: of at least ``ACTORS_MAX`` threads.
-    """
-    return Simulation(seed, pool, trace=trace, variant=variant or Variant()).run()
+def run_seed(seed: int, *, trace: bool = False, variant: Variant | None = None) -> Outcome:
+    """Runs a seed from its beginning to where everything is healed and whole."""
+    return Simulation(seed, trace=trace, variant=variant or Variant()).run()
 
 
 class Simulation:
     """The world of one seed. One thread at a time is inside."""
 
-    def __init__(
-        self, seed: int, pool: ThreadPoolExecutor, *, trace: bool, variant: Variant
-    ) -> None:
+    def __init__(self, seed: int, *, trace: bool, variant: Variant) -> None:
         self.seed = seed
         self.rng = random.Random(seed)
         self.clock = ManualClock()
@@ -89,7 +81,7 @@ class Simulation:
         self._digest = 0
         self.faults = faults.draw(self.rng)
         self.cleans = self.rng.random() < 0.7
-        self._stage = Stage(pool)
+        self._stage = Stage()
         self.actors: list[Actor] = []
         self._born = 0
         self._late: list[tuple[int, str, Callable[[], object]]] = []
@@ -205,7 +197,7 @@ class Simulation:
         awake = [actor for actor in self.actors if actor.wake_ms <= self.clock.now_ms()]
         if roll < 0.62 and awake:
             self._resume(self.rng.choice(awake))
-        elif roll < 0.75 and len(self.actors) < ACTORS_MAX - 4:
+        elif roll < 0.75 and len(self.actors) < ACTORS_MAX:
             self._spawn()
         elif roll < 0.88:
             self.happenings.one()
