@@ -49,6 +49,7 @@ from sluice.server.tablet.ports import HostedTable
 
 _REPLAY_BYTES = 4 * 1024 * 1024
 _HEADROOM = 64 * 1024  # of an answer, beside the batch in it
+_KEYS_AT_ONCE = 256  # so many rows may be read beyond what fits an answer
 
 _log = structlog.get_logger("sluice.kv")
 
@@ -171,13 +172,17 @@ class KvTablet:
 
         :raises RecordTooLarge: they do not fit one answer.
         """
-        values = self._opened().get(keys)
-        size = sum(len(value) for value in values if value is not None)
-        if size > self._environment.max_bytes - _HEADROOM:
-            raise RecordTooLarge(
-                f"bucket {self.log.name}: the rows of {len(keys)} keys take {size} bytes; at most"
-                f" {self._environment.max_bytes} fit one answer: look up fewer"
-            )
+        store, values = self._opened(), list[bytes | None]()
+        left = self._environment.max_bytes - _HEADROOM
+        for start in range(0, len(keys), _KEYS_AT_ONCE):
+            found = store.get(keys[start : start + _KEYS_AT_ONCE])
+            left -= sum(len(value) for value in found if value is not None)
+            if left < 0:
+                raise RecordTooLarge(
+                    f"bucket {self.log.name}: the rows of {len(keys)} keys take more than the"
+                    f" {self._environment.max_bytes} bytes that fit one answer: look up fewer"
+                )
+            values += found
         return values
 
     def prefix_lookup(self, prefix: bytes, max_bytes: int) -> list[bytes]:

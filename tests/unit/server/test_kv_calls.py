@@ -29,6 +29,7 @@ from sluice.formats.log_batch import iter_batches
 from sluice.formats.row_arrays import encode_rows
 from sluice.model import Column, DataType, RowField, Schema, TablePath, TypeRoot
 from sluice.model.types import BIGINT, INT, STRING
+from sluice.server.tablet.kv_store import KvStore
 from sluice.testing.conformance.every_type import EVERY_TYPE, every_value
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
@@ -317,6 +318,28 @@ def test_an_answer_has_a_bound(start: Callable[..., Node]) -> None:
     ):
         with pytest.raises(RecordTooLarge, match="ask for fewer|look up fewer"):
             call()
+
+
+def test_no_more_rows_are_read_than_an_answer_takes(
+    start: Callable[..., Node], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kv = KvCaller(start(max_message_bytes=1 << 20).caller)
+    kv.put((1, "x" * 30_000, 1))
+    read, get = [], KvStore.get
+
+    def counted(self: KvStore, keys: list[bytes]) -> list[bytes | None]:
+        read.append(len(keys))
+        return get(self, keys)
+
+    monkeypatch.setattr(KvStore, "get", counted)
+    with pytest.raises(RecordTooLarge, match="look up fewer"):
+        kv.lookup(*[(1,)] * 20_000)
+    assert sum(read) < 1_000
+    read.clear()
+    assert kv.lookup(*((i,) for i in range(1_000))) == [
+        (1, "x" * 30_000, 1) if i == 1 else None for i in range(1_000)
+    ]
+    assert sum(read) == 1_000
 
 
 def test_a_changelog_that_nobody_could_fetch_is_not_written(start: Callable[..., Node]) -> None:
