@@ -5,6 +5,8 @@ SHELL := /bin/bash
 PYTHON := .venv/bin/python
 export SLUICE_TIERING_JARS ?= $(CURDIR)/.cache/jars
 FLUSS ?= embedded
+WORKERS ?= 2
+PYTEST = $(PYTHON) -m pytest -q -n $(WORKERS) --dist loadgroup
 export PYSPARK_PYTHON := $(CURDIR)/.venv/bin/python
 
 .PHONY: help setup demo test test-slow test-full lint format bench matrix protos zip lock config-docs clean
@@ -22,10 +24,10 @@ matrix: setup ## scenarios against the embedded server and a real Fluss, every a
 	@$(PYTHON) -m sluice.testing.conformance $(ARGS)
 
 test: setup lint ## lint and every test but the long ones (under 12 minutes on 2 cores)
-	$(PYTHON) -m pytest -q -m "not slow" $(ARGS)
+	$(PYTEST) -m "not slow" $(ARGS)
 
 test-slow: setup ## the long tests only
-	$(PYTHON) -m pytest -q -m slow $(ARGS)
+	$(PYTEST) -m slow $(ARGS)
 
 test-full: test test-slow ## everything (under 60 minutes)
 

@@ -30,10 +30,15 @@ ICEBERG = ICEBERG_PACKAGE
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With several workers, tests that share something slow to start go to the same one."""
+    """With several workers, tests that share something slow to start go to the same one.
+
+    The long tests take so much longer than the start that each file may go where there is room.
+    """
     for item in items:
         shared = {"spark", "real_fluss"} & set(getattr(item, "fixturenames", ()))
-        if shared or item.get_closest_marker("spark") or item.get_closest_marker("real_fluss"):
+        if item.get_closest_marker("slow"):
+            item.add_marker(pytest.mark.xdist_group(item.path.name))
+        elif shared or item.get_closest_marker("spark") or item.get_closest_marker("real_fluss"):
             item.add_marker(pytest.mark.xdist_group("jvm"))
         elif item.get_closest_marker("airflow"):
             item.add_marker(pytest.mark.xdist_group("airflow"))
