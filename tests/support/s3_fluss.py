@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from sluice.testing.fluss_jars import S3_PLUGIN, fetch_jars, jar_name
@@ -14,7 +15,10 @@ CLUSTER_KEY = "the-clusters-own-key"
 class S3Fluss(RealFluss):
     """Moves log segments to ``s3://BUCKET/remote`` soon."""
 
-    def __init__(self, home: Path, s3: S3Server, bucket: str) -> None:
+    def __init__(
+        self, home: Path, s3: S3Server, bucket: str, more: Mapping[str, str] | None = None
+    ) -> None:
+        """:param more: further settings of the servers."""
         conf = {
             "remote.data.dir": f"s3://{bucket}/remote",
             "s3.endpoint": s3.endpoint,
@@ -26,6 +30,7 @@ class S3Fluss(RealFluss):
             "s3.assumed.role.arn": "arn:aws:iam::123456789012:role/reader",
             "log.segment.file-size": "256kb",
             "remote.log.task-interval-duration": "200ms",
+            **(more or {}),
         }
         super().__init__(home, lake=False, conf=conf)
 
