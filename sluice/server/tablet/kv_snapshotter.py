@@ -10,11 +10,12 @@ import shutil
 import threading
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import structlog
 
-from sluice.errors import FlussError, KvSnapshotNotExist, StorageError
+from sluice.errors import FlussError, KvSnapshotNotExist, NotLeaderOrFollower, StorageError
 from sluice.failpoints import failpoint
 from sluice.formats.kv_snapshots import (
     METADATA_FILE,
@@ -25,10 +26,9 @@ from sluice.formats.kv_snapshots import (
 from sluice.model import TableBucket
 from sluice.server.data_dir import file_uri, sync_folder, write_durably
 from sluice.server.tablet.files import LogFiles
-from sluice.server.tablet.kv_files import KvFolder
 from sluice.server.tablet.kv_manager import KvManager
 from sluice.server.tablet.kv_store import CONFIG_FILE, KvResources, log_offset_of
-from sluice.server.tablet.kv_tablet import Snapshots
+from sluice.server.tablet.kv_tablet import KvTablet, Snapshots
 from sluice.server.tablet.log_manager import buckets_of
 from sluice.server.tablet.ports import Tables
 
@@ -112,7 +112,7 @@ class KvSnapshotter:
                     return None
                 # What a snapshot has, a power loss must not take from the log.
                 log.sync()
-                return self._bring(bucket, folder, log_offset, newest, leader_epoch)
+                return self._bring(bucket, tablet, log_offset, newest, leader_epoch)
             except OSError as error:
                 raise StorageError(f"bucket {bucket}: no KV snapshot: {error}") from error
             finally:
@@ -135,13 +135,13 @@ class KvSnapshotter:
     def _bring(
         self,
         bucket: TableBucket,
-        folder: KvFolder,
+        tablet: KvTablet,
         log_offset: int,
         newest: KvSnapshot | None,
         leader_epoch: int,
     ) -> int:
         """Brings the checkpoint's files to the remote and registers the snapshot."""
-        snapshot_id = self._snapshots.next_id(bucket)
+        snapshot_id, folder = self._snapshots.next_id(bucket), tablet.folder
         there: dict[str, KvFile] = {}
         if newest is not None and folder.snapshot_id() == newest.snapshot_id:
             there = {file.local_name: file for file in newest.shared}
@@ -154,7 +154,11 @@ class KvSnapshotter:
                 upload.undo()
             raise
         failpoint("server.kv_snapshot.after_commit")
-        folder.keep_snapshot_id(snapshot_id)
+        with suppress(NotLeaderOrFollower), self._tablets.leading(bucket) as (now, _):
+            if (
+                now is tablet
+            ):  # else its store may have been made anew, with the same names of files
+                folder.keep_snapshot_id(snapshot_id)
         _log.info(
             "KV snapshot taken",
             bucket=str(bucket),

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sluice.errors import KvStorageError
+from sluice.model import TableBucket
+from sluice.server.coordinator.kv_snapshot_service import KvSnapshotService
 from sluice.server.tablet.kv_files import KvFolder
+from sluice.server.tablet.kv_store import KvStoreCorrupt
 
 from .kv_support import KvCaller, snapshot_rows
 from .support import Node
@@ -79,3 +83,25 @@ def test_a_server_that_ends_in_between_goes_on_with_the_log(
     node.stop()
     node.restart()
     assert KvCaller(node.caller, create=False).table() == expected
+
+
+def test_a_store_made_anew_while_a_snapshot_is_brought_shares_no_file_with_it(
+    start: Callable[..., Node], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = start(kv_snapshot_interval_ms=0)
+    kv = KvCaller(node.caller)
+    kv.put(*((key, f"{key * 7919 % 10_007:0100}", key) for key in range(ROWS)))
+    assert node.cluster._parts is not None
+    commit, manager = KvSnapshotService.commit, node.cluster._parts._kv
+
+    def and_meanwhile(self: KvSnapshotService, *arguments: Any) -> None:
+        commit(self, *arguments)
+        bucket = TableBucket(kv.table_id, None, 0)
+        with pytest.raises(KvStoreCorrupt), manager.leading(bucket):
+            raise KvStoreCorrupt("Corruption: found by somebody else")
+
+    folder = tmp_path / "data" / "kv" / "db" / f"kv-{kv.table_id}" / "kv-0"
+    monkeypatch.setattr(KvSnapshotService, "commit", and_meanwhile)
+    node.cluster.take_kv_snapshots(kv.path)
+    assert len(kv.table()) == ROWS
+    assert not (folder / "snapshot.json").exists()
