@@ -102,10 +102,9 @@ def test_killed_task(quick_scene: Scene, home: dict[str, str], step: str, commit
     ],
 )
 def test_a_driver_killed_below_a_task_that_tries_twice(
-    quick_scene: Scene, home: dict[str, str], step: str, state: str, outcome: str
+    scene: Scene, home: dict[str, str], step: str, state: str, outcome: str
 ) -> None:
     """Both tries are armed: the second meets the step only if nothing has landed."""
-    scene = quick_scene
     runs = Runs(scene, {**home, "AIRFLOW__SLUICE__TIER_RETRIES": "1"})
     scene.append(300)
     runs.wait("Pending")
