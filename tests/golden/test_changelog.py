@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 import pytest
 
@@ -15,8 +17,10 @@ from sluice.formats.log_batch import (
 from sluice.formats.row_arrays import COMPACTED, decode_rows, encode_rows
 from sluice.formats.row_log import RowLog, build_row_log_batch, parse_row_log_batch
 from sluice.formats.types import arrow_schema
+from sluice.model import ChangeType, TableDescriptor, TableInfo, TablePath
 from tests.golden import tables
 from tests.golden.files import columns, read, read_arrow
+from tests.support.fetch_server import BUCKET, reading
 
 CHANGES = ["+A", "+I", "-U", "+U", "-D"]
 SCHEMA = tables.KEYED
@@ -39,6 +43,31 @@ def test_arrow_changelog_is_read_as_pyfluss_reads_it(compression: str) -> None:
     assert set(changes) == {"+I", "-U", "+U", "-D"}
     assert offsets == theirs["_offset"].to_pylist()
     assert pa.concat_tables(found).combine_chunks().equals(columns(theirs, SCHEMA))
+
+
+@pytest.mark.parametrize("name", ["arrow_zstd", "arrow_lz4_frame", "arrow_none", "compacted_none"])
+def test_the_client_reads_each_row_with_its_change(name: str) -> None:
+    theirs = read_arrow("changelog/keyed_arrow_zstd.arrow")
+    log = read(f"changelog/keyed_{name}.log")
+    end = list(iter_batches(log))[-1][0].next_offset
+    properties = {"table.log.format": name.partition("_")[0].upper()}
+    info = TableInfo(
+        TablePath("golden", name), 1, 1, TableDescriptor(SCHEMA, properties=properties), 0, 0
+    )
+
+    def answer(asked: Any, bucket: Any) -> None:
+        bucket.records = b"".join(
+            bytes(view)
+            for header, view in iter_batches(log)
+            if header.next_offset > asked.fetch_offset
+        )
+
+    with reading(answer, info) as reader:
+        found = list(reader.read(BUCKET, 0, end))
+    changes = [kind for each in found for kind in each.change_types.to_pylist()]
+    assert [ChangeType(kind).symbol for kind in changes] == theirs["_change"].to_pylist()
+    rows = pa.Table.from_batches([each.batch for each in found]).combine_chunks()
+    assert rows.equals(columns(theirs, SCHEMA))
 
 
 def rows_of(log: RowLog) -> pa.RecordBatch:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from sluice.client import LogReader, connect
 from sluice.config import ClientConfig
 from sluice.formats.log_batch import encode_log_batch, set_offset_and_timestamp
-from sluice.model import TableBucket
+from sluice.model import TableBucket, TableInfo
 from sluice.model.types import BIGINT
 from sluice.testing.tables import table_info
 from sluice.wire import apis
@@ -32,7 +32,9 @@ def batch(first: int, count: int, change_types: bytes | None = None) -> bytes:
 
 
 @contextmanager
-def reading(answer: Callable[[Any, Any], object], **config: Any) -> Iterator[LogReader]:
+def reading(
+    answer: Callable[[Any, Any], object], info: TableInfo = INFO, **config: Any
+) -> Iterator[LogReader]:
     """A reader of a server whose answer about each bucket is filled in by the test."""
 
     def fetch(request: Any) -> Any:
@@ -48,7 +50,7 @@ def reading(answer: Callable[[Any, Any], object], **config: Any) -> Iterator[Log
         WireServer(handlers) as server,
         connect(ClientConfig(bootstrap=server.address, **config)) as client,
     ):
-        yield LogReader(client._connection, client.admin, INFO.path, INFO)
+        yield LogReader(client._connection, client.admin, info.path, info)
 
 
 def ids(reader: LogReader, start: int, stop: int) -> list[int]:
