@@ -134,7 +134,7 @@ class Place:
 
     def wait(self, *paths: TablePath, status: str = "Pending") -> None:
         what = f"{', '.join(map(str, paths))} to be {status}"
-        wait_until(lambda: all(self.status(p).status == status for p in paths), 10, what)
+        wait_until(lambda: all(self.status(p).status == status for p in paths), 60, what)
 
     def connection(self, **extra: Any) -> dict[str, str]:
         """The environment that names this cluster to Airflow."""
