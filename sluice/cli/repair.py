@@ -65,8 +65,8 @@ def repair(
 
     For a lake that was rolled back, whose snapshot has expired, or whose table is gone. --yes takes
     the first way if it loses nothing; one with a risk has to be named with --by. Safe while rounds
-    run: main is only moved if it is where it was seen, and every other way is itself a round. Needs
-    Java 17. Exit code 1: nothing could be done.
+    run, unless a risk says otherwise: main is only moved if it is where it was seen, and every
+    other way is itself a round. Needs Java 17. Exit code 1: nothing could be done.
     """
     overrides = {"client.bootstrap": bootstrap, **lake_overrides(warehouse)}
     config = configuration(config_file, overrides)

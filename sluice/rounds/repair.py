@@ -276,8 +276,26 @@ def _restore(seen: Sight) -> Way:
         for entry in seen.history.coming(target)
         if _changes_rows(entry)
     ]
+    risks = _revived(seen, leaving) + risks
     more = [f"and {len(risks) - _NAMED_MAX} more such snapshots"] if len(risks) > _NAMED_MAX else []
     return Way(RESTORE, does, (*risks[:_NAMED_MAX], *more))
+
+
+def _revived(seen: Sight, leaving: Sequence[HistoryEntry]) -> list[str]:
+    """Where main goes back behind a snapshot of ours, rounds of its new base may commit again.
+
+    Clean-up took that snapshot for proof that they never do, so their files may be gone.
+    """
+    assert seen.registered is not None
+    target = seen.history.snapshots[seen.registered.snapshot_id]
+    newer = [one for one in leaving if one.is_ours and one.sequence_number > target.sequence_number]
+    if not newer:
+        return []
+    return [
+        f"main goes back behind snapshot {newer[-1].snapshot_id} of ours: a driver that was planned"
+        f" from snapshot {target.snapshot_id} and still stands could then commit files that"
+        " `sluice clean` has taken since; end such drivers first"
+    ]
 
 
 def _changes_rows(entry: HistoryEntry) -> bool:
