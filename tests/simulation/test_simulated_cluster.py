@@ -14,7 +14,7 @@ from sluice.testing.simulation.faults import KINDS
 from sluice.testing.simulation.simulation import run_seed
 
 FEW, MANY = 300, 12_000
-CONTROL_SEEDS_MAX = 100
+CONTROL_SEEDS_MAX = 200
 
 
 def run(seeds: range) -> Counter[str]:
@@ -51,6 +51,8 @@ def test_thousands_of_seeds() -> None:
         ("blind repetition", "rows doubled"),
         ("hasty deletion", "referenced file is gone"),
         ("naive clean-up", "referenced file is gone"),
+        ("no clean-up", "left by clean-up"),
+        ("trusting coordinator", "went back"),
     ],
 )
 def test_a_faulty_part_does_damage_that_is_found_soon(control: str, damage: str) -> None:

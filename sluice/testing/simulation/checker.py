@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from sluice.model import LakeSnapshotInfo, TableBucket, offsets_from_text
 from sluice.rounds.offsets import OFFSETS_KEY, TABLE_ID_KEY
 from sluice.rounds.types import LakeSnapshot
+from sluice.rounds.write_ids import write_ids_in
 from sluice.testing.simulation.cluster import FlussTable, SimCluster
 from sluice.testing.simulation.lake import SimLake, SimTable
 
@@ -21,6 +22,8 @@ class Checker:
         self.cluster: SimCluster
         self.lake: SimLake
         self.violation = ""
+        self.forward_only = True
+        """Whether the coordinator promises that registered offsets never go back."""
         self.acknowledged: dict[TableBucket, list[int]] = {}
         """Of all tables that there ever were."""
         self.values: dict[int, tuple[str, ...]] = {}
@@ -103,7 +106,7 @@ class Checker:
         for bucket in fluss.buckets():
             old = -1 if before is None else before.offsets.get(bucket, -1)
             if now.offsets.get(bucket, -1) < old:
-                if not self.cluster.fenced:
+                if not self.forward_only:
                     self._note("a real Fluss went back")
                 else:
                     self.wrong(f"offset of {bucket} went back from {old} to {dict(now.offsets)}")
@@ -142,6 +145,16 @@ class Checker:
         if table.tagged != ours.snapshot_id:
             return f"{path}: the tag is at {table.tagged}, not at {ours.snapshot_id}"
         return ""
+
+    def tidy(self) -> None:
+        """After clean-up: files of rounds that can never commit are gone."""
+        for table in self.lake.tables.values():
+            newest = table.newest_of_ours()
+            for path in sorted(table.unreferenced_files()):
+                for write_id in write_ids_in(path.rpartition("/")[2]):
+                    dead = newest is not None and write_id.base < newest.sequence_number
+                    if dead and write_id.is_of(table.uuid):
+                        self.wrong(f"{table.location}: left by clean-up: {path}")
 
     def behind(self, fluss: FlussTable, table: SimTable) -> bool:
         """Whether the lake lacks what Fluss has registered."""

@@ -80,9 +80,20 @@ def _naive_cleaner(simulation: Simulation, path: TablePath) -> Callable[[Actor],
     return body
 
 
+def _idle_cleaner(simulation: Simulation, path: TablePath) -> Callable[[Actor], None]:
+    """Removes nothing."""
+
+    def body(actor: Actor) -> None:
+        simulation.step(actor, f"no clean-up of {path}")
+
+    return body
+
+
 CONTROLS: Mapping[str, Variant] = {
     "no fence": Variant(make_lake=_lake_of(UnfencedTable)),
     "blind repetition": Variant(make_lake=_lake_of(BlindTable)),
     "hasty deletion": Variant(make_lake=_lake_of(HastyTable)),
     "naive clean-up": Variant(cleaner=_naive_cleaner),
+    "no clean-up": Variant(cleaner=_idle_cleaner),
+    "trusting coordinator": Variant(trusting=True),
 }

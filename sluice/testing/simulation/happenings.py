@@ -136,7 +136,7 @@ class Happenings:
         elif roll < 0.96 and table.rolled_back_at < 0:  # else nobody could tell what main holds
             sim.note("old metadata removed")
             table.forget_expired()
-        elif self._may_roll_back() and table.roll_back(rng, sim.steps):
+        elif self._may_roll_back() and table.roll_back(rng, sim.born):
             sim.note("rolled back")
 
     def _may_roll_back(self) -> bool:

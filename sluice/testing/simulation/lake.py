@@ -39,7 +39,7 @@ class SimTable(MemoryLakeTable):
     on_snapshot: Callable[[SimTable], None] = lambda _: None
     on_deleted: Callable[[], None] = lambda: None
     rolled_back_at: int = -1
-    """At which step of the simulation a user last rolled it back."""
+    """How many actors there had been when a user last rolled it back."""
 
     @property
     def main(self) -> int | None:
@@ -115,12 +115,12 @@ class SimTable(MemoryLakeTable):
         self.delete_files(sorted(before - self.referenced()[0]))
         return len(old)
 
-    def roll_back(self, rng: random.Random, step: int) -> bool:
+    def roll_back(self, rng: random.Random, actors: int) -> bool:
         """A user sets main to one of its ancestors; answers whether there is one."""
         older = self.snapshots()[1:]
         if not older:
             return False
-        self.rolled_back_at = step
+        self.rolled_back_at = actors
         self.version += 1
         self.roll_back_to(rng.choice(older).snapshot_id)
         self.on_snapshot(self)
@@ -184,6 +184,8 @@ class LakeWorld:
     note: Callable[[str], None]
     step: Callable[[Actor, str], None]
     send_late: Callable[[str, Callable[[], object]], None]
+    on_commit: Callable[[Actor, TablePath], None]
+    """Told of each commit of ours just before it lands."""
 
 
 class DriverLake:
@@ -313,6 +315,7 @@ class DriverTable:
             world.note("lake commit unknown, landing late")
             world.send_late("lake commit arrived", arrive)
             raise LakeCommitOutcomeUnknown("no answer")
+        world.on_commit(self._actor, self._path)
         snapshot = table.add_snapshot(files, summary, replaced)
         self._step("commit answered")
         if roll() < world.faults().commit_unknown:

@@ -47,6 +47,8 @@ class Variant:
 
     make_lake: Callable[[LakeWorld, Actor], DriverLake] = DriverLake
     cleaner: CleanerMaker | None = None
+    trusting: bool = False
+    """The coordinator takes every lake commit, and is held to what the embedded one promises."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +85,14 @@ class Simulation:
         self.cleans = self.rng.random() < 0.7
         self._stage = Stage()
         self.actors: list[Actor] = []
-        self._born = 0
+        self.born = 0
         self._late: list[tuple[int, str, Callable[[], object]]] = []
         self.checker = Checker(self.note, self._say)
+        fenced = self.rng.random() < 0.75
+        self.checker.forward_only = fenced or variant.trusting
         self.cluster = SimCluster(
             self.clock,
-            fenced=self.rng.random() < 0.75,
+            fenced=fenced and not variant.trusting,
             note=self.note,
             on_registered=self.checker.registered,
         )
@@ -104,7 +108,15 @@ class Simulation:
             self.step,
             self.late,
         )
-        lake_world = LakeWorld(self.rng, self.lake, self._faults, self.note, self.step, self.late)
+        lake_world = LakeWorld(
+            self.rng,
+            self.lake,
+            self._faults,
+            self.note,
+            self.step,
+            self.late,
+            self.committing,
+        )
         self.crew = Crew(
             self.rng,
             self.clock,
@@ -169,6 +181,15 @@ class Simulation:
             self._say(f"{table.location} at {table.main}, ours {ours and ours.snapshot_id} {said}")
         self.checker.snapshot_made(table)
 
+    def committing(self, actor: Actor, path: TablePath) -> None:
+        """A round commits. After a rollback none may, but one that lived before or that repairs."""
+        table, fluss = self.lake.tables[path], self.cluster.tables.get(path)
+        running = self.crew.rounds.get(actor)
+        if fluss is None or running is None or running.mend is not None:
+            return
+        if 0 <= table.rolled_back_at < actor.born and self.checker.behind(fluss, table):
+            self.checker.wrong(f"{actor.name} commits to {path}, which is behind Fluss")
+
     def _faults(self) -> faults.Faults:
         return self.faults
 
@@ -218,8 +239,8 @@ class Simulation:
 
     def spawn(self, kind: str, body: Callable[[Actor], None]) -> Actor:
         """A new actor, which has not begun yet."""
-        self._born += 1
-        actor = Actor(f"{kind} {self._born}", body, self._born)
+        self.born += 1
+        actor = Actor(f"{kind} {self.born}", body, self.born)
         self.actors.append(actor)
         return actor
 
@@ -281,9 +302,9 @@ class Simulation:
         else:
             self.checker.wrong(f"not healed: {unhealed[0]}; last errors: {self.crew.errors}")
         for path in list(self.lake.tables):
-            self.spawn("cleaner", self.crew.cleaner(path))
+            self.spawn("cleaner", self._cleaner(path))
             self._finish()
-        self.checker.files_present()
+        self.checker.tidy()
 
     def _tables(self) -> list[FlussTable]:
         return list(self.cluster.tables.values())
