@@ -134,7 +134,7 @@ def _run(
             claim.tiering_epoch,
             claim.coordinator_epoch,
             "claim_lost",
-            notes=(f"the claim was lost while copying: {error}",),
+            notes=(f"the claim was lost; the round ended by {type(error).__name__}: {error}",),
         )
 
 
