@@ -133,8 +133,8 @@ class TieringConfig:
     row_group_bytes: int = 64 * 1024 * 1024
     """Arrow bytes gathered before a Parquet row group is written: bounds an executor's memory."""
     max_round_ms: int = 0
-    """A round that has copied for this long ends at the next batch boundary and commits what it has;
-    the table is queued again at once. 0: table.datalake.freshness, and a minute at least."""
+    """A round that has copied for this long ends at the next batch boundary and commits what it
+    has; the table is queued again at once. 0: table.datalake.freshness, and a minute at least."""
     max_round_bytes: int = 0
     """The same for a round that has read so many bytes of log batches, shared among its buckets in
     proportion to what each has to do; every bucket gives one batch at least. 0: no limit."""
