@@ -20,6 +20,7 @@ from sluice.errors import (
     CorruptRecord,
     DeletionDisabled,
     InvalidTargetColumn,
+    RecordTooLarge,
     SchemaNotExist,
 )
 from sluice.formats.kv_batch import KvBatch
@@ -37,6 +38,25 @@ _VERSIONS = (TypeRoot.INT, TypeRoot.BIGINT, TypeRoot.TIMESTAMP, TypeRoot.TIMESTA
 Read = Callable[[list[bytes]], list[bytes | None]]
 """The stored values of keys, None where there is none."""
 
+_KEYS_AT_ONCE = 256  # so many rows may be read beyond the limit
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """How many bytes of rows one batch may bring into memory, beside its own."""
+
+    bucket: str
+    bytes: int
+
+    def check(self, size: int, batch_rows: int) -> None:
+        """:raises RecordTooLarge: these are more."""
+        if size > self.bytes:
+            raise RecordTooLarge(
+                f"bucket {self.bucket}: the stored rows that a batch of {batch_rows} records"
+                f" changes take {size} bytes or more; at most {self.bytes} are read for one batch:"
+                " write fewer rows at once"
+            )
+
 
 @dataclass(slots=True)
 class Merged:
@@ -50,7 +70,13 @@ class Merged:
 
 
 def merge(
-    table: KvTable, batch: KvBatch, target_columns: Sequence[int], read: Read, *, overwrite: bool
+    table: KvTable,
+    batch: KvBatch,
+    target_columns: Sequence[int],
+    read: Read,
+    limit: Limit,
+    *,
+    overwrite: bool,
 ) -> Merged:
     """Works out the changes of a batch; nothing is changed yet.
 
@@ -58,13 +84,14 @@ def merge(
     :param overwrite: past the merge engine.
     :raises SchemaNotExist, CorruptRecord: the batch is not one of this table.
     :raises DeletionDisabled, InvalidTargetColumn: the table does not allow it.
+    :raises RecordTooLarge: the rows that it changes take more than the limit.
     """
     if not 0 <= batch.schema_id <= table.schema_id:
         raise SchemaNotExist(
             f"schema {batch.schema_id}: the newest of table {table.hosted.info.path} is"
             f" {table.schema_id}"
         )
-    return _Merge(table, batch, target_columns, read, overwrite=overwrite).run()
+    return _Merge(table, batch, target_columns, read, limit, overwrite=overwrite).run()
 
 
 class _Merge:
@@ -79,11 +106,12 @@ class _Merge:
         batch: KvBatch,
         target_columns: Sequence[int],
         read: Read,
+        limit: Limit,
         *,
         overwrite: bool,
     ) -> None:
         self._table = table
-        self._read = read
+        self._read, self._limit = read, limit
         self._engine = "" if overwrite else table.merge_engine
         self._behavior = ALLOW if overwrite else table.delete_behavior
         self._targets = self._checked_targets(target_columns)
@@ -202,7 +230,13 @@ class _Merge:
         return result
 
     def _make(self, made: np.ndarray) -> None:
-        """Makes rows of stored ones with the target columns of others; null where there is none."""
+        """Makes rows of stored ones with the target columns of others; null where there is none.
+
+        One stored row may go into many, so they are counted before.
+        """
+        sizes = np.array([len(value) for value in self._values], np.int64)
+        stored = made[made[:, 0] != NO_ROW, 0]
+        self._limit.check(int(sizes[stored].sum()), len(self._keys))
         schema, rows = self._table.schema, pa.Table.from_batches(self._batches)
         before, after = _take(rows, made[:, 0]), _take(rows, made[:, 1])
         has_stored = pa.array(made[:, 0] != NO_ROW)
@@ -243,7 +277,7 @@ class _Merge:
     def _take_stored(self, keys: Sequence[bytes]) -> None:
         """Gives the rows that the store holds under these keys their refs."""
         wanted = list(dict.fromkeys(keys))
-        found = self._read(wanted)
+        found = self._read_bounded(wanted)
         stored = [value for value in found if value is not None]
         ref = len(self._values)
         for key, value in zip(wanted, found, strict=True):
@@ -256,6 +290,15 @@ class _Merge:
         self._stored_to = ref
         self._values += stored
         self._batches.append(self._table.decode(pa.array(stored, pa.binary())))
+
+    def _read_bounded(self, keys: list[bytes]) -> list[bytes | None]:
+        values, size = list[bytes | None](), 0
+        for start in range(0, len(keys), _KEYS_AT_ONCE):
+            found = self._read(keys[start : start + _KEYS_AT_ONCE])
+            size += sum(len(value) for value in found if value is not None)
+            self._limit.check(size, len(self._keys))
+            values += found
+        return values
 
     def _outcome(self) -> Merged:
         merged = Merged(self._types)

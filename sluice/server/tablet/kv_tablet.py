@@ -41,7 +41,7 @@ from sluice.model import TableBucket
 from sluice.server.tablet.fetch import read_slice
 from sluice.server.tablet.files import LogFiles
 from sluice.server.tablet.kv_files import KvFolder
-from sluice.server.tablet.kv_merge import DELETE, UPDATE_BEFORE, Merged, merge
+from sluice.server.tablet.kv_merge import DELETE, UPDATE_BEFORE, Limit, Merged, merge
 from sluice.server.tablet.kv_rows import KvTable
 from sluice.server.tablet.kv_store import KvResources, KvStore, KvStoreCorrupt
 from sluice.server.tablet.log import BucketLog
@@ -49,6 +49,7 @@ from sluice.server.tablet.ports import HostedTable
 
 _REPLAY_BYTES = 4 * 1024 * 1024
 _HEADROOM = 64 * 1024  # of an answer, beside the batch in it
+_OLD_ROWS_FACTOR = 4  # so often what fits an answer: the changelog that they go to is compressed
 _KEYS_AT_ONCE = 256  # so many rows may be read beyond what fits an answer
 
 _log = structlog.get_logger("sluice.kv")
@@ -122,7 +123,8 @@ class KvTablet:
 
         :raises OutOfOrderSequence, DuplicateSequence: see ``WriterStates``.
         :raises KvStorageError, LogStorageError: not stored, or not known to be: send it again.
-        :raises RecordTooLarge: its changelog is larger than one answer of a fetch.
+        :raises RecordTooLarge: its changelog is larger than one answer of a fetch, or the rows
+            that it changes are too many to be read at once.
         """
         with self._write_lock:
             store = self._opened()
@@ -132,7 +134,8 @@ class KvTablet:
                 if stored is not None:
                     return stored
             table = self._current_table()
-            merged = merge(table, batch, target_columns, store.get, overwrite=overwrite)
+            limit = Limit(self.log.name, self._environment.max_bytes * _OLD_ROWS_FACTOR)
+            merged = merge(table, batch, target_columns, store.get, limit, overwrite=overwrite)
             content = self._changelog(table, merged, batch)
             header = read_header(content)
             failpoint("server.put_kv.before_log")

@@ -320,18 +320,25 @@ def test_an_answer_has_a_bound(start: Callable[..., Node]) -> None:
             call()
 
 
-def test_no_more_rows_are_read_than_an_answer_takes(
-    start: Callable[..., Node], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kv = KvCaller(start(max_message_bytes=1 << 20).caller)
-    kv.put((1, "x" * 30_000, 1))
-    read, get = [], KvStore.get
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many rows were read at a time."""
+    sizes, get = list[int](), KvStore.get
 
     def counted(self: KvStore, keys: list[bytes]) -> list[bytes | None]:
-        read.append(len(keys))
+        sizes.append(len(keys))
         return get(self, keys)
 
     monkeypatch.setattr(KvStore, "get", counted)
+    return sizes
+
+
+def test_no_more_rows_are_read_than_an_answer_takes(
+    start: Callable[..., Node], read: list[int]
+) -> None:
+    kv = KvCaller(start(max_message_bytes=1 << 20).caller)
+    kv.put((1, "x" * 30_000, 1))
+    read.clear()
     with pytest.raises(RecordTooLarge, match="look up fewer"):
         kv.lookup(*[(1,)] * 20_000)
     assert sum(read) < 1_000
@@ -354,6 +361,34 @@ def test_a_changelog_that_nobody_could_fetch_is_not_written(start: Callable[...,
     assert kv.end() == 10
     kv.put(*big[:5])
     assert len(kv.changelog()) == 20
+
+
+def test_no_more_rows_are_read_for_one_put_than_it_may_change(
+    start: Callable[..., Node], read: list[int]
+) -> None:
+    kv = KvCaller(start(max_message_bytes=1 << 20).caller)
+    for first in range(0, 2_000, 200):  # of 8 MB, though they are small in the log
+        kv.put(*((i, "x" * 4_000, i) for i in range(first, first + 200)))
+    read.clear()
+    with pytest.raises(
+        RecordTooLarge, match=r"db.kv 0:0.* 2000 records.* 4194304 .*write fewer rows"
+    ):
+        kv.delete(*((i,) for i in range(2_000)))
+    assert sum(read) < 1_500
+    assert kv.end() == 2_000
+    kv.delete(*((i,) for i in range(1_000)))
+    assert kv.end() == 3_000
+
+
+def test_a_stored_row_is_not_copied_without_bound(start: Callable[..., Node]) -> None:
+    kv = KvCaller(start(max_message_bytes=1 << 20).caller)
+    kv.put((1, "x" * 100_000, 1))
+    rows = [(1, None, i) for i in range(50)]
+    with pytest.raises(RecordTooLarge, match="50 records .* write fewer rows"):
+        kv.send(kv.records(rows), targets=[0, 2])
+    assert kv.end() == 1
+    kv.send(kv.records(rows[:5]), targets=[0, 2])
+    assert kv.lookup((1,)) == [(1, "x" * 100_000, 4)]
 
 
 def test_partitions_are_tables_of_their_own(caller: Caller) -> None:
