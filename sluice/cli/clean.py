@@ -15,6 +15,7 @@ from sluice.cli.options import (
     lake_overrides,
     warehouse_option,
 )
+from sluice.errors import SluiceError
 from sluice.model import TablePath
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def clean(
     bootstrap: str | None,
     config_file: str | None,
 ) -> None:
-    """Show what killed rounds have left behind TABLE, or behind every lake table; --yes removes it.
+    """Show what killed rounds have left behind TABLE, or behind every table; --yes removes it.
 
     Safe while rounds run. A file goes only if its name proves that its round was planned from an
     older commit than the newest, so that it can never be committed, and if no snapshot references
@@ -84,17 +85,26 @@ def clean(
     from sluice.driver.cleaning import clean_runs, clean_tables
 
     reports = list(clean_tables(config, table, apply=yes, older_than_ms=older_than_ms))
-    runs = None
+    runs, error = None, ""
     if work_uri is not None:
-        runs = clean_runs(config, work_uri, keep_ms, apply=yes)
-    tell(reports, runs, applied=yes, as_json=output_format == "json")
+        try:
+            runs = clean_runs(config, work_uri, keep_ms, apply=yes)
+        except (OSError, SluiceError) as failed:  # what was done to the tables is told all the same
+            error = f"{work_uri}: {type(failed).__name__}: {failed}"
+    tell(reports, runs, applied=yes, as_json=output_format == "json", runs_error=error)
 
 
 def tell(
-    reports: list[CleanReport], runs: list[RunFolder] | None, *, applied: bool, as_json: bool
+    reports: list[CleanReport],
+    runs: list[RunFolder] | None,
+    *,
+    applied: bool,
+    as_json: bool,
+    runs_error: str = "",
 ) -> None:
     """Prints what was found and done.
 
+    :param runs_error: why the work folder could not be looked at.
     :raises click.exceptions.Exit: with code 1 if something could not be removed.
     """
     if as_json:
@@ -105,6 +115,7 @@ def tell(
                 "applied": applied,
                 "tables": [report.to_json() for report in reports],
                 "runs": [run.to_json() for run in runs or ()],
+                "runs_error": runs_error,
             }
         )
     else:
@@ -112,7 +123,10 @@ def tell(
             _print_table(report, applied)
         if runs is not None:
             _print_runs(runs, applied)
-    if any(report.failed or report.error for report in reports):
+        if runs_error:
+            click.echo(f"runs could not be looked at: {runs_error}")
+    failed = any(report.failed or report.error for report in reports)
+    if failed or runs_error or any(run.error for run in runs or ()):
         raise click.exceptions.Exit(1)
 
 
@@ -161,7 +175,13 @@ def _print_runs(runs: list[RunFolder], applied: bool) -> None:
 
     done = "removed" if applied else "would remove"
     rows = [
-        ["keep" if run.reason else done, run.uri, len(run.files), when(run.modified_ms), run.reason]
+        [
+            "keep" if run.reason else "not removed" if run.error else done,
+            run.uri,
+            len(run.files),
+            when(run.modified_ms),
+            run.reason or run.error,
+        ]
         for run in runs
     ]
     print_table(["", "run", "files", "newest", "why"], rows, empty="no runs in the work folder")

@@ -6,12 +6,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, nullcontext, suppress
 
 from sluice.client import connect
-from sluice.client.client import Client
 from sluice.clock import Clock, SystemClock
 from sluice.config import Config
 from sluice.driver.jvm import Jvm
 from sluice.driver.local import check_lake
-from sluice.errors import LakeTableMissing, SluiceError, TableNotExist, UnsupportedVersion
+from sluice.errors import DatabaseNotExist, LakeTableMissing, SluiceError
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.model import Claim, TablePath
 from sluice.rounds.clean import CleanReport, clean
@@ -29,15 +28,16 @@ def clean_tables(
 ) -> Iterator[CleanReport]:
     """One report for each table, as it is done.
 
-    :param path: this table only, without asking the cluster; None: every lake table it has. One of
-        those that is not in the lake is passed over, one that cannot be read has an ``error``.
+    :param path: this table only, without asking the cluster; None: every table that Fluss has,
+        tiered now or not. One of those that is not in the lake is passed over, one that cannot be
+        read has an ``error``.
     :param jvm: one that runs already; else one is started and ended here.
     :raises LakeTableMissing: the lake has no table ``path``.
     :raises LakeNotWritable: catalog or storage of ``path`` cannot be read.
     """
     check_lake(config)
     clock = clock or SystemClock()
-    paths: Sequence[TablePath] = [path] if path is not None else _lake_tables(config)
+    paths: Sequence[TablePath] = [path] if path is not None else list(_tables(config))
     with nullcontext(jvm) if jvm is not None else Jvm(config.tiering.jars) as java:
         lake = IcebergLake(java.gateway, config.datalake.iceberg, config.tiering)
         with closing(lake):
@@ -73,7 +73,10 @@ def clean_runs(
 ) -> list[RunFolder]:
     """The runs below a work folder; with ``apply``, those that may go are removed.
 
-    :raises OSError: a folder cannot be listed, or a file cannot be removed.
+    One that could not be removed has an ``error``; the others are done all the same.
+
+    :raises OSError: the work folder cannot be listed.
+    :raises SluiceError: the coordinator cannot be reached.
     """
     now_ms = (clock or SystemClock()).now_ms()
     with connect(config.client) as client:
@@ -85,22 +88,17 @@ def clean_runs(
     if apply:
         for run in runs:
             if not run.reason:
-                remove_run(run)
+                try:
+                    remove_run(run)
+                except OSError as error:
+                    run.error = f"{type(error).__name__}: {error}"
     return runs
 
 
-def _lake_tables(config: Config) -> list[TablePath]:
+def _tables(config: Config) -> Iterator[TablePath]:
+    """Every table of Fluss: one whose tiering is switched off now may have been tiered before."""
     with connect(config.client) as client:
-        try:
-            return sorted(status.path for status in client.admin.list_tiering_statuses())
-        except UnsupportedVersion:  # Fluss has no such call: every table is looked at
-            return sorted(_all_lake_tables(client))
-
-
-def _all_lake_tables(client: Client) -> Iterator[TablePath]:
-    admin = client.admin
-    for database in admin.list_databases():
-        for table in admin.list_tables(database):
-            with suppress(TableNotExist):  # dropped since it was listed
-                if admin.table_info(TablePath(database, table)).datalake_enabled:
+        for database in sorted(client.admin.list_databases()):
+            with suppress(DatabaseNotExist):  # dropped since it was listed
+                for table in sorted(client.admin.list_tables(database)):
                     yield TablePath(database, table)

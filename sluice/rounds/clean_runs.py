@@ -36,6 +36,8 @@ class RunFolder:
     """Newest file, epoch milliseconds by the storage's clock; None if one does not say."""
     reason: str = ""
     """Why it stays; empty if it may go."""
+    error: str = ""
+    """Why its removal failed, if it did; what is left of it is found next time."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -293,6 +293,17 @@ def test_all_tables_of_a_cluster(orders: Site) -> None:
         clean(orders)
 
 
+def test_a_table_that_is_tiered_no_more_is_looked_at_too(site: Site) -> None:
+    off = {"table.datalake.enabled": "false"}
+    site.create(PATH, {"id": t.BIGINT}, properties=off)
+    with closing(
+        IcebergLake(site.jvm.gateway, site.config.datalake.iceberg, site.config.tiering)
+    ) as lake:
+        lake.create(site.client.admin.table_info(PATH))
+    [report] = clean_tables(site.config, None, apply=False, jvm=site.jvm)
+    assert (report.table, report.error) == (str(PATH), "")
+
+
 def test_a_table_that_the_lake_lacks_is_named(site: Site) -> None:
     config = replace(site.config)
     with pytest.raises(LakeTableMissing, match=r"shop\.orders does not exist"):

@@ -10,11 +10,13 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner, Result
+from fsspec.implementations.local import LocalFileSystem
 
 from sluice.cli.clean import tell
 from sluice.cli.main import cli
 from sluice.client import connect
 from sluice.config import ClientConfig, Config, ServerConfig
+from sluice.driver import cleaning
 from sluice.driver.cleaning import clean_runs
 from sluice.model import Column, Schema, TableDescriptor, TablePath
 from sluice.model.types import BIGINT
@@ -120,3 +122,55 @@ def test_runs_are_removed_once_the_coordinator_holds_nothing_for_them(
     assert "the coordinator still holds shop.held for it" in said
     assert "removed" in said
     assert [path.name for path in (tmp_path / "work").iterdir()] == ["sluice-held"]
+
+
+def test_what_cannot_be_removed_is_told_after_all_that_was_done(
+    tmp_path: Path,
+    report: CleanReport,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two ended runs; the file system refuses to remove the first one's file."""
+    work = tmp_path / "work"
+    for name in ("sluice-a", "sluice-b"):
+        (work / name / "1-1").mkdir(parents=True)
+        file = work / name / "1-1" / "result-x.json"
+        file.write_text("{}")
+        os.utime(file, (1, 1))
+    remove = LocalFileSystem.rm_file
+
+    def refuse(fs: LocalFileSystem, path: str) -> None:
+        if "sluice-a" in path:
+            raise PermissionError(13, "Permission denied", path)
+        remove(fs, path)
+
+    monkeypatch.setattr(LocalFileSystem, "rm_file", refuse)
+    config = ServerConfig(data_dir=str(tmp_path / "data"), listen="grpc://127.0.0.1:0")
+    with EmbeddedCluster(config) as cluster:
+        runs = clean_runs(Config(ClientConfig(cluster.address)), f"file://{work}", 1, apply=True)
+    assert [path.name for path in work.iterdir()] == ["sluice-a"]
+    report.removed = [left.path for left in report.dead]
+    with pytest.raises(click.exceptions.Exit) as ended:
+        tell([report], runs, applied=True, as_json=False)
+    assert ended.value.exit_code == 1
+    said = capsys.readouterr().out
+    assert "shop.orders: 2 files of dead rounds, 2000 bytes: 2 removed" in said
+    assert "not removed" in said
+    assert {run.uri[-1]: run.error[:15] for run in runs} == {"a": "PermissionError", "b": ""}
+
+
+def test_a_work_folder_that_cannot_be_listed_hides_nothing_that_was_done(
+    report: CleanReport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report.removed = [left.path for left in report.dead]
+    monkeypatch.setattr(cleaning, "clean_tables", lambda *_, **__: iter([report]))
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied", "/w")
+
+    monkeypatch.setattr(LocalFileSystem, "find", refuse)
+    words = ("--warehouse", "x", "--bootstrap", "grpc://127.0.0.1:1", "--work-uri", "file:///w")
+    done = run("shop.orders", "--yes", *words)
+    assert done.exit_code == 1
+    assert "2 removed" in done.output
+    assert "runs could not be looked at: file:///w: PermissionError" in done.output
