@@ -55,7 +55,7 @@ class Happenings:
         elif roll < 0.77:
             self.drop_foreign_lake_table(path)
         elif table is not None:
-            self._foreign(table, roll)
+            self._foreign(path, table, roll)
 
     def drop_foreign_lake_table(self, path: TablePath) -> None:
         """A user makes room for the rows of a table that was dropped and created again."""
@@ -122,7 +122,7 @@ class Happenings:
 
     # ---- the lake ----
 
-    def _foreign(self, table: SimTable, roll: float) -> None:
+    def _foreign(self, path: TablePath, table: SimTable, roll: float) -> None:
         sim, rng = self._sim, self._rng
         if roll < 0.84:
             if table.compact(rng):
@@ -138,6 +138,8 @@ class Happenings:
             table.forget_expired()
         elif self._may_roll_back() and table.roll_back(rng, sim.born):
             sim.note("rolled back")
+            if rng.random() < 0.5:
+                sim.spawn("user", sim.crew.repairer(path))
 
     def _may_roll_back(self) -> bool:
         """Where clean-up runs, nobody rolls back while drivers run (docs/clean-up.md)."""

@@ -157,6 +157,7 @@ class Simulation:
             actor.killed = True
             self.crew.rounds.pop(actor, None)
             self.note("driver killed")
+            self.happened[f"killed at {name}"] += 1
             raise Killed
         roll -= self.faults.kill
         if roll < self.faults.stop:
