@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 from sluice.client.connection import Connection, table_path
 from sluice.clock import Clock, SystemClock
 from sluice.errors import (
+    CorruptMessage,
     FlussError,
     KvSnapshotNotExist,
     LeaseNotObtained,
@@ -109,6 +109,7 @@ class LeaseClient:
 
         :raises UnsupportedVersion: the cluster knows no leases.
         :raises InvalidLease, UnknownTableOrBucket, NonPrimaryKeyTable:
+        :raises CorruptMessage: the answer names a bucket that was not asked for.
         """
         wanted = list(snapshots)
         unavailable: set[TableBucket] = set()
@@ -118,6 +119,12 @@ class LeaseClient:
                 apis.ACQUIRE_KV_SNAPSHOT_LEASE, _acquire_request(lease_id, duration_ms, together)
             )
             unavailable.update(_unavailable(reply))
+        if strange := unavailable - {snapshot.bucket for snapshot in wanted}:
+            raise CorruptMessage(
+                f"lease {lease_id}: the coordinator answers that {len(strange)} buckets are not"
+                f" held that were not asked for, among them {min(map(str, strange))}: look whether"
+                " the server's version fits the client's"
+            )
         if not self._connection.coordinator_offers(apis.RENEW_KV_SNAPSHOT_LEASE):
             unavailable |= self._missing(wanted)  # not Sluice's own: it never says so itself
         return unavailable
@@ -150,6 +157,20 @@ class LeaseClient:
                 )
             self._ask(apis.RELEASE_KV_SNAPSHOT_LEASE, request)
 
+    def let_go(self, lease_id: str, buckets: Collection[TableBucket]) -> bool:
+        """Releases buckets if it can, and says so.
+
+        An error is logged: what stays held is free when the lease expires.
+        """
+        try:
+            self.release(lease_id, buckets)
+        except FlussError as error:
+            _LOG.warning(
+                "lease %s may hold %d buckets until it expires: %s", lease_id, len(buckets), error
+            )
+            return False
+        return True
+
     def drop(self, lease_id: str) -> None:
         """Ends a lease; nothing happens if there is none."""
         request = pb.DropKvSnapshotLeaseRequest(lease_id=lease_id)
@@ -173,13 +194,14 @@ class LeaseClient:
         :raises LeaseNotObtained: not all could be held within ten tries or a minute; none of these
             buckets is held then. :raises TableNotExist: dropped, or made again.
         """
-        found = Obtained()
+        found, asked = Obtained(), set[TableBucket]()
         left = {part.bucket(number): part for part in parts for number in part.buckets}
         begun, tries, wait_s = self._clock.monotonic_s(), 0, _WAIT_S
         try:
             while left:
                 tries += 1
                 newest = self._newest(left, found)
+                asked |= newest.keys()
                 unavailable = self._acquire(lease_id, duration_ms, newest, found)
                 left = {bucket: left[bucket] for bucket in unavailable}
                 found.snapshots |= {b: s for b, s in newest.items() if b not in left}
@@ -190,9 +212,8 @@ class LeaseClient:
                     self._clock.sleep(wait_s)
                     wait_s = min(2 * wait_s, _WAIT_MAX_S)
         except BaseException:
-            if found.snapshots and found.leased:
-                with suppress(FlussError):  # the lease expires by itself
-                    self.release(lease_id, found.snapshots)
+            if asked and found.leased:  # those too whose acquire failed: it may have been done
+                self.let_go(lease_id, asked)
             raise
         return found
 

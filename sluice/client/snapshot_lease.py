@@ -65,6 +65,7 @@ class SnapshotLease:
         self._on_lost = on_lost
         self._clock = clock or SystemClock()
         self._found = Obtained()
+        self._unreleased: list[TableBucket] = []  # let go of, but the call failed
         self._keeper: LeaseKeeper | None = None
 
     def __enter__(self) -> SnapshotLease:
@@ -91,10 +92,18 @@ class SnapshotLease:
         self._found = self._leases.obtain(self.lease_id, parts, self._duration_ms)
         if not self._found.snapshots or not self._found.leased:
             return
+        try:
+            self._keeper = self._kept()
+        except BaseException:
+            self._leases.let_go(self.lease_id, self._found.snapshots)
+            self._found = Obtained()
+            raise
+
+    def _kept(self) -> LeaseKeeper:
         # Renewed at once: obtaining may have taken long, and what is counted is the last word.
         asked_at = self._clock.monotonic_s()
         self._leases.renew(self.lease_id, self._duration_ms)
-        self._keeper = LeaseKeeper(
+        keeper = LeaseKeeper(
             self.lease_id,
             self._duration_ms,
             lambda: self._leases.renew(self.lease_id, self._duration_ms, retry=False),
@@ -102,7 +111,8 @@ class SnapshotLease:
             acquired_at=asked_at,
             now=self._clock.monotonic_s,
         )
-        self._keeper.start()
+        keeper.start()
+        return keeper
 
     @property
     def snapshots(self) -> Mapping[TableBucket, BucketSnapshot]:
@@ -130,7 +140,12 @@ class SnapshotLease:
         return self._keeper is not None and self._keeper.wait_lost(timeout_s)
 
     def release(self, buckets: Iterable[TableBucket]) -> None:
-        """Lets go of some buckets, when they have been read. :raises LeaseLost:"""
+        """Lets go of some buckets, when they have been read.
+
+        If the last ones cannot be released, that is logged, and tried again at the end.
+
+        :raises LeaseLost: and what the call raises, while other buckets are held.
+        """
         self.check()
         going = [bucket for bucket in buckets if bucket in self._found.snapshots]
         if not going:
@@ -139,7 +154,9 @@ class SnapshotLease:
         if keeper is not None and len(going) == len(self._found.snapshots):
             self._keeper = None
             keeper.stop()  # a lease that holds nothing is gone, and was not lost
-        if keeper is not None:
+            if not self._leases.let_go(self.lease_id, going):
+                self._unreleased = going
+        elif keeper is not None:
             self._leases.release(self.lease_id, going)
         for bucket in going:
             del self._found.snapshots[bucket]
@@ -149,6 +166,9 @@ class SnapshotLease:
 
         An error is logged: a lease that cannot be left expires by itself.
         """
+        unreleased, self._unreleased = self._unreleased, []
+        if unreleased:
+            self._leases.let_go(self.lease_id, unreleased)
         keeper, self._keeper = self._keeper, None
         if keeper is None:
             return

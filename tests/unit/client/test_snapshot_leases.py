@@ -12,14 +12,17 @@ from urllib.parse import urlsplit
 import pytest
 
 from sluice.client import Client, LeaseClient, connect, lease_keeper
+from sluice.client import leases as client_leases
 from sluice.client.leases import TRIES_MAX, Latest, Part
-from sluice.client.snapshot_lease import parts_of
+from sluice.client.snapshot_lease import SnapshotLease, parts_of
 from sluice.clock import Clock
 from sluice.config import ServerConfig
 from sluice.errors import (
+    CorruptMessage,
     LeaseLost,
     LeaseNotExist,
     LeaseNotObtained,
+    NetworkError,
     NonPrimaryKeyTable,
     TableNotExist,
 )
@@ -192,6 +195,82 @@ def test_given_up_after_a_minute(place: Place) -> None:
     leases.latest = latest  # type: ignore[method-assign]
     with pytest.raises(LeaseNotObtained, match="after 3 tries in 75 s"):
         leases.obtain("job", place.parts())
+
+
+class Lossy(LeaseClient):
+    """The Nth call of an Api fails: its answer is lost, or (``unsent``) it never gets there."""
+
+    def __init__(self, place: Place, api: apis.Api, fails: int, *, unsent: bool = False) -> None:
+        super().__init__(place.client._connection, ManualClock())
+        self.api, self.fails, self.unsent = api, fails, unsent
+
+    def _ask(self, api: apis.Api, request: Any, *, retry: bool = True) -> Any:
+        self.fails -= api is self.api
+        fails = api is self.api and self.fails == 0
+        if fails and self.unsent:
+            raise NetworkError("not sent")
+        reply = super()._ask(api, request, retry=retry)
+        if fails:
+            raise NetworkError("the answer is lost")
+        return reply
+
+    def lease(self, place: Place) -> SnapshotLease:
+        return SnapshotLease(
+            self, place.client.admin, "job", [place.kv.path],
+            buckets=None, duration_ms=600_000, leave="drop",
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize(("per_call", "fails", "unsent"), [(10, 1, False), (1, 2, True)])
+def test_what_an_acquire_that_fails_may_have_taken_is_given_back(
+    place: Place, monkeypatch: pytest.MonkeyPatch, per_call: int, fails: int, unsent: bool
+) -> None:
+    monkeypatch.setattr(client_leases, "_PER_CALL_MAX", per_call)
+    place.snapshot()
+    leases = Lossy(place, apis.ACQUIRE_KV_SNAPSHOT_LEASE, fails, unsent=unsent)
+    with pytest.raises(NetworkError):
+        leases.obtain("job", place.parts())
+    assert place.held() == {}
+
+
+def test_what_was_obtained_is_given_back_if_it_cannot_be_renewed(place: Place) -> None:
+    place.snapshot()
+    lease = Lossy(place, apis.RENEW_KV_SNAPSHOT_LEASE, 1).lease(place)
+    with pytest.raises(NetworkError):
+        lease.acquire()
+    assert place.held() == {}
+    assert not lease.snapshots
+
+
+def test_the_last_ones_that_could_not_be_released_are_released_in_the_end(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    place.snapshot()
+    with Lossy(place, apis.RELEASE_KV_SNAPSHOT_LEASE, 1, unsent=True).lease(place) as lease:
+        lease.release(list(lease.snapshots))
+        assert not lease.snapshots
+        assert place.held() == {"job": 2}
+    assert "may hold 2 buckets until it expires: not sent" in caplog.text
+    assert place.held() == {}
+
+
+class Confused(LeaseClient):
+    """Every answer to an acquire names a bucket more."""
+
+    def _ask(self, api: apis.Api, request: Any, *, retry: bool = True) -> Any:
+        reply = super()._ask(api, request, retry=retry)
+        if api is apis.ACQUIRE_KV_SNAPSHOT_LEASE:
+            table = reply.unavailable_snapshots.add(table_id=4711)
+            table.bucket_snapshots.add(bucket_id=3, snapshot_id=0)
+        return reply
+
+
+def test_an_answer_about_a_bucket_that_was_not_asked_for(place: Place) -> None:
+    place.snapshot()
+    leases = Confused(place.client._connection, ManualClock())
+    with pytest.raises(CorruptMessage, match="1 buckets are not held .*4711"):
+        leases.obtain("job", place.parts())
+    assert place.held() == {}
 
 
 def test_a_table_that_is_dropped_or_made_again(place: Place) -> None:
