@@ -257,7 +257,7 @@ class KvSnapshots:
             return
         for path in folder.glob(f"{SHARED}/*"):
             if path.name not in used:
-                path.unlink(missing_ok=True)
+                _remove(path)
 
     def _load(self) -> None:
         rows = self._database.query(
@@ -373,10 +373,14 @@ def _moved(snapshot: KvSnapshot, folder: Path) -> KvSnapshot:
 
 
 def _remove(path: Path) -> None:
-    if path.parent.name == SHARED:
-        path.unlink(missing_ok=True)
-    else:
+    """Removes what no record names any more. What cannot be removed the next start tries again."""
+    if path.parent.name != SHARED:
         shutil.rmtree(path, ignore_errors=True)
+        return
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        _log.error("unused KV snapshot file stays", path=str(path), error=str(error))
 
 
 def _key(bucket: TableBucket) -> tuple[int, int, int]:

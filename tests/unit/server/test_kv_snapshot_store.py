@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -188,6 +189,29 @@ def test_nothing_shared_is_deleted_while_a_metadata_file_is_unreadable(store: St
     store.take(30, "c")
     assert store.ids() == [1, 2]
     assert {"a", "b", "c", "unknown"} <= store.files()
+
+
+def test_a_shared_file_that_cannot_be_removed_is_left_to_the_next_start(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unlink = Path.unlink
+
+    def failing(self: Path, missing_ok: bool = False) -> None:
+        if self.parent.name == "shared":
+            raise OSError(errno.EIO, "Input/output error", str(self))
+        unlink(self, missing_ok=missing_ok)
+
+    store.take(10, "a", "b")
+    store.take(20, "c")
+    with monkeypatch.context() as disk:
+        disk.setattr(Path, "unlink", failing)
+        assert store.take(30, "d") == 2
+        assert store.ids() == [1, 2]
+        assert store.files() == {"snap-1", "snap-2", "a", "b", "c", "d"}
+        store.reopen()
+    assert store.ids() == [1, 2]
+    store.reopen()
+    assert store.files() == {"snap-1", "snap-2", "c", "d"}
 
 
 def test_a_dropped_table_or_partition_takes_its_snapshots_with_it_leased_or_not(
