@@ -43,7 +43,7 @@ def test_a_coordinator_restarted_while_a_round_is_at_a_step(
     following = scene.tier()
     assert following.rows == (100 if landed else 300)
     assert (following.recovered_snapshot_id is not None) == landed
-    scene.check()
+    scene.check_whole()
 
 
 @pytest.mark.slow
@@ -60,4 +60,4 @@ def test_a_coordinator_restarted_after_the_fluss_commit_of_a_round_that_cannot_r
     assert driver.printed()["outcome"] == "committed"
     scene.append(100)
     assert scene.tier().rows == 100
-    scene.check()
+    scene.check_whole()

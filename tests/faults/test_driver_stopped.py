@@ -49,4 +49,4 @@ def test_a_driver_stopped_beyond_the_time_out_and_continued_after_another_round(
     assert scene.check().orphans == [], "refused, it has deleted what it had written"
     scene.append(50)
     scene.tier_until_done()
-    scene.check()
+    scene.check_whole()

@@ -52,7 +52,7 @@ def mend(scene: Scene) -> None:
     assert examine(config, scene.path, scene.jvm).healthy
     scene.append(50)
     assert scene.tier().rows == 50
-    scene.check()
+    scene.check_whole()
 
 
 def test_it_shows_what_it_would_do_before_it_does(scene: Scene) -> None:
@@ -86,7 +86,7 @@ def test_what_loses_something_is_not_done_unless_it_is_named(scene: Scene) -> No
     done = sluice(*command(scene, "--yes", "--by", "retier"))
     assert done.returncode == 0, done.stderr
     assert "the round: committed, 200 rows" in done.stdout
-    scene.check()
+    scene.check_whole()
     again = sluice(*command(scene, "--yes", "--format", "json"))
     assert json.loads(again.stdout)["done"] is None
 
@@ -148,4 +148,4 @@ def test_beside_a_round_that_is_about_to_commit(scene: Scene) -> None:
     driver.go_on()
     driver.wait()
     assert scene.outcome(claim, "a1") == "committed"
-    scene.check()
+    scene.check_whole()
