@@ -57,7 +57,7 @@ def test_maintenance_between_plan_and_commit_is_no_conflict(
         client.tiering.finished(claim)
     scene.append(50)
     assert scene.tier().rows == 50
-    scene.check()
+    scene.check_whole()
 
 
 @pytest.mark.slow
@@ -71,7 +71,7 @@ def test_compaction_and_expiry_after_a_driver_died_between_its_commits(scene: Sc
     scene.append(50)
     result = scene.tier()
     assert (result.rows, result.recovered_snapshot_id is not None) == (50, True)
-    scene.check()
+    scene.check_whole()
 
 
 @pytest.mark.parametrize(
@@ -89,10 +89,11 @@ def test_a_rollback_between_plan_and_commit_refuses_the_round(scene: Scene, step
     driver.go_on()
     driver.wait()
     assert scene.outcome(claim, "a1") == "LakeCommitRefused"
-    assert scene.report().orphans == []
+    # Main is not known back to the base: the round may have landed before the rollback.
+    assert scene.report().orphans != [], "kept until a newer commit proves them dead"
     scene.report_lost()
     with pytest.raises(LakeRolledBack, match=str(second.snapshot_id)):
         scene.tier()
     scene.sql(f"CALL lake.system.set_current_snapshot('{{name}}', {second.snapshot_id})")
     assert scene.tier().rows == 100
-    scene.check()
+    scene.check_whole()
