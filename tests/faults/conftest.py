@@ -62,9 +62,9 @@ def scene(
 def quick_scene(
     tmp_path: Path, spark_jvm: Any, lake_sql: Callable[[Path, str], list[Any]]
 ) -> Iterator[Scene]:
-    """On a server of its own, which takes a silent driver's table back after 5 seconds."""
+    """On a server of its own, which takes a silent driver's table back after 15 seconds."""
     quick = {
-        "SLUICE_SERVER_TIERING_TIMEOUT_MS": "5000",
+        "SLUICE_SERVER_TIERING_TIMEOUT_MS": "15000",
         "SLUICE_SERVER_TIERING_CHECK_INTERVAL_MS": "100",
     }
     with served(tmp_path / "fluss", **quick) as server:
