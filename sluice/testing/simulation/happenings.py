@@ -90,8 +90,7 @@ class Happenings:
     def _truncate(self, fluss: FlussTable) -> None:
         """Retention removes what the lake has; more would be a loss that nobody could repair."""
         registered = fluss.latest_registered()
-        table = self._sim.lake.tables.get(fluss.described.path)
-        if registered is None or table is None or self._sim.checker.behind(fluss, table):
+        if registered is None or self._is_behind(fluss):
             return
         for bucket in fluss.buckets():
             held = registered.offsets.get(bucket, 0)
@@ -106,6 +105,8 @@ class Happenings:
             return
         there = {partition.values[0]: partition for partition in fluss.partition_list}
         day = self._rng.choice(_DAYS)
+        if day in there and self._is_behind(fluss):
+            return  # the lake may lack rows that only this partition's logs have
         if day in there:
             self._sim.note("partition dropped")
             fluss.partition_list.remove(there[day])
@@ -131,7 +132,8 @@ class Happenings:
             sim.note("foreign append")
             table.append_foreign()
         elif roll < 0.94:
-            if table.expire_snapshots(rng):
+            fluss = sim.cluster.tables[path]
+            if not self._is_behind(fluss) and table.expire_snapshots(rng):
                 sim.note("snapshots expired")
         elif roll < 0.96 and table.rolled_back_at < 0:  # else nobody could tell what main holds
             sim.note("old metadata removed")
@@ -140,6 +142,13 @@ class Happenings:
             sim.note("rolled back")
             if rng.random() < 0.5:
                 sim.spawn("user", sim.crew.repairer(path))
+
+    def _is_behind(self, fluss: FlussTable) -> bool:
+        """Whether the lake is behind Fluss: what is removed then could be the way back."""
+        table = self._sim.lake.tables.get(fluss.described.path)
+        if table is None:
+            return fluss.latest_registered() is not None
+        return self._sim.checker.behind(fluss, table)
 
     def _may_roll_back(self) -> bool:
         """Where clean-up runs, nobody rolls back while drivers run (docs/clean-up.md)."""
