@@ -31,6 +31,7 @@ Examples:
   sluice clean shop.orders --warehouse ./lake
   sluice clean shop.orders --warehouse ./lake --yes
   sluice clean --config sluice.toml --work-uri s3://bucket/sluice --runs-older-than 7d --yes
+  sluice clean --work-uri file:///srv/sluice/work --runs-older-than 7d --yes
 """,
 )
 @click.argument("table", type=TABLE_PATH, required=False)
@@ -76,15 +77,19 @@ def clean(
     Safe while rounds run. A file goes only if its name proves that its round was planned from an
     older commit than the newest, so that it can never be committed, and if no snapshot references
     it. Every other unreferenced file stays, with the reason. Needs Java 17, and the cluster only
-    without TABLE or with --work-uri. Exit code 1: something could not be removed.
+    without TABLE or with --work-uri. With --work-uri and neither TABLE nor a lake, only folders of
+    runs are looked at. Exit code 1: something could not be removed.
     """
     overrides = {"client.bootstrap": bootstrap, **lake_overrides(warehouse)}
     config = configuration(config_file, overrides)
-    if not config.datalake.iceberg:
+    only_runs = work_uri is not None and table is None and not config.datalake.iceberg
+    if not config.datalake.iceberg and not only_runs:
         raise click.UsageError("give --warehouse PATH, or the lake's catalog in --config FILE")
     from sluice.driver.cleaning import clean_runs, clean_tables
 
-    reports = list(clean_tables(config, table, apply=yes, older_than_ms=older_than_ms))
+    reports = []
+    if not only_runs:
+        reports = list(clean_tables(config, table, apply=yes, older_than_ms=older_than_ms))
     runs, error = None, ""
     if work_uri is not None:
         try:

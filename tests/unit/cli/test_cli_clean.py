@@ -174,3 +174,20 @@ def test_a_work_folder_that_cannot_be_listed_hides_nothing_that_was_done(
     assert done.exit_code == 1
     assert "2 removed" in done.output
     assert "runs could not be looked at: file:///w: PermissionError" in done.output
+
+
+def test_folders_of_runs_alone_need_no_lake(tmp_path: Path) -> None:
+    """As docs/airflow.md has it: the coordinator and a work folder, nothing else."""
+    file = tmp_path / "work/sluice-a/1-1/result-x.json"
+    file.parent.mkdir(parents=True)
+    file.write_text("{}")
+    os.utime(file, (1, 1))
+    words = ("--work-uri", f"file://{tmp_path}/work", "--runs-older-than", "7d", "--yes")
+    config = ServerConfig(data_dir=str(tmp_path / "data"), listen="grpc://127.0.0.1:0")
+    with EmbeddedCluster(config) as cluster:
+        done = run(*words, "--bootstrap", cluster.address)
+    assert done.exit_code == 0, done.output
+    assert "removed" in done.output
+    assert list((tmp_path / "work").iterdir()) == []
+    refused = run("shop.orders", *words, "--bootstrap", cluster.address)
+    assert "give --warehouse PATH" in refused.output
