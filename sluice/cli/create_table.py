@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from sluice.cli.options import DURATION, TABLE_PATH, cluster_options, configuration
-from sluice.errors import InvalidTable
-from sluice.model import Schema, TableDescriptor, TablePath
+from sluice.errors import InvalidTable, TableAlreadyExist
+from sluice.model import Schema, TableDescriptor, TableInfo, TablePath
 
 
 def _checked(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
@@ -107,11 +107,27 @@ def create_table(
 
     with connect(config.client) as client:
         client.admin.create_database(table.database, ignore_if_exists=True)
-        client.admin.create_table(table, descriptor, ignore_if_exists=if_not_exists)
+        try:
+            client.admin.create_table(table, descriptor)
+        except TableAlreadyExist:
+            if not if_not_exists:
+                raise
+            click.echo(f"{table}: exists already, left as it is")
+            return
         info = client.admin.table_info(table)
+    click.echo(_made(info))
+
+
+def _made(info: TableInfo) -> str:
+    """The line about a new table."""
+    from sluice.cli.output import counted
+
     lake = f", tiered as {info.datalake_format}" if info.datalake_enabled else ""
-    key = f", primary key {', '.join(schema.primary_key)}" if schema.primary_key else ""
-    click.echo(f"{table}: table {info.table_id}, {info.bucket_count} buckets{key}{lake}")
+    key = ""
+    if info.has_primary_key:
+        key = f", primary key {', '.join(info.schema.primary_key)}"
+        lake = lake and ", not tiered: rounds of this version refuse tables with a primary key"
+    return f"{info.path}: table {info.table_id}, {counted(info.bucket_count, 'bucket')}{key}{lake}"
 
 
 def _schema(

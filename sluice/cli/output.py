@@ -35,6 +35,11 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], empty:
     console.print(table)
 
 
+def counted(number: int, one: str) -> str:
+    """A number and its noun: ``1 row``, ``2 rows``."""
+    return f"{number:,} {one}{'' if number == 1 else 's'}"
+
+
 def text(cell: object) -> str:
     """Numbers with thousands apart, everything else as it is, never read as markup."""
     from rich.markup import escape

@@ -41,6 +41,7 @@ def examine(config: Config, path: TablePath, jvm: Jvm | None = None) -> Diagnosi
 
     :param jvm: one that runs already; else one is started and ended here.
     :raises TableNotExist: Fluss has no such table.
+    :raises UnsupportedLakeOption: rounds refuse it, and nothing of it was ever tiered.
     """
     with _opened(config, jvm) as (client, lake, _):
         return diagnose(look(path, client.tiering, lake), client.tiering)

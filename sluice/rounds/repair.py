@@ -23,6 +23,7 @@ from sluice.rounds.commit import move_tag
 from sluice.rounds.history import HistoryEntry, LakeHistory
 from sluice.rounds.mend import Mend, rewind
 from sluice.rounds.offsets import offsets_of
+from sluice.rounds.plan import check_options
 from sluice.rounds.ports import Cluster, Lake, LakeTable
 from sluice.rounds.recover import (
     Comparison,
@@ -120,8 +121,11 @@ def look(path: TablePath, cluster: Cluster, lake: Lake) -> Sight:
 def diagnose(seen: Sight, cluster: Cluster) -> Diagnosis:
     """Words and ways for what was seen.
 
+    :raises UnsupportedLakeOption: nothing of it was ever tiered, and every round refuses it.
     :raises FlussError: the cluster cannot say what its logs hold.
     """
+    if seen.registered is None:
+        check_options(seen.info)
     if seen.table is None:
         return _without_table(seen, cluster)
     if seen.error:

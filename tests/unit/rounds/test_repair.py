@@ -7,10 +7,18 @@ from dataclasses import replace
 
 import pytest
 
-from sluice.errors import LakeCommitOutcomeUnknown, LakeCommitRefused, LakeRolledBack
+from sluice.errors import (
+    LakeCommitOutcomeUnknown,
+    LakeCommitRefused,
+    LakeRolledBack,
+    UnsupportedLakeOption,
+)
+from sluice.model import types as t
 from sluice.rounds.mend import Mend
 from sluice.rounds.offsets import OFFSETS_FILE_KEY
 from sluice.rounds.repair import diagnose, set_right
+from sluice.testing.memory_cluster import MemoryCluster
+from sluice.testing.tables import table_info
 
 from .conftest import World
 from .repairs import forget_ours, found, mended, put_right, seen, ways
@@ -30,6 +38,12 @@ def test_a_table_in_order_is_left_alone(world: World) -> None:
     answer = found(world)
     assert (answer.healthy, answer.ways) == (True, ())
     assert answer.facts["registered with Fluss"].endswith("3 offsets in 1 buckets")
+
+
+def test_a_table_that_every_round_refuses_is_not_called_in_order() -> None:
+    info = table_info({"a": t.BIGINT}, primary_key=("a",))
+    with pytest.raises(UnsupportedLakeOption, match="only log tables are tiered by this version"):
+        found(World(MemoryCluster(info)))
 
 
 def test_looking_changes_nothing(rolled_back: World) -> None:
