@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sluice.cli.options import TABLE_PATH, cluster_options, configuration
+from sluice.errors import PartitionNotExists
 from sluice.model import TablePath
 
 if TYPE_CHECKING:
@@ -66,12 +67,12 @@ def append(
         content = files.batches(file, files.columns_of(info.schema, targets or info.schema.names))
         if info.has_primary_key:
             with client.kv_writer(table, targets, dynamic_partitions=create_partitions) as keyed:
-                _send(keyed, keyed.upsert, table, file, content, "rows upserted")
+                _send(keyed, keyed.upsert, table, file, content, "row", "upserted")
         elif targets is not None:
             raise click.BadParameter(f"{table} has no primary key", param_hint="--columns")
         else:
             with client.log_writer(table, dynamic_partitions=create_partitions) as log:
-                _send(log, log.write, table, file, content, "rows appended")
+                _send(log, log.write, table, file, content, "row", "appended")
 
 
 @click.command(
@@ -89,7 +90,7 @@ def delete(table: TablePath, file: Path, bootstrap: str | None, config_file: str
     """Delete the rows of TABLE whose keys are in FILE (.parquet or .csv).
 
     FILE needs the columns of the primary key; others are passed over. A key without a row is none
-    to delete.
+    to delete, but counts as a delete that was sent.
     """
     from sluice.cli import files
     from sluice.client import connect
@@ -98,7 +99,7 @@ def delete(table: TablePath, file: Path, bootstrap: str | None, config_file: str
     with connect(config.client) as client, client.kv_writer(table) as writer:
         schema = writer.info.schema
         content = files.batches(file, files.columns_of(schema, schema.primary_key), tell=False)
-        _send(writer, writer.delete, table, file, content, "keys deleted")
+        _send(writer, writer.delete, table, file, content, "delete", "sent")
 
 
 def _send(
@@ -107,13 +108,18 @@ def _send(
     table: TablePath,
     file: Path,
     content: Iterable[pa.RecordBatch],
-    what: str,
+    noun: str,
+    done: str,
 ) -> None:
-    """Sends a file's rows, with a bar on a terminal, and says how many were stored."""
+    """Sends a file's rows, with a bar on a terminal, and says how many.
+
+    :raises PartitionNotExists: a row's partition is missing; names the option that makes it.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     from sluice.cli import files
+    from sluice.cli.output import counted
 
     started = time.monotonic()
     rows = 0
@@ -129,8 +135,22 @@ def _send(
     with progress:
         task = progress.add_task(f"{file.name} to {table}", total=files.row_count(file))
         for batch in content:
-            send(batch)
+            try:
+                send(batch)
+            except PartitionNotExists as error:
+                raise _explained(error, table) from error
             rows += batch.num_rows
             progress.update(task, completed=rows)
         writer.flush()
-    click.echo(f"{table}: {rows:,} {what} in {time.monotonic() - started:.1f} s")
+    click.echo(f"{table}: {counted(rows, noun)} {done} in {time.monotonic() - started:.1f} s")
+
+
+def _explained(error: PartitionNotExists, table: TablePath) -> PartitionNotExists:
+    """The writer's error in words of the command line, if it is of a partition to be made."""
+    spec = error.details.get("partition")
+    if spec is None:
+        return error
+    return PartitionNotExists(
+        f"table {table} has no partition {spec}: create it first, or let this command do so with"
+        " --create-partitions"
+    )

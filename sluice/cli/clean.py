@@ -167,8 +167,10 @@ def _summary(report: CleanReport, applied: bool) -> str:
         return f"could not be looked at: {report.error}"
     if not report.dead:
         return "nothing to remove"
+    from sluice.cli.output import counted
+
     total = sum(left.size_bytes for left in report.dead)
-    what = f"{len(report.dead)} files of dead rounds, {total} bytes"
+    what = f"{counted(len(report.dead), 'file')} of dead rounds, {total} bytes"
     if not applied:
         return f"{what}; --yes removes them"
     left = f", {len(report.failed)} could not be removed" if report.failed else ""

@@ -31,14 +31,22 @@ def schema_of(path: Path, not_null: Sequence[str] = ()) -> pa.Schema:
                 schema = reader.schema
     except pa.ArrowException as error:
         raise click.ClickException(f"{path}: {error}") from error
+    _check_once(schema.names, sorted(set(schema.names)), path)
     return pa.schema(f.with_nullable(f.name not in not_null and f.nullable) for f in schema)
 
 
 def row_count(path: Path) -> int | None:
-    """Rows of a Parquet file by its footer; None for a CSV file, which does not say."""
-    if _suffix(path) == ".parquet":
+    """Rows of a Parquet file by its footer; None for a CSV file, which does not say.
+
+    :raises click.BadParameter: if the file is neither .parquet nor .csv.
+    :raises click.ClickException: if it cannot be read.
+    """
+    if _suffix(path) != ".parquet":
+        return None
+    try:
         return int(pa.parquet.read_metadata(path).num_rows)
-    return None
+    except pa.ArrowException as error:
+        raise click.ClickException(f"{path}: {error}") from error
 
 
 def columns_of(schema: Schema, names: Sequence[str]) -> pa.Schema:
@@ -84,9 +92,16 @@ def _check_columns(names: Sequence[str], schema: pa.Schema, path: Path, tell: bo
         raise click.ClickException(
             f"{path}: no column {', '.join(missing)}; it has {', '.join(names)}"
         )
+    _check_once(names, schema.names, path)
     extra = [name for name in names if name not in schema.names]
     if extra and tell:
         click.echo(f"note: {path}: left out, not in the table: {', '.join(extra)}", err=True)
+
+
+def _check_once(names: Sequence[str], wanted: Sequence[str], path: Path) -> None:
+    twice = [name for name in wanted if names.count(name) > 1]
+    if twice:
+        raise click.ClickException(f"{path}: more than one column {', '.join(twice)}")
 
 
 def _cast(batch: pa.RecordBatch, schema: pa.Schema, path: Path) -> pa.RecordBatch:

@@ -74,7 +74,8 @@ def drop(
 ) -> None:
     """End the lease ID: what only it holds may be deleted from now on.
 
-    Whoever still reads under it fails with the next renewal, and says so.
+    Whoever still reads under it fails with the next renewal, and says so. Exit code 1: there is no
+    such lease.
     """
     if data_dir is not None:
         from sluice.server.coordinator.leases_offline import drop_stored_lease
@@ -87,7 +88,9 @@ def drop(
         with connect(config.client) as client:
             there = any(lease.lease_id == lease_id for lease in client.leases.all())
             client.leases.drop(lease_id)
-    click.echo(f"lease {lease_id} is dropped" if there else f"there is no lease {lease_id}")
+    if not there:
+        raise click.ClickException(f"there is no lease {lease_id}")
+    click.echo(f"lease {lease_id} is dropped")
 
 
 def _row(lease: LeaseInfo) -> list[object]:

@@ -131,9 +131,11 @@ def _print_done(done: Repaired) -> None:
         return
     click.echo(f"{done.found.table}: done: {done.way.does}")
     if done.result is not None:
+        from sluice.cli.output import counted
+
         result = done.result
         click.echo(
-            f"the round: {result.outcome}, {result.rows} rows, lake snapshot"
+            f"the round: {result.outcome}, {counted(result.rows, 'row')}, lake snapshot"
             f" {result.lake_snapshot_id or 'none'}"
         )
     for note in done.notes:

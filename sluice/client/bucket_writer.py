@@ -229,7 +229,8 @@ class BucketWriter(ABC):
                 spec = ", ".join(f"{k}={v}" for k, v in self._spec(values).items())
                 raise PartitionNotExists(
                     f"table {self.info.path} has no partition {spec}; create it first, or let the"
-                    " writer do so (dynamic_partitions=True)"
+                    " writer do so (dynamic_partitions=True)",
+                    partition=spec,
                 )
             self._admin.create_partition(self.info.path, self._spec(values), ignore_if_exists=True)
         if self._missing(wanted):

@@ -63,7 +63,8 @@ def test_leases_for_machines(cluster: EmbeddedCluster) -> None:
 def test_drop(cluster: EmbeddedCluster) -> None:
     where = ("--bootstrap", cluster.address)
     assert run("drop", "job-7", *where).output.endswith("lease job-7 is dropped\n")
-    assert run("drop", "job-7", *where).output == "there is no lease job-7\n"
+    again = run("drop", "job-7", *where)
+    assert (again.exit_code, again.stderr) == (1, "Error: there is no lease job-7\n")
     assert run(*where).output == "no leases\n"
 
 
