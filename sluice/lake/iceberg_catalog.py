@@ -45,6 +45,8 @@ class IcebergLake:
                 conf.set(key.removeprefix(_HADOOP_PREFIX), value)
         name = properties.get("name", CATALOG_NAME)
         where = properties.get("warehouse") or properties.get("uri") or "no warehouse given"
+        # For messages. Not the address: one of JDBC may hold a password.
+        self.where = properties.get("warehouse") or f"catalog {name}"
         with lake_errors(f"open Iceberg catalog {name} ({where})"):
             self._catalog = gateway.jvm.org.apache.iceberg.CatalogUtil.buildIcebergCatalog(
                 name, java_map(gateway, properties), conf

@@ -65,6 +65,10 @@ class Cluster(Protocol):
 class Lake(Protocol):
     """The lake catalog."""
 
+    @property
+    def where(self) -> str:
+        """Its warehouse or name, for messages."""
+
     def load(self, path: TablePath) -> LakeTable | None:
         """The table, or None if the catalog has none of that name."""
 

@@ -108,22 +108,38 @@ def register_unknown(
     return ours.snapshot_id
 
 
+def behind(path: TablePath, registered: LakeSnapshotInfo, what: str) -> str:
+    """That the lake is behind Fluss, in words."""
+    return (
+        f"lake table {path} is behind snapshot {registered.snapshot_id} that Fluss has registered:"
+        f" {what}"
+    )
+
+
 def rolled_back(path: TablePath, registered: LakeSnapshotInfo, what: str) -> LakeRolledBack:
     """The error of a lake that is behind Fluss."""
     return LakeRolledBack(
-        f"lake table {path} is behind snapshot {registered.snapshot_id} that Fluss has registered:"
-        f" {what}. `sluice repair {path}` shows what can be done, and does it with --yes",
+        f"{behind(path, registered, what)}. `sluice repair {path}`, with the same --warehouse or"
+        " --config, shows what can be done, and does it with --yes",
         table=str(path),
         registered_snapshot_id=registered.snapshot_id,
     )
 
 
-def table_missing(path: TablePath, registered: LakeSnapshotInfo) -> LakeTableMissing:
+def missing(path: TablePath, registered: LakeSnapshotInfo, where: str) -> str:
+    """That the lake table is gone, in words; ``where``: the lake that was looked at."""
+    return (
+        f"lake table {path} is missing in {where}, but Fluss has registered its snapshot"
+        f" {registered.snapshot_id}"
+    )
+
+
+def table_missing(path: TablePath, registered: LakeSnapshotInfo, where: str) -> LakeTableMissing:
     """The error of a lake table that is gone: it is never made anew by itself."""
     return LakeTableMissing(
-        f"lake table {path} is missing, but Fluss has registered its snapshot"
-        f" {registered.snapshot_id}: check that the catalog settings name the right lake."
-        f" `sluice repair {path}` shows what can be done if they do",
+        f"{missing(path, registered, where)}: check that the catalog settings name the right lake."
+        f" `sluice repair {path}`, with the same --warehouse or --config, shows what can be done if"
+        " they do",
         table=str(path),
     )
 

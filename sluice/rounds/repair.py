@@ -28,10 +28,10 @@ from sluice.rounds.ports import Cluster, Lake, LakeTable
 from sluice.rounds.recover import (
     Comparison,
     Standing,
+    behind,
     check_owner,
     compare,
-    rolled_back,
-    table_missing,
+    missing,
 )
 from sluice.rounds.types import LakeSnapshot
 
@@ -95,6 +95,8 @@ class Sight:
     error: str = ""
     """Why our newest snapshot could not be compared."""
     offsets_lost: bool = False
+    where: str = ""
+    """The lake that was looked at, for messages."""
 
 
 def look(path: TablePath, cluster: Cluster, lake: Lake) -> Sight:
@@ -107,7 +109,7 @@ def look(path: TablePath, cluster: Cluster, lake: Lake) -> Sight:
     registered = cluster.lake_snapshot(path)
     table = lake.load(path)
     if table is None:
-        return Sight(path, info, None, registered)
+        return Sight(path, info, None, registered, where=lake.where)
     ours = table.newest_of_ours()
     seen = Sight(path, info, table, registered, ours, table.history())
     try:
@@ -136,9 +138,7 @@ def diagnose(seen: Sight, cluster: Cluster) -> Diagnosis:
     if standing is Standing.BEHIND:
         assert seen.registered is not None
         ways, advice = _behind(seen, cluster)
-        return _answer(
-            seen, str(rolled_back(seen.path, seen.registered, seen.found.why)), ways, advice
-        )
+        return _answer(seen, behind(seen.path, seen.registered, seen.found.why), ways, advice)
     if standing is Standing.AHEAD:
         assert seen.ours is not None
         does = (
@@ -257,7 +257,7 @@ def _without_table(seen: Sight, cluster: Cluster) -> Diagnosis:
         f" SQL: CALL CATALOG.system.register_table('{seen.path}', 'METADATA_FILE')",
     ]
     _add_retier(seen, cluster, {}, ways, advice)
-    return _answer(seen, str(table_missing(seen.path, seen.registered)), ways, advice)
+    return _answer(seen, missing(seen.path, seen.registered, seen.where), ways, advice)
 
 
 def _is_there(seen: Sight) -> bool:

@@ -172,7 +172,7 @@ class _Round:
         table = self._lake.load(claim.path)
         if table is None:
             if registered is not None:
-                raise table_missing(claim.path, registered)
+                raise table_missing(claim.path, registered, self._lake.where)
             table = self._lake.create(info)
         table.check(info)
         return table, *self._agreed(table, registered)

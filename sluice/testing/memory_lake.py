@@ -39,6 +39,8 @@ class _Node:
 class MemoryLake:
     """A catalog of one process."""
 
+    where = "mem:/"
+
     def __init__(self) -> None:
         self.tables: dict[TablePath, MemoryLakeTable] = {}
         self._created = 0

@@ -136,7 +136,7 @@ def rolled_back(site: Site) -> Site:
 def test_a_rollback_is_put_right_by_the_command_that_the_error_names(rolled_back: Site) -> None:
     site = rolled_back
     fill(site, 15, 5)
-    with pytest.raises(LakeRolledBack, match=r"sluice repair shop\.orders"):
+    with pytest.raises(LakeRolledBack, match=r"missing in .*`sluice repair shop\.orders`"):
         tier(site)
     answer = found(site)
     assert answer.recommended is not None
@@ -263,7 +263,7 @@ def test_a_lost_table_comes_back_by_the_statement_of_the_page(site: Site, tmp_pa
     tier(site)
     with set_aside(site, tmp_path) as kept:
         fill(site, 10, 5)
-        with pytest.raises(LakeTableMissing, match=r"sluice repair shop\.orders"):
+        with pytest.raises(LakeTableMissing, match=r"missing in .*`sluice repair shop\.orders`"):
             tier(site)
         [statement] = [text for text in found(site).advice if "register_table" in text]
         call = statement[statement.index(".system") :].replace("METADATA_FILE", str(kept))

@@ -191,6 +191,8 @@ class LakeWorld:
 class DriverLake:
     """The Lake port of one driver."""
 
+    where = "sim:/"
+
     def __init__(self, world: LakeWorld, actor: Actor) -> None:
         self._world = world
         self._actor = actor

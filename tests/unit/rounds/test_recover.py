@@ -147,7 +147,7 @@ def test_a_missing_lake_table_is_never_created_anew(world: World) -> None:
     world.append(0, 3)
     world.round()
     world.lake.tables.clear()
-    with pytest.raises(LakeTableMissing, match=r"sluice repair db\.t"):
+    with pytest.raises(LakeTableMissing, match=r"missing in mem:/.*--warehouse"):
         world.round()
     assert world.lake.tables == {}
 

@@ -46,6 +46,14 @@ def test_a_table_that_every_round_refuses_is_not_called_in_order() -> None:
         found(World(MemoryCluster(info)))
 
 
+def test_what_is_said_does_not_send_to_the_command_that_says_it(rolled_back: World) -> None:
+    state = found(rolled_back).state
+    assert "is behind snapshot" in state
+    rolled_back.lake.tables.clear()
+    assert "is missing in mem:/" in found(rolled_back).state
+    assert "sluice repair" not in state + found(rolled_back).state
+
+
 def test_looking_changes_nothing(rolled_back: World) -> None:
     before = (rolled_back.table.history(), list(rolled_back.cluster.registered))
     found(rolled_back)
