@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 
 import structlog
@@ -23,7 +24,7 @@ from sluice.server.coordinator.leases_store import SqliteLeaseStore
 from sluice.server.coordinator.service import CoordinatorService
 from sluice.server.coordinator.tiering import Tiering
 from sluice.server.data_dir import DataDir
-from sluice.server.doors import Door
+from sluice.server.doors import Door, check_free
 from sluice.server.listen import Listen, listen_addresses
 from sluice.server.metadata import NODE_ID, MetadataService, Servers, api_versions
 from sluice.server.storage.database import Database
@@ -93,6 +94,9 @@ class EmbeddedCluster:
         :raises ConfigurationError: an address cannot be bound.
         """
         assert self._parts is None, "started already"
+        if not Path(self._config.data_dir).exists():  # none is made for a server that cannot start
+            for place in self._listen:
+                check_free(place)
         parts = _Parts(self._config, self._clock, self._defaults, self._files)
         try:
             self._addresses = parts.start(self._listen)

@@ -37,6 +37,8 @@ class DataDir:
         :raises DataDirError: it cannot be read or written, or its metadata is lost.
         """
         root = Path(path).absolute()
+        if root.exists() and not root.is_dir():
+            raise DataDirError(f"data directory {root}: it is not a directory, choose another")
         try:
             root.mkdir(parents=True, exist_ok=True)
             lock = os.open(root / "LOCK", os.O_RDWR | os.O_CREAT, 0o644)

@@ -13,7 +13,7 @@ from sluice.wire.apis import Api, Role
 from sluice.wire.grpc_server import GrpcServer
 from sluice.wire.handlers import Handler, Handlers
 from sluice.wire.native_memory import Limits
-from sluice.wire.native_server import NativeServer
+from sluice.wire.native_server import NativeServer, bind
 from sluice.wire.sasl import AUTHENTICATE
 
 NATIVE_MEMORY_FRAMES = 4
@@ -36,6 +36,13 @@ def authenticate(request: pb.AuthenticateRequest) -> pb.AuthenticateResponse:
             " connect without user and password"
         )
     return pb.AuthenticateResponse()
+
+
+def check_free(listen: Listen) -> None:
+    """:raises ConfigurationError: somebody else has one of the ports."""
+    by_port = {port: role for role, port in listen.ports.items() if port}
+    for port, role in by_port.items():
+        bind(listen.host, port, role).close()
 
 
 class Door:

@@ -97,8 +97,9 @@ class GrpcServer:
         try:
             port = self._server.add_insecure_port(self._address)
         except RuntimeError as error:
+            what = str(error).split("; set GRPC_VERBOSITY")[0]  # of no use with a port in use
             raise ConfigurationError(
-                f"cannot listen on {self._address}: {error}; is another server there?"
+                f"cannot listen on {self._address}: {what}; is another server there?"
             ) from error
         self._server.start()
         for name in ("", *self._services):

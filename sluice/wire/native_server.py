@@ -79,7 +79,7 @@ class NativeServer:
         """
         try:
             for role, port in self._ports.items():
-                self._doors.append(_Door(role, _bind(self._host, port, role)))
+                self._doors.append(_Door(role, bind(self._host, port, role)))
         except BaseException:
             for door in self._doors:
                 door.socket.close()
@@ -159,7 +159,11 @@ class NativeServer:
             door.socket.close()
 
 
-def _bind(host: str, port: int, role: Role) -> socket.socket:
+def bind(host: str, port: int, role: Role) -> socket.socket:
+    """A socket that listens; port 0 takes a free one.
+
+    :raises ConfigurationError: the address cannot be bound.
+    """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

@@ -26,6 +26,12 @@ def test_a_second_server_is_refused(tmp_path: Path) -> None:
         pass
 
 
+def test_a_file_is_no_directory(tmp_path: Path) -> None:
+    (tmp_path / "notes").write_text("dear")
+    with pytest.raises(DataDirError, match=r"notes: it is not a directory"):
+        DataDir.open(tmp_path / "notes")
+
+
 @pytest.mark.parametrize("content", ['{"format": 2}', "nonsense", "{}", "[]", ""])
 def test_an_unknown_format_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "FORMAT").write_text(content)
