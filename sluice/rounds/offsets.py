@@ -111,9 +111,14 @@ def _read(path: TablePath, table: Beside, snapshot: LakeSnapshot) -> bytes:
 
 def _lost(path: TablePath, snapshot: LakeSnapshot, what: str) -> LakeOffsetsLost:
     location = snapshot.summary[OFFSETS_FILE_KEY]
-    return LakeOffsetsLost(
+    state = (
         f"offsets file {location} of snapshot {snapshot.snapshot_id} of lake table {path}: {what}."
-        f" Bring the file back; `sluice repair {path}` says what else can be done",
+        " Bring the file back"
+    )
+    return LakeOffsetsLost(
+        f"{state}; `sluice repair {path}`, with the same --warehouse or --config, says what else"
+        " can be done",
+        state=state,
         table=str(path),
         snapshot_id=snapshot.snapshot_id,
         location=location,

@@ -115,7 +115,7 @@ def look(path: TablePath, cluster: Cluster, lake: Lake) -> Sight:
     try:
         return replace(seen, found=compare(path, info.table_id, table, ours, registered))
     except LakeOffsetsLost as lost:
-        return replace(seen, error=str(lost), offsets_lost=True)
+        return replace(seen, error=_state(lost), offsets_lost=True)
     except LakeTableMismatch as mismatch:
         return replace(seen, error=str(mismatch))
 
@@ -242,7 +242,7 @@ def held_by(seen: Sight) -> tuple[Mapping[TableBucket, int] | None, str]:
         check_owner(seen.path, seen.info.table_id, entry)
         offsets = offsets_of(seen.path, seen.table, entry)
     except (LakeOffsetsLost, LakeTableMismatch) as error:
-        return None, str(error)
+        return None, _state(error)
     return offsets, f"snapshot {last.snapshot_id}, from which main came, says no offsets"
 
 
@@ -258,6 +258,11 @@ def _without_table(seen: Sight, cluster: Cluster) -> Diagnosis:
     ]
     _add_retier(seen, cluster, {}, ways, advice)
     return _answer(seen, missing(seen.path, seen.registered, seen.where), ways, advice)
+
+
+def _state(error: LakeOffsetsLost | LakeTableMismatch) -> str:
+    """Without the advice to run this very command."""
+    return str(error.details.get("state", error))
 
 
 def _is_there(seen: Sight) -> bool:

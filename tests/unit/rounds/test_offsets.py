@@ -98,6 +98,8 @@ def test_a_damaged_file_is_named(
         offsets_of(PATH, table, snapshot(summary))
     for text in (location, "snapshot 77 of lake table db.t", "sluice repair db.t"):
         assert text in str(caught.value)
+    assert str(caught.value).startswith(state := caught.value.details["state"])
+    assert "sluice repair" not in state
 
 
 @pytest.mark.parametrize("size", ["", "-1", "x", "9" * 30])
