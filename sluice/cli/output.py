@@ -11,8 +11,6 @@ import click
 
 _GAP = 2
 """Between two columns."""
-_FOLDED_MIN = 7
-"""Least width left to a column that is folded."""
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], empty: str) -> None:
@@ -32,37 +30,36 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], empty:
     if not console.is_terminal:
         console = Console(width=250)
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-    whole = _whole([list(columns), *content], console.width)
+    widths = _widths([list(columns), *content], console.width)
     for index, column in enumerate(columns):
         right = all(isinstance(row[index], int | float) or row[index] == "" for row in content)
         justify: Literal["left", "right"] = "right" if right else "left"
-        no_wrap = index in whole
-        table.add_column(column, justify=justify, overflow="fold", no_wrap=no_wrap)
+        table.add_column(column, justify=justify, overflow="fold", width=widths[index])
     for row in content:
         table.add_row(*(text(cell) for cell in row))
     console.print(table)
 
 
-def _whole(rows: Sequence[Sequence[object]], width: int) -> set[int]:
-    """Columns whose cells are not broken: all, or as many short ones as leave the others room."""
+def _widths(rows: Sequence[Sequence[object]], width: int) -> list[int]:
+    """Of each column: room for its longest word first, then for whole lines, the short ones first.
+
+    Only where not even the words fit, the longest are folded.
+    """
     from rich.cells import cell_len
 
-    widths = [
-        max(cell_len(line) for row in rows for line in (*plain(row[index]).split("\n"), ""))
-        for index in range(len(rows[0]))
-    ]
-    left = width - _GAP * (len(widths) - 1)
-    if sum(widths) <= left:
-        return set(range(len(widths)))
-    whole: set[int] = set()
-    others = len(widths)
-    for index in sorted(range(len(widths)), key=widths.__getitem__):
-        others -= 1
-        if widths[index] > left - others * _FOLDED_MIN:
-            break
-        whole.add(index)
-        left -= widths[index]
-    return whole if len(whole) < len(widths) else set()
+    columns = [[plain(cell) for cell in column] for column in zip(*rows, strict=True)]
+    full = [max(cell_len(line) for c in column for line in c.split("\n")) for column in columns]
+    least = [max(cell_len(w) for c in column for w in c.split() or [""]) for column in columns]
+    room = width - _GAP * (len(columns) - 1)
+    while sum(least) > room and max(least) > 1:
+        least[least.index(max(least))] -= 1
+    left = room - sum(least)
+    wanting = sorted(range(len(columns)), key=lambda index: full[index] - least[index])
+    for done, index in enumerate(wanting):
+        more = max(min(full[index] - least[index], left // (len(columns) - done)), 0)
+        least[index] += more
+        left -= more
+    return least
 
 
 def counted(number: int, one: str) -> str:

@@ -43,6 +43,16 @@ def test_a_long_name_alone_is_folded_and_nothing_is_lost(
 
 
 @pytest.mark.usefixtures("narrow")
+def test_lines_are_broken_between_words_before_a_word_is(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    row: list[object] = ["shop.orders_2026", 0, "primary key", 3, 4, None, True, "3min"]
+    lines = shown(capsys, [row])
+    assert lines[2].split() == ["shop.orders_2026", "0", "primary", "3", "4", "yes", "3min"]
+    assert lines[3].split() == ["key"]
+
+
+@pytest.mark.usefixtures("narrow")
 def test_more_than_fits_loses_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     cells: list[object] = [str(number) * 15 for number in range(8)]
     said = "".join(shown(capsys, [cells])[2:])
