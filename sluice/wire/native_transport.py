@@ -86,8 +86,8 @@ class NativeTransport:
                 self._check_role(server, role)
                 if api is apis.API_VERSIONS:
                     return server.hello
-                version = _version(server, api)
                 try:
+                    version = self._version(server, api, deadline, fresh=fresh)
                     kind, answer = server.link.exchange(api.key, version, body, deadline)
                     break
                 except NetworkError as error:
@@ -145,6 +145,28 @@ class NativeTransport:
             raise NetworkError("the connection was closed", sent=False)
         finally:
             self._connecting.release()
+
+    def _version(self, server: _Server, api: Api, deadline: float, *, fresh: bool) -> int:
+        """The version to send; a server that had none is asked what it offers by now.
+
+        It may be gone, and another one in its place, before this connection has heard of it.
+
+        :raises UnsupportedVersion: there is none.
+        """
+        try:
+            return _version(server, api)
+        except UnsupportedVersion:
+            if fresh:
+                raise
+        try:
+            anew = _greeted(server.link, deadline)
+        except NetworkError as error:
+            error.details["sent"] = False  # the request that this was for
+            raise
+        with self._lock:
+            if self._server is server:
+                self._server = anew
+        return _version(anew, api)
 
     def _usable(self) -> _Server | None:
         with self._lock:

@@ -257,6 +257,7 @@ def test_a_server_failure_ends_every_request_of_the_connection() -> None:
 def test_another_version_is_refused_before_the_request_is_sent() -> None:
     def script(peer: Peer) -> None:
         peer.greet(versions={apis.LIST_TABLES.key: (1, 3)})
+        peer.greet(versions={apis.LIST_TABLES.key: (1, 3)})  # asked anew before the next refusal
         assert peer.request() is None
 
     with talking(script) as (_, transport):
@@ -270,6 +271,20 @@ def test_another_version_is_refused_before_the_request_is_sent() -> None:
                 pb.ListOffsetsRequest(follower_server_id=-1, offset_type=0, table_id=1),
                 LONG_MS,
             )
+
+
+def test_a_server_that_has_the_call_by_now_is_asked() -> None:
+    def script(peer: Peer) -> None:
+        peer.greet(versions={apis.LIST_TABLES.key: (1, 3)})
+        peer.greet(versions={apis.LIST_TABLES.key: (0, 3)})
+        got = peer.request()
+        assert got is not None
+        peer.answer(got[0], pb.ListTablesResponse(table_name=["a"]))
+
+    with talking(script) as (_, transport):
+        with pytest.raises(UnsupportedVersion):
+            ask(transport)
+        assert ask(transport) == ["a"]
 
 
 @pytest.mark.parametrize(
