@@ -68,6 +68,10 @@ class Node:
 
     def restart(self) -> None:
         self.stop()
+        self.start()
+
+    def start(self) -> None:
+        """Starts it again after a stop."""
         self.cluster = self._make()
         self.caller = Caller(self.cluster.start())
 
