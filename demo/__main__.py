@@ -56,7 +56,8 @@ def main(given: Sequence[str] | None = None) -> int:
     if options.keep:
         folder = Path(options.keep).absolute()
         if folder.exists() and any(folder.iterdir()):
-            console.print(f"{folder} is not empty: name another folder, or remove it first")
+            text = f"{folder} is not empty: name another folder, or remove it first"
+            console.print(text, soft_wrap=True)
             return 2
         folder.mkdir(parents=True, exist_ok=True)
     else:
