@@ -67,7 +67,9 @@ def _measure(
                 for _ in read_values(reader._folder, "snapshot", 8 << 20):
                     pass
     value = m / whole.cpu_s
-    text = f"pyarrow's zstd Parquet; {size_bytes / rows:.0f} bytes of SST files a row"
+    text = (
+        f"pyarrow's zstd Parquet; {rows:,} rows; {size_bytes / rows:.0f} bytes of SST files a row"
+    )
     report(Line("kv_snapshot_read", value, "M rows/core-s", value / limit, text))
     parts = {
         "bring files": bringing.cpu_s,
