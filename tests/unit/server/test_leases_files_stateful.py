@@ -14,7 +14,7 @@ from pathlib import Path
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from sluice.errors import LeaseNotExist, StorageError
 from sluice.leases import RESTART_GRACE_MS, BucketKey, key_of
@@ -31,6 +31,7 @@ from .test_leases_stateful import DURATIONS, FAULTS, LEASES, MEMORY, NEVER_MS, M
 BUCKETS = st.integers(0, 2)
 """Two of a table without partitions, one of a partition."""
 SHARED = st.sets(st.sampled_from("abcde"))
+AGES = st.sampled_from([0, 0, 1, 2])
 RETAINED = 2
 
 
@@ -91,18 +92,22 @@ class CoordinatorWithFiles(RuleBasedStateMachine):
 
     # -- snapshots come and go
 
-    @rule(number=BUCKETS, shared=SHARED)
-    def snapshot(self, number: int, shared: set[str]) -> None:
-        """Its completion deletes older ones of the bucket. Shared files are used by several.
+    @initialize()
+    def begin(self) -> None:
+        self.snapshot({0, 1, 2}, {"a", "b"}, 1)
+
+    @rule(numbers=st.sets(BUCKETS, min_size=1), shared=SHARED, times=st.integers(1, RETAINED + 1))
+    def snapshot(self, numbers: set[int], shared: set[str], times: int) -> None:
+        """Each completion deletes older ones of the bucket. Shared files are used by several.
 
         A name is used again only while its file is there: a tablet never writes one twice.
         """
-        bucket = self.buckets[number]
-        self.offset += 1
-        there = self.store.files(bucket)
-        names = [name if name in there else f"{name}{self.offset}" for name in sorted(shared)]
-        self.store.take(self.offset, *names, bucket=bucket)
-        self.only_what_may_stay(bucket)
+        for bucket in [self.buckets[number] for number in sorted(numbers) * times]:
+            self.offset += 1
+            there = self.store.files(bucket)
+            names = [name if name in there else f"{name}{self.offset}" for name in sorted(shared)]
+            self.store.take(self.offset, *names, bucket=bucket)
+            self.only_what_may_stay(bucket)
 
     @rule()
     def delete_what_may_go(self) -> None:
@@ -123,7 +128,7 @@ class CoordinatorWithFiles(RuleBasedStateMachine):
 
     # -- leases
 
-    @rule(lease=LEASES, ages=st.dictionaries(BUCKETS, st.integers(0, 2), min_size=1),
+    @rule(lease=LEASES, ages=st.dictionaries(BUCKETS, AGES, min_size=1),
           duration=DURATIONS, fault=FAULTS)  # fmt: skip
     def acquire(self, lease: str, ages: dict[int, int], duration: int, fault: str) -> None:
         """Of each bucket the newest snapshot, or one that many behind it, gone or not."""
@@ -211,4 +216,4 @@ class CoordinatorWithFiles(RuleBasedStateMachine):
 
 
 TestCoordinatorWithFiles = CoordinatorWithFiles.TestCase
-TestCoordinatorWithFiles.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)
+TestCoordinatorWithFiles.settings = settings(max_examples=20, stateful_step_count=30, deadline=None)
