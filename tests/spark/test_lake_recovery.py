@@ -136,7 +136,7 @@ def rolled_back(site: Site) -> Site:
 def test_a_rollback_is_put_right_by_the_command_that_the_error_names(rolled_back: Site) -> None:
     site = rolled_back
     fill(site, 15, 5)
-    with pytest.raises(LakeRolledBack, match=r"missing in .*`sluice repair shop\.orders`"):
+    with pytest.raises(LakeRolledBack, match=r"is behind .*`sluice repair shop\.orders`"):
         tier(site)
     answer = found(site)
     assert answer.recommended is not None
