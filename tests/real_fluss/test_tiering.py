@@ -145,7 +145,7 @@ def test_a_table_that_cannot_be_claimed(site: RealSite) -> None:
     with pytest.raises(TableNotExist):
         tier_once(site.config, TablePath(site.database, "gone"), jvm=site.jvm)
     plain = site.create("plain", orders(0, 1), properties={"table.datalake.enabled": "false"})
-    with pytest.raises(TableNotDue, match=r"table\.datalake\.enabled=true"):
+    with pytest.raises(TableNotDue, match=r"'table\.datalake\.enabled' = 'true'"):
         tier_once(site.config, plain, jvm=site.jvm)
     busy = site.create("busy", orders(0, 1))
     site.claim(busy)
