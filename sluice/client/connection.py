@@ -5,7 +5,7 @@ from __future__ import annotations
 import random as random_module
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 
 from sluice import __version__
 from sluice.client.addresses import Address, open_transport, parse_bootstrap
-from sluice.client.retry import RetryPolicy, Rule, retrying
+from sluice.client.retry import LEADER_RULES, RULES, RetryPolicy, Rule, retrying
 from sluice.config import ClientConfig
 from sluice.errors import (
     FlussError,
@@ -179,7 +179,7 @@ class Connection:
                 with self._lock:
                     self._cache.leaders.pop(bucket, None)
 
-        return self._retrying(attempt, api, idempotent, on_retry, sleep=sleep)
+        return self._retrying(attempt, api, idempotent, on_retry, sleep=sleep, rules=LEADER_RULES)
 
     def known_leader(self, bucket: TableBucket) -> Address | None:
         """The bucket's leader as far as it was looked up before."""
@@ -249,12 +249,14 @@ class Connection:
         *,
         retry: bool = True,
         sleep: Callable[[float], object] | None = None,
+        rules: Mapping[type[FlussError], Rule] = RULES,
     ) -> T:
         policy = self._policy if self._answered else self._first_policy
         return retrying(
             attempt,
             policy if retry else RetryPolicy(timeout_ms=0),
             idempotent=api.idempotent if idempotent is None else idempotent,
+            rules=rules,
             on_retry=on_retry,
             sleep=sleep or self._sleep,
             now=self._now,

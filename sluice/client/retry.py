@@ -10,7 +10,7 @@ import math
 import random as random_module
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -67,6 +67,10 @@ RULES: dict[type[FlussError], Rule] = {
 }
 """Every error that may be retried at all. An error with the detail ``sent=False`` never left."""
 
+LEADER_RULES = RULES | {UnknownTableOrBucket: Rule(executed=False, refresh=True)}
+"""The rules for a bucket's leader. Looking it up finds out whether the table is gone; a leader
+that does not know its bucket has just started, and learns of it however long that takes."""
+
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
@@ -85,9 +89,11 @@ class RetryPolicy:
         return random() * ceiling_ms / 1000
 
 
-def rule_for(error: FlussError, *, idempotent: bool) -> Rule | None:
+def rule_for(
+    error: FlussError, *, idempotent: bool, rules: Mapping[type[FlussError], Rule] = RULES
+) -> Rule | None:
     """The rule by which the call is sent again; None if it must not be."""
-    rule = RULES.get(type(error))
+    rule = rules.get(type(error))
     if rule is None or error.details.get("final"):
         return None
     if rule.executed and not idempotent and error.details.get("sent") is not False:
@@ -100,6 +106,7 @@ def retrying(
     policy: RetryPolicy,
     *,
     idempotent: bool,
+    rules: Mapping[type[FlussError], Rule] = RULES,
     on_retry: Callable[[FlussError, Rule], None] | None = None,
     sleep: Callable[[float], object] = time.sleep,
     now: Callable[[], float] = time.monotonic,
@@ -118,7 +125,7 @@ def retrying(
         except FlussError as error:
             failures[type(error)] = failures.get(type(error), 0) + 1
             attempts = sum(failures.values())
-            rule = rule_for(error, idempotent=idempotent)
+            rule = rule_for(error, idempotent=idempotent, rules=rules)
             wait_s = policy.wait_s(attempts, random)
             elapsed = now() - started
             if rule is None or policy.timeout_ms <= 0:

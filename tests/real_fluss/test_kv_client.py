@@ -241,7 +241,7 @@ def test_writing_goes_on_over_a_restart_of_the_tablet_server(fluss: RealFluss) -
                 errors.append(error)
 
         put(0)
-        time.sleep(1)  # what was acknowledged after the last checkpoint does not survive a kill
+        time.sleep(3)  # what was acknowledged after the last checkpoint does not survive a kill
         fluss.kill_tablet()
         thread = threading.Thread(target=run)
         thread.start()

@@ -236,6 +236,21 @@ def test_a_table_that_was_dropped_and_created_again_is_not_mistaken() -> None:
         connection.close()
 
 
+def test_a_leader_that_has_just_started_is_waited_for_however_often_it_knows_no_bucket() -> None:
+    unknown = pb.ListOffsetsResponse()
+    put_error(unknown.buckets_resp.add(bucket_id=0), UnknownTableOrBucket("just started"))
+    answer = pb.ListOffsetsResponse()
+    answer.buckets_resp.add(bucket_id=0, offset=7)
+    left = [unknown] * 20
+    handlers = {(Role.TABLET, apis.LIST_OFFSETS): lambda _: left.pop() if left else answer}
+    with WireServer(handlers) as server:
+        connection = connection_to(server, retry_timeout_ms=600_000)
+        found = connection.call_leader(PATH, BUCKET, apis.LIST_OFFSETS, OFFSETS, first_answer)
+        assert found == 7
+        assert server.count(apis.LIST_OFFSETS) == 21
+        connection.close()
+
+
 def test_a_closed_client_says_so_at_once() -> None:
     with WireServer({}) as server:
         connection = connection_to(server)
