@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import shutil
 import threading
-from collections import OrderedDict
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 
@@ -27,8 +27,29 @@ _PARTITION_FOLDER = re.compile(r".+-p(\d+)")
 _log = structlog.get_logger("sluice.kv")
 
 
+class KvPin:
+    """Keeps the store of a bucket open though no operation runs; see :meth:`KvManager.pin`."""
+
+    def __init__(self, release: Callable[[], None]) -> None:
+        self._release: Callable[[], None] | None = release
+        self._lock = threading.Lock()
+
+    def release(self) -> None:
+        """The store may be closed again when it is idle. A second call does nothing.
+
+        It waits for nothing, so it may be called from anywhere.
+        """
+        with self._lock:
+            release, self._release = self._release, None
+        if release is not None:
+            release()
+
+
 class KvManager:
-    """Bucket -> tablet, of those in use lately. ``_lock`` guards the mapping, in order of use."""
+    """Bucket -> tablet, of those in use lately, in order of use, and how often each is pinned.
+
+    ``_lock`` guards both.
+    """
 
     def __init__(
         self,
@@ -45,6 +66,8 @@ class KvManager:
         self._environment = environment
         self._lock = threading.Lock()
         self._tablets: OrderedDict[TableBucket, KvTablet] = OrderedDict()
+        self._pins: Counter[TableBucket] = Counter()
+        self._on_closing: list[Callable[[TableBucket], None]] = []
         replicas.on_lost(self._lost)
 
     def start(self) -> None:
@@ -87,6 +110,25 @@ class KvManager:
             raise
         self._close_surplus()
 
+    def pin(self, bucket: TableBucket) -> KvPin:
+        """Lets a store stay open between operations, however idle; call it inside ``leading``.
+
+        It is closed all the same when the bucket is led by somebody else, is dropped, or its store
+        fails: ``on_closing`` tells. Pinned stores come on top of how many may be open, so whoever
+        pins must have a bound of his own.
+        """
+        with self._lock:
+            self._pins[bucket] += 1
+        return KvPin(lambda: self._unpin(bucket))
+
+    def on_closing(self, listener: Callable[[TableBucket], None]) -> None:
+        """Calls the listener before a store is closed, while no operation of its bucket runs.
+
+        It must let go of all that it holds of the store (iterators, snapshots of RocksDB), or the
+        store cannot be opened again. It must not fail, nor wait for an operation.
+        """
+        self._on_closing.append(listener)
+
     def log_end(self, bucket: TableBucket) -> int:
         """The end of a bucket's log, whoever leads it; its store is left alone.
 
@@ -108,6 +150,7 @@ class KvManager:
             ]
             tablets = [self._tablets.pop(bucket) for bucket in gone]
         for tablet in tablets:
+            self._tell_closing(tablet)
             tablet.delete()
         folder = self._table_folder(info)
         paths = [folder] if partition_id is None else list(folder.glob(f"*-p{partition_id}"))
@@ -120,6 +163,7 @@ class KvManager:
             tablets = list(self._tablets.values())
             self._tablets.clear()
         for tablet in tablets:
+            self._tell_closing(tablet)
             tablet.close()
 
     # -- parts
@@ -149,13 +193,14 @@ class KvManager:
             self._tablets.move_to_end(bucket)
             return tablet
 
-    def _close(self, bucket: TableBucket, damaged: KvTablet | None = None) -> None:
+    def _close(self, bucket: TableBucket, damaged: KvTablet | None) -> None:
         try:
             with self._replicas.exclusive(bucket):
                 # else somebody who met the same damage has made it anew already
-                if damaged is not None and self._tablets.get(bucket) is damaged:
-                    damaged.give_up_damaged()
+                is_last = self._tablets.get(bucket) is damaged
                 self._lost(bucket)
+                if damaged is not None and is_last:
+                    damaged.give_up_damaged()
         except UnknownTableOrBucket:
             pass  # dropped meanwhile
 
@@ -165,15 +210,30 @@ class KvManager:
         if surplus <= 0:
             return
         with self._lock:
-            idle = list(islice(self._tablets, surplus))
+            surplus -= sum(bucket in self._tablets for bucket in self._pins)
+            free = (bucket for bucket in self._tablets if bucket not in self._pins)
+            idle = list(islice(free, max(surplus, 0)))
         for bucket in idle:
-            self._close(bucket)
+            with suppress(UnknownTableOrBucket), self._replicas.exclusive(bucket):
+                if bucket not in self._pins:  # it may have been, until nobody else was in it
+                    self._lost(bucket)
+
+    def _unpin(self, bucket: TableBucket) -> None:
+        with self._lock:
+            self._pins[bucket] -= 1
+            if not self._pins[bucket]:
+                del self._pins[bucket]
+
+    def _tell_closing(self, tablet: KvTablet) -> None:
+        for listener in self._on_closing:
+            listener(tablet.bucket)
 
     def _lost(self, bucket: TableBucket) -> None:
         """Closes a tablet, the bucket's lock held for writing; the next use makes it anew."""
         with self._lock:
             tablet = self._tablets.pop(bucket, None)
         if tablet is not None:
+            self._tell_closing(tablet)
             tablet.close()
 
     def _table_folder(self, info: TableInfo) -> Path:

@@ -112,6 +112,50 @@ def test_no_more_stores_are_open_than_may_be(start: Callable[..., Node], tmp_pat
     assert 1 <= len(locks) <= 3
 
 
+def locks(folder: Path) -> set[str]:
+    """The buckets whose stores are open."""
+    return {Path(n).parts[-3] for n in open_files(folder / "data/kv") if n.endswith("LOCK")}
+
+
+def test_a_pinned_store_stays_open_until_it_is_released_or_lost(
+    start: Callable[..., Node], tmp_path: Path
+) -> None:
+    node = start(kv_max_open_tablets=2, kv_snapshot_interval_ms=0)
+    kv = KvCaller(node.caller, bucket_count=6)
+    assert node.cluster._parts is not None
+    tablets, pinned = node.cluster._parts._kv, TableBucket(kv.table_id, None, 0)
+    closing: list[TableBucket] = []
+    tablets.on_closing(closing.append)
+
+    def use_all() -> None:
+        for bucket in range(6):
+            kv.put((bucket, "t", bucket), bucket=bucket)
+
+    use_all()
+    closing.clear()
+    with tablets.leading(pinned) as (tablet, _):
+        pins = [tablets.pin(pinned), tablets.pin(pinned)]
+    use_all()
+    pins[0].release()
+    pins[0].release()  # does nothing
+    use_all()
+    assert locks(tmp_path) == {"kv-0", "kv-4", "kv-5"}
+    with tablets.leading(pinned) as (now, _):
+        assert now is tablet
+    assert pinned not in closing
+    pins[1].release()
+    use_all()
+    assert locks(tmp_path) == {"kv-4", "kv-5"}
+    assert pinned in closing
+    closing.clear()
+    with tablets.leading(pinned):
+        pin = tablets.pin(pinned)
+    node.caller.drop_table(kv.path)
+    assert closing.count(pinned) == 1
+    assert locks(tmp_path) == set()
+    pin.release()
+
+
 def test_everything_is_closed_in_the_end(start: Callable[..., Node], tmp_path: Path) -> None:
     node = start()
     kv = KvCaller(node.caller, bucket_count=4)
