@@ -311,4 +311,11 @@ def _status(entry: Any) -> TieringStatus:
         last_tiered_ms=optional("last_tiered_time"),
         last_error=optional("last_error"),
         last_error_ms=optional("last_error_time"),
+        failures=optional("failures"),
+        next_attempt_ms=optional("next_attempt_time"),
+        lag_rows=optional("lag_rows"),
+        lag_ms=optional("lag_time"),
+        lake_snapshot_id=optional("lake_snapshot_id"),
+        paused=optional("paused"),
+        last_round_ms=optional("last_round_time"),
     )

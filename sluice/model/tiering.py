@@ -20,7 +20,10 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class TieringStatus:
-    """The coordinator's word on one lake table (seed 001). Times are epoch milliseconds."""
+    """The coordinator's word on one lake table (seed 001). Times are epoch milliseconds.
+
+    What comes after ``last_error_ms`` is None where the server does not tell it.
+    """
 
     path: TablePath
     table_id: int
@@ -29,6 +32,23 @@ class TieringStatus:
     last_tiered_ms: int | None = None
     last_error: str | None = None
     last_error_ms: int | None = None
+    failures: int | None = None
+    """Failures since the last success."""
+    next_attempt_ms: int | None = None
+    """When the table may be handed out, or since when; None while it is tiered, or paused."""
+    lag_rows: int | None = None
+    """Offsets of its logs that the registered lake snapshot does not hold, over all buckets."""
+    lag_ms: int | None = None
+    """How long ago the oldest of them was written; 0 if there is none."""
+    lake_snapshot_id: int | None = None
+    paused: bool | None = None
+    last_round_ms: int | None = None
+    """How long the last finished round took, from claim to report."""
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether the last round failed, and none has succeeded since."""
+        return self.status == "Failed" or self.last_error is not None or bool(self.failures)
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,6 +118,8 @@ LIST_KV_SNAPSHOTS = _read(1064, "ListKvSnapshots", COORDINATOR)
 LIST_TIERING_STATUSES = _read(2001, "ListTieringStatuses")
 RENEW_KV_SNAPSHOT_LEASE = _read(2002, "RenewKvSnapshotLease", COORDINATOR)
 LIST_KV_SNAPSHOT_LEASES = _read(2003, "ListKvSnapshotLeases", COORDINATOR)
+# Says what is wanted, not what to change: the same again changes nothing more.
+CONTROL_TIERING = _read(2004, "ControlTiering", COORDINATOR)
 
 APIS: tuple[Api, ...] = tuple(value for value in list(globals().values()) if type(value) is Api)
 BY_KEY: dict[int, Api] = {api.key: api for api in APIS}

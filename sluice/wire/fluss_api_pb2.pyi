@@ -1003,20 +1003,22 @@ class LimitScanResponse(_message.Message):
     def __init__(self, error_code: _Optional[int] = ..., error_message: _Optional[str] = ..., is_log_table: _Optional[bool] = ..., records: _Optional[bytes] = ...) -> None: ...
 
 class LakeTieringHeartbeatRequest(_message.Message):
-    __slots__ = ("tiering_tables", "finished_tables", "failed_tables", "request_table", "force_finished_tables", "requested_tables")
+    __slots__ = ("tiering_tables", "finished_tables", "failed_tables", "request_table", "force_finished_tables", "requested_tables", "released_tables")
     TIERING_TABLES_FIELD_NUMBER: _ClassVar[int]
     FINISHED_TABLES_FIELD_NUMBER: _ClassVar[int]
     FAILED_TABLES_FIELD_NUMBER: _ClassVar[int]
     REQUEST_TABLE_FIELD_NUMBER: _ClassVar[int]
     FORCE_FINISHED_TABLES_FIELD_NUMBER: _ClassVar[int]
     REQUESTED_TABLES_FIELD_NUMBER: _ClassVar[int]
+    RELEASED_TABLES_FIELD_NUMBER: _ClassVar[int]
     tiering_tables: _containers.RepeatedCompositeFieldContainer[PbHeartbeatReqForTable]
     finished_tables: _containers.RepeatedCompositeFieldContainer[PbHeartbeatReqForTable]
     failed_tables: _containers.RepeatedCompositeFieldContainer[PbHeartbeatReqForTable]
     request_table: bool
     force_finished_tables: _containers.RepeatedScalarFieldContainer[int]
     requested_tables: _containers.RepeatedCompositeFieldContainer[PbTablePath]
-    def __init__(self, tiering_tables: _Optional[_Iterable[_Union[PbHeartbeatReqForTable, _Mapping]]] = ..., finished_tables: _Optional[_Iterable[_Union[PbHeartbeatReqForTable, _Mapping]]] = ..., failed_tables: _Optional[_Iterable[_Union[PbHeartbeatReqForTable, _Mapping]]] = ..., request_table: _Optional[bool] = ..., force_finished_tables: _Optional[_Iterable[int]] = ..., requested_tables: _Optional[_Iterable[_Union[PbTablePath, _Mapping]]] = ...) -> None: ...
+    released_tables: _containers.RepeatedCompositeFieldContainer[PbHeartbeatReqForTable]
+    def __init__(self, tiering_tables: _Optional[_Iterable[_Union[PbHeartbeatReqForTable, _Mapping]]] = ..., finished_tables: _Optional[_Iterable[_Union[PbHeartbeatReqForTable, _Mapping]]] = ..., failed_tables: _Optional[_Iterable[_Union[PbHeartbeatReqForTable, _Mapping]]] = ..., request_table: _Optional[bool] = ..., force_finished_tables: _Optional[_Iterable[int]] = ..., requested_tables: _Optional[_Iterable[_Union[PbTablePath, _Mapping]]] = ..., released_tables: _Optional[_Iterable[_Union[PbHeartbeatReqForTable, _Mapping]]] = ...) -> None: ...
 
 class PbHeartbeatReqForTable(_message.Message):
     __slots__ = ("table_id", "coordinator_epoch", "tiering_epoch", "lake_tiering_stats", "error_message")
@@ -1041,18 +1043,20 @@ class PbLakeTieringStats(_message.Message):
     def __init__(self, file_size: _Optional[int] = ..., record_count: _Optional[int] = ...) -> None: ...
 
 class LakeTieringHeartbeatResponse(_message.Message):
-    __slots__ = ("coordinator_epoch", "tiering_table", "tiering_table_resp", "finished_table_resp", "failed_table_resp")
+    __slots__ = ("coordinator_epoch", "tiering_table", "tiering_table_resp", "finished_table_resp", "failed_table_resp", "released_table_resp")
     COORDINATOR_EPOCH_FIELD_NUMBER: _ClassVar[int]
     TIERING_TABLE_FIELD_NUMBER: _ClassVar[int]
     TIERING_TABLE_RESP_FIELD_NUMBER: _ClassVar[int]
     FINISHED_TABLE_RESP_FIELD_NUMBER: _ClassVar[int]
     FAILED_TABLE_RESP_FIELD_NUMBER: _ClassVar[int]
+    RELEASED_TABLE_RESP_FIELD_NUMBER: _ClassVar[int]
     coordinator_epoch: int
     tiering_table: PbLakeTieringTableInfo
     tiering_table_resp: _containers.RepeatedCompositeFieldContainer[PbHeartbeatRespForTable]
     finished_table_resp: _containers.RepeatedCompositeFieldContainer[PbHeartbeatRespForTable]
     failed_table_resp: _containers.RepeatedCompositeFieldContainer[PbHeartbeatRespForTable]
-    def __init__(self, coordinator_epoch: _Optional[int] = ..., tiering_table: _Optional[_Union[PbLakeTieringTableInfo, _Mapping]] = ..., tiering_table_resp: _Optional[_Iterable[_Union[PbHeartbeatRespForTable, _Mapping]]] = ..., finished_table_resp: _Optional[_Iterable[_Union[PbHeartbeatRespForTable, _Mapping]]] = ..., failed_table_resp: _Optional[_Iterable[_Union[PbHeartbeatRespForTable, _Mapping]]] = ...) -> None: ...
+    released_table_resp: _containers.RepeatedCompositeFieldContainer[PbHeartbeatRespForTable]
+    def __init__(self, coordinator_epoch: _Optional[int] = ..., tiering_table: _Optional[_Union[PbLakeTieringTableInfo, _Mapping]] = ..., tiering_table_resp: _Optional[_Iterable[_Union[PbHeartbeatRespForTable, _Mapping]]] = ..., finished_table_resp: _Optional[_Iterable[_Union[PbHeartbeatRespForTable, _Mapping]]] = ..., failed_table_resp: _Optional[_Iterable[_Union[PbHeartbeatRespForTable, _Mapping]]] = ..., released_table_resp: _Optional[_Iterable[_Union[PbHeartbeatRespForTable, _Mapping]]] = ...) -> None: ...
 
 class PbLakeTieringTableInfo(_message.Message):
     __slots__ = ("table_id", "table_path", "tiering_epoch")
@@ -1369,7 +1373,7 @@ class ListTieringStatusesResponse(_message.Message):
     def __init__(self, tiering_statuses: _Optional[_Iterable[_Union[PbTableTieringStatus, _Mapping]]] = ...) -> None: ...
 
 class PbTableTieringStatus(_message.Message):
-    __slots__ = ("table_path", "status", "tiering_epoch", "last_tiered_time", "last_error", "last_error_time", "table_id")
+    __slots__ = ("table_path", "status", "tiering_epoch", "last_tiered_time", "last_error", "last_error_time", "table_id", "failures", "next_attempt_time", "lag_rows", "lag_time", "lake_snapshot_id", "paused", "last_round_time")
     TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
     TIERING_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -1377,6 +1381,13 @@ class PbTableTieringStatus(_message.Message):
     LAST_ERROR_FIELD_NUMBER: _ClassVar[int]
     LAST_ERROR_TIME_FIELD_NUMBER: _ClassVar[int]
     TABLE_ID_FIELD_NUMBER: _ClassVar[int]
+    FAILURES_FIELD_NUMBER: _ClassVar[int]
+    NEXT_ATTEMPT_TIME_FIELD_NUMBER: _ClassVar[int]
+    LAG_ROWS_FIELD_NUMBER: _ClassVar[int]
+    LAG_TIME_FIELD_NUMBER: _ClassVar[int]
+    LAKE_SNAPSHOT_ID_FIELD_NUMBER: _ClassVar[int]
+    PAUSED_FIELD_NUMBER: _ClassVar[int]
+    LAST_ROUND_TIME_FIELD_NUMBER: _ClassVar[int]
     table_path: PbTablePath
     status: str
     tiering_epoch: int
@@ -1384,7 +1395,26 @@ class PbTableTieringStatus(_message.Message):
     last_error: str
     last_error_time: int
     table_id: int
-    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., status: _Optional[str] = ..., tiering_epoch: _Optional[int] = ..., last_tiered_time: _Optional[int] = ..., last_error: _Optional[str] = ..., last_error_time: _Optional[int] = ..., table_id: _Optional[int] = ...) -> None: ...
+    failures: int
+    next_attempt_time: int
+    lag_rows: int
+    lag_time: int
+    lake_snapshot_id: int
+    paused: bool
+    last_round_time: int
+    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., status: _Optional[str] = ..., tiering_epoch: _Optional[int] = ..., last_tiered_time: _Optional[int] = ..., last_error: _Optional[str] = ..., last_error_time: _Optional[int] = ..., table_id: _Optional[int] = ..., failures: _Optional[int] = ..., next_attempt_time: _Optional[int] = ..., lag_rows: _Optional[int] = ..., lag_time: _Optional[int] = ..., lake_snapshot_id: _Optional[int] = ..., paused: _Optional[bool] = ..., last_round_time: _Optional[int] = ...) -> None: ...
+
+class ControlTieringRequest(_message.Message):
+    __slots__ = ("table_path", "action")
+    TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
+    ACTION_FIELD_NUMBER: _ClassVar[int]
+    table_path: PbTablePath
+    action: int
+    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., action: _Optional[int] = ...) -> None: ...
+
+class ControlTieringResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class RenewKvSnapshotLeaseRequest(_message.Message):
     __slots__ = ("lease_id", "lease_duration_ms")

@@ -16,3 +16,9 @@ ALTER_DELETE: Final = 1
 
 POSITION_LAST: Final = 0
 """The one ``column_position_type`` that Fluss accepts."""
+
+TIERING_PAUSE: Final = 0
+TIERING_RESUME: Final = 1
+TIERING_RETRY: Final = 2
+TIERING_AGAIN: Final = 3
+"""``action`` of ControlTiering."""
