@@ -161,7 +161,7 @@ def test_a_leader_that_is_gone_during_a_fetch_and_comes_again(site: Site, fluss:
     """What it really takes: the leader dies while its log is being read, and is elected anew."""
     for part in range(10):
         site.append(part * 1000, 1000)
-    time.sleep(1)  # what was acknowledged after the last checkpoint does not survive a kill
+    time.sleep(3)  # what was acknowledged after the last checkpoint does not survive a kill
     reader = site.client.log_reader(site.path)
     rows = reader.read(TableBucket(reader.info.table_id, None, 0))
     site.proxy.plan(apis.FETCH_LOG, *[faults.error(12)] * 2)

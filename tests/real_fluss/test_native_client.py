@@ -105,7 +105,7 @@ def test_a_read_goes_on_over_restarts_of_both_servers(fluss: RealFluss) -> None:
         path, bucket = new_table(client)
         for part in range(10):
             append(client, path, part * 2_000, 2_000)
-        time.sleep(1)  # what was acknowledged after the last checkpoint does not survive a kill
+        time.sleep(3)  # what was acknowledged after the last checkpoint does not survive a kill
         rows = client.log_reader(path).read(bucket)
         found = next(rows).batch["id"].to_pylist()
         fluss.kill_tablet()

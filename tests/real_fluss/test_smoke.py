@@ -80,7 +80,7 @@ def test_servers_die_with_the_process_that_started_them(tmp_path: Path) -> None:
     assert process.stdout.readline().startswith("fluss://127.0.0.1:")
     assert len(_servers_of(home)) == 3
     process.send_signal(signal.SIGKILL)
-    process.wait(10)
+    process.wait(60)
     process.stdout.close()
     deadline = time.monotonic() + 20
     while _servers_of(home) and time.monotonic() < deadline:

@@ -152,7 +152,7 @@ def test_executors_that_cannot_reach_the_cluster_fail_the_round(site: Site, spar
     claim = site.claim(PATH)
     uri = plan_uri(site.work_uri, "sluice-lease", claim)
     write_json(uri, PlanFile(claim, "sluice-lease", "grpc://127.0.0.1:1").to_json())
-    client = replace(site.config.client, request_timeout_ms=500, retry_timeout_ms=500)
+    client = replace(site.config.client, request_timeout_ms=10_000, retry_timeout_ms=500)
     assert run(spark, uri, "a1", replace(site.config, client=client)) == 1
     failure = failure_at(uri, "a1")
     assert failure.kind in ("NetworkError", "RequestTimeOut")

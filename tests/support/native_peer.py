@@ -87,7 +87,7 @@ class PeerServer:
             with suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
         for thread in self._threads:
-            thread.join(10)
+            thread.join(60)
         assert not self.failures, self.failures
 
     def _accept(self) -> None:

@@ -163,7 +163,7 @@ class Proxy:
         for sock in self._listeners.values():
             sock.close()
         for thread in list(self._threads):
-            thread.join(10)
+            thread.join(60)
 
     def _run(self, target: Callable[..., None], *args: object) -> None:
         thread = threading.Thread(target=target, args=args, daemon=True)

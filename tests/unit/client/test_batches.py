@@ -90,7 +90,7 @@ def test_batches_of_a_bucket_go_one_after_another_buckets_side_by_side() -> None
         with lock:
             assert bucket not in under_way
             under_way.add(bucket)
-        together.wait(10)
+        together.wait(60)
         with lock:
             sent[bucket].append(records)
             under_way.remove(bucket)
@@ -106,7 +106,7 @@ def test_batches_of_a_bucket_go_one_after_another_buckets_side_by_side() -> None
 
 def test_a_writer_waits_while_too_much_is_queued() -> None:
     release = threading.Semaphore(0)
-    sending = sender(lambda bucket, records: release.acquire(timeout=10), queued_bytes_max=10)
+    sending = sender(lambda bucket, records: release.acquire(timeout=60), queued_bytes_max=10)
     done = threading.Event()
 
     def write() -> None:
@@ -118,7 +118,7 @@ def test_a_writer_waits_while_too_much_is_queued() -> None:
     thread.start()
     assert not done.wait(0.05)
     release.release()
-    assert done.wait(10)
+    assert done.wait(60)
     release.release(2)
     sending.drain(10)
     thread.join()
@@ -159,7 +159,7 @@ def test_a_failure_wakes_a_writer_that_waits_for_room() -> None:
     go = threading.Event()
 
     def send(bucket: TableBucket, records: bytes) -> None:
-        assert go.wait(10)
+        assert go.wait(60)
         raise CorruptRecord("bad")
 
     sending = sender(send, queued_bytes_max=5)
@@ -185,7 +185,7 @@ def test_an_unexpected_error_surfaces_too() -> None:
 
 def test_waiting_has_a_deadline_that_names_the_buckets() -> None:
     release = threading.Event()
-    sending = sender(lambda bucket, records: release.wait(10))
+    sending = sender(lambda bucket, records: release.wait(60))
     sending.put(A, b"x")
     sending.put(B, b"x")
     with pytest.raises(RequestTimeOut, match=r"buckets that still wait: 1:0, 1:1"):
@@ -225,7 +225,7 @@ def test_prefetching_runs_ahead_but_not_far() -> None:
 
     items = prefetched(make, 1, "test-prefetch")
     assert next(items) == 0
-    assert third.wait(10)  # one in hand, one on the shelf, one waiting for room there
+    assert third.wait(60)  # one in hand, one on the shelf, one waiting for room there
     assert made == 3
     items.close()
 
@@ -243,4 +243,4 @@ def test_leaving_early_ends_the_thread() -> None:
     items = prefetched(make, 1, "test-prefetch")
     next(items)
     items.close()
-    assert ended.wait(10)
+    assert ended.wait(60)

@@ -211,7 +211,7 @@ def test_a_put_whose_answer_is_late_is_stored_once(client: Client, cluster: Any)
         appends.append(None)
         if len(appends) == 2:
             begun.set()
-            release.wait(10)
+            release.wait(60)
 
     cluster.files.before_append = hold
     config = ClientConfig(bootstrap=cluster.address, request_timeout_ms=100)
@@ -221,7 +221,7 @@ def test_a_put_whose_answer_is_late_is_stored_once(client: Client, cluster: Any)
         writer.upsert(rows((1, "b", 2)))
         with pytest.raises(RequestTimeOut, match="not everything was stored"):
             writer.flush(timeout_s=0.3)  # long enough for a second try
-        assert begun.is_set()
+        assert begun.wait(60)
         release.set()
         writer.upsert(rows((1, "c", 3)))
         writer.flush()

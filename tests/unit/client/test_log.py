@@ -225,7 +225,7 @@ def test_a_stop_ahead_of_the_log_is_awaited(client: Client, cluster: Any) -> Non
 def test_a_stop_that_is_never_reached_has_a_deadline(client: Client, cluster: Any) -> None:
     create(client, PLAIN)
     write(client, orders(0, 10))
-    config = ClientConfig(bootstrap=cluster.address, request_timeout_ms=200)
+    config = ClientConfig(bootstrap=cluster.address, request_timeout_ms=1_500)
     with connect(config) as hasty, pytest.raises(RequestTimeOut, match="the log's end is 10"):
         list(hasty.log_reader(PATH).read(bucket(client), 0, 20))
 

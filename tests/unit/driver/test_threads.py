@@ -37,7 +37,7 @@ class Log:
             self.order.append(split.bucket.bucket)
         try:
             for offset in range(split.stop_offset):
-                assert self.gate.wait(10)
+                assert self.gate.wait(60)
                 batch = pa.RecordBatch.from_pydict({"a": pa.array([offset])})
                 yield LogRecords(batch, offset, offset + 1, 0, 1)
         finally:
@@ -133,12 +133,12 @@ def test_after_a_failure_what_was_done_is_handed_out_and_nothing_more_begins() -
         def read(self, split: Split) -> Iterator[LogRecords]:
             begun.append(split.bucket.bucket)
             if split.bucket.bucket == 7:
-                assert past_its_end.wait(10)
+                assert past_its_end.wait(60)
                 raise OSError("the disk is gone")
             batch = pa.RecordBatch.from_pydict({"a": pa.array(range(split.stop_offset))})
             yield LogRecords(batch, 0, split.stop_offset, 0, 1)
             past_its_end.set()
-            assert gate.wait(10)
+            assert gate.wait(60)
 
     table = MemoryLakeTable("mem:/t")
     runner = ThreadRunner(Failing(), table.writer_factory(INFO, "w", SPLITS), 2)

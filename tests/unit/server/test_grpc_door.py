@@ -52,7 +52,7 @@ def test_bytes_that_are_no_message(caller: Caller) -> None:
     with grpc.insecure_channel(caller.address.removeprefix("grpc://")) as channel:
         method = channel.unary_unary(apis.GET_TABLE_INFO.grpc_method(Role.TABLET))
         with pytest.raises(grpc.RpcError) as caught:
-            method(b"\xff\xff\xff", timeout=10)
+            method(b"\xff\xff\xff", timeout=60)
     metadata = dict(caught.value.trailing_metadata())
     error = pb.ErrorResponse.FromString(metadata["fluss-error-bin"])
     assert error.error_code == 3
@@ -70,10 +70,10 @@ def test_health(node: Node) -> None:
     with grpc.insecure_channel(node.caller.address.removeprefix("grpc://")) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
         for service in ("", "fluss.CoordinatorService", "fluss.TabletService"):
-            answer = stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=10)
+            answer = stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=60)
             assert answer.status == health_pb2.HealthCheckResponse.SERVING
         with pytest.raises(grpc.RpcError):
-            stub.Check(health_pb2.HealthCheckRequest(service="nobody"), timeout=10)
+            stub.Check(health_pb2.HealthCheckRequest(service="nobody"), timeout=60)
 
 
 def test_reflection(caller: Caller) -> None:

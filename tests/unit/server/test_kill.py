@@ -50,7 +50,7 @@ def serving(
     assert process.stdout is not None
     try:
         address = process.stdout.readline().strip()
-        assert address.startswith("grpc://"), process.wait(10)
+        assert address.startswith("grpc://"), process.wait(60)
         caller = Caller(address)
         yield caller, process
         caller.transport.close()

@@ -109,8 +109,8 @@ def test_a_connection_lost_under_way_does_not_claim_that_nothing_was_sent() -> N
 
         thread = threading.Thread(target=run)
         thread.start()
-        assert begun.wait(10)
-    thread.join(10)
+        assert begun.wait(60)
+    thread.join(60)
     release.set()
     assert [type(error) for error in caught] == [NetworkError]
     assert "sent" not in caught[0].details
@@ -135,9 +135,9 @@ def test_closing_ends_calls_under_way_and_refuses_new_ones() -> None:
 
         thread = threading.Thread(target=run)
         thread.start()
-        assert begun.wait(10)
+        assert begun.wait(60)
         transport.close()
-        thread.join(10)
+        thread.join(60)
         release.set()
         assert [type(error) for error in caught] == [NetworkError]
         with pytest.raises(NetworkError, match="closed"):

@@ -118,7 +118,7 @@ def test_a_request_without_an_answer_times_out_and_a_late_answer_is_dropped() ->
         second = peer.request()
         assert first is not None and second is not None
         peer.answer(second[0], pb.ListTablesResponse(table_name=["second"]))
-        late.wait(10)
+        late.wait(60)
         peer.answer(first[0], pb.ListTablesResponse(table_name=["late"]))
         third = peer.request()
         assert third is not None
@@ -366,7 +366,7 @@ def test_a_request_that_the_server_does_not_take_was_not_sent() -> None:
 
     def script(peer: Peer) -> None:
         peer.greet()
-        done.wait(10)
+        done.wait(60)
 
     with talking(script, max_message_bytes=64 * MB) as (_, transport):
         big = "d" * (32 * MB)
@@ -398,7 +398,7 @@ def test_a_connection_that_the_server_closed_is_made_anew() -> None:
         for expected in range(1, 4):
             assert ask(transport) == ["t"]
             assert transport._server is not None
-            transport._server.link._thread.join(10)
+            transport._server.link._thread.join(60)
             assert server.connections == expected
 
 
@@ -406,7 +406,7 @@ def test_an_idle_connection_is_closed_and_made_anew() -> None:
     with talking(serving({apis.LIST_TABLES: echo}), idle_ms=50) as (server, transport):
         assert ask(transport) == ["shop"]
         assert transport._server is not None
-        transport._server.link._thread.join(10)
+        transport._server.link._thread.join(60)
         assert not transport._server.link.usable
         assert ask(transport) == ["shop"]
         assert server.connections == 2
@@ -432,7 +432,7 @@ def test_closing_ends_the_calls_under_way_and_all_later_ones() -> None:
 
     with talking(script) as (_, transport), ThreadPoolExecutor(1) as pool:
         call = pool.submit(ask, transport)
-        assert asked.wait(10)
+        assert asked.wait(60)
         transport.close()
         with pytest.raises(NetworkError, match="the client was closed"):
             call.result()
@@ -451,7 +451,7 @@ def test_a_transport_that_is_forgotten_closes_its_connection() -> None:
         transport = NativeTransport("fluss://x", "127.0.0.1", server.port, MB)
         assert ask(transport) == ["shop"]
         del transport
-        assert gone.wait(10)
+        assert gone.wait(60)
 
 
 def test_many_threads_share_one_connection() -> None:
@@ -493,9 +493,9 @@ def test_after_a_damaged_answer_comes_a_typed_error_and_then_a_good_one(
             peer.answer(got[0], echo(pb.ListTablesRequest.FromString(got[1])))
 
     with talking(script) as (_, transport):
-        for _ in range(4):  # what is left of the damage may spoil the next answer too
+        for attempt in range(4):  # what is left of the damage may spoil the next answer too
             try:
-                if ask(transport, timeout_ms=100) == ["shop"]:
+                if ask(transport, timeout_ms=100 * 5**attempt) == ["shop"]:
                     break
             except FlussError as error:
                 if not seems_an_error:
