@@ -1,0 +1,21 @@
+"""The rules of scan sessions (ScanKv): what a call may ask for and gets; no I/O, clock or lock."""
+
+from sluice.scans.replies import Replies, Reply
+from sluice.scans.requests import CloseScan, ContinueScan, OpenScan, ScanRequest, request_of
+from sluice.scans.session import Portion, Session, opened
+from sluice.scans.sessions import ScanLimits, Sessions
+
+__all__ = [
+    "CloseScan",
+    "ContinueScan",
+    "OpenScan",
+    "Portion",
+    "Replies",
+    "Reply",
+    "ScanLimits",
+    "ScanRequest",
+    "Session",
+    "Sessions",
+    "opened",
+    "request_of",
+]

@@ -1,0 +1,57 @@
+"""The last batches of scans that have come to their end, for whoever did not get them."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The last batch of a scan."""
+
+    call_seq_id: int
+    records: bytes
+
+
+class Replies:
+    """Replies by scanner id, within a number of bytes: the oldest go first. Not thread-safe."""
+
+    def __init__(self, bytes_max: int, ttl_ms: int) -> None:
+        """:param ttl_ms: how long one is kept."""
+        self._bytes_max = bytes_max
+        self._ttl_s = ttl_ms / 1000
+        self._kept: OrderedDict[bytes, tuple[float, Reply]] = OrderedDict()
+        self._bytes = 0
+
+    @property
+    def size_bytes(self) -> int:
+        return self._bytes
+
+    def keep(self, scanner_id: bytes, reply: Reply, now_s: float) -> None:
+        """Keeps a reply, unless it alone is larger than all may be."""
+        self.drop(scanner_id)
+        if len(reply.records) > self._bytes_max:
+            return
+        self._kept[scanner_id] = (now_s, reply)
+        self._bytes += len(reply.records)
+        while self._bytes > self._bytes_max:
+            self.drop(next(iter(self._kept)))
+
+    def find(self, scanner_id: bytes, call_seq_id: int) -> Reply | None:
+        """The reply to that call, if it is there."""
+        _, reply = self._kept.get(scanner_id, (0.0, None))
+        return reply if reply is not None and reply.call_seq_id == call_seq_id else None
+
+    def drop(self, scanner_id: bytes) -> None:
+        found = self._kept.pop(scanner_id, None)
+        if found is not None:
+            self._bytes -= len(found[1].records)
+
+    def forget(self, now_s: float) -> None:
+        """Drops what has been kept for long enough."""
+        while self._kept:
+            scanner_id, (kept_s, _) = next(iter(self._kept.items()))
+            if kept_s >= now_s - self._ttl_s:
+                return
+            self.drop(scanner_id)
