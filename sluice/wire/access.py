@@ -1,0 +1,95 @@
+"""What a caller must be allowed for each call, where the server has a users file.
+
+As Fluss has it: who reads takes leases too, because a KV snapshot is read under one; who writes
+makes and drops partitions. Tiering needs ``write``: it commits what the lake holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+from types import MappingProxyType
+
+from sluice.wire import apis
+from sluice.wire.apis import Api
+
+
+class Access(IntEnum):
+    """What a token allows; each allows what those before it do."""
+
+    READ = 1
+    WRITE = 2
+    ADMIN = 3
+
+    @property
+    def word(self) -> str:
+        """As the users file has it."""
+        return self.name.lower()
+
+
+_READ = (
+    apis.API_VERSIONS,
+    apis.LIST_DATABASES,
+    apis.DATABASE_EXISTS,
+    apis.GET_DATABASE_INFO,
+    apis.LIST_TABLES,
+    apis.TABLE_EXISTS,
+    apis.GET_TABLE_INFO,
+    apis.GET_TABLE_SCHEMA,
+    apis.LIST_PARTITION_INFOS,
+    apis.GET_METADATA,
+    apis.FETCH_LOG,
+    apis.LIST_OFFSETS,
+    apis.LOOKUP,
+    apis.PREFIX_LOOKUP,
+    apis.LIMIT_SCAN,
+    apis.SCAN_KV,
+    apis.GET_LATEST_KV_SNAPSHOTS,
+    apis.GET_KV_SNAPSHOT_METADATA,
+    apis.LIST_KV_SNAPSHOTS,
+    apis.ACQUIRE_KV_SNAPSHOT_LEASE,
+    apis.RENEW_KV_SNAPSHOT_LEASE,
+    apis.RELEASE_KV_SNAPSHOT_LEASE,
+    apis.DROP_KV_SNAPSHOT_LEASE,
+    apis.LIST_KV_SNAPSHOT_LEASES,
+    apis.GET_FILESYSTEM_SECURITY_TOKEN,
+    apis.GET_LAKE_SNAPSHOT,
+    apis.LIST_TIERING_STATUSES,
+)
+_WRITE = (
+    apis.INIT_WRITER,
+    apis.PRODUCE_LOG,
+    apis.PUT_KV,
+    apis.CREATE_PARTITION,
+    apis.DROP_PARTITION,
+    apis.LAKE_TIERING_HEARTBEAT,
+    apis.PREPARE_LAKE_TABLE_SNAPSHOT,
+    apis.COMMIT_LAKE_TABLE_SNAPSHOT,
+)
+_ADMIN = (
+    apis.CREATE_DATABASE,
+    apis.DROP_DATABASE,
+    apis.CREATE_TABLE,
+    apis.DROP_TABLE,
+    apis.ALTER_TABLE,
+    apis.CONTROL_TIERING,
+    # What servers tell each other.
+    apis.NOTIFY_LEADER_AND_ISR,
+    apis.STOP_REPLICA,
+    apis.COMMIT_KV_SNAPSHOT,
+    apis.NOTIFY_LAKE_TABLE_OFFSET,
+)
+
+NEEDS: Mapping[Api, Access] = MappingProxyType(
+    {
+        api: access
+        for access, calls in ((Access.READ, _READ), (Access.WRITE, _WRITE), (Access.ADMIN, _ADMIN))
+        for api in calls
+    }
+)
+"""Each call of :mod:`sluice.wire.apis` has its line here: a test holds that."""
+
+
+def needed(api: Api) -> Access:
+    """What a call needs; one that nobody gave a line is for admins only."""
+    return NEEDS.get(api, Access.ADMIN)

@@ -1,0 +1,168 @@
+"""Who may call a server: a file of names, roles and digests of tokens, read again as it changes.
+
+One line each, ``NAME ROLE SHA256``; ROLE is read, write or admin, SHA256 the digest of the token in
+hexadecimal. What follows a ``#`` is a comment. A name may have several lines, so that a new token
+can be handed out before the old one goes. The file holds no secret, as long as tokens are random.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import structlog
+
+from sluice.errors import AuthenticateError, AuthorizationError, ConfigurationError
+from sluice.wire.access import Access, needed
+from sluice.wire.apis import Api
+
+TOKENS_MAX = 1_000
+"""Most lines of a users file: each call compares its token with all of them."""
+
+FILE_BYTES_MAX = 1 << 20
+
+_ROLES = {access.word: access for access in Access}
+_DIGEST = re.compile(r"[0-9a-fA-F]{64}")
+_FORM = "NAME ROLE SHA256, the role read, write or admin, the digest 64 hexadecimal digits"
+
+_log = structlog.get_logger("sluice.tokens")
+
+_Stamp = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """A line of the file."""
+
+    name: str
+    access: Access
+    digest: bytes = field(repr=False)
+
+
+class Tokens:
+    """The users of a users file. Safe for use by many threads.
+
+    A file that cannot be read any more, or has a wrong line, changes nothing: what was read before
+    stays in force, and the log says why.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """:raises ConfigurationError: the file cannot be read, or names file, line and reason."""
+        self._path = path
+        self._lock = threading.Lock()  # guards what follows
+        self._stamp: _Stamp | None = _stamp(path)
+        self._users = _read(path)
+
+    def of_token(self, token: str) -> User:
+        """Whose token it is.
+
+        :raises AuthenticateError: nobody's.
+        """
+        found = self._find(hashlib.sha256(token.encode()).digest())
+        if found is None:
+            raise AuthenticateError(
+                "nobody has this token: it is wrong, or was withdrawn; client.token must hold one"
+                " of the server's users file"
+            )
+        return found
+
+    def of_login(self, name: str, password: str) -> User:
+        """The user of that name whose token is the password.
+
+        :raises AuthenticateError: there is none; it does not say which of the two is wrong.
+        """
+        found = self._find(hashlib.sha256(password.encode()).digest())
+        if found is None or not hmac.compare_digest(found.name.encode(), name.encode()):
+            raise AuthenticateError(
+                "user or password is wrong: client.username and client.password must be a name of"
+                " the server's users file and its token"
+            )
+        return found
+
+    def allow(self, user: User, api: Api) -> None:
+        """Lets a call of theirs pass, by what the file says now.
+
+        :raises AuthenticateError: the token was withdrawn.
+        :raises AuthorizationError: their role does not allow it.
+        """
+        now = self._find(user.digest)
+        if now is None or now.name != user.name:
+            raise AuthenticateError(f"the token of {user.name!r} was withdrawn")
+        need = needed(api)
+        if now.access < need:
+            raise AuthorizationError(
+                f"{api.name} needs the role {need.word}; {now.name!r} has the role"
+                f" {now.access.word}: ask for another token, or change the users file"
+            )
+
+    def _find(self, digest: bytes) -> User | None:
+        """Compares with every line, so that the time tells nothing of where it stands."""
+        found = None
+        for user in self._current():
+            if hmac.compare_digest(user.digest, digest):
+                found = user
+        return found
+
+    def _current(self) -> tuple[User, ...]:
+        stamp = _stamp(self._path)
+        with self._lock:
+            if stamp != self._stamp:
+                self._stamp = stamp  # said once for each change
+                try:
+                    self._users = _read(self._path)
+                    _log.info("tokens read again", file=str(self._path), tokens=len(self._users))
+                except ConfigurationError as error:
+                    _log.error("tokens stay as they were", error=str(error))
+            return self._users
+
+
+def _stamp(path: Path) -> _Stamp | None:
+    """Another one after each change; None if the file cannot be seen."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
+
+
+def _read(path: Path) -> tuple[User, ...]:
+    where = f"server.users_file: {path}"
+    try:
+        with path.open("rb") as file:
+            content = file.read(FILE_BYTES_MAX + 1)
+        lines = content.decode().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ConfigurationError(f"{where}: {reason}") from error
+    if len(content) > FILE_BYTES_MAX:
+        raise ConfigurationError(f"{where}: it has more than {FILE_BYTES_MAX:,} bytes")
+    users: dict[bytes, User] = {}
+    for number, line in enumerate(lines, 1):
+        words = line.partition("#")[0].split()
+        if not words:
+            continue
+        user = _user(words, f"{where}, line {number}")
+        if user.digest in users:
+            raise ConfigurationError(f"{where}, line {number}: an earlier line has this token")
+        users[user.digest] = user
+    if not users:
+        raise ConfigurationError(f"{where}: it names nobody; write lines of {_FORM}")
+    if len(users) > TOKENS_MAX:
+        raise ConfigurationError(f"{where}: it has {len(users):,} lines, the most is {TOKENS_MAX}")
+    return tuple(users.values())
+
+
+def _user(words: list[str], where: str) -> User:
+    # The words are not shown: somebody may have put the token itself there.
+    if len(words) != 3:
+        raise ConfigurationError(f"{where}: {len(words)} words; write {_FORM}")
+    name, role, digest = words
+    if role not in _ROLES:
+        raise ConfigurationError(f"{where}: the second word is no role; write {_FORM}")
+    if not _DIGEST.fullmatch(digest):
+        raise ConfigurationError(f"{where}: the third word is no SHA-256 digest; write {_FORM}")
+    return User(name, _ROLES[role], bytes.fromhex(digest))

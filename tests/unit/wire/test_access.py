@@ -1,0 +1,54 @@
+"""Each call has a line in the table of roles, and the lines are the ones that are meant."""
+
+from __future__ import annotations
+
+import pytest
+
+from sluice.wire import apis
+from sluice.wire import fluss_api_pb2 as pb
+from sluice.wire.access import NEEDS, Access, needed
+from sluice.wire.apis import TABLET, Api
+
+
+def test_each_call_says_what_it_needs() -> None:
+    missing = {api.name for api in apis.APIS} - {api.name for api in NEEDS}
+    assert not missing, "give them a line in sluice/wire/access.py"
+    assert set(NEEDS) == set(apis.APIS)
+
+
+def test_a_call_without_a_line_is_for_admins() -> None:
+    new = Api(4711, "DropAll", pb.DropTableRequest, pb.DropTableResponse, TABLET, idempotent=False)
+    assert needed(new) is Access.ADMIN
+
+
+@pytest.mark.parametrize(
+    ("api", "access"),
+    [
+        (apis.FETCH_LOG, Access.READ),
+        (apis.LOOKUP, Access.READ),
+        (apis.SCAN_KV, Access.READ),
+        (apis.ACQUIRE_KV_SNAPSHOT_LEASE, Access.READ),
+        (apis.LIST_TIERING_STATUSES, Access.READ),
+        (apis.PRODUCE_LOG, Access.WRITE),
+        (apis.PUT_KV, Access.WRITE),
+        (apis.LAKE_TIERING_HEARTBEAT, Access.WRITE),
+        (apis.COMMIT_LAKE_TABLE_SNAPSHOT, Access.WRITE),
+        (apis.CREATE_TABLE, Access.ADMIN),
+        (apis.DROP_DATABASE, Access.ADMIN),
+        (apis.ALTER_TABLE, Access.ADMIN),
+        (apis.CONTROL_TIERING, Access.ADMIN),
+        (apis.STOP_REPLICA, Access.ADMIN),
+    ],
+)
+def test_what_calls_need(api: Api, access: Access) -> None:
+    assert needed(api) is access
+
+
+def test_nothing_that_changes_a_table_is_for_readers() -> None:
+    readers = {api.name for api, access in NEEDS.items() if access is Access.READ}
+    changing = ("Create", "Drop", "Alter", "Put", "Produce", "Commit", "Prepare", "Notify", "Stop")
+    assert {name for name in readers if name.startswith(changing)} == {"DropKvSnapshotLease"}
+
+
+def test_each_role_may_what_those_before_it_may() -> None:
+    assert list(Access) == sorted(Access) == [Access.READ, Access.WRITE, Access.ADMIN]
