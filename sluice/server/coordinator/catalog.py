@@ -31,6 +31,9 @@ from sluice.model.paths import check_database_name, check_table_name
 from sluice.server.coordinator.descriptor_rules import BUCKETS_MAX, PARTITIONS_MAX
 from sluice.server.storage.database import Database, next_values
 
+SYSTEM_DATABASE = "sys"
+"""A database that engines show beside those of the cluster (seed 001)."""
+
 AlsoStored = Callable[[Connection, TableInfo], None]
 """Stores more of a table in the transaction that stores the table itself."""
 
@@ -102,6 +105,11 @@ class Catalog:
     def create_database(self, name: str, descriptor: bytes, ignore_if_exists: bool) -> None:
         """:raises DatabaseAlreadyExist: unless ignored. :raises InvalidDatabase: a wrong name."""
         check_database_name(name)
+        if name == SYSTEM_DATABASE:
+            raise InvalidDatabase(
+                f"database name {name!r} is taken by the system tables of a cluster"
+                f" ({name}.lake_tiering_status in Spark SQL): take another name"
+            )
         with self._lock:
             if name in self._databases:
                 if ignore_if_exists:

@@ -127,6 +127,14 @@ def test_names_are_checked(caller: Caller, name: str) -> None:
     assert caller.call(apis.LIST_TABLES, pb.ListTablesRequest(database_name="db")).table_name == []
 
 
+def test_the_database_of_the_system_tables_cannot_be_created(caller: Caller) -> None:
+    with pytest.raises(InvalidDatabase, match="'sys' is taken by the system tables .* another"):
+        caller.create_database("sys")
+    exists = caller.call(apis.DATABASE_EXISTS, pb.DatabaseExistsRequest(database_name="sys"))
+    assert not exists.exists
+    caller.create_database("sys_of_ours")
+
+
 # -- tables
 
 
