@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from sluice.errors import ConfigurationError
+from sluice.masking import is_secret_name
 
 ENVIRONMENT_PREFIX = "SLUICE_"
 SETTINGS_VARIABLE = "SLUICE_SETTINGS"
@@ -151,6 +152,17 @@ class Config:
     server: ServerConfig = field(default_factory=ServerConfig)
     datalake: DatalakeConfig = field(default_factory=DatalakeConfig)
     tiering: TieringConfig = field(default_factory=TieringConfig)
+
+    def secrets(self) -> tuple[str, ...]:
+        """The values of all settings that nobody may see, to be masked wherever they appear."""
+        found: list[str] = []
+        for section in fields(self):
+            values = getattr(self, section.name)
+            for setting in fields(values):
+                value = getattr(values, setting.name)
+                named = value if isinstance(value, Mapping) else {setting.name: value}
+                found += [v for k, v in named.items() if isinstance(v, str) and is_secret_name(k)]
+        return tuple(value for value in found if value)
 
 
 def load_config(

@@ -17,6 +17,7 @@ from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from sluice.driver.spark import config_of, run
+from sluice.masking import MaskingFormatter
 
 
 def task_id() -> int:
@@ -32,11 +33,15 @@ def main() -> int:
     parser.add_argument("--attempt", required=True, metavar="ID", help="new on every try")
     parser.add_argument("--config", metavar="FILE", help="configuration (TOML)")
     arguments = parser.parse_args()
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    handler = logging.StreamHandler()
+    formatter = MaskingFormatter("%(asctime)s %(levelname)s %(name)s %(message)s")
+    handler.setFormatter(formatter)
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     logging.getLogger("py4j").setLevel(logging.WARNING)
     spark = SparkSession.builder.appName("sluice-tier-table").getOrCreate()
     try:
         config = config_of(spark, arguments.config, os.environ)
+        formatter.secrets = config.secrets()
         return run(spark, arguments.plan, arguments.attempt, config, task_id)
     finally:
         spark.stop()

@@ -18,6 +18,7 @@ from sluice.errors import (
     UnsupportedVersion,
 )
 from sluice.failpoints import failpoint
+from sluice.masking import reason_text
 from sluice.model import Claim, TablePath
 from sluice.rounds.files import PlanFile, plan_uri, plan_uris, read_json, write_json
 from sluice_airflow import leasing
@@ -69,7 +70,7 @@ def acquire(
     try:
         plans = take_over(client, work_uri, lease_id)
     except (OSError, ValueError, ImportError) as error:
-        raise ConfigurationError(f"work folder {work_uri}: {error}") from error
+        raise ConfigurationError(reason_text(f"work folder {work_uri}: {error}")) from error
     entries: list[Entry] = []
     refused: dict[Claim, str] = {}
     with Heartbeats(client.tiering, interval_s=heartbeat_interval_s) as heartbeats:
@@ -155,7 +156,7 @@ def _write_plan(client: Client, work_uri: str, plan: PlanFile) -> Entry:
     try:
         write_json(uri, plan.to_json())
     except Exception as error:
-        reason = f"work folder {work_uri}: the plan cannot be written: {error}"
+        reason = reason_text(f"work folder {work_uri}: the plan cannot be written: {error}")
         client.tiering.failed(plan.claim, reason)
         raise ConfigurationError(reason) from error
     failpoint("airflow.acquire.after_plan")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -11,15 +10,12 @@ from typing import Any
 
 from sluice.config import SETTINGS_VARIABLE, ClientConfig
 from sluice.errors import ConfigurationError
+from sluice.masking import is_secret_name, mask
 
 TRANSPORTS = ("grpc", "fluss")
 DEFAULT_PORT = 9123
 CONF_PREFIX = "spark.sluice."
 """Of Spark properties that the driver takes as settings."""
-_SECRET = re.compile(
-    r"secret|password|token|credential|access[.-]?key|account[.-]?key|shared[.-]?key", re.IGNORECASE
-)
-"""Names of options that nobody may see; a JDBC address may hold a password too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +111,11 @@ class FlussConnection:
         found = self.secret_settings()
         return {SETTINGS_VARIABLE: json.dumps(found)} if found else {}
 
+    def secrets(self) -> list[str]:
+        """Values that no log may show."""
+        found = self.secret_settings()
+        return [value for name, value in found.items() if value and name != "client.username"]
+
     def _settings(self) -> dict[str, str]:
         return {
             **{f"datalake.{name}": value for name, value in self.datalake.items()},
@@ -123,7 +124,7 @@ class FlussConnection:
 
 
 def _is_secret(name: str, value: str) -> bool:
-    return bool(_SECRET.search(name)) or "password=" in value.lower()
+    return is_secret_name(name) or mask(value) != value  # an address may hold a password
 
 
 def _options(connection_id: str, name: str, value: Any, prefix: str) -> Mapping[str, str]:

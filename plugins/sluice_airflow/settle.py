@@ -14,6 +14,7 @@ from sluice.errors import (
     TableNotExist,
 )
 from sluice.failpoints import failpoint
+from sluice.masking import mask, reason_text
 from sluice.model import Claim
 from sluice.rounds.files import (
     PlanFile,
@@ -39,7 +40,6 @@ UNREADABLE = (OSError, SluiceError, ValueError, ImportError)
 
 RUN_ENDED = "the run ended before the table was tiered"
 TASK_LOST = "the task that ran the Spark driver was lost"
-REASON_MAX = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ def _report_left(
         for uri in plan_uris(work_uri, lease_id):
             plans[uri] = PlanFile.from_json(read_json(uri) or {}).claim
     except UNREADABLE as error:
-        log.warning("plans of %s under %s: %s", lease_id, work_uri, error)
+        log.warning("plans of %s under %s: %s", lease_id, work_uri, mask(str(error)))
     held = {uri: claim for uri, claim in plans.items() if _is_held(client, claim)}
     return [_report(client, held[uri], _left_behind(uri), RUN_ENDED) for uri in held]
 
@@ -110,7 +110,7 @@ def _left_behind(plan_uri: str) -> RoundResult | RoundFailure | None:
     try:
         return round_outcome(plan_uri)
     except UNREADABLE as error:
-        log.warning("results beside %s: %s", plan_uri, error)
+        log.warning("results beside %s: %s", plan_uri, mask(str(error)))
         return None
 
 
@@ -155,4 +155,4 @@ def _report(
 
 def reason_of(failure: RoundFailure) -> str:
     """One line for the coordinator's status: the kind of error and its reason."""
-    return f"{failure.kind}: {failure.reason}"[:REASON_MAX]
+    return reason_text(f"{failure.kind}: {failure.reason}")

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import MutableMapping
 from typing import Any
+
+from sluice.masking import MaskingFormatter, mask
 
 
 def configure(log_format: str, level: str = "info") -> None:
@@ -14,7 +17,9 @@ def configure(log_format: str, level: str = "info") -> None:
     """
     import structlog
 
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(name)s: %(message)s")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(MaskingFormatter("%(name)s: %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
     renderer: Any
     if log_format == "json":
         renderer = structlog.processors.JSONRenderer()
@@ -24,6 +29,7 @@ def configure(log_format: str, level: str = "info") -> None:
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
+        _masked,
     ]
     if log_format == "json":
         processors.append(structlog.processors.format_exc_info)
@@ -33,3 +39,8 @@ def configure(log_format: str, level: str = "info") -> None:
         logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=False,
     )
+
+
+def _masked(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> Any:
+    """Without secrets: an error of the system, or of a client, may quote one."""
+    return {key: mask(value) if isinstance(value, str) else value for key, value in event.items()}

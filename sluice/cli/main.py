@@ -6,6 +6,7 @@ when it runs, so that `sluice --help` stays fast.
 
 from __future__ import annotations
 
+import logging
 import os
 from typing import Any, NoReturn
 
@@ -22,6 +23,7 @@ from sluice.cli.serve import serve
 from sluice.cli.show import status, tables
 from sluice.cli.tier import tier
 from sluice.errors import ConfigurationError, SluiceError
+from sluice.masking import MaskingFormatter, mask
 
 EXIT_FAILED = 1
 EXIT_WRONG_ARGUMENTS = 2
@@ -49,7 +51,7 @@ class _Commands(click.Group):
     def _fail(ctx: click.Context, error: BaseException, line: str, code: int) -> NoReturn:
         if ctx.params.get("debug"):
             raise error
-        click.secho(f"sluice: {' '.join(line.split())}", fg="red", err=True)
+        click.secho(f"sluice: {mask(' '.join(line.split()))}", fg="red", err=True)
         ctx.exit(code)
 
 
@@ -102,6 +104,8 @@ for command in (
 def main() -> None:
     """Entry point of the console script."""
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    if logging.lastResort is not None:  # writes the warnings of commands that set up no logs
+        logging.lastResort.setFormatter(MaskingFormatter("%(message)s"))
     cli(prog_name="sluice")
 
 

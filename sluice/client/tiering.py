@@ -23,6 +23,7 @@ from sluice.errors import (
     TableNotExist,
     from_code,
 )
+from sluice.masking import reason_text
 from sluice.model import Claim, LakeSnapshotInfo, Partition, TableBucket, TableInfo, TablePath
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
@@ -32,9 +33,6 @@ _LOG = logging.getLogger(__name__)
 
 CLAIM_GONE = (InvalidCoordinator, TableNotExist, FencedTieringEpoch)
 """Answers (23, 7, 50) that say for good: this round's claim is over."""
-
-REASON_CHARS_MAX = 4096
-"""Longest failure reason sent; seed 001."""
 
 _COMMIT_TRIES_MAX = 5
 
@@ -137,12 +135,12 @@ class TieringClient:
         self._report(request, claim, lambda reply: reply.finished_table_resp)
 
     def failed(self, claim: Claim, reason: str) -> None:
-        """Reports a round as failed; the reason is cut at 4,096 characters.
+        """Reports a round as failed; the reason is masked, and cut at 4,096 characters.
 
         :raises FencedTieringEpoch, InvalidCoordinator, TableNotExist: the claim had gone.
         """
         entry = _entry(claim)
-        entry.error_message = reason[:REASON_CHARS_MAX]
+        entry.error_message = reason_text(reason)
         request = pb.LakeTieringHeartbeatRequest(failed_tables=[entry])
         self._report(request, claim, lambda reply: reply.failed_table_resp)
 

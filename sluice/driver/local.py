@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
+from collections.abc import Sequence
 from contextlib import closing, nullcontext
 
 from sluice.client import connect
@@ -70,7 +71,7 @@ def tier_once(
                             config, client, lake, claim, lost, attempt, progress or Silent(), mend
                         )
             except BaseException as error:
-                _report_failure(client, claim, error)
+                _report_failure(client, claim, error, config.secrets())
                 raise
             finally:
                 heartbeats.remove(claim)
@@ -150,10 +151,12 @@ def _report(client: Client, claim: Claim, result: RoundResult) -> RoundResult:
     return result
 
 
-def _report_failure(client: Client, claim: Claim, error: BaseException) -> None:
+def _report_failure(
+    client: Client, claim: Claim, error: BaseException, secrets: Sequence[str]
+) -> None:
     if isinstance(error, ClaimLost):
         return
     try:
-        client.tiering.failed(claim, failure_of(error).reason)
+        client.tiering.failed(claim, failure_of(error, secrets).reason)
     except SluiceError as unheard:
         _LOG.warning("table %s: its failure could not be reported: %s", claim.path, unheard)

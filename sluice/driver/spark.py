@@ -65,7 +65,7 @@ def run(
     try:
         result = _run(spark, plan_uri, attempt, config, task_id or _zero)
     except Exception as error:
-        failure = failure_of(error)
+        failure = failure_of(error, config.secrets())
         _LOG.error("round of %s failed: %s: %s", plan_uri, failure.kind, failure.reason)
         if not isinstance(error, SluiceError):
             _LOG.error("where it happened", exc_info=error)

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from sluice.errors import UnknownFileVersion
+from sluice.masking import reason_text
 from sluice.model import BucketSnapshot, Claim, TableBucket, TablePath
 
 VERSION = 1
@@ -98,6 +99,11 @@ class RoundResult:
     seconds: dict[str, float] = field(default_factory=dict)
     """Seconds per phase: plan, recover, copy, prepare, lake_commit, fluss_commit, total."""
 
+    def __post_init__(self) -> None:
+        # Wherever it goes from here (file, XCom, log, terminal), it holds no secret.
+        object.__setattr__(self, "notes", tuple(reason_text(note) for note in self.notes))
+        object.__setattr__(self, "forced", reason_text(self.forced))
+
     def to_json(self) -> dict[str, Any]:
         return {"version": VERSION, **asdict(self)}
 
@@ -110,12 +116,19 @@ class RoundResult:
 
 @dataclass(frozen=True, slots=True)
 class RoundFailure:
-    """Why a round failed: the class of the error, a short reason, and its deepest cause."""
+    """Why a round failed: the class of the error, a short reason, and its deepest cause.
+
+    Both texts are masked and cut, whoever makes it.
+    """
 
     kind: str
     reason: str
     deepest_cause: str
     retryable: bool
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reason", reason_text(self.reason))
+        object.__setattr__(self, "deepest_cause", reason_text(self.deepest_cause))
 
     def to_json(self) -> dict[str, Any]:
         return {"version": VERSION, **asdict(self)}

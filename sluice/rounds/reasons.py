@@ -7,49 +7,25 @@ needed here.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from sluice.errors import SluiceError
+from sluice.masking import reason_text
 from sluice.rounds.files import RoundFailure
 
-REASON_CHARS_MAX = 4096
 _CAUSES_MAX = 50
-_MASK = "***"
-
-_MASKED_KEYS = (
-    r"[\w.-]*(?:password|passwd|secret|token|credential|access[-_.]?key|api[-_.]?key|"
-    r"private[-_.]?key|account[-_.]?key|signature|passphrase|jaas\.config)[\w.-]*"
-)
-_MASKS = (
-    # user:password in an address
-    (re.compile(r"(?i)\b([a-z][a-z0-9+.-]*://)[^/\s:@]+:[^/\s@]+@"), rf"\1{_MASK}@"),
-    # the query of a signed address
-    (
-        re.compile(
-            r"(?i)(\bhttps?://[^\s?\"'<>]+)\?[^\s\"'<>]*(?:signature|sig=|credential|token)"
-            r"[^\s\"'<>]*"
-        ),
-        rf"\1?{_MASK}",
-    ),
-    (re.compile(r"(?i)\b(bearer|basic)\s+[a-z0-9._~+/=-]{8,}"), rf"\1 {_MASK}"),
-    (re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"), _MASK),
-    (re.compile(r"\beyJ[\w-]{8,}\.[\w-]+\.[\w-]*"), _MASK),  # a JSON web token
-    # "key": "value", key=value, key: value
-    (
-        re.compile(
-            rf"(?i)([\"']?\b{_MASKED_KEYS}[\"']?\s*[=:]\s*)(?:\"[^\"]*\"|'[^']*'|[^\s,;&\"')}}\]]+)"
-        ),
-        rf"\1{_MASK}",
-    ),
-)
 _TRACE_LINE = re.compile(
     r"^\s+at [\w.$<>/]+\(|^\s*\.\.\. \d+ (?:more|common frames)|^\s*File \".*\", line \d+"
     r"|^Driver stacktrace:|^Caused by: |^Traceback \(most recent call last\):"
 )
 
 
-def failure_of(error: BaseException) -> RoundFailure:
-    """Class, short reason and deepest useful cause of an error, fit to be shown and stored."""
+def failure_of(error: BaseException, secrets: Iterable[str] = ()) -> RoundFailure:
+    """Class, short reason and deepest useful cause of an error, fit to be shown and stored.
+
+    :param secrets: values that must not be seen whatever they look like: ``Config.secrets()``.
+    """
     chain = _causes(error)
     kind, message = chain[0]
     useful = [(k, m) for k, m in chain if m] or chain
@@ -66,14 +42,9 @@ def failure_of(error: BaseException) -> RoundFailure:
         # A split's failure has come as text; it says itself what lay below it.
         retryable = bool(error.details.get("retryable", error.retryable))
         deepest = str(error.details.get("deepest_cause", deepest))
-    return RoundFailure(kind, _cut(mask(reason)), _cut(mask(deepest)), retryable)
-
-
-def mask(text: str) -> str:
-    """The text without passwords, secrets, tokens and signed addresses."""
-    for pattern, replacement in _MASKS:
-        text = pattern.sub(replacement, text)
-    return text
+    return RoundFailure(
+        kind, reason_text(reason, secrets), reason_text(deepest, secrets), retryable
+    )
 
 
 def without_trace(text: str) -> str:
@@ -116,7 +87,3 @@ def _java_causes(throwable: Any) -> list[tuple[str, str]]:
     except Exception:  # the JVM may be gone: what was found so far must do
         return found
     return found
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= REASON_CHARS_MAX else text[: REASON_CHARS_MAX - 1] + "…"

@@ -106,3 +106,16 @@ def test_settings_in_one_variable_count_over_others_and_below_arguments() -> Non
 def test_unusable_settings_are_refused(text: str) -> None:
     with pytest.raises(ConfigurationError, match="SLUICE_SETTINGS|no section"):
         load_config(environment={"SLUICE_SETTINGS": text})
+
+
+def test_the_values_of_secret_settings_are_known() -> None:
+    config = load_config(
+        overrides={
+            "client.password": "a-password",
+            "client.fs.s3.secret-key": "a-key",
+            "datalake.iceberg.s3.secret-access-key": "another-key",
+            "datalake.iceberg.warehouse": "s3://bucket",
+        }
+    )
+    assert set(config.secrets()) == {"a-password", "a-key", "another-key"}
+    assert load_config().secrets() == ()

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook
+from airflow.sdk.log import mask_secret
 
 from sluice_airflow.connection import FlussConnection
 
@@ -34,7 +35,7 @@ class FlussHook(BaseHook):
         :raises ConfigurationError: names the field, its value and what is allowed.
         """
         connection = self.get_connection(self.fluss_conn_id)
-        return FlussConnection.parse(
+        checked = FlussConnection.parse(
             self.fluss_conn_id,
             connection.host,
             connection.port,
@@ -42,6 +43,9 @@ class FlussHook(BaseHook):
             connection.login,
             connection.password,
         )
+        for secret in checked.secrets():  # Airflow itself knows those of some names only
+            mask_secret(secret)
+        return checked
 
     def get_client(self) -> Client:
         """A client of the cluster; close it, or use it as a context manager."""
@@ -58,6 +62,7 @@ class FlussHook(BaseHook):
         """Asks the coordinator for its databases; gives up soon, because a user waits."""
         from sluice.client import connect
         from sluice.errors import SluiceError
+        from sluice.masking import reason_text
 
         try:
             config = replace(
@@ -69,4 +74,4 @@ class FlussHook(BaseHook):
                 databases = client.admin.list_databases()
             return True, f"{config.bootstrap} answers: {len(databases)} databases"
         except SluiceError as error:
-            return False, f"{type(error).__name__}: {error}"
+            return False, reason_text(f"{type(error).__name__}: {error}")

@@ -11,6 +11,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from sluice.client.heartbeats import Heartbeats
 from sluice.errors import ClaimLost, DriverLost, DriverRefused, LeaseLost, SluiceError
 from sluice.failpoints import failpoint
+from sluice.masking import mask
 from sluice.model import Claim
 from sluice.rounds.files import (
     RoundFailure,
@@ -159,7 +160,7 @@ class SluiceTierOperator(SparkSubmitOperator):
 
         Called by the thread that found out.
         """
-        self.log.warning("%s; the Spark driver is ended", why)
+        self.log.warning("%s; the Spark driver is ended", mask(str(why)))
         self._lost = why
         if self._hook is not None:
             self._hook.on_kill()
@@ -229,7 +230,8 @@ class SluiceTierOperator(SparkSubmitOperator):
         try:
             write_json(failure_uri(self.entry["plan_uri"], attempt), failure.to_json())
         except OSError as error:
-            self.log.warning("failure file beside %s: %s", self.entry["plan_uri"], error)
+            shown = mask(str(error))
+            self.log.warning("failure file beside %s: %s", self.entry["plan_uri"], shown)
 
     def _tell(self, ti: Any, attempt: str, failure: RoundFailure) -> None:
         """XComs survive a failing try; settle reads this one."""

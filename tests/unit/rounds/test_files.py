@@ -26,7 +26,7 @@ from tests.support.s3_server import REGION, S3Server
 CLAIM = Claim(7, TablePath("db", "t"), 3, 2)
 PLAN = PlanFile(CLAIM, "sluice-1", "grpc://127.0.0.1:1")
 RESULT = RoundResult(
-    "db.t", 7, 3, 2, "committed", 10, 1, 2, 1, {"0": 10}, 99, None, ("n",), {"total": 1.0}
+    "db.t", 7, 3, 2, "committed", 10, 1, 2, 1, {"0": 10}, 99, None, ("n",), seconds={"total": 1.0}
 )
 FAILURE = RoundFailure("LakeNotWritable", "no", "ENOSPC", True)
 
@@ -113,3 +113,14 @@ def test_a_work_folder_on_s3(monkeypatch: pytest.MonkeyPatch) -> None:
         write_json(result_uri(plan, "b"), RESULT.to_json())
         assert round_outcome(plan) == RESULT
         assert set(s3.seen) == {"worker"}
+
+
+def test_what_a_round_says_holds_no_secret_whoever_made_it() -> None:
+    failure = RoundFailure("DriverLost", "its words: token=abc", "password=abc" + "x" * 9000, True)
+    assert failure.reason == "its words: token=***"
+    assert (failure.deepest_cause, len(RoundFailure("a", "x" * 9000, "", True).reason)) == (
+        "password=***",
+        4096,
+    )
+    result = replace(RESULT, notes=("GET s3://a:b@c/d",), forced="sig=abc")
+    assert (result.notes, result.forced) == (("GET s3://***@c/d",), "sig=***")

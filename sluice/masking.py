@@ -1,0 +1,123 @@
+"""No secret leaves a process in words: one function for reasons, notes, files, logs and statuses.
+
+Patterns find what looks like a secret; values that a process knows to be secret are given besides.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Iterable
+from urllib.parse import quote
+
+MASK = "***"
+TEXT_CHARS_MAX = 65_536
+"""Longest text that is looked through; what is longer is cut before."""
+REASON_CHARS_MAX = 4_096
+"""Longest reason of a failure that is sent or stored (seed 001)."""
+_VALUE_CHARS_MIN = 4
+"""Shorter values are not looked for: they stand in too many words."""
+
+# Every repeat that something has to follow has a bound, so that no text makes the search slow.
+_NAME = (
+    r"[\w.-]{0,64}?(?:password|passwd|passphrase|pwd|secret|token|credential|"
+    r"(?:access|api|private|account|shared|storage|encryption|session)[-_. ]?key|"
+    r"signature|jaas[-_.]?config)[\w.-]{0,64}(?: (?:key|id))?"
+)
+_QUOTE = r"(?:\\{0,3}[\"'])"
+_VALUE = (
+    r"(?:\\{1,3}\"[^\"]{0,4096}?\\{1,3}\"|\"(?:[^\"\\]|\\.){0,4096}(?:\"|\Z)"
+    r"|'(?:[^'\\]|\\.){0,4096}(?:'|\Z)|\\{0,3}[\"']?[^\s,;&\"')}\]<]+)"
+)
+_MASKS: tuple[tuple[re.Pattern[str], str], ...] = (
+    (
+        re.compile(r"-----BEGIN ([A-Z ]{0,40})PRIVATE KEY-----.{0,16384}?(?:-----END|\Z)", re.S),
+        rf"-----BEGIN \1PRIVATE KEY----- {MASK} -----END",
+    ),
+    # user:password in an address; keys of object stores may hold slashes
+    (
+        re.compile(r"(?i)\b((?:s3[an]?|wasbs?|abfss?|gs|oss)://)[^/\s:@]{1,512}:[^\s@]{1,1024}@"),
+        rf"\1{MASK}@",
+    ),
+    (
+        re.compile(r"(?i)\b([a-z][a-z0-9+.-]{0,31}://)[^/\s:@]{0,512}:[^/\s@]{1,1024}@"),
+        rf"\1{MASK}@",
+    ),
+    (re.compile(r"(?i)\b(jdbc:oracle:\w{1,16}:)[^/\s@]{1,128}/[^\s@]{1,512}@"), rf"\1{MASK}@"),
+    # the query of a signed address
+    (
+        re.compile(
+            r"(?i)(\b[a-z][a-z0-9+.-]{0,31}://[^\s?\"'<>]{1,1024})\?[^\s\"'<>]{0,1024}?"
+            r"(?:signature|\bsig=|credential|token|\bkey=)[^\s\"'<>]*"
+        ),
+        rf"\1?{MASK}",
+    ),
+    (
+        re.compile(r"(?i)\b(bearer|basic|digest|negotiate)\s+[a-z0-9._~+/=-]{8,}"),
+        rf"\1 {MASK}",
+    ),
+    (re.compile(r"\b(?:AKIA|ASIA|AROA|AIDA)[A-Z0-9]{12,20}\b"), MASK),  # keys of AWS
+    (re.compile(r"\beyJ[\w-]{8,4096}\.[\w-]{1,4096}\.[\w-]*"), MASK),  # a JSON web token
+    (re.compile(r"\b(?:gh[pousr]_|github_pat_|glpat-|xox[abprs]-|ya29\.|hvs\.)[\w-]{8,}"), MASK),
+    # Hadoop's XML, then any element with such a name
+    (
+        re.compile(rf"(?i)(<name>\s*{_NAME}\s*</name>\s*<value>)[^<]*"),
+        rf"\1{MASK}",
+    ),
+    (
+        re.compile(r"(?i)(<(\w{0,32}(?:key|token|signature|secret|password)\w{0,32})>)[^<]*"),
+        rf"\1{MASK}",
+    ),
+    # --password value
+    (re.compile(rf"(?i)((?<!\S)--?{_NAME}[ \t]+)(?!-){_VALUE}"), rf"\1{MASK}"),
+    # "name": "value", name=value, name: value, name -> value
+    (
+        re.compile(rf"(?i)({_QUOTE}?\b{_NAME}{_QUOTE}?\s{{0,8}}(?:=>|->|[=:])\s{{0,8}}){_VALUE}"),
+        rf"\1{MASK}",
+    ),
+    (re.compile(r"(?i)((?<![\w])sig=)[^\s,;&\"')}\]]+"), rf"\1{MASK}"),
+)
+_SECRET_NAME = re.compile(rf"(?i)\A{_NAME}\Z")
+
+
+def mask(text: str, secrets: Iterable[str] = ()) -> str:
+    """The text without passwords, tokens, signed addresses and keys.
+
+    A text of more than ``TEXT_CHARS_MAX`` characters is cut there.
+
+    :param secrets: values that are secret whatever they look like; those of fewer than four
+        characters are passed over.
+    """
+    text = text[:TEXT_CHARS_MAX]
+    for secret in sorted({s for s in secrets if len(s) >= _VALUE_CHARS_MIN}, key=len, reverse=True):
+        for form in {secret, quote(secret, safe=""), json.dumps(secret)[1:-1]}:
+            text = text.replace(form, MASK)
+    for pattern, replacement in _MASKS:
+        text = pattern.sub(replacement, text)
+    return text
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether the value of an option of this name is for nobody's eyes."""
+    return _SECRET_NAME.match(name) is not None
+
+
+def reason_text(text: str, secrets: Iterable[str] = ()) -> str:
+    """A reason as it is sent and stored: masked, whole characters, at most 4,096 of them.
+
+    What no UTF-8 can say (half of a surrogate pair, from the name of a file) becomes ``?``.
+    """
+    shown = mask(text[: 4 * REASON_CHARS_MAX], secrets).encode("utf-8", "replace").decode("utf-8")
+    return shown if len(shown) <= REASON_CHARS_MAX else shown[: REASON_CHARS_MAX - 1] + "…"
+
+
+class MaskingFormatter(logging.Formatter):
+    """Formats log records without secrets, their tracebacks included."""
+
+    def __init__(self, fmt: str, secrets: Iterable[str] = ()) -> None:
+        super().__init__(fmt)
+        self.secrets = tuple(secrets)
+
+    def format(self, record: logging.LogRecord) -> str:
+        return mask(super().format(record), self.secrets)
