@@ -6,12 +6,14 @@
     |  `- TableNotExist, FencedTieringEpoch, NetworkError, RequestTimeOut, ...   one class a code
     |- ConfigurationError     a setting with a wrong value
     |- UnsupportedType        a data type that a format cannot carry
+    |- QueryFailed            Spark refused a query or failed at it
     |- DataDirError           the server's data directory: DataDirLocked, UnknownDataDirFormat
     |- LakeError              LakeTableMismatch, LakeTableMissing, LakeNotWritable, LakeRolledBack,
     |                         LakeCommitRefused, LakeCommitOutcomeUnknown, LakeOffsetsLost,
     |                         UnsupportedLakeOption
     `- RoundError             ClaimLost, LeaseNotObtained, LeaseLost, SplitFailed, LogBehindLake,
-                              DriverLost, DriverRefused, TableNotDue, UnknownFileVersion
+                              DriverLost, DriverRefused, TableNotDue, SpillFailed,
+    |                         UnknownFileVersion
 
 ``retryable`` says whether the same call may succeed when sent again unchanged. Errors pickle.
 """
@@ -34,8 +36,10 @@ from sluice.errors.base import (
     LeaseLost,
     LeaseNotObtained,
     LogBehindLake,
+    QueryFailed,
     RoundError,
     SluiceError,
+    SpillFailed,
     SplitFailed,
     TableNotDue,
     UnknownDataDirFormat,
@@ -116,6 +120,7 @@ from sluice.errors.fluss import (
     TableAlreadyExist,
     TableNotExist,
     TableNotPartitioned,
+    TlsError,
     TooManyScanners,
     UnknownScannerId,
     UnknownServerError,
@@ -200,6 +205,7 @@ __all__ = [
     "PartitionMaxNum",
     "PartitionNotExists",
     "PartitionSpecInvalid",
+    "QueryFailed",
     "RebalanceFailure",
     "RecordTooLarge",
     "RequestTimeOut",
@@ -213,6 +219,7 @@ __all__ = [
     "ServerTagAlreadyExist",
     "ServerTagNotExist",
     "SluiceError",
+    "SpillFailed",
     "SplitFailed",
     "StorageBackpressure",
     "StorageError",
@@ -220,6 +227,7 @@ __all__ = [
     "TableNotDue",
     "TableNotExist",
     "TableNotPartitioned",
+    "TlsError",
     "TooManyScanners",
     "UnknownDataDirFormat",
     "UnknownFileVersion",

@@ -110,12 +110,20 @@ class SplitFailed(RoundError):
     """One bucket's part of a round failed on its executor."""
 
 
+class SpillFailed(RoundError):
+    """The local folder for what does not fit in memory is full, or cannot be read or written."""
+
+
 class DriverLost(RoundError):
     """The Spark driver ended without a result and without a reason."""
 
 
 class DriverRefused(RoundError):
     """The Spark driver could not be started."""
+
+
+class QueryFailed(SluiceError):
+    """Spark refused a query or failed at it."""
 
 
 class UnknownFileVersion(RoundError):

@@ -1,0 +1,288 @@
+"""Changes of keys reduced in memory, or in parts by their keys' hashes where they do not fit.
+
+Blocks of changes are gathered. Beyond the memory limit each key is reduced to one change; where
+that does not halve them, they go to a local file, in parts by hash. In the end each part is
+reduced by itself, in parts again if it is too large.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from sluice.rounds.key_hashes import KeyColumns
+from sluice.rounds.key_runs import HashSlots, KeyRuns, KeySet, find_runs
+from sluice.rounds.spill import SpillFile, SpillFolder
+
+PARTS = 32
+_PART_SHIFT = np.uint64(64 - 5)
+"""The upper five bits of a hash are the part."""
+_DEPTH_MAX = 8
+_SEEDS_PER_DEPTH = 16
+_ROW_BYTES = 64
+"""What finding runs takes for each change: hash, place, ends of runs."""
+_SLOTS_SHARE = 8
+
+IS_ROW, BEGINS_NEW = 1, 2
+"""Flags of a change, the last column of a block: the key has a row after it; it had none before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Changes in log order; their last column is the flags."""
+
+    rows: pa.RecordBatch
+    hashes: np.ndarray
+
+    @property
+    def size_bytes(self) -> int:
+        return _size_bytes(self.rows)
+
+    @property
+    def flags(self) -> np.ndarray:
+        found: np.ndarray = self.rows.column(self.rows.num_columns - 1).to_numpy()
+        return found
+
+
+class KeyParts:
+    """Changes of keys; one for each key comes out. Used by one thread."""
+
+    def __init__(
+        self,
+        key: KeyColumns,
+        schema: pa.Schema,
+        limit_bytes: int,
+        folder: Callable[[], SpillFolder],
+        depth: int = 0,
+    ) -> None:
+        """:param schema: of the blocks.
+
+        :param limit_bytes: of blocks that are held, with what their reduction takes.
+        :param folder: where to spill, made when it is first asked for.
+        :param depth: of how many divisions this is a part.
+        """
+        self._key = key
+        self._schema = schema
+        self._limit_bytes = limit_bytes
+        self._folder = folder
+        self._depth = depth
+        self._seed = depth * _SEEDS_PER_DEPTH
+        self._blocks: list[Block] = []
+        self._runs: KeyRuns | None = None
+        self._files: list[SpillFile] = []
+        self.size_bytes = 0
+        """Of the blocks that are held."""
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Takes the next changes.
+
+        :raises SpillFailed: :raises CorruptRecord: a key has a null.
+        """
+        if not rows.num_rows:
+            return
+        block = Block(rows, self._key.hashes(self._key.of(rows), self._seed))
+        self._blocks.append(block)
+        self.size_bytes += block.size_bytes
+        self._runs = None
+        if self.size_bytes > self._limit_bytes:
+            self._shrink()
+
+    def parts(self) -> Iterator[list[pa.RecordBatch]]:
+        """One change for each key, in log order, in parts of disjoint keys. Blocks go with them.
+
+        :raises SpillFailed:
+        """
+        if self._files:
+            for part in range(PARTS):
+                with self._child(part) as child:
+                    yield from child.parts()
+        elif self._blocks:
+            yield list(self._reduced())
+
+    def without(self, snapshot: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows of a snapshot that have none of these keys.
+
+        :raises SpillFailed:
+        """
+        if self._files:
+            yield from self._without_spilled(snapshot)
+            return
+        keys = KeySet(self._key, runs) if (runs := self._find_runs()) else None
+        for rows in snapshot:
+            yield from _kept(rows, None if keys is None else ~keys.has(rows))
+
+    def close(self) -> None:
+        """Removes what this has spilled."""
+        for file in self._files:
+            file.remove()
+        self._files.clear()
+        self._blocks.clear()
+        self._runs = None
+
+    # ---- in memory ----
+
+    def _find_runs(self) -> KeyRuns | None:
+        """None without changes. Stays when the blocks have gone."""
+        if self._runs is None and self._blocks:
+            keys = [] if self._key.one_word else [self._key.of(b.rows) for b in self._blocks]
+            hashes = [block.hashes for block in self._blocks]
+            self._runs = find_runs(self._key, keys, hashes, self._seed)
+        return self._runs
+
+    def _kept_changes(self, runs: KeyRuns) -> tuple[np.ndarray, np.ndarray]:
+        """Whether each change is its key's last, and then its flags, with those of the first."""
+        before = np.concatenate([block.flags for block in self._blocks])
+        keep, flags = np.zeros(len(before), bool), np.zeros(len(before), np.uint8)
+        keep[runs.last] = True
+        flags[runs.last] = (before[runs.last] & IS_ROW) | (before[runs.first] & BEGINS_NEW)
+        return keep, flags
+
+    def _reduced(self) -> Iterator[pa.RecordBatch]:
+        """One change for each key; each block goes when its changes come."""
+        runs = self._find_runs()
+        assert runs is not None, "there are blocks"
+        keep, flags = self._kept_changes(runs)
+        blocks, self._blocks, self.size_bytes = self._blocks, [], 0
+        blocks.reverse()
+        start = 0
+        while blocks:
+            rows = blocks.pop().rows
+            end = start + rows.num_rows
+            yield from _kept(_with_flags(rows, flags[start:end]), keep[start:end])
+            start = end
+
+    def _shrink(self) -> None:
+        """Reduces what is held to half of the limit, or spills it."""
+        runs = self._find_runs()
+        assert runs is not None, "there are blocks"
+        changes = sum(block.rows.num_rows for block in self._blocks)
+        keys = len(runs.last)
+        if (
+            keys > 1
+            and self._depth < _DEPTH_MAX
+            and self.size_bytes * keys > changes * self._limit_bytes // 2
+        ):
+            self._spill()
+            return
+        blocks = [Block(r, self._key.hashes(self._key.of(r), self._seed)) for r in self._reduced()]
+        self._blocks, self._runs = blocks, None
+        self.size_bytes = sum(block.size_bytes for block in blocks)
+
+    # ---- on disk ----
+
+    def _spill(self) -> None:
+        runs = self._find_runs()
+        assert runs is not None, "there are blocks"
+        keep, flags = self._kept_changes(runs)
+        self._runs = None
+        start, kept = 0, []
+        for block in self._blocks:
+            end = start + block.rows.num_rows
+            rows = _with_flags(block.rows, flags[start:end])
+            kept.append(_Divided(rows, block.hashes, np.flatnonzero(keep[start:end])))
+            start = end
+        self._files.append(self._folder().write(self._schema, _by_part(self._schema, kept)))
+        self._blocks, self.size_bytes = [], 0
+
+    @contextlib.contextmanager
+    def _child(self, part: int) -> Iterator[KeyParts]:
+        """The changes of one part, from all files."""
+        if self._blocks:
+            self._spill()
+        child = KeyParts(self._key, self._schema, self._limit_bytes, self._folder, self._depth + 1)
+        try:
+            for file in self._files:
+                if (rows := file.read(part)) is not None:
+                    child.add(rows)
+            yield child
+        finally:
+            child.close()
+
+    def _without_spilled(self, snapshot: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Rows that may have one of the keys are spilled too, and looked at part by part."""
+        slots = self._slots()
+        files: list[SpillFile] = []
+        maybe: list[_Divided] = []
+        schema, size_bytes = None, 0
+        try:
+            for rows in snapshot:
+                schema = rows.schema
+                hashes = self._key.hashes(self._key.of(rows), self._seed)
+                known = slots.has(hashes)
+                yield from _kept(rows, ~known)
+                for some in _kept(rows, known):
+                    maybe.append(_Divided(some, hashes[known], np.arange(some.num_rows)))
+                    size_bytes += _size_bytes(some)
+                if size_bytes > self._limit_bytes // 2:
+                    files.append(self._folder().write(schema, _by_part(schema, maybe)))
+                    maybe, size_bytes = [], 0
+            if maybe:
+                files.append(self._folder().write(schema, _by_part(schema, maybe)))
+            del maybe, slots
+            for part in range(PARTS):
+                with self._child(part) as child:
+                    found = (file.read(part) for file in files)
+                    yield from child.without(rows for rows in found if rows is not None)
+        finally:
+            for file in files:
+                file.remove()
+
+    def _slots(self) -> HashSlots:
+        """The hashes of all keys that were spilled."""
+        if self._blocks:
+            self._spill()
+        slots = HashSlots(self._limit_bytes // _SLOTS_SHARE // 2 + 1)
+        columns = [self._schema.get_field_index(name) for name in self._key.names]
+        for file in self._files:
+            for part in range(PARTS):
+                if (rows := file.read(part, columns)) is not None:
+                    slots.add(self._key.hashes(self._key.of(rows), self._seed))
+        return slots
+
+
+@dataclass(frozen=True, slots=True)
+class _Divided:
+    """Rows of which some go to a file, each to the part of its hash."""
+
+    rows: pa.RecordBatch
+    hashes: np.ndarray
+    chosen: np.ndarray
+
+
+def _by_part(schema: pa.Schema, blocks: Sequence[_Divided]) -> Iterator[pa.RecordBatch]:
+    """One batch for each part."""
+    divided = []
+    for block in blocks:
+        parts = (block.hashes[block.chosen] >> _PART_SHIFT).astype(np.uint8)
+        order = np.argsort(parts, kind="stable")
+        bounds = np.searchsorted(parts[order], np.arange(PARTS + 1))
+        divided.append((block.rows, block.chosen[order], bounds))
+    for part in range(PARTS):
+        pieces = [
+            rows.take(pa.array(chosen[bounds[part] : bounds[part + 1]]))
+            for rows, chosen, bounds in divided
+            if bounds[part] < bounds[part + 1]
+        ]
+        empty = pa.RecordBatch.from_pylist([], schema=schema)
+        yield pa.concat_batches(pieces) if pieces else empty
+
+
+def _size_bytes(rows: pa.RecordBatch) -> int:
+    return int(rows.nbytes) + _ROW_BYTES * int(rows.num_rows)
+
+
+def _with_flags(rows: pa.RecordBatch, flags: np.ndarray) -> pa.RecordBatch:
+    last = rows.num_columns - 1
+    return rows.set_column(last, rows.schema.field(last), pa.array(flags))
+
+
+def _kept(rows: pa.RecordBatch, keep: np.ndarray | None) -> Iterator[pa.RecordBatch]:
+    """The rows to keep, None for all; nothing if there are none."""
+    if keep is not None and not keep.all():
+        rows = rows.filter(pa.array(keep))
+    if rows.num_rows:
+        yield rows

@@ -1,0 +1,138 @@
+"""Changes sorted by the hash of their key: where each key changes first and last, and whether a row
+has one of these keys. Equal hashes of different keys are found by comparing keys; then all are
+hashed anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from sluice.errors import CorruptRecord
+from sluice.rounds.key_hashes import KeyColumns, same_values
+
+_TRIES = 8
+_SLOTS_PER_KEY = 8
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRuns:
+    """One entry for each key, in the order of their hashes; places count all changes from 0."""
+
+    seed: int
+    hashes: np.ndarray
+    """Ascending, uint64: no two keys have the same."""
+    first: np.ndarray
+    last: np.ndarray
+    columns: list[pa.Array]
+    """The key of each change; empty where the hash says it all."""
+
+
+def find_runs(
+    key: KeyColumns, keys: Sequence[list[pa.Array]], hashes: Sequence[np.ndarray], seed: int
+) -> KeyRuns:
+    """The runs of equal keys.
+
+    :param keys: the key columns of the changes, block by block.
+    :param hashes: of these keys, with that seed.
+    :raises CorruptRecord: keys share their hashes however they are hashed.
+    """
+    whole = np.concatenate(hashes)
+    columns: list[pa.Array] = []
+    if not key.one_word:
+        columns = [pa.concat_arrays(chunks) for chunks in zip(*keys, strict=True)]
+    for attempt in range(_TRIES):
+        if attempt:
+            whole = np.concatenate([key.hashes(block, seed + attempt) for block in keys])
+        places, same = _sorted(whole)
+        if not columns or _are_keys(columns, places, same):
+            begins = np.concatenate(([True], ~same))
+            last = places[np.concatenate((begins[1:], [True]))]
+            return KeyRuns(seed + attempt, whole[last], places[begins], last, columns)
+    raise CorruptRecord(
+        f"key {', '.join(key.names)}: different keys have equal hashes in {_TRIES} tries; no data"
+        " does that by chance"
+    )
+
+
+def _sorted(hashes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Places by hash and then by place; and which of them have the hash of the one before."""
+    count = len(hashes)
+    low = np.uint64((1 << max(1, count - 1).bit_length()) - 1)
+    packed = hashes & ~low  # hash above, place below: one sort of plain numbers
+    packed |= np.arange(count, dtype=np.uint64)
+    packed.sort()
+    places = (packed & low).view(np.int64)
+    packed &= ~low
+    same = packed[1:] == packed[:-1]
+    rows = np.flatnonzero(same)
+    if not np.array_equal(hashes[places[rows]], hashes[places[rows + 1]]):
+        # hashes differ only where a place lies: sort by all of their bits
+        places = np.argsort(hashes, kind="stable")
+        ordered = hashes[places]
+        same = ordered[1:] == ordered[:-1]
+    return places, same
+
+
+def _are_keys(columns: list[pa.Array], places: np.ndarray, same: np.ndarray) -> bool:
+    """Whether neighbours with the same hash have the same key."""
+    rows = np.flatnonzero(same)
+    left, right = pa.array(places[rows]), pa.array(places[rows + 1])
+    equal = same_values([c.take(left) for c in columns], [c.take(right) for c in columns])
+    return bool(equal.all())
+
+
+class KeySet:
+    """The keys of some runs. Immutable.
+
+    Memory beside the runs: 8 to 16 bytes a key.
+    """
+
+    def __init__(self, key: KeyColumns, runs: KeyRuns) -> None:
+        self._key = key
+        self._runs = runs
+        self._slots = HashSlots(_SLOTS_PER_KEY * len(runs.hashes))
+        self._slots.add(runs.hashes)
+
+    def has(self, rows: pa.RecordBatch) -> np.ndarray:
+        """Whether each row's key is one of them; bool.
+
+        :raises CorruptRecord: a key has a null.
+        """
+        columns = self._key.of(rows)
+        hashes = self._key.hashes(columns, self._runs.seed)
+        found = self._slots.has(hashes)  # most rows end here
+        maybe = np.flatnonzero(found)
+        wanted = hashes[maybe]
+        at = np.searchsorted(self._runs.hashes, wanted)
+        np.minimum(at, len(self._runs.hashes) - 1, out=at)
+        hits = self._runs.hashes[at] == wanted
+        found[maybe] = hits
+        if self._runs.columns:
+            maybe, at = maybe[hits], at[hits]
+            ours, theirs = pa.array(self._runs.last[at]), pa.array(maybe)
+            found[maybe] = same_values(
+                [c.take(ours) for c in self._runs.columns], [c.take(theirs) for c in columns]
+            )
+        return found
+
+
+class HashSlots:
+    """Which hashes may have been added: a byte for each slot, many hashes to one."""
+
+    def __init__(self, slots: int) -> None:
+        """:param slots: is rounded up to a power of two."""
+        bits = max(1, (slots - 1).bit_length())
+        self._shift = np.uint64(64 - bits)
+        self._used = np.zeros(1 << bits, bool)
+
+    def add(self, hashes: np.ndarray) -> None:
+        self._used[hashes >> self._shift] = True
+
+    def has(self, hashes: np.ndarray) -> np.ndarray:
+        """False where a hash was certainly not added."""
+        found: np.ndarray = self._used[hashes >> self._shift]
+        return found
