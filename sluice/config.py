@@ -139,6 +139,12 @@ class TieringConfig:
     max_round_bytes: int = 0
     """The same for a round that has read so many bytes of log batches, shared among its buckets in
     proportion to what each has to do; every bucket gives one batch at least. 0: no limit."""
+    changes_memory_bytes: int = 256 * 1024 * 1024
+    """Of each bucket of a table with a primary key that is copied at one time: what gathering the
+    last change of every key may take in memory. Beyond, it goes to spill_dir."""
+    spill_dir: str = ""
+    """Local folder, on executors, for the files of KV snapshots while they are read, and for
+    changes that do not fit changes_memory_bytes. Empty: the system's place for temporary files."""
     jars: str = ""
     """Folder with the Iceberg runtime jar, for a JVM started without Spark, and with whatever jars
     the catalog needs besides: a JDBC driver, iceberg-aws-bundle for s3://."""

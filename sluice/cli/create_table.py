@@ -126,7 +126,6 @@ def _made(info: TableInfo) -> str:
     key = ""
     if info.has_primary_key:
         key = f", primary key {', '.join(info.schema.primary_key)}"
-        lake = lake and ", not tiered: rounds of this version refuse tables with a primary key"
     return f"{info.path}: table {info.table_id}, {counted(info.bucket_count, 'bucket')}{key}{lake}"
 
 

@@ -126,6 +126,8 @@ def _print(result: RoundResult, spent_s: float) -> None:
         ("lake snapshot id", str(result.lake_snapshot_id or "none")),
         ("tiering epoch", result.tiering_epoch),
     ]
+    if result.deletes:
+        facts.insert(1, ("keys deleted or changed", result.deletes))
     if result.forced:
         facts.append(("forced", result.forced))
     if result.recovered_snapshot_id is not None:

@@ -107,6 +107,11 @@ class KvSnapshotReader:
         return self._inside().log_offset
 
     @property
+    def note(self) -> str:
+        """Nothing need be told of rows of a snapshot."""
+        return ""
+
+    @property
     def size_bytes(self) -> int:
         """Bytes of all files."""
         self._inside()

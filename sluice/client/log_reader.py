@@ -50,7 +50,7 @@ class LogReader:
 
         :raises TableNotExist:
         """
-        self._admin = admin
+        self.connection, self.admin = connection, admin
         self.info = info or admin.table_info(path)
         properties = self.info.descriptor.properties
         self._log_format = properties.get("table.log.format", "ARROW").upper()
@@ -110,7 +110,7 @@ class LogReader:
                     yield fetched.window.bucket, self._records(fetched, header, view)
 
     def _offset(self, bucket: TableBucket, which: Any) -> int:
-        found = self._admin.list_offsets(
+        found = self.admin.list_offsets(
             self.info.path,
             [bucket.bucket],
             bucket.partition_id,

@@ -1,21 +1,25 @@
-"""A bucket's log for a round, on an executor: travels by pickle and connects where it arrives."""
+"""A bucket's log and rows for a round, on an executor: pickles and connects where it arrives."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from sluice.client.admin import Admin
 from sluice.client.connection import Connection
+from sluice.client.kv_snapshots import KvSnapshotReader
 from sluice.client.log_reader import LogReader
 from sluice.config import ClientConfig
+from sluice.errors import UnsupportedVersion
 from sluice.model import TableInfo, TablePath
-from sluice.rounds.types import LogRecords, Split
+from sluice.rounds.ports import BucketRows
+from sluice.rounds.types import Begin, LogRecords, Split
 
 
 class ClientLogSource:
-    """A round's LogSource. Safe for use by many threads; they share one connection.
+    """A round's LogSource and KeyedSource. Safe for use by many threads; they share one connection.
 
     The connection is made at the first read, and closed with the last reference to it.
     """
@@ -44,6 +48,35 @@ class ClientLogSource:
         :raises LogOffsetOutOfRange: the log no longer holds the start offset.
         """
         return self._open().read(split.bucket, split.start_offset, split.stop_offset)
+
+    @contextmanager
+    def rows(self, split: Split) -> Iterator[BucketRows]:
+        """The rows that a bucket begins with: those of its KV snapshot, brought here whole.
+
+        :raises KvSnapshotNotExist: the snapshot, or a file of it, is gone.
+        :raises StorageError: a file is cut or cannot be read, or cannot be put here.
+        :raises UnsupportedVersion: there is no snapshot, and the cluster cannot scan.
+        """
+        assert split.keyed is not None
+        reader = self._open()
+        if split.keyed.begin is Begin.SNAPSHOT:
+            assert split.keyed.snapshot_id is not None
+            with KvSnapshotReader(
+                reader.connection,
+                reader.admin,
+                self.path,
+                split.bucket,
+                split.keyed.snapshot_id,
+                info=reader.info,
+                folder=split.keyed.spill_dir or None,
+            ) as snapshot:
+                yield snapshot
+            return
+        raise UnsupportedVersion(
+            f"bucket {split.bucket} of table {self.path} has no KV snapshot, and its log has lost"
+            " its beginning: its rows cannot be read whole. Wait until the cluster has taken a"
+            " snapshot (kv.snapshot.interval)"
+        )
 
     def _open(self) -> LogReader:
         with self._lock:

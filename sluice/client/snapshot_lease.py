@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType, TracebackType
 from typing import Literal
 
@@ -33,6 +34,18 @@ def parts_of(
         part = Part(info, partition, frozenset(numbers))
         if part.buckets:
             parts.append(part)
+    return parts
+
+
+def never_tiered(admin: Admin, info: TableInfo) -> list[Part]:
+    """The buckets of which Fluss has registered no offset in the lake, by partition."""
+    registered = admin.lake_snapshot(info.path)
+    tiered = registered.offsets if registered else {}
+    parts = []
+    for part in parts_of(admin, info):
+        never = frozenset(n for n in part.buckets if part.bucket(n) not in tiered)
+        if never:
+            parts.append(replace(part, buckets=never))
     return parts
 
 

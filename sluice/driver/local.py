@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Sequence
-from contextlib import closing, nullcontext
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, nullcontext
 
 from sluice.client import connect
 from sluice.client.client import Client
 from sluice.client.heartbeats import Heartbeats
 from sluice.client.log_source import ClientLogSource
+from sluice.client.snapshot_lease import never_tiered
 from sluice.clock import SystemClock
 from sluice.config import Config
 from sluice.driver.jvm import Jvm
@@ -24,8 +25,9 @@ from sluice.errors import (
 )
 from sluice.failpoints import failpoint
 from sluice.lake.iceberg_catalog import IcebergLake
-from sluice.model import Claim, TableInfo, TablePath
+from sluice.model import BucketSnapshot, Claim, TableInfo, TablePath
 from sluice.rounds.files import RoundResult
+from sluice.rounds.keyed_start import KeyedStart
 from sluice.rounds.limits import RoundLimits
 from sluice.rounds.mend import Mend
 from sluice.rounds.ports import SplitRunner, SplitWriterFactory
@@ -99,6 +101,15 @@ def limits_of(config: Config) -> RoundLimits:
     return RoundLimits(config.tiering.max_round_ms, config.tiering.max_round_bytes)
 
 
+def keyed_start(config: Config, snapshots: Iterable[BucketSnapshot]) -> KeyedStart:
+    """What buckets of a table with a primary key begin with, and what their changes may take."""
+    return KeyedStart(
+        {snapshot.bucket: snapshot for snapshot in snapshots},
+        config.tiering.changes_memory_bytes,
+        config.tiering.spill_dir,
+    )
+
+
 def _run(
     config: Config,
     client: Client,
@@ -116,16 +127,18 @@ def _run(
         )
 
     try:
-        return run_round(
-            claim,
-            client.tiering,
-            lake,
-            runner,
-            attempt=attempt or uuid.uuid4().hex,
-            progress=progress,
-            limits=limits_of(config),
-            mend=mend,
-        )
+        with _held(client, claim, mend) as snapshots:
+            return run_round(
+                claim,
+                client.tiering,
+                lake,
+                runner,
+                attempt=attempt or uuid.uuid4().hex,
+                progress=progress,
+                limits=limits_of(config),
+                mend=mend,
+                keyed=keyed_start(config, snapshots),
+            )
     except SluiceError as error:
         if not lost.is_set():
             raise
@@ -137,6 +150,31 @@ def _run(
             "claim_lost",
             notes=(f"the claim was lost; the round ended by {type(error).__name__}: {error}",),
         )
+
+
+@contextmanager
+def _held(client: Client, claim: Claim, mend: Mend | None) -> Iterator[Sequence[BucketSnapshot]]:
+    """The KV snapshots that the round may begin buckets with, leased while the block lasts.
+
+    Those of buckets that were never tiered; of all of them, where a table is to be mended: what
+    the lake lacks is only known once it was looked at.
+
+    :raises LeaseNotObtained: not all could be held. :raises TableNotExist: it was dropped.
+    """
+    info = client.admin.table_info(claim.path)
+    if info.table_id != claim.table_id or not info.has_primary_key:
+        yield ()  # of another table than was claimed the round itself will say so
+        return
+    parts = never_tiered(client.admin, info)
+    buckets = {part.bucket(number) for part in parts for number in part.buckets}
+    if mend is None and not buckets:
+        yield ()
+        return
+    with client.snapshot_lease(
+        f"sluice-tier-{uuid.uuid4()}", claim.path, buckets=buckets if mend is None else None
+    ) as lease:
+        failpoint("round.lease.after")
+        yield tuple(lease.snapshots.values())
 
 
 def _report(client: Client, claim: Claim, result: RoundResult) -> RoundResult:

@@ -14,7 +14,7 @@ from typing import Any
 from sluice.client import connect
 from sluice.client.log_source import ClientLogSource
 from sluice.config import Config, load_config
-from sluice.driver.local import check_lake, limits_of
+from sluice.driver.local import check_lake, keyed_start, limits_of
 from sluice.errors import SluiceError, UnknownFileVersion
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.model import TableInfo
@@ -108,6 +108,7 @@ def _run(
                 runner,
                 attempt=attempt,
                 limits=limits_of(config),
+                keyed=keyed_start(config, plan.snapshots),
             )
         finally:
             lake.close()

@@ -5,11 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+
+import pyarrow as pa
 
 from sluice.clock import Clock
 from sluice.errors import ClaimLost
 from sluice.rounds.copy import copy_split
-from sluice.rounds.ports import LogSource, SplitWriterFactory
+from sluice.rounds.ports import BucketRows, KeyedSource, LogSource, SplitWriterFactory
 from sluice.rounds.types import LogRecords, Split, SplitFailure, SplitResult
 
 Outcome = SplitResult | SplitFailure
@@ -80,6 +83,34 @@ class _Cancellable:
 
     def read(self, split: Split) -> Iterator[LogRecords]:
         for records in self._source.read(split):
-            if self._cancelled.is_set() or self._given_up.is_set():
-                raise ClaimLost(f"bucket {split.bucket}: the round was given up")
+            self._check(split)
             yield records
+
+    @contextmanager
+    def rows(self, split: Split) -> Iterator[BucketRows]:
+        if not isinstance(self._source, KeyedSource):
+            raise TypeError(f"{self._source!r} is not for tables with a primary key")
+        with self._source.rows(split) as rows:
+            yield _CancellableRows(rows, lambda: self._check(split))
+
+    def _check(self, split: Split) -> None:
+        """:raises ClaimLost: it was cancelled."""
+        if self._cancelled.is_set() or self._given_up.is_set():
+            raise ClaimLost(f"bucket {split.bucket}: the round was given up")
+
+
+class _CancellableRows:
+    """BucketRows that end in an error once their source is cancelled."""
+
+    def __init__(self, rows: BucketRows, check: Callable[[], None]) -> None:
+        self._rows, self._check = rows, check
+        self.log_offset = rows.log_offset
+
+    @property
+    def note(self) -> str:
+        return self._rows.note
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        for batch in self._rows.batches():
+            self._check()
+            yield batch

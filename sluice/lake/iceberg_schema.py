@@ -7,6 +7,7 @@ from 1; Iceberg assigns its own when it creates a table, so ids are never compar
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -35,6 +36,8 @@ _PRIMITIVES = {
 }
 
 _TIMESTAMPS = (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ)
+_TIMES = (*_TIMESTAMPS, TypeRoot.TIME)
+_FLOATS = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
 _MICROS = 6
 
 JsonType = str | dict[str, Any]
@@ -70,7 +73,11 @@ def iceberg_type(data_type: DataType, ids: Iterator[int]) -> JsonType:
 
 
 def schema_json(info: TableInfo) -> dict[str, Any]:
-    """User columns, then the system columns; identifier fields are the whole primary key."""
+    """User columns, then the system columns; identifier fields are the whole primary key.
+
+    :raises UnsupportedLakeOption: as :func:`check_key`.
+    """
+    check_key(info)
     columns = info.schema.columns
     top = {column.name: i for i, column in enumerate(columns, start=1)}
     ids = count(len(columns) + len(SYSTEM_COLUMNS) + 1)
@@ -119,6 +126,25 @@ def spec_fields(info: TableInfo) -> list[tuple[str, str, str]]:
     else:
         found.append(("__bucket", "__bucket", "identity"))
     return found
+
+
+def check_key(info: TableInfo) -> None:
+    """Whether equality deletes can name each row of a table with a primary key.
+
+    :raises UnsupportedLakeOption: a key column whose values Iceberg keeps cut, or takes for no key.
+    """
+    for name in info.schema.primary_key:
+        found = info.schema.column(name).data_type
+        if found.root in _FLOATS:
+            raise UnsupportedLakeOption(
+                f"table {info.path}: column {name} of the primary key is {found}, which Iceberg"
+                " takes for no key; use DECIMAL, or a whole number"
+            )
+        if found.root in _TIMES and (found.precision or 0) > _MICROS:
+            raise UnsupportedLakeOption(
+                f"table {info.path}: column {name} of the primary key is {found}, and Iceberg keeps"
+                f" microseconds: two keys could become one; use {replace(found, precision=_MICROS)}"
+            )
 
 
 def spec_json(info: TableInfo, schema: dict[str, Any]) -> dict[str, Any]:

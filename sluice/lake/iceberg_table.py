@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence, Set
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -22,8 +21,10 @@ from sluice.lake.fence import Fence, is_ours
 from sluice.lake.iceberg_files import IcebergReferences, StoredFiles, folders_of
 from sluice.lake.iceberg_history import history_of
 from sluice.lake.iceberg_schema import check_spec, column_type_json, missing_columns, spec_fields
-from sluice.lake.java import class_name, deepest, iterate, java_list, lake_errors
-from sluice.lake.parquet import ParquetWriterFactory, WriteOptions, bucket_file_prefix
+from sluice.lake.java import class_name, deepest, iterate, lake_errors
+from sluice.lake.new_files import NewFiles, describe, partition_of
+from sluice.lake.parquet import ParquetWriterFactory, bucket_file_prefix
+from sluice.lake.parquet_files import WriteOptions
 from sluice.lake.small_files import read_file, write_file
 from sluice.lake.storage import OPTION_PREFIXES, delete
 from sluice.lake.tagged_update import TaggedUpdate
@@ -41,8 +42,9 @@ from sluice.rounds.types import (
 
 TAG = "sluice-tiered"
 _TARGET_FILE_BYTES = 512 * 1024 * 1024  # Iceberg's default of write.target-file-size-bytes
-_METRICS_THREADS = 8
 _COMMIT_TRIES_MAX = 10
+_DELETES_VERSION = 2
+"""Iceberg's format version that has delete files."""
 # What Iceberg throws only when a commit has not landed, as far as its catalog has told it.
 _REFUSALS = {
     "ValidationException",
@@ -78,17 +80,24 @@ class IcebergTable:
         """Compares columns, identifier fields, partition spec; adds columns that Fluss has added.
 
         :raises LakeTableMismatch: names what differs and how.
-        :raises UnsupportedLakeOption: for a data file format other than Parquet.
+        :raises UnsupportedLakeOption: for a data file format other than Parquet, or a key that
+            equality deletes cannot name.
         """
         with lake_errors(f"read the schema of lake table {self._path}"):
             self._table.refresh()
             schema = self._schema()
             spec = json.loads(self._jvm.org.apache.iceberg.PartitionSpecParser.toJson(self._spec()))
             file_format = self._property("write.format.default", "parquet")
+            version = self._table.operations().current().formatVersion()
         if file_format.lower() != "parquet":
             raise UnsupportedLakeOption(
                 f"lake table {self._path} has write.format.default={file_format}:"
                 " only parquet is written; change that property"
+            )
+        if info.has_primary_key and version < _DELETES_VERSION:
+            raise UnsupportedLakeOption(
+                f"lake table {self._path} has Iceberg's format version {version}, which knows no"
+                f" deletes: set its property format-version to {_DELETES_VERSION}"
             )
         added = missing_columns(info, schema)
         check_spec(info, schema, spec)
@@ -173,7 +182,7 @@ class IcebergTable:
         summary: Mapping[str, str],
         replaced: Sequence[tuple[str, ...]] = (),
     ) -> LakeSnapshot:
-        """Appends the files (none: an empty commit) if ``base`` is still our newest snapshot.
+        """Adds the files (none: an empty commit) if ``base`` is still our newest snapshot.
 
         All rows that the lake has of the partitions ``replaced`` go in the same commit, and the tag
         ``sluice-tiered`` moves to its snapshot.
@@ -182,10 +191,11 @@ class IcebergTable:
         :raises LakeCommitRefused: another snapshot of ours came in between; nothing was committed.
         :raises LakeCommitOutcomeUnknown: it may have landed; look with :meth:`find_ours`.
         """
-        data_files = self._data_files(files)
+        with lake_errors(f"read the footers of new files of lake table {self._path}"):
+            new = describe(self._gateway, self._table, files)
         for attempt in range(1, _COMMIT_TRIES_MAX + 1):
             try:
-                self._try_to_commit(data_files, base, summary, replaced)
+                self._try_to_commit(new, base, summary, replaced)
                 break
             except LakeCommitRefused as refused:
                 conflict = refused.details.get("conflict", False)
@@ -202,7 +212,7 @@ class IcebergTable:
 
     def _try_to_commit(
         self,
-        data_files: Sequence[Any],
+        new: NewFiles,
         base: LakeSnapshot | None,
         summary: Mapping[str, str],
         replaced: Sequence[tuple[str, ...]],
@@ -211,7 +221,7 @@ class IcebergTable:
         fence = self._fence(base, summary.get(WRITE_ID_KEY))
         with lake_errors(f"prepare the commit to lake table {self._path}"):
             self._table.refresh()
-            update = self._new_update(data_files, replaced)
+            update = self._new_update(new, replaced)
             for key, value in {**summary, COMMIT_USER_KEY: COMMIT_USER}.items():
                 update.set(key, value)
             update.validateWith(fence)
@@ -360,17 +370,37 @@ class IcebergTable:
             ids = self._jvm.org.apache.iceberg.util.SnapshotUtil.currentAncestorIds(self._table)
             return Fence(base_id, write_id, none_of_ours=base_id not in set(iterate(ids)))
 
-    def _new_update(
-        self, data_files: Sequence[Any], replaced: Sequence[tuple[str, ...]]
-    ) -> TaggedUpdate:
-        """An append; or an overwrite, where a partition's old rows go."""
-        tagged = TaggedUpdate(self._table, TAG, overwrite=bool(replaced))
-        if replaced:
+    def _new_update(self, new: NewFiles, replaced: Sequence[tuple[str, ...]]) -> TaggedUpdate:
+        """An append, an overwrite where a partition's old rows go, a delta where keys are deleted.
+
+        A delta takes no filter for what goes, so the files are named that are there now. Others
+        cannot come in between: the tag lets a commit through on this metadata only.
+        """
+        if new.deletes:
+            tagged = TaggedUpdate(self._table, TAG, "newRowDelta")
+            if replaced:
+                self._remove_partitions(tagged.update, replaced)
+            for delete_file in new.deletes:
+                tagged.update.addDeletes(delete_file)
+            add = tagged.update.addRows
+        elif replaced:
+            tagged = TaggedUpdate(self._table, TAG, "newOverwrite")
             tagged.update.overwriteByRowFilter(self._in_partitions(replaced))
-        add = tagged.update.addFile if replaced else tagged.update.appendFile
-        for data_file in data_files:
+            add = tagged.update.addFile
+        else:
+            tagged = TaggedUpdate(self._table, TAG, "newAppend")
+            add = tagged.update.appendFile
+        for data_file in new.data:
             add(data_file)
         return tagged
+
+    def _remove_partitions(self, delta: Any, partitions: Sequence[tuple[str, ...]]) -> None:
+        tasks = self._table.newScan().filter(self._in_partitions(partitions)).planFiles()
+        try:
+            for task in iterate(tasks):
+                delta.removeRows(task.file())
+        finally:
+            tasks.close()
 
     def _in_partitions(self, partitions: Sequence[tuple[str, ...]]) -> Any:
         """The filter of rows in any of these partitions, by the columns of the partition keys."""
@@ -451,32 +481,6 @@ class IcebergTable:
         values = (*split.partition_values, str(split.bucket.bucket))
         name = bucket_file_prefix(split.bucket.bucket, 0, write_id)
         location = self._table.locationProvider().newDataLocation(
-            self._spec(), self._partition(values), name
+            self._spec(), partition_of(self._gateway, self._spec(), values), name
         )
         return str(location).removesuffix("/" + name)
-
-    def _partition(self, values: Sequence[str]) -> Any:
-        builder = self._jvm.org.apache.iceberg.DataFiles.builder(self._spec())
-        builder = builder.withPath("unused").withFormat("parquet")
-        builder = builder.withFileSizeInBytes(0).withRecordCount(0)
-        builder = builder.withPartitionValues(java_list(self._gateway, values))
-        return builder.build().partition()
-
-    def _data_files(self, files: Sequence[DataFile]) -> list[Any]:
-        """Iceberg's view of our files; their statistics come from the footers, read in parallel."""
-        if not files:
-            return []
-        iceberg = self._jvm.org.apache.iceberg
-        with lake_errors(f"read the footers of new files of lake table {self._path}"):
-            config = iceberg.MetricsConfig.forTable(self._table)
-            io, spec = self._table.io(), self._spec()
-
-            def describe(file: DataFile) -> Any:
-                source = io.newInputFile(file.path, file.size_bytes)
-                metrics = iceberg.parquet.ParquetUtil.fileMetrics(source, config)
-                builder = iceberg.DataFiles.builder(spec).withInputFile(source)
-                builder = builder.withPartitionValues(java_list(self._gateway, file.partition))
-                return builder.withFormat("parquet").withMetrics(metrics).build()
-
-            with ThreadPoolExecutor(min(_METRICS_THREADS, len(files))) as pool:
-                return list(pool.map(describe, files))

@@ -1,4 +1,4 @@
-"""An append or overwrite of an Iceberg table that moves a tag in the same commit."""
+"""An append, overwrite or delta of an Iceberg table that moves a tag in the same commit."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ class TaggedUpdate:
     with a new attempt.
     """
 
-    def __init__(self, table: Any, tag: str, *, overwrite: bool) -> None:
-        """:param table: Iceberg's, as it was refreshed last."""
+    def __init__(self, table: Any, tag: str, begin: str) -> None:
+        """:param table: Iceberg's, as it was refreshed last.
+        :param begin: which update: ``newAppend``, ``newOverwrite`` or ``newRowDelta``.
+        """
         self._tag = tag
         self._transaction = table.newTransaction()
-        begin = self._transaction.newOverwrite if overwrite else self._transaction.newAppend
-        self.update: Any = begin()
+        self.update: Any = getattr(self._transaction, begin)()
 
     def set(self, key: str, value: str) -> None:
         """An entry of the snapshot's summary."""

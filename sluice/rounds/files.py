@@ -85,6 +85,7 @@ class RoundResult:
     coordinator_epoch: int
     outcome: str
     rows: int = 0
+    """Rows written: of a table with a primary key, one for each key that has one."""
     bytes_read: int = 0
     bytes_written: int = 0
     files: int = 0
@@ -98,6 +99,8 @@ class RoundResult:
     finish is reported as forced, so that the table is queued again at once. Empty: it was not."""
     seconds: dict[str, float] = field(default_factory=dict)
     """Seconds per phase: plan, recover, copy, prepare, lake_commit, fluss_commit, total."""
+    deletes: int = 0
+    """Of a table with a primary key: keys whose earlier rows the commit deletes."""
 
     def __post_init__(self) -> None:
         # Wherever it goes from here (file, XCom, log, terminal), it holds no secret.

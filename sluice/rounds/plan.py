@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from sluice.errors import LogBehindLake, UnsupportedLakeOption
 from sluice.model import EARLIEST, LakeSnapshotInfo, Partition, TableBucket, TableInfo
+from sluice.rounds.keyed_start import NO_SNAPSHOTS, KeyedStart
 from sluice.rounds.limits import RoundLimits, limited
 from sluice.rounds.ports import Cluster
 from sluice.rounds.types import LakeSnapshot, Split
@@ -48,10 +49,6 @@ def check_options(info: TableInfo) -> None:
                 f" {instead}",
                 option=option,
             )
-    if info.has_primary_key:
-        raise UnsupportedLakeOption(
-            f"table {info.path} has a primary key: only log tables are tiered by this version"
-        )
 
 
 def make_plan(
@@ -61,10 +58,12 @@ def make_plan(
     registered: LakeSnapshotInfo | None,
     limits: RoundLimits | None = None,
     now_ms: int = 0,
+    keyed: KeyedStart = NO_SNAPSHOTS,
 ) -> RoundPlan:
     """Compares each bucket's registered offset with the end of its log.
 
     :param limits: how long the round may copy from ``now_ms`` on, and how much; None: no limit.
+    :param keyed: of a table with a primary key, what buckets that were never tiered begin with.
     :raises LogBehindLake: a log ends before what was tiered of it.
     """
     known = registered.offsets if registered else {}
@@ -78,7 +77,7 @@ def make_plan(
     created_again: list[tuple[str, ...]] = []
     tiered_before = {bucket.partition_id for bucket in known}
     for partition in partitions:
-        found, offsets = _splits_of(info, cluster, partition, known)
+        found, offsets = _splits_of(info, cluster, partition, known, keyed)
         splits += found
         covered += offsets
         if found and partition is not None and partition.partition_id not in tiered_before:
@@ -95,6 +94,7 @@ def _splits_of(
     cluster: Cluster,
     partition: Partition | None,
     known: Mapping[TableBucket, int],
+    keyed: KeyedStart,
 ) -> tuple[list[Split], list[int]]:
     """Splits of one partition (or of a table without any), and how many offsets each covers."""
     partition_id = partition.partition_id if partition else None
@@ -112,9 +112,16 @@ def _splits_of(
         stop = latest[number]
         if bucket in known and start > stop:
             raise _log_behind(info, bucket, start, stop)
+        if info.has_primary_key and bucket not in known:
+            if stop > 0:
+                splits.append(keyed.first_split(info, bucket, values, start, stop))
+                covered.append(stop)
+            continue
         if start >= stop:
             continue
-        splits.append(Split(bucket, values, start if bucket in known else EARLIEST, stop))
+        changes = keyed.of(info) if info.has_primary_key else None
+        first = start if bucket in known else EARLIEST
+        splits.append(Split(bucket, values, first, stop, keyed=changes))
         covered.append(stop - start)
     return splits, covered
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Protocol
+from contextlib import AbstractContextManager
+from typing import Protocol, runtime_checkable
+
+import pyarrow as pa
 
 from sluice.model import Claim, LakeSnapshotInfo, Partition, TableBucket, TableInfo, TablePath
 from sluice.rounds.history import LakeHistory
@@ -116,9 +119,10 @@ class LakeTable(Protocol):
         summary: Mapping[str, str],
         replaced: Sequence[tuple[str, ...]] = (),
     ) -> LakeSnapshot:
-        """Appends the files (none: an empty commit) if ``base`` is still our newest snapshot.
+        """Adds the files (none: an empty commit) if ``base`` is still our newest snapshot.
 
-        All rows that the lake has of the partitions ``replaced`` go in the same commit, and the tag
+        Files of equality deletes reach the rows of earlier commits, never those of this one. All
+        rows that the lake has of the partitions ``replaced`` go in the same commit, and the tag
         ``sluice-tiered`` moves to its snapshot.
 
         :raises LakeCommitRefused: another snapshot of ours came in between; nothing was committed.
@@ -176,6 +180,23 @@ class SplitWriter(Protocol):
         """Deletes what this writer has written."""
 
 
+@runtime_checkable
+class KeyedWriter(SplitWriter, Protocol):
+    """Writes one split of a table with a primary key: rows, and keys whose earlier rows go."""
+
+    def upsert(self, rows: pa.Table) -> None:
+        """Takes rows: the table's columns, ``__offset`` and ``__timestamp``.
+
+        :raises LakeNotWritable: the storage refuses, or is full.
+        """
+
+    def delete(self, keys: pa.Table) -> None:
+        """Takes keys, by the columns of the primary key: rows of earlier commits go.
+
+        :raises LakeNotWritable: the storage refuses, or is full.
+        """
+
+
 class SplitWriterFactory(Protocol):
     """Makes writers; travels to executors by pickle."""
 
@@ -190,6 +211,36 @@ class LogSource(Protocol):
         """Batches in offset order from start to stop, empty ones included.
 
         :raises LogOffsetOutOfRange: the log no longer holds the start offset.
+        """
+
+
+class BucketRows(Protocol):
+    """All rows of one bucket as they were at one offset of its log."""
+
+    @property
+    def log_offset(self) -> int:
+        """They hold what the bucket's log has below this."""
+
+    @property
+    def note(self) -> str:
+        """Empty, or what a person should know of where they come from."""
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows, in the table's current schema.
+
+        :raises FlussError: they cannot be read on; what was yielded is then part of nothing.
+        """
+
+
+@runtime_checkable
+class KeyedSource(LogSource, Protocol):
+    """Reads a bucket of a table with a primary key: its changelog, and its rows at one offset."""
+
+    def rows(self, split: Split) -> AbstractContextManager[BucketRows]:
+        """The rows that the split begins with: of its KV snapshot, or of a scan.
+
+        :raises KvSnapshotNotExist: the snapshot is gone.
+        :raises UnsupportedVersion: the cluster cannot scan, and there is no snapshot to be read.
         """
 
 

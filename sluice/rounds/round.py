@@ -16,6 +16,7 @@ from sluice.errors import (
 from sluice.model import Claim, LakeSnapshotInfo, TableBucket, TableInfo
 from sluice.rounds.commit import commit_round, discard, identity, move_tag
 from sluice.rounds.files import RoundResult
+from sluice.rounds.keyed_start import NO_SNAPSHOTS, KeyedStart
 from sluice.rounds.limits import RoundLimits, cut_text
 from sluice.rounds.mend import Mend, rewind
 from sluice.rounds.offsets import offsets_for_result
@@ -43,12 +44,14 @@ def run_round(
     progress: Progress | None = None,
     limits: RoundLimits | None = None,
     mend: Mend | None = None,
+    keyed: KeyedStart = NO_SNAPSHOTS,
 ) -> RoundResult:
-    """Runs one round of a log table; a lost claim is an outcome, not an error.
+    """Runs one round of a table; a lost claim is an outcome, not an error.
 
     :param attempt: names the try; its files have names of their own even if it is run again.
     :param limits: beyond them it commits what it has, and the result says so; None: no limits.
     :param mend: on a person's word: what to do with a lake that is behind Fluss.
+    :param keyed: of a table with a primary key, what buckets that were never tiered begin with.
     :raises SluiceError: why the table could not be tiered; the lake is as it was, unless it is a
         LakeCommitOutcomeUnknown.
     """
@@ -56,7 +59,7 @@ def run_round(
     clock = clock or SystemClock()
     started_ms = clock.now_ms()
     phases = Phases(clock, progress)
-    running = _Round(claim, cluster, lake, attempt, phases, limits, started_ms, mend)
+    running = _Round(claim, cluster, lake, attempt, phases, limits, started_ms, mend, keyed)
     try:
         return running.run(make_runner, progress)
     except (FencedTieringEpoch, InvalidCoordinator) as fenced:
@@ -79,6 +82,7 @@ class _Round:
         limits: RoundLimits | None,
         started_ms: int,
         mend: Mend | None,
+        keyed: KeyedStart,
     ) -> None:
         self._claim = claim
         self._cluster = cluster
@@ -91,6 +95,7 @@ class _Round:
         self._limits = None if mend else limits
         self._started_ms = started_ms
         self._mend = mend
+        self._keyed = keyed
         self._mended: Mend | None = None
         self._floor: Mapping[TableBucket, int] = {}
 
@@ -101,7 +106,15 @@ class _Round:
         # A try of this round may have landed. What came since is copied all the same: epochs begin
         # anew when tiering is switched off and on, so that an old round can look like this one.
         with self._phases("plan"):
-            plan = make_plan(info, self._cluster, base, registered, self._limits, self._started_ms)
+            plan = make_plan(
+                info,
+                self._cluster,
+                base,
+                registered,
+                self._limits,
+                self._started_ms,
+                self._keyed,
+            )
             plan = self._with_newest_schema(plan, table)
         if not plan.splits and self._mended is Mend.RETIER:
             return self._commit(plan, table, [], self._write_id(table, base))
@@ -279,6 +292,7 @@ class _Round:
         )
         offsets = {**plan.known, **{r.bucket: r.next_offset for r in results}}
         self._notes += [*plan.notes, *landed.notes]
+        self._notes += [note for result in results for note in result.notes]
         if landed.already:
             registered = self._cluster.lake_snapshot(self._claim.path)
             return self._already_landed(landed.snapshot, registered)
@@ -287,6 +301,7 @@ class _Round:
             "committed",
             forced=forced,
             rows=sum(r.rows for r in results),
+            deletes=sum(r.deletes for r in results),
             bytes_read=sum(r.bytes_read for r in results),
             bytes_written=sum(f.size_bytes for r in results for f in r.files),
             files=sum(len(r.files) for r in results),

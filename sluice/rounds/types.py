@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 
 import pyarrow as pa
 
@@ -46,6 +47,30 @@ class SplitLimit:
     """Encoded bytes of its batches; None: no limit."""
 
 
+class Begin(Enum):
+    """With what the lake begins to have a bucket of a table with a primary key."""
+
+    KNOWN = "the lake has it up to the split's start"
+    LOG = "its log is whole: it is read from its first offset"
+    SNAPSHOT = "a KV snapshot, and the log behind it"
+    SCAN = "a scan of its rows, and the log behind it"
+
+
+@dataclass(frozen=True, slots=True)
+class Keyed:
+    """What a split of a table with a primary key needs besides."""
+
+    columns: tuple[str, ...]
+    """The primary key."""
+    begin: Begin = Begin.KNOWN
+    snapshot_id: int | None = None
+    """The KV snapshot to begin with, which a lease holds."""
+    memory_bytes: int = 256 * 1024 * 1024
+    """What gathering the changes of the window may take; beyond, they go to disk."""
+    spill_dir: str = ""
+    """Where on an executor; empty: the system's place for temporary files."""
+
+
 @dataclass(frozen=True, slots=True)
 class Split:
     """One bucket's part of a round: its log from ``start_offset`` to below ``stop_offset``.
@@ -59,6 +84,8 @@ class Split:
     stop_offset: int
     limit: SplitLimit | None = None
     """None: it is copied to its stop, however long that takes."""
+    keyed: Keyed | None = None
+    """None: of a log table, whose rows are copied as they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +97,9 @@ class DataFile:
     size_bytes: int
     partition: tuple[str, ...]
     """One text per field of the lake's partition spec, as Iceberg writes it in a path."""
+    deletes: bool = False
+    """Whether it is one of equality deletes: its rows are keys, whose rows of earlier commits go.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +110,7 @@ class SplitResult:
     files: tuple[DataFile, ...]
     next_offset: int
     rows: int
+    """Rows in its data files."""
     bytes_read: int
     max_timestamp_ms: int
     """Largest commit timestamp seen, epoch milliseconds; -1 if no batch was read."""
@@ -87,6 +118,10 @@ class SplitResult:
     """Seconds per phase on the executor: read, write."""
     cut: str = ""
     """``time`` or ``bytes`` where that limit ended it before the split's stop."""
+    deletes: int = 0
+    """Keys in its files of equality deletes."""
+    notes: tuple[str, ...] = ()
+    """What a person should know of how it was copied."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ and the offsets files of dropped entries are gone.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -16,11 +17,20 @@ import pyarrow as pa
 from sluice.errors import (
     FencedTieringEpoch,
     InvalidCoordinator,
+    KvSnapshotNotExist,
     LogOffsetOutOfRange,
     StorageError,
     TableNotExist,
 )
-from sluice.model import Claim, LakeSnapshotInfo, Partition, TableBucket, TableInfo, TablePath
+from sluice.model import (
+    BucketSnapshot,
+    Claim,
+    LakeSnapshotInfo,
+    Partition,
+    TableBucket,
+    TableInfo,
+    TablePath,
+)
 from sluice.rounds.types import LogRecords, Split
 
 
@@ -32,6 +42,20 @@ class RegisteredSnapshot:
     offsets_path: str
 
 
+@dataclass(frozen=True)
+class MemorySnapshot:
+    """The BucketRows port: all rows of a bucket at one offset of its log."""
+
+    log_offset: int
+    content: pa.RecordBatch
+    note: str = ""
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        middle = self.content.num_rows // 2
+        yield self.content.slice(0, middle)
+        yield self.content.slice(middle)
+
+
 class MemoryCluster:
     """One table in memory; the Cluster port, and the LogSource of its executors. One thread."""
 
@@ -40,6 +64,8 @@ class MemoryCluster:
         self.partition_list = list(partitions)
         self.logs: dict[TableBucket, list[LogRecords]] = {}
         self.starts: dict[TableBucket, int] = {}
+        self.snapshots: dict[tuple[TableBucket, int], MemorySnapshot] = {}
+        """KV snapshots by bucket and id."""
         self.registered: list[RegisteredSnapshot] = []
         self.offsets_files: dict[str, dict[TableBucket, int]] = {}
         self._prepared = 0
@@ -61,11 +87,28 @@ class MemoryCluster:
         self.coordinator_epoch += 1
         self.tiering_epoch = 0
 
-    def append(self, bucket: TableBucket, batch: pa.RecordBatch, timestamp_ms: int = 0) -> None:
-        """One log batch; an empty one takes one offset."""
+    def append(
+        self,
+        bucket: TableBucket,
+        batch: pa.RecordBatch,
+        timestamp_ms: int = 0,
+        change_types: pa.UInt8Array | None = None,
+    ) -> None:
+        """One log batch; an empty one takes one offset.
+
+        :param change_types: of a table with a primary key: what each row says.
+        """
         base = self._end(bucket)
-        records = LogRecords(batch, base, base + max(1, batch.num_rows), timestamp_ms, batch.nbytes)
-        self.logs.setdefault(bucket, []).append(records)
+        following = base + max(1, batch.num_rows)
+        self.logs.setdefault(bucket, []).append(
+            LogRecords(batch, base, following, timestamp_ms, batch.nbytes, change_types)
+        )
+
+    def put_snapshot(self, bucket: TableBucket, rows: pa.RecordBatch) -> BucketSnapshot:
+        """A KV snapshot with these rows, of the log as it ends now."""
+        number = len(self.snapshots) + 1
+        self.snapshots[bucket, number] = MemorySnapshot(self._end(bucket), rows)
+        return BucketSnapshot(bucket, number, self._end(bucket))
 
     def truncate_before(self, bucket: TableBucket, offset: int) -> None:
         """Retention: batches that end at or before the offset are gone."""
@@ -162,6 +205,17 @@ class MemoryCluster:
         for records in self.logs.get(split.bucket, ()):
             if records.next_offset > start and records.base_offset < split.stop_offset:
                 yield records
+
+    # ---- the KeyedSource port ----
+
+    @contextmanager
+    def rows(self, split: Split) -> Iterator[MemorySnapshot]:
+        """The rows of the split's snapshot."""
+        assert split.keyed is not None
+        found = self.snapshots.get((split.bucket, split.keyed.snapshot_id or 0))
+        if found is None:
+            raise KvSnapshotNotExist(f"bucket {split.bucket}: no {split.keyed}")
+        yield found
 
     def _table(self) -> TableInfo:
         assert self.info is not None, "the table was dropped"

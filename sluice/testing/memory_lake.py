@@ -11,6 +11,9 @@ import itertools
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
 
 from sluice.errors import LakeCommitOutcomeUnknown, LakeCommitRefused, LakeNotWritable
 from sluice.model import TableInfo, TablePath
@@ -27,6 +30,17 @@ from sluice.rounds.types import (
 
 Row = tuple[tuple[str, ...], int, int]
 """(partition values, bucket, offset) of one row."""
+
+Key = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class KeyedFile:
+    """What a file of a table with a primary key holds: rows by their keys, or keys to delete."""
+
+    partition: tuple[str, ...]
+    rows: tuple[tuple[Key, dict[str, Any]], ...] = ()
+    deletes: frozenset[Key] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -63,6 +77,8 @@ class MemoryLakeTable:
     uuid: str = "00000000-0000-4000-8000-000000000000"
     files: dict[str, list[Row]] = field(default_factory=dict)
     """Every data file there is, referenced or not."""
+    keyed: dict[str, KeyedFile] = field(default_factory=dict)
+    """Of a table with a primary key: what is in the files, those of deletes too."""
     beside: dict[str, bytes] = field(default_factory=dict)
     """Small files in the metadata folder."""
     tagged: int | None = None
@@ -80,6 +96,8 @@ class MemoryLakeTable:
     tag_fails: bool = False
     checked: list[int] = field(default_factory=list)
     """Schema ids that the table was compared with; the model itself has no schema."""
+    _added: dict[str, int] = field(default_factory=dict)
+    """The sequence number of the commit that a file came with."""
     _nodes: dict[int, _Node] = field(default_factory=dict)
     _expired: dict[int, _Node] = field(default_factory=dict)
     _main: int | None = None
@@ -92,6 +110,45 @@ class MemoryLakeTable:
         if self._main is None:
             return []
         return sorted(row for path in self._nodes[self._main].paths for row in self.files[path])
+
+    def keyed_rows(self) -> dict[tuple[tuple[str, ...], Key], dict[str, Any]]:
+        """The rows that a reader of main sees, by partition values and key, deletes applied.
+
+        A file of deletes reaches rows of earlier commits of its partition and bucket only.
+        """
+        found: dict[tuple[tuple[str, ...], Key], dict[str, Any]] = {}
+        paths = self._nodes[self._main].paths if self._main is not None else frozenset()
+        files = [(self._added[path], self.keyed[path]) for path in paths]
+        for number, file in files:
+            gone: set[Key] = set()
+            for later, other in files:
+                if later > number and other.partition == file.partition:
+                    gone |= other.deletes
+            for key, row in file.rows:
+                if key in gone:
+                    continue
+                name = (file.partition[:-1], key)
+                assert name not in found, f"{name} is there twice: {found[name]} and {row}"
+                found[name] = row
+        return found
+
+    def foreign_compaction(self) -> int:
+        """Another writer joins all rows of each partition and bucket, and applies deletes."""
+        joined: dict[tuple[str, ...], list[tuple[Key, dict[str, Any]]]] = {}
+        assert self._main is not None
+        for (values, key), row in self.keyed_rows().items():
+            joined.setdefault((*values, str(row["__bucket"])), []).append((key, row))
+        paths = set()
+        number = self._nodes[self._main].snapshot.sequence_number
+        for partition, rows in joined.items():
+            path = f"{self.location}/compacted-{len(self.files)}"
+            self.files[path] = [
+                (partition[:-1], int(partition[-1]), r["__offset"]) for _, r in rows
+            ]
+            self.keyed[path] = KeyedFile(partition, tuple(rows))
+            self._added[path] = number  # the deletes of commits meanwhile still reach its rows
+            paths.add(path)
+        return self._put(frozenset(paths), {}).snapshot_id
 
     def unreferenced_files(self) -> set[str]:
         used = set().union(*(node.paths for node in self._nodes.values()))
@@ -175,7 +232,7 @@ class MemoryLakeTable:
             self.lose_commit = False
             raise LakeCommitOutcomeUnknown("no answer")
         old = self._nodes[self._main].paths if self._main is not None else frozenset()
-        gone = {p for p in old if any(r[0] in replaced for r in self.files[p])}
+        gone = {p for p in old if self._is_in(p, replaced)}
         kept = old - gone
         snapshot = self._put(kept | {file.path for file in files}, summary)
         self.tagged = snapshot.snapshot_id
@@ -186,6 +243,11 @@ class MemoryLakeTable:
             self.land_and_refuse = False
             raise LakeCommitRefused("conflict")
         return snapshot
+
+    def _is_in(self, path: str, partitions: Sequence[tuple[str, ...]]) -> bool:
+        if path in self.keyed:
+            return self.keyed[path].partition[:-1] in partitions
+        return any(row[0] in partitions for row in self.files[path])
 
     def tag(self, snapshot_id: int) -> None:
         if self.tag_fails:
@@ -274,6 +336,8 @@ class MemoryLakeTable:
         number = next(self._ids)
         # Iceberg's ids are in no order; sequence numbers are.
         snapshot = LakeSnapshot(number * 7919 % 10_007, number, dict(summary))
+        for path in paths:
+            self._added.setdefault(path, number)
         self._nodes[snapshot.snapshot_id] = _Node(snapshot, self._main, paths)
         self._main = snapshot.snapshot_id
         return snapshot
@@ -296,22 +360,47 @@ class MemoryReferences:
 
 
 class MemoryWriter:
-    """The SplitWriter port: one file, which appears when it is closed."""
+    """The SplitWriter and KeyedWriter ports: files that appear when it is closed."""
 
     def __init__(self, table: MemoryLakeTable, split: Split, path: str) -> None:
         self._table, self._split, self._path = table, split, path
         self._rows: list[Row] = []
+        self._upserts: list[tuple[Key, dict[str, Any]]] = []
+        self._deletes: list[Key] = []
 
     def write(self, records: LogRecords) -> None:
         key = (self._split.partition_values, self._split.bucket.bucket)
         self._rows += [(*key, records.base_offset + i) for i in range(records.batch.num_rows)]
 
+    def upsert(self, rows: pa.Table) -> None:
+        assert self._split.keyed is not None
+        bucket = self._split.bucket.bucket
+        for row in rows.to_pylist():
+            key = tuple(row[name] for name in self._split.keyed.columns)
+            self._upserts.append((key, {**row, "__bucket": bucket}))
+            self._rows.append((self._split.partition_values, bucket, row["__offset"]))
+
+    def delete(self, keys: pa.Table) -> None:
+        assert self._split.keyed is not None
+        columns = self._split.keyed.columns
+        self._deletes += [tuple(row[name] for name in columns) for row in keys.to_pylist()]
+
     def close(self) -> tuple[DataFile, ...]:
-        if not self._rows:
-            return ()
-        self._table.files[self._path] = self._rows
         partition = (*self._split.partition_values, str(self._split.bucket.bucket))
-        return (DataFile(self._path, len(self._rows), 8 * len(self._rows), partition),)
+        files, rows = [], len(self._rows)
+        if self._rows:
+            self._table.files[self._path] = self._rows
+            files.append(DataFile(self._path, rows, 8 * rows, partition))
+        if self._upserts:
+            self._table.keyed[self._path] = KeyedFile(partition, rows=tuple(self._upserts))
+        if self._deletes:
+            path, keys = f"{self._path}-deletes", len(self._deletes)
+            self._table.files[path] = []
+            deletes = frozenset(self._deletes)
+            self._table.keyed[path] = KeyedFile(partition, deletes=deletes)
+            files.append(DataFile(path, keys, 8 * keys, partition, deletes=True))
+        return tuple(files)
 
     def abort(self) -> None:
         self._table.files.pop(self._path, None)
+        self._table.files.pop(f"{self._path}-deletes", None)

@@ -14,7 +14,8 @@ from pyarrow import fs
 from sluice.errors import LakeNotWritable
 from sluice.lake import storage
 from sluice.lake.iceberg_schema import schema_json
-from sluice.lake.parquet import ParquetSplitWriter, ParquetWriterFactory, WriteOptions
+from sluice.lake.parquet import ParquetSplitWriter, ParquetWriterFactory
+from sluice.lake.parquet_files import WriteOptions
 from sluice.model import TableBucket
 from sluice.model import types as t
 from sluice.rounds.types import LogRecords, Split

@@ -16,12 +16,8 @@ import pytest
 
 from sluice.errors import LakeNotWritable, LakeTableMismatch, UnsupportedType
 from sluice.lake.iceberg_schema import schema_json
-from sluice.lake.parquet import (
-    ParquetSplitWriter,
-    ParquetWriterFactory,
-    WriteOptions,
-    dictionary_columns,
-)
+from sluice.lake.parquet import ParquetSplitWriter, ParquetWriterFactory
+from sluice.lake.parquet_files import WriteOptions, dictionary_columns
 from sluice.model import DataType, TableBucket
 from sluice.model import types as t
 from sluice.rounds.types import LogRecords, Split

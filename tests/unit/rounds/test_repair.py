@@ -41,8 +41,8 @@ def test_a_table_in_order_is_left_alone(world: World) -> None:
 
 
 def test_a_table_that_every_round_refuses_is_not_called_in_order() -> None:
-    info = table_info({"a": t.BIGINT}, primary_key=("a",))
-    with pytest.raises(UnsupportedLakeOption, match="only log tables are tiered by this version"):
+    info = table_info({"a": t.BIGINT}, properties={"table.datalake.auto-compaction": "true"})
+    with pytest.raises(UnsupportedLakeOption, match="auto-compaction=true, which is not honoured"):
         found(World(MemoryCluster(info)))
 
 

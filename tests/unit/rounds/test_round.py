@@ -19,12 +19,10 @@ from sluice.errors import (
     UnsupportedLakeOption,
 )
 from sluice.model import Claim, TableBucket, TableInfo, TablePath, offsets_from_text
-from sluice.model import types as t
 from sluice.rounds.ports import SplitRunner, SplitWriterFactory
 from sluice.rounds.round import run_round
 from sluice.rounds.types import Split, SplitFailure, SplitResult
 from sluice.testing.memory_cluster import MemoryCluster
-from sluice.testing.tables import table_info
 
 from .conftest import World
 
@@ -190,13 +188,6 @@ def test_retention_may_move_on_while_a_bucket_never_tiered_is_copied(world: Worl
 
     claim = world.cluster.begin_round()
     assert run_round(claim, world.cluster, world.lake, late, attempt="1").rows == 2
-
-
-def test_a_primary_key_table_is_refused_so_far(world: World) -> None:
-    info = table_info({"a": t.BIGINT.not_null()}, primary_key=("a",), bucket_keys=("a",))
-    world.cluster.info = info
-    with pytest.raises(UnsupportedLakeOption, match="primary key"):
-        world.round()
 
 
 def test_other_writers_are_no_conflict(world: World) -> None:

@@ -1,0 +1,219 @@
+"""Parquet files that appear when they are whole, one after the other up to a target size."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from sluice.errors import LakeNotWritable
+from sluice.failpoints import failpoint
+from sluice.lake import storage
+from sluice.rounds.types import DataFile
+
+_SAMPLE_ROWS = 20_000
+_DICTIONARY_RATIO = 4  # a column gets a dictionary if its sample has a value 4 times on average
+_COMPRESSIONS = {"uncompressed": "none", "lz4_raw": "lz4"}
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """How files are written: from the table's properties and the configuration."""
+
+    target_file_bytes: int
+    compression: str = "zstd"
+    compression_level: str = ""
+    row_group_rows: int = 512 * 1024
+    row_group_bytes: int = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a writer puts its files, and how it names them."""
+
+    filesystem: Any
+    path: str
+    """The folder on that file system."""
+    uri: str
+    """The folder as Iceberg names it."""
+    prefix: str
+    partition: tuple[str, ...]
+
+
+class ParquetFiles:
+    """Files of one kind, data or deletes. Takes Arrow tables of the lake's schema; one thread.
+
+    Rows are gathered up to a row group: at most ``row_group_bytes`` and one table more.
+    """
+
+    def __init__(self, place: Place, options: WriteOptions, *, deletes: bool = False) -> None:
+        self._place, self._options, self._deletes = place, options, deletes
+        self._pending: list[pa.Table] = []
+        self._pending_rows = 0
+        self._pending_bytes = 0
+        self._open: _OpenFile | None = None
+        self._files: list[DataFile] = []
+
+    def gather(self, table: pa.Table) -> None:
+        """Takes rows that may wait for others, to make row groups that are not too small.
+
+        :raises LakeNotWritable: the storage refuses, or is full.
+        """
+        self._pending.append(table)
+        self._pending_rows += table.num_rows
+        self._pending_bytes += table.nbytes
+        options = self._options
+        if (
+            self._pending_rows >= options.row_group_rows
+            or self._pending_bytes >= options.row_group_bytes
+        ):
+            self._write_gathered()
+
+    def write_group(self, table: pa.Table) -> None:
+        """Writes rows as a row group of their own.
+
+        :raises LakeNotWritable: the storage refuses, or is full.
+        """
+        if self._open is None:
+            suffix = "-deletes" if self._deletes else ""  # as Iceberg's own writers name them
+            name = f"{self._place.prefix}-{len(self._files) + 1:05d}{suffix}.parquet"
+            self._open = _OpenFile(self._place, name, table, self._options)
+        self._open.write(table)
+        if self._open.size_bytes() >= self._options.target_file_bytes:
+            self._finish_file()
+
+    def close(self) -> tuple[DataFile, ...]:
+        """Finishes the last file and answers all of them.
+
+        :raises LakeNotWritable: the storage refuses, or is full.
+        """
+        self._write_gathered()
+        self._finish_file()
+        return tuple(self._files)
+
+    def abort(self) -> None:
+        """Deletes what was written."""
+        self._pending.clear()
+        folder, filesystem = self._place.path, self._place.filesystem
+        doomed = [f"{folder}/{file.path.rpartition('/')[2]}" for file in self._files]
+        if self._open is not None:
+            doomed.append(self._open.abandon())
+            self._open = None
+        self._files.clear()
+        for path in doomed:
+            with contextlib.suppress(OSError):
+                filesystem.delete_file(path)
+
+    def _write_gathered(self) -> None:
+        if not self._pending:
+            return
+        table = pa.concat_tables(self._pending)
+        if table.num_rows < 1_000 * len(self._pending):
+            table = table.combine_chunks()
+        self._pending.clear()
+        self._pending_rows = self._pending_bytes = 0
+        self.write_group(table)
+
+    def _finish_file(self) -> None:
+        if self._open is None:
+            return
+        failpoint("round.copy.file.before")
+        self._files.append(self._open.finish(self._place.partition, self._deletes))
+        self._open = None  # only now: what cannot be finished is abandoned
+        failpoint("round.copy.file.after")
+
+
+class _OpenFile:
+    """A Parquet file that is being written."""
+
+    def __init__(self, place: Place, name: str, first: pa.Table, options: WriteOptions) -> None:
+        self._fs = fs = place.filesystem
+        path = place.path
+        self._uri = f"{place.uri}/{name}"
+        self._final = f"{path}/{name}"
+        self._aside = storage.renames(fs)
+        self._path = f"{path}/.{name}.{uuid.uuid4().hex}.tmp" if self._aside else self._final
+        self._rows = 0
+        self._writer: Any = None
+        with storage_errors(self._uri):
+            level = int(options.compression_level) if options.compression_level else None
+            if self._aside:
+                fs.create_dir(path, recursive=True)
+            self._sink = fs.open_output_stream(self._path)
+            try:
+                self._writer = pq.ParquetWriter(
+                    self._sink,
+                    first.schema,
+                    compression=_COMPRESSIONS.get(options.compression, options.compression),
+                    compression_level=level,
+                    use_dictionary=dictionary_columns(first),
+                    store_schema=False,
+                    store_decimal_as_integer=True,
+                    version="2.6",
+                )
+            except BaseException:
+                path = self.abandon()
+                with contextlib.suppress(OSError):
+                    fs.delete_file(path)
+                raise
+
+    def write(self, table: pa.Table) -> None:
+        with storage_errors(self._uri):
+            self._writer.write_table(table, row_group_size=table.num_rows)
+        self._rows += table.num_rows
+
+    def size_bytes(self) -> int:
+        return int(self._sink.tell())
+
+    def finish(self, partition: tuple[str, ...], deletes: bool) -> DataFile:
+        with storage_errors(self._uri):
+            self._writer.close()
+            size = self.size_bytes()
+            self._sink.close()
+            storage.sync(self._fs, self._path)
+            if self._aside:
+                self._fs.move(self._path, self._final)
+        return DataFile(self._uri, self._rows, size, partition, deletes)
+
+    def abandon(self) -> str:
+        """Closes what is open and answers the path of what is left."""
+        if self._writer is not None:
+            with contextlib.suppress(OSError, ValueError, pa.ArrowException):
+                self._writer.close()
+            self._writer.is_open = False  # it has had its chance: no second one when it is freed
+        with contextlib.suppress(OSError, ValueError, pa.ArrowException):
+            self._sink.close()
+        return self._path
+
+
+def dictionary_columns(table: pa.Table) -> list[str]:
+    """Columns worth a dictionary: those whose values repeat in the first rows.
+
+    A dictionary costs a hash per value and pays only where values repeat; Parquet itself gives one
+    up only after a megabyte of distinct values.
+    """
+    sample = table.slice(0, _SAMPLE_ROWS)
+    limit = max(1, sample.num_rows // _DICTIONARY_RATIO)
+    found = []
+    for field, column in zip(sample.schema, sample.columns, strict=True):
+        if pa.types.is_nested(field.type) or pa.types.is_boolean(field.type):
+            continue
+        if field.name == "__offset" or pc.count_distinct(column).as_py() > limit:
+            continue
+        found.append(field.name)
+    return found
+
+
+@contextlib.contextmanager
+def storage_errors(uri: str) -> Iterator[None]:
+    """:raises LakeNotWritable: in place of what the storage, or Arrow, raises."""
+    try:
+        yield
+    except (OSError, pa.ArrowException, ValueError, ImportError) as error:
+        raise LakeNotWritable(f"write {uri}: {type(error).__name__}: {error}") from error

@@ -1,0 +1,172 @@
+"""Copies one split of a table with a primary key: the last change of each key in the window.
+
+Rows and deletes of one commit have one sequence number, so a delete cannot reach the rows of its
+own commit. So the window of the log is first reduced to one last change of each key; a row that the
+bucket began with is written only if the window does not change its key.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from sluice.errors import CorruptRecord, SplitFailed
+from sluice.model import LAKE_COLUMNS
+from sluice.rounds.last_changes import LastChanges
+from sluice.rounds.limits import Limiter
+from sluice.rounds.ports import BucketRows, KeyedSource, KeyedWriter, LogSource, SplitWriter
+from sluice.rounds.types import Begin, Keyed, LogRecords, Split, SplitResult
+from sluice.rounds.windows import Seen, read_window
+
+UNKNOWN_OFFSET = -1
+"""``__offset`` of rows that come from no log; their ``__timestamp`` is this many milliseconds."""
+_, OFFSET, TIMESTAMP = LAKE_COLUMNS
+
+
+def copy_keyed(
+    split: Split,
+    source: LogSource,
+    writer: SplitWriter,
+    on_rows: Callable[[int], None] | None,
+    limiter: Limiter,
+) -> SplitResult:
+    """Copies rows that the bucket begins with, then what the log says after them.
+
+    The rows are opened first: they say from which offset on the log counts. They are never cut;
+    the window of the log is, as that of any split.
+
+    :raises SluiceError: why it could not be copied; files that were written stay.
+    """
+    assert split.keyed is not None
+    if not (isinstance(source, KeyedSource) and isinstance(writer, KeyedWriter)):
+        raise TypeError(f"{source!r} or {writer!r} is not for tables with a primary key")
+    with ExitStack() as stack:
+        begins = split.keyed.begin in (Begin.SNAPSHOT, Begin.SCAN)
+        opened: AbstractContextManager[BucketRows | None] = nullcontext()
+        if begins:
+            opened = source.rows(split)
+        copying = _Copy(split, stack.enter_context(opened), writer, on_rows)
+        stack.callback(copying.close)
+        return copying.run(source, limiter)
+
+
+class _Copy:
+    """One copy_keyed under way."""
+
+    def __init__(
+        self,
+        split: Split,
+        first: BucketRows | None,
+        writer: KeyedWriter,
+        on_rows: Callable[[int], None] | None,
+    ) -> None:
+        assert split.keyed is not None
+        self._keyed: Keyed = split.keyed
+        self._first, self._writer, self._on_rows = first, writer, on_rows
+        start = split.start_offset if first is None else first.log_offset
+        self._window = replace(split, start_offset=start, stop_offset=max(start, split.stop_offset))
+        self._changes: LastChanges | None = None
+        self._rows = self._deletes = 0
+        self._first_bytes = 0
+        self._write_s = 0.0
+
+    def run(self, source: LogSource, limiter: Limiter) -> SplitResult:
+        started = time.perf_counter()
+        window = self._window
+        seen = Seen(window.start_offset)
+        if window.start_offset < window.stop_offset:
+            seen = read_window(window, source, self._add, self._on_rows, limiter)
+        self._write_changes()
+        if self._first is not None:
+            self._write_first(self._first)
+        before = time.perf_counter()
+        files = self._writer.close()
+        ended = time.perf_counter()
+        self._write_s += ended - before
+        rows = sum(file.rows for file in files if not file.deletes)
+        deletes = sum(file.rows for file in files if file.deletes)
+        if (rows, deletes) != (self._rows, self._deletes):
+            raise SplitFailed(
+                f"bucket {window.bucket}: {self._rows} rows and {self._deletes} deletes, but"
+                f" {rows} and {deletes} in files"
+            )
+        note = self._first.note if self._first is not None else ""
+        return SplitResult(
+            window.bucket,
+            files,
+            seen.end(window),
+            rows,
+            seen.bytes_read + self._first_bytes,
+            seen.max_timestamp_ms,
+            {"read": ended - started - self._write_s, "write": self._write_s},
+            seen.cut,
+            deletes,
+            (note,) if note else (),
+        )
+
+    def close(self) -> None:
+        if self._changes is not None:
+            self._changes.close()
+
+    def _add(self, records: LogRecords) -> None:
+        if records.change_types is None:
+            raise CorruptRecord(
+                f"bucket {self._window.bucket}: the batch at offset {records.base_offset} has no"
+                " change types, though the table has a primary key"
+            )
+        if records.batch.num_rows == 0:
+            return
+        if self._changes is None:
+            self._changes = LastChanges(
+                records.batch.schema,
+                self._keyed.columns,
+                memory_limit_bytes=self._keyed.memory_bytes,
+                spill_dir=Path(self._keyed.spill_dir or tempfile.gettempdir()),
+                known_empty=self._keyed.begin is not Begin.KNOWN,
+            )
+        self._changes.add(records)
+
+    def _write_changes(self) -> None:
+        if self._changes is None:
+            return
+        for part in self._changes.parts():
+            before = time.perf_counter()
+            self._writer.upsert(part.upserts)
+            self._writer.delete(part.delete_keys)
+            self._rows += part.upserts.num_rows
+            self._deletes += part.delete_keys.num_rows
+            self._write_s += time.perf_counter() - before
+            del part  # before the next one takes its place in memory
+
+    def _write_first(self, first: BucketRows) -> None:
+        """The rows that the bucket begins with, but for those that the window changes."""
+        batches = self._counted(first)
+        for batch in batches if self._changes is None else self._changes.without(batches):
+            if batch.num_rows == 0:
+                continue
+            before = time.perf_counter()
+            self._writer.upsert(_of_no_log(batch))
+            self._rows += batch.num_rows
+            self._write_s += time.perf_counter() - before
+
+    def _counted(self, first: BucketRows) -> Iterator[pa.RecordBatch]:
+        for batch in first.batches():
+            self._first_bytes += batch.nbytes
+            if self._on_rows is not None:
+                self._on_rows(batch.num_rows)
+            yield batch
+
+
+def _of_no_log(batch: pa.RecordBatch) -> pa.Table:
+    """Rows with the offset and the time that Fluss gives to rows of a snapshot."""
+    unknown = np.full(batch.num_rows, UNKNOWN_OFFSET, dtype=np.int64)
+    stamps = pa.array(unknown * 1000).view(pa.timestamp("us", tz="UTC"))
+    rows = pa.Table.from_batches([batch])
+    return rows.append_column(OFFSET, pa.array(unknown)).append_column(TIMESTAMP, stamps)

@@ -1,0 +1,104 @@
+"""Reads the window of a split's log, batch by batch, and sees that nothing is missing in it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, replace
+
+from sluice.errors import SplitFailed
+from sluice.rounds.limits import Limiter
+from sluice.rounds.ports import LogSource
+from sluice.rounds.types import LogRecords, Split
+
+_UNKNOWN_TIMESTAMP = -1
+
+
+@dataclass(slots=True)
+class Seen:
+    """How far the reading of a window has come."""
+
+    next_offset: int | None
+    """None: nothing was read yet, and it begins at the earliest offset there is."""
+    rows: int = 0
+    bytes_read: int = 0
+    max_timestamp_ms: int = _UNKNOWN_TIMESTAMP
+    write_s: float = 0.0
+    """Seconds that passed in the sink."""
+    cut: str = ""
+
+    def end(self, split: Split) -> int:
+        """The next offset to read.
+
+        :raises SplitFailed: the log ended before the split's stop.
+        """
+        end = self.next_offset
+        if end is None or (end < split.stop_offset and not self.cut):
+            raise SplitFailed(
+                f"bucket {split.bucket}: its log was read to offset {end}, and the plan says"
+                f" {split.stop_offset}"
+            )
+        return end if self.cut else split.stop_offset
+
+
+def read_window(
+    split: Split,
+    source: LogSource,
+    sink: Callable[[LogRecords], None],
+    on_rows: Callable[[int], None] | None,
+    limiter: Limiter,
+) -> Seen:
+    """Gives batches to the sink until the split's stop, or the first one that reaches a limit.
+
+    :raises SplitFailed: offsets are missing.
+    """
+    seen = Seen(split.start_offset if split.start_offset >= 0 else None)
+    batches = source.read(split)
+    try:
+        for records in batches:
+            window = _within(split, records, seen.next_offset)
+            before = time.perf_counter()
+            sink(window)
+            seen.write_s += time.perf_counter() - before
+            advanced = seen.next_offset is None or window.next_offset > seen.next_offset
+            seen.next_offset = window.next_offset
+            seen.rows += window.batch.num_rows
+            seen.bytes_read += records.size_bytes
+            seen.max_timestamp_ms = max(seen.max_timestamp_ms, records.timestamp_ms)
+            if on_rows is not None:
+                on_rows(window.batch.num_rows)
+            if advanced and window.next_offset < split.stop_offset:
+                seen.cut = limiter.reached(seen.bytes_read)
+                if seen.cut:
+                    break
+    finally:
+        if isinstance(batches, Generator):
+            batches.close()  # what it has fetched ahead goes at once
+    seen.end(split)
+    return seen
+
+
+def _within(split: Split, records: LogRecords, expected: int | None) -> LogRecords:
+    """The batch's rows inside the window; a batch is cut only where another tool ended in one.
+
+    :raises SplitFailed: if offsets are missing before the batch.
+    """
+    base, following = records.base_offset, records.next_offset
+    if expected is not None and base > expected:
+        raise SplitFailed(
+            f"bucket {split.bucket}: the log jumps from offset {expected} to {base}:"
+            " records are missing"
+        )
+    first = base if expected is None else max(expected, base)
+    stop = min(following, split.stop_offset)
+    if (first, stop) == (base, following):
+        return records
+    window = first - base, max(0, stop - first)
+    batch, kinds = records.batch.slice(*window), records.change_types
+    return replace(
+        records,
+        batch=batch,
+        base_offset=first,
+        next_offset=max(stop, first),
+        change_types=None if kinds is None else kinds.slice(*window),
+    )

@@ -1,0 +1,167 @@
+"""A table with a primary key in a model cluster and a model lake, its changes, rounds on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from sluice.model import BucketSnapshot, ChangeType, Claim, Partition, TableBucket, TableInfo
+from sluice.model import types as t
+from sluice.rounds.copy import copy_split
+from sluice.rounds.files import RoundResult
+from sluice.rounds.keyed_start import KeyedStart
+from sluice.rounds.limits import RoundLimits
+from sluice.rounds.ports import SplitRunner, SplitWriterFactory
+from sluice.rounds.round import run_round
+from sluice.rounds.types import Split, SplitFailure, SplitResult
+from sluice.testing.memory_cluster import MemoryCluster
+from sluice.testing.memory_lake import MemoryLake, MemoryLakeTable
+from sluice.testing.tables import table_info
+
+FULL, WAL = "FULL", "WAL"
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("n", pa.int64())])
+
+Change = tuple[ChangeType, int, int | None]
+Values = tuple[str, ...]
+
+
+def keyed_info(*, partitioned: bool = False) -> TableInfo:
+    columns = {"id": t.BIGINT.not_null(), "n": t.BIGINT}
+    if not partitioned:
+        return table_info(columns, primary_key=("id",), bucket_keys=("id",), buckets=2)
+    return table_info(
+        {**columns, "day": t.STRING.not_null()},
+        primary_key=("day", "id"),
+        partition_keys=("day",),
+        bucket_keys=("id",),
+    )
+
+
+@dataclass
+class KeyedWorld:
+    """What the table holds by bucket, beside its changelog, and the lake that rounds make of it."""
+
+    cluster: MemoryCluster = field(default_factory=lambda: MemoryCluster(keyed_info()))
+    image: str = FULL
+    lake: MemoryLake = field(default_factory=MemoryLake)
+    held: dict[TableBucket, dict[int, int | None]] = field(default_factory=dict)
+    leased: dict[TableBucket, BucketSnapshot] = field(default_factory=dict)
+    limits: RoundLimits | None = None
+    memory_bytes: int = 1 << 20
+    spill_dir: str = ""
+    attempts: int = 0
+
+    def bucket(self, number: int = 0, partition_id: int | None = None) -> TableBucket:
+        assert self.cluster.info is not None
+        return TableBucket(self.cluster.info.table_id, partition_id, number)
+
+    def put(self, bucket: TableBucket, **values: int | None) -> None:
+        """One batch of upserts, as ``k7=1``: key 7 becomes 1."""
+        self.change(bucket, [(int(name[1:]), n) for name, n in values.items()])
+
+    def delete(self, bucket: TableBucket, *keys: int) -> None:
+        """One batch of deletes; of a key that is not there the changelog says nothing."""
+        rows = self.held.setdefault(bucket, {})
+        self._append(
+            bucket, [(ChangeType.DELETE, key, rows.pop(key)) for key in keys if key in rows]
+        )
+
+    def change(self, bucket: TableBucket, puts: Sequence[tuple[int, int | None]]) -> None:
+        rows, changes = self.held.setdefault(bucket, {}), list[Change]()
+        for key, n in puts:
+            if self.image == WAL:
+                changes.append((ChangeType.UPDATE_AFTER, key, n))
+            elif key in rows:
+                changes.append((ChangeType.UPDATE_BEFORE, key, rows[key]))
+                changes.append((ChangeType.UPDATE_AFTER, key, n))
+            else:
+                changes.append((ChangeType.INSERT, key, n))
+            rows[key] = n
+        self._append(bucket, changes)
+
+    def _append(self, bucket: TableBucket, changes: Sequence[Change]) -> None:
+        kinds = pa.array([int(kind) for kind, _, _ in changes], pa.uint8())
+        batch = self._batch(bucket, [(key, n) for _, key, n in changes])
+        self.cluster.append(bucket, batch, timestamp_ms=5000, change_types=kinds)
+
+    def _batch(self, bucket: TableBucket, rows: Sequence[tuple[int, int | None]]) -> pa.RecordBatch:
+        columns = {
+            "id": pa.array([key for key, _ in rows], pa.int64()),
+            "n": pa.array([n for _, n in rows], pa.int64()),
+        }
+        if bucket.partition_id is not None:
+            columns["day"] = pa.array([self.values(bucket)[0]] * len(rows), pa.string())
+        return pa.RecordBatch.from_pydict(columns)
+
+    def values(self, bucket: TableBucket) -> Values:
+        return next(
+            (
+                p.values
+                for p in self.cluster.partition_list
+                if p.partition_id == bucket.partition_id
+            ),
+            (),
+        )
+
+    def snapshot(self, bucket: TableBucket) -> BucketSnapshot:
+        """The server takes a KV snapshot, and the next rounds hold it."""
+        rows = sorted(self.held.get(bucket, {}).items())
+        self.leased[bucket] = self.cluster.put_snapshot(bucket, self._batch(bucket, rows))
+        return self.leased[bucket]
+
+    def drop(self, partition: Partition) -> None:
+        self.cluster.partition_list.remove(partition)
+        for bucket in [b for b in self.held if b.partition_id == partition.partition_id]:
+            del self.held[bucket]
+            self.cluster.logs.pop(bucket, None)
+            self.leased.pop(bucket, None)
+
+    def round(self, claim: Claim | None = None) -> RoundResult:
+        self.attempts += 1
+        return run_round(
+            claim or self.cluster.begin_round(),
+            self.cluster,
+            self.lake,
+            self.runner,
+            attempt=str(self.attempts),
+            limits=self.limits,
+            keyed=KeyedStart(dict(self.leased), self.memory_bytes, self.spill_dir),
+        )
+
+    def runner(self, info: TableInfo, writers: SplitWriterFactory) -> SplitRunner:
+        def run(splits: Sequence[Split]) -> Iterator[SplitResult | SplitFailure]:
+            for split in splits:
+                yield copy_split(split, self.cluster, writers)
+
+        return run
+
+    @property
+    def table(self) -> MemoryLakeTable:
+        assert self.cluster.info is not None
+        return self.lake.tables[self.cluster.info.path]
+
+    def in_lake(self) -> dict[tuple[Values, int], int | None]:
+        """Value by partition and key, as a reader of the lake sees it."""
+        rows = self.table.keyed_rows()
+        return {(values, row["id"]): row["n"] for (values, _), row in rows.items()}
+
+    def expected(self) -> dict[tuple[Values, int], int | None]:
+        return {
+            (self.values(bucket), key): n
+            for bucket, rows in self.held.items()
+            for key, n in rows.items()
+        }
+
+    def assert_equal(self) -> None:
+        """The lake is what the table is, and Fluss knows the lake's snapshot."""
+        assert self.in_lake() == self.expected()
+        assert self.cluster.info is not None
+        registered = self.cluster.lake_snapshot(self.cluster.info.path)
+        newest = self.table.newest_of_ours()
+        assert registered is not None
+        assert newest is not None
+        assert registered.snapshot_id == newest.snapshot_id == self.table.tagged
+        ends = {bucket: log[-1].next_offset for bucket, log in self.cluster.logs.items() if log}
+        assert {b: registered.offsets[b] for b in ends} == ends
