@@ -17,6 +17,7 @@ option names of Iceberg and Fluss a variable has ``__`` for a dot and ``_`` for 
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -29,6 +30,14 @@ from sluice.masking import is_secret_name
 ENVIRONMENT_PREFIX = "SLUICE_"
 SETTINGS_VARIABLE = "SLUICE_SETTINGS"
 """A JSON object of ``section.key``: value, over all other variables: what is secret, above all."""
+
+_CA_BYTES_MAX = 4 * 1024 * 1024
+_CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----")
+
+
+def is_pem(text: str) -> bool:
+    """Whether a text is a PEM file's content rather than its path."""
+    return "-----BEGIN" in text
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +67,49 @@ class ClientConfig:
     """client.security.sasl.username: who authenticates by SASL PLAIN, over fluss:// only."""
     password: str = field(default="", repr=False)
     """client.security.sasl.password."""
+    token: str = field(default="", repr=False)
+    """Bearer token, over grpc:// only, and with TLS unless the server is on this machine."""
+    tls: bool = False
+    """TLS over grpc://, where a public authority has signed the server's certificate."""
+    tls_ca: str = field(default="", repr=False)
+    """TLS over grpc://, where one of these authorities has: a PEM file, or its very text. Spark's
+    executors get the text."""
     fs: Mapping[str, str] = field(default_factory=dict, repr=False)
     """client.fs.*: how Fluss's remote storage is reached, where the cluster's own word does not do.
     Names of Fluss, Iceberg or Hadoop: s3.endpoint, s3.access-key, s3.secret-key, s3.region, ..."""
+
+    @property
+    def has_tls(self) -> bool:
+        return self.tls or bool(self.tls_ca)
+
+    def authorities(self) -> str:
+        """The certificates of ``tls_ca`` as PEM; empty if it is not set.
+
+        :raises ConfigurationError: the file cannot be read, or holds none.
+        """
+        if not self.tls_ca:
+            return ""
+        text, where = self.tls_ca, "client.tls_ca"
+        if not is_pem(text):
+            where = f"client.tls_ca: {text}"
+            try:
+                with Path(text).open("rb") as file:
+                    text = file.read(_CA_BYTES_MAX).decode(errors="replace")
+            except OSError as error:
+                raise ConfigurationError(f"{where}: {error.strerror}") from error
+        found = _CERTIFICATE.findall(text)
+        if not found:
+            raise ConfigurationError(f"{where}: there is no certificate in it; give one as PEM")
+        return "\n".join(found) + "\n"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Where a pickle goes, the file of ``tls_ca`` may be missing: it takes the text along."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return _client_config, ({**values, "tls_ca": self.authorities(), "fs": dict(self.fs)},)
+
+
+def _client_config(values: dict[str, Any]) -> ClientConfig:
+    return ClientConfig(**values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +126,15 @@ class ServerConfig:
     """advertised.listeners: addresses that clients are told in place of those of listen, where they
     reach the server by another host or port; port 0 stands for the real one. Form as listen."""
     insecure: bool = False
-    """Allows an address other than loopback without TLS."""
+    """Allows an address other than loopback without TLS and tokens."""
+    tls_certificate: str = ""
+    """TLS on all grpc:// addresses: PEM file of the server's certificate, followed by those between
+    it and its authority. A renewed one is used from the next connection on."""
+    tls_key: str = ""
+    """PEM file of its key, without a password."""
+    users_file: str = ""
+    """Who may call: lines of NAME ROLE SHA256 (docs/security.md). By bearer token over grpc://, by
+    SASL PLAIN with name and token over fluss://. A change counts at once. Empty: everybody may."""
     max_message_bytes: int = 64 * 1024 * 1024
     """Largest request accepted."""
     max_batch_rows: int = 1_000_000

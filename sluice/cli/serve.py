@@ -20,6 +20,8 @@ Examples:
   sluice serve --data-dir ./data
   sluice serve --data-dir ./data --listen grpc://127.0.0.1:0      (a free port; it is printed)
   sluice serve --data-dir ./data --listen grpc://127.0.0.1:9123 --listen fluss://127.0.0.1:9124
+  sluice serve --data-dir ./data --listen grpc://0.0.0.0:9123 --tls-certificate server.pem \
+      --tls-key server.key --users-file users
   sluice serve --config sluice.toml --log-format json
 """
 )
@@ -46,6 +48,19 @@ Examples:
     default=None,
     help="Allow an address other than loopback, without encryption or login.",
 )
+@click.option(
+    "--tls-certificate",
+    metavar="FILE",
+    help="TLS on grpc://: the server's certificate (PEM), then those between it and its authority.",
+)
+@click.option("--tls-key", metavar="FILE", help="The key of that certificate (PEM).")
+@click.option(
+    "--users-file",
+    metavar="FILE",
+    help="Who may call, and what: lines of NAME ROLE SHA256, the role read, write or admin, the"
+    " digest that of a token. Callers send the token over grpc://, or log in with name and token"
+    " over fluss://.",
+)
 @config_option
 @click.option(
     "--log-format",
@@ -66,6 +81,9 @@ def serve(
     listen: tuple[str, ...],
     advertised_listeners: tuple[str, ...],
     insecure: bool | None,
+    tls_certificate: str | None,
+    tls_key: str | None,
+    users_file: str | None,
     config_file: str | None,
     log_format: str,
     log_level: str,
@@ -83,6 +101,9 @@ def serve(
             "server.listen": ",".join(listen) or None,
             "server.advertised_listeners": ",".join(advertised_listeners) or None,
             "server.insecure": insecure,
+            "server.tls_certificate": tls_certificate,
+            "server.tls_key": tls_key,
+            "server.users_file": users_file,
         },
     )
     server = config.server

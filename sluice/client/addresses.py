@@ -73,18 +73,40 @@ def parse_bootstrap(text: str) -> tuple[Address, ...]:
 
 def _grpc(address: Address, config: ClientConfig) -> Transport:
     from sluice.wire.grpc_transport import GrpcTransport
+    from sluice.wire.tls import is_loopback
 
     if config.username or config.password:
         raise ConfigurationError(
             f"client.username is set, which only fluss:// can send; the address is {address}"
         )
-    return GrpcTransport(str(address), address.target, config.max_message_bytes)
+    if config.token and not config.has_tls and not is_loopback(address.host):
+        raise ConfigurationError(
+            f"client.token is set, but nothing hides it on its way to {address}: set client.tls_ca"
+            " (or client.tls = true), or unset client.token"
+        )
+    return GrpcTransport(
+        str(address),
+        address.target,
+        config.max_message_bytes,
+        authorities=config.authorities() if config.has_tls else None,
+        token=config.token,
+    )
 
 
 def _fluss(address: Address, config: ClientConfig) -> Transport:
     from sluice.wire.native_transport import NativeTransport
     from sluice.wire.sasl import Credentials
 
+    if config.token:
+        raise ConfigurationError(
+            f"client.token is set, which only grpc:// can send; the address is {address}: there"
+            " client.username and client.password say who you are"
+        )
+    if config.has_tls:
+        raise ConfigurationError(
+            f"client.tls or client.tls_ca is set, but Fluss's own protocol has no TLS; the address"
+            f" is {address}"
+        )
     credentials = None
     if config.username or config.password:
         credentials = Credentials(config.username, config.password)
@@ -107,6 +129,7 @@ TRANSPORTS: dict[str, Callable[[Address, ClientConfig], Transport]] = {
 def open_transport(address: Address, config: ClientConfig) -> Transport:
     """A transport to that server; nothing is sent before the first call.
 
-    :raises ConfigurationError: if credentials are set that it cannot carry.
+    :raises ConfigurationError: if credentials are set that it cannot carry, or not safely, or
+        client.tls_ca is none.
     """
     return TRANSPORTS[address.scheme](address, config)

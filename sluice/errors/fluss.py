@@ -485,6 +485,12 @@ class InvalidLease(FlussError):
     code = 1002  # ours, as above
 
 
+class TlsError(NetworkError):
+    """Client and server cannot agree on TLS: it goes on so until somebody changes a setting."""
+
+    retryable = False
+
+
 BY_CODE: dict[int, type[FlussError]] = {cls.code: cls for cls in FlussError.__subclasses__()}
 """Fluss's error code -> exception class; an unknown code is UnknownServerError (-1)."""
 

@@ -24,7 +24,7 @@ from sluice.server.coordinator.leases_store import SqliteLeaseStore
 from sluice.server.coordinator.service import CoordinatorService
 from sluice.server.coordinator.tiering import Tiering
 from sluice.server.data_dir import DataDir
-from sluice.server.doors import Door, check_free
+from sluice.server.doors import Door, Guards, check_free
 from sluice.server.listen import Listen, listen_addresses
 from sluice.server.metadata import NODE_ID, MetadataService, Servers, api_versions
 from sluice.server.storage.database import Database
@@ -66,10 +66,15 @@ class EmbeddedCluster:
         if not config.data_dir:
             raise ConfigurationError("server.data_dir is not set: say where to keep the data")
         self._listen = listen_addresses(
-            config.listen, insecure=config.insecure, advertised=config.advertised_listeners
+            config.listen,
+            insecure=config.insecure,
+            tls=self._guards.tls is not None,
+            tokens=self._guards.tokens is not None,
+            advertised=config.advertised_listeners,
         )
         self._config = config
         self._clock = clock or SystemClock()
+        self._guards = Guards.of(config)
         self._defaults = Defaults(config.default_bucket_count, datalake_format)
         self._files = files or LogFiles()
         self._parts: _Parts | None = None
@@ -99,7 +104,7 @@ class EmbeddedCluster:
                 check_free(place)
         parts = _Parts(self._config, self._clock, self._defaults, self._files)
         try:
-            self._addresses = parts.start(self._listen)
+            self._addresses = parts.start(self._listen, self._guards)
         except BaseException:
             parts.stop(0)
             raise
@@ -225,7 +230,7 @@ class _Parts:
         )
         return manager
 
-    def start(self, listen: Sequence[Listen]) -> tuple[str, ...]:
+    def start(self, listen: Sequence[Listen], guards: Guards) -> tuple[str, ...]:
         """Listens when everything is ready; the addresses really bound."""
         self._logs.start(self._config.sync_interval_ms)
         self._kv.start()
@@ -235,7 +240,7 @@ class _Parts:
         self.tiering.start(tables, self._config.tiering_check_interval_ms)
         self._lake.start()
         self.kv_snapshotter.start(self._config.kv_snapshot_interval_ms)
-        self._doors = [Door(place, self._handlers, self._config) for place in listen]
+        self._doors = [Door(place, self._handlers, self._config, guards) for place in listen]
         for door in self._doors:
             door.start()
         return tuple(door.address for door in self._doors)

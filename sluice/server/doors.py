@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 
 from sluice.config import ServerConfig
-from sluice.errors import AuthenticateError
+from sluice.errors import AuthenticateError, ConfigurationError
 from sluice.server.listen import GRPC, Listen
 from sluice.server.metadata import Servers
 from sluice.wire import fluss_api_pb2 as pb
@@ -15,11 +17,35 @@ from sluice.wire.handlers import Handler, Handlers
 from sluice.wire.native_memory import Limits
 from sluice.wire.native_server import NativeServer, bind
 from sluice.wire.sasl import AUTHENTICATE
+from sluice.wire.tls import ServerTls
+from sluice.wire.tokens import Tokens
 
 NATIVE_MEMORY_FRAMES = 4
 """Memory for native requests and answers under way, in largest requests."""
 
 _ROLES = (Role.COORDINATOR, Role.TABLET)
+
+
+@dataclass(frozen=True, slots=True)
+class Guards:
+    """What stands between callers and the handlers, the same on all doors."""
+
+    tls: ServerTls | None = None
+    """On doors of gRPC."""
+    tokens: Tokens | None = None
+
+    @classmethod
+    def of(cls, config: ServerConfig) -> Guards:
+        """:raises ConfigurationError: a file cannot be used, or one of two is missing."""
+        certificate, key = config.tls_certificate, config.tls_key
+        if bool(certificate) != bool(key):
+            lacks = "server.tls_key" if certificate else "server.tls_certificate"
+            raise ConfigurationError(f"{lacks} is not set: TLS needs a certificate and its key")
+        return cls(
+            ServerTls(Path(certificate), Path(key)) if certificate else None,
+            Tokens(Path(config.users_file)) if config.users_file else None,
+        )
+
 
 MakeHandlers = Callable[[Callable[[], Servers], Mapping[Api, Handler]], Handlers]
 """Makes handlers that tell their clients of the given servers, and answer the given calls too."""
@@ -53,6 +79,7 @@ class Door:
         listen: Listen,
         handlers: MakeHandlers,
         config: ServerConfig,
+        guards: Guards,
     ) -> None:
         self._listen = listen
         self._ports: Mapping[Role, int] = listen.ports
@@ -65,6 +92,8 @@ class Door:
                 listen.ports[Role.COORDINATOR],
                 max_message_bytes=config.max_message_bytes,
                 max_workers=config.max_workers,
+                tls=guards.tls,
+                tokens=guards.tokens,
             )
         else:
             self._native = NativeServer(
@@ -77,6 +106,7 @@ class Door:
                     max_bytes=NATIVE_MEMORY_FRAMES * config.max_message_bytes,
                     idle_s=config.idle_timeout_ms / 1000,
                 ),
+                tokens=guards.tokens,
             )
 
     @property

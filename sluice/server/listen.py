@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass, replace
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from sluice.errors import ConfigurationError
 from sluice.wire.apis import Role
+from sluice.wire.tls import is_loopback
 
 GRPC, FLUSS = "grpc", "fluss"
 PORT_MAX = 65535
@@ -40,22 +40,26 @@ class Listen:
         return f"{self.scheme}://{host}:{port}"
 
 
-def listen_addresses(listen: str, *, insecure: bool, advertised: str = "") -> tuple[Listen, ...]:
+def listen_addresses(
+    listen: str,
+    *,
+    insecure: bool,
+    tls: bool = False,
+    tokens: bool = False,
+    advertised: str = "",
+) -> tuple[Listen, ...]:
     """The doors that ``server.listen`` asks for, in its order.
 
     :param advertised: ``server.advertised_listeners``: its first grpc:// goes to the first door of
         grpc://, and so on.
-    :raises ConfigurationError: not of that form, or not loopback without ``insecure``; an address
-        is advertised for no door.
+    :param tls: whether grpc:// has TLS. :param tokens: whether callers have to say who they are.
+    :raises ConfigurationError: not of that form; not loopback without TLS (grpc:// only) and tokens
+        and not ``insecure``; an address is advertised for no door.
     """
     doors = [_parsed("server.listen", text.strip()) for text in listen.split(",")]
     for door in doors:
-        if not _is_loopback(door.host) and not insecure:
-            raise ConfigurationError(
-                f"server.listen: {door.address(door.ports[Role.COORDINATOR])!r} can be reached from"
-                " outside and has no TLS: listen on 127.0.0.1, or allow it with --insecure"
-                " (server.insecure)"
-            )
+        if not is_loopback(door.host) and not insecure:
+            _check_guarded(door, tls=tls, tokens=tokens)
     left = list(range(len(doors)))
     for text in advertised.split(",") if advertised.strip() else ():
         told = _parsed("server.advertised_listeners", text.strip())
@@ -107,8 +111,16 @@ def _tablet_port(setting: str, text: str, parts: SplitResult, port: int) -> int:
     return tablet_port
 
 
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+def _check_guarded(door: Listen, *, tls: bool, tokens: bool) -> None:
+    """:raises ConfigurationError: strangers could read what crosses the network, or call."""
+    needs = []
+    if door.scheme == GRPC and not tls:
+        needs.append("TLS (--tls-certificate and --tls-key)")
+    if not tokens:
+        needs.append("logins (--users-file)")
+    if needs:
+        raise ConfigurationError(
+            f"server.listen: {door.address(door.ports[Role.COORDINATOR])!r} can be reached from"
+            f" outside and lacks {' and '.join(needs)}: give them (docs/security.md), listen on"
+            " 127.0.0.1, or allow it as it is with --insecure (server.insecure)"
+        )

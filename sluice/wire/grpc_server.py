@@ -6,19 +6,28 @@ holds an ``ErrorResponse``.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import grpc
 import structlog
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from sluice.errors import ConfigurationError, FlussError, code_of
+from sluice.errors import (
+    AuthenticateError,
+    AuthorizationError,
+    ConfigurationError,
+    FlussError,
+    code_of,
+)
 from sluice.wire import fluss_services_pb2
-from sluice.wire.apis import SERVICE, Api
+from sluice.wire.apis import APIS, SERVICE, Api
 from sluice.wire.error_codes import ERROR_KEY, to_error_response
 from sluice.wire.handlers import Handler, Handlers, answered
+from sluice.wire.tls import ServerTls
+from sluice.wire.tokens import Tokens
 from sluice.wire.transport import ANSWER_OVERHEAD_BYTES
 
 DETAIL_CHARS_MAX = 1024
@@ -47,6 +56,8 @@ _STATUS: dict[int, grpc.StatusCode] = {
     26: grpc.StatusCode.UNAVAILABLE,
     36: grpc.StatusCode.NOT_FOUND,
     42: grpc.StatusCode.ALREADY_EXISTS,
+    46: grpc.StatusCode.UNAUTHENTICATED,
+    48: grpc.StatusCode.PERMISSION_DENIED,
     53: grpc.StatusCode.NOT_FOUND,
     -1: grpc.StatusCode.INTERNAL,
 }
@@ -59,14 +70,25 @@ class GrpcServer:
     """A gRPC server over handlers. Start once, stop once."""
 
     def __init__(
-        self, handlers: Handlers, host: str, port: int, *, max_message_bytes: int, max_workers: int
+        self,
+        handlers: Handlers,
+        host: str,
+        port: int,
+        *,
+        max_message_bytes: int,
+        max_workers: int,
+        tls: ServerTls | None = None,
+        tokens: Tokens | None = None,
     ) -> None:
+        """:param tokens: whose calls are answered; None: everybody's."""
+        self._tls = tls
         self._address = f"{f'[{host}]' if ':' in host else host}:{port}"
         self._health = health.HealthServicer()
         self._pool = ThreadPoolExecutor(max_workers, thread_name_prefix="grpc")
         self._server = grpc.server(
             self._pool,
             maximum_concurrent_rpcs=CALLS_PER_WORKER * max_workers,
+            interceptors=() if tokens is None else (_Bearers(tokens),),
             options=[
                 ("grpc.max_receive_message_length", max_message_bytes),
                 ("grpc.max_send_message_length", max_message_bytes + ANSWER_OVERHEAD_BYTES),
@@ -95,7 +117,10 @@ class GrpcServer:
         :raises ConfigurationError: the address cannot be bound.
         """
         try:
-            port = self._server.add_insecure_port(self._address)
+            if self._tls is None:
+                port = self._server.add_insecure_port(self._address)
+            else:
+                port = self._server.add_secure_port(self._address, self._tls.credentials())
         except RuntimeError as error:
             what = str(error).split("; set GRPC_VERBOSITY")[0]  # of no use with a port in use
             raise ConfigurationError(
@@ -111,6 +136,46 @@ class GrpcServer:
         self._health.enter_graceful_shutdown()
         self._server.stop(grace_s).wait()
         self._pool.shutdown(wait=True)
+
+
+class _Bearers(grpc.ServerInterceptor):  # type: ignore[misc]
+    """Asks each call for its bearer token before its message is read.
+
+    Only health is for everybody: what watches a server needs no secret for it. Reflection, and
+    calls that nobody answers, need any token.
+    """
+
+    def __init__(self, tokens: Tokens) -> None:
+        self._tokens = tokens
+        self._apis = {api.grpc_method(role): api for api in APIS for role in api.roles}
+
+    def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
+        if details.method.startswith(f"/{health.SERVICE_NAME}/"):
+            return continuation(details)
+        try:
+            self._check(details)
+        except (AuthenticateError, AuthorizationError) as error:
+            refused = error
+            _log.warning("call refused", method=details.method, error=str(error))
+            # A stream that nobody reads from: the request stays where it is.
+            return grpc.stream_unary_rpc_method_handler(lambda _, context: _abort(context, refused))
+        return continuation(details)
+
+    def _check(self, details: Any) -> None:
+        for name, value in details.invocation_metadata:
+            if name == "authorization":
+                scheme, _, token = value.partition(" ")
+                if scheme.lower() == "bearer" and token:
+                    user = self._tokens.of_token(token.strip())
+                    break
+        else:
+            raise AuthenticateError(
+                "the server asks for a bearer token, and none was sent: set client.token"
+                " (SLUICE_CLIENT_TOKEN), or the password of Airflow's connection"
+            )
+        api = self._apis.get(details.method)
+        if api is not None:
+            self._tokens.allow(user, api)
 
 
 def _method(api: Api, call: Handler) -> grpc.RpcMethodHandler:

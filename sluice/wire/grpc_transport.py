@@ -15,17 +15,20 @@ from google.protobuf.message import DecodeError, EncodeError, Message
 from sluice.errors import (
     AuthenticateError,
     AuthorizationError,
+    ConfigurationError,
     CorruptMessage,
     FlussError,
     NetworkError,
     RecordTooLarge,
     RequestTimeOut,
     StorageBackpressure,
+    TlsError,
     UnknownServerError,
     UnsupportedVersion,
     from_code,
 )
 from sluice.wire import fluss_api_pb2 as pb
+from sluice.wire import tls
 from sluice.wire.apis import Api, Role
 from sluice.wire.error_codes import ERROR_KEY
 from sluice.wire.transport import ANSWER_OVERHEAD_BYTES
@@ -54,15 +57,44 @@ refuses calls because it has too many of them."""
 _NOT_CONNECTED = "failed to connect to all addresses"
 """gRPC's own words for a request that never left this machine."""
 
+_REFUSED = "Connection refused"
+"""gRPC's own words where nobody listens."""
+
+_TLS_PROBE_S = 2.0
+
 
 class GrpcTransport:
     """A gRPC channel to one server; connects at the first call. Safe for use by many threads."""
 
-    def __init__(self, address: str, target: str, max_message_bytes: int) -> None:
-        """:param target: ``HOST:PORT``, as gRPC wants it."""
+    def __init__(
+        self,
+        address: str,
+        target: str,
+        max_message_bytes: int,
+        *,
+        authorities: str | None = None,
+        token: str = "",
+    ) -> None:
+        """Nothing is sent before the first call.
+
+        :param target: ``HOST:PORT``, as gRPC wants it.
+        :param authorities: for TLS: who may sign the server's certificate, as PEM; empty: those
+            that gRPC brings along. None: no TLS.
+        :param token: sent with each call as a bearer token.
+        :raises ConfigurationError: the authorities are none, or the token cannot be sent.
+        """
         self.address = address
+        self._target = target
         self._max_message_bytes = max_message_bytes
-        self._channel = grpc.insecure_channel(target, options=_options(max_message_bytes))
+        self._metadata = _bearer(token)
+        self._plain = authorities is None
+        self._answered = False
+        options = _options(max_message_bytes)
+        if authorities is None:
+            self._channel = grpc.insecure_channel(target, options=options)
+        else:
+            credentials = tls.channel_credentials(authorities)
+            self._channel = grpc.secure_channel(target, credentials, options=options)
         self._lock = threading.Lock()  # guards _methods
         self._methods: dict[str, Any] = {}
 
@@ -91,14 +123,29 @@ class GrpcTransport:
                 f" client.max_message_bytes is {self._max_message_bytes:,}"
             )
         try:
-            answer: bytes = method(payload, timeout=max(timeout_ms, 1) / 1000)
+            answer: bytes = method(
+                payload, timeout=max(timeout_ms, 1) / 1000, metadata=self._metadata
+            )
         except grpc.RpcError as error:
-            raise _typed(error, api, self.address, timeout_ms) from None
+            raise self._failed(error, api, timeout_ms) from None
         except ValueError as error:  # what grpc raises for a channel that was closed
             raise NetworkError(
                 f"{api.name} to {self.address}: the connection was closed", sent=False
             ) from error
+        self._answered = True
         return answer
+
+    def _failed(self, error: Any, api: Api, timeout_ms: int) -> FlussError:
+        """The exception of a failed call. One that TLS is the cause of says so."""
+        details = error.details() or ""
+        if error.code() is grpc.StatusCode.UNAVAILABLE and _NOT_CONNECTED in details:
+            why = tls.meaning(details)
+            if why is None and self._plain and not self._answered and _REFUSED not in details:
+                there = tls.speaks_tls(self._target, min(timeout_ms / 1000, _TLS_PROBE_S))
+                why = tls.TLS_THERE if there else None
+            if why is not None:
+                return TlsError(f"{api.name} to {self.address}: {why}", sent=False)
+        return _typed(error, api, self.address, timeout_ms)
 
     def close(self) -> None:
         self._channel.close()
@@ -115,6 +162,18 @@ class GrpcTransport:
                         f"{name} to {self.address}: the connection was closed", sent=False
                     ) from error
             return found
+
+
+def _bearer(token: str) -> tuple[tuple[str, str], ...] | None:
+    """:raises ConfigurationError: the token is no word of ASCII; it is not shown."""
+    if not token:
+        return None
+    if not all("!" <= character <= "~" for character in token):
+        raise ConfigurationError(
+            "client.token has a blank, a line's end or a character beyond ASCII: give the token"
+            " alone"
+        )
+    return (("authorization", f"Bearer {token}"),)
 
 
 def _options(max_message_bytes: int) -> list[tuple[str, int]]:

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 import structlog
 
-from sluice.errors import FlussError, RecordTooLarge, UnsupportedVersion
+from sluice.errors import AuthenticateError, FlussError, RecordTooLarge, UnsupportedVersion
 from sluice.wire import apis
+from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api, Role
 from sluice.wire.error_codes import to_error_response
 from sluice.wire.handlers import Handler, answered
@@ -33,9 +34,16 @@ from sluice.wire.native_memory import (
     Share,
     Transfer,
 )
+from sluice.wire.sasl import AUTHENTICATE, Login
 
 MAY_WAIT = frozenset({apis.FETCH_LOG.key})
 """Calls that may wait for data, and so are not answered in order."""
+
+LOGIN_S = 30.0
+"""How long a client may take that has not logged in where it must."""
+
+LOGIN_BYTES_MAX = 64 * 1024
+"""Largest request of such a client."""
 
 REQUEST_HEAD_BYTES = 8
 """Api key, version and request id."""
@@ -95,12 +103,16 @@ class Connection:
         role: Role,
         handlers: Mapping[Api, Handler],
         shared: Shared,
+        login: Login | None = None,
     ) -> None:
+        """:param login: for the client to log in by, and to be asked for each call."""
         self._peer = peer
         self._name = name
         self._role = role
         self._calls = {api.key: (api, call) for api, call in handlers.items()}
         self._shared = shared
+        self._login = login
+        self._rejected = False
         self._limits = shared.limits
         self._memory = shared.memory
         self._share = Share()
@@ -186,7 +198,7 @@ class Connection:
         """
         while True:
             try:
-                async with asyncio.timeout(self._limits.idle_s):
+                async with asyncio.timeout(self._idle_s()):
                     count = await self._loop.sock_recv_into(self._peer, reader.room())
             except TimeoutError:
                 if self._unanswered:
@@ -195,6 +207,18 @@ class Connection:
             if count:
                 reader.received(count)
             return count > 0
+
+    def _idle_s(self) -> float:
+        known = self._login is None or self._login.done
+        return self._limits.idle_s if known else min(self._limits.idle_s, LOGIN_S)
+
+    def _check_size(self, rest: int) -> None:
+        """:raises AuthenticateError: a stranger wants memory for more than a login."""
+        if self._login is not None and not self._login.done and rest > LOGIN_BYTES_MAX:
+            raise AuthenticateError(
+                f"a request of {rest:,} bytes before the login; until then the most is"
+                f" {LOGIN_BYTES_MAX:,}"
+            )
 
     async def _rest_of_frame(self, reader: FrameReader, charge: Charge) -> memoryview:
         """The frame that was begun, received as there is room for its bytes.
@@ -208,6 +232,7 @@ class Connection:
             while True:
                 room = reader.room()
                 if reader.rest:
+                    self._check_size(reader.rest)
                     counted = counted or await self._memory.take(charge, transfer, reader.rest)
                     room = room[:counted]
                 try:  # without a timer, which costs more than a small frame
@@ -263,6 +288,8 @@ class Connection:
             prefix, body = await self._shared.make(self._call, request)
             async with self._write_lock:
                 await self._send(prefix, body)
+            if self._rejected:
+                self.end()
         finally:
             self._unanswered -= 1
             if not self._unanswered:
@@ -275,6 +302,11 @@ class Connection:
         head = request.head
         try:
             api, call = self._find(head)
+            if self._login is not None:
+                if api is AUTHENTICATE:
+                    call = self._authenticate
+                else:
+                    self._login.allow(api)
             body = answered(api, call, bytes(request.payload))
             return response_prefix(head.request_id, len(body)), body
         except FlussError as error:
@@ -282,6 +314,16 @@ class Connection:
         except Exception as error:
             _log.exception("call failed", api_key=head.api_key, peer=self._name)
             return encode_error(head.request_id, to_error_response(error)), b""
+
+    def _authenticate(self, request: pb.AuthenticateRequest) -> pb.AuthenticateResponse:
+        """As Fluss does it, a login that fails is answered, then the connection is closed."""
+        assert self._login is not None
+        try:
+            return self._login.authenticate(request)
+        except AuthenticateError as error:
+            self._rejected = True
+            _log.warning("login refused", peer=self._name, error=str(error))
+            raise
 
     def _find(self, head: RequestHead) -> tuple[Api, Handler]:
         """:raises UnsupportedVersion: this server has no such call, or no such version of it."""

@@ -27,6 +27,8 @@ from sluice.wire.apis import Role
 from sluice.wire.handlers import Handlers
 from sluice.wire.native_connection import Connection, Shared, send_failure
 from sluice.wire.native_memory import Limits
+from sluice.wire.sasl import Login
+from sluice.wire.tokens import Tokens
 
 CONNECTIONS_MAX = 1024
 """Most connections at once on all ports together; who comes later is told so and closed."""
@@ -59,12 +61,18 @@ class NativeServer:
         *,
         max_workers: int,
         limits: Limits,
+        tokens: Tokens | None = None,
     ) -> None:
-        """:param ports: where each role listens; 0 takes a free port."""
+        """Binds nothing yet.
+
+        :param ports: where each role listens; 0 takes a free port.
+        :param tokens: who may log in, by SASL PLAIN, and has to. None: nobody needs to.
+        """
         self._handlers = handlers
         self._host = host
         self._ports = ports
         self._limits = limits
+        self._tokens = tokens
         self._pool = ThreadPoolExecutor(max_workers, thread_name_prefix="native")
         self._shared = Shared(self._pool, max_workers, limits)
         self._doors: list[_Door] = []
@@ -136,7 +144,8 @@ class NativeServer:
         self._take(peer, door.role, f"{address[0]}:{address[1]}")
 
     def _take(self, peer: socket.socket, role: Role, name: str) -> None:
-        connection = Connection(peer, name, role, self._handlers[role], self._shared)
+        login = None if self._tokens is None else Login(self._tokens)
+        connection = Connection(peer, name, role, self._handlers[role], self._shared, login)
         task = self._loop.create_task(connection.run())
         self._connections[task] = connection
         task.add_done_callback(lambda done: self._connections.pop(done))

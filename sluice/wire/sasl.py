@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 from sluice.errors import AuthenticateError, ConfigurationError, RetriableAuthenticateError
 from sluice.wire import fluss_api_pb2 as pb
-from sluice.wire.apis import BOTH, Api
+from sluice.wire.apis import API_VERSIONS, BOTH, Api
+from sluice.wire.tokens import Tokens, User
 
 AUTHENTICATE = Api(
     1038, "Authenticate", pb.AuthenticateRequest, pb.AuthenticateResponse, BOTH, idempotent=True
@@ -38,6 +39,61 @@ class Credentials:
     def token(self) -> bytes:
         """What PLAIN sends: no identity to act as, then user and password."""
         return f"\0{self.username}\0{self.password}".encode()
+
+
+class Login:
+    """The server's side: who is on one connection, and what they may call.
+
+    Only the thread that answers a connection's Authenticate changes it.
+    """
+
+    def __init__(self, tokens: Tokens) -> None:
+        self._tokens = tokens
+        self._user: User | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether somebody has logged in."""
+        return self._user is not None
+
+    def authenticate(self, request: pb.AuthenticateRequest) -> pb.AuthenticateResponse:
+        """Logs a user in. Once somebody is, it is answered and changes nothing, as Fluss has it:
+        its official client sends an empty token after the one that was taken.
+
+        :raises AuthenticateError: not PLAIN, no user and password, or wrong ones.
+        """
+        if request.protocol.upper() != _MECHANISM:
+            raise AuthenticateError(
+                f"this listener knows no {request.protocol[:64]!r} login, only {_MECHANISM}: set"
+                " client.username and client.password"
+            )
+        if self._user is not None:
+            return pb.AuthenticateResponse()
+        try:
+            acts_as, name, password = request.token.decode().split("\0")
+        except ValueError:
+            raise AuthenticateError(
+                f"a token of {_MECHANISM} is an empty identity, user and password with NUL between"
+            ) from None
+        if acts_as not in ("", name):
+            raise AuthenticateError(f"{name!r} cannot act as somebody else")
+        self._user = self._tokens.of_login(name, password)
+        return pb.AuthenticateResponse(challenge=b"")
+
+    def allow(self, api: Api) -> None:
+        """Lets a call pass.
+
+        :raises AuthenticateError: nobody has logged in, or their token was withdrawn.
+        :raises AuthorizationError: their role does not allow it.
+        """
+        if api is API_VERSIONS:
+            return  # how a client finds out that it has to log in
+        if self._user is None:
+            raise AuthenticateError(
+                f"{api.name}: log in first by SASL {_MECHANISM} (client.username and"
+                " client.password; in Fluss's own clients client.security.protocol = sasl)"
+            )
+        self._tokens.allow(self._user, api)
 
 
 def authenticate(

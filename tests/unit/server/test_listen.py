@@ -20,6 +20,31 @@ def test_only_loopback_without_insecure(scheme: str, host: str) -> None:
     assert listen_addresses(listen, insecure=True)[1].ports[C] == 9123
 
 
+@pytest.mark.parametrize(
+    ("scheme", "tls", "tokens", "lacks"),
+    [
+        ("grpc", False, False, "TLS (--tls-certificate and --tls-key) and logins (--users-file):"),
+        ("grpc", False, True, "TLS (--tls-certificate and --tls-key):"),
+        ("grpc", True, False, "logins (--users-file):"),
+        ("grpc", True, True, None),
+        ("fluss", True, False, "logins (--users-file):"),
+        ("fluss", False, True, None),  # Fluss's own protocol has no TLS
+    ],
+)
+def test_what_an_open_address_lacks(
+    scheme: str, tls: bool, tokens: bool, lacks: str | None
+) -> None:
+    listen = f"{scheme}://0.0.0.0:9123"
+    if lacks is None:
+        assert len(listen_addresses(listen, insecure=False, tls=tls, tokens=tokens)) == 1
+        return
+    with pytest.raises(ConfigurationError) as caught:
+        listen_addresses(listen, insecure=False, tls=tls, tokens=tokens)
+    expected = f"server.listen: {listen!r} can be reached from outside and lacks {lacks} give them"
+    assert str(caught.value).startswith(expected)
+    assert "--insecure" in str(caught.value)
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "[::1]", "localhost"])
 def test_loopback_is_fine(host: str) -> None:
     (found,) = listen_addresses(f"grpc://{host}:0", insecure=False)

@@ -1,0 +1,180 @@
+"""TLS of the gRPC port: certificates of a server, authorities of a client, what its errors mean."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+import ssl
+import threading
+from pathlib import Path
+from typing import Any
+
+import grpc
+import structlog
+
+from sluice.errors import ConfigurationError
+
+_log = structlog.get_logger("sluice.tls")
+
+_Stamp = tuple[tuple[int, int, int], ...]
+_Pair = tuple[bytes, bytes]
+"""Key and certificates, as gRPC wants them."""
+
+
+class ServerTls:
+    """A server's certificate and key, read again as the files change.
+
+    A renewed certificate is used from the next connection on. One that is not whole, or does not
+    belong to its key, changes nothing, and the log says why.
+    """
+
+    def __init__(self, certificate: Path, key: Path) -> None:
+        """:raises ConfigurationError: the files cannot be used; names file and reason."""
+        self._certificate, self._key = certificate, key
+        self._lock = threading.Lock()  # guards _stamp
+        self._stamp = self._stamped()
+        self._first = self._read()
+
+    def credentials(self) -> Any:
+        """What gRPC's server takes."""
+        first = grpc.ssl_server_certificate_configuration([self._first])
+        return grpc.dynamic_ssl_server_credentials(first, self._renewed)
+
+    def _renewed(self) -> Any:
+        """gRPC asks before each handshake; None: nothing has changed."""
+        try:
+            with self._lock:
+                stamp = self._stamped()
+                if stamp == self._stamp:
+                    return None
+                self._stamp = stamp  # said once for each change
+                pair = self._read()
+                if self._stamped() != stamp:
+                    self._stamp = ()  # one file before its change, one after: look again
+                    return None
+        except ConfigurationError as error:
+            _log.error("the certificate stays as it was", error=str(error))
+            return None
+        _log.info("certificate read again", file=str(self._certificate))
+        return grpc.ssl_server_certificate_configuration([pair])
+
+    def _stamped(self) -> _Stamp:
+        found = []
+        for setting, path in self._files():
+            try:
+                stat = path.stat()
+            except OSError as error:
+                raise ConfigurationError(f"{setting}: {path}: {error.strerror}") from error
+            found.append((stat.st_mtime_ns, stat.st_size, stat.st_ino))
+        return tuple(found)
+
+    def _read(self) -> _Pair:
+        for setting, path in self._files():
+            if not os.access(path, os.R_OK):
+                raise ConfigurationError(f"{setting}: {path}: it cannot be read")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        try:
+            context.load_cert_chain(self._certificate, self._key, password=_no_password)
+            return self._key.read_bytes(), self._certificate.read_bytes()
+        except (OSError, ValueError) as error:
+            if getattr(error, "reason", None) == "KEY_VALUES_MISMATCH":
+                why = "the key does not belong to the certificate"
+            else:
+                why = (
+                    "give a certificate (and those between it and its authority) and its key"
+                    f" without password, both as PEM ({error})"
+                )
+            raise ConfigurationError(
+                f"server.tls_certificate {self._certificate}, server.tls_key {self._key}: {why}"
+            ) from error
+
+    def _files(self) -> tuple[tuple[str, Path], ...]:
+        return ("server.tls_certificate", self._certificate), ("server.tls_key", self._key)
+
+
+def channel_credentials(authorities: str) -> Any:
+    """What gRPC's client takes.
+
+    :param authorities: certificates as PEM; empty: those that gRPC brings along.
+    :raises ConfigurationError: they are none.
+    """
+    if not authorities:
+        return grpc.ssl_channel_credentials()
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=authorities)
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(
+            f"client.tls_ca: certificates of an authority are needed, as PEM ({error})"
+        ) from error
+    return grpc.ssl_channel_credentials(authorities.encode())
+
+
+NO_TLS_THERE = (
+    "the server speaks no TLS on this port: unset client.tls and client.tls_ca, or have the server"
+    " begin it (server.tls_certificate)"
+)
+TLS_THERE = (
+    "the server speaks TLS on this port: set client.tls_ca to the certificate of its authority, or"
+    " client.tls = true if a public one has signed"
+)
+_MEANINGS = (
+    ("WRONG_VERSION_NUMBER", NO_TLS_THERE),
+    (
+        "certificate has expired",
+        "the certificate of the server or of its authority has expired: have it renewed"
+        " (server.tls_certificate)",
+    ),
+    (
+        "certificate is not yet valid",
+        "the certificate of the server or of its authority is not valid yet: is the clock of this"
+        " machine right?",
+    ),
+    (
+        "Hostname Verification Check failed",
+        "the server's certificate does not name this host: use an address that it names, or have"
+        " one made for this host too",
+    ),
+    (
+        "CERTIFICATE_VERIFY_FAILED",
+        "no authority that this client trusts has signed the server's certificate: set"
+        " client.tls_ca to the certificate of the one that has",
+    ),
+)
+"""gRPC's and OpenSSL's own words, and what to do."""
+
+
+def meaning(details: str) -> str | None:
+    """What to do about a handshake that failed by these words; None for other failures."""
+    return next((text for words, text in _MEANINGS if words in details), None)
+
+
+def speaks_tls(target: str, timeout_s: float) -> bool:
+    """Whether somebody does TLS there. gRPC itself only says that the connection was closed.
+
+    :param target: ``HOST:PORT``.
+    """
+    host, _, port = target.rpartition(":")
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # nothing is sent to it
+    context.set_alpn_protocols(["h2"])
+    try:
+        with (
+            socket.create_connection((host.strip("[]"), int(port)), timeout_s) as plain,
+            context.wrap_socket(plain, server_hostname=host.strip("[]")),
+        ):
+            return True
+    except (OSError, ValueError):
+        return False
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address of that host, or be reached by it."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _no_password() -> str:
+    raise ValueError("the key needs a password")
