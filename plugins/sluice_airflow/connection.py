@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from sluice.config import SETTINGS_VARIABLE, ClientConfig
+from sluice.config import SETTINGS_VARIABLE, ClientConfig, is_pem
 from sluice.errors import ConfigurationError
 from sluice.masking import is_secret_name, mask
 
@@ -35,6 +35,12 @@ class FlussConnection:
     username: str = ""
     """Who logs in by SASL PLAIN; empty: nobody."""
     password: str = field(default="", repr=False)
+    token: str = field(default="", repr=False)
+    """Bearer token, with transport grpc; empty: none is sent."""
+    tls: bool = False
+    """With transport grpc: a public authority has signed the server's certificate."""
+    tls_ca: str = field(default="", repr=False)
+    """With transport grpc: authorities one of which has; a PEM file, or its text."""
 
     @classmethod
     def parse(
@@ -59,13 +65,9 @@ class FlussConnection:
             raise ConfigurationError(
                 f"connection {connection_id!r}: transport {transport!r}; use grpc or fluss"
             )
-        if (login or password) and transport != "fluss":
-            raise ConfigurationError(
-                f"connection {connection_id!r}: it has a login, which only transport fluss can"
-                f" send; the transport is {transport}"
-            )
-        if password and not login:
-            raise ConfigurationError(f"connection {connection_id!r}: a password without a login")
+        _check_login(connection_id, transport, login, password)
+        tls, tls_ca = _tls(connection_id, transport, extra)
+        by_token = transport == "grpc"
         return cls(
             bootstrap=f"{transport}://{host}:{port or DEFAULT_PORT}",
             deployment_id=extra.get("deployment_id") or "default",
@@ -73,7 +75,10 @@ class FlussConnection:
             datalake=_options(connection_id, "datalake", extra.get("datalake"), "datalake."),
             fs=_options(connection_id, "fs", extra.get("fs"), "client.fs."),
             username=login or "",
-            password=password or "",
+            password="" if by_token else password or "",
+            token=password or "" if by_token else "",
+            tls=tls,
+            tls_ca=tls_ca,
         )
 
     def require_work_uri(self) -> str:
@@ -88,7 +93,13 @@ class FlussConnection:
     def client_config(self) -> ClientConfig:
         """How Airflow's own tasks talk to the cluster."""
         return ClientConfig(
-            self.bootstrap, username=self.username, password=self.password, fs=self.fs
+            self.bootstrap,
+            username=self.username,
+            password=self.password,
+            token=self.token,
+            tls=self.tls,
+            tls_ca=self.tls_ca,
+            fs=self.fs,
         )
 
     def spark_conf(self) -> dict[str, str]:
@@ -104,6 +115,10 @@ class FlussConnection:
         found = {k: v for k, v in self._settings().items() if _is_secret(k, v)}
         if self.username:
             found |= {"client.username": self.username, "client.password": self.password}
+        if self.token:
+            found["client.token"] = self.token
+        if is_pem(self.tls_ca):  # no secret, but many lines
+            found["client.tls_ca"] = self.tls_ca
         return found
 
     def secret_environment(self) -> dict[str, str]:
@@ -114,13 +129,47 @@ class FlussConnection:
     def secrets(self) -> list[str]:
         """Values that no log may show."""
         found = self.secret_settings()
-        return [value for name, value in found.items() if value and name != "client.username"]
+        public = ("client.username", "client.tls_ca")
+        return [value for name, value in found.items() if value and name not in public]
 
     def _settings(self) -> dict[str, str]:
         return {
             **{f"datalake.{name}": value for name, value in self.datalake.items()},
             **{f"client.fs.{name}": value for name, value in self.fs.items()},
+            **({"client.tls": "true"} if self.tls else {}),
+            **({"client.tls_ca": self.tls_ca} if self.tls_ca and not is_pem(self.tls_ca) else {}),
         }
+
+
+def _check_login(
+    connection_id: str, transport: str, login: str | None, password: str | None
+) -> None:
+    """:raises ConfigurationError: the transport cannot send that."""
+    if login and transport != "fluss":
+        raise ConfigurationError(
+            f"connection {connection_id!r}: it has a login, which only transport fluss can send;"
+            f" the transport is {transport}, where the password alone is the bearer token"
+        )
+    if password and not login and transport == "fluss":
+        raise ConfigurationError(f"connection {connection_id!r}: a password without a login")
+
+
+def _tls(connection_id: str, transport: str, extra: Mapping[str, Any]) -> tuple[bool, str]:
+    """:raises ConfigurationError: not true or false, or a transport without TLS."""
+    given = extra.get("tls")
+    tls = str(given).lower() == "true"
+    if given not in (None, "") and str(given).lower() not in ("true", "false"):
+        raise ConfigurationError(f"connection {connection_id!r}: tls {given!r}; use true or false")
+    tls_ca = extra.get("tls_ca") or ""
+    if not isinstance(tls_ca, str):
+        kind = type(tls_ca).__name__
+        raise ConfigurationError(f"connection {connection_id!r}: tls_ca is a text, not {kind}")
+    if (tls or tls_ca) and transport == "fluss":
+        raise ConfigurationError(
+            f"connection {connection_id!r}: tls and tls_ca are for transport grpc; Fluss's own"
+            " protocol has no TLS"
+        )
+    return tls, tls_ca
 
 
 def _is_secret(name: str, value: str) -> bool:

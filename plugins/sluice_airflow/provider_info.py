@@ -21,6 +21,7 @@ def get_provider_info() -> dict[str, Any]:
                     "relabeling": {
                         "host": "Coordinator host",
                         "login": "User (SASL PLAIN, transport fluss only)",
+                        "password": "Password, or bearer token (transport grpc)",
                     },
                     "placeholders": {"host": "localhost", "port": "9123"},
                 },
@@ -57,6 +58,17 @@ _FIELDS: dict[str, Any] = {
         "label": "Lake",
         "description": "Lake options in Fluss's own words, as a JSON object:"
         ' {"format": "iceberg", "iceberg.type": "hadoop", "iceberg.warehouse": "/data/lake"}',
+        "schema": {"type": ["string", "null"]},
+    },
+    "tls": {
+        "label": "TLS",
+        "description": "With transport grpc: the server's certificate is from a public authority.",
+        "schema": {"type": ["boolean", "null"], "default": False},
+    },
+    "tls_ca": {
+        "label": "TLS authority",
+        "description": "With transport grpc: certificate of the authority that has signed the"
+        " server's, as a PEM file or its text. TLS is on wherever it is given.",
         "schema": {"type": ["string", "null"]},
     },
     "fs": {

@@ -56,6 +56,8 @@ def test_the_form_offers_only_what_is_read() -> None:
         "work_uri": "/w",
         "datalake": '{"a": 1}',
         "fs": '{"s3.endpoint": "http://s3"}',
+        "tls": True,
+        "tls_ca": "/etc/ca.pem",
     }
     assert set(form["conn-fields"]) == set(given)
     for field, value in given.items():
@@ -68,6 +70,8 @@ def test_the_form_offers_only_what_is_read() -> None:
         (None, {}, "'c': no host"),
         ("h", {"transport": "http"}, "transport 'http'; use grpc or fluss"),
         ("h", {"datalake": "{"}, "datalake is not JSON"),
+        ("h", {"tls": "yes"}, "tls 'yes'; use true or false"),
+        ("h", {"tls_ca": ["a"]}, "tls_ca is a text, not list"),
         ("h", {"datalake": "[1]"}, "not list"),
         ("h", {"datalake": {"iceberg": {"type": None}}}, "iceberg.type is a NoneType"),
     ],
@@ -81,7 +85,9 @@ def test_wrong_fields(host: str | None, extra: dict, why: str) -> None:
     ("extra", "login", "password", "why"),
     [
         ({}, "ann", "geheim", "only transport fluss can send"),
-        ({"transport": "grpc"}, None, "geheim", "only transport fluss can send"),
+        ({"transport": "grpc"}, "ann", "", "the password alone is the bearer token"),
+        ({"transport": "fluss", "tls": True}, "ann", "geheim", "has no TLS"),
+        ({"transport": "fluss", "tls_ca": "/ca"}, "ann", "geheim", "has no TLS"),
         ({"transport": "fluss"}, "", "geheim", "a password without a login"),
     ],
 )
@@ -122,6 +128,36 @@ def test_secrets_go_another_way_to_the_driver_than_the_rest() -> None:
         k.removeprefix("iceberg."): v for k, v in extra["datalake"].items()
     }
     assert FlussConnection.parse("c", "h", 1, {}).secret_environment() == {}
+
+
+PEM = "-----BEGIN CERTIFICATE-----\nYWJj\n-----END CERTIFICATE-----\n"
+
+
+@pytest.mark.parametrize(
+    ("extra", "plain", "hidden"),
+    [
+        ({}, {}, {"client.token": "geheim"}),
+        ({"tls": "true"}, {"spark.sluice.client.tls": "true"}, {"client.token": "geheim"}),
+        (
+            {"tls_ca": "/etc/ca.pem", "tls": False},
+            {"spark.sluice.client.tls_ca": "/etc/ca.pem"},
+            {"client.token": "geheim"},
+        ),
+        ({"tls_ca": PEM}, {}, {"client.token": "geheim", "client.tls_ca": PEM}),
+    ],
+)
+def test_a_token_and_an_authority_reach_the_driver(extra: dict, plain: dict, hidden: dict) -> None:
+    connection = FlussConnection.parse("c", "h", 1, extra, "", "geheim")
+    assert connection.spark_conf() == plain
+    assert connection.secret_settings() == hidden
+    assert connection.secrets() == ["geheim"]
+    assert "geheim" not in repr(connection)
+    given = {k.removeprefix("spark.sluice."): v for k, v in plain.items()}
+    config = load_config(environment=connection.secret_environment(), overrides=given).client
+    here = connection.client_config()
+    assert (config.token, config.tls, config.tls_ca) == (here.token, here.tls, here.tls_ca)
+    assert (here.token, here.has_tls) == ("geheim", bool(extra))
+    assert (here.username, here.password) == ("", "")
 
 
 @pytest.mark.airflow
