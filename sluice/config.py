@@ -163,6 +163,21 @@ class ServerConfig:
     kv_max_open_tablets: int = 64
     """Most buckets with a primary key that are open at once; fewer if the process may open few
     files. Others are opened when they are used."""
+    kv_scanner_ttl_ms: int = 600_000
+    """kv.scanner.ttl: a full scan (ScanKv) that nobody calls for longer is ended."""
+    kv_scanner_expiration_interval_ms: int = 30_000
+    """kv.scanner.expiration-interval: how often such scans are looked for."""
+    kv_scanner_max_per_bucket: int = 8
+    """kv.scanner.max-per-bucket: most scans of one bucket at once."""
+    kv_scanner_max_per_server: int = 200
+    """kv.scanner.max-per-server: most scans at once. Each keeps its bucket open beyond
+    kv_max_open_tablets."""
+    kv_scanner_max_batch_bytes: int = 10 * 1024 * 1024
+    """kv.scanner.max-batch-size: largest batch of a scan, whatever its client asks for; the last
+    row may exceed it."""
+    kv_scanner_max_replay_bytes: int = 64 * 1024 * 1024
+    """Memory for the last batches of scans that have ended, kept for kv_scanner_ttl_ms in case that
+    an answer was lost; 0 keeps none."""
     max_workers: int = 32
     """Threads that answer requests, on each address. gRPC takes four calls for each at once and
     refuses more; clients try again."""

@@ -13,6 +13,7 @@ from sluice.clock import Clock, SystemClock
 from sluice.config import ServerConfig
 from sluice.errors import ConfigurationError
 from sluice.model import TableBucket, TableInfo, TablePath
+from sluice.scans import ScanLimits
 from sluice.server.coordinator.catalog import Catalog
 from sluice.server.coordinator.descriptor_rules import Defaults
 from sluice.server.coordinator.kv_snapshot_service import KvSnapshotService
@@ -37,6 +38,8 @@ from sluice.server.tablet.kv_store import KvResources
 from sluice.server.tablet.kv_tablet import Environment
 from sluice.server.tablet.log_manager import LogManager, buckets_of
 from sluice.server.tablet.replicas import Replicas
+from sluice.server.tablet.scan_manager import ScannerManager
+from sluice.server.tablet.scan_service import ScanService
 from sluice.server.tablet.service import TabletService
 from sluice.server.writer_ids import StoredWriterIds
 from sluice.wire import apis
@@ -198,6 +201,7 @@ class _Parts:
                 lambda: self.tiering.coordinator_epoch,
             )
             self._kv = self._kv_manager(config, files)
+            self.scanners = _scanner_manager(self._kv, clock, config)
             self._fetcher = Fetcher(
                 self.catalog,
                 self._logs,
@@ -234,6 +238,7 @@ class _Parts:
         """Listens when everything is ready; the addresses really bound."""
         self._logs.start(self._config.sync_interval_ms)
         self._kv.start()
+        self.scanners.start(self._config.kv_scanner_expiration_interval_ms)
         self._leases.start(self._config.kv_snapshot_lease_check_interval_ms)
         self._kv_snapshots.start()
         tables = [entry.info for entry in self.catalog.tables()]
@@ -253,6 +258,7 @@ class _Parts:
         self.tiering.stop()
         self._leases.stop()
         self.kv_snapshotter.stop()
+        self.scanners.stop()
         self._kv.stop()
         self._logs.stop()
         self._database.close()
@@ -284,6 +290,7 @@ class _Parts:
             self._logs,
             self._fetcher,
             kv,
+            ScanService(self.scanners),
             self._replicas,
             writer_ids,
             self._clock,
@@ -302,6 +309,17 @@ class _Parts:
             Role.COORDINATOR: _with_versions(Role.COORDINATOR, {**both, **coordinators}),
             Role.TABLET: _with_versions(Role.TABLET, {**both, **tablet.handlers()}),
         }
+
+
+def _scanner_manager(stores: KvManager, clock: Clock, config: ServerConfig) -> ScannerManager:
+    limits = ScanLimits(
+        ttl_ms=config.kv_scanner_ttl_ms,
+        per_bucket_max=config.kv_scanner_max_per_bucket,
+        per_server_max=config.kv_scanner_max_per_server,
+        batch_bytes_max=config.kv_scanner_max_batch_bytes,
+        replay_bytes_max=config.kv_scanner_max_replay_bytes,
+    )
+    return ScannerManager(stores, clock, limits, message_bytes_max=config.max_message_bytes)
 
 
 class _Tablets:

@@ -14,10 +14,11 @@ from __future__ import annotations
 import resource
 import struct
 from collections.abc import Iterable
-from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import structlog
 from rocksdict import (
     AccessType,
     BlockBasedOptions,
@@ -40,6 +41,8 @@ STATE_FAMILY = "sluice"
 
 CONFIG_FILE = "rocksdict-config.json"
 """A file of the library's own, which no snapshot needs."""
+
+_log = structlog.get_logger("sluice.kv")
 
 _LOG_OFFSET = b"log_offset"
 _OFFSET = struct.Struct("<q")
@@ -83,6 +86,16 @@ class KvResources:
         return options
 
 
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """The rows of a store at one moment. Whoever has this keeps the store open."""
+
+    rows: Any
+    """RocksDB's iterator over them."""
+    snapshot: Any
+    """RocksDB's snapshot, which it counts."""
+
+
 class KvStore:
     """An opened store. Reading needs no lock; one thread writes at a time. Close it once.
 
@@ -102,14 +115,14 @@ class KvStore:
         try:
             self._db: Any = Rdict(str(folder), resources.options(), column_families=families)
         except Exception as error:
-            raise _failure(f"{folder} cannot be opened", error) from error
+            raise failure(f"{folder} cannot be opened", error) from error
         try:
             self._state: Any = self._db.get_column_family(STATE_FAMILY)
             self._state_handle: Any = self._db.get_column_family_handle(STATE_FAMILY)
             stored = self._state.get(_LOG_OFFSET)
         except Exception as error:
             self.close()
-            raise _failure(f"{folder} cannot be read", error) from error
+            raise failure(f"{folder} cannot be read", error) from error
         self._log_offset = 0 if stored is None else _OFFSET.unpack(stored)[0]
 
     @property
@@ -122,7 +135,7 @@ class KvStore:
         try:
             return self._db.get(keys) if keys else []
         except Exception as error:
-            raise _failure(f"{self._name} cannot be read", error) from error
+            raise failure(f"{self._name} cannot be read", error) from error
 
     def prefix(self, prefix: bytes, max_bytes: int) -> list[bytes]:
         """The values of all keys that begin with these bytes, in the order of the keys.
@@ -160,7 +173,7 @@ class KvStore:
                 rows.next()
             rows.status()
         except Exception as error:
-            raise _failure(f"{self._name} cannot be read", error) from error
+            raise failure(f"{self._name} cannot be read", error) from error
         if size > max_bytes:
             raise RecordTooLarge(
                 f"more than {len(values)} rows take more than {max_bytes} bytes: ask for fewer"
@@ -181,7 +194,7 @@ class KvStore:
             put(_LOG_OFFSET, _OFFSET.pack(log_offset), self._state_handle)
             self._db.write(batch, self._write_options)
         except Exception as error:
-            raise _failure(f"{self._name} cannot be written", error) from error
+            raise failure(f"{self._name} cannot be written", error) from error
         self._log_offset = log_offset
 
     def checkpoint(self, folder: Path) -> None:
@@ -189,7 +202,25 @@ class KvStore:
         try:
             Checkpoint(self._db).create_checkpoint(str(folder))
         except Exception as error:
-            raise _failure(f"{self._name}: no checkpoint in {folder}", error) from error
+            raise failure(f"{self._name}: no checkpoint in {folder}", error) from error
+
+    def freeze(self) -> Frozen:
+        """The rows as they are now. Nothing may be written meanwhile."""
+        options = ReadOptions()
+        options.fill_cache(False)  # type: ignore[call-arg]  # the library's stub lacks it
+        options.set_background_purge_on_iterator_cleanup(True)
+        try:
+            # The library's snapshots are none to their own iterators: those show newer rows too.
+            return Frozen(self._db.iter(options), self._db.snapshot())
+        except Exception as error:
+            raise failure(f"{self._name} cannot be read", error) from error
+
+    def snapshots_open(self) -> int:
+        """How many snapshots there are now, by RocksDB's own count."""
+        try:
+            return int(self._db.property_int_value("rocksdb.num-snapshots"))
+        except Exception as error:
+            raise failure(f"{self._name} cannot be read", error) from error
 
     def close(self) -> None:
         """Writes what is in memory only, and gives up the files.
@@ -200,9 +231,14 @@ class KvStore:
         # Each of these holds the database open; it may be opened again only after the last is gone.
         state, self._state, self._state_handle = getattr(self, "_state", None), None, None
         for part in (state, self._db):
-            if part is not None:
-                with suppress(DbClosedError):
-                    part.close()
+            if part is None:
+                continue
+            try:
+                part.close()
+            except DbClosedError:
+                pass
+            except Exception as error:  # damage; what could not be written is in the log
+                _log.warning("KV store closed with an error", store=self._name, error=str(error))
 
 
 class KvStoreCorrupt(KvStorageError):
@@ -226,7 +262,7 @@ def log_offset_of(checkpoint: Path, resources: KvResources) -> int:
         stored = state.get(_LOG_OFFSET)
         state.close()
     except Exception as error:
-        raise _failure(f"checkpoint {checkpoint} cannot be read", error) from error
+        raise failure(f"checkpoint {checkpoint} cannot be read", error) from error
     finally:
         if db is not None:
             db.close()
@@ -239,7 +275,8 @@ def _after(prefix: bytes) -> bytes | None:
     return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
 
 
-def _failure(what: str, error: Exception) -> KvStorageError:
+def failure(what: str, error: Exception) -> KvStorageError:
+    """RocksDB's own error as ours; ``what``: the store's name, and what cannot be done."""
     text = str(error)
     kind = KvStoreCorrupt if text.startswith("Corruption") else KvStorageError
     return kind(f"KV store {what}: {text}")

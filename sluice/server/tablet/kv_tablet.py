@@ -46,6 +46,7 @@ from sluice.server.tablet.kv_rows import KvTable
 from sluice.server.tablet.kv_store import KvResources, KvStore, KvStoreCorrupt
 from sluice.server.tablet.log import BucketLog
 from sluice.server.tablet.ports import HostedTable
+from sluice.server.tablet.scan_view import KvView
 
 _REPLAY_BYTES = 4 * 1024 * 1024
 _HEADROOM = 64 * 1024  # of an answer, beside the batch in it
@@ -199,6 +200,21 @@ class KvTablet:
     def checkpoint(self, folder: Path) -> None:
         """Freezes the store as it is now; puts go on meanwhile."""
         self._opened().checkpoint(folder)
+
+    def freeze(self) -> tuple[KvView, int]:
+        """The rows as they are now, whatever is put later, and the log offset that they go up to.
+
+        The view keeps the store open: release it before the store is closed.
+        """
+        with self._write_lock:  # else a put might be in the rows and not in the offset
+            store = self._opened()
+            self._catch_up(store)
+            return KvView(self.log.name, store.freeze()), store.log_offset
+
+    def snapshots_open(self) -> int:
+        """How many views there are, by RocksDB's own count; 0 while the store is closed."""
+        store = self._store
+        return store.snapshots_open() if store is not None else 0
 
     # -- life
 

@@ -33,6 +33,7 @@ from sluice.server.tablet.log import BucketLog
 from sluice.server.tablet.log_manager import LogManager
 from sluice.server.tablet.ports import HostedTable, Tables, WriterIds
 from sluice.server.tablet.replicas import Replicas
+from sluice.server.tablet.scan_service import ScanService
 from sluice.wire import apis, values
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api
@@ -49,6 +50,7 @@ class TabletService:
         logs: LogManager,
         fetcher: Fetcher,
         kv: KvService,
+        scans: ScanService,
         replicas: Replicas,
         writer_ids: WriterIds,
         clock: Clock,
@@ -61,6 +63,7 @@ class TabletService:
         self._logs = logs
         self._fetcher = fetcher
         self._kv = kv
+        self._scans = scans
         self._replicas = replicas
         self._writer_ids = writer_ids
         self._clock = clock
@@ -76,6 +79,7 @@ class TabletService:
             apis.INIT_WRITER: self.init_writer,
             apis.LIMIT_SCAN: self.limit_scan,
             **self._kv.handlers(),
+            **self._scans.handlers(),
         }
 
     def produce_log(self, request: pb.ProduceLogRequest) -> pb.ProduceLogResponse:

@@ -1,0 +1,307 @@
+"""All scan sessions of a tablet server: the rules of :mod:`sluice.scans` with clock, lock, stores.
+
+Every call that reads holds the read side of its bucket's leadership. A session is begun inside it,
+and ended by whoever takes the leadership or the store away, holding the write side: so there is no
+moment at which a session could come to be for a bucket that is led by somebody else already.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+import structlog
+
+from sluice.clock import Clock
+from sluice.errors import NetworkError
+from sluice.formats.value_batch import build_value_batch
+from sluice.model import TableBucket
+from sluice.scans import (
+    ContinueScan,
+    OpenScan,
+    Portion,
+    Replies,
+    Reply,
+    ScanLimits,
+    Session,
+    Sessions,
+    opened,
+)
+from sluice.server.tablet.scan_context import Pin, ScannerContext, View
+from sluice.server.tablet.scan_view import Rows
+
+_HEADROOM = 64 * 1024  # of an answer, beside the rows in it
+
+_log = structlog.get_logger("sluice.scans")
+
+
+class Freezing(Protocol):
+    """A tablet whose rows can be frozen."""
+
+    def freeze(self) -> tuple[View, int]:
+        """The rows as they are now, and the log offset that they go up to."""
+
+
+class Stores(Protocol):
+    """The KV stores of the server."""
+
+    def leading(self, bucket: TableBucket) -> AbstractContextManager[tuple[Freezing, int]]:
+        """The tablet of a bucket, whose leadership and store stay until the end of the block.
+
+        :raises UnknownTableOrBucket, NonPrimaryKeyTable, NotLeaderOrFollower: as they say.
+        """
+
+    def pin(self, bucket: TableBucket) -> Pin:
+        """Keeps the store open behind the block."""
+
+    def on_closing(self, listener: Callable[[TableBucket], None]) -> None:
+        """Tells before a store is closed whatever is pinned; nobody is inside ``leading`` then."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScanBatch:
+    """An answer. Values are None where they are to be left out."""
+
+    scanner_id: bytes | None
+    records: bytes | None
+    """A value batch; None if there is no row."""
+    has_more: bool
+    log_offset: int | None = None
+    """Of the first answer only: the rows hold what the log has below this."""
+
+
+class ScannerManager:
+    """Opens, continues and closes scans. Safe for use by many threads.
+
+    ``_lock`` guards sessions, replies and contexts; it is held for no read and no wait. Locks are
+    taken in this order: the bucket's leadership, the session's turn, ``_lock``, a pin's.
+    """
+
+    def __init__(
+        self,
+        stores: Stores,
+        clock: Clock,
+        limits: ScanLimits,
+        *,
+        message_bytes_max: int,
+        new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
+    ) -> None:
+        """:param message_bytes_max: the largest answer, whatever a client asks for."""
+        self._stores = stores
+        self._clock = clock
+        self._limits = limits
+        self._bytes_max = message_bytes_max - _HEADROOM
+        self._new_id = new_id
+        self._lock = threading.Lock()
+        self._sessions = Sessions(limits)
+        self._replies = Replies(limits.replay_bytes_max, limits.ttl_ms)
+        self._contexts: dict[bytes, ScannerContext] = {}
+        self._stopping = threading.Event()
+        self._ticker: threading.Thread | None = None
+        stores.on_closing(self._store_closing)
+
+    def start(self, check_interval_ms: int) -> None:
+        """Begins to look for sessions that nobody calls any more."""
+        self._ticker = threading.Thread(
+            target=self._tick, args=(check_interval_ms / 1000,), name="scan-check", daemon=True
+        )
+        self._ticker.start()
+
+    def stop(self) -> None:
+        """Ends all sessions; none can be opened any more."""
+        self._stopping.set()
+        if self._ticker is not None:
+            self._ticker.join()
+        with self._lock:
+            for scanner_id in self._sessions.all():
+                self._end(scanner_id, "the server was stopped")
+
+    @property
+    def open_scans(self) -> int:
+        """Sessions that there are now."""
+        with self._lock:
+            return len(self._sessions)
+
+    # -- what clients ask for
+
+    def open(self, request: OpenScan) -> ScanBatch:
+        """Freezes a bucket's rows and answers the first of them.
+
+        :raises TooManyScanners: :raises UnknownTableOrBucket, NonPrimaryKeyTable,
+            NotLeaderOrFollower: as they say. :raises KvStorageError: the store cannot be read.
+        :raises RecordTooLarge: a row fits no answer.
+        """
+        bucket = request.bucket
+        with self._stores.leading(bucket) as (tablet, _), self._place(bucket) as begin:
+            view, log_offset = tablet.freeze()
+            context = ScannerContext(view, self._stores.pin(bucket))
+            scanner_id = self._new_id().encode()
+            try:
+                rows = self._read(context, Portion(0, None, request.limit), request.batch_bytes)
+                records = _records(rows)
+                session = opened(
+                    scanner_id,
+                    bucket,
+                    log_offset,
+                    request.limit,
+                    len(rows.values),
+                    rows.next_key,
+                )
+                if session is not None:
+                    begin(session, context)
+            except BaseException:
+                context.close()
+                raise
+            if session is None:
+                context.close()
+            known = scanner_id if rows.values else None
+            return ScanBatch(known, records, session is not None, log_offset)
+
+    def resume(self, request: ContinueScan) -> ScanBatch:
+        """The next batch of a scan, or its last one again.
+
+        Whatever is refused here leaves the session as it was.
+
+        :raises ScannerExpired, UnknownScannerId: there is no such scan (any more).
+        :raises InvalidScanRequest: not the next call. :raises NotLeaderOrFollower, KvStorageError:
+            and the scan is over.
+        """
+        with self._lock:
+            found = self._replies.find(request.scanner_id, request.call_seq_id)
+            bucket = None if found else self._sessions.find(request.scanner_id).bucket
+        if bucket is None:
+            return _again(request, found)
+        with self._stores.leading(bucket):
+            context = self._enter(request)
+            if isinstance(context, Reply):
+                return _again(request, context)
+            try:
+                with context.turn():
+                    return self._advance(context, request)
+            finally:
+                with self._lock:
+                    context.leave()
+
+    def close(self, scanner_id: bytes) -> None:
+        """Ends a scan; nothing happens if there is none."""
+        with self._lock:
+            self._end(scanner_id)
+            self._replies.drop(scanner_id)
+
+    # -- what happens by itself
+
+    def expire(self) -> int:
+        """Ends the scans that nobody has called for longer than they live; how many."""
+        with self._lock:
+            return self._expire()
+
+    def _expire(self) -> int:
+        now_s = self._clock.monotonic_s()
+        idle = [i for i in self._sessions.idle(now_s) if not self._contexts[i].in_use]
+        for scanner_id in idle:
+            self._end(scanner_id, f"nobody called it for {self._limits.ttl_ms} ms")
+        self._sessions.forget(now_s)
+        self._replies.forget(now_s)
+        return len(idle)
+
+    def _store_closing(self, bucket: TableBucket) -> None:
+        """The bucket is led by somebody else, or dropped, or its store has failed."""
+        with self._lock:
+            gone = self._sessions.of(bucket)
+            for scanner_id in gone:
+                self._end(scanner_id, "its bucket is not served from here any more, or anew")
+        if gone:
+            _log.info("scans ended with their store", bucket=str(bucket), scans=len(gone))
+
+    def _tick(self, interval_s: float) -> None:
+        while not self._stopping.wait(interval_s):
+            expired = self.expire()
+            if expired:
+                _log.info("idle scans ended", scans=expired)
+
+    # -- parts
+
+    @contextmanager
+    def _place(self, bucket: TableBucket) -> Iterator[Callable[[Session, ScannerContext], None]]:
+        """A place for one session, given back unless the session is begun."""
+        with self._lock:
+            if self._stopping.is_set():
+                raise NetworkError("the server is being stopped: no scan is begun")
+            self._expire()
+            self._sessions.reserve(bucket)
+        is_begun = False
+
+        def begin(session: Session, context: ScannerContext) -> None:
+            nonlocal is_begun
+            with self._lock:
+                self._sessions.begin(session, self._clock.monotonic_s())
+                self._contexts[session.scanner_id] = context
+                is_begun = True
+
+        try:
+            yield begin
+        finally:
+            if not is_begun:
+                with self._lock:
+                    self._sessions.give_back(bucket)
+
+    def _enter(self, request: ContinueScan) -> ScannerContext | Reply:
+        """Into the context of a session; its reply, if the same call has just ended it."""
+        with self._lock:
+            reply = self._replies.find(request.scanner_id, request.call_seq_id)
+            if reply is not None:
+                return reply
+            self._sessions.find(request.scanner_id)
+            context = self._contexts[request.scanner_id]
+            context.enter()
+            return context
+
+    def _advance(self, context: ScannerContext, request: ContinueScan) -> ScanBatch:
+        """Reads what a call gets, when it is its turn."""
+        scanner_id = request.scanner_id
+        with self._lock:
+            reply = self._replies.find(scanner_id, request.call_seq_id)
+            if reply is not None:
+                return _again(request, reply)
+            session = self._sessions.find(scanner_id)
+            portion = session.portion(request.call_seq_id)
+            self._sessions.used(scanner_id, self._clock.monotonic_s())
+        rows = self._read(context, portion, request.batch_bytes)
+        records = _records(rows)
+        assert records is not None, "a session has a row to give"
+        after = session.after(portion, len(rows.values), rows.next_key)
+        with self._lock:
+            self._sessions.find(scanner_id)  # it may have been closed meanwhile
+            now_s = self._clock.monotonic_s()
+            if after is None:
+                self._replies.keep(scanner_id, Reply(request.call_seq_id, records), now_s)
+                self._end(scanner_id)
+            else:
+                self._sessions.moved(after)
+                self._sessions.used(scanner_id, now_s)
+        return ScanBatch(scanner_id, records, after is not None)
+
+    def _read(self, context: ScannerContext, portion: Portion, batch_bytes: int) -> Rows:
+        most = self._bytes_max
+        wanted = most if portion.is_repeat else min(batch_bytes, self._limits.batch_bytes_max, most)
+        return context.view.read(portion.start, portion.rows_max, wanted, most)
+
+    def _end(self, scanner_id: bytes, reason: str = "") -> None:
+        """Ends a session, the lock held; whoever reads from it lets go of the rest."""
+        if self._sessions.end(scanner_id, self._clock.monotonic_s(), reason) is not None:
+            self._contexts.pop(scanner_id).close()
+
+
+def _again(request: ContinueScan, reply: Reply | None) -> ScanBatch:
+    """The last batch of a scan, once more."""
+    assert reply is not None
+    return ScanBatch(request.scanner_id, reply.records, has_more=False)
+
+
+def _records(rows: Rows) -> bytes | None:
+    return build_value_batch(pa.array(rows.values, pa.binary())) if rows.values else None
