@@ -16,8 +16,14 @@ from sluice.client import connect
 from sluice.client.client import Client
 from sluice.config import ClientConfig, Config, DatalakeConfig, ServerConfig, TieringConfig
 from sluice.driver.jvm import Jvm
+from sluice.driver.local import tier_once
+from sluice.errors import TableNotDue
 from sluice.model import Claim, Column, DataType, Schema, TableDescriptor, TablePath
+from sluice.rounds.files import RoundResult
 from sluice.server.cluster import EmbeddedCluster
+from tests.support.keyed_stock import Stock, stock_table
+
+STOCK = TablePath("shop", "stock")
 
 
 @pytest.fixture(scope="session")
@@ -84,3 +90,53 @@ def site(tmp_path: Path, lake_sql: Callable[[Path, str], list[Any]], jvm: Jvm) -
         )
         with connect(config.client) as client:
             yield Site(client, config, warehouse, str(tmp_path / "work"), lake_sql, jvm)
+
+
+@dataclass(kw_only=True)
+class LocalStock(Stock):
+    """Its server takes KV snapshots when asked to, and it is tiered in this process."""
+
+    site: Site
+    cluster: EmbeddedCluster
+
+    def create(
+        self, properties: dict[str, str] | None = None, *, partitioned: bool = False
+    ) -> None:
+        self.client.admin.create_database("shop", ignore_if_exists=True)
+        self.client.admin.create_table(STOCK, stock_table(properties, partitioned=partitioned))
+
+    def snapshots(self) -> None:
+        """A KV snapshot of every bucket that has changed."""
+        assert self.cluster.take_kv_snapshots(STOCK)
+
+    def tier(self) -> RoundResult:
+        """One round, as soon as the table is due."""
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                return tier_once(self.site.config, STOCK, jvm=self.site.jvm)
+            except TableNotDue:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+
+
+@pytest.fixture
+def stock(
+    tmp_path: Path, lake_sql: Callable[[Path, str], list[Any]], jvm: Jvm
+) -> Iterator[LocalStock]:
+    server = ServerConfig(
+        data_dir=str(tmp_path / "server"),
+        listen="grpc://127.0.0.1:0",
+        tiering_check_interval_ms=100,
+        kv_snapshot_interval_ms=0,
+    )
+    warehouse = tmp_path / "warehouse"
+    with EmbeddedCluster(server) as cluster:
+        config = Config(
+            client=ClientConfig(bootstrap=cluster.address),
+            datalake=DatalakeConfig("iceberg", {"type": "hadoop", "warehouse": str(warehouse)}),
+            tiering=TieringConfig(spill_dir=str(tmp_path)),
+        )
+        with connect(config.client) as client:
+            site = Site(client, config, warehouse, str(tmp_path / "work"), lake_sql, jvm)
+            yield LocalStock(client, STOCK, site.rows, site=site, cluster=cluster)

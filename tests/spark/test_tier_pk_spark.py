@@ -1,0 +1,89 @@
+"""Tables with a primary key on Spark: the acquire task leases, executors read and reduce."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sluice.driver.spark import run
+from sluice.rounds.files import (
+    PlanFile,
+    RoundFailure,
+    RoundResult,
+    failure_uri,
+    plan_uri,
+    read_json,
+    result_uri,
+    write_json,
+)
+from sluice_airflow import leasing
+
+from .conftest import STOCK, LocalStock
+
+pytestmark = pytest.mark.spark
+LEASE = "sluice-lease"
+
+
+def planned(stock: LocalStock) -> str:
+    """What the acquire task does: claims, leases, writes the plan."""
+    claim = stock.site.claim(STOCK)
+    snapshots = leasing.hold(stock.client, LEASE, claim)
+    uri = plan_uri(stock.site.work_uri, LEASE, claim)
+    plan = PlanFile(claim, LEASE, stock.site.config.client.bootstrap, snapshots)
+    write_json(uri, plan.to_json())
+    return uri
+
+
+def tier(stock: LocalStock, spark: Any, uri: str) -> RoundResult:
+    assert run(spark, uri, "a1", stock.site.config) == 0, read_json(failure_uri(uri, "a1"))
+    result = RoundResult.from_json(read_json(result_uri(uri, "a1")) or {})
+    stock.client.tiering.finished(PlanFile.from_json(read_json(uri) or {}).claim)
+    return result
+
+
+def test_executors_read_the_snapshots_of_the_plan(stock: LocalStock, spark: Any) -> None:
+    stock.create()
+    stock.put({key: key for key in range(100)})
+    stock.snapshots()
+    uri = planned(stock)
+    assert len(PlanFile.from_json(read_json(uri) or {}).snapshots) == 2
+    stock.put({key: -key for key in range(90, 110)})
+    for _ in range(3):  # newer snapshots come; those of the lease stay
+        stock.put({1: 1})
+        stock.snapshots()
+    first = tier(stock, spark, uri)
+    assert (first.rows, first.deletes) == (110, 0)
+    stock.assert_equal()
+    assert stock.rows("SELECT count(*) FROM {lake} WHERE __offset = -1")[0][0] == 89
+    stock.delete(*range(50))
+    stock.put({7: 7})
+    uri = planned(stock)
+    assert PlanFile.from_json(read_json(uri) or {}).snapshots == ()
+    second = tier(stock, spark, uri)
+    assert (second.rows, second.deletes) == (1, 50)
+    stock.assert_equal()
+
+
+def test_a_snapshot_whose_lease_was_dropped_is_a_failure_with_its_name(
+    stock: LocalStock, spark: Any, tmp_path: Path
+) -> None:
+    stock.create()
+    stock.put({1: 1, 2: 2, 3: 3})
+    stock.snapshots()
+    uri = planned(stock)
+    stock.client.leases.drop(LEASE)
+    for n in range(4):
+        stock.put({1: n, 2: n, 3: n})
+        stock.snapshots()
+    spilled = replace(stock.site.config.tiering, spill_dir=str(tmp_path / "spill"))
+    (tmp_path / "spill").mkdir()
+    config = replace(stock.site.config, tiering=spilled)
+    assert run(spark, uri, "a1", config) == 1
+    failure = RoundFailure.from_json(read_json(failure_uri(uri, "a1")) or {})
+    assert "KvSnapshotNotExist" in failure.reason
+    assert "KV snapshot" in failure.reason
+    assert list((tmp_path / "spill").iterdir()) == []
+    assert not list(stock.site.warehouse.rglob("*.parquet"))
