@@ -6,16 +6,18 @@ again when the server is back. Meanwhile snapshots are taken all the time.
 
 from __future__ import annotations
 
+import multiprocessing
 import random
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
 
 from sluice.errors import FlussError
+from sluice.server.tablet.kv_store import KvResources, KvStore
 from tests.support.processes import ServerProcess
 from tests.unit.server.kv_support import KvCaller, Row, replayed, snapshot_rows
 from tests.unit.server.support import Caller
@@ -194,6 +196,48 @@ def test_a_server_killed_at_each_step(writer: Writer, steps: tuple[str, ...]) ->
     kill_at_each(writer, steps)
 
 
+BIG_ROWS = [(b"%06d" % number, bytes(2000)) for number in range(5000)]
+
+
+def _close_store(folder: Path, ready: Connection) -> None:
+    store = KvStore(folder, _resources())
+    store.write(BIG_ROWS, [], 7)
+    ready.send(None)
+    store.close()
+    ready.send(None)
+    threading.Event().wait()
+
+
+def _resources() -> KvResources:
+    return KvResources(block_cache_bytes=1 << 20, write_buffer_bytes=256 << 20, open_max=1)
+
+
+def test_a_store_killed_while_it_is_closed_has_the_rows_that_its_offset_tells_of(
+    tmp_path: Path,
+) -> None:
+    """The writing of its rows takes longest, so that some of the kills come while it is on."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["sluice.server.tablet.kv_store"])
+    for number in range(6):
+        folder = tmp_path / str(number)
+        ready, there = context.Pipe(duplex=False)
+        process = context.Process(target=_close_store, args=(folder, there), daemon=True)
+        with ready:
+            process.start()
+            there.close()
+            assert ready.poll(60)
+            ready.recv()
+            ready.poll(0.02 * number)
+            process.kill()
+            process.join()
+        process.close()
+        store = KvStore(folder, _resources())
+        rows = store.get([key for key, _ in BIG_ROWS])
+        assert store.log_offset in (0, 7)
+        assert store.log_offset == 0 or all(rows), f"{number}: offset without rows"
+        store.close()
+
+
 @pytest.mark.slow
 def test_a_server_killed_while_it_catches_up(writer: Writer) -> None:
     writer.start_server(SLUICE_SERVER_KV_SNAPSHOT_INTERVAL_MS="0")
@@ -206,32 +250,3 @@ def test_a_server_killed_while_it_catches_up(writer: Writer) -> None:
     writer.put_until_dead()
     assert writer.server.wait_until_dead() == -9
     revive(writer)
-
-
-def kill_somewhere(writer: Writer) -> None:
-    """Kills the server at a step, or at any moment; it may be in the middle of anything."""
-    rand = writer.random
-    step = rand.choice([*PUTS, *SNAPSHOTS, ""])
-    failpoints = f"{step}=kill@{rand.randrange(1, 12)}" if step else ""
-    writer.start_server(SLUICE_FAILPOINTS=failpoints)
-    writer.check_unless_dead()
-    assert writer.server.process is not None
-    killer = threading.Timer(rand.uniform(0.02, 0.5), writer.server.process.kill)
-    if not step:
-        killer.start()
-    deadline = time.monotonic() + 2  # a step that is not reached by then is for another run
-    while time.monotonic() < deadline and writer.server.runs:
-        writer.put_until_dead()
-    killer.cancel()
-    writer.server.kill()
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1200)
-@pytest.mark.parametrize("first", [0, 25, 50, 75])
-def test_a_server_killed_at_random_a_hundred_times(writer: Writer, first: int) -> None:
-    for run in range(first, first + 25):
-        writer.random.seed(run)
-        kill_somewhere(writer)  # which begins with a check of what the run before has left
-    revive(writer)
-    assert writer.acknowledged > 25

@@ -117,9 +117,8 @@ class KvStore:
         except Exception as error:
             raise failure(f"{folder} cannot be opened", error) from error
         try:
-            self._state: Any = self._db.get_column_family(STATE_FAMILY)
-            self._state_handle: Any = self._db.get_column_family_handle(STATE_FAMILY)
-            stored = self._state.get(_LOG_OFFSET)
+            self._state: Any = self._db.get_column_family_handle(STATE_FAMILY)
+            stored = _stored_offset(self._db)
         except Exception as error:
             self.close()
             raise failure(f"{folder} cannot be read", error) from error
@@ -191,7 +190,7 @@ class KvStore:
                 put(key, value)
             for key in deletes:
                 delete(key)
-            put(_LOG_OFFSET, _OFFSET.pack(log_offset), self._state_handle)
+            put(_LOG_OFFSET, _OFFSET.pack(log_offset), self._state)
             self._db.write(batch, self._write_options)
         except Exception as error:
             raise failure(f"{self._name} cannot be written", error) from error
@@ -225,20 +224,21 @@ class KvStore:
     def close(self) -> None:
         """Writes what is in memory only, and gives up the files.
 
-        RocksDB does so itself when it is closed, both families in one. Its flush by call takes one
-        family alone, which would leave rows of which the offset says nothing.
+        The library flushes the family of each object that is closed, alone. So the rows go first,
+        here, and the offset when RocksDB itself is closed: whoever dies between the two leaves
+        rows that are newer than their offset says, and takes them from the log once more. The
+        other way round they would be lost. The log must be synced before, so that it has them.
         """
         # Each of these holds the database open; it may be opened again only after the last is gone.
-        state, self._state, self._state_handle = getattr(self, "_state", None), None, None
-        for part in (state, self._db):
-            if part is None:
-                continue
-            try:
-                part.close()
-            except DbClosedError:
-                pass
-            except Exception as error:  # damage; what could not be written is in the log
-                _log.warning("KV store closed with an error", store=self._name, error=str(error))
+        db, self._db, self._state = self._db, None, None
+        if db is None:
+            return
+        try:
+            db.close()
+        except DbClosedError:
+            pass
+        except Exception as error:  # damage; what could not be written is in the log
+            _log.warning("KV store closed with an error", store=self._name, error=str(error))
 
 
 class KvStoreCorrupt(KvStorageError):
@@ -258,15 +258,23 @@ def log_offset_of(checkpoint: Path, resources: KvResources) -> int:
             column_families={STATE_FAMILY: resources.options()},
             access_type=AccessType.read_only(),
         )
-        state = db.get_column_family(STATE_FAMILY)
-        stored = state.get(_LOG_OFFSET)
-        state.close()
+        stored = _stored_offset(db)
     except Exception as error:
         raise failure(f"checkpoint {checkpoint} cannot be read", error) from error
     finally:
         if db is not None:
             db.close()
     return 0 if stored is None else int(_OFFSET.unpack(stored)[0])
+
+
+def _stored_offset(db: Any) -> bytes | None:
+    """Its object is closed at once, while there is nothing that it could flush: see ``close``."""
+    state = db.get_column_family(STATE_FAMILY)
+    try:
+        stored: bytes | None = state.get(_LOG_OFFSET)
+    finally:
+        state.close()
+    return stored
 
 
 def _after(prefix: bytes) -> bytes | None:

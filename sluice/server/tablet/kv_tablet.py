@@ -221,8 +221,13 @@ class KvTablet:
     def close(self) -> None:
         """Gives up the store; the next call opens it again. Nobody may use it meanwhile."""
         store, self._store = self._store, None
-        if store is not None:
-            store.close()
+        if store is None:
+            return
+        try:
+            self.log.sync()  # the store may come to hold more than its offset says
+        except OSError as error:
+            _log.error("log not synced", bucket=self.log.name, error=str(error))
+        store.close()
 
     def delete(self) -> None:
         """Gives up the store and removes it. Nobody may use it meanwhile."""

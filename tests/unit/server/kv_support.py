@@ -209,10 +209,10 @@ class KvCaller:
         }
 
 
-def snapshot_rows(kv: KvCaller, snapshot_id: int, folder: Path) -> dict[Any, Row]:
+def snapshot_rows(kv: KvCaller, snapshot_id: int, folder: Path, bucket: int = 0) -> dict[Any, Row]:
     """The rows of a snapshot, as a client of Fluss reads them: the default column family only."""
     request = pb.GetKvSnapshotMetadataRequest(
-        table_id=kv.table_id, bucket_id=0, snapshot_id=snapshot_id
+        table_id=kv.table_id, bucket_id=bucket, snapshot_id=snapshot_id
     )
     files = kv.caller.call(apis.GET_KV_SNAPSHOT_METADATA, request).snapshot_files
     shutil.rmtree(folder, ignore_errors=True)
