@@ -60,7 +60,7 @@ _NOT_CONNECTED = "failed to connect to all addresses"
 _REFUSED = "Connection refused"
 """gRPC's own words where nobody listens."""
 
-_TLS_PROBE_S = 2.0
+_TLS_PROBE_S = 10.0
 
 
 class GrpcTransport:

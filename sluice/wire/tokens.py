@@ -65,7 +65,7 @@ class Tokens:
         found = self._find(hashlib.sha256(token.encode()).digest())
         if found is None:
             raise AuthenticateError(
-                "nobody has this token: it is wrong, or was withdrawn; client.token must hold one"
+                "nobody has this token; it is wrong, or was withdrawn: client.token must hold one"
                 " of the server's users file"
             )
         return found
