@@ -65,9 +65,12 @@ class EmbeddedCluster:
         datalake_format: str = "iceberg",
         files: LogFiles | None = None,
     ) -> None:
-        """:raises ConfigurationError: no data directory, or an address that is not allowed."""
+        """:raises ConfigurationError: no data directory, an address that is not allowed, or a file
+        of TLS or tokens that cannot be used.
+        """
         if not config.data_dir:
             raise ConfigurationError("server.data_dir is not set: say where to keep the data")
+        self._guards = Guards.of(config)
         self._listen = listen_addresses(
             config.listen,
             insecure=config.insecure,
@@ -77,7 +80,6 @@ class EmbeddedCluster:
         )
         self._config = config
         self._clock = clock or SystemClock()
-        self._guards = Guards.of(config)
         self._defaults = Defaults(config.default_bucket_count, datalake_format)
         self._files = files or LogFiles()
         self._parts: _Parts | None = None

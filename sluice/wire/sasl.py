@@ -76,7 +76,7 @@ class Login:
                 f"a token of {_MECHANISM} is an empty identity, user and password with NUL between"
             ) from None
         if acts_as not in ("", name):
-            raise AuthenticateError(f"{name!r} cannot act as somebody else")
+            raise AuthenticateError(f"{name[:64]!r} cannot act as somebody else")
         self._user = self._tokens.of_login(name, password)
         return pb.AuthenticateResponse(challenge=b"")
 
