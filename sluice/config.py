@@ -59,6 +59,11 @@ class ClientConfig:
     """Most bytes of one fetch, over all of its buckets."""
     fetch_max_bytes_per_bucket: int = 2 * 1024 * 1024
     """Most bytes of one fetch for one bucket (one batch is always returned whole)."""
+    scan_max_bytes: int = 4 * 1024 * 1024
+    """client.scanner.kv.fetch.max-bytes: about how large a batch of a full scan is."""
+    scan_keep_alive_ms: int = 60_000
+    """A full scan whose consumer takes longer than this for a batch fetches one more row, so that
+    the server keeps it: less than its kv.scanner.ttl."""
     writer_batch_bytes: int = 1024 * 1024
     """About how many bytes of Arrow data the log writer puts into one batch."""
     writer_max_inflight: int = 4

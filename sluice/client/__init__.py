@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sluice.client.client import Client, connect
     from sluice.client.heartbeats import Heartbeats
     from sluice.client.kv_reader import KvReader
+    from sluice.client.kv_scan import KvScanner
     from sluice.client.kv_snapshots import KvSnapshotReader
     from sluice.client.kv_writer import KvWriter
     from sluice.client.lease_ids import lease_id
@@ -37,6 +38,7 @@ __all__ = [
     "ClientLogSource",
     "Heartbeats",
     "KvReader",
+    "KvScanner",
     "KvSnapshotReader",
     "KvWriter",
     "LeaseClient",
@@ -55,6 +57,7 @@ _MODULES = {
     "ClientLogSource": "log_source",
     "Heartbeats": "heartbeats",
     "KvReader": "kv_reader",
+    "KvScanner": "kv_scan",
     "KvSnapshotReader": "kv_snapshots",
     "KvWriter": "kv_writer",
     "LeaseClient": "leases",

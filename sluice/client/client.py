@@ -10,6 +10,7 @@ import pyarrow as pa
 from sluice.client.admin import Admin
 from sluice.client.connection import Connection
 from sluice.client.kv_reader import KvReader
+from sluice.client.kv_scan import KvScanner
 from sluice.client.kv_snapshots import KvSnapshotReader
 from sluice.client.kv_writer import KvWriter
 from sluice.client.leases import DAY_MS, LeaseClient
@@ -96,6 +97,16 @@ class Client:
     def limit_scan(self, path: TablePath, limit: int, partition: str | None = None) -> pa.Table:
         """Some rows of a table, at most ``limit``: see ``KvReader.limit_scan``."""
         return self.kv_reader(path).limit_scan(limit, partition)
+
+    def scan_kv(
+        self, path: TablePath, bucket: TableBucket, *, limit: int | None = None
+    ) -> KvScanner:
+        """Reads all rows of one bucket, as they are when a ``with`` block begins, inside of it.
+
+        :param limit: most rows; all by default.
+        :raises TableNotExist: :raises NonPrimaryKeyTable: for a log table.
+        """
+        return KvScanner(self._connection, self.admin, path, bucket, limit=limit)
 
     def kv_snapshot(
         self, path: TablePath, bucket: TableBucket, snapshot_id: int, *, folder: str | None = None

@@ -15,9 +15,8 @@ from sluice.client.connection import Connection
 from sluice.client.kv_snapshot_files import SnapshotFiles, download, snapshot_files, with_sizes
 from sluice.client.remote_files import RemoteFiles
 from sluice.client.rocks_rows import read_values
-from sluice.client.schemas import TableSchemas
-from sluice.errors import CorruptRecord, NonPrimaryKeyTable, StorageError, TableNotExist
-from sluice.formats.value_batch import decode_values
+from sluice.client.stored_rows import StoredRows
+from sluice.errors import NonPrimaryKeyTable, StorageError, TableNotExist
 from sluice.model import TableBucket, TableInfo, TablePath
 
 _BATCH_BYTES = 8 * 1024 * 1024
@@ -59,13 +58,11 @@ class KvSnapshotReader:
         self.snapshot_id = snapshot_id
         self._name = f"KV snapshot {snapshot_id} of bucket {bucket} of {path}"
         self._connection = connection
-        self._schemas = TableSchemas(admin, self.info)
+        self._rows = StoredRows(admin, self.info, self._name)
         self._remote = files or RemoteFiles(connection)
         self._parent = folder
         self._folder: Path | None = None
         self._found: SnapshotFiles | None = None
-        properties = self.info.descriptor.properties
-        self._row_format = properties.get("table.kv.format", "COMPACTED").upper()
 
     def __enter__(self) -> KvSnapshotReader:
         """Brings the files.
@@ -128,20 +125,7 @@ class KvSnapshotReader:
         assert self._folder is not None
         for values in read_values(self._folder, self._name, _BATCH_BYTES):
             self._inside()  # its files are gone once the block has ended
-            try:
-                batch = decode_values(values, self._schemas, self.info.schema, self._row_format)
-            except CorruptRecord as error:
-                raise CorruptRecord(f"{self._name}: {error}") from error
-            self._check_nulls(batch)
-            yield batch
-
-    def _check_nulls(self, batch: pa.RecordBatch) -> None:
-        for column, array in zip(self.info.schema.columns, batch.columns, strict=True):
-            if array.null_count and not column.data_type.nullable:
-                raise CorruptRecord(
-                    f"{self._name}: column {column.name!r} is NOT NULL and holds"
-                    f" {array.null_count} nulls"
-                )
+            yield self._rows.decode(values)
 
     def _inside(self) -> SnapshotFiles:
         if self._folder is None or self._found is None:

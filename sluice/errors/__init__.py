@@ -8,6 +8,7 @@
     |- UnsupportedType        a data type that a format cannot carry
     |- QueryFailed            Spark refused a query or failed at it
     |- DataDirError           the server's data directory: DataDirLocked, UnknownDataDirFormat
+    |- ScanRestarted          a full scan has lost its frozen rows; what it gave is to be given up
     |- LakeError              LakeTableMismatch, LakeTableMissing, LakeNotWritable, LakeRolledBack,
     |                         LakeCommitRefused, LakeCommitOutcomeUnknown, LakeOffsetsLost,
     |                         UnsupportedLakeOption
@@ -38,6 +39,7 @@ from sluice.errors.base import (
     LogBehindLake,
     QueryFailed,
     RoundError,
+    ScanRestarted,
     SluiceError,
     SpillFailed,
     SplitFailed,
@@ -211,6 +213,7 @@ __all__ = [
     "RequestTimeOut",
     "RetriableAuthenticateError",
     "RoundError",
+    "ScanRestarted",
     "ScannerExpired",
     "SchemaNotExist",
     "SecurityDisabled",

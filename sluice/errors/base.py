@@ -106,6 +106,15 @@ class LeaseLost(RoundError):
     """A lease has ended while its snapshots were still needed: they may be gone by now."""
 
 
+class ScanRestarted(SluiceError):
+    """A full scan has lost its frozen rows: it can only be begun anew, with newer ones.
+
+    Details: ``rows`` (how many were yielded), their ``log_offset``, ``bucket``.
+    """
+
+    retryable = True
+
+
 class SplitFailed(RoundError):
     """One bucket's part of a round failed on its executor."""
 

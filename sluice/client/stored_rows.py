@@ -1,0 +1,41 @@
+"""Stored values of one table as rows in one of its schemas: those of snapshots and scans."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from sluice.client.admin import Admin
+from sluice.client.schemas import TableSchemas
+from sluice.errors import CorruptRecord
+from sluice.formats.value_batch import decode_values
+from sluice.model import TableInfo
+
+
+class StoredRows:
+    """Decodes values of the table of ``info``, in its schema. Safe for use by many threads."""
+
+    def __init__(self, admin: Admin, info: TableInfo, name: str) -> None:
+        """:param name: of what the values are from, for errors."""
+        self._info = info
+        self._name = name
+        self._schemas = TableSchemas(admin, info)
+        properties = info.descriptor.properties
+        self._row_format = properties.get("table.kv.format", "COMPACTED").upper()
+
+    def decode(self, values: pa.Array) -> pa.RecordBatch:
+        """Rows of any schema that the table has had.
+
+        :raises CorruptRecord: a value is no row of this table.
+        :raises SchemaNotExist: a row is newer than the schema.
+        """
+        try:
+            batch = decode_values(values, self._schemas, self._info.schema, self._row_format)
+        except CorruptRecord as error:
+            raise CorruptRecord(f"{self._name}: {error}") from error
+        for column, array in zip(self._info.schema.columns, batch.columns, strict=True):
+            if array.null_count and not column.data_type.nullable:
+                raise CorruptRecord(
+                    f"{self._name}: column {column.name!r} is NOT NULL and holds"
+                    f" {array.null_count} nulls"
+                )
+        return batch
