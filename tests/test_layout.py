@@ -67,9 +67,10 @@ def test_the_core_imports_no_engine_even_through_its_packages() -> None:
     """The import contract does not see what ``sluice/__init__.py`` pulls in for its children."""
     code = (
         "import sys\n"
-        "for name in ('airflow', 'pyspark', 'sluice_airflow'): sys.modules[name] = None\n"
+        "for name in ('airflow', 'pyspark', 'sluice_airflow', 'pyspark_sluice'):\n"
+        "    sys.modules[name] = None\n"
         "import sluice.client, sluice.rounds.round, sluice.driver.local, sluice.cli.main\n"
-        "import sluice.server.cluster, sluice.lake\n"
+        "import sluice.server.cluster, sluice.lake, sluice.driver.spark_sql\n"
     )
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
@@ -114,11 +115,12 @@ def test_pyspark_and_its_client_have_the_same_version() -> None:
 
 def test_lint_sees_a_breach_of_the_import_contract(tmp_path: Path) -> None:
     """The contract on a copy of the tree: clean, then with an engine inside the core."""
-    for name in ("sluice", "plugins/sluice_airflow"):
+    for name in ("sluice", "plugins/sluice_airflow", "spark_jobs/pyspark_sluice"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     command = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"]
-    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{tmp_path / 'plugins'}"}
+    folders = [str(tmp_path), *(str(tmp_path / name) for name in ("plugins", "spark_jobs"))]
+    environment = {**os.environ, "PYTHONPATH": ":".join(folders)}
 
     def kept() -> bool:
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sluice.cli.options import TABLE_PATH, cluster_options, configuration, format_option
-from sluice.cli.output import print_json, print_table
+from sluice.cli.output import as_json, print_json, print_table
 from sluice.model import TablePath
 
 if TYPE_CHECKING:
@@ -69,10 +69,10 @@ def lookup(
         raise click.ClickException(f"{table} has no row with {' '.join(key)}")
     if output_format == "json":
         print_json(
-            [{name: _plain(value) for name, value in row.items()} for row in rows.to_pylist()]
+            [{name: as_json(value) for name, value in row.items()} for row in rows.to_pylist()]
         )
         return
-    shown = [[_plain(value) for value in row.values()] for row in rows.to_pylist()]
+    shown = [[as_json(value) for value in row.values()] for row in rows.to_pylist()]
     print_table(rows.schema.names, shown, empty=f"{table} has no rows")
 
 
@@ -109,19 +109,6 @@ def _asked(reader: KvReader, key: Sequence[str]) -> pa.Table:
         except pa.ArrowException as error:
             raise click.BadParameter(f"{text!r} is no {types[name]}: {error}") from error
     return pa.table(columns)
-
-
-def _plain(value: Any) -> Any:
-    """As it is printed: bytes in hexadecimal digits, what JSON does not know as text."""
-    if isinstance(value, bytes):
-        return value.hex()
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, dict):
-        return {str(name): _plain(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
-    return str(value)
 
 
 @click.command(

@@ -21,6 +21,7 @@ from sluice.cli.lookup import lookup, snapshots
 from sluice.cli.repair import repair
 from sluice.cli.serve import serve
 from sluice.cli.show import status, tables
+from sluice.cli.sql import sql
 from sluice.cli.tier import tier
 from sluice.errors import ConfigurationError, SluiceError
 from sluice.masking import MaskingFormatter, mask
@@ -97,6 +98,7 @@ for command in (
     repair,
     leases,
     snapshots,
+    sql,
 ):
     cli.add_command(command)
 

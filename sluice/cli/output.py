@@ -85,6 +85,19 @@ def plain(cell: object) -> str:
     return str(cell)
 
 
+def as_json(value: Any) -> Any:
+    """As it is printed: bytes in hexadecimal digits, what JSON does not know as text."""
+    if isinstance(value, bytes):
+        return value.hex()
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, dict):
+        return {str(name): as_json(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_json(part) for part in value]
+    return str(value)
+
+
 def print_json(value: Any) -> None:
     """One JSON document on standard output."""
     click.echo(json.dumps(value, indent=2, sort_keys=True))

@@ -1,0 +1,137 @@
+"""`sluice sql`: one query on the system tables, by Spark SQL."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from sluice.cli.options import DURATION, cluster_options, configuration
+from sluice.cli.output import as_json, counted, print_json, print_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pyarrow as pa
+
+_PHASES = {"start": "starting Spark", "query": "running the query"}
+
+
+@click.command(
+    short_help="Ask a cluster's system tables in Spark SQL.",
+    epilog="""
+\b
+Examples:
+  sluice sql "SELECT * FROM sys.lake_tiering_status"
+  sluice sql "SELECT * FROM sys.lake_tiering_status WHERE status = 'Failed'" --format json
+  sluice sql "SHOW TABLES IN sys"
+  sluice sql "DESCRIBE sys.lake_tiering_status"
+""",
+)
+@click.argument("query")
+@click.option(
+    "--format",
+    "output_format",
+    type=click.Choice(["table", "json", "csv"]),
+    default="table",
+    show_default=True,
+    help="A table to read, one JSON document, or CSV with a heading.",
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 1_000_000),
+    default=1000,
+    show_default=True,
+    metavar="N",
+    help="Most rows that are printed; a note on standard error says if there are more.",
+)
+@click.option(
+    "--timeout",
+    "timeout_ms",
+    type=DURATION,
+    default="5min",
+    show_default=True,
+    metavar="DURATION",
+    help="Longest wait for the answer.",
+)
+@cluster_options
+def sql(
+    query: str,
+    output_format: str,
+    limit: int,
+    timeout_ms: int,
+    bootstrap: str | None,
+    config_file: str | None,
+) -> None:
+    """Run QUERY, one statement of Spark SQL, in a Spark of its own (some 10 s).
+
+    The table sys.lake_tiering_status has a row for each lake table of the cluster: database_name,
+    table_name, status, tiering_epoch, last_tiered_time, last_error, last_error_time. Times are in
+    UTC. Needs Java 17 and pip install 'fluss-sluice[spark]'.
+    """
+    config = configuration(config_file, {"client.bootstrap": bootstrap})
+    from sluice.client.addresses import parse_bootstrap
+    from sluice.driver.spark_sql import query as run
+
+    parse_bootstrap(config.client.bootstrap)  # what is no address is said before Spark starts
+    with _progress() as phase:
+        answer = run(config.client, query, limit, timeout_ms / 1000, phase)
+    _print(answer.rows, output_format)
+    if answer.cut:
+        click.echo(f"only the first {counted(limit, 'row')}: --limit shows more", err=True)
+
+
+def _print(rows: pa.Table, output_format: str) -> None:
+    rows = _with_times_as_text(rows, for_people=output_format == "table")
+    names = rows.schema.names
+    content = [[as_json(value) for value in row.values()] for row in rows.to_pylist()]
+    if output_format == "json":
+        print_json([dict(zip(names, row, strict=True)) for row in content])
+    elif output_format == "csv":
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        if names:
+            writer.writerow(names)
+        writer.writerows([_csv_cell(value) for value in row] for row in content)
+    else:
+        print_table(names, content, empty="no rows" if names else "done")
+
+
+def _csv_cell(value: object) -> object:
+    """None is an empty cell; what is no number and no text is written as JSON."""
+    return json.dumps(value) if isinstance(value, bool | list | dict) else value
+
+
+def _with_times_as_text(rows: pa.Table, *, for_people: bool) -> pa.Table:
+    """Timestamps to the second for people, else whole and as ISO 8601; Z stands for UTC."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for index, field in enumerate(rows.schema):
+        if pa.types.is_timestamp(field.type):
+            column = rows.column(index)
+            if for_people:
+                column = pc.floor_temporal(column, unit="second").cast(
+                    pa.timestamp("s", field.type.tz)
+                )
+            form = "%Y-%m-%d %H:%M:%S" if for_people else "%Y-%m-%dT%H:%M:%S"
+            text = pc.strftime(column, form + ("Z" if field.type.tz else ""))
+            rows = rows.set_column(index, field.name, text)
+    return rows
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str], None]]:
+    """What goes on, on a terminal's standard error; gone when the block ends."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda _: None
+        return
+    with console.status("") as line:
+        yield lambda name: line.update(_PHASES.get(name, name))

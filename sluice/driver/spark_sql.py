@@ -1,0 +1,209 @@
+"""One SQL query in a Spark of its own, which is gone when the answer is there.
+
+Spark runs in processes of its own (``python -m pyspark_sluice.query``), because this room knows no
+engine: Python, and the Java that it starts. They are one process group, ended whole whatever
+happens; if this process is killed, they see the end of their input and leave.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import IO, Any
+
+import pyarrow as pa
+
+import sluice.errors
+from sluice.config import ENVIRONMENT_PREFIX, SETTINGS_VARIABLE, ClientConfig
+from sluice.errors import ConfigurationError, DriverRefused, QueryFailed, SluiceError
+
+_MODULE = "pyspark_sluice.query"
+_OF_OTHERS = ("SPARK_REMOTE", "PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS")
+"""Variables by which another Spark would be meant."""
+_END_TIMEOUT_S = 20.0
+"""How long the processes may take to end when told to; after it they are killed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The rows of a query; ``cut``: there are more than were asked for."""
+
+    rows: pa.Table
+    cut: bool
+
+
+def query(
+    client: ClientConfig,
+    text: str,
+    limit: int,
+    timeout_s: float,
+    phase: Callable[[str], None] = lambda _: None,
+) -> Answer:
+    """Runs one SQL statement; ``sys`` has the system tables of the cluster.
+
+    :param limit: most rows that are answered.
+    :param timeout_s: for all of it, Spark's start (some 10 s) included.
+    :param phase: is told ``start`` and ``query``, as they begin.
+    :raises ConfigurationError: Spark is not installed. :raises DriverRefused: it does not start.
+    :raises QueryFailed: Spark refused or failed the query, or the time was up.
+    :raises FlussError: the cluster did.
+    """
+    _check_installed()
+    phase("start")
+    with tempfile.TemporaryDirectory(prefix="sluice-sql-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        words = folder / "words.txt"
+        with words.open("wb") as log, _processes(folder, _environment(client), log) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            with _deadline(process, timeout_s) as late:
+                with contextlib.suppress(BrokenPipeError):  # it ended at once: it says why below
+                    process.stdin.write(json.dumps({"query": text, "limit": limit}).encode())
+                    process.stdin.write(b"\n")
+                    process.stdin.flush()
+                last = _last_answer(process.stdout, phase)
+        if late.is_set():
+            raise QueryFailed(f"no answer in {timeout_s:g} s: Spark was ended. Allow more time")
+        if "failed" in last:
+            raise _error(**last["failed"], words=words)
+        if "done" not in last:
+            raise DriverRefused(f"Spark ended without an answer; it said: {_tail(words)}")
+        with pa.OSFile(str(folder / "result.arrow")) as file, pa.ipc.open_stream(file) as reader:
+            return Answer(reader.read_all(), bool(last["done"]["cut"]))
+
+
+def _check_installed() -> None:
+    """:raises ConfigurationError: names the command that installs it."""
+    for package in ("pyspark", _MODULE.partition(".")[0]):
+        if importlib.util.find_spec(package) is None:
+            raise ConfigurationError(
+                f"the Python package {package} is not installed: pip install 'fluss-sluice[spark]'"
+            )
+
+
+def _environment(client: ClientConfig) -> dict[str, str]:
+    """The settings of the client, passwords too: off every command line and out of every file."""
+    settings: dict[str, Any] = {}
+    for field in fields(client):
+        value = getattr(client, field.name)
+        if isinstance(value, str | int):
+            settings[f"client.{field.name}"] = value
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in _OF_OTHERS and not name.startswith(f"{ENVIRONMENT_PREFIX}CLIENT_")
+    }
+    return {
+        **kept,
+        SETTINGS_VARIABLE: json.dumps(settings),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+
+
+@contextmanager
+def _processes(
+    folder: Path, environment: dict[str, str], words: IO[bytes]
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Python with its Java, in a group of their own, which is empty when the block ends."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", _MODULE, str(folder)],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=words,
+        process_group=0,  # Ctrl-C is ours to handle
+    )
+    try:
+        yield process
+    finally:
+        _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Ends the group, if it has not ended by itself, and waits for it."""
+    for how in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, how)
+        deadline = time.monotonic() + _END_TIMEOUT_S
+        while _runs(process) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        if not _runs(process):
+            break
+    for pipe in (process.stdin, process.stdout):
+        assert pipe is not None
+        with contextlib.suppress(OSError):
+            pipe.close()
+
+
+def _runs(process: subprocess.Popen[bytes]) -> bool:
+    """Whether anything of the group is left."""
+    process.poll()
+    try:
+        os.killpg(process.pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@contextmanager
+def _deadline(process: subprocess.Popen[bytes], timeout_s: float) -> Iterator[threading.Event]:
+    """Ends the group after so long, so that reading from it ends too; the event says that it did.
+
+    Only while the process is not reaped: its group's number cannot be another's then.
+    """
+    late = threading.Event()
+
+    def end() -> None:
+        late.set()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+
+    timer = threading.Timer(timeout_s, end)
+    timer.start()
+    try:
+        yield late
+    finally:
+        timer.cancel()
+        timer.join()
+
+
+def _last_answer(answers: IO[bytes], phase: Callable[[str], None]) -> dict[str, Any]:
+    """What is said last; phases are passed on as they come."""
+    last: dict[str, Any] = {}
+    for line in answers:
+        last = json.loads(line)
+        if "phase" in last:
+            phase(last["phase"])
+    return last
+
+
+def _error(kind: str, reason: str, words: Path) -> SluiceError:
+    """An error of ours as what it was, any other as a failed query."""
+    if kind == DriverRefused.__name__:
+        return DriverRefused(
+            f"Spark could not be started: {reason} It said: {_tail(words)}. Install Java 17 or set"
+            " JAVA_HOME"
+        )
+    ours = getattr(sluice.errors, kind, None)
+    if isinstance(ours, type) and issubclass(ours, SluiceError):
+        return ours(reason)
+    return QueryFailed(reason or kind)
+
+
+def _tail(words: Path) -> str:
+    said = words.read_bytes()[-4000:].decode(errors="replace").split()
+    return " ".join(said[-60:]) or "it said nothing"

@@ -1,0 +1,12 @@
+"""The system tables of a Fluss cluster in Spark SQL: ``sys.lake_tiering_status``.
+
+Spark imports every installed package whose name begins with ``pyspark_`` and takes its
+``DefaultSource``: so this one stays light, and what it needs is imported when a query runs.
+"""
+
+from pyspark_sluice.lake_tiering_status import LakeTieringStatus
+from pyspark_sluice.sys_database import add_sys_tables
+
+DefaultSource = LakeTieringStatus
+
+__all__ = ["DefaultSource", "LakeTieringStatus", "add_sys_tables"]

@@ -1,0 +1,20 @@
+"""The database ``sys`` in a session's catalog."""
+
+from __future__ import annotations
+
+from pyspark.sql import SparkSession
+
+from pyspark_sluice.lake_tiering_status import LakeTieringStatus
+
+# Spark's own catalog, whatever the session's current one is: others take no such tables.
+STATEMENTS = (
+    "CREATE DATABASE IF NOT EXISTS spark_catalog.sys",
+    "CREATE TABLE IF NOT EXISTS spark_catalog.sys.lake_tiering_status USING lake_tiering_status",
+)
+
+
+def add_sys_tables(spark: SparkSession) -> None:
+    """Creates ``sys.lake_tiering_status`` in Spark's session catalog, if it is not there yet."""
+    spark.dataSource.register(LakeTieringStatus)
+    for statement in STATEMENTS:
+        spark.sql(statement)

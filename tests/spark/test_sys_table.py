@@ -1,0 +1,238 @@
+"""``sys.lake_tiering_status`` in a session of a user's own: two settings, and the system tables."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyspark_sluice import add_sys_tables
+from sluice.client import Client, connect
+from sluice.config import ServerConfig
+from sluice.model import Column, Schema, TableDescriptor, TablePath
+from sluice.model import types as t
+from sluice.server.cluster import EmbeddedCluster
+from sluice.wire import apis
+from sluice.wire import fluss_api_pb2 as pb
+from sluice.wire.apis import Role
+from tests.support.processes import environment, wait_for
+from tests.support.sasl_door import SaslDoor
+from tests.support.wire_server import WireServer
+
+pytestmark = pytest.mark.spark
+ROOT = Path(__file__).resolve().parents[2]
+TABLE = "spark_catalog.sys.lake_tiering_status"
+COLUMNS = [  # of seed 001, in Spark's words
+    ("database_name", "string"),
+    ("table_name", "string"),
+    ("status", "string"),
+    ("tiering_epoch", "bigint"),
+    ("last_tiered_time", "timestamp"),
+    ("last_error", "string"),
+    ("last_error_time", "timestamp"),
+]
+REASON = "S3 said 403: 'no such key' = \"x\"; 川"
+
+
+@pytest.fixture
+def session(spark: Any) -> Iterator[Any]:
+    """A session with settings of its own; the catalog is everybody's."""
+    own = spark.newSession()
+    own.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    add_sys_tables(own)
+    add_sys_tables(own)  # a second time changes nothing
+    yield own
+    own.sql("DROP DATABASE spark_catalog.sys CASCADE")
+
+
+@contextmanager
+def cluster_at(tmp_path: Path, listen: str = "grpc://127.0.0.1:0") -> Iterator[EmbeddedCluster]:
+    config = ServerConfig(
+        data_dir=str(tmp_path / "data"), listen=listen, tiering_check_interval_ms=20
+    )
+    with EmbeddedCluster(config) as cluster:
+        yield cluster
+
+
+def create(client: Client, name: str, **properties: str) -> TablePath:
+    path = TablePath("shop", name)
+    client.admin.create_database("shop", ignore_if_exists=True)
+    schema = Schema((Column("id", t.BIGINT, 0),), highest_field_id=0)
+    client.admin.create_table(path, TableDescriptor(schema, properties=properties))
+    return path
+
+
+def fill(client: Client) -> None:
+    """A table tiered well, one that fails, one never tiered, and one that is not for the lake."""
+    soon = {"table.datalake.enabled": "true", "table.datalake.freshness": "0s"}
+    late = {"table.datalake.enabled": "true", "table.datalake.freshness": "1d"}
+    good, bad = create(client, "good", **soon), create(client, "bad", **soon)
+    create(client, "late", **late)
+    create(client, "plain")
+    for path in (good, bad):
+        found: list[Any] = []
+        wait_for(f"a claim of {path}", lambda p=path, f=found: f.append(claim(client, p)) or f[-1])
+        if path is bad:
+            client.tiering.failed(found[-1], REASON)
+        else:
+            client.admin.set_options(good, {"table.datalake.freshness": "1d"})
+            client.tiering.finished(found[-1])
+
+
+def claim(client: Client, path: TablePath) -> Any:
+    return client.tiering.claim([path])
+
+
+def use(session: Any, address: str) -> None:
+    session.conf.set("spark.sluice.client.bootstrap", address)
+
+
+def time(ms: int | None) -> datetime | None:
+    return None if ms is None else datetime.fromtimestamp(ms / 1000, UTC)
+
+
+def in_utc(rows: list[Any]) -> list[tuple[Any, ...]]:
+    return [
+        tuple(cell.astimezone(UTC) if isinstance(cell, datetime) else cell for cell in row)
+        for row in rows
+    ]
+
+
+def test_the_rows_are_the_coordinators_word(session: Any, tmp_path: Path) -> None:
+    with cluster_at(tmp_path) as cluster, connect(cluster.address) as client:
+        fill(client)
+        use(session, cluster.address)
+        rows = in_utc(session.sql(f"SELECT * FROM {TABLE} ORDER BY table_name").collect())
+        said = client.admin.list_tiering_statuses()
+        failing = session.sql(f"SELECT table_name FROM {TABLE} WHERE last_error LIKE '%403%'")
+        assert [row[0] for row in failing.collect()] == ["bad"]
+        states = session.sql(f"SELECT status, count(*) FROM {TABLE} GROUP BY status").collect()
+    assert rows == [
+        (
+            "shop",
+            s.path.table,
+            s.status,
+            s.tiering_epoch,
+            time(s.last_tiered_ms),
+            s.last_error,
+            time(s.last_error_ms),
+        )
+        for s in said
+    ]
+    bad, good, late = rows
+    assert (bad[1], bad[4], bad[5]) == ("bad", None, REASON)
+    assert bad[6] is not None
+    assert (good[1:4], good[5:]) == (("good", "Scheduled", 1), (None, None))
+    assert good[4] is not None
+    assert late[1:] == ("late", "Scheduled", 0, None, None, None)
+    assert sum(count for _, count in states) == 3
+
+
+def test_columns_and_tables_are_described(session: Any) -> None:
+    """Without any server: what there is needs none."""
+    assert session.table(TABLE).dtypes == COLUMNS
+    described = session.sql(f"DESCRIBE {TABLE}").collect()
+    assert [(row.col_name, row.data_type) for row in described] == COLUMNS
+    assert all(row.comment for row in described)
+    [table] = session.sql("SHOW TABLES IN spark_catalog.sys").collect()
+    assert (table.namespace, table.tableName) == ("sys", "lake_tiering_status")
+
+
+def entry(table: str, status: str) -> pb.PbTableTieringStatus:
+    path = pb.PbTablePath(database_name="shop", table_name=table)
+    return pb.PbTableTieringStatus(table_path=path, status=status, tiering_epoch=3)
+
+
+def test_a_table_filter_becomes_one_question(session: Any) -> None:
+    asked: list[str] = []
+
+    def answer(request: pb.ListTieringStatusesRequest) -> pb.ListTieringStatusesResponse:
+        named = request.HasField("table_path")
+        path = request.table_path
+        asked.append(f"{path.database_name}.{path.table_name}" if named else "all")
+        every = [entry("a", "Failed"), entry("b", "Tiered"), entry("c", "Failed")]
+        return pb.ListTieringStatusesResponse(
+            tiering_statuses=[e for e in every if not named or e.table_path == path]
+        )
+
+    def tables(where: str) -> list[str]:
+        query = f"SELECT table_name FROM {TABLE} WHERE {where}"  # to order it, Spark reads twice
+        return sorted(row[0] for row in session.sql(query).collect())
+
+    with WireServer({(Role.COORDINATOR, apis.LIST_TIERING_STATUSES): answer}) as server:
+        use(session, server.address)
+        shop = "database_name = 'shop'"
+        assert tables(f"table_name = 'a' AND {shop}") == ["a"]
+        assert tables(f"{shop} AND table_name = 'b' AND status = 'Failed'") == []
+        assert asked == ["shop.a", "shop.b"]
+        asked.clear()
+        assert tables("status = 'Failed'") == ["a", "c"]
+        assert tables("table_name = 'b'") == ["b"]
+        assert tables(f"{shop} AND table_name IN ('a', 'b')") == ["a", "b"]
+        assert asked == ["all"] * 3
+    plan = session.sql(f"SELECT * FROM {TABLE} WHERE {shop} AND table_name = 'a'")
+    assert "EqualTo" not in plan._jdf.queryExecution().toString()
+    assert " = a" not in plan._jdf.queryExecution().optimizedPlan().toString()
+
+
+def test_a_table_that_is_not_there_has_no_row(session: Any, tmp_path: Path) -> None:
+    with cluster_at(tmp_path) as cluster:
+        use(session, cluster.address)
+        where = "database_name = 'shop' AND table_name = 'none'"
+        assert session.sql(f"SELECT * FROM {TABLE} WHERE {where}").collect() == []
+
+
+def test_a_cluster_that_is_not_there_is_named_and_the_password_is_not(session: Any) -> None:
+    use(session, "fluss://127.0.0.1:1")
+    session.conf.set("spark.sluice.client.username", "ann")
+    session.conf.set("spark.sluice.client.password", "planted-4711")
+    session.conf.set("spark.sluice.client.connect_timeout_ms", "300")
+    with pytest.raises(Exception, match=r"sluice\.errors\.\w+\.\w+: .*127\.0\.0\.1:1") as failure:
+        session.sql(f"SELECT * FROM {TABLE}").collect()
+    assert "planted-4711" not in str(failure.value)
+
+
+def test_user_and_password_are_settings_of_the_session(session: Any, tmp_path: Path) -> None:
+    with cluster_at(tmp_path, "fluss://127.0.0.1:0") as cluster:
+        with connect(cluster.address) as client:
+            create(client, "orders", **{"table.datalake.enabled": "true"})
+        port = int(cluster.address.rsplit(":", 1)[1])
+        with SaslDoor([port], "ann", "planted-4711") as door:
+            use(session, f"fluss://127.0.0.1:{door.ports[port]}")
+            session.conf.set("spark.sluice.client.username", "ann")
+            session.conf.set("spark.sluice.client.password", "wrong")
+            with pytest.raises(Exception, match="AuthenticateError"):
+                session.sql(f"SELECT * FROM {TABLE}").collect()
+            session.conf.set("spark.sluice.client.password", "planted-4711")
+            rows = session.sql(f"SELECT database_name, table_name FROM {TABLE}").collect()
+            assert [tuple(row) for row in rows] == [("shop", "orders")]
+
+
+@pytest.mark.slow
+def test_the_example_of_the_docs_runs_as_it_stands(tmp_path: Path) -> None:
+    page = (ROOT / "docs/system-tables.md").read_text()
+    [example] = [part.split("```")[0] for part in page.split("```python\n")[1:]]
+    with cluster_at(tmp_path) as cluster:
+        with connect(cluster.address) as client:
+            create(client, "orders", **{"table.datalake.enabled": "true"})
+        assert "grpc://127.0.0.1:9123" in example
+        script = tmp_path / "example.py"
+        script.write_text(example.replace("grpc://127.0.0.1:9123", cluster.address))
+        done = subprocess.run(
+            [sys.executable, str(script)],
+            cwd=tmp_path,
+            env=environment({"SPARK_LOCAL_IP": "127.0.0.1"}),
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "lake_tiering_status" in done.stdout
+    assert "orders" in done.stdout

@@ -1,0 +1,108 @@
+"""`sluice sql` as far as it goes without Spark; tests/spark has the rest."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+
+from sluice.cli.main import cli
+from sluice.cli.sql import _print
+from tests.support.processes import sluice
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ((), "Missing argument 'QUERY'"),
+        (("SELECT 1", "--bootstrap", "127.0.0.1:9123"), "write grpc://HOST:PORT"),
+        (("SELECT 1", "--limit", "0"), "0 is not in the range"),
+        (("SELECT 1", "--timeout", "long"), "'long' is not a duration"),
+        (("SELECT 1", "--format", "xml"), "'xml' is not one of"),
+    ],
+)
+def test_wrong_arguments_are_told_before_spark_starts(arguments: tuple[str], told: str) -> None:
+    result = CliRunner().invoke(cli, ["sql", *arguments])
+    assert result.exit_code == 2
+    assert told in result.output
+
+
+@pytest.mark.parametrize("package", ["pyspark", "pyspark_sluice"])
+def test_without_spark_it_says_what_to_install(package: str) -> None:
+    code = f"import sys; sys.modules[{package!r}] = None; from sluice.cli.main import main; main()"
+    command = [sys.executable, "-c", code, "sql", "SELECT 1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 2
+    assert f"{package} is not installed: pip install 'fluss-sluice[spark]'" in done.stderr
+
+
+def test_a_java_that_does_not_start_is_told_with_its_words(tmp_path: Path) -> None:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    places = {"JAVA_HOME": str(tmp_path / "nowhere"), "TMPDIR": str(temporary)}
+    done = sluice("sql", "SELECT 1", **places)
+    assert (done.returncode, done.stdout) == (1, "")
+    [line] = done.stderr.splitlines()
+    assert line.startswith("sluice: DriverRefused: Spark could not be started: ")
+    assert "nowhere/bin/java" in line
+    assert list(temporary.iterdir()) == []
+
+
+ROWS = pa.table(
+    {
+        "n": pa.array([1234, None], pa.int64()),
+        "ok": pa.array([True, None]),
+        "at": pa.array([1_500, None], pa.timestamp("ms", "UTC")).cast(pa.timestamp("us", "UTC")),
+        "local": pa.array([0, None], pa.timestamp("us")),
+        "words": pa.array([["a", "b"], None]),
+        "text": pa.array(["x, 'y'", None]),
+        "raw": pa.array([b"\x01\xff", None]),
+    }
+)
+
+
+def test_rows_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    _print(ROWS.slice(0, 1), "json")
+    assert json.loads(capsys.readouterr().out) == [
+        {
+            "n": 1234,
+            "ok": True,
+            "at": "1970-01-01T00:00:01.500000Z",
+            "local": "1970-01-01T00:00:00.000000",
+            "words": ["a", "b"],
+            "text": "x, 'y'",
+            "raw": "01ff",
+        }
+    ]
+
+
+def test_rows_as_csv(capsys: pytest.CaptureFixture[str]) -> None:
+    _print(ROWS, "csv")
+    assert capsys.readouterr().out.splitlines() == [
+        "n,ok,at,local,words,text,raw",
+        "1234,true,1970-01-01T00:00:01.500000Z,1970-01-01T00:00:00.000000,"
+        '"[""a"", ""b""]","x, \'y\'",01ff',
+        ",,,,,,",
+    ]
+
+
+def test_rows_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    _print(ROWS, "table")
+    heading, _, row, *_ = capsys.readouterr().out.splitlines()
+    assert heading.split() == ["n", "ok", "at", "local", "words", "text", "raw"]
+    assert "1,234  yes  1970-01-01 00:00:01Z  1970-01-01 00:00:00" in row
+
+
+@pytest.mark.parametrize(
+    ("output_format", "printed"), [("table", "done\n"), ("json", "[]\n"), ("csv", "")]
+)
+def test_an_answer_without_columns(
+    output_format: str, printed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _print(pa.table({}), output_format)
+    assert capsys.readouterr().out == printed
