@@ -25,6 +25,7 @@ _DEPTH_MAX = 8
 _SEEDS_PER_DEPTH = 16
 _ROW_BYTES = 64
 """What finding runs takes for each change: hash, place, ends of runs."""
+_KEY_COPIES = 2
 _SLOTS_SHARE = 8
 
 IS_ROW, BEGINS_NEW = 1, 2
@@ -39,13 +40,18 @@ class Block:
     hashes: np.ndarray
 
     @property
-    def size_bytes(self) -> int:
-        return _size_bytes(self.rows)
-
-    @property
     def flags(self) -> np.ndarray:
         found: np.ndarray = self.rows.column(self.rows.num_columns - 1).to_numpy()
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class Reduced:
+    """A block after the reduction: which changes to keep, and their flags, uint8."""
+
+    rows: pa.RecordBatch
+    keep: np.ndarray
+    flags: np.ndarray
 
 
 class KeyParts:
@@ -84,15 +90,16 @@ class KeyParts:
         """
         if not rows.num_rows:
             return
-        block = Block(rows, self._key.hashes(self._key.of(rows), self._seed))
-        self._blocks.append(block)
-        self.size_bytes += block.size_bytes
+        self._blocks.append(self._block(rows))
+        self.size_bytes += self._size_bytes(rows)
         self._runs = None
         if self.size_bytes > self._limit_bytes:
             self._shrink()
 
-    def parts(self) -> Iterator[list[pa.RecordBatch]]:
-        """One change for each key, in log order, in parts of disjoint keys. Blocks go with them.
+    def parts(self) -> Iterator[Iterator[Reduced]]:
+        """One change for each key, in log order, in parts of disjoint keys, and once.
+
+        A part is to be taken whole before the next one; what was taken is held no more.
 
         :raises SpillFailed:
         """
@@ -101,7 +108,7 @@ class KeyParts:
                 with self._child(part) as child:
                     yield from child.parts()
         elif self._blocks:
-            yield list(self._reduced())
+            yield self._reduced()
 
     def without(self, snapshot: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The rows of a snapshot that have none of these keys.
@@ -123,6 +130,16 @@ class KeyParts:
         self._blocks.clear()
         self._runs = None
 
+    def _block(self, rows: pa.RecordBatch) -> Block:
+        return Block(rows, self._key.hashes(self._key.of(rows), self._seed))
+
+    def _size_bytes(self, rows: pa.RecordBatch) -> int:
+        """Of a block, with what its reduction takes: its keys lie together, and are compared."""
+        size_bytes = int(rows.nbytes) + _ROW_BYTES * int(rows.num_rows)
+        if not self._key.one_word:
+            size_bytes += _KEY_COPIES * sum(int(column.nbytes) for column in self._key.of(rows))
+        return size_bytes
+
     # ---- in memory ----
 
     def _find_runs(self) -> KeyRuns | None:
@@ -141,7 +158,7 @@ class KeyParts:
         flags[runs.last] = (before[runs.last] & IS_ROW) | (before[runs.first] & BEGINS_NEW)
         return keep, flags
 
-    def _reduced(self) -> Iterator[pa.RecordBatch]:
+    def _reduced(self) -> Iterator[Reduced]:
         """One change for each key; each block goes when its changes come."""
         runs = self._find_runs()
         assert runs is not None, "there are blocks"
@@ -152,7 +169,7 @@ class KeyParts:
         while blocks:
             rows = blocks.pop().rows
             end = start + rows.num_rows
-            yield from _kept(_with_flags(rows, flags[start:end]), keep[start:end])
+            yield Reduced(rows, keep[start:end], flags[start:end])
             start = end
 
     def _shrink(self) -> None:
@@ -168,9 +185,13 @@ class KeyParts:
         ):
             self._spill()
             return
-        blocks = [Block(r, self._key.hashes(self._key.of(r), self._seed)) for r in self._reduced()]
-        self._blocks, self._runs = blocks, None
-        self.size_bytes = sum(block.size_bytes for block in blocks)
+        self._blocks = [
+            self._block(rows)
+            for found in self._reduced()
+            for rows in _kept(_with_flags(found.rows, found.flags), found.keep)
+        ]
+        self._runs = None
+        self.size_bytes = sum(self._size_bytes(block.rows) for block in self._blocks)
 
     # ---- on disk ----
 
@@ -216,7 +237,7 @@ class KeyParts:
                 yield from _kept(rows, ~known)
                 for some in _kept(rows, known):
                     maybe.append(_Divided(some, hashes[known], np.arange(some.num_rows)))
-                    size_bytes += _size_bytes(some)
+                    size_bytes += self._size_bytes(some)
                 if size_bytes > self._limit_bytes // 2:
                     files.append(self._folder().write(schema, _by_part(schema, maybe)))
                     maybe, size_bytes = [], 0
@@ -269,10 +290,6 @@ def _by_part(schema: pa.Schema, blocks: Sequence[_Divided]) -> Iterator[pa.Recor
         ]
         empty = pa.RecordBatch.from_pylist([], schema=schema)
         yield pa.concat_batches(pieces) if pieces else empty
-
-
-def _size_bytes(rows: pa.RecordBatch) -> int:
-    return int(rows.nbytes) + _ROW_BYTES * int(rows.num_rows)
 
 
 def _with_flags(rows: pa.RecordBatch, flags: np.ndarray) -> pa.RecordBatch:

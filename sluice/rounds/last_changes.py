@@ -21,13 +21,15 @@ import pyarrow as pa
 from sluice.errors import CorruptRecord
 from sluice.model import ChangeType
 from sluice.rounds.key_hashes import KeyColumns, same_values
-from sluice.rounds.key_parts import BEGINS_NEW, IS_ROW, KeyParts
+from sluice.rounds.key_parts import BEGINS_NEW, IS_ROW, KeyParts, Reduced
 from sluice.rounds.spill import SpillFolder
 from sluice.rounds.types import LogRecords
 
 _MEMORY_MAX_BYTES = 1 << 30
 _BLOCK_ROWS = 64 * 1024
 _BLOCK_BYTES = 4 * 1024 * 1024
+_BLOCK_SHARE = 16
+"""A block is at most this part of the limit: while one is made, its rows are there twice."""
 _SYSTEM = (
     pa.field("__offset", pa.int64(), nullable=False),
     pa.field("__timestamp", pa.timestamp("us", tz="UTC"), nullable=False),
@@ -83,6 +85,7 @@ class LastChanges:
         self._key = KeyColumns(schema, key_columns)
         self._schema = pa.schema([*schema, *_SYSTEM])
         self._limit_bytes = min(memory_limit_bytes, _MEMORY_MAX_BYTES)
+        self._block_bytes = min(_BLOCK_BYTES, self._limit_bytes // _BLOCK_SHARE)
         self._spill_dir = spill_dir
         self._known_empty = known_empty
         self._folder: SpillFolder | None = None
@@ -121,7 +124,7 @@ class LastChanges:
         self._pending_bytes += rows.nbytes
         if (
             self._pending_rows >= _BLOCK_ROWS
-            or self._pending_bytes >= _BLOCK_BYTES
+            or self._pending_bytes >= self._block_bytes
             or self._pending_bytes + self._changes.size_bytes > self._limit_bytes
         ):
             self._gather()
@@ -135,9 +138,8 @@ class LastChanges:
         :raises SpillFailed: what was spilled cannot be read.
         """
         self._gather()
-        for batches in self._changes.parts():
-            part = self._changed_keys(batches)
-            batches.clear()
+        for blocks in self._changes.parts():
+            part = self._changed_keys(blocks)
             if part.upserts.num_rows or part.delete_keys.num_rows:
                 yield part
 
@@ -183,20 +185,23 @@ class LastChanges:
         pairs &= same_values([c[:-1] for c in columns], [c[1:] for c in columns])
         return np.append(pairs, False)
 
-    def _changed_keys(self, batches: list[pa.RecordBatch]) -> ChangedKeys:
-        columns = [self._schema.get_field_index(name) for name in self._key.names]
+    def _changed_keys(self, blocks: Iterator[Reduced]) -> ChangedKeys:
+        key_columns = [self._schema.get_field_index(name) for name in self._key.names]
+        row_columns = range(len(self._schema) - 1)
         upserts, deletes = [], []
-        for rows in batches:
-            flags = rows.column(rows.num_columns - 1).to_numpy()
-            rows = rows.select(range(rows.num_columns - 1))
-            is_row = flags & IS_ROW != 0
-            upserts.append(rows if is_row.all() else rows.filter(pa.array(is_row)))
-            begins_new = flags & BEGINS_NEW != 0
-            if not self._known_empty and not begins_new.all():
-                deletes.append(rows.select(columns).filter(pa.array(~begins_new)))
+        for block in blocks:
+            upsert = block.keep & (block.flags & IS_ROW != 0)
+            upserts.append(_chosen(block.rows.select(row_columns), upsert))
+            if not self._known_empty:
+                delete = block.keep & (block.flags & BEGINS_NEW == 0)
+                deletes.append(_chosen(block.rows.select(key_columns), delete))
         return ChangedKeys(
             pa.Table.from_batches(upserts), pa.Table.from_batches(deletes, self._key.schema)
         )
+
+
+def _chosen(rows: pa.RecordBatch, chosen: np.ndarray) -> pa.RecordBatch:
+    return rows if chosen.all() else rows.filter(pa.array(chosen))
 
 
 def _change_types(records: LogRecords) -> np.ndarray:
