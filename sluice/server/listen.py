@@ -54,9 +54,14 @@ def listen_addresses(
         grpc://, and so on.
     :param tls: whether grpc:// has TLS. :param tokens: whether callers have to say who they are.
     :raises ConfigurationError: not of that form; not loopback without TLS (grpc:// only) and tokens
-        and not ``insecure``; an address is advertised for no door.
+        and not ``insecure``; TLS that no address can have; an address is advertised for no door.
     """
     doors = [_parsed("server.listen", text.strip()) for text in listen.split(",")]
+    if tls and all(door.scheme != GRPC for door in doors):
+        raise ConfigurationError(
+            f"server.tls_certificate is set, but server.listen {listen!r} has no grpc:// address,"
+            " and Fluss's own protocol has no TLS: add one, or unset it"
+        )
     for door in doors:
         if not is_loopback(door.host) and not insecure:
             _check_guarded(door, tls=tls, tokens=tokens)

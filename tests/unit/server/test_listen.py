@@ -27,7 +27,7 @@ def test_only_loopback_without_insecure(scheme: str, host: str) -> None:
         ("grpc", False, True, "TLS (--tls-certificate and --tls-key):"),
         ("grpc", True, False, "logins (--users-file):"),
         ("grpc", True, True, None),
-        ("fluss", True, False, "logins (--users-file):"),
+        ("fluss", False, False, "logins (--users-file):"),
         ("fluss", False, True, None),  # Fluss's own protocol has no TLS
     ],
 )
@@ -43,6 +43,13 @@ def test_what_an_open_address_lacks(
     expected = f"server.listen: {listen!r} can be reached from outside and lacks {lacks} give them"
     assert str(caught.value).startswith(expected)
     assert "--insecure" in str(caught.value)
+
+
+def test_tls_that_no_address_can_have() -> None:
+    with pytest.raises(ConfigurationError, match="has no grpc:// address, and Fluss's own"):
+        listen_addresses("fluss://127.0.0.1:9124", insecure=True, tls=True, tokens=True)
+    both = "fluss://127.0.0.1:9124,grpc://127.0.0.1:9123"
+    assert len(listen_addresses(both, insecure=False, tls=True)) == 2
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "[::1]", "localhost"])
