@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
+
+import pyarrow as pa
 
 from sluice.client.admin import Admin
 from sluice.client.connection import Connection
+from sluice.client.kv_scan import KvScanner
 from sluice.client.kv_snapshots import KvSnapshotReader
 from sluice.client.log_reader import LogReader
 from sluice.config import ClientConfig
-from sluice.errors import UnsupportedVersion
+from sluice.errors import StorageError, UnsupportedVersion
 from sluice.model import TableInfo, TablePath
 from sluice.rounds.ports import BucketRows
 from sluice.rounds.types import Begin, LogRecords, Split
@@ -51,32 +54,44 @@ class ClientLogSource:
 
     @contextmanager
     def rows(self, split: Split) -> Iterator[BucketRows]:
-        """The rows that a bucket begins with: those of its KV snapshot, brought here whole.
+        """The rows that a bucket begins with: of its KV snapshot, brought here whole, or a scan.
+
+        A snapshot that cannot be brought here is no obstacle where the cluster can scan.
 
         :raises KvSnapshotNotExist: the snapshot, or a file of it, is gone.
         :raises StorageError: a file is cut or cannot be read, or cannot be put here.
         :raises UnsupportedVersion: there is no snapshot, and the cluster cannot scan.
         """
+        with ExitStack() as stack:
+            yield self._rows(split, stack)
+
+    def _rows(self, split: Split, stack: ExitStack) -> BucketRows:
         assert split.keyed is not None
         reader = self._open()
+        where = (reader.connection, reader.admin, self.path, split.bucket)
+        unread: StorageError | None = None
         if split.keyed.begin is Begin.SNAPSHOT:
             assert split.keyed.snapshot_id is not None
-            with KvSnapshotReader(
-                reader.connection,
-                reader.admin,
-                self.path,
-                split.bucket,
-                split.keyed.snapshot_id,
-                info=reader.info,
-                folder=split.keyed.spill_dir or None,
-            ) as snapshot:
-                yield snapshot
-            return
-        raise UnsupportedVersion(
-            f"bucket {split.bucket} of table {self.path} has no KV snapshot, and its log has lost"
-            " its beginning: its rows cannot be read whole. Wait until the cluster has taken a"
-            " snapshot (kv.snapshot.interval)"
-        )
+            folder = split.keyed.spill_dir or None
+            snapshot = KvSnapshotReader(
+                *where, split.keyed.snapshot_id, info=reader.info, folder=folder
+            )
+            try:
+                return stack.enter_context(snapshot)
+            except StorageError as error:
+                unread = error
+        try:
+            rows = stack.enter_context(KvScanner(*where, info=reader.info))
+        except UnsupportedVersion as error:
+            if unread is not None:
+                raise unread from error
+            raise UnsupportedVersion(
+                f"bucket {split.bucket} of table {self.path} has no KV snapshot, its log has lost"
+                " its beginning, and the cluster cannot scan it: wait until a snapshot was taken"
+                " (kv.snapshot.interval)"
+            ) from error
+        why = f"its KV snapshot could not be read: {unread}" if unread else "it has no KV snapshot"
+        return _Scanned(rows, f"bucket {split.bucket} was scanned, as {why}")
 
     def _open(self) -> LogReader:
         with self._lock:
@@ -84,3 +99,14 @@ class ClientLogSource:
                 connection: Any = Connection(self.config)
                 self._reader = LogReader(connection, Admin(connection), self.path, self.info)
             return self._reader
+
+
+class _Scanned:
+    """Rows of a scan, and why there was one."""
+
+    def __init__(self, rows: KvScanner, note: str) -> None:
+        self._rows, self.note = rows, note
+        self.log_offset = rows.log_offset
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        return self._rows.batches()

@@ -134,7 +134,7 @@ class SparkRunner:
 
     def __call__(self, splits: Sequence[Split]) -> Iterator[SplitResult | SplitFailure]:
         # Long logs first, so that none of them is left alone at the end.
-        longest = sorted(splits, key=lambda s: max(0, s.start_offset) - s.stop_offset)
+        longest = sorted(splits, key=lambda s: -s.weight)
         rdd = self._context.parallelize(longest, min(len(longest), _TASKS_MAX))
         try:
             outcomes = rdd.mapPartitions(self._copy).collect()

@@ -47,7 +47,7 @@ class ThreadRunner:
         outcomes still come: the files of one that was done are somebody's to delete.
         """
         # Long logs first, so that none of them is left alone at the end.
-        waiting = sorted(splits, key=lambda s: s.stop_offset - max(0, s.start_offset))
+        waiting = sorted(splits, key=lambda s: s.weight)
         running: set[Future[Outcome]] = set()
         with ThreadPoolExecutor(self._parallelism, thread_name_prefix="sluice-copy") as pool:
             try:

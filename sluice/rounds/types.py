@@ -87,6 +87,13 @@ class Split:
     keyed: Keyed | None = None
     """None: of a log table, whose rows are copied as they are."""
 
+    @property
+    def weight(self) -> int:
+        """About how much there is to copy: offsets, and the rows that stand for earlier ones."""
+        if self.keyed is not None and self.keyed.begin is not Begin.KNOWN:
+            return self.stop_offset
+        return self.stop_offset - max(0, self.start_offset)
+
 
 @dataclass(frozen=True, slots=True)
 class DataFile:

@@ -13,6 +13,7 @@ from sluice.rounds.copy import copy_split
 from sluice.rounds.files import RoundResult
 from sluice.rounds.keyed_start import KeyedStart
 from sluice.rounds.limits import RoundLimits
+from sluice.rounds.mend import Mend
 from sluice.rounds.ports import SplitRunner, SplitWriterFactory
 from sluice.rounds.round import run_round
 from sluice.rounds.types import Split, SplitFailure, SplitResult
@@ -118,7 +119,7 @@ class KeyedWorld:
             self.cluster.logs.pop(bucket, None)
             self.leased.pop(bucket, None)
 
-    def round(self, claim: Claim | None = None) -> RoundResult:
+    def round(self, claim: Claim | None = None, mend: Mend | None = None) -> RoundResult:
         self.attempts += 1
         return run_round(
             claim or self.cluster.begin_round(),
@@ -127,6 +128,7 @@ class KeyedWorld:
             self.runner,
             attempt=str(self.attempts),
             limits=self.limits,
+            mend=mend,
             keyed=KeyedStart(dict(self.leased), self.memory_bytes, self.spill_dir),
         )
 

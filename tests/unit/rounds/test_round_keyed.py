@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sluice.errors import SplitFailed
+from sluice.errors import LakeRolledBack, SplitFailed
 from sluice.model import Partition
 from sluice.rounds.limits import RoundLimits
+from sluice.rounds.mend import Mend
 from sluice.testing.memory_cluster import MemoryCluster
 
 from .keyed_world import FULL, WAL, KeyedWorld, keyed_info
@@ -189,6 +190,25 @@ def test_changes_without_change_types_are_refused() -> None:
     world.cluster.append(world.bucket(), batch)
     with pytest.raises(SplitFailed, match="no change types"):
         world.round()
+
+
+def test_a_lake_that_was_rolled_back_is_tiered_again(world: KeyedWorld) -> None:
+    zero, one = world.bucket(0), world.bucket(1)
+    world.put(zero, k1=1, k2=2)
+    first = world.round()
+    world.put(zero, k1=11)
+    world.put(one, k5=5)
+    world.round()
+    world.delete(zero, 2)
+    world.put(one, k5=55, k7=7)
+    world.round()
+    world.table.roll_back_to(first.lake_snapshot_id)
+    with pytest.raises(LakeRolledBack):
+        world.round()
+    world.snapshot(one)  # leased for all buckets; the lake has never had this one
+    world.put(one, k7=77)
+    world.round(mend=Mend.RETIER)
+    world.assert_equal()
 
 
 # ---- partitions ----

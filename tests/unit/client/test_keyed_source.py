@@ -1,0 +1,117 @@
+"""Rows that a bucket with a primary key begins with in a round, from a real server."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from sluice.client import Client, ClientLogSource, connect
+from sluice.client.kv_snapshot_files import snapshot_files
+from sluice.config import ServerConfig
+from sluice.errors import KvSnapshotNotExist
+from sluice.model import TableBucket, TableInfo
+from sluice.rounds.copy import copy_split
+from sluice.rounds.types import Begin, Keyed, Split, SplitResult
+from sluice.server.cluster import EmbeddedCluster
+from sluice.storage import file_system
+from sluice.testing.memory_lake import MemoryLakeTable
+from tests.support.keyed_orders import PATH, create, keys, rows
+
+
+class Site:
+    """A table with one bucket, on a server that takes KV snapshots when asked to."""
+
+    def __init__(self, cluster: EmbeddedCluster, client: Client, folder: Path) -> None:
+        self.cluster, self.client, self.folder = cluster, client, folder
+        client.admin.create_database(PATH.database)
+        create(client)
+        self.info: TableInfo = client.admin.table_info(PATH)
+        self.bucket = TableBucket(self.info.table_id, None, 0)
+        self.source = ClientLogSource(cluster.address, PATH, self.info)
+
+    def upsert(self, table: pa.Table) -> None:
+        with self.client.kv_writer(PATH) as writer:
+            writer.upsert(table)
+
+    def split(self, keyed: Keyed, start: int = 0) -> Split:
+        end = self.client.admin.list_offsets(PATH)[0]
+        return Split(self.bucket, (), start, max(start, end), keyed=keyed)
+
+    def copied(self, split: Split) -> tuple[SplitResult, dict[int, int]]:
+        """What a split brings: its result, and n by id."""
+        table = MemoryLakeTable("mem:/t")
+        source = pickle.loads(pickle.dumps(self.source))
+        result = copy_split(split, source, table.writer_factory(self.info, "w", [split]))
+        assert isinstance(result, SplitResult), result
+        found = [row for file in table.keyed.values() for _, row in file.rows]
+        return result, {row["id"]: row["n"] for row in found}
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    config = ServerConfig(
+        data_dir=str(tmp_path / "data"), listen="grpc://127.0.0.1:0", kv_snapshot_interval_ms=0
+    )
+    with EmbeddedCluster(config) as cluster, connect(cluster.address) as client:
+        yield Site(cluster, client, tmp_path)
+
+
+def snapshot_of(site: Site) -> Keyed:
+    number = site.cluster.take_kv_snapshots(PATH)[site.bucket]
+    return Keyed(("id",), Begin.SNAPSHOT, number, spill_dir=str(site.folder))
+
+
+def test_a_snapshot_and_the_log_behind_it(site: Site) -> None:
+    site.upsert(rows((1, "a", 1), (2, "b", 2), (3, "c", 3)))
+    keyed = snapshot_of(site)
+    site.upsert(rows((2, "b", 22), (4, "d", 4)))
+    with site.client.kv_writer(PATH) as writer:
+        writer.delete(keys(3))
+    result, found = site.copied(site.split(keyed, 3))
+    assert found == {1: 1, 2: 22, 4: 4}
+    assert (result.rows, result.deletes, result.next_offset, result.notes) == (3, 0, 7, ())
+    assert [path.name for path in site.folder.iterdir()] == ["data"]
+
+
+def test_a_scan_where_there_is_no_snapshot(site: Site) -> None:
+    site.upsert(rows((1, "a", 1), (2, "b", 2)))
+    split = site.split(Keyed(("id",), Begin.SCAN), 2)
+    site.upsert(rows((2, "b", 22), (4, "d", 4)))  # after the plan, before the scan
+    result, found = site.copied(split)
+    assert found == {1: 1, 2: 22, 4: 4}
+    assert result.next_offset == site.client.admin.list_offsets(PATH)[0]
+    assert result.notes == (f"bucket {site.bucket} was scanned, as it has no KV snapshot",)
+
+
+def test_a_scan_of_a_bucket_whose_rows_are_all_deleted(site: Site) -> None:
+    site.upsert(rows((1, "a", 1)))
+    with site.client.kv_writer(PATH) as writer:
+        writer.delete(keys(1))
+    result, found = site.copied(site.split(Keyed(("id",), Begin.SCAN), 2))
+    assert (found, result.files, result.next_offset) == ({}, (), 2)
+
+
+def test_a_scan_where_a_file_of_the_snapshot_cannot_be_read(site: Site) -> None:
+    site.upsert(rows((1, "a", 1), (2, "b", 2)))
+    keyed = snapshot_of(site)
+    site.upsert(rows((2, "b", 22)))
+    assert keyed.snapshot_id is not None
+    found = snapshot_files(site.client._connection, "it", site.bucket, keyed.snapshot_id)
+    for file in found.files:
+        if file.local_name.endswith(".sst"):
+            Path(file_system(file.uri, {})[1]).write_bytes(b"0123456789")
+    result, copied = site.copied(site.split(keyed, 2))
+    assert copied == {1: 1, 2: 22}
+    assert "was scanned, as its KV snapshot could not be read" in result.notes[0]
+    assert "10 bytes, not" in result.notes[0]
+
+
+def test_a_snapshot_that_is_gone_is_an_error(site: Site) -> None:
+    site.upsert(rows((1, "a", 1)))
+    keyed = Keyed(("id",), Begin.SNAPSHOT, 99)
+    with pytest.raises(KvSnapshotNotExist), site.source.rows(site.split(keyed)):
+        pass
