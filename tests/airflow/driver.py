@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 
@@ -44,7 +45,14 @@ def main(arguments: list[str]) -> int:
         return fail(uri, attempt, "LakeNotWritable", reason, retryable=False)
     if kind == "flaky" and tries == 1:
         return fail(uri, attempt, "NetworkError", "127.0.0.1:1 went away", retryable=True)
-    return commit(uri, attempt, stolen=kind == "lost")
+    return commit(uri, attempt, settings(arguments), stolen=kind == "lost")
+
+
+def settings(arguments: list[str]) -> dict[str, str]:
+    """What the command line says to Sluice, as the real driver takes it from Spark's properties."""
+    given = (text for flag, text in pairwise(arguments) if flag == "--conf")
+    ours = [text.removeprefix("spark.sluice.") for text in given if text.startswith("spark.sluice")]
+    return dict(text.split("=", 1) for text in ours)
 
 
 def leased(uri: str) -> dict[str, int]:
@@ -70,7 +78,7 @@ def work_on(started: Path) -> int:
     return 0
 
 
-def commit(uri: str, attempt: str, *, stolen: bool) -> int:
+def commit(uri: str, attempt: str, overrides: dict[str, str], *, stolen: bool) -> int:
     """What a round does on the Fluss side, with a made-up lake snapshot."""
     from sluice.client import connect
     from sluice.config import load_config
@@ -78,7 +86,7 @@ def commit(uri: str, attempt: str, *, stolen: bool) -> int:
     from sluice.rounds.files import PlanFile, RoundResult, read_json, result_uri, write_json
 
     plan = PlanFile.from_json(read_json(uri) or {})
-    config = load_config(environment=os.environ).client
+    config = load_config(environment=os.environ, overrides=overrides).client
     with connect(replace(config, bootstrap=plan.bootstrap)) as client:
         tiering, claim = client.tiering, plan.claim
         if stolen:
