@@ -101,7 +101,7 @@ def wait_until_due(client: Client, path: TablePath) -> None:
         if time.monotonic() > deadline:
             raise SystemExit(f"{path} was not handed out in {DUE_S:.0f} s")
         time.sleep(0.05)
-    client.tiering.failed(claim, "the benchmark only looked whether it is due")
+    client.tiering.release(claim, "the benchmark only looked whether it is due")
 
 
 def run(rows: int) -> None:

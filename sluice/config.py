@@ -151,9 +151,12 @@ class ServerConfig:
     sync_interval_ms: int = 5_000
     """How often written log data is synced to the disk (power loss; a kill loses nothing)."""
     tiering_timeout_ms: int = 120_000
-    """A table in Tiering without a heartbeat for this long goes back to Pending."""
+    """A table in Tiering without a heartbeat for this long has failed: its worker is lost."""
     tiering_check_interval_ms: int = 15_000
     """How often that is looked at."""
+    tiering_backoff_ms: int = 10_000
+    """How long a table waits after a failure before it is handed out again; twice as long after
+    each further one, up to its freshness, and five minutes at least. 0: at once, as in Fluss."""
     kv_snapshot_interval_ms: int = 600_000
     """kv.snapshot.interval: how often a bucket that has changed gets a new KV snapshot; 0 never."""
     kv_snapshot_num_retained: int = 2

@@ -261,6 +261,30 @@ class Admin:
         reply = self._ask(apis.LIST_TIERING_STATUSES, request)
         return [_status(entry) for entry in reply.tiering_statuses]
 
+    def pause_tiering(self, path: TablePath) -> None:
+        """Has a table handed out to nobody, over restarts too. A round under way goes on.
+
+        :raises TableNotExist: :raises InvalidTable: the table is not tiered.
+        :raises UnsupportedVersion: by a server that does not know the call; so the ones below.
+        """
+        self._control(path, values.TIERING_PAUSE)
+
+    def resume_tiering(self, path: TablePath) -> None:
+        """Ends the pause."""
+        self._control(path, values.TIERING_RESUME)
+
+    def retry_tiering(self, path: TablePath) -> None:
+        """Forgets a table's failures: if it waits for its next attempt, it is due now."""
+        self._control(path, values.TIERING_RETRY)
+
+    def tier_again(self, path: TablePath) -> None:
+        """Wants one more round of a table now, whatever its freshness: after the one under way."""
+        self._control(path, values.TIERING_AGAIN)
+
+    def _control(self, path: TablePath, action: int) -> None:
+        request = pb.ControlTieringRequest(table_path=table_path(path), action=action)
+        self._ask(apis.CONTROL_TIERING, request)
+
     def _ask(self, api: Api, request: Any, *, idempotent: bool | None = None) -> Any:
         return self._connection.call_coordinator(
             api, request, lambda reply: reply, idempotent=idempotent

@@ -92,7 +92,7 @@ class TieringClient:
     def _hand_back(self, claim: Claim) -> None:
         """Back into the queue at once; left alone, it would return when its heartbeats stay out."""
         try:
-            self.failed(claim, "handed back: whoever got this table had not asked for it")
+            self.release(claim, "handed back: whoever got this table had not asked for it")
         except FlussError as error:
             _LOG.warning("table %s was not asked for and not handed back: %s", claim.path, error)
 
@@ -143,6 +143,27 @@ class TieringClient:
         entry.error_message = reason_text(reason)
         request = pb.LakeTieringHeartbeatRequest(failed_tables=[entry])
         self._report(request, claim, lambda reply: reply.failed_table_resp)
+
+    def release(self, claim: Claim, reason: str) -> None:
+        """Gives a claim back that nobody will work on: the table waits again, without a failure.
+
+        :param reason: told as a failure's where the server cannot take a claim back otherwise.
+        :raises FencedTieringEpoch, InvalidCoordinator, TableNotExist: the claim had gone.
+        """
+        request = pb.LakeTieringHeartbeatRequest(released_tables=[_entry(claim)])
+        known = True
+
+        def answers(reply: Any) -> Any:
+            nonlocal known
+            known = bool(reply.released_table_resp)
+            # A server of before passes the field over, and answers nothing.
+            return reply.released_table_resp or [
+                pb.PbHeartbeatRespForTable(table_id=claim.table_id)
+            ]
+
+        self._report(request, claim, answers)
+        if not known:
+            self.failed(claim, reason)
 
     def still_claimed(self, claim: Claim) -> bool:
         """Heartbeats for the claim and says whether the coordinator still holds it valid.

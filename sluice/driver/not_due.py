@@ -46,6 +46,17 @@ def _in_words(path: TablePath, info: TableInfo, status: TieringStatus, now_ms: i
             f"table {path} is being tiered (tiering epoch {status.tiering_epoch}); a claim"
             " whose holder is silent is taken back after server.tiering_timeout_ms (2 minutes)"
         )
+    if status.paused:
+        return f"table {path} is paused: `sluice resume {path}` has it tiered again"
+    if status.failures and status.next_attempt_ms is not None:
+        left_s = (status.next_attempt_ms - now_ms + 999) // 1000
+        soon = f"in {_spoken(left_s)}" if left_s > 0 else "any moment"
+        often = f"{status.failures} times in a row" if status.failures > 1 else "once"
+        return (
+            f"table {path} has failed {often}: it is tried again {soon},"
+            f" and at once by `sluice retry {path}`"
+            f" (the last reason: {status.last_error or 'not told'})"
+        )
     freshness = info.descriptor.properties.get(_FRESHNESS, _DEFAULT_FRESHNESS)
     since_ms, since = status.last_tiered_ms, "its last round"
     if since_ms is None:

@@ -48,7 +48,9 @@ class TieringStatus:
     @property
     def is_failing(self) -> bool:
         """Whether the last round failed, and none has succeeded since."""
-        return self.status == "Failed" or self.last_error is not None or bool(self.failures)
+        if self.failures is not None:
+            return self.failures > 0
+        return self.status == "Failed" or self.last_error is not None
 
 
 @dataclass(frozen=True, slots=True)

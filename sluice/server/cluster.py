@@ -6,8 +6,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import structlog
+from google.protobuf.message import Message
 
 from sluice.clock import Clock, SystemClock
 from sluice.config import ServerConfig
@@ -18,12 +20,14 @@ from sluice.server.coordinator.catalog import Catalog
 from sluice.server.coordinator.descriptor_rules import Defaults
 from sluice.server.coordinator.kv_snapshot_service import KvSnapshotService
 from sluice.server.coordinator.kv_snapshots import KvSnapshots
+from sluice.server.coordinator.lake_lag import LakeLag
 from sluice.server.coordinator.lake_snapshots import LakeSnapshots
 from sluice.server.coordinator.leases import KvSnapshotLeases
 from sluice.server.coordinator.leases_service import LeaseService
 from sluice.server.coordinator.leases_store import SqliteLeaseStore
 from sluice.server.coordinator.service import CoordinatorService
 from sluice.server.coordinator.tiering import Tiering
+from sluice.server.coordinator.tiering_service import TieringService
 from sluice.server.data_dir import DataDir
 from sluice.server.doors import Door, Guards, check_free
 from sluice.server.listen import Listen, listen_addresses
@@ -31,6 +35,7 @@ from sluice.server.metadata import NODE_ID, MetadataService, Servers, api_versio
 from sluice.server.storage.database import Database
 from sluice.server.tablet.fetch import Fetcher
 from sluice.server.tablet.files import LogFiles
+from sluice.server.tablet.forwarding import forwarding
 from sluice.server.tablet.kv_manager import KvManager
 from sluice.server.tablet.kv_service import KvService
 from sluice.server.tablet.kv_snapshotter import KvSnapshotter
@@ -172,7 +177,9 @@ class _Parts:
             raise
         try:
             self.catalog = Catalog(self._database, clock)
-            self.tiering = Tiering(self._database, clock, config.tiering_timeout_ms)
+            self.tiering = Tiering(
+                self._database, clock, config.tiering_timeout_ms, config.tiering_backoff_ms
+            )
             self._lake = LakeSnapshots(self.data_dir.lake, self._database, self.catalog, clock)
             self._leases = KvSnapshotLeases(
                 SqliteLeaseStore(self._database),
@@ -194,6 +201,9 @@ class _Parts:
                 files,
                 config.segment_bytes,
                 clock,
+            )
+            self.tiering_service = TieringService(
+                self.catalog, self.tiering, LakeLag(self._lake, self._logs, clock)
             )
             self._replicas = Replicas(NODE_ID, self.catalog, lambda: self.tiering.coordinator_epoch)
             self._snapshot_calls = KvSnapshotService(
@@ -269,7 +279,7 @@ class _Parts:
     def _handlers(self, servers: Callable[[], Servers], more: Mapping[Api, Handler]) -> Handlers:
         """What both roles answer; ``more``: what only one kind of door has."""
         metadata = MetadataService(
-            self.catalog, self.tiering, self._lake, self._replicas, self.data_dir.remote, servers
+            self.catalog, self._lake, self._replicas, self.data_dir.remote, servers
         )
         coordinator = CoordinatorService(
             self.catalog,
@@ -303,13 +313,17 @@ class _Parts:
         both = {**metadata.handlers(), **self._snapshot_calls.handlers(), **more}
         leases = LeaseService(self.catalog, self._leases, self._kv_snapshots)
         coordinators = {
+            **both,
             **coordinator.handlers(),
+            **self.tiering_service.handlers(),
             **self._snapshot_calls.coordinator_handlers(),
             **leases.handlers(),
         }
         return {
-            Role.COORDINATOR: _with_versions(Role.COORDINATOR, {**both, **coordinators}),
-            Role.TABLET: _with_versions(Role.TABLET, {**both, **tablet.handlers()}),
+            Role.COORDINATOR: _with_versions(Role.COORDINATOR, coordinators),
+            Role.TABLET: _with_versions(
+                Role.TABLET, {**both, **tablet.handlers(), **forwarding(_InProcess(coordinators))}
+            ),
         }
 
 
@@ -322,6 +336,16 @@ def _scanner_manager(stores: KvManager, clock: Clock, config: ServerConfig) -> S
         replay_bytes_max=config.kv_scanner_max_replay_bytes,
     )
     return ScannerManager(stores, clock, limits, message_bytes_max=config.max_message_bytes)
+
+
+class _InProcess:
+    """The coordinator, for a tablet of the same process."""
+
+    def __init__(self, calls: Mapping[Api, Handler]) -> None:
+        self._calls = calls
+
+    def ask(self, api: Api, request: Any) -> Message | bytes:
+        return self._calls[api](request)
 
 
 class _Tablets:

@@ -17,7 +17,6 @@ from sluice.errors import (
 from sluice.model import Partition, TableBucket, TableInfo, TablePath
 from sluice.server.coordinator.catalog import Catalog, TableEntry
 from sluice.server.coordinator.lake_snapshots import LakeSnapshots
-from sluice.server.coordinator.tiering import Tiering
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api, Role
@@ -56,14 +55,12 @@ class MetadataService:
     def __init__(
         self,
         catalog: Catalog,
-        tiering: Tiering,
         lake: LakeSnapshots,
         leaders: Leaders,
         remote_dir: Path,
         servers: Callable[[], Servers],
     ) -> None:
         self._catalog = catalog
-        self._tiering = tiering
         self._lake = lake
         self._leaders = leaders
         self._remote_dir = remote_dir.as_uri()
@@ -82,7 +79,6 @@ class MetadataService:
             apis.LIST_PARTITION_INFOS: self.list_partition_infos,
             apis.GET_LAKE_SNAPSHOT: self.get_lake_snapshot,
             apis.GET_FILESYSTEM_SECURITY_TOKEN: self.get_filesystem_security_token,
-            apis.LIST_TIERING_STATUSES: self.list_tiering_statuses,
         }
 
     def list_databases(self, request: pb.ListDatabasesRequest) -> pb.ListDatabasesResponse:
@@ -230,25 +226,6 @@ class MetadataService:
     ) -> pb.GetFileSystemSecurityTokenResponse:
         """Remote data lies in plain files, which need no token."""
         return pb.GetFileSystemSecurityTokenResponse(schema="file", token=b"")
-
-    def list_tiering_statuses(
-        self, request: pb.ListTieringStatusesRequest
-    ) -> pb.ListTieringStatusesResponse:
-        path = path_of(request.table_path) if request.HasField("table_path") else None
-        if path is not None:
-            self._catalog.table(path)  # an unknown table is an error, one without tiering is not
-        response = pb.ListTieringStatusesResponse()
-        for status in self._tiering.statuses(path):
-            response.tiering_statuses.add(
-                table_path=to_path(status.path),
-                status=status.status,
-                tiering_epoch=status.tiering_epoch,
-                last_tiered_time=status.last_tiered_ms,
-                last_error=status.last_error,
-                last_error_time=status.last_error_ms,
-                table_id=status.table_id,
-            )
-        return response
 
 
 def api_versions(role: Role, offered: Iterable[Api]) -> Handler:

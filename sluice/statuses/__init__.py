@@ -2,15 +2,21 @@
 
 from sluice.statuses.moves import MOVES, State, TableStatus, may_enter
 from sluice.statuses.statuses import (
+    BACKOFF_MAX_MS,
+    BACKOFF_MS,
     DEFAULT_FRESHNESS_MS,
     ERROR_CHARS_MAX,
+    RoundEnd,
     TieringStatuses,
 )
 
 __all__ = [
+    "BACKOFF_MAX_MS",
+    "BACKOFF_MS",
     "DEFAULT_FRESHNESS_MS",
     "ERROR_CHARS_MAX",
     "MOVES",
+    "RoundEnd",
     "State",
     "TableStatus",
     "TieringStatuses",

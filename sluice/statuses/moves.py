@@ -1,5 +1,8 @@
 """The seven states of a lake table, and which state may follow which (reference part 3.2).
 
+Two moves are not Fluss's: a table that fails is still Failed after a start (it waits for its next
+attempt), and a claim that is given back makes a table Pending again.
+
 This is the whole table: whatever moves a table asks :func:`may_enter` first.
 """
 
@@ -29,10 +32,10 @@ MOVES: Mapping[State, frozenset[State | None]] = {
     State.NEW: frozenset({None}),
     State.INITIALIZED: frozenset({None}),
     State.SCHEDULED: frozenset({State.NEW, State.INITIALIZED, State.TIERED}),
-    State.PENDING: frozenset({State.SCHEDULED, State.FAILED, State.TIERED}),
+    State.PENDING: frozenset({State.SCHEDULED, State.FAILED, State.TIERED, State.TIERING}),
     State.TIERING: frozenset({State.PENDING}),
     State.TIERED: frozenset({State.TIERING}),
-    State.FAILED: frozenset({State.TIERING}),
+    State.FAILED: frozenset({State.TIERING, State.INITIALIZED}),
 }
 
 
@@ -46,7 +49,10 @@ class TableStatus:
     """What the coordinator knows of one lake table's tiering. Times are epoch milliseconds.
 
     ``scheduled_from_ms`` is when freshness began to run: the end of the last round or, before the
-    first one, the moment when tiering was enabled. ``heartbeat_ms`` is set while Tiering only.
+    first one, the moment when tiering was enabled. ``heartbeat_ms`` and ``claimed_ms`` are set
+    while Tiering only. ``failures`` are those since the last success; ``next_attempt_ms`` takes
+    the place of freshness after a failure, and where a round is wanted at once. A ``paused`` table
+    is handed out to nobody.
     """
 
     table_id: int
@@ -62,8 +68,14 @@ class TableStatus:
     failures: int = 0
     file_size: int | None = None
     record_count: int | None = None
+    next_attempt_ms: int | None = None
+    paused: bool = False
+    claimed_ms: int | None = None
+    last_round_ms: int | None = None
 
     @property
     def due_ms(self) -> int:
-        """When the next round may begin, if the table is Scheduled."""
+        """When the next round may begin, if the table is Scheduled or Failed."""
+        if self.next_attempt_ms is not None:
+            return self.next_attempt_ms
         return self.scheduled_from_ms + self.freshness_ms

@@ -3,13 +3,14 @@
 Differences from Fluss, each on purpose: an epoch never goes back (the caller stores what
 :attr:`TieringStatuses.changed` names, and gives it again at start); a repeated or late ``failed``
 or ``finished`` for a table that is not being tiered changes nothing; freshness runs on from the
-last round when the coordinator starts again; a failure's reason is kept until the next success.
+last round when the coordinator starts again; a failure's reason is kept until the next success; a
+table that fails waits before it is tried again, longer with each failure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sluice.errors import (
@@ -27,24 +28,46 @@ DEFAULT_FRESHNESS_MS = 180_000
 ERROR_CHARS_MAX = 4_096
 """Longest reason that is kept of a failure."""
 
+BACKOFF_MS = 10_000
+"""How long a table waits after its first failure; twice as long after each further one."""
+
+BACKOFF_MAX_MS = 300_000
+"""The wait grows up to this, or up to the table's freshness if that is more."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoundEnd:
+    """A round that has ended: of which table, how, and how long it had been handed out."""
+
+    path: TablePath
+    succeeded: bool
+    round_ms: int
+
 
 class TieringStatuses:
     """The states of all lake tables. Not thread-safe: its owner holds a lock, or a copy.
 
     ``changed`` collects the ids of tables whose stored part (epoch, times, error, statistics) has
-    changed since this copy was made.
+    changed since this copy was made, ``ended`` the rounds that have ended since.
     """
 
-    def __init__(self, coordinator_epoch: int, timeout_ms: int) -> None:
+    def __init__(
+        self, coordinator_epoch: int, timeout_ms: int, backoff_ms: int = BACKOFF_MS
+    ) -> None:
+        """:param timeout_ms: silence after which a worker is taken for lost.
+        :param backoff_ms: how long a table waits after its first failure; 0: never, as in Fluss.
+        """
         self.coordinator_epoch = coordinator_epoch
         self.changed: set[int] = set()
+        self.ended: list[RoundEnd] = []
         self._timeout_ms = timeout_ms
+        self._backoff_ms = backoff_ms
         self._tables: dict[int, TableStatus] = {}
         self._pending: dict[int, None] = {}  # a queue with cheap removal: dicts keep their order
 
     def copy(self) -> TieringStatuses:
         """An independent draft: change it, store what it says, then put it in this one's place."""
-        draft = TieringStatuses(self.coordinator_epoch, self._timeout_ms)
+        draft = TieringStatuses(self.coordinator_epoch, self._timeout_ms, self._backoff_ms)
         draft._tables = dict(self._tables)
         draft._pending = dict(self._pending)
         return draft
@@ -55,21 +78,32 @@ class TieringStatuses:
         """Takes in a table from storage at the coordinator's start: Initialized, then Scheduled.
 
         Freshness runs on from where it was; a round that was under way is over, since the
-        coordinator epoch has risen.
+        coordinator epoch has risen. A table that was failing is Failed, and waits as before.
         """
-        self._tables[status.table_id] = replace(status, state=None, heartbeat_ms=None)
+        self._tables[status.table_id] = replace(
+            status, state=None, heartbeat_ms=None, claimed_ms=None
+        )
         self._enter(status.table_id, State.INITIALIZED)
-        self._enter(status.table_id, State.SCHEDULED)
+        self._enter(status.table_id, State.FAILED if status.failures else State.SCHEDULED)
 
     def enable(self, status: TableStatus, now_ms: int) -> None:
         """Begins to tier a table, new or enabled again: New, then Scheduled.
 
-        ``status`` carries the epoch that the table had reached before, so that it never goes back.
+        ``status`` carries the epoch that the table had reached before, so that it never goes back;
+        what its rounds came to then counts no more.
         """
         if status.table_id in self._tables:
             return
-        self._tables[status.table_id] = replace(
-            status, state=None, heartbeat_ms=None, scheduled_from_ms=now_ms
+        self._tables[status.table_id] = TableStatus(
+            status.table_id,
+            status.path,
+            status.freshness_ms,
+            now_ms,
+            status.tiering_epoch,
+            last_tiered_ms=status.last_tiered_ms,
+            file_size=status.file_size,
+            record_count=status.record_count,
+            paused=status.paused,
         )
         self._enter(status.table_id, State.NEW)
         self._enter(status.table_id, State.SCHEDULED)
@@ -93,9 +127,9 @@ class TieringStatuses:
     def advance(self, now_ms: int) -> list[TableStatus]:
         """Moves what time has moved; answers the tables whose worker was given up.
 
-        A Scheduled table whose freshness has run out becomes Pending, the longest overdue first; a
-        Tiering table without a heartbeat for the time-out becomes Failed and Pending again, which
-        raises its epoch and so fences the lost worker.
+        A Scheduled table whose freshness has run out, or a Failed one that has waited, becomes
+        Pending, the longest overdue first; a Tiering table without a heartbeat for the time-out
+        becomes Failed, which ends its round and so fences the lost worker.
         """
         lost = list(self._lost(now_ms))
         for status in lost:
@@ -113,7 +147,7 @@ class TieringStatuses:
         return (
             status
             for status in self._tables.values()
-            if status.state is State.SCHEDULED and status.due_ms <= now_ms
+            if status.state in (State.SCHEDULED, State.FAILED) and status.due_ms <= now_ms
         )
 
     def _lost(self, now_ms: int) -> Iterable[TableStatus]:
@@ -149,8 +183,9 @@ class TieringStatuses:
     def claim(self, now_ms: int, wanted: Collection[TablePath] | None = None) -> TableStatus | None:
         """Hands out the table that has been Pending longest, of ``wanted`` if that is given."""
         for table_id in self._pending:
-            if wanted is None or self._tables[table_id].path in wanted:
-                self._enter(table_id, State.TIERING, heartbeat_ms=now_ms)
+            status = self._tables[table_id]
+            if not status.paused and (wanted is None or status.path in wanted):
+                self._enter(table_id, State.TIERING, heartbeat_ms=now_ms, claimed_ms=now_ms)
                 return self._tables[table_id]
         return None
 
@@ -162,7 +197,7 @@ class TieringStatuses:
         :raises UnknownServerError: the table is not being tiered (Fluss has no code for this).
             Otherwise as :meth:`check`.
         """
-        status = self.check(table_id, coordinator_epoch, tiering_epoch)
+        status = self._check_round(table_id, coordinator_epoch, tiering_epoch)
         if status.state is not State.TIERING:
             raise UnknownServerError(
                 f"table {status.path} (id {table_id}) is {_name(status.state)}, not Tiering:"
@@ -183,12 +218,15 @@ class TieringStatuses:
     ) -> bool:
         """Ends a round well; ``forced``: there is more to do, so the table is Pending at once.
 
-        Answers False if this was said before, or the table has no round: nothing changes then.
-        Raises as :meth:`check`.
+        So it is where :meth:`again` was asked for meanwhile. Answers False if this was said before,
+        or the table has no round: nothing changes then. Raises as :meth:`check`.
         """
-        status = self.check(table_id, coordinator_epoch, tiering_epoch)
+        status = self._check_round(table_id, coordinator_epoch, tiering_epoch)
         if status.state is not State.TIERING:
             return False
+        claimed_ms = now_ms if status.claimed_ms is None else status.claimed_ms
+        asked_ms = status.next_attempt_ms
+        forced = forced or (asked_ms is not None and asked_ms > claimed_ms)
         self._enter(
             table_id,
             State.TIERED,
@@ -196,10 +234,14 @@ class TieringStatuses:
             last_tiered_ms=now_ms,
             last_error=None,
             last_error_ms=None,
+            failures=0,
+            next_attempt_ms=now_ms if forced else None,
+            last_round_ms=max(now_ms - claimed_ms, 0),
             file_size=status.file_size if file_size is None else file_size,
             record_count=status.record_count if record_count is None else record_count,
         )
         self._enter(table_id, State.PENDING if forced else State.SCHEDULED)
+        self.ended.append(RoundEnd(status.path, True, max(now_ms - claimed_ms, 0)))
         return True
 
     def failed(
@@ -208,18 +250,65 @@ class TieringStatuses:
         coordinator_epoch: int,
         tiering_epoch: int,
         now_ms: int,
-        reason: str = "",
+        reason: str | None = None,
     ) -> bool:
-        """Ends a round with a failure: the table is Pending at once, under the next epoch.
+        """Ends a round with a failure: the table is Failed, and Pending once it has waited.
 
-        Answers False if this was said before, or the table has no round: nothing changes then.
-        Raises as :meth:`check`.
+        ``reason`` is None of an old client, which gives none. Answers False if this was said
+        before, or the table has no round: nothing changes then. Raises as :meth:`check`.
         """
-        status = self.check(table_id, coordinator_epoch, tiering_epoch)
+        status = self._check_round(table_id, coordinator_epoch, tiering_epoch)
         if status.state is not State.TIERING:
             return False
-        self._fail(table_id, reason or "the worker gave no reason", now_ms)
+        self._fail(table_id, reason, now_ms)
         return True
+
+    def release(self, table_id: int, coordinator_epoch: int, tiering_epoch: int) -> bool:
+        """Takes a claim back that its holder does not want: no failure, the table waits again.
+
+        It waits behind all others, so that nobody keeps them waiting by giving back. Answers False
+        if the table has no round. Raises as :meth:`check`.
+        """
+        status = self._check_round(table_id, coordinator_epoch, tiering_epoch)
+        if status.state is not State.TIERING:
+            return False
+        self._enter(table_id, State.PENDING)
+        return True
+
+    def _check_round(
+        self, table_id: int, coordinator_epoch: int, tiering_epoch: int
+    ) -> TableStatus:
+        """As :meth:`check`; the round of a Failed table is over, though its epoch rises later."""
+        status = self.check(table_id, coordinator_epoch, tiering_epoch)
+        if status.state is State.FAILED:
+            raise FencedTieringEpoch(
+                f"table {status.path} (id {table_id}): the round of tiering epoch {tiering_epoch}"
+                " has failed and is over"
+            )
+        return status
+
+    # -- what a user wants
+
+    def pause(self, table_id: int, paused: bool) -> None:
+        """Hands a table out to nobody, or to workers again. A round under way goes on."""
+        if self._tables[table_id].paused != paused:
+            self._update(table_id, paused=paused)
+
+    def retry(self, table_id: int, now_ms: int) -> None:
+        """Forgets the failures of a table; one that is Failed is due now. Its error stays."""
+        status = self._tables[table_id]
+        if status.failures:
+            waits = status.state is State.FAILED
+            due_ms = now_ms if waits else status.next_attempt_ms
+            self._update(table_id, failures=0, next_attempt_ms=due_ms)
+
+    def again(self, table_id: int, now_ms: int) -> None:
+        """Wants one more round of a table as soon as can be; after the one under way, if any."""
+        status = self._tables[table_id]
+        if status.claimed_ms is not None:
+            self._update(table_id, next_attempt_ms=max(now_ms, status.claimed_ms + 1))
+        elif status.state is not State.PENDING:
+            self._update(table_id, next_attempt_ms=now_ms)
 
     # -- reading
 
@@ -237,16 +326,26 @@ class TieringStatuses:
 
     # -- the moves
 
-    def _fail(self, table_id: int, reason: str, now_ms: int) -> None:
-        failures = self._tables[table_id].failures + 1
+    def _fail(self, table_id: int, reason: str | None, now_ms: int) -> None:
+        status = self._tables[table_id]
+        claimed_ms = now_ms if status.claimed_ms is None else status.claimed_ms
+        self.ended.append(RoundEnd(status.path, False, max(now_ms - claimed_ms, 0)))
+        failures = status.failures + 1
         self._enter(
             table_id,
             State.FAILED,
-            last_error=reason[:ERROR_CHARS_MAX],
+            last_error=None if reason is None else reason[:ERROR_CHARS_MAX],
             last_error_ms=now_ms,
             failures=failures,
+            next_attempt_ms=now_ms + self._wait_ms(failures, status.freshness_ms),
         )
-        self._enter(table_id, State.PENDING)
+        if not self._backoff_ms:
+            self._enter(table_id, State.PENDING)
+
+    def _wait_ms(self, failures: int, freshness_ms: int) -> int:
+        """How long a table waits after so many failures in a row."""
+        doublings = min(failures - 1, 62)  # more than any limit; the number stays small
+        return min(self._backoff_ms << doublings, max(freshness_ms, BACKOFF_MAX_MS))
 
     def _enter(self, table_id: int, state: State, **values: Any) -> None:
         status = self._tables[table_id]
@@ -254,7 +353,7 @@ class TieringStatuses:
         if state is State.PENDING:
             values["tiering_epoch"] = status.tiering_epoch + 1
         if state is not State.TIERING:
-            values["heartbeat_ms"] = None
+            values["heartbeat_ms"] = values["claimed_ms"] = None
         self._update(table_id, state=state, **values)
         if state is State.PENDING:
             self._pending[table_id] = None

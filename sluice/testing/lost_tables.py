@@ -65,7 +65,7 @@ def is_handed_out(client: Client, path: TablePath, wait_s: float) -> bool:
     while time.monotonic() < deadline:
         claim = client.tiering.claim([path])
         if claim is not None:
-            client.tiering.failed(claim, "only looked whether the table is known")
+            client.tiering.release(claim, "only looked whether the table is known")
             return True
         time.sleep(_LOOK_EVERY_S)
     return False

@@ -28,7 +28,9 @@ def airflow(airflow_environment: dict[str, str]) -> Iterator[AirflowProcess]:
 
 @pytest.fixture
 def embedded(tmp_path: Path) -> Iterator[str]:
-    config = ServerConfig(data_dir=str(tmp_path / "data"), listen="grpc://127.0.0.1:0")
+    config = ServerConfig(
+        data_dir=str(tmp_path / "data"), listen="grpc://127.0.0.1:0", tiering_backoff_ms=0
+    )
     with EmbeddedCluster(config) as cluster:
         yield cluster.address
 

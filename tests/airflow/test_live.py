@@ -68,7 +68,9 @@ def live(
     (folder / "logs").mkdir()
     usual = {k: v for k, v in os.environ.items() if not k.startswith(("AIRFLOW", "SLUICE_"))}
     processes = Processes(folder / "logs", usual)
-    config = ServerConfig(data_dir=str(folder / "data"), listen="grpc://127.0.0.1:0")
+    config = ServerConfig(
+        data_dir=str(folder / "data"), listen="grpc://127.0.0.1:0", tiering_backoff_ms=0
+    )
     with EmbeddedCluster(config) as cluster, connect(cluster.address) as client:
         place = _place(client, cluster.address, folder / "work")
         settings = {

@@ -80,6 +80,7 @@ def site(tmp_path: Path, lake_sql: Callable[[Path, str], list[Any]], jvm: Jvm) -
         data_dir=str(tmp_path / "server"),
         listen="grpc://127.0.0.1:0",
         tiering_check_interval_ms=100,
+        tiering_backoff_ms=0,
     )
     warehouse = tmp_path / "warehouse"
     with EmbeddedCluster(server) as cluster:

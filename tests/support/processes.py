@@ -28,7 +28,8 @@ class ServerProcess:
 
     def __init__(self, data_dir: Path, env: Mapping[str, str] | None = None) -> None:
         self.data_dir = data_dir
-        self.env = dict(env or {})
+        # A round that fails here is followed by the next one; nobody waits for a back-off.
+        self.env = {"SLUICE_SERVER_TIERING_BACKOFF_MS": "0", **(env or {})}
         self.address = "grpc://127.0.0.1:0"
         self.process: subprocess.Popen[str] | None = None
         self.starts = 0

@@ -75,7 +75,6 @@ class CoordinatorService:
             apis.DROP_PARTITION: self.drop_partition,
             apis.PREPARE_LAKE_TABLE_SNAPSHOT: self.prepare_lake_table_snapshot,
             apis.COMMIT_LAKE_TABLE_SNAPSHOT: self.commit_lake_table_snapshot,
-            apis.LAKE_TIERING_HEARTBEAT: self._tiering.heartbeat,
         }
 
     # -- databases, tables, partitions

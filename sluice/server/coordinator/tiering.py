@@ -8,32 +8,48 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 
 import structlog
 
 from sluice.clock import Clock
-from sluice.errors import FencedTieringEpoch, FlussError
+from sluice.errors import FencedTieringEpoch, FlussError, InvalidTable, UnknownServerError
 from sluice.failpoints import failpoint
+from sluice.masking import reason_text
 from sluice.model import TableInfo, TablePath, TieringStatus
 from sluice.server.coordinator.options import freshness_ms
 from sluice.server.storage.database import Database
-from sluice.statuses import DEFAULT_FRESHNESS_MS, State, TableStatus, TieringStatuses
+from sluice.statuses import (
+    BACKOFF_MS,
+    DEFAULT_FRESHNESS_MS,
+    RoundEnd,
+    State,
+    TableStatus,
+    TieringStatuses,
+)
 from sluice.wire import fluss_api_pb2 as pb
+from sluice.wire import values
 from sluice.wire.error_codes import to_error_response
 
 _log = structlog.get_logger("sluice.tiering")
 
 _UPSERT = """
 INSERT INTO tiering (table_id, tiering_epoch, scheduled_from_ms, last_tiered_ms, last_error,
-    last_error_ms, failures, file_size, record_count)
-SELECT ?, ?, ?, ?, ?, ?, ?, ?, ? WHERE EXISTS (SELECT 1 FROM tables WHERE table_id = ?)
+    last_error_ms, failures, file_size, record_count, next_attempt_ms, paused, last_round_ms)
+SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ? WHERE EXISTS (SELECT 1 FROM tables WHERE table_id = ?)
 ON CONFLICT (table_id) DO UPDATE SET tiering_epoch = excluded.tiering_epoch,
     scheduled_from_ms = excluded.scheduled_from_ms, last_tiered_ms = excluded.last_tiered_ms,
     last_error = excluded.last_error, last_error_ms = excluded.last_error_ms,
     failures = excluded.failures, file_size = excluded.file_size,
-    record_count = excluded.record_count
+    record_count = excluded.record_count, next_attempt_ms = excluded.next_attempt_ms,
+    paused = excluded.paused, last_round_ms = excluded.last_round_ms
+"""
+
+_SELECT = """
+SELECT scheduled_from_ms, tiering_epoch, last_tiered_ms, last_error, last_error_ms, failures,
+    file_size, record_count, next_attempt_ms, paused, last_round_ms
+FROM tiering WHERE table_id = ?
 """
 
 
@@ -55,13 +71,22 @@ class Following:
 class Tiering:
     """All lake tables' tiering. ``_lock`` guards ``_statuses``, which is replaced whole."""
 
-    def __init__(self, database: Database, clock: Clock, timeout_ms: int) -> None:
+    def __init__(
+        self,
+        database: Database,
+        clock: Clock,
+        timeout_ms: int,
+        backoff_ms: int = BACKOFF_MS,
+        on_ended: Callable[[RoundEnd], None] = lambda ended: None,  # noqa: ARG005
+    ) -> None:
+        """:param on_ended: told of each round that ends, once that is stored; it must be quick."""
         self._database = database
+        self._on_ended = on_ended
         self._clock = clock
         self._lock = threading.Lock()
         # Rises with every start: rounds that were handed out before are fenced by it.
         self.coordinator_epoch = database.next_values("coordinator_epoch") + 1
-        self._statuses = TieringStatuses(self.coordinator_epoch, timeout_ms)
+        self._statuses = TieringStatuses(self.coordinator_epoch, timeout_ms, backoff_ms)
         self._stopping = threading.Event()
         self._ticker: threading.Thread | None = None
 
@@ -115,15 +140,20 @@ class Tiering:
     # -- what workers say
 
     def heartbeat(self, request: pb.LakeTieringHeartbeatRequest) -> pb.LakeTieringHeartbeatResponse:
-        """Failed, tiering, finished, then a table handed out: in Fluss's order (part 3.2)."""
+        """Failed, tiering, finished, then a table handed out: in Fluss's order (part 3.2).
+
+        What is given back comes before the last, so that the same call may hand it out again.
+        """
         response = pb.LakeTieringHeartbeatResponse(coordinator_epoch=self.coordinator_epoch)
         forced = set(request.force_finished_tables)
+        # Whoever sent them may not have masked or cut them; an old client sends none.
+        reasons = [reason_text(entry.error_message) for entry in request.failed_tables]
         with self._change() as draft:
             now = self._clock.now_ms()
-            for entry in request.failed_tables:
+            for entry, reason in zip(request.failed_tables, reasons, strict=True):
                 with _answered(response.failed_table_resp.add(table_id=entry.table_id)):
-                    changed = draft.failed(*_round(entry), now, entry.error_message)
-                    _report("tiering failed", entry, changed, reason=entry.error_message)
+                    changed = draft.failed(*_round(entry), now, reason or None)
+                    _report("tiering failed", entry, changed, reason=reason)
             for entry in request.tiering_tables:
                 with _answered(response.tiering_table_resp.add(table_id=entry.table_id)):
                     draft.heartbeat(*_round(entry), now)
@@ -138,6 +168,9 @@ class Tiering:
                         record_count=stats.record_count if stats.HasField("record_count") else None,
                     )
                     _report("tiering finished", entry, changed)
+            for entry in request.released_tables:
+                with _answered(response.released_table_resp.add(table_id=entry.table_id)):
+                    _report("claim given back", entry, draft.release(*_round(entry)))
             if request.request_table:
                 self._hand_out(draft, request, response, now)
         return response
@@ -166,19 +199,33 @@ class Tiering:
     def statuses(self, path: TablePath | None) -> list[TieringStatus]:
         """What is known of every lake table, or of one; none for a table that is not tiered."""
         with self._change() as draft:
-            return [
-                TieringStatus(
-                    status.path,
-                    status.table_id,
-                    "" if status.state is None else status.state.value,
-                    status.tiering_epoch,
-                    status.last_tiered_ms,
-                    status.last_error,
-                    status.last_error_ms,
+            return [_told(status) for status in draft.all() if path is None or status.path == path]
+
+    # -- what users want
+
+    def control(self, info: TableInfo, action: int) -> None:
+        """Pauses or resumes a table's tiering, forgets its failures, or wants a round at once.
+
+        :raises InvalidTable: the table is not tiered. :raises UnknownServerError: no such action.
+        """
+        with self._change() as draft:
+            if draft.get(info.table_id) is None:
+                raise InvalidTable(
+                    f"table {info.path} is not tiered: set table.datalake.enabled to true first"
                 )
-                for status in draft.all()
-                if path is None or status.path == path
-            ]
+            now = self._clock.now_ms()
+            if action in (values.TIERING_PAUSE, values.TIERING_RESUME):
+                draft.pause(info.table_id, action == values.TIERING_PAUSE)
+            elif action == values.TIERING_RETRY:
+                draft.retry(info.table_id, now)
+            elif action == values.TIERING_AGAIN:
+                draft.again(info.table_id, now)
+            else:
+                raise UnknownServerError(
+                    f"table {info.path}: {action} is no action of ControlTiering; there are 0 to 3"
+                )
+            draft.advance(now)
+        _log.info("tiering controlled", table=str(info.path), action=action)
 
     # -- inside
 
@@ -201,14 +248,27 @@ class Tiering:
 
     @contextmanager
     def _change(self) -> Iterator[TieringStatuses]:
-        """A draft in which time has been caught up; stored, then in force, when the block ends."""
+        """A draft in which time has been caught up; stored, then in force, when the block ends.
+
+        What time has done stays done if the block raises.
+        """
         with self._lock:
+            now = self._clock.now_ms()
+            if self._statuses.has_due(now):
+                caught_up = self._statuses.copy()
+                for lost in caught_up.advance(now):
+                    epoch = lost.tiering_epoch
+                    _log.warning("worker lost", table=str(lost.path), tiering_epoch=epoch)
+                self._put_in_force(caught_up)
             draft = self._statuses.copy()
-            for lost in draft.advance(self._clock.now_ms()):
-                _log.warning("worker lost", table=str(lost.path), tiering_epoch=lost.tiering_epoch)
             yield draft
-            self._store(draft)
-            self._statuses = draft
+            self._put_in_force(draft)
+
+    def _put_in_force(self, draft: TieringStatuses) -> None:
+        self._store(draft)
+        self._statuses = draft
+        for ended in draft.ended:
+            self._on_ended(ended)
 
     def _store(self, draft: TieringStatuses, connection: sqlite3.Connection | None = None) -> None:
         """Stores what has changed, in the caller's transaction or in one of its own."""
@@ -224,10 +284,10 @@ class Tiering:
                 failpoint("server.tiering.before_commit")
 
     def _load(self, info: TableInfo) -> TableStatus | None:
-        rows = self._database.query("SELECT * FROM tiering WHERE table_id = ?", info.table_id)
+        rows = self._database.query(_SELECT, info.table_id)
         if not rows:
             return None
-        _, epoch, since, tiered, error, error_ms, failures, size, records = rows[0]
+        since, epoch, tiered, error, error_ms, failures, size, records, due, paused, last = rows[0]
         return TableStatus(
             info.table_id,
             info.path,
@@ -240,6 +300,9 @@ class Tiering:
             failures=failures,
             file_size=size,
             record_count=records,
+            next_attempt_ms=due,
+            paused=bool(paused),
+            last_round_ms=last,
         )
 
     def _tick(self, interval_s: float) -> None:
@@ -265,6 +328,27 @@ def _row(status: TableStatus) -> tuple[object, ...]:
         status.failures,
         status.file_size,
         status.record_count,
+        status.next_attempt_ms,
+        int(status.paused),
+        status.last_round_ms,
+    )
+
+
+def _told(status: TableStatus) -> TieringStatus:
+    """What users are told of a table; what its logs and lake say is not known here."""
+    waits = status.state is not State.TIERING and not status.paused
+    return TieringStatus(
+        status.path,
+        status.table_id,
+        "" if status.state is None else status.state.value,
+        status.tiering_epoch,
+        status.last_tiered_ms,
+        status.last_error,
+        status.last_error_ms,
+        failures=status.failures,
+        next_attempt_ms=status.due_ms if waits else None,
+        paused=status.paused,
+        last_round_ms=status.last_round_ms,
     )
 
 

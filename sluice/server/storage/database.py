@@ -33,7 +33,8 @@ CREATE TABLE IF NOT EXISTS tiering (
     table_id INTEGER PRIMARY KEY REFERENCES tables (table_id) ON DELETE CASCADE,
     tiering_epoch INTEGER NOT NULL, scheduled_from_ms INTEGER NOT NULL,
     last_tiered_ms INTEGER, last_error TEXT, last_error_ms INTEGER, failures INTEGER NOT NULL,
-    file_size INTEGER, record_count INTEGER) STRICT;
+    file_size INTEGER, record_count INTEGER,
+    next_attempt_ms INTEGER, paused INTEGER NOT NULL DEFAULT 0, last_round_ms INTEGER) STRICT;
 CREATE TABLE IF NOT EXISTS lake_snapshots (
     position INTEGER PRIMARY KEY AUTOINCREMENT,
     table_id INTEGER NOT NULL REFERENCES tables (table_id) ON DELETE CASCADE,
@@ -52,6 +53,13 @@ CREATE TABLE IF NOT EXISTS kv_snapshot_lease_tables (
     PRIMARY KEY (lease_no, table_id)) STRICT, WITHOUT ROWID;
 """
 
+_ADDED = (
+    ("tiering", "next_attempt_ms", "INTEGER"),
+    ("tiering", "paused", "INTEGER NOT NULL DEFAULT 0"),
+    ("tiering", "last_round_ms", "INTEGER"),
+)
+"""Columns that a file of before lacks."""
+
 
 class Database:
     """The metadata file. One lock guards the connection and makes transactions follow each other.
@@ -69,6 +77,10 @@ class Database:
             self._connection.execute("PRAGMA synchronous = FULL")
             self._connection.execute("PRAGMA foreign_keys = ON")
             self._connection.executescript(_SCHEMA)
+            for table, column, kind in _ADDED:
+                there = self._connection.execute(f"PRAGMA table_info({table})").fetchall()
+                if column not in {row[1] for row in there}:
+                    self._connection.execute(f"ALTER TABLE {table} ADD COLUMN {column} {kind}")
         except sqlite3.Error as error:
             raise StorageError(f"metadata file {path}: {error}") from error
 

@@ -82,6 +82,17 @@ class BucketLog:
                         return found
             return self.end_offset
 
+    def beyond(self, offset: int) -> tuple[int, int | None]:
+        """How many offsets there are from ``offset`` on, and when the first of them was written."""
+        with self._lock:
+            first = max(offset, self.start_offset)
+            if first >= self.end_offset:
+                return 0, None
+            for segment in reversed(self._segments):
+                if segment.base_offset <= first and segment.size:
+                    return self.end_offset - first, segment.timestamp_at(first)
+            raise AssertionError(f"bucket {self.name}: no segment holds offset {first}")
+
     # -- writing
 
     def append(self, header: LogBatchHeader, records: bytes) -> int:

@@ -88,6 +88,14 @@ class LogManager:
                 self._logs[bucket] = log
             return log
 
+    def beyond(self, bucket: TableBucket, offset: int) -> tuple[int, int | None]:
+        """How many offsets a bucket's log has from ``offset`` on, and when the first was written.
+
+        Nothing of a log that was never written to.
+        """
+        log = self._logs.get(bucket)
+        return (0, None) if log is None else log.beyond(offset)
+
     def drop_table(self, info: TableInfo, partition_id: int | None = None) -> None:
         """Removes the logs of a table, or of one of its partitions, that the catalog has dropped.
 

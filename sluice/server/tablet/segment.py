@@ -117,6 +117,10 @@ class Segment:
         at = bisect_left(self._timestamps, timestamp_ms)
         return self._offsets[at] if at < len(self._offsets) else None
 
+    def timestamp_at(self, offset: int) -> int:
+        """When the batch that holds ``offset`` was written, epoch milliseconds."""
+        return self._timestamps[bisect_right(self._offsets, offset) - 1]
+
     # -- the index file
 
     def write_index(self) -> None:

@@ -29,7 +29,9 @@ class Server:
 
 @contextmanager
 def _embedded(folder: Path, listen: str) -> Iterator[str]:
-    config = ServerConfig(data_dir=str(folder), listen=listen, tiering_check_interval_ms=100)
+    config = ServerConfig(
+        data_dir=str(folder), listen=listen, tiering_check_interval_ms=100, tiering_backoff_ms=0
+    )
     with EmbeddedCluster(config) as cluster:
         yield cluster.address
 

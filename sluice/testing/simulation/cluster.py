@@ -36,7 +36,7 @@ from sluice.model import types as t
 from sluice.model.durations import duration_ms
 from sluice.rounds.limits import FRESHNESS
 from sluice.rounds.types import LogRecords, Split
-from sluice.statuses import State, TableStatus, TieringStatuses
+from sluice.statuses import BACKOFF_MS, State, TableStatus, TieringStatuses
 from sluice.testing.memory_cluster import MemoryCluster, RegisteredSnapshot
 from sluice.testing.tables import table_info
 from sluice.wire import fluss_api_pb2 as pb
@@ -108,7 +108,9 @@ class SimCluster:
         self.tables: dict[TablePath, FlussTable] = {}
         self._ids = 0
         self._stored: dict[int, TableStatus] = {}
-        self.statuses = TieringStatuses(1, TIMEOUT_MS)
+        # A real Fluss hands a table out again at once, however often it has failed.
+        self._backoff_ms = BACKOFF_MS if fenced else 0
+        self.statuses = TieringStatuses(1, TIMEOUT_MS, self._backoff_ms)
         self.handlers: dict[str, Callable[[Any], Any]] = {
             "LakeTieringHeartbeat": self.heartbeat,
             "PrepareLakeTableSnapshot": self.prepare,
@@ -150,7 +152,8 @@ class SimCluster:
         """The coordinator starts again: its epoch rises, tiering epochs are as stored. A real Fluss
         stores none, and begins anew.
         """
-        self.statuses = TieringStatuses(self.statuses.coordinator_epoch + 1, TIMEOUT_MS)
+        epoch = self.statuses.coordinator_epoch + 1
+        self.statuses = TieringStatuses(epoch, TIMEOUT_MS, self._backoff_ms)
         with self._change():
             for status in self._stored.values():
                 epoch = status.tiering_epoch if self.fenced else 0
@@ -213,6 +216,9 @@ class SimCluster:
                 with _answered(response.finished_table_resp.add(table_id=entry.table_id)):
                     again = entry.table_id in forced
                     statuses.finished(*_round(entry), now_ms, forced=again)
+            for entry in request.released_tables if self.fenced else ():
+                with _answered(response.released_table_resp.add(table_id=entry.table_id)):
+                    statuses.release(*_round(entry))
             if request.request_table:
                 wanted = {
                     TablePath(p.database_name, p.table_name) for p in request.requested_tables

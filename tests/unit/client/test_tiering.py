@@ -113,18 +113,48 @@ def test_a_forced_finish_queues_the_table_at_once(lake: Client) -> None:
     assert claimed(lake).tiering_epoch == 2
 
 
-def test_a_failed_table_keeps_its_reason_and_comes_again(lake: Client) -> None:
+def test_a_failed_table_keeps_its_reason_and_comes_again(lake: Client, cluster: Any) -> None:
     claim = claimed(lake)
     lake.tiering.failed(claim, "warehouse is full" + "!" * 5000)
     (status,) = lake.admin.list_tiering_statuses()
     assert status.last_error is not None
     assert status.last_error.startswith("warehouse is full!")
     assert len(status.last_error) == 4096
+    assert (status.status, status.failures, status.is_failing) == ("Failed", 1, True)
+    assert status.next_attempt_ms == cluster.clock.ms + 10_000
+    assert lake.tiering.claim() is None
+    cluster.clock.ms += 10_000
     assert claimed(lake).tiering_epoch == claim.tiering_epoch + 1
     with pytest.raises(FencedTieringEpoch):
         lake.tiering.failed(claim, "late")
     with pytest.raises(FencedTieringEpoch):
         lake.tiering.finished(claim)
+
+
+def test_a_claim_is_given_back_without_a_failure(lake: Client) -> None:
+    claim = claimed(lake)
+    lake.tiering.release(claim, "not wanted")
+    (status,) = lake.admin.list_tiering_statuses(PATH)
+    assert (status.status, status.failures, status.last_error) == ("Pending", 0, None)
+    assert claimed(lake).tiering_epoch == claim.tiering_epoch + 1
+    with pytest.raises(FencedTieringEpoch):
+        lake.tiering.release(claim, "late")
+
+
+def test_a_user_pauses_retries_and_wants_it_again(lake: Client, cluster: Any) -> None:
+    admin = lake.admin
+    admin.pause_tiering(PATH)
+    cluster.clock.ms += 600_000
+    assert lake.tiering.claim() is None
+    assert admin.list_tiering_statuses(PATH)[0].paused
+    admin.resume_tiering(PATH)
+    lake.tiering.failed(claimed(lake), "broken")
+    admin.retry_tiering(PATH)
+    lake.tiering.finished(claimed(lake))
+    (status,) = admin.list_tiering_statuses(PATH)
+    assert (status.is_failing, status.paused, status.status) == (False, False, "Scheduled")
+    admin.tier_again(PATH)
+    assert claimed(lake) is not None
 
 
 def test_heartbeats_keep_a_claim_and_silence_loses_it(lake: Client, cluster: Any) -> None:
@@ -138,7 +168,7 @@ def test_heartbeats_keep_a_claim_and_silence_loses_it(lake: Client, cluster: Any
         assert lake.tiering.still_claimed(claim)
         cluster.clock.ms += 120_000
         heartbeats.beat()
-        with pytest.raises(ClaimLost, match=r"shop\.orders.*another round was begun"):
+        with pytest.raises(ClaimLost, match=r"shop\.orders.*has failed and is over"):
             heartbeats.check(claim)
     assert not lake.tiering.still_claimed(claim)
 
@@ -248,6 +278,9 @@ def test_partitions_have_offsets_of_their_own(client: Client, cluster: Any) -> N
 def test_a_round_that_is_over_cannot_commit(lake: Client, cluster: Any) -> None:
     claim = claimed(lake)
     cluster.clock.ms += 120_000
+    with pytest.raises(FencedTieringEpoch, match="has ended"):
+        commit(lake, claim, 900, offsets(lake, 1, 1))
+    cluster.clock.ms += 10_000
     newer = claimed(lake)
     assert newer.tiering_epoch == claim.tiering_epoch + 1
     with pytest.raises(FencedTieringEpoch, match="another round was begun"):

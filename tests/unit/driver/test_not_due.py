@@ -105,6 +105,29 @@ def test_after_a_round_it_is_due_one_freshness_later(client: Client, clock: Wall
     assert "it is due in 2 min, 3 min after its last round" in str(error)
 
 
+def test_a_failing_table_says_why_and_when_it_is_tried_again(
+    client: Client, clock: WallClock
+) -> None:
+    path = create(client, enabled="true", freshness="1s")
+    clock.ms += MINUTE_MS
+    claim = client.tiering.claim([path])
+    assert claim is not None
+    client.tiering.failed(claim, "the lake is full")
+    assert str(not_due(client, path, clock.ms)) == (
+        "table shop.orders has failed once: it is tried again in 10 s, and at once by"
+        " `sluice retry shop.orders` (the last reason: the lake is full)"
+    )
+
+
+def test_a_paused_table_says_how_to_resume_it(client: Client, clock: WallClock) -> None:
+    path = create(client, enabled="true")
+    client.admin.pause_tiering(path)
+    error = not_due(client, path, clock.ms)
+    assert str(error) == (
+        "table shop.orders is paused: `sluice resume shop.orders` has it tiered again"
+    )
+
+
 def test_a_table_that_is_not_tiered_says_how_to_change_that(
     client: Client, sluice: Callable[..., Result]
 ) -> None:

@@ -62,6 +62,7 @@ class Node:
         files: LogFiles | None = None,
         **settings: Any,
     ) -> None:
+        self.data_dir = data_dir
         self._make = lambda: EmbeddedCluster(config(data_dir, **settings), clock, files=files)
         self.cluster = self._make()
         self.caller = Caller(self.cluster.start())

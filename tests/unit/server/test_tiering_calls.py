@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from sluice import failpoints
-from sluice.errors import TableNotExist, UnknownServerError
+from sluice.errors import InvalidTable, TableNotExist, UnknownServerError
 from sluice.model import TablePath
-from sluice.wire import apis
+from sluice.wire import apis, values
 from sluice.wire import fluss_api_pb2 as pb
+from sluice.wire.apis import Role
 from tests.support.processes import wait_for
 
-from .support import LOG_TABLE, PATH, Caller, Node, OwnedClock, to_pb
+from .support import LOG_TABLE, PATH, Caller, Node, OwnedClock, batch, to_pb
 
 LAKE_TABLE = replace(
     LOG_TABLE,
@@ -97,12 +98,163 @@ def test_a_failure_keeps_its_reason_until_the_next_success(node: Node, clock: Ow
     assert not status(node.caller).HasField("last_error")
 
 
-def test_a_failed_table_is_pending_at_once(node: Node, clock: OwnedClock) -> None:
+def test_an_old_client_gives_no_reason_and_none_is_kept(node: Node, clock: OwnedClock) -> None:
+    """Its heartbeat has not the field; the failure counts all the same."""
     clock.ms += 10_000
     held = claim(node.caller)
-    answer = beat(node.caller, failed_tables=[entry(held)], request_table=True)
-    assert answer.tiering_table.tiering_epoch == 2
-    assert "no reason" in status(node.caller).last_error
+    old = entry(held)
+    assert not old.HasField("error_message")
+    answer = beat(node.caller, failed_tables=[old], request_table=True)
+    assert not answer.HasField("tiering_table"), "not handed out again by the very same call"
+    now = status(node.caller)
+    assert (now.status, now.failures) == ("Failed", 1)
+    assert not now.HasField("last_error")
+    assert now.last_error_time == clock.ms
+    assert now.next_attempt_time == clock.ms + 10_000
+    clock.ms += 10_000
+    assert claim(node.caller).tiering_table.tiering_epoch == 2
+
+
+def test_a_reason_is_masked_and_cut_by_the_coordinator_too(node: Node, clock: OwnedClock) -> None:
+    clock.ms += 10_000
+    reason = "password=planted-secret " + "ü" * 10_000
+    beat(node.caller, failed_tables=[entry(claim(node.caller), error_message=reason)])
+    stored = status(node.caller).last_error
+    assert stored == "password=*** " + "ü" * (4096 - 14) + "…"
+    content = b"".join(file.read_bytes() for file in node.data_dir.rglob("*") if file.is_file())
+    assert b"planted-secret" not in content
+
+
+def test_failures_wait_longer_and_longer_over_restarts(node: Node, clock: OwnedClock) -> None:
+    clock.ms += 10_000
+    for failures, wait_s in enumerate((10, 20, 40, 80, 160, 300, 300), 1):
+        beat(node.caller, failed_tables=[entry(claim(node.caller), error_message="broken")])
+        clock.ms += wait_s * 1000 - 1
+        node.restart()
+        now = status(node.caller)
+        assert (now.status, now.failures, now.last_error) == ("Failed", failures, "broken")
+        assert now.next_attempt_time == clock.ms + 1
+        assert claim(node.caller) is None
+        clock.ms += 1
+    again = claim(node.caller)
+    beat(node.caller, finished_tables=[entry(again)])
+    assert (status(node.caller).failures, status(node.caller).status) == (0, "Scheduled")
+
+
+def test_a_claim_given_back_is_no_failure(node: Node, clock: OwnedClock) -> None:
+    clock.ms += 10_000
+    held = claim(node.caller)
+    (answer,) = beat(node.caller, released_tables=[entry(held)]).released_table_resp
+    assert not answer.HasField("error")
+    now = status(node.caller)
+    assert (now.status, now.failures, now.HasField("last_error")) == ("Pending", 0, False)
+    (late,) = beat(node.caller, released_tables=[entry(held)]).released_table_resp
+    assert late.error.error_code == 50
+    assert claim(node.caller).tiering_table.tiering_epoch == 2
+
+
+def control(caller: Caller, action: int, path: TablePath = PATH) -> None:
+    request = pb.ControlTieringRequest(table_path=to_pb(path), action=action)
+    caller.call(apis.CONTROL_TIERING, request)
+
+
+def test_a_pause_lasts_over_restarts(node: Node, clock: OwnedClock) -> None:
+    control(node.caller, values.TIERING_PAUSE)
+    for _ in range(2):
+        clock.ms += 10_000
+        assert claim(node.caller) is None
+        now = status(node.caller)
+        assert (now.status, now.paused, now.HasField("next_attempt_time")) == (
+            "Pending",
+            True,
+            False,
+        )
+        node.restart()
+    control(node.caller, values.TIERING_RESUME)
+    control(node.caller, values.TIERING_RESUME)
+    assert not status(node.caller).paused
+    assert claim(node.caller) is not None
+
+
+def test_retry_and_again_do_not_wait(node: Node, clock: OwnedClock) -> None:
+    clock.ms += 10_000
+    beat(node.caller, failed_tables=[entry(claim(node.caller), error_message="broken")])
+    control(node.caller, values.TIERING_RETRY)
+    now = status(node.caller)
+    assert (now.status, now.failures, now.last_error) == ("Pending", 0, "broken")
+    beat(node.caller, finished_tables=[entry(claim(node.caller))])
+    assert not status(node.caller).HasField("last_error")
+    control(node.caller, values.TIERING_AGAIN)
+    node.restart()
+    assert claim(node.caller) is not None
+
+
+def test_control_of_a_table_that_is_not_tiered_is_refused(node: Node) -> None:
+    node.caller.create_table(OTHER)
+    with pytest.raises(InvalidTable, match=r"db\.other is not tiered: set table.datalake.enabled"):
+        control(node.caller, values.TIERING_PAUSE, OTHER)
+    with pytest.raises(TableNotExist):
+        control(node.caller, values.TIERING_PAUSE, TablePath("db", "nobody"))
+    with pytest.raises(UnknownServerError, match="7 is no action"):
+        control(node.caller, 7)
+
+
+def test_the_lag_is_told_in_offsets_and_time(node: Node, clock: OwnedClock) -> None:
+    caller, table_id = node.caller, node.caller.table_info().table_id
+    now = status(caller)
+    assert (now.lag_rows, now.lag_time, now.HasField("lake_snapshot_id")) == (0, 0, False)
+    caller.produce(table_id, batch("a", "b"))
+    clock.ms += 10_000
+    caller.produce(table_id, batch("c"))
+    clock.ms += 500
+    assert (status(caller).lag_rows, status(caller).lag_time) == (3, 10_500)
+    held = claim(caller)
+    register(caller, held, 77, {0: 2})
+    now = status(caller)
+    assert (now.lag_rows, now.lag_time, now.lake_snapshot_id) == (1, 500, 77)
+    register(caller, held, 78, {0: 3})
+    clock.ms += 1_000
+    beat(caller, finished_tables=[entry(held)])
+    node.restart()
+    now = status(node.caller)
+    assert (now.lag_rows, now.lag_time, now.lake_snapshot_id) == (0, 0, 78)
+    assert now.last_round_time == 1_000
+
+
+def register(caller: Caller, held: Any, snapshot_id: int, ends: dict[int, int]) -> None:
+    table = held.tiering_table
+    offsets = pb.PbTableOffsets(table_id=table.table_id, table_path=table.table_path)
+    for bucket, end in ends.items():
+        offsets.bucket_offsets.add(bucket_id=bucket, log_end_offset=end)
+    prepare = pb.PrepareLakeTableSnapshotRequest(bucket_offsets=[offsets])
+    (stored,) = caller.call(apis.PREPARE_LAKE_TABLE_SNAPSHOT, prepare).prepare_lake_table_resp
+    commit = pb.CommitLakeTableSnapshotRequest()
+    commit.lake_table_snapshot_metadata.add(
+        table_id=table.table_id,
+        snapshot_id=snapshot_id,
+        tiered_bucket_offsets_file_path=stored.lake_table_offsets_path,
+        earliest_snapshot_id_to_keep=-1,
+    )
+    (answer,) = caller.call(apis.COMMIT_LAKE_TABLE_SNAPSHOT, commit).table_resp
+    assert not answer.error_code
+
+
+def test_a_tablet_tells_what_the_coordinator_knows(start: Callable[..., Node]) -> None:
+    """Over Fluss's own protocol each role has a port; the tablet keeps no copy of its own."""
+    listen = "grpc://127.0.0.1:0,fluss://127.0.0.1:0"
+    node = start(listen=listen)
+    node.caller.create_table(descriptor=LAKE_TABLE)
+    request = pb.ListTieringStatusesRequest()
+    for action, paused in ((values.TIERING_PAUSE, True), (values.TIERING_RESUME, False)):
+        control(node.caller, action)
+        answers = [node.caller.call(apis.LIST_TIERING_STATUSES, request, role) for role in Role]
+        for answer in answers:
+            (only,) = answer.tiering_statuses
+            assert (only.table_path.table_name, only.paused) == ("t", paused)
+    missing = pb.ListTieringStatusesRequest(table_path=to_pb(OTHER))
+    for role in Role:
+        with pytest.raises(TableNotExist):
+            node.caller.call(apis.LIST_TIERING_STATUSES, missing, role)
 
 
 def test_a_forced_finish_is_pending_at_once(node: Node, clock: OwnedClock) -> None:
@@ -150,7 +302,7 @@ def test_a_silent_worker_is_fenced(node: Node, clock: OwnedClock) -> None:
     lost = claim(node.caller)
     clock.ms += 120_000
     now = status(node.caller)
-    assert now.status == "Pending"
+    assert (now.status, now.failures) == ("Failed", 1)
     assert "no heartbeat for 120 s" in now.last_error
     (answer,) = beat(node.caller, finished_tables=[entry(lost)]).finished_table_resp
     assert answer.error.error_code == 50
@@ -165,7 +317,7 @@ def test_lost_workers_are_noticed_without_any_call(
     claim(node.caller)
     clock.ms += 120_000
     tiering = node.cluster._parts.tiering  # type: ignore[union-attr]
-    wait_for("the check", lambda: tiering._statuses.pending, 20)
+    wait_for("the check", lambda: tiering._statuses.all()[0].failures, 60)
 
 
 def test_a_restart_fences_rounds_and_keeps_time(node: Node, clock: OwnedClock) -> None:

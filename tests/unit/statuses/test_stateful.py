@@ -30,6 +30,27 @@ class Known:
     epoch: int | None = None  # of the worker that holds it
     queued: bool = False
     error: bool = False
+    failures: int = 0
+    due: int | None = None  # in place of freshness
+    failed: bool = False  # Failed, and waiting
+    claimed: int = 0
+    paused: bool = False
+
+    def free(self) -> bool:
+        """Nobody has it, and it waits for a time."""
+        return self.beat is None and not self.queued
+
+    def due_at(self) -> int:
+        return self.since + FRESHNESS if self.due is None else self.due
+
+    def fail(self, now: int) -> None:
+        self.beat = self.epoch = None
+        self.error = self.failed = True
+        self.failures += 1
+        # 10, 20, 40, 80, 160 s, then five minutes, which is more than the freshness
+        self.due = (
+            now + [10_000, 20_000, 40_000, 80_000, 160_000, 300_000][min(self.failures, 6) - 1]
+        )
 
 
 class Coordinator(RuleBasedStateMachine):
@@ -54,10 +75,9 @@ class Coordinator(RuleBasedStateMachine):
         self.real.advance(self.now)
         for known in self.model.values():
             if known.beat is not None and self.now - known.beat >= TIMEOUT:
-                known.beat = known.epoch = None
-                known.queued = known.error = True
-            elif not known.queued and known.beat is None and self.now - known.since >= FRESHNESS:
-                known.queued = True
+                known.fail(self.now)
+            elif known.free() and self.now >= known.due_at():
+                known.queued, known.failed = True, False
         self.remember()
 
     @rule(table=TABLES)
@@ -65,10 +85,9 @@ class Coordinator(RuleBasedStateMachine):
         old = self.stored.get(table)
         epoch = 0 if old is None else old.tiering_epoch
         path = TablePath("db", f"t{table}")
-        error = old is not None and old.last_error is not None
         base = old or TableStatus(table, path, FRESHNESS, 0, epoch)
         self.real.enable(base, self.now)
-        self.model.setdefault(table, Known(self.now, error=error))
+        self.model.setdefault(table, Known(self.now, paused=base.paused))
         self.remember()
 
     @rule(table=TABLES)
@@ -85,17 +104,22 @@ class Coordinator(RuleBasedStateMachine):
     def claim(self, wanted: set[int] | None) -> None:
         paths = None if wanted is None else {TablePath("db", f"t{w}") for w in wanted}
         status = self.real.claim(self.now, paths)
-        ready = {t for t, k in self.model.items() if k.queued and (wanted is None or t in wanted)}
+        ready = {
+            t
+            for t, k in self.model.items()
+            if k.queued and not k.paused and (wanted is None or t in wanted)
+        }
         assert (status is None) == (not ready)
         if status is not None:
             assert status.table_id in ready
             known = self.model[status.table_id]
             known.queued, known.beat, known.epoch = False, self.now, status.tiering_epoch
+            known.claimed = self.now
         self.remember()
 
     @rule(
         table=TABLES,
-        what=st.sampled_from(["beat", "finish", "force", "fail"]),
+        what=st.sampled_from(["beat", "finish", "force", "fail", "fail", "release"]),
         epoch_off=st.sampled_from([0, 0, 0, -1, 1]),
         coordinator_off=st.sampled_from([0, 0, 0, 0, -1]),
     )
@@ -104,6 +128,7 @@ class Coordinator(RuleBasedStateMachine):
         held = known is not None and known.beat is not None
         current = self.epochs.get(table, 0)
         valid = known is not None and epoch_off == 0 and coordinator_off == 0
+        valid = valid and known is not None and not known.failed  # that round is over
         arguments = (table, self.coordinator_epoch + coordinator_off, current + epoch_off, self.now)
         before = self.real.all(), self.real.pending
         try:
@@ -112,6 +137,8 @@ class Coordinator(RuleBasedStateMachine):
                 answer = True
             elif what == "fail":
                 answer = self.real.failed(*arguments, "why")
+            elif what == "release":
+                answer = self.real.release(*arguments[:3])
             else:
                 answer = self.real.finished(*arguments, forced=what == "force")
         except FlussError:
@@ -124,13 +151,43 @@ class Coordinator(RuleBasedStateMachine):
             assert (self.real.all(), self.real.pending) == before
         elif what == "beat":
             known.beat = self.now
+        elif what == "fail":
+            known.fail(self.now)
+        elif what == "release":
+            known.beat = known.epoch = None
+            known.queued = True
         else:
             known.beat = known.epoch = None
-            known.queued = what != "finish"
-            known.error = what == "fail"
-            if what != "fail":
-                known.since = self.now
+            known.queued = what == "force" or (known.due or 0) > known.claimed
+            known.due = self.now if known.queued else None
+            known.since, known.error, known.failures = self.now, False, 0
         self.remember()
+
+    @rule(table=TABLES, paused=st.booleans())
+    def pause(self, table: int, paused: bool) -> None:
+        if table in self.model:
+            self.real.pause(table, paused)
+            self.model[table].paused = paused
+            self.remember()
+
+    @rule(table=TABLES, again=st.booleans())
+    def want(self, table: int, again: bool) -> None:
+        known = self.model.get(table)
+        if known is None:
+            return
+        if again:
+            self.real.again(table, self.now)
+            if known.beat is not None:
+                known.due = max(self.now, known.claimed + 1)
+            elif not known.queued:
+                known.due = self.now
+        else:
+            self.real.retry(table, self.now)
+            if known.failed and known.failures:
+                known.due = self.now
+            known.failures = 0
+        self.remember()
+        self.settle()
 
     @precondition(lambda self: self.model)
     @rule()
@@ -141,6 +198,7 @@ class Coordinator(RuleBasedStateMachine):
             self.real.restore(self.stored[table])
             known.beat = known.epoch = None
             known.queued = False
+            known.failed = known.failures > 0
         self.settle()
 
     @invariant()
@@ -154,8 +212,12 @@ class Coordinator(RuleBasedStateMachine):
                 if known.beat is not None
                 else State.PENDING
                 if known.queued
+                else State.FAILED
+                if known.failed
                 else State.SCHEDULED
             )
+            assert (status.failures, status.paused) == (known.failures, known.paused)
+            assert known.beat is not None or known.queued or status.due_ms == known.due_at()
             assert known.epoch is None or known.epoch == status.tiering_epoch
             assert (status.last_error is not None) == known.error
             assert (status.last_error is None) == (status.last_error_ms is None)

@@ -11,7 +11,7 @@ from sluice.errors import (
     UnknownServerError,
 )
 from sluice.model import TablePath
-from sluice.statuses import ERROR_CHARS_MAX, State, TableStatus, TieringStatuses
+from sluice.statuses import BACKOFF_MS, ERROR_CHARS_MAX, State, TableStatus, TieringStatuses
 
 EPOCH = 7
 FRESHNESS = 1_000
@@ -31,6 +31,14 @@ def claimed(statuses: TieringStatuses, table_id: int = 1, now: int = 0) -> Table
     statuses.enable(new_table(table_id), now)
     statuses.advance(now + FRESHNESS)
     status = statuses.claim(now + FRESHNESS)
+    assert status is not None
+    return status
+
+
+def reclaimed(statuses: TieringStatuses, now: int) -> TableStatus:
+    """The table that waits, handed out once it may be."""
+    statuses.advance(now)
+    status = statuses.claim(now)
     assert status is not None
     return status
 
@@ -89,21 +97,23 @@ def test_finished_schedules_and_clears_the_error(statuses: TieringStatuses) -> N
     failed = statuses.get(1)
     assert failed is not None
     assert (failed.state, failed.last_error, failed.last_error_ms) == (
-        State.PENDING,
+        State.FAILED,
         "disk full",
         1_500,
     )
-    again = statuses.claim(1_600)
+    again = reclaimed(statuses, 1_500 + BACKOFF_MS)
     assert again is not None
     assert again.tiering_epoch == status.tiering_epoch + 1
-    assert statuses.finished(1, EPOCH, again.tiering_epoch, 2_000, file_size=10, record_count=3)
+    ended = 2_000 + BACKOFF_MS
+    assert statuses.finished(1, EPOCH, again.tiering_epoch, ended, file_size=10, record_count=3)
     done = statuses.get(1)
     assert done is not None
     assert done.state is State.SCHEDULED
-    assert (done.last_tiered_ms, done.last_error, done.last_error_ms) == (2_000, None, None)
+    assert (done.last_tiered_ms, done.last_error, done.last_error_ms) == (ended, None, None)
+    assert (done.failures, done.last_round_ms) == (0, 500)
     assert (done.file_size, done.record_count) == (10, 3)
-    assert not statuses.has_due(2_999)
-    assert statuses.has_due(3_000)
+    assert not statuses.has_due(ended + FRESHNESS - 1)
+    assert statuses.has_due(ended + FRESHNESS)
 
 
 def test_forced_finish_is_pending_at_once(statuses: TieringStatuses) -> None:
@@ -133,11 +143,14 @@ def test_a_silent_worker_is_fenced(statuses: TieringStatuses) -> None:
     assert statuses.advance(5_000 + TIMEOUT - 1) == []
     assert state(statuses) is State.TIERING
     assert [lost.table_id for lost in statuses.advance(5_000 + TIMEOUT)] == [1]
-    pending = statuses.get(1)
-    assert pending is not None
-    assert pending.state is State.PENDING
-    assert pending.last_error is not None
-    assert "no heartbeat for 120 s" in pending.last_error
+    failed = statuses.get(1)
+    assert failed is not None
+    assert (failed.state, failed.failures) == (State.FAILED, 1)
+    assert failed.last_error is not None
+    assert "no heartbeat for 120 s" in failed.last_error
+    with pytest.raises(FencedTieringEpoch, match="epoch 1 has failed and is over"):
+        statuses.heartbeat(1, EPOCH, status.tiering_epoch, 130_000)
+    statuses.advance(200_000)
     with pytest.raises(FencedTieringEpoch, match="tiering epoch 1 is not the current one, 2"):
         statuses.heartbeat(1, EPOCH, status.tiering_epoch, 200_000)
 

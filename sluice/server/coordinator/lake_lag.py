@@ -1,0 +1,59 @@
+"""How far the lake is behind the logs of a table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from sluice.clock import Clock
+from sluice.errors import LakeSnapshotNotExist
+from sluice.model import TableBucket
+from sluice.server.coordinator.catalog import TableEntry
+from sluice.server.coordinator.lake_snapshots import LakeSnapshots
+
+
+class Logs(Protocol):
+    """What tablets know of their logs."""
+
+    def beyond(self, bucket: TableBucket, offset: int) -> tuple[int, int | None]:
+        """How many offsets the bucket's log has from ``offset`` on, and when the first of them was
+        written, epoch milliseconds; (0, None) where there are none.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """``rows``: offsets that the lake lacks; ``ms``: the age of the oldest, 0 if there is none."""
+
+    rows: int
+    ms: int
+    lake_snapshot_id: int | None
+
+
+class LakeLag:
+    """Compares what is registered of the lake with the ends of the logs. Holds no state."""
+
+    def __init__(self, lake: LakeSnapshots, logs: Logs, clock: Clock) -> None:
+        self._lake = lake
+        self._logs = logs
+        self._clock = clock
+
+    def of(self, table: TableEntry) -> Lag:
+        """:raises UnknownServerError: the registered offsets cannot be read."""
+        info = table.info
+        try:
+            registered = self._lake.get(info)
+        except LakeSnapshotNotExist:
+            registered = None
+        offsets = {} if registered is None else registered.offsets
+        rows, oldest_ms = 0, None
+        partitions = list(table.partitions) if info.is_partitioned else [None]
+        for partition_id in partitions:
+            for number in range(info.bucket_count):
+                bucket = TableBucket(info.table_id, partition_id, number)
+                more, since_ms = self._logs.beyond(bucket, offsets.get(bucket, 0))
+                rows += more
+                if since_ms is not None and (oldest_ms is None or since_ms < oldest_ms):
+                    oldest_ms = since_ms
+        ms = 0 if oldest_ms is None else max(self._clock.now_ms() - oldest_ms, 0)
+        return Lag(rows, ms, None if registered is None else registered.snapshot_id)

@@ -1,0 +1,88 @@
+"""The coordinator's calls about tiering: heartbeats, statuses, and what users want of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import structlog
+
+from sluice.errors import FlussError
+from sluice.model import TablePath, TieringStatus
+from sluice.server.coordinator.catalog import Catalog
+from sluice.server.coordinator.lake_lag import LakeLag
+from sluice.server.coordinator.tiering import Tiering
+from sluice.server.metadata import path_of, to_path
+from sluice.wire import apis
+from sluice.wire import fluss_api_pb2 as pb
+from sluice.wire.apis import Api
+from sluice.wire.handlers import Handler
+
+_log = structlog.get_logger("sluice.tiering")
+
+
+class TieringService:
+    """Handlers; holds no state itself. Nobody but the coordinator knows how tiering stands."""
+
+    def __init__(self, catalog: Catalog, tiering: Tiering, lag: LakeLag) -> None:
+        self._catalog = catalog
+        self._tiering = tiering
+        self._lag = lag
+
+    def handlers(self) -> Mapping[Api, Handler]:
+        return {
+            apis.LAKE_TIERING_HEARTBEAT: self._tiering.heartbeat,
+            apis.LIST_TIERING_STATUSES: self.list_tiering_statuses,
+            apis.CONTROL_TIERING: self.control_tiering,
+        }
+
+    def statuses(self, path: TablePath | None = None) -> list[TieringStatus]:
+        """How tiering stands, with what logs and lake say of it; of all lake tables, or of one.
+
+        :raises TableNotExist: there is no such table; one that is not tiered has no status.
+        """
+        if path is not None:
+            self._catalog.table(path)
+        return [self._with_lag(status) for status in self._tiering.statuses(path)]
+
+    def list_tiering_statuses(
+        self, request: pb.ListTieringStatusesRequest
+    ) -> pb.ListTieringStatusesResponse:
+        path = path_of(request.table_path) if request.HasField("table_path") else None
+        response = pb.ListTieringStatusesResponse()
+        for status in self.statuses(path):
+            response.tiering_statuses.add(
+                table_path=to_path(status.path),
+                status=status.status,
+                tiering_epoch=status.tiering_epoch,
+                last_tiered_time=status.last_tiered_ms,
+                last_error=status.last_error,
+                last_error_time=status.last_error_ms,
+                table_id=status.table_id,
+                failures=status.failures,
+                next_attempt_time=status.next_attempt_ms,
+                lag_rows=status.lag_rows,
+                lag_time=status.lag_ms,
+                lake_snapshot_id=status.lake_snapshot_id,
+                paused=status.paused,
+                last_round_time=status.last_round_ms,
+            )
+        return response
+
+    def control_tiering(self, request: pb.ControlTieringRequest) -> pb.ControlTieringResponse:
+        info = self._catalog.table(path_of(request.table_path)).info
+        self._tiering.control(info, request.action)
+        return pb.ControlTieringResponse()
+
+    def _with_lag(self, status: TieringStatus) -> TieringStatus:
+        table = self._catalog.find(status.table_id)
+        if table is None:  # dropped since
+            return status
+        try:
+            lag = self._lag.of(table)
+        except FlussError as error:  # its offsets cannot be read: all else is still worth telling
+            _log.warning("lag not known", table=str(status.path), error=str(error))
+            return status
+        return replace(
+            status, lag_rows=lag.rows, lag_ms=lag.ms, lake_snapshot_id=lag.lake_snapshot_id
+        )
