@@ -1,4 +1,4 @@
-"""As many scans as a server takes, among puts and changes of leadership: no wrong row, none left."""
+"""As many scans as a server takes, among puts and changes of leadership: none wrong, none left."""
 
 from __future__ import annotations
 
