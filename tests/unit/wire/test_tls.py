@@ -17,6 +17,7 @@ from sluice.errors import (
     AuthorizationError,
     ConfigurationError,
     NetworkError,
+    RecordTooLarge,
     TlsError,
 )
 from sluice.wire import apis
@@ -205,6 +206,18 @@ def test_a_token_is_asked_for_with_each_call(start: Start, tokens: Tokens) -> No
         ask(target, token="guessed-1234")
     assert "guessed" not in str(caught.value)
     assert ask(target, token=ANY_TOKEN["read"]).exists
+
+
+def test_what_a_stranger_sends_is_not_read(start: Start, tokens: Tokens) -> None:
+    """A request over the server's limit is refused for its token, so nobody has looked at it."""
+    target = start(tokens=tokens)
+    request = pb.DatabaseExistsRequest(database_name="x" * (4 << 20))
+    for token, error in (("", AuthenticateError), (ANY_TOKEN["read"], RecordTooLarge)):
+        config = ClientConfig(token=token)
+        transport = open_transport(Address.parse(f"grpc://{target}"), config)
+        with pytest.raises(error):
+            transport.call(Role.COORDINATOR, apis.DATABASE_EXISTS, request, 60_000)
+        transport.close()
 
 
 def test_a_role_that_is_not_enough(start: Start, tokens: Tokens) -> None:
