@@ -118,7 +118,7 @@ class MemoryLakeTable:
         """
         found: dict[tuple[tuple[str, ...], Key], dict[str, Any]] = {}
         paths = self._nodes[self._main].paths if self._main is not None else frozenset()
-        files = [(self._added[path], self.keyed[path]) for path in paths]
+        files = [(self._added[path], self.keyed[path]) for path in paths if path in self.keyed]
         for number, file in files:
             gone: set[Key] = set()
             for later, other in files:

@@ -7,6 +7,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
 from sluice.testing.simulation.controls import CONTROLS
 from sluice.testing.simulation.faults import KINDS
@@ -23,11 +24,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seeds", help="FIRST-LAST")
     parser.add_argument("--control", choices=sorted(CONTROLS), help="with this part faulty")
     parser.add_argument("--minutes", type=float, help="as many seeds as that takes")
+    parser.add_argument("--keyed", action="store_true", help="tables with a primary key")
     options = parser.parse_args(arguments)
-    variant = CONTROLS.get(options.control)
+    variant = CONTROLS.get(options.control, Variant())
+    variant = replace(variant, keyed=variant.keyed or options.keyed)
     if options.seed is not None:
         outcome = run_seed(options.seed, trace=True, variant=variant)
-        _print_one(outcome, trace=options.trace or bool(outcome.violation))
+        _print_one(outcome, variant, trace=options.trace or bool(outcome.violation))
         return 1 if outcome.violation else 0
     return _run_many(_chosen(options.seeds, options.minutes), variant)
 
@@ -43,7 +46,7 @@ def _chosen(seeds: str | None, minutes: float | None) -> Iterator[int]:
         number += 1
 
 
-def _run_many(seeds: Iterator[int], variant: Variant | None) -> int:
+def _run_many(seeds: Iterator[int], variant: Variant) -> int:
     started_s, cpu_s = time.monotonic(), time.process_time()
     happened: Counter[str] = Counter()
     failed: list[Outcome] = []
@@ -58,7 +61,7 @@ def _run_many(seeds: Iterator[int], variant: Variant | None) -> int:
             if len(failed) == _FAILURES_MAX:
                 break
     if failed:
-        _print_one(run_seed(failed[0].seed, trace=True, variant=variant), trace=True)
+        _print_one(run_seed(failed[0].seed, trace=True, variant=variant), variant, trace=True)
     for kind in (*KINDS, *sorted(set(happened) - set(KINDS))):
         _say(f"{happened[kind]:10,}  {kind}")
     wall_s, cpu_s = time.monotonic() - started_s, time.process_time() - cpu_s
@@ -75,13 +78,14 @@ def _say(text: str) -> None:
     sys.stdout.flush()
 
 
-def _print_one(outcome: Outcome, *, trace: bool) -> None:
+def _print_one(outcome: Outcome, variant: Variant, *, trace: bool) -> None:
     if trace:
         _say("\n".join(outcome.trace))
     said = outcome.violation or "everything held"
     _say(f"seed {outcome.seed}: {outcome.steps} steps, digest {outcome.digest:016x}: {said}")
     if outcome.violation:
-        _say(f"replay: python -m sluice.testing.simulation --seed {outcome.seed} --trace")
+        keyed = " --keyed" if variant.keyed else ""
+        _say(f"replay: python -m sluice.testing.simulation --seed {outcome.seed} --trace{keyed}")
 
 
 if __name__ == "__main__":

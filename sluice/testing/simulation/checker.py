@@ -10,6 +10,7 @@ from sluice.rounds.offsets import OFFSETS_KEY, TABLE_ID_KEY
 from sluice.rounds.types import LakeSnapshot
 from sluice.rounds.write_ids import write_ids_in
 from sluice.testing.simulation.cluster import FlussTable, SimCluster
+from sluice.testing.simulation.keyed import Change, replayed
 from sluice.testing.simulation.lake import SimLake, SimTable
 
 
@@ -28,6 +29,8 @@ class Checker:
         """Of all tables that there ever were."""
         self.values: dict[int, tuple[str, ...]] = {}
         """Of every partition that there ever was."""
+        self.changes: dict[TableBucket, list[Change]] = {}
+        """Of all tables with a primary key that there ever were."""
 
     def wrong(self, what: str) -> None:
         """Only the first violation is kept: others follow from it."""
@@ -41,6 +44,11 @@ class Checker:
         """Main has moved, by whomever."""
         self.files_present()
         ours = table.newest_of_ours()
+        if self.changes:
+            said = {} if ours is None else self._said(ours)
+            if why := self._keyed_difference(table, said):
+                self.wrong(f"{table.location}: ours is {ours and ours.snapshot_id}: {why}")
+            return
         held = self._held(table)
         for bucket, found in sorted(held.items(), key=str):
             doubled = sorted({offset for offset in found if found.count(offset) > 1})
@@ -82,6 +90,26 @@ class Checker:
                     f"{table.location}: snapshot {ours.snapshot_id} says bucket {bucket} up to"
                     f" {said.get(bucket)}: has rows {sorted(held.get(bucket, ()))}, not {expected}"
                 )
+
+    def _keyed_difference(self, table: SimTable, said: Mapping[TableBucket, int]) -> str:
+        """What main, its deletes applied, has more or less than the table had at these offsets."""
+        if table.paths() & table.twice:
+            return f"rows doubled: files {sorted(table.paths() & table.twice)}"
+        try:
+            rows = table.keyed_rows()
+        except AssertionError as doubled:
+            return f"rows doubled: {doubled}"
+        newest = self._newest_incarnations(said)
+        expected: dict[tuple[tuple[str, ...], int], int] = {}
+        for bucket, end in said.items():
+            if bucket.partition_id is None or bucket.partition_id in newest:
+                values = self.values.get(bucket.partition_id or -1, ())
+                held = replayed(self.changes.get(bucket, []), end)
+                expected |= {(values, key): value for key, value in held.items()}
+        found = {(values, row["a"]): row["n"] for (values, _), row in rows.items()}
+        if found == expected:
+            return ""
+        return f"offsets {dict(said)}: has rows {found}, not {expected}"
 
     def _newest_incarnations(self, said: Mapping[TableBucket, int]) -> set[int]:
         newest: dict[tuple[str, ...], int] = {}
@@ -138,8 +166,10 @@ class Checker:
         living = {b: registered.offsets.get(b, 0) for b in ends}
         if living != ends:
             return f"{path}: registered are {living}, the logs end at {ends}"
+        if self.changes and (why := self._keyed_difference(table, registered.offsets)):
+            return f"{path}: {why}"
         held = self._held(table)
-        for bucket in ends:
+        for bucket in ends if not self.changes else ():
             if sorted(held.get(bucket, ())) != self.acknowledged.get(bucket, []):
                 return f"{path}: bucket {bucket} has {held.get(bucket)} in the lake"
         if table.tagged != ours.snapshot_id:

@@ -96,15 +96,19 @@ class SimCluster:
         fenced: bool,
         note: Callable[[str], None],
         on_registered: Callable[[FlussTable, int, LakeSnapshotInfo | None], None],
+        new_table: Callable[[TableInfo], FlussTable] = FlussTable,
+        primary_key: bool = False,
     ) -> None:
         """:param fenced: registers by the embedded server's rules; else by a real Fluss's.
         :param note: told of each thing that happened.
         :param on_registered: told of each registration: table, snapshot id, what was there before.
+        :param new_table: makes a table. :param primary_key: whether tables have one.
         """
         self._clock = clock
         self.fenced = fenced
         self._note = note
         self._on_registered = on_registered
+        self._new_table, self._primary_key = new_table, primary_key
         self.tables: dict[TablePath, FlussTable] = {}
         self._ids = 0
         self._stored: dict[int, TableStatus] = {}
@@ -133,15 +137,20 @@ class SimCluster:
             self.statuses.forget(old.described.table_id)
             self._stored.pop(old.described.table_id, None)
         columns = {"a": t.BIGINT, **({"day": t.STRING} if partitioned else {})}
+        days = ("day",) if partitioned else ()
+        if self._primary_key:
+            columns = {name: kind.not_null() for name, kind in columns.items()} | {"n": t.BIGINT}
         info = table_info(
             columns,
             path=path,
             table_id=self.next_id(),
-            partition_keys=("day",) if partitioned else (),
+            partition_keys=days,
+            primary_key=("a", *days) if self._primary_key else (),
+            bucket_keys=("a",) if self._primary_key else (),
             buckets=buckets,
             properties={FRESHNESS: freshness},
         )
-        table = self.tables[path] = FlussTable(info)
+        table = self.tables[path] = self._new_table(info)
         now_ms = self._clock.now_ms()
         freshness_ms = duration_ms(FRESHNESS, freshness)
         with self._change():

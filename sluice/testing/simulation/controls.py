@@ -59,6 +59,20 @@ class HastyTable(DriverTable):
             raise
 
 
+class ForgetfulTable(DriverTable):
+    """Leaves the files of deletes out of a commit."""
+
+    def commit(
+        self,
+        files: Sequence[DataFile],
+        base: LakeSnapshot | None,
+        summary: Mapping[str, str],
+        replaced: Sequence[tuple[str, ...]] = (),
+    ) -> LakeSnapshot:
+        kept = [file for file in files if not file.deletes]
+        return super().commit(kept, base, summary, replaced)
+
+
 def _lake_of(table_class: type[DriverTable]) -> Callable[[LakeWorld, Actor], DriverLake]:
     class FaultyLake(DriverLake):
         def _view(self, path: TablePath, table: SimTable) -> DriverTable:
@@ -96,4 +110,5 @@ CONTROLS: Mapping[str, Variant] = {
     "naive clean-up": Variant(cleaner=_naive_cleaner),
     "no clean-up": Variant(cleaner=_idle_cleaner),
     "trusting coordinator": Variant(trusting=True),
+    "no deletes": Variant(make_lake=_lake_of(ForgetfulTable), keyed=True),
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -27,9 +28,10 @@ from sluice.model import Claim, TableInfo, TablePath
 from sluice.rounds.clean import clean
 from sluice.rounds.copy import copy_split
 from sluice.rounds.files import RoundResult
+from sluice.rounds.keyed_start import NO_SNAPSHOTS, KeyedStart
 from sluice.rounds.limits import RoundLimits
 from sluice.rounds.mend import Mend
-from sluice.rounds.ports import SplitRunner, SplitWriterFactory
+from sluice.rounds.ports import BucketRows, SplitRunner, SplitWriterFactory
 from sluice.rounds.reasons import failure_of
 from sluice.rounds.repair import (
     ADOPT,
@@ -46,6 +48,7 @@ from sluice.rounds.round import run_round
 from sluice.rounds.types import LogRecords, Split, SplitFailure, SplitResult
 from sluice.testing.simulation.actors import Actor
 from sluice.testing.simulation.clock import ManualClock
+from sluice.testing.simulation.keyed import KeyedFlussTable
 from sluice.testing.simulation.lake import DriverLake, LakeWorld
 from sluice.testing.simulation.network import SimAdmin, SimConnection, Wires
 
@@ -160,7 +163,15 @@ class Crew:
             clock=self.clock,
             limits=limits,
             mend=running.mend,
+            keyed=self._leased(claim),
         )
+
+    def _leased(self, claim: Claim) -> KeyedStart:
+        """What the round may begin buckets with that were never tiered."""
+        table = self.wires.cluster.tables.get(claim.path)
+        if not isinstance(table, KeyedFlussTable) or table.described.table_id != claim.table_id:
+            return NO_SNAPSHOTS
+        return KeyedStart(table.lease(), memory_bytes=1 << 20)
 
     def _report(self, client: TieringClient, claim: Claim, result: RoundResult) -> None:
         self.note(_NOTED[result.outcome])
@@ -264,7 +275,7 @@ class Crew:
 
 
 class _Log:
-    """The LogSource port of one round: ends once its claim is known to be lost."""
+    """The LogSource and KeyedSource ports of one round: ends once its claim is known to be lost."""
 
     def __init__(self, crew: Crew, running: Round) -> None:
         self._crew, self._running = crew, running
@@ -278,3 +289,12 @@ class _Log:
                 raise ClaimLost(f"bucket {split.bucket}: the round was given up")
             yield records
             crew.wires.step(running.actor, "read on")
+
+    @contextmanager
+    def rows(self, split: Split) -> Iterator[BucketRows]:
+        crew, running = self._crew, self._running
+        crew.wires.step(running.actor, "read")
+        table = crew.wires.cluster.table(running.claim.path)
+        with table.rows(split) as rows:
+            crew.wires.step(running.actor, "read on")
+            yield rows

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from sluice.model import Partition, TablePath
 from sluice.rounds.offsets import TABLE_ID_KEY
 from sluice.testing.simulation.cluster import FlussTable
+from sluice.testing.simulation.keyed import KeyedFlussTable
 from sluice.testing.simulation.lake import SimTable
 
 if TYPE_CHECKING:
@@ -85,6 +86,8 @@ class Happenings:
         rows = 0 if empty else self._rng.randint(1, _ROWS_MAX)
         fluss.add(bucket, rows, self._sim.clock.now_ms())
         self._sim.checker.acknowledged[bucket] = fluss.acknowledged[bucket]
+        if isinstance(fluss, KeyedFlussTable):
+            self._sim.checker.changes[bucket] = fluss.history[bucket]
         self._sim.note("empty batch appended" if empty else "rows appended")
 
     def _truncate(self, fluss: FlussTable) -> None:

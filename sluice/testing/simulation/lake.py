@@ -12,12 +12,14 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
+import pyarrow as pa
+
 from sluice.errors import LakeCommitOutcomeUnknown, LakeCommitRefused, LakeNotWritable
 from sluice.model import TableBucket, TableInfo, TablePath
 from sluice.rounds.clean import References, StoredFile
 from sluice.rounds.history import LakeHistory
 from sluice.rounds.types import DataFile, LakeSnapshot, LogRecords, Split
-from sluice.testing.memory_lake import MemoryLakeTable, MemoryWriter, Row
+from sluice.testing.memory_lake import KeyedFile, MemoryLakeTable, MemoryWriter, Row
 from sluice.testing.simulation.actors import Actor
 from sluice.testing.simulation.faults import Faults
 
@@ -60,7 +62,7 @@ class SimTable(MemoryLakeTable):
         replaced: Sequence[tuple[str, ...]],
     ) -> LakeSnapshot:
         """A commit of ours, on main as it is now; the tag moves with it."""
-        kept = {p for p in self.paths() if not any(r[0] in replaced for r in self.files[p][:1])}
+        kept = {path for path in self.paths() if not self._is_in(path, replaced)}
         self.version += 1
         self.twice |= kept & {file.path for file in files}
         snapshot = self._put(frozenset(kept | {file.path for file in files}), summary)
@@ -94,9 +96,27 @@ class SimTable(MemoryLakeTable):
             return False
         owner = rng.choice(several)
         old = by_owner[owner]
+        if old[0] in self.keyed:
+            self._compact_keyed(owner, old)
+            return True
         rows = [row for path in old for row in self.files[path]]
         self._replace(set(old), self._add_foreign(rows, owner), "replace")
         return True
+
+    def _compact_keyed(self, owner: TableBucket, old: Sequence[str]) -> None:
+        """What the deletes leave becomes one file; deletes that come later still reach it."""
+        partition = self.keyed[old[0]].partition
+        rows = [
+            (key, row)
+            for (values, key), row in self.keyed_rows().items()
+            if (*values, str(row["__bucket"])) == partition
+        ]
+        offsets = [(partition[:-1], owner.bucket, row["__offset"]) for _, row in rows]
+        path = self._add_foreign(offsets, owner)
+        self.keyed[path] = KeyedFile(partition, tuple(rows))
+        assert self._main is not None
+        self._added[path] = self._nodes[self._main].snapshot.sequence_number
+        self._replace(set(old), path, "replace")
 
     def append_foreign(self) -> None:
         """Another writer adds a row of its own."""
@@ -139,6 +159,15 @@ class SimTable(MemoryLakeTable):
         self.on_snapshot(self)
 
 
+@dataclass
+class _Folder:
+    """What lies where a table lies, and stays there when it is dropped."""
+
+    files: dict[str, list[Row]] = field(default_factory=dict)
+    keyed: dict[str, KeyedFile] = field(default_factory=dict)
+    owners: dict[str, TableBucket] = field(default_factory=dict)
+
+
 class SimLake:
     """The catalog, and tables that are no longer in it."""
 
@@ -148,18 +177,19 @@ class SimLake:
         self._on_snapshot, self._on_deleted = on_snapshot, on_deleted
         self.tables: dict[TablePath, SimTable] = {}
         self.renamed: list[SimTable] = []
-        self._folders: dict[TablePath, tuple[dict[str, list[Row]], dict[str, TableBucket]]] = {}
+        self._folders: dict[TablePath, _Folder] = {}
         self._created = 0
 
     def create(self, info: TableInfo) -> SimTable:
         """In the same folder as one of that name before: what that one left lies there still."""
         self._created += 1
-        files, owners = self._folders.setdefault(info.path, ({}, {}))
+        folder = self._folders.setdefault(info.path, _Folder())
         self.tables[info.path] = SimTable(
             f"mem:/{info.path}",
             f"{self._created:08x}-0000-4000-8000-000000000000",
-            files,
-            owners=owners,
+            folder.files,
+            folder.keyed,
+            owners=folder.owners,
             on_snapshot=self._on_snapshot,
             on_deleted=self._on_deleted,
         )
@@ -405,11 +435,15 @@ class DriverWriter(MemoryWriter):
         self._world.step(self._actor, "write")
         super().write(records)
 
+    def upsert(self, rows: pa.Table) -> None:
+        self._world.step(self._actor, "write")
+        super().upsert(rows)
+
     def close(self) -> tuple[DataFile, ...]:
         self._world.step(self._actor, "close")
         files = super().close()
-        if files:
-            self._owners[self._path] = self._split.bucket
+        for file in files:
+            self._owners[file.path] = self._split.bucket
         self._world.step(self._actor, "closed")
         return files
 

@@ -15,6 +15,7 @@ from sluice.testing.simulation.clock import START_MS, ManualClock
 from sluice.testing.simulation.cluster import TIMEOUT_MS, FlussTable, SimCluster
 from sluice.testing.simulation.drivers import Crew
 from sluice.testing.simulation.happenings import Happenings
+from sluice.testing.simulation.keyed import KeyedFlussTable
 from sluice.testing.simulation.lake import DriverLake, LakeWorld, SimLake, SimTable
 from sluice.testing.simulation.network import Wires
 
@@ -43,12 +44,14 @@ CleanerMaker = Callable[["Simulation", TablePath], Callable[[Actor], None]]
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """What a control replaces by something faulty."""
+    """What kind of tables there are, and what a control replaces by something faulty."""
 
     make_lake: Callable[[LakeWorld, Actor], DriverLake] = DriverLake
     cleaner: CleanerMaker | None = None
     trusting: bool = False
     """The coordinator takes every lake commit, and is held to what the embedded one promises."""
+    keyed: bool = False
+    """Tables have a primary key: changes, snapshots, and equality deletes in the lake."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,8 @@ class Simulation:
             fenced=fenced and not variant.trusting,
             note=self.note,
             on_registered=self.checker.registered,
+            new_table=KeyedFlussTable if variant.keyed else FlussTable,
+            primary_key=variant.keyed,
         )
         self.lake = SimLake(self.snapshot_made, self.checker.files_present)
         self.checker.cluster, self.checker.lake = self.cluster, self.lake

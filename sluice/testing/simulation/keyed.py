@@ -1,0 +1,114 @@
+"""A simulated table with a primary key: random changes, and what it held at each log offset."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+
+from sluice.errors import PartitionNotExists
+from sluice.model import BucketSnapshot, ChangeType, TableBucket, TableInfo
+from sluice.rounds.types import Begin, Split
+from sluice.testing.memory_cluster import MemorySnapshot
+from sluice.testing.simulation.cluster import FlussTable
+
+_KEYS = 4
+"""Of each bucket: few, so that they meet often."""
+_DELETES = 0.3
+
+Change = tuple[int, ChangeType, int, int]
+"""Log offset, what it says, key, value."""
+Rows = dict[int, int]
+"""Value by key."""
+
+
+def replayed(changes: list[Change], end: int) -> Rows:
+    """What changes below that offset come to."""
+    found: Rows = {}
+    for offset, kind, key, value in changes:
+        if offset >= end:
+            break
+        if kind in (ChangeType.INSERT, ChangeType.UPDATE_AFTER):
+            found[key] = value
+        elif kind is ChangeType.DELETE:
+            del found[key]
+    return found
+
+
+class KeyedFlussTable(FlussTable):
+    """One incarnation; whether its changelog has old rows goes by its id."""
+
+    def __init__(self, info: TableInfo) -> None:
+        super().__init__(info)
+        self._rng = random.Random(info.table_id)
+        self._is_full = info.table_id % 2 == 0
+        self._values = 0
+        self.history: dict[TableBucket, list[Change]] = {}
+        """Every change there ever was, whatever became of the log."""
+
+    def add(self, bucket: TableBucket, rows: int, now_ms: int) -> None:
+        """Appends one batch of changes to so many keys; without any it takes an offset."""
+        base, history = self.end(bucket), self.history.setdefault(bucket, [])
+        held = self.rows_at(bucket, base)
+        changes: list[tuple[ChangeType, int, int]] = []
+        for _ in range(rows):
+            key = self._rng.randrange(_KEYS) * self.described.bucket_count + bucket.bucket
+            if self._rng.random() < _DELETES:
+                if key in held:
+                    changes.append((ChangeType.DELETE, key, held.pop(key)))
+                continue
+            self._values += 1
+            if not self._is_full:
+                changes.append((ChangeType.UPDATE_AFTER, key, self._values))
+            elif key in held:
+                changes.append((ChangeType.UPDATE_BEFORE, key, held[key]))
+                changes.append((ChangeType.UPDATE_AFTER, key, self._values))
+            else:
+                changes.append((ChangeType.INSERT, key, self._values))
+            held[key] = self._values
+        kinds = pa.array([int(kind) for kind, _, _ in changes], pa.uint8())
+        batch = self._batch(bucket, [(key, value) for _, key, value in changes])
+        self.append(bucket, batch, now_ms, kinds)
+        history += [(base + i, *change) for i, change in enumerate(changes)]
+        self.acknowledged.setdefault(bucket, []).extend(range(base, base + len(changes)))
+
+    def rows_at(self, bucket: TableBucket, end: int) -> Rows:
+        """What the bucket held at that log offset."""
+        return replayed(self.history.get(bucket, []), end)
+
+    def lease(self) -> dict[TableBucket, BucketSnapshot]:
+        """The server takes KV snapshots of some buckets, and whoever asks holds them."""
+        chosen = [b for b in self.buckets() if self.end(b) and self._rng.random() < 0.6]
+        return {bucket: self.put_snapshot(bucket, self._rows_now(bucket)) for bucket in chosen}
+
+    @contextmanager
+    def rows(self, split: Split) -> Iterator[MemorySnapshot]:
+        """Of the split's snapshot, or as they are now.
+
+        :raises PartitionNotExists: it was dropped.
+        """
+        if split.bucket not in self.buckets():
+            raise PartitionNotExists(f"bucket {split.bucket} was dropped")
+        assert split.keyed is not None
+        if split.keyed.begin is Begin.SCAN:
+            yield MemorySnapshot(self.end(split.bucket), self._rows_now(split.bucket), "scanned")
+            return
+        with super().rows(split) as found:
+            yield found
+
+    def _rows_now(self, bucket: TableBucket) -> pa.RecordBatch:
+        return self._batch(bucket, sorted(self.rows_at(bucket, self.end(bucket)).items()))
+
+    def _batch(self, bucket: TableBucket, rows: list[tuple[int, int]]) -> pa.RecordBatch:
+        columns = {
+            "a": pa.array([key for key, _ in rows], pa.int64()),
+            "n": pa.array([value for _, value in rows], pa.int64()),
+        }
+        if bucket.partition_id is not None:
+            [day] = next(
+                p.values for p in self.partition_list if p.partition_id == bucket.partition_id
+            )
+            columns["day"] = pa.array([day] * len(rows), pa.string())
+        return pa.RecordBatch.from_pydict(columns)

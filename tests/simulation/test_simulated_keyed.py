@@ -1,0 +1,95 @@
+"""Tables with a primary key in the simulation: whatever fails and whoever comes between, the lake
+with its deletes applied is what the table was at the offsets that the lake says it holds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from sluice.testing.simulation.__main__ import main
+from sluice.testing.simulation.controls import CONTROLS
+from sluice.testing.simulation.simulation import Variant, run_seed
+
+FEW, MANY = 100, 3_000
+KEYED = Variant(keyed=True)
+CONTROL_SEEDS_MAX = 200
+MUST_OCCUR = (
+    "log truncated",
+    "partition created again",
+    "table dropped and created again",
+    "compaction",
+    "rolled back",
+    "driver killed",
+    "driver stopped beyond the time-out",
+    "claim retried",
+    "executor lost",
+    "lake commit unknown, landed",
+    "round cut by bytes",
+    "round already landed",
+    "snapshot of a dead round registered",
+)
+
+
+def run(seeds: range) -> Counter[str]:
+    """Counts of what happened; fails with the trace of the first seed that finds a violation."""
+    happened: Counter[str] = Counter()
+    for seed in seeds:
+        outcome = run_seed(seed, variant=KEYED)
+        if outcome.violation:
+            trace = "\n".join(run_seed(seed, trace=True, variant=KEYED).trace)
+            pytest.fail(
+                f"{trace}\nseed {seed}: {outcome.violation}\n"
+                f"python -m sluice.testing.simulation --keyed --seed {seed} --trace"
+            )
+        happened += outcome.happened
+    return happened
+
+
+def test_the_lake_is_the_table_whatever_happens() -> None:
+    happened = run(range(1, FEW + 1))
+    assert [kind for kind in MUST_OCCUR if not happened[kind]] == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_thousands_of_keyed_seeds() -> None:
+    happened = run(range(FEW + 1, FEW + MANY + 1))
+    assert [kind for kind in MUST_OCCUR if happened[kind] < 20] == []
+
+
+@pytest.mark.parametrize(
+    ("control", "damage"),
+    [
+        ("no deletes", "is there twice"),
+        ("no fence", "rows doubled"),
+        ("blind repetition", "rows doubled"),
+        ("hasty deletion", "referenced file is gone"),
+        ("naive clean-up", "referenced file is gone"),
+    ],
+)
+def test_a_faulty_part_does_damage_that_is_found_soon(control: str, damage: str) -> None:
+    found: list[str] = []
+    variant = replace(CONTROLS[control], keyed=True)
+    for seed in range(1, CONTROL_SEEDS_MAX + 1):
+        violation = run_seed(seed, variant=variant).violation
+        if violation:
+            found.append(violation)
+        if any(damage in text for text in found):
+            return
+    pytest.fail(f"{CONTROL_SEEDS_MAX} seeds, found: {found}")
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_seed_is_the_same_each_time(seed: int) -> None:
+    first, second = (run_seed(seed, variant=KEYED) for _ in range(2))
+    assert (first.digest, first.happened) == (second.digest, second.happened)
+
+
+def test_the_command_tells_how_to_replay(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--seeds", "1-3", "--keyed"]) == 0
+    assert "3 seeds" in capsys.readouterr().out
+    assert main(["--seeds", "1-10", "--control", "no deletes"]) == 1
+    assert "--trace --keyed" in capsys.readouterr().out
