@@ -1,7 +1,8 @@
 """What a KV batch does to the rows that are there, and the changelog that tells of it (part 4.6).
 
-The order of changes to one key matters, so a batch is gone through key by key; all that moves there
-are numbers. Rows are decoded, merged and put together as columns.
+Whole rows are merged all at once. With a merge engine, or in a partial update, a batch is gone
+through key by key, since there each change depends on the one before; all that moves are numbers.
+Rows are decoded, merged and put together as columns.
 
 Every row that takes part has a number, its *ref*: the batch's own rows first, then the rows that
 the store held, then rows that partial updates made. -1 is no row.
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 import numpy as np
 import pyarrow as pa
@@ -27,11 +29,15 @@ from sluice.formats.kv_batch import KvBatch
 from sluice.formats.value_batch import stored_values
 from sluice.model import TypeRoot
 from sluice.server.tablet.kv_rows import ALLOW, DISABLE, FIRST_ROW, IGNORE, VERSIONED, KvTable
+from sluice.server.tablet.kv_whole_rows import (
+    DELETE,
+    INSERT,
+    NO_ROW,
+    UPDATE_AFTER,
+    UPDATE_BEFORE,
+    replacing,
+)
 
-INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = 1, 2, 3, 4
-"""Change types of the log."""
-
-NO_ROW = -1
 _OLDEST = -(2**63)  # the version of a row that has none
 _VERSIONS = (TypeRoot.INT, TypeRoot.BIGINT, TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ)
 
@@ -62,10 +68,11 @@ class Limit:
 class Merged:
     """The outcome: what to log, and what to store."""
 
-    change_types: bytearray = field(default_factory=bytearray)
+    change_types: bytes = b""
     rows: pa.RecordBatch | None = None
     """A row for each change type, in columns of the newest schema."""
     puts: list[tuple[bytes, bytes]] = field(default_factory=list)
+    """In the order of their keys, in which RocksDB takes them fastest."""
     deletes: list[bytes] = field(default_factory=list)
 
 
@@ -95,9 +102,11 @@ def merge(
 
 
 class _Merge:
-    """One batch on its way. ``_current``: key -> the ref of its row.
+    """One batch on its way.
 
-    ``_values`` and ``_batches`` hold the rows by ref, as the store has them and as columns.
+    ``_batches`` hold the rows by ref as columns, the batch's own first; ``_new`` has those as the
+    store takes them. Where a batch is gone through key by key, ``_values`` has all rows as the
+    store takes them, and ``_current`` the ref of each key's row.
     """
 
     def __init__(
@@ -115,18 +124,21 @@ class _Merge:
         self._engine = "" if overwrite else table.merge_engine
         self._behavior = ALLOW if overwrite else table.delete_behavior
         self._targets = self._checked_targets(target_columns)
-        self._keys: list[bytes] = batch.keys.to_pylist()
+        self._keys: pa.Array = batch.keys
         self._is_delete = _nulls(batch.rows)
         if self._behavior == DISABLE and self._is_delete.any():
             raise DeletionDisabled(
                 f"table {table.hosted.info.path}: table.delete.behavior is DISABLE, but the batch"
                 f" deletes {int(self._is_delete.sum())} rows"
             )
-        there = pa.array(~self._is_delete)
-        new = stored_values(batch.rows.filter(there), batch.schema_id)
-        self._values: list[bytes] = new.to_pylist()
-        self._batches = [table.decode(new)]
-        self._check_keys(batch.keys.filter(there))
+        rows, keys = batch.rows, batch.keys
+        if rows.null_count:
+            there = pa.array(~self._is_delete)
+            rows, keys = rows.filter(there), keys.filter(there)
+        self._new: pa.Array = stored_values(rows, batch.schema_id)
+        self._batches = [table.decode(self._new)]
+        self._check_keys(keys)
+        self._values: list[bytes] = []
         self._current: dict[bytes, int] = {}
         self._stored: set[bytes] = set()  # keys that the store holds
         self._types = bytearray()
@@ -134,66 +146,86 @@ class _Merge:
 
     def run(self) -> Merged:
         refs = np.full(len(self._keys), NO_ROW)
-        refs[~self._is_delete] = np.arange(len(self._values))
+        refs[~self._is_delete] = np.arange(len(self._new))
         if self._behavior == IGNORE:
-            kept = np.nonzero(refs != NO_ROW)[0].tolist()
-            self._keys, refs = [self._keys[at] for at in kept], refs[kept]
+            kept = refs != NO_ROW
+            self._keys, refs = self._keys.filter(pa.array(kept)), refs[kept]
+        if self._targets is None and not self._engine:
+            return self._replace(refs)
+        # From here on each key is an object of its own.
+        keys, self._values = self._keys.to_pylist(), self._new.to_pylist()
+        self._take_stored(keys)
         if self._targets is not None:
-            self._take_stored(self._keys)
-            self._partial(refs.tolist())
-        elif self._table.is_wal and not self._engine:
-            self._wal(refs.tolist())
+            self._partial(keys, refs.tolist())
         else:
-            self._take_stored(self._keys)
-            self._whole(refs.tolist())
+            self._by_engine(keys, refs.tolist())
         return self._outcome()
 
     # -- the ways to merge
 
-    def _whole(self, refs: list[int]) -> None:
-        """Whole rows: the new one replaces the old one, unless the merge engine keeps the old."""
+    def _replace(self, refs: np.ndarray) -> Merged:
+        """Whole rows, of which the newest stays.
+
+        With the image WAL only deletes must know what is there.
+        """
+        encoded = self._keys.dictionary_encode()
+        codes, keys = encoded.indices.to_numpy(), encoded.dictionary
+        wanted = np.full(len(keys), not self._table.is_wal)
+        wanted[codes[refs == NO_ROW]] = True
+        stored = self._stored_refs(keys, wanted)
+        changes = replacing(codes, refs, stored, is_wal=self._table.is_wal)
+        merged = Merged(changes.types.tobytes())
+        if len(changes.rows):
+            merged.rows = self._columns(changes.rows)
+        gone = (changes.last == NO_ROW) & (stored != NO_ROW)
+        merged.deletes = keys.filter(pa.array(gone)).to_pylist()
+        left = keys.filter(pa.array(changes.last != NO_ROW))
+        order = pc.array_sort_indices(left)
+        rows = pa.array(changes.last[changes.last != NO_ROW]).take(order)
+        # RocksDB takes single keys and values: no way round objects here
+        values = self._new.take(rows).to_pylist()
+        merged.puts = list(zip(left.take(order).to_pylist(), values, strict=True))
+        return merged
+
+    def _stored_refs(self, keys: pa.Array, wanted: np.ndarray) -> np.ndarray:
+        """Reads the wanted keys; the ref of each key's stored row, if it has one.
+
+        They are read in their order, so that those of one block come together.
+        """
+        stored = np.full(len(keys), NO_ROW)
+        asked = np.nonzero(wanted)[0]
+        asked = asked[pc.array_sort_indices(keys.take(pa.array(asked))).to_numpy()]
+        in_order = keys.take(pa.array(asked))
+        found = pa.array(self._read_bounded(in_order.to_pylist()), pa.binary())
+        if found.null_count == len(found):
+            return stored
+        there = found.is_valid().to_numpy(zero_copy_only=False)
+        stored[asked[there]] = len(self._new) + np.arange(int(there.sum()))
+        self._batches.append(self._table.decode(found.drop_null()))
+        return stored
+
+    def _columns(self, refs: np.ndarray) -> pa.RecordBatch:
+        """The rows of these refs."""
+        own = self._batches[0]
+        if len(refs) == own.num_rows and np.array_equal(refs, np.arange(len(refs))):
+            return own  # nothing but new rows
+        return _take(pa.Table.from_batches(self._batches), refs)
+
+    def _by_engine(self, keys: list[bytes], refs: list[int]) -> None:
+        """Whole rows, of which the merge engine may keep the old one."""
         current = self._current
         keeps = self._keeper()
-        is_full = not self._table.is_wal
-        types, logged = self._types, self._logged
-        for key, ref in zip(self._keys, refs, strict=True):
+        for key, ref in zip(keys, refs, strict=True):
             old = current[key]
             if ref == NO_ROW:
                 if old == NO_ROW:
                     continue
-                types.append(DELETE)
-                logged.append(old)
-            elif old == NO_ROW:
-                types.append(INSERT)
-                logged.append(ref)
-            elif keeps is not None and keeps(old, ref):
+            elif old != NO_ROW and keeps(old, ref):
                 continue
-            else:
-                if is_full:
-                    types.append(UPDATE_BEFORE)
-                    logged.append(old)
-                types.append(UPDATE_AFTER)
-                logged.append(ref)
+            self._log(old, ref)
             current[key] = ref
 
-    def _wal(self, refs: list[int]) -> None:
-        """Whole rows without a look at the old ones; only deletes must know theirs."""
-        deleted = [key for key, ref in zip(self._keys, refs, strict=True) if ref == NO_ROW]
-        self._take_stored(deleted)
-        current, types, logged = self._current, self._types, self._logged
-        for key, ref in zip(self._keys, refs, strict=True):
-            if ref == NO_ROW:
-                old = current[key]
-                if old == NO_ROW:
-                    continue
-                types.append(DELETE)
-                logged.append(old)
-            else:
-                types.append(UPDATE_AFTER)
-                logged.append(ref)
-            current[key] = ref
-
-    def _partial(self, refs: list[int]) -> None:
+    def _partial(self, keys: list[bytes], refs: list[int]) -> None:
         """Some columns. The others are those that the store held, whatever happens in the batch.
 
         So a row on its way is told by two numbers: the stored row, and the batch's row that its
@@ -206,7 +238,7 @@ class _Merge:
         only_key = names == set(self._table.schema.primary_key)
         made: list[tuple[int, int]] = []  # stored row, row of the target columns
         first_stored, first_made = len(self._batches[0]), self._stored_to
-        for key, ref in zip(self._keys, refs, strict=True):
+        for key, ref in zip(keys, refs, strict=True):
             old, base = self._current[key], stored[key]
             if (ref == NO_ROW and old == NO_ROW) or (ref != NO_ROW and only_key and old != NO_ROW):
                 continue
@@ -262,12 +294,11 @@ class _Merge:
         self._types.append(INSERT if old == NO_ROW else UPDATE_AFTER)
         self._logged.append(new)
 
-    def _keeper(self) -> Callable[[int, int], bool] | None:
-        """Whether the old row stays; None if the new one always wins."""
+    def _keeper(self) -> Callable[[int, int], bool]:
+        """Whether the old row stays."""
         if self._engine == FIRST_ROW:
             return lambda _old, _new: True
-        if self._engine != VERSIONED:
-            return None
+        assert self._engine == VERSIONED, self._engine
         rows = pa.Table.from_batches(self._batches)
         versions = version_numbers(rows.column(self._table.version_column)).tolist()
         return lambda old, new: bool(versions[new] < versions[old])
@@ -295,15 +326,15 @@ class _Merge:
         values, size = list[bytes | None](), 0
         for start in range(0, len(keys), _KEYS_AT_ONCE):
             found = self._read(keys[start : start + _KEYS_AT_ONCE])
-            size += sum(len(value) for value in found if value is not None)
+            size += sum(map(len, filter(None, found)))
             self._limit.check(size, len(self._keys))
             values += found
         return values
 
     def _outcome(self) -> Merged:
-        merged = Merged(self._types)
+        merged = Merged(bytes(self._types))
         if self._logged:
-            merged.rows = _take(pa.Table.from_batches(self._batches), np.array(self._logged))
+            merged.rows = self._columns(np.array(self._logged))
         first = len(self._batches[0])
         for key, ref in self._current.items():
             if ref == NO_ROW:
@@ -311,6 +342,7 @@ class _Merge:
                     merged.deletes.append(key)
             elif not first <= ref < self._stored_to:  # else as it was stored
                 merged.puts.append((key, self._values[ref]))
+        merged.puts.sort(key=itemgetter(0))
         return merged
 
     def _checked_targets(self, target_columns: Sequence[int]) -> frozenset[int] | None:

@@ -48,6 +48,7 @@ _LOG_OFFSET = b"log_offset"
 _OFFSET = struct.Struct("<q")
 _FILES_MIN = 20  # of one RocksDB: its log, manifest, lock, and a few SST files
 _FILES_MAX = 256
+_MEMTABLE_FILTER = 0.02  # of its memory: 16 bits for each row of 100 bytes
 
 
 class KvResources:
@@ -62,8 +63,16 @@ class KvResources:
         self._buffers = WriteBufferManager(write_buffer_bytes, False)
         self._buffer_bytes = max(min(write_buffer_bytes // 4, 16 << 20), 64 << 10)
 
+    def row_options(self) -> Options:
+        """Those of a column family that holds rows; a store may not share them with another."""
+        options = self.options()
+        # Most keys of a put are new: so it need not search for them in what was put lately.
+        options.set_memtable_whole_key_filtering(True)
+        options.set_memtable_prefix_bloom_ratio(_MEMTABLE_FILTER)
+        return options
+
     def options(self) -> Options:
-        """Options of one column family; a store may not share the object with another."""
+        """Those of another column family, or for reading only; not to be shared either."""
         options = Options(raw_mode=True)
         options.create_if_missing(True)
         options.create_missing_column_families(True)
@@ -81,6 +90,7 @@ class KvResources:
         blocks = BlockBasedOptions()
         blocks.set_block_cache(self._cache)
         blocks.set_cache_index_and_filter_blocks(True)
+        blocks.set_pin_l0_filter_and_index_blocks_in_cache(True)
         blocks.set_bloom_filter(10, False)
         options.set_block_based_table_factory(blocks)
         return options
@@ -113,7 +123,7 @@ class KvStore:
         self._write_options.disable_wal = True  # type: ignore[assignment, method-assign]
         families = {STATE_FAMILY: resources.options()}
         try:
-            self._db: Any = Rdict(str(folder), resources.options(), column_families=families)
+            self._db: Any = Rdict(str(folder), resources.row_options(), column_families=families)
         except Exception as error:
             raise failure(f"{folder} cannot be opened", error) from error
         try:

@@ -41,9 +41,10 @@ from sluice.model import TableBucket
 from sluice.server.tablet.fetch import read_slice
 from sluice.server.tablet.files import LogFiles
 from sluice.server.tablet.kv_files import KvFolder
-from sluice.server.tablet.kv_merge import DELETE, UPDATE_BEFORE, Limit, Merged, merge
+from sluice.server.tablet.kv_merge import Limit, Merged, merge
 from sluice.server.tablet.kv_rows import KvTable
 from sluice.server.tablet.kv_store import KvResources, KvStore, KvStoreCorrupt
+from sluice.server.tablet.kv_whole_rows import DELETE, UPDATE_BEFORE
 from sluice.server.tablet.log import BucketLog
 from sluice.server.tablet.ports import HostedTable
 from sluice.server.tablet.scan_view import KvView
@@ -159,7 +160,7 @@ class KvTablet:
             batch_sequence=batch.batch_sequence,
             compression=table.compression,
             level=table.level,
-            change_types=bytes(merged.change_types),
+            change_types=merged.change_types,
         )
         if len(content) > self._environment.max_bytes - _HEADROOM:
             raise RecordTooLarge(
@@ -180,7 +181,7 @@ class KvTablet:
         left = self._environment.max_bytes - _HEADROOM
         for start in range(0, len(keys), _KEYS_AT_ONCE):
             found = store.get(keys[start : start + _KEYS_AT_ONCE])
-            left -= sum(len(value) for value in found if value is not None)
+            left -= sum(map(len, filter(None, found)))
             if left < 0:
                 raise RecordTooLarge(
                     f"bucket {self.log.name}: the rows of {len(keys)} keys take more than the"
