@@ -16,12 +16,15 @@ from sluice import __version__
 from sluice.cli.append import append, delete
 from sluice.cli.clean import clean
 from sluice.cli.create_table import create_table
+from sluice.cli.doctor import doctor
 from sluice.cli.leases import leases
 from sluice.cli.lookup import lookup, snapshots
+from sluice.cli.pause import pause, resume, retier, retry
 from sluice.cli.repair import repair
 from sluice.cli.serve import serve
-from sluice.cli.show import status, tables
+from sluice.cli.show import tables
 from sluice.cli.sql import sql
+from sluice.cli.status import status
 from sluice.cli.tier import tier
 from sluice.errors import ConfigurationError, SluiceError
 from sluice.masking import MaskingFormatter, mask
@@ -98,6 +101,11 @@ for command in (
     repair,
     leases,
     snapshots,
+    pause,
+    resume,
+    retry,
+    retier,
+    doctor,
     sql,
 ):
     cli.add_command(command)

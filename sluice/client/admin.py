@@ -24,6 +24,7 @@ from sluice.model import (
     LakeSnapshotInfo,
     Partition,
     Schema,
+    ServerInfo,
     TableBucket,
     TableDescriptor,
     TableInfo,
@@ -41,6 +42,13 @@ class Admin:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+
+    def servers(self) -> list[ServerInfo]:
+        """The servers of the cluster, each asked for its version and calls; coordinator first.
+
+        :raises FlussError: one of them cannot be reached.
+        """
+        return self._connection.describe()
 
     # ---- databases ----
 

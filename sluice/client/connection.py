@@ -27,13 +27,23 @@ from sluice.errors import (
     UnknownTableOrBucket,
     UnsupportedVersion,
 )
-from sluice.model import TableBucket, TablePath
+from sluice.model import ServerInfo, TableBucket, TablePath
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api, Role
 from sluice.wire.transport import Transport
 
 T = TypeVar("T")
+
+_BETWEEN_SERVERS = frozenset(
+    {
+        apis.NOTIFY_LEADER_AND_ISR,
+        apis.STOP_REPLICA,
+        apis.COMMIT_KV_SNAPSHOT,
+        apis.NOTIFY_LAKE_TABLE_OFFSET,
+    }
+)
+"""What servers ask each other, and no client asks."""
 
 _DOORS_MAX = 16
 """Most servers that are remembered to ask for metadata."""
@@ -138,6 +148,24 @@ class Connection:
             return True
 
         return self._retrying(attempt, api, True, self._refresh)
+
+    def describe(self) -> list[ServerInfo]:
+        """Every server of the cluster, each asked now; the coordinator first.
+
+        :raises FlussError: one of them cannot be reached.
+        """
+        servers = self._servers()
+        places = [(servers.coordinator, Role.COORDINATOR)]
+        places += [(servers.tablets[number], Role.TABLET) for number in sorted(servers.tablets)]
+        found = []
+        for address, role in places:
+            reply = self._ask_versions(address, role)
+            offered = {api.api_key for api in reply.api_versions}
+            wanted = [a for a in apis.APIS if role in a.roles and a not in _BETWEEN_SERVERS]
+            lacks = [api.name for api in wanted if api.key not in offered]
+            version = reply.server_version if reply.HasField("server_version") else None
+            found.append(ServerInfo(str(address), role.name.lower(), version, tuple(lacks)))
+        return found
 
     def call_tablet(self, api: Api, request: Message, unpack: Callable[[Any], T]) -> T:
         """Asks any tablet server."""
@@ -286,14 +314,17 @@ class Connection:
             found = self._cache.offered.get((address, role))
         if found is not None:
             return found
-        request = pb.ApiVersionsRequest(
-            client_software_name="sluice", client_software_version=__version__
-        )
-        reply = self._call(address, role, apis.API_VERSIONS, request)
+        reply = self._ask_versions(address, role)
         keys = frozenset(api.api_key for api in reply.api_versions if api.min_version <= 0)
         with self._lock:
             self._cache.offered[address, role] = keys
         return keys
+
+    def _ask_versions(self, address: Address, role: Role) -> Any:
+        request = pb.ApiVersionsRequest(
+            client_software_name="sluice", client_software_version=__version__
+        )
+        return self._call(address, role, apis.API_VERSIONS, request)
 
     def _servers(self) -> _Servers:
         with self._lock:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from sluice import __version__
 from sluice.errors import (
     PartitionNotExists,
     PartitionSpecInvalid,
@@ -230,7 +231,7 @@ class MetadataService:
 
 def api_versions(role: Role, offered: Iterable[Api]) -> Handler:
     """The handler of ApiVersions for a server that offers these calls, itself included."""
-    response = pb.ApiVersionsResponse(server_type=role.value)
+    response = pb.ApiVersionsResponse(server_type=role.value, server_version=__version__)
     for api in sorted((apis.API_VERSIONS, *offered), key=lambda api: api.key):
         response.api_versions.add(api_key=api.key, min_version=0, max_version=api.max_version)
     return lambda request: response  # noqa: ARG005 - every client gets the same answer

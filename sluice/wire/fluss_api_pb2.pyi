@@ -93,12 +93,14 @@ class ApiVersionsRequest(_message.Message):
     def __init__(self, client_software_name: _Optional[str] = ..., client_software_version: _Optional[str] = ...) -> None: ...
 
 class ApiVersionsResponse(_message.Message):
-    __slots__ = ("api_versions", "server_type")
+    __slots__ = ("api_versions", "server_type", "server_version")
     API_VERSIONS_FIELD_NUMBER: _ClassVar[int]
     SERVER_TYPE_FIELD_NUMBER: _ClassVar[int]
+    SERVER_VERSION_FIELD_NUMBER: _ClassVar[int]
     api_versions: _containers.RepeatedCompositeFieldContainer[PbApiVersion]
     server_type: int
-    def __init__(self, api_versions: _Optional[_Iterable[_Union[PbApiVersion, _Mapping]]] = ..., server_type: _Optional[int] = ...) -> None: ...
+    server_version: str
+    def __init__(self, api_versions: _Optional[_Iterable[_Union[PbApiVersion, _Mapping]]] = ..., server_type: _Optional[int] = ..., server_version: _Optional[str] = ...) -> None: ...
 
 class PbApiVersion(_message.Message):
     __slots__ = ("api_key", "min_version", "max_version")

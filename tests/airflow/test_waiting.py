@@ -44,6 +44,7 @@ def place(clock: OwnedClock, tmp_path: Path) -> Iterator[Place]:
         listen="grpc://127.0.0.1:0",
         tiering_timeout_ms=120_000,
         tiering_check_interval_ms=20,
+        tiering_backoff_ms=0,
     )
     with EmbeddedCluster(config, clock) as cluster, connect(cluster.address) as client:
         client.admin.create_database("shop")

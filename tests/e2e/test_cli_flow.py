@@ -124,7 +124,7 @@ def test_tier_brings_rows_to_the_lake_once(
 
 @pytest.mark.spark
 def test_a_lake_that_cannot_be_written_is_one_line_with_kind_and_reason(
-    cli: Callable[..., Any], tmp_path: Path
+    server: ServerProcess, cli: Callable[..., Any], tmp_path: Path
 ) -> None:
     (tmp_path / "lake").write_text("a file, not a folder")
     cli("create-table", "shop.blocked", "--schema", SCHEMA, "--freshness", "1s")
@@ -132,7 +132,12 @@ def test_a_lake_that_cannot_be_written_is_one_line_with_kind_and_reason(
     cli("append", "shop.blocked", str(tmp_path / "a.csv"))
     told = cli("tier", "shop.blocked", "--warehouse", str(tmp_path / "lake"), fails=1)
     assert "sluice: LakeNotWritable: " in told
-    (status,) = json.loads(cli("status", "shop.blocked", "--format", "json"))
+    failing = sluice(
+        "status", "shop.blocked", "--format", "json", SLUICE_CLIENT_BOOTSTRAP=server.address
+    )
+    assert failing.returncode == 1, "a table is failing"
+    (status,) = json.loads(failing.stdout)
+    assert status["failures"] == 1
     assert "not a directory" in status["last_error"]
 
 

@@ -52,6 +52,13 @@ SELECT scheduled_from_ms, tiering_epoch, last_tiered_ms, last_error, last_error_
 FROM tiering WHERE table_id = ?
 """
 
+_ACTIONS = {
+    values.TIERING_PAUSE: "paused",
+    values.TIERING_RESUME: "resumed",
+    values.TIERING_RETRY: "failures forgotten",
+    values.TIERING_AGAIN: "wanted again",
+}
+
 
 class Following:
     """What the catalog tells tiering of a change, while :meth:`Tiering.following` goes on."""
@@ -225,7 +232,7 @@ class Tiering:
                     f"table {info.path}: {action} is no action of ControlTiering; there are 0 to 3"
                 )
             draft.advance(now)
-        _log.info("tiering controlled", table=str(info.path), action=action)
+        _log.info(f"tiering: {_ACTIONS[action]}", table=str(info.path))
 
     # -- inside
 

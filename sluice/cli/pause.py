@@ -1,0 +1,102 @@
+"""`sluice pause`, `resume`, `retry` and `retier`: what a user wants of one table's tiering."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import click
+
+from sluice.cli.options import TABLE_PATH, cluster_options, configuration
+from sluice.model import TablePath
+
+if TYPE_CHECKING:
+    from sluice.client.admin import Admin
+
+    Control = Callable[[Admin, TablePath], None]
+
+
+def _control(
+    table: TablePath, bootstrap: str | None, config_file: str | None, control: Control, done: str
+) -> None:
+    config = configuration(config_file, {"client.bootstrap": bootstrap})
+    from sluice.client import connect
+
+    with connect(config.client) as client:
+        control(client.admin, table)
+    click.echo(f"table {table} {done}")
+
+
+@click.command(
+    short_help="Have a table not tiered for a while.",
+    epilog="""
+\b
+Examples:
+  sluice pause shop.orders
+""",
+)
+@click.argument("table", type=TABLE_PATH)
+@cluster_options
+def pause(table: TablePath, bootstrap: str | None, config_file: str | None) -> None:
+    """Hand TABLE out to nobody until `sluice resume`, restarts of the server included.
+
+    A round that is under way goes on. `sluice status` shows the table as paused.
+    """
+    done = f"is paused; `sluice resume {table}` ends that"
+    _control(table, bootstrap, config_file, lambda admin, path: admin.pause_tiering(path), done)
+
+
+@click.command(
+    short_help="Have a paused table tiered again.",
+    epilog="""
+\b
+Examples:
+  sluice resume shop.orders
+""",
+)
+@click.argument("table", type=TABLE_PATH)
+@cluster_options
+def resume(table: TablePath, bootstrap: str | None, config_file: str | None) -> None:
+    """Have TABLE tiered again after `sluice pause`."""
+    done = "is tiered again"
+    _control(table, bootstrap, config_file, lambda admin, path: admin.resume_tiering(path), done)
+
+
+@click.command(
+    short_help="Try a failing table again now.",
+    epilog="""
+\b
+Examples:
+  sluice retry shop.orders
+""",
+)
+@click.argument("table", type=TABLE_PATH)
+@cluster_options
+def retry(table: TablePath, bootstrap: str | None, config_file: str | None) -> None:
+    """Forget the failures of TABLE: it is due now, and its next wait is the shortest again.
+
+    A table that fails is tried again after 10 seconds, then after twice as long each time. Use this
+    once you have removed the cause. A table that is not failing is left alone.
+    """
+    done = "is not failing any more; if it was waiting, it is due now"
+    _control(table, bootstrap, config_file, lambda admin, path: admin.retry_tiering(path), done)
+
+
+@click.command(
+    short_help="Tier a table as soon as can be.",
+    epilog="""
+\b
+Examples:
+  sluice retier shop.orders
+""",
+)
+@click.argument("table", type=TABLE_PATH)
+@cluster_options
+def retier(table: TablePath, bootstrap: str | None, config_file: str | None) -> None:
+    """Want one more round of TABLE now, without waiting for its freshness.
+
+    If a round is under way, another one follows it at once. Whoever claims next gets the table:
+    `sluice tier`, or the next run of the DAG. Rows that are in the lake are not copied again.
+    """
+    done = "is wanted: it is handed out to whoever claims next"
+    _control(table, bootstrap, config_file, lambda admin, path: admin.tier_again(path), done)

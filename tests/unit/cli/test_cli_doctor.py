@@ -1,0 +1,126 @@
+"""`sluice doctor` on what is well, and on one thing wrong at a time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from sluice import __version__
+from sluice.cli.main import cli
+from sluice.config import ServerConfig
+from sluice.driver.doctor import write_and_remove
+from sluice.driver.jvm import ICEBERG_ARTIFACT, ICEBERG_VERSION
+from sluice.server.cluster import EmbeddedCluster
+from tests.support.wire_server import WireServer
+
+Examine = Callable[..., tuple[int, dict[str, tuple[bool | None, str]]]]
+
+
+@pytest.fixture
+def jars(tmp_path: Path) -> str:
+    folder = tmp_path / "jars"
+    folder.mkdir()
+    (folder / f"{ICEBERG_ARTIFACT}-{ICEBERG_VERSION}.jar").touch()
+    return str(folder)
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> Iterator[str]:
+    config = ServerConfig(data_dir=str(tmp_path / "data"), listen="grpc://127.0.0.1:0")
+    with EmbeddedCluster(config) as cluster:
+        yield cluster.address
+
+
+@pytest.fixture
+def examine(jars: str, address: str) -> Examine:
+    def run(*arguments: str, **more: str) -> tuple[int, dict[str, tuple[bool | None, str]]]:
+        environment: dict[str, Any] = {
+            "SLUICE_CLIENT_BOOTSTRAP": address,
+            "SLUICE_TIERING_JARS": jars,
+            **more,
+        }
+        done = CliRunner().invoke(cli, ["doctor", "--format", "json", *arguments], env=environment)
+        found = json.loads(done.output)
+        return done.exit_code, {f["what"]: (f["ok"], f["seen"]) for f in found}
+
+    return run
+
+
+def test_all_is_well(examine: Examine, address: str, tmp_path: Path) -> None:
+    lake, work = tmp_path / "lake", tmp_path / "work"
+    work.mkdir()
+    code, found = examine("--warehouse", str(lake), "--work-uri", f"file://{work}")
+    assert code == 0, found
+    assert all(ok for ok, _ in found.values())
+    same = f"here sluice {__version__}, there sluice {__version__}; it offers every call"
+    assert found[f"coordinator {address}"][1] == found[f"tablet {address}"][1] == same
+    assert not lake.exists(), "what it made is gone"
+    assert list(work.iterdir()) == []
+
+
+def test_it_reads_well_too(address: str, jars: str, tmp_path: Path) -> None:
+    environment = {"SLUICE_CLIENT_BOOTSTRAP": address, "SLUICE_TIERING_JARS": jars}
+    arguments = ["doctor", "--warehouse", str(tmp_path / "lake")]
+    done = CliRunner().invoke(cli, arguments, env=environment)
+    assert done.exit_code == 0, done.output
+    assert "WRONG" not in done.output
+    assert "give --work-uri URI to have it tried" in done.output
+
+
+def test_a_cluster_that_is_not_there(examine: Examine, tmp_path: Path) -> None:
+    code, found = examine(
+        "--warehouse", str(tmp_path / "lake"), SLUICE_CLIENT_BOOTSTRAP="grpc://127.0.0.1:1",
+        SLUICE_CLIENT_CONNECT_TIMEOUT_MS="200",
+    )  # fmt: skip
+    assert code == 1
+    ok, seen = found["cluster grpc://127.0.0.1:1"]
+    assert not ok
+    assert "127.0.0.1:1" in seen
+
+
+def test_folders_that_cannot_be_written(examine: Examine, tmp_path: Path) -> None:
+    (tmp_path / "lake").write_text("a file")
+    uri = f"file://{tmp_path}/lake/work"
+    code, found = examine("--warehouse", str(tmp_path / "lake"), "--work-uri", uri)
+    assert code == 1
+    assert found[f"write to the lake, {tmp_path / 'lake'}"][0] is False
+    assert found[f"write to work_uri, {uri}"][0] is False
+    assert sum(ok is False for ok, _ in found.values()) == 2
+
+
+def test_no_lake_and_no_jars(examine: Examine, tmp_path: Path) -> None:
+    code, found = examine(SLUICE_TIERING_JARS=str(tmp_path))
+    assert code == 1
+    assert "no lake is configured" in found["lake configured"][1]
+    assert "no iceberg-spark-runtime" in found["Java and jars"][1]
+    assert found["write to the lake"] == (None, "the catalog decides where: not tried")
+
+
+def test_a_server_of_before_lacks_calls(examine: Examine, tmp_path: Path) -> None:
+    with WireServer({}) as old:
+        _, found = examine(
+            "--warehouse", str(tmp_path / "lake"), SLUICE_CLIENT_BOOTSTRAP=old.address
+        )
+    ok, seen = found[f"cluster {old.address}"]
+    assert (ok, "does not offer ListDatabases" in seen) == (False, True)
+
+
+def test_no_secret_is_shown(examine: Examine, tmp_path: Path) -> None:
+    _, found = examine(
+        SLUICE_DATALAKE_ICEBERG_TYPE="rest",
+        SLUICE_DATALAKE_ICEBERG_URI="https://bob:planted-secret@catalog/",
+        SLUICE_DATALAKE_ICEBERG_TOKEN="planted-token",
+    )
+    assert "https://***@catalog/" in found["lake configured"][1]
+    assert "planted" not in json.dumps(found)
+
+
+def test_a_folder_that_was_there_stays_as_it_was(tmp_path: Path) -> None:
+    (tmp_path / "a").touch()
+    assert write_and_remove(f"file://{tmp_path}", {}) == "a file was written, read and removed"
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]

@@ -1,0 +1,209 @@
+"""`sluice status` and what a user can want of a table, on tables in every condition."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner, Result
+
+from sluice.cli.main import cli
+from sluice.cli.status import _span, follow
+from sluice.client import Client, connect
+from sluice.config import ServerConfig
+from sluice.errors import NetworkError
+from sluice.formats.types import schema_from_arrow
+from sluice.model import TableDescriptor, TablePath
+from sluice.server.cluster import EmbeddedCluster
+
+DATA = pa.table({"id": pa.array(range(3), pa.int64())})
+
+
+class Clock:
+    """Time that the test owns."""
+
+    def __init__(self) -> None:
+        self.ms = 1_790_000_000_000
+        self.slept: list[float] = []
+
+    def now_ms(self) -> int:
+        return self.ms
+
+    def monotonic_s(self) -> float:
+        return self.ms / 1000
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        if len(self.slept) == 3:
+            raise KeyboardInterrupt
+
+
+@dataclass
+class Shop:
+    """A cluster with a healthy, a failing, a paused and a never tiered table, and one besides."""
+
+    client: Client
+    address: str
+    clock: Clock
+
+    def run(self, *arguments: str) -> Result:
+        environment = {"SLUICE_CLIENT_BOOTSTRAP": self.address}
+        return CliRunner().invoke(cli, arguments, env=environment)
+
+    def create(self, name: str, *, tiered: bool = True, freshness: str = "1min") -> TablePath:
+        path = TablePath("shop", name)
+        lake = {"table.datalake.enabled": "true", "table.datalake.freshness": freshness}
+        schema = schema_from_arrow(DATA.schema)
+        properties = lake if tiered else {}
+        self.client.admin.create_table(
+            path, TableDescriptor(schema, bucket_count=1, properties=properties)
+        )
+        return path
+
+    def fail(self, path: TablePath, reason: str) -> None:
+        claim = self.client.tiering.claim([path])
+        assert claim is not None
+        self.client.tiering.failed(claim, reason)
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[Shop]:
+    clock = Clock()
+    config = ServerConfig(data_dir=str(tmp_path / "data"), listen="grpc://127.0.0.1:0")
+    with EmbeddedCluster(config, clock) as cluster, connect(cluster.address) as client:
+        client.admin.create_database("shop")
+        shop = Shop(client, cluster.address, clock)
+        healthy, failing = shop.create("healthy"), shop.create("failing")
+        shop.create("never", freshness="1d")
+        client.admin.pause_tiering(shop.create("paused"))
+        shop.create("plain", tiered=False)
+        clock.ms += 60_000
+        claim = client.tiering.claim([healthy])
+        assert claim is not None
+        clock.ms += 2_000
+        client.tiering.finished(claim)
+        with client.log_writer(failing) as writer:
+            writer.write(DATA)
+        shop.fail(failing, "s3://lake: token=planted-secret is refused")
+        clock.ms += 10_000
+        shop.fail(failing, "s3://lake: token=planted-secret is refused")
+        yield shop
+
+
+def test_every_condition_is_seen(shop: Shop) -> None:
+    shown = shop.run("status")
+    assert shown.exit_code == 1, "one of them is failing"
+    headings, _, *lines = shown.output.rstrip().splitlines()
+    named = "table state epoch last tiered lag failures next attempt last error at"
+    assert " ".join(headings.split()) == named
+    by_table = {line.split()[0].partition(".")[2]: line for line in lines}
+    assert list(by_table) == ["failing", "healthy", "never", "paused"]
+    assert "Failed" in by_table["failing"]
+    assert "never" in by_table["failing"]
+    assert "3 rows, 10 s" in by_table["failing"]
+    assert "s3://lake: token=*** is refused" in by_table["failing"]
+    assert "planted" not in shown.output
+    assert "Scheduled" in by_table["healthy"]
+    assert "none" in by_table["healthy"]
+    assert "Scheduled" in by_table["never"]
+    assert "Pending, paused" in by_table["paused"]
+
+
+def test_the_same_for_machines(shop: Shop) -> None:
+    shown = shop.run("status", "--format", "json")
+    assert shown.exit_code == 1
+    failing, healthy, never, paused = json.loads(shown.output)
+    assert failing | {"table_id": 0} == {
+        "path": "shop.failing",
+        "table_id": 0,
+        "status": "Failed",
+        "tiering_epoch": 2,
+        "last_tiered_ms": None,
+        "last_error": "s3://lake: token=*** is refused",
+        "last_error_ms": shop.clock.ms,
+        "failures": 2,
+        "next_attempt_ms": shop.clock.ms + 20_000,
+        "lag_rows": 3,
+        "lag_ms": 10_000,
+        "lake_snapshot_id": None,
+        "paused": False,
+        "last_round_ms": None,
+    }
+    assert (healthy["status"], healthy["failures"], healthy["last_round_ms"]) == (
+        "Scheduled",
+        0,
+        2_000,
+    )
+    assert (healthy["lag_rows"], healthy["lag_ms"]) == (0, 0)
+    assert (never["last_tiered_ms"], never["tiering_epoch"]) == (None, 0)
+    assert (paused["paused"], paused["next_attempt_ms"]) == (True, None)
+
+
+@pytest.mark.parametrize(("table", "code"), [("healthy", 0), ("failing", 1), ("paused", 0)])
+def test_the_exit_code_tells_of_the_table_asked_for(shop: Shop, table: str, code: int) -> None:
+    assert shop.run("status", f"shop.{table}").exit_code == code
+
+
+def test_status_of_a_table_that_is_not_there(shop: Shop) -> None:
+    shown = shop.run("status", "shop.nobody")
+    assert (shown.exit_code, "TableNotExist" in shown.output) == (1, True)
+
+
+def test_pause_and_resume(shop: Shop) -> None:
+    told = shop.run("pause", "shop.healthy")
+    assert told.exit_code == 0
+    assert "table shop.healthy is paused; `sluice resume shop.healthy` ends that\n" in told.output
+    shop.clock.ms += 3_600_000
+    path = TablePath("shop", "healthy")
+    assert shop.client.tiering.claim([path]) is None
+    assert shop.run("resume", "shop.healthy").exit_code == 0
+    assert shop.client.tiering.claim([path]) is not None
+
+
+def test_retry_makes_a_failing_table_due(shop: Shop) -> None:
+    path = TablePath("shop", "failing")
+    assert shop.client.tiering.claim([path]) is None
+    assert shop.run("retry", "shop.failing").exit_code == 0
+    assert shop.run("status", "shop.failing").exit_code == 0, "its failures are forgotten"
+    assert shop.client.tiering.claim([path]) is not None
+
+
+def test_retier_does_not_wait_for_the_freshness(shop: Shop) -> None:
+    path = TablePath("shop", "never")
+    assert shop.client.tiering.claim([path]) is None
+    assert shop.run("retier", "shop.never").exit_code == 0
+    assert shop.client.tiering.claim([path]) is not None
+
+
+@pytest.mark.parametrize("command", ["pause", "resume", "retry", "retier"])
+def test_a_table_that_is_not_tiered_is_refused(shop: Shop, command: str) -> None:
+    told = shop.run(command, "shop.plain")
+    assert told.exit_code == 1
+    assert "InvalidTable: table shop.plain is not tiered" in told.output
+
+
+def test_watching_goes_on_while_the_server_is_away(capsys: pytest.CaptureFixture[str]) -> None:
+    looks: list[int] = []
+
+    def look() -> None:
+        looks.append(1)
+        if len(looks) == 2:
+            raise NetworkError("grpc://127.0.0.1:1: connection refused")
+
+    clock = Clock()
+    with pytest.raises(KeyboardInterrupt):
+        follow(look, clock)
+    assert (len(looks), clock.slept) == (3, [2.0, 2.0, 2.0])
+    assert "connection refused" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0, "0 s"), (59, "59 s"), (185, "3 min 5 s"), (7_200, "2 h"), (90_061, "1 d 1 h")],
+)
+def test_spans(seconds: int, words: str) -> None:
+    assert _span(seconds) == words
