@@ -1,4 +1,4 @@
-"""What leases are tested with: a clock of one's own, a store that fails, snapshots in memory."""
+"""What leases are tested with: a model, a clock of one's own, a store that fails, snapshots."""
 
 from __future__ import annotations
 
@@ -6,9 +6,36 @@ import threading
 from collections.abc import Callable, Sequence
 
 from sluice.errors import StorageError
-from sluice.leases import Change, Lease
+from sluice.leases import RESTART_GRACE_MS, Change, Lease
 from sluice.model import TableBucket
 from sluice.server.coordinator.leases_store import LeaseStore
+
+
+class Model:
+    """Who holds what until when."""
+
+    def __init__(self) -> None:
+        self.held: dict[str, dict[TableBucket, int]] = {}
+        self.until: dict[str, int] = {}
+
+    def hold(self, lease: str, got: dict[TableBucket, int], until: int) -> None:
+        if holds := self.held.get(lease, {}) | got:
+            self.held[lease], self.until[lease] = holds, until
+
+    def free(self, lease: str, gone: Callable[[TableBucket], bool]) -> None:
+        left = {b: s for b, s in self.held.pop(lease, {}).items() if not gone(b)}
+        if left:
+            self.held[lease] = left
+        else:
+            self.until.pop(lease, None)
+
+    def expire(self, now: int, uptime: int) -> None:
+        for lease in list(self.held) if uptime >= RESTART_GRACE_MS else ():
+            if self.until[lease] <= now:
+                self.free(lease, lambda b: True)
+
+    def leased(self, bucket: TableBucket, snapshot: int) -> bool:
+        return any(holds.get(bucket) == snapshot for holds in self.held.values())
 
 
 class ManualClock:

@@ -26,6 +26,8 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 class ServerProcess:
     """``sluice serve`` on a data directory; start it again after a kill on the same port."""
 
+    command: tuple[str, ...] = (SLUICE, "serve")
+
     def __init__(self, data_dir: Path, env: Mapping[str, str] | None = None) -> None:
         self.data_dir = data_dir
         # A round that fails here is followed by the next one; nobody waits for a back-off.
@@ -40,7 +42,7 @@ class ServerProcess:
         """Starts it, waits for the line that says it is ready, answers the address."""
         with self.log.open("a") as log:
             self.process = subprocess.Popen(
-                [SLUICE, "serve", "--data-dir", str(self.data_dir), "--listen", self.address],
+                [*self.command, "--data-dir", str(self.data_dir), "--listen", self.address],
                 env=environment(self.env | env),
                 stdout=subprocess.PIPE,
                 stderr=log,

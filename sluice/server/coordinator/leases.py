@@ -163,7 +163,7 @@ class KvSnapshotLeases:
         """
         with self._changing():
             assert self._started_s is not None, "not started"
-            uptime_ms = int((self._clock.monotonic_s() - self._started_s) * 1000)
+            uptime_ms = round((self._clock.monotonic_s() - self._started_s) * 1000)
             expired = self._leases.expired(self._clock.now_ms(), uptime_ms)
             self._commit(expired)
             for table_id, partition_id in self._leases.partitions():

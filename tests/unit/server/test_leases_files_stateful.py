@@ -23,10 +23,10 @@ from sluice.server.coordinator.kv_snapshots import IsLeased
 from sluice.server.coordinator.leases import KvSnapshotLeases
 from sluice.server.coordinator.leases_store import SqliteLeaseStore
 from sluice.server.data_dir import local_path
-from tests.support.lease_parts import FaultyStore, ManualClock
+from tests.support.lease_parts import FaultyStore, ManualClock, Model
 
 from .snapshot_store import PARTED, Store
-from .test_leases_stateful import DURATIONS, FAULTS, LEASES, MEMORY, NEVER_MS, Model
+from .test_leases_stateful import DURATIONS, FAULTS, LEASES, MEMORY, NEVER_MS
 
 BUCKETS = st.integers(0, 2)
 """Two of a table without partitions, one of a partition."""
@@ -177,13 +177,8 @@ class CoordinatorWithFiles(RuleBasedStateMachine):
         """The check deletes at once what an expired lease held."""
         self.clock.ms += step
 
-        def expire(model: Model) -> None:
-            for lease in list(model.held):
-                over = model.until[lease] <= self.clock.ms
-                if over and self.clock.ms - self.store.started >= RESTART_GRACE_MS:
-                    model.free(lease, lambda b: True)
-
-        self.attempt(fault, self.store.leases.check, expire)
+        now, uptime = self.clock.ms, self.clock.ms - self.store.started
+        self.attempt(fault, self.store.leases.check, lambda m: m.expire(now, uptime))
 
     # -- what must hold
 

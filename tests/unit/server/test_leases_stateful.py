@@ -30,7 +30,7 @@ from sluice.model import Schema, TableBucket, TableDescriptor, TableInfo, TableP
 from sluice.server.coordinator.leases import KvSnapshotLeases
 from sluice.server.coordinator.leases_store import SqliteLeaseStore
 from sluice.server.storage.database import Database
-from tests.support.lease_parts import FaultyStore, ManualClock, MemorySnapshots
+from tests.support.lease_parts import FaultyStore, ManualClock, MemorySnapshots, Model
 
 LEASES = st.sampled_from(["a", "b", "c"])
 HELD = st.integers(0, 5)
@@ -43,26 +43,6 @@ FAULTS = st.sampled_from(["", "", "", "", "before", "after"])
 TABLE = TableInfo(TablePath("db", "t"), 0, 1, TableDescriptor(Schema(())), 0, 0)
 NEVER_MS = 86_400_000
 MEMORY = Path("/dev/shm")
-
-
-class Model:
-    """Who holds what until when."""
-
-    def __init__(self) -> None:
-        self.held: dict[str, dict[TableBucket, int]] = {}
-        self.until: dict[str, int] = {}
-
-    def hold(self, lease: str, got: dict[TableBucket, int], until: int) -> None:
-        if holds := self.held.get(lease, {}) | got:
-            self.held[lease], self.until[lease] = holds, until
-
-    def free(self, lease: str, gone: Callable[[TableBucket], bool]) -> None:
-        left = {b: s for b, s in self.held.pop(lease, {}).items() if not gone(b)}
-        if left:
-            self.held[lease] = left
-
-    def leased(self, bucket: TableBucket, snapshot: int) -> bool:
-        return any(holds.get(bucket) == snapshot for holds in self.held.values())
 
 
 class Coordinator(RuleBasedStateMachine):
@@ -227,13 +207,8 @@ class Coordinator(RuleBasedStateMachine):
     def wait(self, step: int, fault: str) -> None:
         self.clock.ms += step
 
-        def expire(model: Model) -> None:
-            for lease in list(model.held):
-                over = model.until[lease] <= self.clock.ms
-                if over and self.clock.ms - self.started >= RESTART_GRACE_MS:
-                    model.free(lease, lambda b: True)
-
-        self.attempt(fault, self.leases.check, expire)
+        now, uptime = self.clock.ms, self.clock.ms - self.started
+        self.attempt(fault, self.leases.check, lambda m: m.expire(now, uptime))
 
     @precondition(lambda self: self.model.held and not self.dropped)
     @rule(table_id=st.integers(1, 2), fault=FAULTS)
