@@ -5,7 +5,7 @@ ids, classes of errors. What a real Fluss 0.9.1 answers stands beside the questi
 `python -m sluice.testing.conformance` plays them against several servers and prints a matrix.
 """
 
-from sluice.testing.conformance import catalog, log, tiering
+from sluice.testing.conformance import catalog, leases, log, tiering
 from sluice.testing.conformance.stage import SCENARIOS, Answer, Stage, run
 
-__all__ = ["SCENARIOS", "Answer", "Stage", "catalog", "log", "run", "tiering"]
+__all__ = ["SCENARIOS", "Answer", "Stage", "catalog", "leases", "log", "run", "tiering"]

@@ -13,6 +13,10 @@ CLEARER = "a real Fluss answers -1 with a stack trace; ours says what is wrong"
 BACKWARDS = "ours refuses a commit that takes offsets back; a real Fluss takes any"
 COLUMNS = "Fluss 0.9.1 cannot add a column to an Iceberg lake table; here the next round adds it"
 SYSTEM_COLUMN = "ours keeps the lake's system columns free from the start, also for later tiering"
+LOOKED_AT = "a real Fluss confirms a lease on whatever is asked for; ours looks (its issue 2600)"
+LIMITED = "a real Fluss takes any lease id and duration; ours says what is wrong"
+FINAL = "a real Fluss makes a lease that is gone anew; ours lets nobody renew what was dropped"
+LEASE_CALL = "one of our own calls about leases, which no Fluss has"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,5 +50,18 @@ EMBEDDED: dict[tuple[str, str], Difference] = {
     ("statuses", "of a table that is being tiered"): Difference(
         ["Tiering"], "seed 001's call, which Fluss 0.9.1 has not"
     ),
+    ("kv_snapshots", "files"): Difference(
+        [".log", ".sst", "CURRENT", "MANIFEST", "OPTIONS"],
+        "a checkpoint of this RocksDB has its own log too, which is empty",
+    ),
+    ("kv_snapshots", "listed"): Difference(True, "a call that Fluss has after 0.9.1"),
+    ("lease_calls", "what never was"): Difference([0], LOOKED_AT),
+    ("lease_calls", "of no bucket"): Difference([7], LOOKED_AT),
+    ("lease_calls", "for no time"): Difference("InvalidLease", LIMITED),
+    ("lease_calls", "under a name of spaces"): Difference("InvalidLease", LIMITED),
+    ("lease_calls", "renew by its own call"): Difference("done", LEASE_CALL),
+    ("lease_calls", "listed"): Difference(True, LEASE_CALL),
+    ("lease_calls", "renew what holds nothing"): Difference("LeaseNotExist", FINAL),
+    ("lease_calls", "renew what is dropped"): Difference("LeaseNotExist", FINAL),
 }
 """(scenario, question) -> its answer; the same over gRPC and over Fluss's own protocol."""

@@ -30,7 +30,11 @@ class Server:
 @contextmanager
 def _embedded(folder: Path, listen: str) -> Iterator[str]:
     config = ServerConfig(
-        data_dir=str(folder), listen=listen, tiering_check_interval_ms=100, tiering_backoff_ms=0
+        data_dir=str(folder),
+        listen=listen,
+        tiering_check_interval_ms=100,
+        kv_snapshot_interval_ms=100,
+        tiering_backoff_ms=0,
     )
     with EmbeddedCluster(config) as cluster:
         yield cluster.address
@@ -38,7 +42,7 @@ def _embedded(folder: Path, listen: str) -> Iterator[str]:
 
 @contextmanager
 def _real(folder: Path) -> Iterator[str]:
-    with RealFluss(folder) as fluss:
+    with RealFluss(folder, conf={"kv.snapshot.interval": "1s"}) as fluss:
         yield fluss.bootstrap
 
 
