@@ -150,6 +150,9 @@ class ServerConfig:
     """log.segment.file-size: a segment is closed when it reaches this size."""
     sync_interval_ms: int = 5_000
     """How often written log data is synced to the disk (power loss; a kill loses nothing)."""
+    metrics: str = ""
+    """HOST:PORT where a Prometheus server reads /metrics over HTTP; port 0 takes a free one. Empty:
+    nowhere."""
     tiering_timeout_ms: int = 120_000
     """A table in Tiering without a heartbeat for this long has failed: its worker is lost."""
     tiering_check_interval_ms: int = 15_000

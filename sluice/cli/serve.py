@@ -61,6 +61,11 @@ Examples:
     " digest that of a token. Callers send the token over grpc://, or log in with name and token"
     " over fluss://.",
 )
+@click.option(
+    "--metrics",
+    metavar="HOST:PORT",
+    help="Where a Prometheus server reads /metrics over HTTP; port 0 takes a free one.",
+)
 @config_option
 @click.option(
     "--log-format",
@@ -84,6 +89,7 @@ def serve(
     tls_certificate: str | None,
     tls_key: str | None,
     users_file: str | None,
+    metrics: str | None,
     config_file: str | None,
     log_format: str,
     log_level: str,
@@ -104,6 +110,7 @@ def serve(
             "server.tls_certificate": tls_certificate,
             "server.tls_key": tls_key,
             "server.users_file": users_file,
+            "server.metrics": metrics,
         },
     )
     server = config.server
@@ -117,7 +124,9 @@ def serve(
     cluster = EmbeddedCluster(server, datalake_format=config.datalake.format)
     cluster.start()
     try:
-        click.echo(f"sluice: ready at {', '.join(cluster.addresses)}, data in {server.data_dir}")
+        read = f", metrics at {cluster.metrics_address}" if cluster.metrics_address else ""
+        places = ", ".join(cluster.addresses)
+        click.echo(f"sluice: ready at {places}, data in {server.data_dir}{read}")
         stopping.wait()
     finally:
         cluster.stop(STOP_GRACE_S)

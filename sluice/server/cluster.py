@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 from google.protobuf.message import Message
@@ -47,9 +47,13 @@ from sluice.server.tablet.scan_manager import ScannerManager
 from sluice.server.tablet.scan_service import ScanService
 from sluice.server.tablet.service import TabletService
 from sluice.server.writer_ids import StoredWriterIds
+from sluice.statuses import RoundEnd
 from sluice.wire import apis
 from sluice.wire.apis import Api, Role
 from sluice.wire.handlers import Handler, Handlers
+
+if TYPE_CHECKING:
+    from sluice.server.metrics import Metrics
 
 _log = structlog.get_logger("sluice.server")
 
@@ -89,6 +93,8 @@ class EmbeddedCluster:
         self._files = files or LogFiles()
         self._parts: _Parts | None = None
         self._addresses: tuple[str, ...] = ()
+        self.metrics_address = ""
+        """Where metrics are read, if anywhere; known once started."""
 
     @property
     def address(self) -> str:
@@ -119,6 +125,7 @@ class EmbeddedCluster:
             parts.stop(0)
             raise
         self._parts = parts
+        self.metrics_address = parts.metrics_address
         _log.info(
             "server started",
             addresses=self.addresses,
@@ -169,6 +176,7 @@ class _Parts:
         self._defaults = defaults
         self._files = files
         self._doors: list[Door] = []
+        self._metrics = _metrics_of(config)
         self.data_dir = DataDir.open(config.data_dir)
         try:
             self._database = Database(self.data_dir.database)
@@ -178,7 +186,11 @@ class _Parts:
         try:
             self.catalog = Catalog(self._database, clock)
             self.tiering = Tiering(
-                self._database, clock, config.tiering_timeout_ms, config.tiering_backoff_ms
+                self._database,
+                clock,
+                config.tiering_timeout_ms,
+                config.tiering_backoff_ms,
+                self._metrics.ended if self._metrics is not None else _nobody_listens,
             )
             self._lake = LakeSnapshots(self.data_dir.lake, self._database, self.catalog, clock)
             self._leases = KvSnapshotLeases(
@@ -260,10 +272,18 @@ class _Parts:
         self._doors = [Door(place, self._handlers, self._config, guards) for place in listen]
         for door in self._doors:
             door.start()
+        if self._metrics is not None:
+            self._metrics.start(self.tiering_service.statuses, self._leases.all)
         return tuple(door.address for door in self._doors)
+
+    @property
+    def metrics_address(self) -> str:
+        return "" if self._metrics is None else self._metrics.address
 
     def stop(self, grace_s: float) -> None:
         self._fetcher.stop()
+        if self._metrics is not None:
+            self._metrics.stop()
         deadline = time.monotonic() + grace_s
         for door in self._doors:
             door.stop(max(deadline - time.monotonic(), 0))
@@ -325,6 +345,19 @@ class _Parts:
                 Role.TABLET, {**both, **tablet.handlers(), **forwarding(_InProcess(coordinators))}
             ),
         }
+
+
+def _metrics_of(config: ServerConfig) -> Metrics | None:
+    """None where nobody reads them: their library takes its time to load."""
+    if not config.metrics:
+        return None
+    from sluice.server.metrics import Metrics
+
+    return Metrics(config.metrics, insecure=config.insecure)
+
+
+def _nobody_listens(ended: RoundEnd) -> None:
+    """Where no metrics are read."""
 
 
 def _scanner_manager(stores: KvManager, clock: Clock, config: ServerConfig) -> ScannerManager:

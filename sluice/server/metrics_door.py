@@ -1,0 +1,85 @@
+"""The HTTP address of ``/metrics``."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+from urllib.parse import urlsplit
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+from prometheus_client import CollectorRegistry, make_wsgi_app
+
+from sluice.errors import ConfigurationError
+from sluice.wire.tls import is_loopback
+
+READ_TIMEOUT_S = 10
+"""A caller that is silent for so long is left: one is served after the other."""
+
+
+class MetricsDoor:
+    """Answers GET /metrics on a thread of its own, one caller at a time."""
+
+    def __init__(self, place: str, registry: CollectorRegistry, *, insecure: bool) -> None:
+        """Binds the address; port 0 takes a free one.
+
+        :param place: HOST:PORT.
+        :raises ConfigurationError: not of that form, not free, or not loopback and not
+            ``insecure``: there is neither encryption nor login.
+        """
+        host, port = _parsed(place)
+        if not is_loopback(host) and not insecure:
+            raise ConfigurationError(
+                f"server.metrics: {place!r} can be reached from outside, without encryption or"
+                " login: listen on 127.0.0.1, or allow it with --insecure (server.insecure)"
+            )
+        try:
+            self._server = make_server(host, port, _only_metrics(registry), WSGIServer, _Handler)
+        except OSError as error:
+            raise ConfigurationError(
+                f"server.metrics: {place}: {error.strerror or error}"
+            ) from error
+        self.address = f"http://{host}:{self._server.server_port}/metrics"
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.2,), name="metrics", daemon=True
+        )
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Also for a door that was never started."""
+        if self._thread.is_alive():
+            self._server.shutdown()
+            self._thread.join()
+        self._server.server_close()
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = READ_TIMEOUT_S
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  (the name of the base)
+        """Nothing is logged of a reading."""
+
+
+def _only_metrics(registry: CollectorRegistry) -> Any:
+    """A WSGI application that knows one path."""
+    metrics = make_wsgi_app(registry)
+
+    def application(environ: dict[str, Any], start_response: Any) -> Any:
+        if environ.get("PATH_INFO") != "/metrics":
+            start_response("404 Not Found", [("Content-Type", "text/plain")])
+            return [b"there is /metrics\n"]
+        return metrics(environ, start_response)
+
+    return application
+
+
+def _parsed(place: str) -> tuple[str, int]:
+    try:
+        parts = urlsplit(f"//{place}")
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise ConfigurationError(f"server.metrics: {place!r}: {error}") from error
+    if not host or port is None or parts.path or parts.query:
+        raise ConfigurationError(f"server.metrics: {place!r}: write HOST:PORT")
+    return host, port
