@@ -27,6 +27,16 @@ def primary_keys(batch: pa.RecordBatch, info: TableInfo) -> pa.Array:
     return encode_key(batch, physical_primary_key(info), info.schema, key_format(info))
 
 
+def has_key_of_its_own(info: TableInfo) -> bool:
+    """Whether the keys are such as clients before version 1 of PutKv and the look-ups do not know.
+
+    Those take the encoder of the lake format for every table.
+    """
+    version = info.descriptor.properties.get(KV_FORMAT_VERSION)
+    is_default = bucket_keys(info) == physical_primary_key(info)
+    return info.datalake_format is not None and version == "2" and not is_default
+
+
 def key_format(info: TableInfo) -> str | None:
     """The lake format whose encoder makes the primary key; None is Fluss's own, Compacted.
 

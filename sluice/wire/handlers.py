@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from typing import Any
 
 from google.protobuf.message import DecodeError, Message
@@ -17,6 +18,14 @@ already (FetchLog does, to copy log data once less)."""
 Handlers = Mapping[Role, Mapping[Api, Handler]]
 
 
+_version: ContextVar[int | None] = ContextVar("client_version", default=None)
+
+
+def client_version() -> int | None:
+    """The version of the call at hand, as its client said; None where clients say none (gRPC)."""
+    return _version.get()
+
+
 def parsed(api: Api, payload: bytes) -> Message:
     """:raises CorruptMessage: the bytes are no request of that call, or not a whole one."""
     try:
@@ -28,7 +37,11 @@ def parsed(api: Api, payload: bytes) -> Message:
     return request
 
 
-def answered(api: Api, call: Handler, payload: bytes) -> bytes:
-    """The serialized answer to a serialized request."""
-    response = call(parsed(api, payload))
+def answered(api: Api, call: Handler, payload: bytes, version: int | None = None) -> bytes:
+    """The serialized answer to a serialized request of a version."""
+    token = _version.set(version)
+    try:
+        response = call(parsed(api, payload))
+    finally:
+        _version.reset(token)
     return response if isinstance(response, bytes) else response.SerializeToString()

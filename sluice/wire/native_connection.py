@@ -307,7 +307,7 @@ class Connection:
                     call = self._authenticate
                 else:
                     self._login.allow(api)
-            body = answered(api, call, bytes(request.payload))
+            body = answered(api, call, bytes(request.payload), head.api_version)
             return response_prefix(head.request_id, len(body)), body
         except FlussError as error:
             return encode_error(head.request_id, to_error_response(error)), b""

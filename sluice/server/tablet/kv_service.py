@@ -17,6 +17,7 @@ from sluice.errors import (
     UnsupportedVersion,
 )
 from sluice.formats.kv_batch import KvBatch, parse_kv_batch
+from sluice.formats.primary_keys import has_key_of_its_own
 from sluice.formats.value_batch import build_value_batch
 from sluice.model import TableBucket
 from sluice.server.tablet.kv_manager import KvManager
@@ -26,7 +27,7 @@ from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api
 from sluice.wire.error_codes import put_error
-from sluice.wire.handlers import Handler
+from sluice.wire.handlers import Handler, client_version
 
 ACKS = (-1, 0, 1)
 
@@ -82,6 +83,7 @@ class KvService:
         def put(bucket: TableBucket, item: Any, answer: Any) -> None:
             batch = parse_kv_batch(item.records)
             self._check(bucket, batch)
+            self._check_version(bucket, apis.PUT_KV)
             with self._tablets.leading(bucket) as (tablet, _):
                 answer.log_end_offset = tablet.put(batch, targets, overwrite=overwrite)
 
@@ -102,6 +104,7 @@ class KvService:
 
         def look_up(bucket: TableBucket, item: Any, answer: Any) -> None:
             nonlocal left
+            self._check_version(bucket, apis.LOOKUP)
             with self._tablets.leading(bucket) as (tablet, _):
                 values = tablet.lookup(list(item.keys))
             left = _taken(left, values)
@@ -118,6 +121,7 @@ class KvService:
 
         def look_up(bucket: TableBucket, item: Any, answer: Any) -> None:
             nonlocal left
+            self._check_version(bucket, apis.PREFIX_LOOKUP)
             with self._tablets.leading(bucket) as (tablet, _):
                 for prefix in item.keys:
                     values = tablet.prefix_lookup(prefix, left)
@@ -179,6 +183,18 @@ class KvService:
             except FlussError as error:
                 put_error(answer, error)
         return response
+
+    def _check_version(self, bucket: TableBucket, api: Api) -> None:
+        """:raises UnsupportedVersion: the client would encode the keys of this table otherwise."""
+        if client_version() != 0:
+            return
+        table = self._tables.find(bucket.table_id)
+        if table is not None and has_key_of_its_own(table.info):
+            raise UnsupportedVersion(
+                f"{api.name} in version 0: clients of that version encode the keys of table"
+                f" {table.info.path} otherwise, since its bucket key is a part of its primary key"
+                " (kv format 2): take a newer client"
+            )
 
     def _check(self, bucket: TableBucket, batch: KvBatch) -> None:
         if len(batch.keys) > self._max_batch_rows:
