@@ -36,6 +36,8 @@ class KvSnapshot:
     incremental_size: int
     """Bytes that this snapshot added to the remote storage."""
     log_offset: int
+    row_count: int | None = None
+    """Rows that it holds, if that is known: tables with the image WAL do not count theirs."""
 
     @property
     def files(self) -> tuple[KvFile, ...]:
@@ -60,6 +62,8 @@ def kv_snapshot_to_json(snapshot: KvSnapshot) -> bytes:
         },
         "log_offset": snapshot.log_offset,
     }
+    if snapshot.row_count is not None:
+        node["row_count"] = snapshot.row_count
     return json.dumps(node, separators=(",", ":")).encode()
 
 
@@ -69,7 +73,7 @@ def kv_snapshot_from_json(content: bytes) -> KvSnapshot:
         node = json.loads(content)
         if node["version"] != VERSION:
             raise CorruptMessage(f"KV snapshot metadata of version {node['version']}; known is 1")
-        partition_id = node.get("partition_id")
+        partition_id, row_count = node.get("partition_id"), node.get("row_count")
         handle = node["kv_snapshot_handle"]
         return KvSnapshot(
             TableBucket(
@@ -83,6 +87,7 @@ def kv_snapshot_from_json(content: bytes) -> KvSnapshot:
             tuple(map(_file, handle["private_file_handles"])),
             int(handle["snapshot_incremental_size"]),
             int(node["log_offset"]),
+            None if row_count is None else int(row_count),
         )
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise CorruptMessage(f"KV snapshot metadata cannot be read: {error!r}") from error

@@ -28,15 +28,19 @@ from sluice.errors import (
 from sluice.formats.kv_batch import KvBatch
 from sluice.formats.value_batch import stored_values
 from sluice.model import TypeRoot
-from sluice.server.tablet.kv_rows import ALLOW, DISABLE, FIRST_ROW, IGNORE, VERSIONED, KvTable
-from sluice.server.tablet.kv_whole_rows import (
+from sluice.server.tablet.kv_rows import (
+    ALLOW,
     DELETE,
+    DISABLE,
+    FIRST_ROW,
+    IGNORE,
     INSERT,
-    NO_ROW,
     UPDATE_AFTER,
     UPDATE_BEFORE,
-    replacing,
+    VERSIONED,
+    KvTable,
 )
+from sluice.server.tablet.kv_whole_rows import NO_ROW, replacing
 
 _OLDEST = -(2**63)  # the version of a row that has none
 _VERSIONS = (TypeRoot.INT, TypeRoot.BIGINT, TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ)

@@ -15,6 +15,9 @@ from sluice.formats.value_batch import decode_values, stored_values
 from sluice.model import Schema
 from sluice.server.tablet.ports import HostedTable
 
+INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = 1, 2, 3, 4
+"""Change types of the log."""
+
 ALLOW, IGNORE, DISABLE = "ALLOW", "IGNORE", "DISABLE"
 FIRST_ROW, VERSIONED = "FIRST_ROW", "VERSIONED"
 
@@ -38,6 +41,12 @@ class KvTable:
         self.is_wal = properties.get("table.changelog.image", "FULL").upper() == "WAL"
         self.compression = properties.get("table.log.arrow.compression.type", "ZSTD").upper()
         self.level = int(properties.get("table.log.arrow.compression.zstd.level", "3"))
+
+    def rows_added(self, change_types: bytes) -> int | None:
+        """How many rows more there are by changes; None for the image WAL, which does not tell."""
+        if self.is_wal:
+            return None
+        return change_types.count(INSERT) - change_types.count(DELETE)
 
     def schemas(self) -> Mapping[int, Schema]:
         """Every schema that the table has had, by id."""

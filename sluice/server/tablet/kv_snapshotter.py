@@ -27,7 +27,7 @@ from sluice.model import TableBucket
 from sluice.server.data_dir import file_uri, sync_folder, write_durably
 from sluice.server.tablet.files import LogFiles
 from sluice.server.tablet.kv_manager import KvManager
-from sluice.server.tablet.kv_store import CONFIG_FILE, KvResources, log_offset_of
+from sluice.server.tablet.kv_store import CONFIG_FILE, KvResources, Reached, reached_by
 from sluice.server.tablet.kv_tablet import KvTablet, Snapshots
 from sluice.server.tablet.log_manager import buckets_of
 from sluice.server.tablet.ports import Tables
@@ -107,12 +107,12 @@ class KvSnapshotter:
                 tablet.checkpoint(folder.checkpoint)
             failpoint("server.kv_snapshot.after_checkpoint")
             try:
-                log_offset = log_offset_of(folder.checkpoint, self._resources)
-                if log_offset <= known:
+                reached = reached_by(folder.checkpoint, self._resources)
+                if reached.log_offset <= known:
                     return None
                 # What a snapshot has, a power loss must not take from the log.
                 log.sync()
-                return self._bring(bucket, tablet, log_offset, newest, leader_epoch)
+                return self._bring(bucket, tablet, reached, newest, leader_epoch)
             except OSError as error:
                 raise StorageError(f"bucket {bucket}: no KV snapshot: {error}") from error
             finally:
@@ -136,7 +136,7 @@ class KvSnapshotter:
         self,
         bucket: TableBucket,
         tablet: KvTablet,
-        log_offset: int,
+        reached: Reached,
         newest: KvSnapshot | None,
         leader_epoch: int,
     ) -> int:
@@ -147,7 +147,7 @@ class KvSnapshotter:
             there = {file.local_name: file for file in newest.shared}
         upload = _Upload(self._files, self._snapshots.folder(bucket), snapshot_id)
         try:
-            snapshot = upload.run(bucket, folder.checkpoint, there, log_offset)
+            snapshot = upload.run(bucket, folder.checkpoint, there, reached)
             self._snapshots.commit(snapshot, self._coordinator_epoch(), leader_epoch)
         except BaseException:
             if not self._snapshots.exists(bucket, snapshot_id):
@@ -163,7 +163,7 @@ class KvSnapshotter:
             "KV snapshot taken",
             bucket=str(bucket),
             snapshot_id=snapshot_id,
-            log_offset=log_offset,
+            log_offset=reached.log_offset,
             bytes_added=snapshot.incremental_size,
         )
         return snapshot_id
@@ -180,7 +180,7 @@ class _Upload:
         self._brought: list[Path] = []
 
     def run(
-        self, bucket: TableBucket, checkpoint: Path, there: dict[str, KvFile], log_offset: int
+        self, bucket: TableBucket, checkpoint: Path, there: dict[str, KvFile], reached: Reached
     ) -> KvSnapshot:
         """:param there: SST files, by name, that the remote has already.
 
@@ -213,7 +213,8 @@ class _Upload:
             tuple(shared),
             tuple(private),
             added,
-            log_offset,
+            reached.log_offset,
+            reached.row_count,
         )
         for folder in (self._shared, self._own.parent, self._own.parent.parent):
             sync_folder(folder)

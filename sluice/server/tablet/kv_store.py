@@ -46,9 +46,32 @@ _log = structlog.get_logger("sluice.kv")
 
 _LOG_OFFSET = b"log_offset"
 _OFFSET = struct.Struct("<q")
+_OFFSET_AND_COUNT = struct.Struct("<qq")
 _FILES_MIN = 20  # of one RocksDB: its log, manifest, lock, and a few SST files
 _FILES_MAX = 256
 _MEMTABLE_FILTER = 0.02  # of its memory: 16 bits for each row of 100 bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """What a store contains: the log below an offset, and so many rows, if that is known."""
+
+    log_offset: int
+    row_count: int | None
+
+    @classmethod
+    def from_bytes(cls, stored: bytes | None) -> Reached:
+        """None: of a store in which nothing was written yet."""
+        if stored is None:
+            return cls(0, 0)
+        if len(stored) == _OFFSET.size:
+            return cls(int(_OFFSET.unpack(stored)[0]), None)
+        return cls(*_OFFSET_AND_COUNT.unpack(stored))
+
+    def to_bytes(self) -> bytes:
+        if self.row_count is None:
+            return _OFFSET.pack(self.log_offset)
+        return _OFFSET_AND_COUNT.pack(self.log_offset, self.row_count)
 
 
 class KvResources:
@@ -132,12 +155,17 @@ class KvStore:
         except Exception as error:
             self.close()
             raise failure(f"{folder} cannot be read", error) from error
-        self._log_offset = 0 if stored is None else _OFFSET.unpack(stored)[0]
+        self._reached = Reached.from_bytes(stored)
 
     @property
     def log_offset(self) -> int:
         """The store contains what the log holds below this offset."""
-        return int(self._log_offset)
+        return self._reached.log_offset
+
+    @property
+    def row_count(self) -> int | None:
+        """How many rows there are, if whoever wrote them has always said how many came."""
+        return self._reached.row_count
 
     def get(self, keys: list[bytes]) -> list[bytes | None]:
         """The values of keys in their order, None where there is none."""
@@ -190,9 +218,18 @@ class KvStore:
         return values
 
     def write(
-        self, puts: Iterable[tuple[bytes, bytes]], deletes: Iterable[bytes], log_offset: int
+        self,
+        puts: Iterable[tuple[bytes, bytes]],
+        deletes: Iterable[bytes],
+        log_offset: int,
+        added: int | None = None,
     ) -> None:
-        """Applies changes and the offset that they lead to, all of it or nothing."""
+        """Applies changes and the offset that they lead to, all of it or nothing.
+
+        :param added: how many rows more there are by it; None: not known, from now on.
+        """
+        count = self.row_count
+        reached = Reached(log_offset, None if count is None or added is None else count + added)
         try:
             batch: Any = WriteBatch(raw_mode=True)
             put, delete = batch.put, batch.delete
@@ -200,11 +237,11 @@ class KvStore:
                 put(key, value)
             for key in deletes:
                 delete(key)
-            put(_LOG_OFFSET, _OFFSET.pack(log_offset), self._state)
+            put(_LOG_OFFSET, reached.to_bytes(), self._state)
             self._db.write(batch, self._write_options)
         except Exception as error:
             raise failure(f"{self._name} cannot be written", error) from error
-        self._log_offset = log_offset
+        self._reached = reached
 
     def checkpoint(self, folder: Path) -> None:
         """A copy of the store as it is now, by hard links; writes go on meanwhile."""
@@ -255,8 +292,8 @@ class KvStoreCorrupt(KvStorageError):
     """The files of a store are damaged: it is made anew from a snapshot and the log."""
 
 
-def log_offset_of(checkpoint: Path, resources: KvResources) -> int:
-    """The log offset that a checkpoint contains; it is opened for reading only.
+def reached_by(checkpoint: Path, resources: KvResources) -> Reached:
+    """What a checkpoint contains; it is opened for reading only.
 
     :raises KvStorageError: it cannot be read.
     """
@@ -274,7 +311,7 @@ def log_offset_of(checkpoint: Path, resources: KvResources) -> int:
     finally:
         if db is not None:
             db.close()
-    return 0 if stored is None else int(_OFFSET.unpack(stored)[0])
+    return Reached.from_bytes(stored)
 
 
 def _stored_offset(db: Any) -> bytes | None:

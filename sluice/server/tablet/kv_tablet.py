@@ -42,9 +42,8 @@ from sluice.server.tablet.fetch import read_slice
 from sluice.server.tablet.files import LogFiles
 from sluice.server.tablet.kv_files import KvFolder
 from sluice.server.tablet.kv_merge import Limit, Merged, merge
-from sluice.server.tablet.kv_rows import KvTable
+from sluice.server.tablet.kv_rows import DELETE, UPDATE_BEFORE, KvTable
 from sluice.server.tablet.kv_store import KvResources, KvStore, KvStoreCorrupt
-from sluice.server.tablet.kv_whole_rows import DELETE, UPDATE_BEFORE
 from sluice.server.tablet.log import BucketLog
 from sluice.server.tablet.ports import HostedTable
 from sluice.server.tablet.scan_view import KvView
@@ -144,7 +143,7 @@ class KvTablet:
             base = self.log.append(header, content)
             failpoint("server.put_kv.after_log")
             end = base + header.last_offset_delta + 1
-            store.write(merged.puts, merged.deletes, end)
+            store.write(merged.puts, merged.deletes, end, table.rows_added(merged.change_types))
             failpoint("server.put_kv.after_store")
             return end
 
@@ -334,8 +333,8 @@ class KvTablet:
             )
         first, table = store.log_offset, self._current_table()
         for header, view in self._batches(first):
-            puts, deletes = _replayed(table, header, view)
-            store.write(puts, deletes, header.next_offset)
+            puts, deletes, kinds = _replayed(table, header, view)
+            store.write(puts, deletes, header.next_offset, table.rows_added(kinds))
             failpoint("server.kv_replay.after_batch")
         _log.info("KV store caught up", bucket=self.log.name, start=first, end=store.log_offset)
 
@@ -358,12 +357,12 @@ class KvTablet:
 
 def _replayed(
     table: KvTable, header: LogBatchHeader, view: memoryview
-) -> tuple[list[tuple[bytes, bytes]], list[bytes]]:
-    """What a batch of the changelog does to the store: the last change of each key."""
+) -> tuple[list[tuple[bytes, bytes]], list[bytes], bytes]:
+    """What a batch of the changelog does to the store: the last change of each key; all kinds."""
     check_crc(view, header)
     kinds = change_types(view, header)
     if not header.record_count:
-        return [], []
+        return [], [], b""
     if kinds is None:
         raise CorruptRecord(f"the changelog batch at offset {header.base_offset} has no changes")
     schema = table.schema_of(header.schema_id)
@@ -377,7 +376,7 @@ def _replayed(
     puts = [at for at in last.values() if kinds[at] != DELETE]
     values = table.encode(batch.take(pa.array(puts, pa.int64())), header.schema_id, schema)
     deletes = [key for key, at in last.items() if kinds[at] == DELETE]
-    return list(zip([keys[at] for at in puts], values.to_pylist(), strict=True)), deletes
+    return list(zip([keys[at] for at in puts], values.to_pylist(), strict=True)), deletes, kinds
 
 
 def hosted_or_gone(found: HostedTable | None, bucket: TableBucket) -> HostedTable:

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = 1, 2, 3, 4
-"""Change types of the log."""
+from sluice.server.tablet.kv_rows import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE
 
 NO_ROW = -1
 """In the place of a row's number."""

@@ -78,6 +78,52 @@ def test_a_snapshot_holds_the_table_up_to_its_log_offset(
     assert replayed(kv.changelog(offset=502), before) == kv.table()
 
 
+@pytest.mark.parametrize("image", ["FULL", "WAL"])
+def test_a_snapshot_says_how_many_rows_it_holds(start: Callable[..., Node], image: str) -> None:
+    """Not with the image WAL, whose changelog does not tell a new row from a changed one."""
+    node = start(kv_snapshot_interval_ms=0)
+    kv = KvCaller(node.caller, properties={"table.changelog.image": image})
+
+    def counted() -> int | None:
+        newest = take(node, kv)
+        assert newest is not None
+        return row_count(kv, newest)
+
+    def expected(rows: int) -> int | None:
+        return rows if image == "FULL" else None
+
+    kv.put(*((i, "t", i) for i in range(10)))
+    kv.put((3, "again", 3), (3, "and again", 3), (10, "new", 1))
+    kv.delete((1,), (99,))
+    assert counted() == expected(10)
+    kv.put((1, "t", None), targets=(0, 1))
+    kv.delete((2,), targets=(0, 1))  # its other column stays
+    assert counted() == expected(11)
+    kv.delete((1,), targets=(0, 1))
+    node.stop()
+    shutil.rmtree(Path(node.cluster._config.data_dir) / "kv")  # from the snapshot and the log
+    node.start()
+    kv = KvCaller(node.caller, create=False)
+    assert counted() == expected(10) == (len(kv.table()) if image == "FULL" else None)
+    node.stop()
+    for part in ("kv", f"remote/kv/db/kv-{kv.table_id}"):
+        shutil.rmtree(Path(node.cluster._config.data_dir) / part)  # from the log alone
+    node.start()
+    kv = KvCaller(node.caller, create=False)
+    kv.put((50, "t", 1))
+    assert counted() == expected(11)
+
+
+def row_count(kv: KvCaller, snapshot_id: int) -> int | None:
+    request = pb.GetKvSnapshotMetadataRequest(
+        table_id=kv.table_id, bucket_id=0, snapshot_id=snapshot_id
+    )
+    files = kv.caller.call(apis.GET_KV_SNAPSHOT_METADATA, request).snapshot_files
+    own = next(f.remote_path for f in files if f"/snap-{snapshot_id}/" in f.remote_path)
+    content = Path(urlsplit(own).path).with_name("_METADATA").read_bytes()
+    return kv_snapshot_from_json(content).row_count
+
+
 def test_its_files_lie_as_in_fluss(node: Node, kv: KvCaller, tmp_path: Path) -> None:
     kv.put((1, "a", 1))
     take(node, kv)
@@ -91,6 +137,7 @@ def test_its_files_lie_as_in_fluss(node: Node, kv: KvCaller, tmp_path: Path) -> 
         "snapshot_location",
         "kv_snapshot_handle",
         "log_offset",
+        "row_count",
     ]
     handle = content["kv_snapshot_handle"]
     private = {file["local_path"] for file in handle["private_file_handles"]}

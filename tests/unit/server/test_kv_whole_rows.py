@@ -6,14 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.server.tablet.kv_whole_rows import (
-    DELETE,
-    INSERT,
-    NO_ROW,
-    UPDATE_AFTER,
-    UPDATE_BEFORE,
-    replacing,
-)
+from sluice.server.tablet.kv_rows import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE
+from sluice.server.tablet.kv_whole_rows import NO_ROW, replacing
 
 Logged = list[tuple[int, int]]
 
