@@ -185,13 +185,7 @@ class _Parts:
             raise
         try:
             self.catalog = Catalog(self._database, clock)
-            self.tiering = Tiering(
-                self._database,
-                clock,
-                config.tiering_timeout_ms,
-                config.tiering_backoff_ms,
-                self._metrics.ended if self._metrics is not None else _nobody_listens,
-            )
+            self.tiering = _tiering(self._database, clock, config, self._metrics)
             self._lake = LakeSnapshots(self.data_dir.lake, self._database, self.catalog, clock)
             self._leases = KvSnapshotLeases(
                 SqliteLeaseStore(self._database),
@@ -356,8 +350,14 @@ def _metrics_of(config: ServerConfig) -> Metrics | None:
     return Metrics(config.metrics, insecure=config.insecure)
 
 
-def _nobody_listens(ended: RoundEnd) -> None:
-    """Where no metrics are read."""
+def _tiering(
+    database: Database, clock: Clock, config: ServerConfig, metrics: Metrics | None
+) -> Tiering:
+    def ended(round_end: RoundEnd) -> None:
+        if metrics is not None:
+            metrics.ended(round_end)
+
+    return Tiering(database, clock, config.tiering_timeout_ms, config.tiering_backoff_ms, ended)
 
 
 def _scanner_manager(stores: KvManager, clock: Clock, config: ServerConfig) -> ScannerManager:
