@@ -1,0 +1,54 @@
+"""Full scans of a table with a primary key, as Arrow, in this process and the server's own.
+
+The reference is the same Arrow data written by one pyarrow ParquetWriter, zstd, defaults.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from bench import data
+from bench.kv_put import PATH, put
+from bench.log_to_iceberg import pyarrow_limit, server
+from bench.measure import Line, cost, report
+from sluice.client import Client, connect
+from sluice.model import TableBucket, TablePath
+from sluice.testing.lost_tables import create_table
+
+BUCKETS = 4
+ROWS_MAX = 2_000_000
+
+
+def run(rows: int) -> None:
+    rows = min(rows, ROWS_MAX)
+    with tempfile.TemporaryDirectory(prefix="sluice-bench-") as tmp:
+        home = Path(tmp)
+        limit = rows / pyarrow_limit(rows, home / "reference.parquet").cpu_s / 1e6
+        with server(home / "fluss") as (address, pid), connect(address) as client:
+            client.admin.create_database(PATH.database)
+            create_table(client, PATH, data.keyed_descriptor(BUCKETS))
+            warm = TablePath(PATH.database, "warm")
+            create_table(client, warm, data.keyed_descriptor(1))
+            put(client, warm, data.batches(data.BATCH_ROWS))
+            _scan(client, warm)  # compiled code is loaded, on both sides
+            put(client, PATH, data.batches(rows))
+            with cost(server=pid) as found:
+                count = _scan(client, PATH)
+    assert count == rows, f"{count} rows were scanned, not {rows}"
+    m, server_s = rows / 1e6, found.others_s["server"]
+    value = m / (found.cpu_s + server_s)
+    text = (
+        f"pyarrow's zstd Parquet; {rows:,} rows; client {found.cpu_s / m:.2f} and server"
+        f" {server_s / m:.2f} core-s per M rows, {found.wall_s:.1f} s wall"
+    )
+    report(Line("kv_scan", value, "M rows/core-s", value / limit, text))
+
+
+def _scan(client: Client, path: TablePath) -> int:
+    info = client.admin.table_info(path)
+    count = 0
+    for number in range(info.bucket_count):
+        with client.scan_kv(path, TableBucket(info.table_id, None, number)) as scan:
+            count += sum(batch.num_rows for batch in scan.batches())
+    return count
