@@ -49,7 +49,8 @@ def rewind(
     """What tiering again has to begin with, so that the lake misses nothing that a log still has.
 
     :param held: up to where the lake holds each bucket.
-    :raises LogBehindLake: a log ends before what Fluss has registered of it.
+    :raises LogBehindLake: a log ends before what Fluss has registered of it; or changes are lost of
+        keys whose rows the lake has.
     """
     known, floor, lost, again = {**registered.offsets, **held}, {}, list[str](), 0
     living: dict[int | None, tuple[str, ...]] = {None: ()}
@@ -72,11 +73,12 @@ def rewind(
             if end < floor[bucket]:
                 raise _cut(info, bucket, end, floor[bucket])
             has = held.get(bucket, 0)
-            if start > has:
-                lost.append(_range(bucket, has, start, "its log begins there"))
-            known[bucket] = max(has, start)
-            again += max(0, floor[bucket] - known[bucket])
-            if bucket not in held and start < end:
+            first = _first(info, bucket, held.get(bucket), start)
+            if first > has:
+                lost.append(_range(bucket, has, first, "its log begins there"))
+            known[bucket] = first
+            again += max(0, floor[bucket] - first)
+            if bucket not in held and first < end:
                 del known[bucket]  # never tiered: rows of an earlier partition of its name go
     begun = {bucket.partition_id for bucket in known}
     anew = [living[one] for one in _by_partition(floor) if one is not None and one not in begun]
@@ -102,3 +104,22 @@ def _cut(info: TableInfo, bucket: TableBucket, end: int, registered: int) -> Log
         tiered_offset=registered,
         log_end_offset=end,
     )
+
+
+def _first(info: TableInfo, bucket: TableBucket, held: int | None, start: int) -> int:
+    """The offset from which on a bucket is copied again.
+
+    :raises LogBehindLake: nobody can say any more which rows of the lake have changed.
+    """
+    if info.has_primary_key and held is None:
+        return 0  # a KV snapshot, or a scan, has what its log has lost
+    if held is not None and start > held and info.has_primary_key:
+        raise LogBehindLake(
+            f"bucket {bucket} of table {info.path}: the lake holds it up to offset {held}, and its"
+            f" log begins at {start}: what was changed in between is lost. Rename the lake table or"
+            " drop it: it is made anew from KV snapshots then",
+            table=str(info.path),
+            tiered_offset=held,
+            log_end_offset=start,
+        )
+    return max(held or 0, start)

@@ -7,7 +7,15 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from sluice.model import BucketSnapshot, ChangeType, Claim, Partition, TableBucket, TableInfo
+from sluice.model import (
+    BucketSnapshot,
+    ChangeType,
+    Claim,
+    Partition,
+    TableBucket,
+    TableInfo,
+    TablePath,
+)
 from sluice.model import types as t
 from sluice.rounds.copy import copy_split
 from sluice.rounds.files import RoundResult
@@ -22,6 +30,7 @@ from sluice.testing.memory_lake import MemoryLake, MemoryLakeTable
 from sluice.testing.tables import table_info
 
 FULL, WAL = "FULL", "WAL"
+PATH = TablePath("db", "t")
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("n", pa.int64())])
 
 Change = tuple[ChangeType, int, int | None]
@@ -31,9 +40,10 @@ Values = tuple[str, ...]
 def keyed_info(*, partitioned: bool = False) -> TableInfo:
     columns = {"id": t.BIGINT.not_null(), "n": t.BIGINT}
     if not partitioned:
-        return table_info(columns, primary_key=("id",), bucket_keys=("id",), buckets=2)
+        return table_info(columns, path=PATH, primary_key=("id",), bucket_keys=("id",), buckets=2)
     return table_info(
         {**columns, "day": t.STRING.not_null()},
+        path=PATH,
         primary_key=("day", "id"),
         partition_keys=("day",),
         bucket_keys=("id",),

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sluice.errors import LakeRolledBack, SplitFailed
+from sluice.errors import LakeRolledBack, LogBehindLake, SplitFailed
 from sluice.model import Partition
 from sluice.rounds.limits import RoundLimits
-from sluice.rounds.mend import Mend
+from sluice.rounds.mend import Mend, rewind
 from sluice.testing.memory_cluster import MemoryCluster
 
-from .keyed_world import FULL, WAL, KeyedWorld, keyed_info
+from .keyed_world import FULL, PATH, WAL, KeyedWorld, keyed_info
 
 STEPS = [
     f"round.{phase}.{edge}"
@@ -209,6 +209,31 @@ def test_a_lake_that_was_rolled_back_is_tiered_again(world: KeyedWorld) -> None:
     world.put(one, k7=77)
     world.round(mend=Mend.RETIER)
     world.assert_equal()
+
+
+def test_changes_that_no_log_has_any_more_are_not_passed_over() -> None:
+    world = KeyedWorld()
+    zero, one = world.bucket(0), world.bucket(1)
+    world.put(zero, k1=1, k2=2)
+    first = world.round()
+    world.put(zero, k1=11)
+    world.put(one, k5=5)
+    world.round()
+    world.table.roll_back_to(first.lake_snapshot_id)
+    world.cluster.truncate_before(zero, 4)
+    world.cluster.truncate_before(one, 1)
+    world.snapshot(zero)
+    world.snapshot(one)
+    with pytest.raises(LakeRolledBack, match="retier is no way out here"):
+        world.round(mend=Mend.RETIER)
+    info, registered = world.cluster.info, world.cluster.lake_snapshot(PATH)
+    assert info is not None
+    assert registered is not None
+    with pytest.raises(LogBehindLake, match=r"up to offset 2, and its log begins at 4.*Rename"):
+        rewind(info, world.cluster, {zero: 2}, registered)
+    world.lake.tables.clear()
+    world.round(mend=Mend.RETIER)
+    assert world.in_lake() == world.expected()
 
 
 # ---- partitions ----
