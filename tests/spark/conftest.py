@@ -20,6 +20,7 @@ from sluice.driver.local import tier_once
 from sluice.errors import TableNotDue
 from sluice.model import Claim, Column, DataType, Schema, TableDescriptor, TablePath
 from sluice.rounds.files import RoundResult
+from sluice.rounds.progress import Progress
 from sluice.server.cluster import EmbeddedCluster
 from tests.support.keyed_stock import Stock, stock_table
 
@@ -99,6 +100,7 @@ class LocalStock(Stock):
 
     site: Site
     cluster: EmbeddedCluster
+    data_dir: Path
 
     def create(
         self, properties: dict[str, str] | None = None, *, partitioned: bool = False
@@ -110,12 +112,12 @@ class LocalStock(Stock):
         """A KV snapshot of every bucket that has changed."""
         assert self.cluster.take_kv_snapshots(STOCK)
 
-    def tier(self) -> RoundResult:
+    def tier(self, progress: Progress | None = None) -> RoundResult:
         """One round, as soon as the table is due."""
         deadline = time.monotonic() + 60
         while True:
             try:
-                return tier_once(self.site.config, STOCK, jvm=self.site.jvm)
+                return tier_once(self.site.config, STOCK, jvm=self.site.jvm, progress=progress)
             except TableNotDue:
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
@@ -140,4 +142,6 @@ def stock(
         )
         with connect(config.client) as client:
             site = Site(client, config, warehouse, str(tmp_path / "work"), lake_sql, jvm)
-            yield LocalStock(client, STOCK, site.rows, site=site, cluster=cluster)
+            yield LocalStock(
+                client, STOCK, site.rows, site=site, cluster=cluster, data_dir=Path(server.data_dir)
+            )

@@ -5,9 +5,12 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from sluice import failpoints
+from sluice.driver.cleaning import clean_tables
 from sluice.errors import UnsupportedLakeOption
 from sluice.model import Column, Schema, TableDescriptor
 from sluice.model import types as t
+from sluice.rounds.progress import Silent
 from tests.support.keyed_stock import DUE
 
 from .conftest import STOCK, LocalStock
@@ -173,3 +176,59 @@ def test_a_key_that_iceberg_would_cut_is_refused_with_the_reason(stock: LocalSto
     )
     with pytest.raises(UnsupportedLakeOption, match=r"two keys could become one; use TIMESTAMP"):
         stock.tier()
+
+
+def test_clean_up_knows_files_of_deletes(
+    stock: LocalStock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stock.create()
+    stock.put({key: key for key in range(20)})
+    stock.tier()
+    stock.delete(1, 2, 3)
+    stock.put({4: 44})
+    before = parquet(stock)
+    monkeypatch.setattr(failpoints, "_armed", failpoints.parse("round.lake_commit.ready=raise"))
+    monkeypatch.setattr(failpoints, "_passages", {})
+    with pytest.raises(RuntimeError, match="failpoint"):
+        stock.tier()
+    monkeypatch.setattr(failpoints, "_armed", failpoints.parse(""))
+    dead = parquet(stock) - before
+    assert sum(path.endswith("-deletes.parquet") for path in dead) == 2
+    [report] = clean_tables(stock.site.config, STOCK, apply=True, jvm=stock.site.jvm)
+    assert {left.path for left in report.kept} == dead  # its commit could still come
+    stock.tier()
+    stock.assert_equal()
+    living = parquet(stock) - dead
+    assert any(path.endswith("-deletes.parquet") for path in living)
+    [report] = clean_tables(stock.site.config, STOCK, apply=True, jvm=stock.site.jvm)
+    assert set(report.removed) == dead
+    assert parquet(stock) == living
+    stock.assert_equal()
+
+
+@pytest.mark.slow
+def test_a_compaction_between_plan_and_commit(stock: LocalStock) -> None:
+    stock.create()
+    stock.put({key: key for key in range(20)})
+    stock.tier()
+    stock.put({1: 11})
+    stock.tier()
+    stock.delete(2, 3)
+    stock.put({4: 44})
+
+    class Compaction(Silent):
+        def phase(self, name: str) -> None:
+            if name == "prepare":
+                stock.rows(
+                    "CALL lake.system.rewrite_data_files(table => 'shop.stock',"
+                    " options => map('rewrite-all', 'true'))"
+                )
+
+    stock.tier(Compaction())
+    stock.assert_equal()
+    operations = stock.rows("SELECT operation FROM {lake}.snapshots ORDER BY committed_at")
+    assert [row[0] for row in operations] == ["append", "overwrite", "replace", "overwrite"]
+
+
+def parquet(stock: LocalStock) -> set[str]:
+    return {str(path) for path in stock.site.warehouse.rglob("*.parquet")}

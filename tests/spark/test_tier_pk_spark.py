@@ -67,6 +67,7 @@ def test_executors_read_the_snapshots_of_the_plan(stock: LocalStock, spark: Any)
     stock.assert_equal()
 
 
+@pytest.mark.slow
 def test_a_snapshot_whose_lease_was_dropped_is_a_failure_with_its_name(
     stock: LocalStock, spark: Any, tmp_path: Path
 ) -> None:
