@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from sluice import failpoints
 from sluice.errors import (
     InvalidScanRequest,
     KvStorageError,
@@ -19,6 +21,7 @@ from sluice.errors import (
     ScannerExpired,
     TooManyScanners,
     UnknownScannerId,
+    UnknownServerError,
     UnknownTableOrBucket,
 )
 from sluice.model import TableBucket, TablePath
@@ -154,29 +157,51 @@ def test_rows_are_those_of_the_moment_of_opening(node: Node, kv: KvCaller) -> No
     assert snapshots_open(node, kv) == 0
 
 
-def test_rows_and_log_offset_belong_together_while_puts_go_on(node: Node) -> None:
-    """Put number n writes rows that say n, and ends at offset 2n + 2: a view holds whole puts."""
-    kv = KvCaller(node.caller)
-    kv.put((0, "t", 0), (1, "t", 0))
-    stopping = threading.Event()
+class Slow:
+    """A RocksDB that has written, and does not say so before it is let go on."""
 
-    def put() -> None:
-        number = 1
-        while not stopping.is_set():
-            kv.put((2 * number, "t", number), (2 * number + 1, "t", number))
-            number += 1
+    def __init__(self, db: Any) -> None:
+        self._db = db
+        self.written, self.go_on = threading.Event(), threading.Event()
 
-    with ThreadPoolExecutor(1) as pool:
-        putting = pool.submit(put)
-        try:
-            for _ in range(60):
-                answer = begin(kv, LARGE)
-                rows = rows_of(kv, answer)
-                assert len(rows) == answer.log_offset
-        finally:
-            stopping.set()
-        putting.result(60)
-    assert kv.end() > 2
+    def write(self, *arguments: Any) -> None:
+        self._db.write(*arguments)
+        self.written.set()
+        assert self.go_on.wait(60)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._db, name)
+
+
+def test_rows_and_log_offset_belong_together_in_the_midst_of_a_put(
+    node: Node, kv: KvCaller
+) -> None:
+    """The rows of the put are there already, its offset is not noted yet."""
+    assert node.cluster._parts is not None
+    with node.cluster._parts._kv.leading(TableBucket(kv.table_id, None, 0)) as (tablet, _):
+        assert tablet._store is not None
+        db = tablet._store._db = Slow(tablet._store._db)
+    with ThreadPoolExecutor(2) as pool:
+        putting = pool.submit(kv.put, *((key, "new", -1) for key in range(50, 60)))
+        assert db.written.wait(60)
+        scanning = pool.submit(begin, kv)
+        wait([scanning], 0.3)  # it may not be done before the put is
+        db.go_on.set()
+        answer = scanning.result(60)
+        assert putting.result(60) == 60
+    assert len(rows_of(kv, answer)) == answer.log_offset == 60
+
+
+def test_a_put_that_failed_behind_its_log_is_scanned(
+    kv: KvCaller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(failpoints._armed, "server.put_kv.after_log", ("raise", 1))
+    monkeypatch.setattr(failpoints, "_passages", {})
+    with pytest.raises(UnknownServerError, match="failpoint"):
+        kv.put((50, "new", -1))
+    answer = begin(kv)
+    assert answer.log_offset == kv.end() == 51
+    assert rows_of(kv, answer) == [*ROWS, (50, "new", -1)]
 
 
 # -- calls
