@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from sluice.errors import RecordTooLarge
 from sluice.server.tablet.kv_store import Frozen, failure
@@ -47,7 +48,8 @@ class KvView:
         :raises RecordTooLarge: a single row does. :raises KvStorageError: RocksDB fails.
         """
         assert self._frozen is not None, "released"
-        rows, size, too_large = self._frozen.rows, BATCH_HEAD_BYTES, False
+        rows: Any = self._frozen.rows
+        size, too_large = BATCH_HEAD_BYTES, False
         values: list[bytes] = []
         try:
             rows.seek_to_first() if start is None else rows.seek(start)
@@ -65,6 +67,8 @@ class KvView:
                 rows.status()  # it also ends where a block is damaged
         except Exception as error:
             raise failure(f"of bucket {self._name} cannot be read", error) from error
+        finally:
+            rows = None  # or an error on its way would keep the store open
         if too_large and not values:
             raise RecordTooLarge(
                 f"bucket {self._name}: a row takes {grown} bytes in an answer, which has at most"
