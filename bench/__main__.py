@@ -6,7 +6,17 @@ import argparse
 
 from bench.measure import Benchmark
 
-NAMES = ("formats", "leases", "kv_put", "kv_snapshot_read", "log_to_iceberg", "real_log_to_iceberg")
+NAMES = (
+    "formats",
+    "leases",
+    "kv_put",
+    "kv_snapshot_read",
+    "last_changes",
+    "log_to_iceberg",
+    "keyed_to_iceberg",
+    "delta_cost",
+    "real_log_to_iceberg",
+)
 
 
 def load(name: str) -> Benchmark:

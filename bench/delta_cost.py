@@ -1,0 +1,49 @@
+"""What a round of 10,000 changed keys costs in a large table, against the same in a small one.
+
+The cost of a round should follow the change and not the table: the ratio should be near 1. All CPU
+counts: this process, the JVM, and the server, which looks old rows up while it takes the changes
+but only answers fetches while a round runs.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from pathlib import Path
+
+from bench.keyed import Rounds, put_updates, tables
+from bench.measure import Line, report
+from sluice.model import TablePath
+
+CHANGED = 10_000
+SMALL_KEYS = 100_000
+ROUNDS = 5
+SMALL, LARGE = TablePath("bench", "small"), TablePath("bench", "large")
+
+
+def run(rows: int) -> None:
+    """:param rows: keys of the large table."""
+    large = max(rows, SMALL_KEYS)
+    keys = {SMALL: SMALL_KEYS, LARGE: large}
+    with (
+        tempfile.TemporaryDirectory(prefix="sluice-bench-") as tmp,
+        tables(Path(tmp), keys) as rounds,
+    ):
+        for path in keys:
+            rounds.round(path)
+        costs: dict[TablePath, list[float]] = {path: [] for path in keys}
+        for number in range(ROUNDS):
+            for path, count in keys.items():  # in turns: both see the same machine
+                costs[path].append(_delta(rounds, path, count, number))
+    small, big = (statistics.median(costs[path]) for path in (SMALL, LARGE))
+    text = f"the same in {SMALL_KEYS:,} keys ({small:.2f} core-s); median of {ROUNDS} rounds of"
+    text += f" {CHANGED:,} changed keys in {large:,}"
+    report(Line("delta_cost", big, "core-s a round", big / small, text))
+
+
+def _delta(rounds: Rounds, path: TablePath, keys: int, number: int) -> float:
+    """Core-seconds of one round."""
+    put_updates(rounds.client, path, CHANGED, keys, number)
+    found, result = rounds.round(path)
+    assert result.rows == CHANGED, result
+    return found.cpu_s + sum(found.others_s.values())

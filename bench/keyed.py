@@ -1,0 +1,121 @@
+"""A table with a primary key for the benchmarks of tiering: its rows, operations and rounds."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from bench import data
+from bench.kv_put import put
+from bench.log_to_iceberg import server, wait_until_due
+from bench.measure import Cost, cost
+from sluice.client import Client, connect
+from sluice.config import Config, ServerConfig, load_config
+from sluice.driver.jvm import Jvm
+from sluice.driver.local import tier_once
+from sluice.model import TableDescriptor, TablePath
+from sluice.rounds.files import RoundResult
+from sluice.server.cluster import EmbeddedCluster
+from sluice.testing.lost_tables import create_table
+
+BUCKETS = 4
+WARM_ROUNDS = 5
+WARM_ROWS = 100_000
+WARM = TablePath("bench", "warm")
+
+
+def descriptor() -> TableDescriptor:
+    return replace(
+        data.keyed_descriptor(BUCKETS),
+        properties={"table.datalake.enabled": "true", "table.datalake.freshness": "1ms"},
+    )
+
+
+class Rounds:
+    """Runs rounds on one server with one JVM; the first rounds of another table warm both up."""
+
+    def __init__(self, config: Config, client: Client, jvm: Jvm, servers: Mapping[str, int]):
+        self._config, self._jvm, self._servers = config, jvm, servers
+        self.client = client
+
+    def round(self, path: TablePath) -> tuple[Cost, RoundResult]:
+        wait_until_due(self.client, path)
+        with cost(**self._servers) as found:
+            result = tier_once(self._config, path, jvm=self._jvm)
+        assert result.outcome != "claim_lost", result
+        return found, result
+
+    def warm(self) -> None:
+        for i in range(WARM_ROUNDS):
+            if i:
+                put_updates(self.client, WARM, WARM_ROWS, WARM_ROWS, seed=i)
+            self.round(WARM)
+
+
+@contextmanager
+def tables(home: Path, rows: Mapping[TablePath, int]) -> Iterator[Rounds]:
+    """Tables with so many keys each, all of them in KV snapshots, on a server of its own process.
+
+    They are loaded into a server of this process, which takes the snapshots and ends.
+    """
+    lake, folder = home / "lake", home / "fluss"
+    loading = ServerConfig(
+        data_dir=str(folder), listen="grpc://127.0.0.1:0", kv_snapshot_interval_ms=0
+    )
+    with EmbeddedCluster(loading) as cluster, connect(cluster.address) as client:
+        client.admin.create_database(WARM.database)
+        for path, count in {WARM: WARM_ROWS, **rows}.items():
+            create_table(client, path, descriptor(), lake)
+            put(client, path, data.batches(count))
+            cluster.take_kv_snapshots(path)
+    with server(folder) as (address, pid):
+        config = load_config(
+            environment=os.environ,
+            overrides={
+                "client.bootstrap": address,
+                "datalake.iceberg.type": "hadoop",
+                "datalake.iceberg.warehouse": str(lake),
+                "tiering.max_round_ms": "3600000",
+            },
+        )
+        with connect(config.client) as client, Jvm(config.tiering.jars) as jvm:
+            rounds = Rounds(config, client, jvm, {"server": pid})
+            rounds.warm()
+            yield rounds
+
+
+def put_updates(client: Client, path: TablePath, rows: int, keys: int, seed: int) -> None:
+    """New rows of ``rows`` different keys, drawn from all."""
+    chosen = np.random.default_rng(seed).permutation(keys)[:rows]
+    found = data.batches(rows)
+    put(client, path, (_with_keys(b, chosen[b.column("id").to_numpy()]) for b in found))
+
+
+def operate(client: Client, path: TablePath, operations: int, keys: int) -> None:
+    """70 % updates and 5 % deletes of any of the keys, 25 % inserts of new ones, mixed.
+
+    A key that is drawn again after its delete comes back.
+    """
+    rng = np.random.default_rng(2)
+    next_key = keys
+    with client.kv_writer(path) as writer:
+        for batch in data.batches(operations):
+            for first in range(0, batch.num_rows, 10_000):
+                rows = batch.slice(first, 10_000)
+                inserts, deletes = rows.num_rows // 4, rows.num_rows // 20
+                drawn = rng.integers(0, keys, rows.num_rows)
+                drawn[deletes : deletes + inserts] = np.arange(next_key, next_key + inserts)
+                next_key += inserts
+                rows = _with_keys(rows, drawn)
+                writer.upsert(rows.slice(deletes))
+                writer.delete(rows.slice(0, deletes).select(["id"]))
+
+
+def _with_keys(batch: pa.RecordBatch, keys: np.ndarray) -> pa.RecordBatch:
+    return batch.set_column(0, batch.schema.field(0), pa.array(keys))
