@@ -70,6 +70,11 @@ class SpillFolder:
             self._path, self._lock = _make(parent)
         self._count = 0
 
+    @property
+    def path(self) -> Path:
+        """Other files may be put there too; they go with it."""
+        return self._path
+
     def write(self, schema: pa.Schema, parts: Iterator[pa.RecordBatch]) -> SpillFile:
         """Writes one file; nothing of it stays where that fails.
 
@@ -128,7 +133,7 @@ def _make(parent: Path) -> tuple[Path, int]:
             with contextlib.suppress(FileNotFoundError):
                 if os.path.samestat(Path(name).stat(), os.fstat(handle)):
                     folder = Path(name).with_suffix("")
-                    folder.mkdir()
+                    folder.mkdir(mode=0o700)  # rows that only this user may read
                     return folder, handle
         except BaseException:
             os.close(handle)
