@@ -63,11 +63,12 @@ class KvScanner:
         self.bucket = bucket
         self._name = f"scan of bucket {bucket} of {path}"
         self._limit = limit
-        self._batch_bytes = connection.config.scan_max_bytes
+        config = connection.config
+        self._batch_bytes = min(config.scan_max_bytes, config.max_message_bytes // 2)
         self._rows = StoredRows(admin, self.info, self._name)
         self._abandoned = threading.Event()
         self._session = ScanSession(connection, path, bucket, self._abandoned)
-        keep_alive_s = connection.config.scan_keep_alive_ms / 1000
+        keep_alive_s = config.scan_keep_alive_ms / 1000
         self._ahead = _Ahead(self._session, self._batch_bytes, keep_alive_s, self._abandoned)
         self._is_open = False
         self._yielded = 0
