@@ -11,6 +11,7 @@ NAMES = (
     "leases",
     "kv_put",
     "kv_snapshot_read",
+    "kv_scan",
     "last_changes",
     "log_to_iceberg",
     "keyed_to_iceberg",
