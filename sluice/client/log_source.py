@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +20,7 @@ from sluice.config import ClientConfig
 from sluice.errors import StorageError, UnsupportedVersion
 from sluice.model import TableInfo, TablePath
 from sluice.rounds.ports import BucketRows
+from sluice.rounds.spill import SpillFolder
 from sluice.rounds.types import Begin, LogRecords, Split
 
 
@@ -60,6 +63,7 @@ class ClientLogSource:
 
         :raises KvSnapshotNotExist: the snapshot, or a file of it, is gone.
         :raises StorageError: a file is cut or cannot be read, or cannot be put here.
+        :raises SpillFailed: there is no place for its files.
         :raises UnsupportedVersion: there is no snapshot, and the cluster cannot scan.
         """
         with ExitStack() as stack:
@@ -72,9 +76,11 @@ class ClientLogSource:
         unread: StorageError | None = None
         if split.keyed.begin is Begin.SNAPSHOT:
             assert split.keyed.snapshot_id is not None
-            folder = split.keyed.spill_dir or None
+            # Its files lie where spilled changes lie: what a killed process leaves is removed.
+            spill = SpillFolder(Path(split.keyed.spill_dir or tempfile.gettempdir()))
+            stack.callback(spill.close)
             snapshot = KvSnapshotReader(
-                *where, split.keyed.snapshot_id, info=reader.info, folder=folder
+                *where, split.keyed.snapshot_id, info=reader.info, folder=str(spill.path)
             )
             try:
                 return stack.enter_context(snapshot)

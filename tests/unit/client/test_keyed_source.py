@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import pickle
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -62,7 +65,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
 
 def snapshot_of(site: Site) -> Keyed:
     number = site.cluster.take_kv_snapshots(PATH)[site.bucket]
-    return Keyed(("id",), Begin.SNAPSHOT, number, spill_dir=str(site.folder))
+    return Keyed(("id",), Begin.SNAPSHOT, number, spill_dir=str(site.folder / "spill"))
 
 
 def test_a_snapshot_and_the_log_behind_it(site: Site) -> None:
@@ -74,7 +77,7 @@ def test_a_snapshot_and_the_log_behind_it(site: Site) -> None:
     result, found = site.copied(site.split(keyed, 3))
     assert found == {1: 1, 2: 22, 4: 4}
     assert (result.rows, result.deletes, result.next_offset, result.notes) == (3, 0, 7, ())
-    assert [path.name for path in site.folder.iterdir()] == ["data"]
+    assert list((site.folder / "spill").iterdir()) == []
 
 
 def test_a_scan_where_there_is_no_snapshot(site: Site) -> None:
@@ -115,3 +118,23 @@ def test_a_snapshot_that_is_gone_is_an_error(site: Site) -> None:
     keyed = Keyed(("id",), Begin.SNAPSHOT, 99)
     with pytest.raises(KvSnapshotNotExist), site.source.rows(site.split(keyed)):
         pass
+
+
+def test_files_that_a_killed_process_left_are_removed_by_the_next_one(site: Site) -> None:
+    site.upsert(rows((1, "a", 1)))
+    split = site.split(snapshot_of(site), 1)
+    program = (
+        "import os, pickle, sys\n"
+        "source, split = pickle.load(sys.stdin.buffer)\n"
+        "with source.rows(split): os.kill(os.getpid(), 9)\n"
+    )
+    killed = subprocess.run(
+        [sys.executable, "-c", program],
+        input=pickle.dumps((site.source, split)),
+        timeout=120,
+        check=False,
+    )
+    assert killed.returncode == -signal.SIGKILL
+    assert list((site.folder / "spill").rglob("*.sst"))
+    assert site.copied(split)[1] == {1: 1}
+    assert list((site.folder / "spill").iterdir()) == []
