@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from sluice.model import BucketSnapshot, TableBucket, TableInfo
-from sluice.rounds.types import Begin, Keyed, Split
+from sluice.rounds.types import CHANGES_MEMORY_BYTES, Begin, Keyed, Split
 
 _NONE: Mapping[TableBucket, BucketSnapshot] = MappingProxyType({})
 
@@ -18,7 +18,7 @@ class KeyedStart:
 
     snapshots: Mapping[TableBucket, BucketSnapshot] = field(default_factory=lambda: _NONE)
     """KV snapshots that a lease holds for this round. Leased before the logs' ends were asked."""
-    memory_bytes: int = 256 * 1024 * 1024
+    memory_bytes: int = CHANGES_MEMORY_BYTES
     """Of each split, for gathering the changes of its window; beyond, they go to disk."""
     spill_dir: str = ""
     """Where on an executor; empty: the system's place for temporary files."""
@@ -44,13 +44,7 @@ class KeyedStart:
         """
         snapshot = self.snapshots.get(bucket)
         if snapshot is not None:
-            keyed = Keyed(
-                info.schema.primary_key,
-                Begin.SNAPSHOT,
-                snapshot.snapshot_id,
-                self.memory_bytes,
-                self.spill_dir,
-            )
+            keyed = replace(self.of(info, Begin.SNAPSHOT), snapshot_id=snapshot.snapshot_id)
             offset = snapshot.log_offset
             return Split(bucket, values, offset, max(offset, stop), keyed=keyed)
         if start == 0:

@@ -13,6 +13,8 @@ from sluice.model import TableBucket
 COMMIT_USER_KEY = "commit-user"
 COMMIT_USER = "__fluss_lake_tiering"
 """What Fluss's own tiering calls itself too: its snapshots and ours are of one line."""
+CHANGES_MEMORY_BYTES = 256 * 1024 * 1024
+"""What gathering the changes of one bucket may take, unless one says otherwise."""
 WRITE_ID_KEY = "sluice.write-id"
 """In the summary of a snapshot: which try of which round has written it."""
 
@@ -65,7 +67,7 @@ class Keyed:
     begin: Begin = Begin.KNOWN
     snapshot_id: int | None = None
     """The KV snapshot to begin with, which a lease holds."""
-    memory_bytes: int = 256 * 1024 * 1024
+    memory_bytes: int = CHANGES_MEMORY_BYTES
     """What gathering the changes of the window may take; beyond, they go to disk."""
     spill_dir: str = ""
     """Where on an executor; empty: the system's place for temporary files."""
