@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -19,6 +20,8 @@ from sluice.rounds.types import DataFile
 
 _SAMPLE_ROWS = 20_000
 _DICTIONARY_RATIO = 4  # a column gets a dictionary if its sample has a value 4 times on average
+_FEW = pa.array(np.random.default_rng(0).choice(_SAMPLE_ROWS, _SAMPLE_ROWS // 10, replace=False))
+_FEW_MAX = len(_FEW) * 9 // 10
 _COMPRESSIONS = {"uncompressed": "none", "lz4_raw": "lz4"}
 
 
@@ -200,13 +203,18 @@ def dictionary_columns(table: pa.Table) -> list[str]:
     """
     sample = table.slice(0, _SAMPLE_ROWS)
     limit = max(1, sample.num_rows // _DICTIONARY_RATIO)
+    # of a column worth it, a tenth of the sample has fewer than 87 % different values, if drawn
+    few = sample.take(_FEW) if sample.num_rows == _SAMPLE_ROWS else None
     found = []
     for field, column in zip(sample.schema, sample.columns, strict=True):
         if pa.types.is_nested(field.type) or pa.types.is_boolean(field.type):
             continue
-        if field.name == "__offset" or pc.count_distinct(column).as_py() > limit:
+        if field.name == "__offset":
             continue
-        found.append(field.name)
+        if few is not None and pc.count_distinct(few.column(field.name)).as_py() > _FEW_MAX:
+            continue
+        if pc.count_distinct(column).as_py() <= limit:
+            found.append(field.name)
     return found
 
 

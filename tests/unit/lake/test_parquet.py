@@ -140,6 +140,23 @@ def test_dictionaries_only_where_values_repeat() -> None:
     assert dictionary_columns(table) == ["few", "int_few", "nulls"]
 
 
+def test_a_quick_look_loses_no_dictionary() -> None:
+    """Columns that have just enough repeats, however they lie, and such as have too few."""
+    rows = np.arange(30_000)
+    table = pa.table(
+        {
+            "cycle": rows % 5_000,
+            "runs": rows // 4,
+            "late": np.minimum(rows, 4_999),
+            "early": np.maximum(rows - 15_000, 0),
+            "few repeats": rows % 5_001,
+            "no repeats": rows,
+            "mostly null": pa.array([None if i % 4 else i for i in rows.tolist()]),
+        }
+    )
+    assert dictionary_columns(table) == ["cycle", "runs", "late", "early", "mostly null"]
+
+
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(LakeNotWritable, match="file/x"):
