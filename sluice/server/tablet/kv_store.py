@@ -142,8 +142,10 @@ class KvStore:
         """
         self._name = str(folder)
         self._write_options = WriteOptions()
-        # a property, though the library's stub has it as a method
+        # properties, though the library's stub has the first as a method
         self._write_options.disable_wal = True  # type: ignore[assignment, method-assign]
+        # puts come in the order of their keys: each is looked for beside the one before
+        self._write_options.memtable_insert_hint_per_batch = True
         families = {STATE_FAMILY: resources.options()}
         try:
             self._db: Any = Rdict(str(folder), resources.row_options(), column_families=families)
