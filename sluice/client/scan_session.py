@@ -5,6 +5,7 @@ from __future__ import annotations
 import random as random_module
 import threading
 import time
+import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -50,8 +51,8 @@ class ScanSession:
     """Sends one call at a time; not safe for use by several threads at once.
 
     A call whose answer does not come is sent again with its number: the same batch comes, or an
-    error. The number of an open has nothing to be told by: where its answer is lost, the server
-    keeps a session that nobody calls until it expires.
+    error. An open carries the id that the session is to have. A real Fluss does not know that
+    field: where its answer to an open is lost, it keeps a session for nobody until it expires.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class ScanSession:
         *,
         now: Callable[[], float] = time.monotonic,
         random: Callable[[], float] = random_module.random,
+        new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
     ) -> None:
         """:param abandoned: set, no call is retried any more."""
         self._connection = connection
@@ -70,7 +72,7 @@ class ScanSession:
         self._bucket = bucket
         self._sleep = interruptible(abandoned, f"a scan of bucket {bucket} of {path}")
         self._now, self._random = now, random
-        self._scanner_id = b""
+        self._scanner_id = new_id().encode()
         self._next_call = 0
         self.has_more = False
         self.log_offset = -1
@@ -90,7 +92,10 @@ class ScanSession:
             limit=limit,
         )
         request = pb.ScanKvRequest(
-            bucket_scan_req=wanted, call_seq_id=0, batch_size_bytes=batch_bytes
+            bucket_scan_req=wanted,
+            call_seq_id=0,
+            batch_size_bytes=batch_bytes,
+            wanted_scanner_id=self._scanner_id,
         )
         answer = retrying(
             lambda: self._call(request, _checked),

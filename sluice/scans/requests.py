@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from sluice.errors import InvalidScanRequest
 from sluice.model import TableBucket
 
+ID_BYTES_MIN, ID_BYTES_MAX = 16, 64
+"""Of a scanner id that a client wants."""
+
 _ONE_OF = "give either bucket_scan_req, which begins a scan, or scanner_id, which goes on with one"
 
 
@@ -18,6 +21,8 @@ class OpenScan:
     limit: int | None
     """Most rows of the whole scan; None: all."""
     batch_bytes: int
+    wanted_id: bytes | None = None
+    """The scanner id that the client wants, so that it may send this again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +52,7 @@ def request_of(
     call_seq_id: int | None,
     batch_bytes: int | None,
     close: bool,
+    wanted_id: bytes | None = None,
 ) -> ScanRequest:
     """What the fields of a call ask for; None stands for a field that is not there.
 
@@ -70,4 +76,10 @@ def request_of(
         raise InvalidScanRequest(
             f"call_seq_id = {call_seq_id} at the begin of a scan: begin with 0"
         )
-    return OpenScan(bucket, limit if limit is not None and limit > 0 else None, batch_bytes)
+    if wanted_id is not None and not ID_BYTES_MIN <= len(wanted_id) <= ID_BYTES_MAX:
+        raise InvalidScanRequest(
+            f"wanted_scanner_id of {len(wanted_id)} bytes: {ID_BYTES_MIN} to {ID_BYTES_MAX} random"
+            " ones are needed"
+        )
+    rows_max = limit if limit is not None and limit > 0 else None
+    return OpenScan(bucket, rows_max, batch_bytes, wanted_id)

@@ -48,6 +48,9 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
+    def __contains__(self, scanner_id: bytes) -> bool:
+        return scanner_id in self._sessions
+
     @property
     def taken(self) -> int:
         """Places that are reserved or used."""

@@ -939,18 +939,20 @@ class PbKvSnapshotLeaseForBucket(_message.Message):
     def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., snapshot_id: _Optional[int] = ...) -> None: ...
 
 class ScanKvRequest(_message.Message):
-    __slots__ = ("scanner_id", "bucket_scan_req", "call_seq_id", "batch_size_bytes", "close_scanner")
+    __slots__ = ("scanner_id", "bucket_scan_req", "call_seq_id", "batch_size_bytes", "close_scanner", "wanted_scanner_id")
     SCANNER_ID_FIELD_NUMBER: _ClassVar[int]
     BUCKET_SCAN_REQ_FIELD_NUMBER: _ClassVar[int]
     CALL_SEQ_ID_FIELD_NUMBER: _ClassVar[int]
     BATCH_SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
     CLOSE_SCANNER_FIELD_NUMBER: _ClassVar[int]
+    WANTED_SCANNER_ID_FIELD_NUMBER: _ClassVar[int]
     scanner_id: bytes
     bucket_scan_req: PbScanReqForBucket
     call_seq_id: int
     batch_size_bytes: int
     close_scanner: bool
-    def __init__(self, scanner_id: _Optional[bytes] = ..., bucket_scan_req: _Optional[_Union[PbScanReqForBucket, _Mapping]] = ..., call_seq_id: _Optional[int] = ..., batch_size_bytes: _Optional[int] = ..., close_scanner: _Optional[bool] = ...) -> None: ...
+    wanted_scanner_id: bytes
+    def __init__(self, scanner_id: _Optional[bytes] = ..., bucket_scan_req: _Optional[_Union[PbScanReqForBucket, _Mapping]] = ..., call_seq_id: _Optional[int] = ..., batch_size_bytes: _Optional[int] = ..., close_scanner: _Optional[bool] = ..., wanted_scanner_id: _Optional[bytes] = ...) -> None: ...
 
 class PbScanReqForBucket(_message.Message):
     __slots__ = ("table_id", "partition_id", "bucket_id", "limit")

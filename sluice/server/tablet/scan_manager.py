@@ -18,7 +18,7 @@ import pyarrow as pa
 import structlog
 
 from sluice.clock import Clock
-from sluice.errors import NetworkError
+from sluice.errors import InvalidScanRequest, NetworkError
 from sluice.formats.value_batch import build_value_batch
 from sluice.model import TableBucket
 from sluice.scans import (
@@ -136,29 +136,33 @@ class ScannerManager:
             NotLeaderOrFollower: as they say. :raises KvStorageError: the store cannot be read.
         :raises RecordTooLarge: a row fits no answer.
         """
-        bucket = request.bucket
-        with self._stores.leading(bucket) as (tablet, _), self._place(bucket) as begin:
+        bucket, scanner_id = request.bucket, request.wanted_id or self._new_id().encode()
+        with self._stores.leading(bucket) as (tablet, _):
+            with self._lock:
+                is_known = scanner_id in self._sessions
+            answer = None if is_known else self._begin(tablet, request, scanner_id)
+            # None: the same call has opened it, and its answer was lost or is still on its way.
+            return answer or self._next(ContinueScan(scanner_id, 0, request.batch_bytes), bucket)
+
+    def _begin(self, tablet: Freezing, request: OpenScan, scanner_id: bytes) -> ScanBatch | None:
+        """The first batch of a scan, and a session if there are more; None: there is one by now."""
+        with self._place(request.bucket) as begin:
             view, log_offset = tablet.freeze()
-            context = ScannerContext(view, self._stores.pin(bucket))
-            scanner_id = self._new_id().encode()
+            context = ScannerContext(view, self._stores.pin(request.bucket))
+            is_begun = False
             try:
                 rows = self._read(context, Portion(0, None, request.limit), request.batch_bytes)
-                records = _records(rows)
+                records, count = _records(rows), len(rows.values)
                 session = opened(
-                    scanner_id,
-                    bucket,
-                    log_offset,
-                    request.limit,
-                    len(rows.values),
-                    rows.next_key,
+                    scanner_id, request.bucket, log_offset, request.limit, count, rows.next_key
                 )
                 if session is not None:
-                    begin(session, context)
-            except BaseException:
-                context.close()
-                raise
-            if session is None:
-                context.close()
+                    is_begun = begin(session, context)
+                    if not is_begun:
+                        return None
+            finally:
+                if not is_begun:
+                    context.close()
             known = scanner_id if rows.values else None
             return ScanBatch(known, records, session is not None, log_offset)
 
@@ -177,15 +181,7 @@ class ScannerManager:
         if bucket is None:
             return _again(request, found)
         with self._stores.leading(bucket):
-            context = self._enter(request)
-            if isinstance(context, Reply):
-                return _again(request, context)
-            try:
-                with context.turn():
-                    return self._advance(context, request)
-            finally:
-                with self._lock:
-                    context.leave()
+            return self._next(request, bucket)
 
     def close(self, scanner_id: bytes) -> None:
         """Ends a scan; nothing happens if there is none."""
@@ -214,7 +210,9 @@ class ScannerManager:
         with self._lock:
             gone = self._sessions.of(bucket)
             for scanner_id in gone:
-                self._end(scanner_id, "its bucket is not served from here any more, or anew")
+                self._end(
+                    scanner_id, "its bucket is not served from here any more, or its store failed"
+                )
         if gone:
             _log.info("scans ended with their store", bucket=str(bucket), scans=len(gone))
 
@@ -227,7 +225,7 @@ class ScannerManager:
     # -- parts
 
     @contextmanager
-    def _place(self, bucket: TableBucket) -> Iterator[Callable[[Session, ScannerContext], None]]:
+    def _place(self, bucket: TableBucket) -> Iterator[Callable[[Session, ScannerContext], bool]]:
         """A place for one session, given back unless the session is begun."""
         with self._lock:
             if self._stopping.is_set():
@@ -236,12 +234,16 @@ class ScannerManager:
             self._sessions.reserve(bucket)
         is_begun = False
 
-        def begin(session: Session, context: ScannerContext) -> None:
+        def begin(session: Session, context: ScannerContext) -> bool:
             nonlocal is_begun
             with self._lock:
+                if session.scanner_id in self._sessions:
+                    return False
                 self._sessions.begin(session, self._clock.monotonic_s())
                 self._contexts[session.scanner_id] = context
+                self._replies.drop(session.scanner_id)  # of one that its client has named so before
                 is_begun = True
+                return True
 
         try:
             yield begin
@@ -250,13 +252,30 @@ class ScannerManager:
                 with self._lock:
                     self._sessions.give_back(bucket)
 
-    def _enter(self, request: ContinueScan) -> ScannerContext | Reply:
+    def _next(self, request: ContinueScan, bucket: TableBucket) -> ScanBatch:
+        """What a call of a session gets, the bucket's leadership held."""
+        context = self._enter(request, bucket)
+        if isinstance(context, Reply):
+            return _again(request, context)
+        try:
+            with context.turn():
+                return self._advance(context, request)
+        finally:
+            with self._lock:
+                context.leave()
+
+    def _enter(self, request: ContinueScan, bucket: TableBucket) -> ScannerContext | Reply:
         """Into the context of a session; its reply, if the same call has just ended it."""
         with self._lock:
             reply = self._replies.find(request.scanner_id, request.call_seq_id)
             if reply is not None:
                 return reply
-            self._sessions.find(request.scanner_id)
+            session = self._sessions.find(request.scanner_id)
+            if session.bucket != bucket:
+                raise InvalidScanRequest(
+                    f"bucket {bucket}: the scanner id that is wanted is that of a scan of bucket"
+                    f" {session.bucket}"
+                )
             context = self._contexts[request.scanner_id]
             context.enter()
             return context
@@ -284,7 +303,8 @@ class ScannerManager:
             else:
                 self._sessions.moved(after)
                 self._sessions.used(scanner_id, now_s)
-        return ScanBatch(scanner_id, records, after is not None)
+        log_offset = None if request.call_seq_id else session.log_offset
+        return ScanBatch(scanner_id, records, after is not None, log_offset)
 
     def _read(self, context: ScannerContext, portion: Portion, batch_bytes: int) -> Rows:
         most = self._bytes_max

@@ -42,6 +42,7 @@ class ScanService:
             call_seq_id=request.call_seq_id if request.HasField("call_seq_id") else None,
             batch_bytes=request.batch_size_bytes if request.HasField("batch_size_bytes") else None,
             close=request.close_scanner,
+            wanted_id=request.wanted_scanner_id if request.HasField("wanted_scanner_id") else None,
         )
         if isinstance(wanted, OpenScan):
             return self._scanners.open(wanted)

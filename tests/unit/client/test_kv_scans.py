@@ -368,8 +368,7 @@ def test_an_answer_that_is_lost_is_asked_for_again(
     with site.scan(address=address) as scan:
         assert read(scan) == ORDERS
     assert proxy.planned == 0
-    left = 1 if at == "first" else 0  # a session of which nobody knows; it expires
-    assert site.scanners.open_scans == site.snapshots_open() == left
+    assert site.scanners.open_scans == site.snapshots_open() == 0
 
 
 def without_scans(client: Any, answer: Answer) -> bool:

@@ -32,6 +32,7 @@ NOTHING: dict[str, Any] = {
     "call_seq_id": None,
     "batch_bytes": None,
     "close": False,
+    "wanted_id": None,
 }
 
 
@@ -55,6 +56,8 @@ def test_what_a_call_asks_for() -> None:
         same = asked(bucket=BUCKET, call_seq_id=0, batch_bytes=5, limit=limit)
         assert same == OpenScan(BUCKET, None, 5)
     assert asked(scanner_id=b"s", call_seq_id=4, batch_bytes=5) == ContinueScan(b"s", 4, 5)
+    wanted = asked(bucket=BUCKET, call_seq_id=0, batch_bytes=5, wanted_id=b"w" * 16)
+    assert wanted == OpenScan(BUCKET, None, 5, b"w" * 16)
     assert asked(scanner_id=b"s", close=True) == CloseScan(b"s")
 
 
@@ -75,6 +78,10 @@ def test_what_a_call_asks_for() -> None:
         ({"bucket": BUCKET, "batch_bytes": 1}, "no call_seq_id"),
         ({"scanner_id": b"s", "batch_bytes": 1}, "no call_seq_id"),
         ({"bucket": BUCKET, "call_seq_id": 1, "batch_bytes": 1}, "begin with 0"),
+        (
+            {"bucket": BUCKET, "call_seq_id": 0, "batch_bytes": 1, "wanted_id": b"short"},
+            "of 5 bytes: 16 to 64 random",
+        ),
     ],
 )
 def test_what_a_call_may_not_ask(fields: dict[str, Any], words: str) -> None:

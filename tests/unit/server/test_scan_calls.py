@@ -231,6 +231,45 @@ def test_the_first_batch_comes_again_too(kv: KvCaller) -> None:
     assert rows_of(kv, scan.first) + rest_of(scan) == ROWS
 
 
+def test_an_open_with_an_id_may_be_repeated(node: Node, caller: Caller) -> None:
+    """Its answer may be lost too; then the scan that it has begun goes on."""
+    kv = KvCaller(caller, bucket_count=2)
+    kv.put(*ROWS)
+    kv.put(*ROWS, bucket=1)
+    wanted = b"an id that nobody else thinks of"
+
+    def open_again(bucket: int = 0, batch_bytes: int = 100) -> pb.ScanKvResponse:
+        request = pb.PbScanReqForBucket(table_id=kv.table_id, bucket_id=bucket)
+        return ask(
+            kv,
+            bucket_scan_req=request,
+            call_seq_id=0,
+            batch_size_bytes=batch_bytes,
+            wanted_scanner_id=wanted,
+        )
+
+    first = open_again()
+    assert first.scanner_id == wanted
+    kv.put((0, "other", -1))
+    assert open_again() == open_again(batch_bytes=1) == first
+    assert scanners(node).open_scans == snapshots_open(node, kv) == 1
+    with pytest.raises(InvalidScanRequest, match="is that of a scan of bucket"):
+        open_again(bucket=1)
+    scan = Scan(kv, wanted, first)
+    second = scan.more(100)
+    with pytest.raises(InvalidScanRequest, match="call_seq_id = 0; 2 gets the next"):
+        open_again()  # it has gone on: the first answer did come
+    assert rows_of(kv, first) + rows_of(kv, second) + rest_of(scan) == ROWS
+    anew = Scan(kv, wanted, open_again())
+    assert rows_of(kv, anew.first)[0] == (0, "other", -1)  # another scan by the same name
+    assert rows_of(kv, anew.first) + rest_of(anew, 100) == [(0, "other", -1), *ROWS[1:]]
+    small = open_again(batch_bytes=LARGE)
+    assert not small.has_more_results
+    assert rows_of(kv, small) == [(0, "other", -1), *ROWS[1:]]  # a new scan
+    assert scanners(node)._sessions.taken == 0
+    assert snapshots_open(node, kv) == snapshots_open(node, kv, 1) == 0
+
+
 def test_last_batches_are_kept_within_their_bytes(start: Callable[..., Node]) -> None:
     node = start(kv_scanner_max_replay_bytes=0)
     kv = KvCaller(node.caller)

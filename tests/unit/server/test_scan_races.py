@@ -38,8 +38,8 @@ from .test_kv_tablets import open_files
 ROWS = [(number, f"text {number}", number) for number in range(40)]
 SMALL = 100
 
-OUTSIDE = ("before the leadership", "behind the leadership")
-OPENING = ("before the freeze", "behind the freeze", "at the pin", "at the name")
+OUTSIDE = ("at the name", "before the leadership", "behind the leadership")
+OPENING = ("before the freeze", "behind the freeze", "at the pin")
 READING = ("before the read", "behind the read")
 
 
@@ -230,11 +230,12 @@ GONE = (NotLeaderOrFollower, UnknownTableOrBucket)
 def test_leadership_is_lost_at_each_gap_of_an_open(site: Site) -> None:
     seen: set[str] = set()
     for how in LOSSES:
-        site.table()
-        site.gaps.at("before the leadership", lambda how=how: site.lose(how))
-        with pytest.raises(GONE):
-            site.open()
-        site.check_nothing_left()
+        for gap in ("at the name", "before the leadership"):
+            site.table()
+            site.gaps.at(gap, lambda how=how: site.lose(how))
+            with pytest.raises(GONE):
+                site.open()
+            site.check_nothing_left()
         for gap in (*OPENING, *READING):
             site.table()
             site.gaps.at(gap, lambda how=how: site.lose_soon(how))
@@ -359,6 +360,32 @@ def test_calls_that_overlap_do_each_other_no_harm(site: Site, batch_bytes: int) 
             rows += site.rows(first)
             call += 1
         assert rows == ROWS
+        site.check_nothing_left()
+
+
+def test_opens_that_overlap_open_one_scan(site: Site) -> None:
+    """The same open again while the first one is on its way, at each gap."""
+    for gap in (*OPENING, *READING, "behind the leadership"):
+        site.table()
+        request = OpenScan(site.bucket, None, SMALL, b"wanted" * 3)
+        answers: list[ScanBatch] = []
+
+        def overlap(request: OpenScan = request, answers: list[ScanBatch] = answers) -> None:
+            thread = site.begin(lambda: answers.append(site.scanners.open(request)))
+            thread.join(60)
+
+        site.gaps.at(gap, overlap)
+        assert site.scanners.open(request) == answers[0]
+        assert site.scanners.open_scans == 1
+        with site.stores.leading(site.bucket) as (tablet, _):
+            assert tablet.snapshots_open() == 1
+        rows, call = site.rows(answers[0]), 1
+        while answers[-1].has_more:
+            answers.append(site.more(answers[0], call))
+            rows += site.rows(answers[-1])
+            call += 1
+        assert rows == ROWS
+        site.wait()
         site.check_nothing_left()
 
 
