@@ -6,7 +6,7 @@ reads the server's files by :mod:`tests.support.server_files`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from tests.support.changelogs import compare_keyed
 from tests.support.server_files import Bucket, Registered, read_offsets
 
 OURS = "__fluss_lake_tiering"
@@ -71,6 +72,8 @@ class LakeChecker:
 
     :param name: the table in Spark SQL, ``lake.DATABASE.TABLE``.
     :param partitions: names of the table's partitions by id, as the server has them.
+    :param key: the primary key, for a table with one: its rows are what its changelog says.
+    :param partition_columns: of such a table.
     """
 
     def __init__(
@@ -79,8 +82,11 @@ class LakeChecker:
         name: str,
         folder: Path,
         partitions: dict[int, str] | None = None,
+        key: Sequence[str] = (),
+        partition_columns: Sequence[str] = (),
     ) -> None:
         self._sql, self._name, self._folder = sql, name, folder
+        self._key, self._partition_columns = tuple(key), tuple(partition_columns)
         self._partitions = partitions
         self._opened: dict[str, pa.Table] = {}
 
@@ -103,6 +109,9 @@ class LakeChecker:
         self._compare_offsets(report, newest, registered)
         if registered is not None and registered.snapshot_id not in snapshots:
             report.offsets.append(f"snapshot {registered.snapshot_id} is registered and gone")
+        if self._key:
+            self._report_keyed(report, logs, newest, registered)
+            return report
         current = self._files()
         report.rows = sum(table.num_rows for table in self._rows(current).values())
         held = {} if newest is None else self._offsets_of(newest, registered)
@@ -112,6 +121,31 @@ class LakeChecker:
             if files != current:
                 self._check_content(report, files, registered.offsets, logs)
         return report
+
+    def _report_keyed(
+        self,
+        report: Report,
+        logs: dict[Bucket, pa.Table],
+        newest: _Snapshot | None,
+        registered: Registered | None,
+    ) -> None:
+        """Spark reads the rows, and applies the deletes."""
+        held = {} if newest is None else self._offsets_of(newest, registered)
+        current = self._sql(f"SELECT * FROM {self._name}")
+        report.rows = len(current)
+        compare_keyed(report, self._by_bucket(current), held, logs, self._key)
+        if registered is not None and newest is not None:
+            at = f"SELECT * FROM {self._name} VERSION AS OF {registered.snapshot_id}"
+            rows = self._by_bucket(self._sql(at))
+            compare_keyed(report, rows, registered.offsets, logs, self._key)
+
+    def _by_bucket(self, rows: list[Any]) -> dict[Bucket, list[dict[str, Any]]]:
+        found: dict[Bucket, list[dict[str, Any]]] = {}
+        for row in rows:
+            values = row.asDict()
+            partition = "$".join(values[name] for name in self._partition_columns)
+            found.setdefault((partition, values["__bucket"]), []).append(values)
+        return found
 
     # -- files
 
@@ -132,9 +166,11 @@ class LakeChecker:
             except (OSError, ValueError, pa.ArrowException) as error:
                 report.unopened.append(f"{path}: {error}")
                 continue
-            if row.content != 0:
+            if row.content != 0 and not self._key:
                 report.unopened.append(f"{path}: a file of deletes, which a log table has not")
                 continue
+            if row.content == 2 and set(table.column_names) != set(self._key):
+                report.unopened.append(f"{path}: deletes by {table.column_names}")
             self._opened[row.file_path] = table
         for path in sorted((self._folder / "data").rglob("*")):
             if path.is_file() and path.suffix != ".crc" and path not in referenced:

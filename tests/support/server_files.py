@@ -43,15 +43,22 @@ def table_folder(logs: Path, database: str, table: str) -> Path:
     return folder
 
 
-def read_logs(folder: Path, schema: pa.Schema) -> dict[Bucket, pa.Table]:
-    """All rows of a table's logs, with the columns ``__offset`` and ``__timestamp`` (ms)."""
+def read_logs(folder: Path, schema: pa.Schema, *, keyed: bool = False) -> dict[Bucket, pa.Table]:
+    """All rows of a table's logs, with the columns ``__offset`` and ``__timestamp`` (ms).
+
+    :param keyed: of a table with a primary key: with ``__change`` too, the number of what a row
+        says in the changelog.
+    """
     logs = {}
     for log in sorted(folder.rglob("log-*")):
         partition = "" if log.parent == folder else log.parent.name.rpartition("-p")[0]
         batches = [b for file in sorted(log.glob("*.log")) for b in _batches(file, schema)]
         full = schema.append(pa.field("__offset", pa.int64()))
         full = full.append(pa.field("__timestamp", pa.int64()))
-        logs[partition, int(log.name.removeprefix("log-"))] = pa.Table.from_batches(batches, full)
+        full = full.append(pa.field("__change", pa.uint8()))
+        rows = pa.Table.from_batches(batches, full)
+        bucket = int(log.name.removeprefix("log-"))
+        logs[partition, bucket] = rows if keyed else rows.drop_columns(["__change"])
     return logs
 
 
@@ -69,13 +76,15 @@ def _batches(file: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         assert google_crc32c.value(content[at + _CRC_COVERS_FROM : end]) == crc, f"{file}: {at}"
         assert count in (0, last + 1), f"{file}: {count} records at byte {at}, last is {last}"
         if count:
+            kinds = bytes(count) if attributes & 1 else content[at + HEAD.size :][:count]
             body = at + HEAD.size + (0 if attributes & 1 else count)
             message = pa.py_buffer(content[body:end])
             rows = pa.ipc.read_record_batch(message, schema)
             offsets = pa.array(range(base, base + count), pa.int64())
             stamps = pa.array([stamp] * count, pa.int64())
-            columns = [*rows.columns, offsets, stamps]
-            names = [*schema.names, "__offset", "__timestamp"]
+            changes = pa.array(list(kinds), pa.uint8())
+            columns = [*rows.columns, offsets, stamps, changes]
+            names = [*schema.names, "__offset", "__timestamp", "__change"]
             yield pa.RecordBatch.from_arrays(columns, names)
         at = end
 
