@@ -1,8 +1,9 @@
 """The key-value pairs of one bucket: a RocksDB that knows which log offset it has reached.
 
 Two column families. The default one holds the table's rows and nothing else, as Fluss's own clients
-expect of a snapshot; the other holds the log offset. Both are flushed together (atomic flush), so
-that whatever a crash leaves, the offset says exactly what the rows contain. RocksDB's own log is
+expect of a snapshot; the other holds the log offset, and how many rows there are. Both are flushed
+together (atomic flush), so that whatever a crash leaves, the offset says exactly what the rows
+contain; only where a store dies while it is closed, the rows may be newer. RocksDB's own log is
 off: the bucket's log is the only one, and what RocksDB had not flushed is read from there again.
 
 RocksDB is called once for each key (a batch of reads takes a list, a batch of writes does not): the

@@ -221,8 +221,10 @@ class KvTablet:
     def close(self) -> None:
         """Gives up the store; the next call opens it again. Nobody may use it meanwhile."""
         store, self._store = self._store, None
-        if store is None:
-            return
+        if store is not None:
+            self._close(store)
+
+    def _close(self, store: KvStore) -> None:
         try:
             self.log.sync()  # the store may come to hold more than its offset says
         except OSError as error:
@@ -267,10 +269,10 @@ class KvTablet:
             if self.folder.is_damaged:
                 self.folder.made_anew()
         except OSError as error:
-            store.close()
+            self._close(store)
             raise KvStorageError(f"{self.folder.path}: {error.strerror or error}") from error
         except BaseException:
-            store.close()
+            self._close(store)
             raise
         return store
 
