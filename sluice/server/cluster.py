@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ from google.protobuf.message import Message
 
 from sluice.clock import Clock, SystemClock
 from sluice.config import ServerConfig
-from sluice.errors import ConfigurationError
+from sluice.errors import ConfigurationError, StorageError
 from sluice.model import TableBucket, TableInfo, TablePath
 from sluice.scans import ScanLimits
 from sluice.server.coordinator.catalog import Catalog
@@ -148,6 +149,7 @@ class EmbeddedCluster:
         :raises TableNotExist: there is no such table. :raises FlussError: as `KvSnapshotter.take`.
         """
         assert self._parts is not None, "not started"
+        self._parts.wait_for_snapshots()
         table, take = self._parts.catalog.table(path), self._parts.kv_snapshotter.take
         taken = {bucket: take(bucket) for bucket in buckets_of(table)}
         return {bucket: number for bucket, number in taken.items() if number is not None}
@@ -176,6 +178,10 @@ class _Parts:
         self._defaults = defaults
         self._files = files
         self._doors: list[Door] = []
+        self._stopping = threading.Event()
+        self._snapshots_begun = threading.Thread(
+            target=self._begin_snapshots, name="kv-snapshots-begin", daemon=True
+        )
         self._metrics = _metrics_of(config)
         self.data_dir = DataDir.open(config.data_dir)
         try:
@@ -258,21 +264,34 @@ class _Parts:
         self._kv.start()
         self.scanners.start(self._config.kv_scanner_expiration_interval_ms)
         self._leases.start(self._config.kv_snapshot_lease_check_interval_ms)
-        self._kv_snapshots.start()
         tables = [entry.info for entry in self.catalog.tables()]
         self.tiering.start(tables, self._config.tiering_check_interval_ms)
         self._lake.start()
-        self.kv_snapshotter.start(self._config.kv_snapshot_interval_ms)
         self._doors = [Door(place, self._handlers, self._config, guards) for place in listen]
         for door in self._doors:
             door.start()
         if self._metrics is not None:
             self._metrics.start(self.tiering_service.statuses, self._leases.all)
+        self._snapshots_begun.start()
         return tuple(door.address for door in self._doors)
 
     @property
     def metrics_address(self) -> str:
         return "" if self._metrics is None else self._metrics.address
+
+    def _begin_snapshots(self) -> None:
+        """In the background, since with many buckets it takes long: they are in the records."""
+        try:
+            self._kv_snapshots.tidy_up(self._stopping.is_set)
+        except StorageError as error:  # what may go is looked for again with each snapshot
+            _log.error("old KV snapshots stay", error=str(error))
+        if not self._stopping.is_set():
+            self.kv_snapshotter.start(self._config.kv_snapshot_interval_ms)
+
+    def wait_for_snapshots(self) -> None:
+        """Until KV snapshots may be taken, or never will be."""
+        if self._snapshots_begun.ident is not None:
+            self._snapshots_begun.join()
 
     def stop(self, grace_s: float) -> None:
         self._fetcher.stop()
@@ -283,6 +302,8 @@ class _Parts:
             door.stop(max(deadline - time.monotonic(), 0))
         self.tiering.stop()
         self._leases.stop()
+        self._stopping.set()
+        self.wait_for_snapshots()
         self.kv_snapshotter.stop()
         self.scanners.stop()
         self._kv.stop()

@@ -12,6 +12,8 @@ import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from sqlite3 import Connection
 
@@ -210,29 +212,49 @@ class KvSnapshots:
 
     # -- start
 
-    def start(self) -> None:
+    def tidy_up(self, is_stopping: Callable[[], bool] = lambda: False) -> None:
         """Removes what a crash left: files without a record, those of dropped tables.
 
+        Everything else may go on meanwhile, but nobody may write the files of a new snapshot: they
+        have no record yet either.
+
+        :param is_stopping: asked between two buckets; the rest is left to the next start.
         :raises StorageError: a record cannot be removed.
         """
         for folder in sorted(self._root.glob("*/*-*")):
-            entry = self._table_of(folder)
-            if entry is None:
+            try:
+                buckets = self._bucket_folders(folder)
+            except OSError as error:  # its table is being dropped right now
+                _log.warning("KV snapshots not tidied", folder=str(folder), error=str(error))
                 continue
-            buckets: list[tuple[int | None, Path]] = [(None, path) for path in folder.iterdir()]
-            for inner in folder.glob("*-p*"):
-                found = _PARTITION_FOLDER.fullmatch(inner.name)
-                if found is None:
-                    continue
-                partition_id = int(found[1])
-                if partition_id in entry.partitions:
-                    buckets += [(partition_id, path) for path in inner.iterdir()]
-                elif self._catalog.has_given_partition_id(partition_id):
-                    shutil.rmtree(inner, ignore_errors=True)
-            for owner, path in buckets:
-                if path.name.isdecimal():
-                    self._tidy(TableBucket(entry.info.table_id, owner, int(path.name)), path)
+            for bucket, path in buckets:
+                if is_stopping():
+                    return
+                with self.lock:
+                    self._tidy(bucket, path)
         self.retain()
+
+    def _bucket_folders(self, folder: Path) -> list[tuple[TableBucket, Path]]:
+        """The buckets of a table's folder; what belongs to no table or partition is removed."""
+        entry = self._table_of(folder)
+        if entry is None:
+            return []
+        buckets: list[tuple[int | None, Path]] = [(None, path) for path in folder.iterdir()]
+        for inner in folder.glob("*-p*"):
+            found = _PARTITION_FOLDER.fullmatch(inner.name)
+            if found is None:
+                continue
+            partition_id = int(found[1])
+            if partition_id in entry.partitions:
+                buckets += [(partition_id, path) for path in inner.iterdir()]
+            elif self._catalog.has_given_partition_id(partition_id):
+                shutil.rmtree(inner, ignore_errors=True)
+        table_id = entry.info.table_id
+        return [
+            (TableBucket(table_id, owner, int(path.name)), path)
+            for owner, path in buckets
+            if path.name.isdecimal()
+        ]
 
     def _table_of(self, folder: Path) -> TableEntry | None:
         """The table of a folder; one of a dropped table is removed, a foreign one let alone."""
@@ -246,14 +268,16 @@ class KvSnapshots:
 
     def _tidy(self, bucket: TableBucket, folder: Path) -> None:
         there = self._completed.get(bucket, {})
-        for path in folder.glob("snap-*"):
-            found = _SNAPSHOT_FOLDER.fullmatch(path.name)
-            if found is not None and int(found[1]) not in there:
-                shutil.rmtree(path, ignore_errors=True)
         try:
+            for path in folder.glob("snap-*"):
+                found = _SNAPSHOT_FOLDER.fullmatch(path.name)
+                if found is not None and int(found[1]) not in there:
+                    shutil.rmtree(path, ignore_errors=True)
             used = self._shared(bucket, there)
         except (OSError, CorruptMessage) as error:
             _log.error("KV snapshot unreadable; no file is deleted", bucket=str(bucket), why=error)
+            return
+        except UnknownTableOrBucket:  # being dropped right now
             return
         for path in folder.glob(f"{SHARED}/*"):
             if path.name not in used:
@@ -262,15 +286,16 @@ class KvSnapshots:
     def _load(self) -> None:
         rows = self._database.query(
             "SELECT table_id, partition_id, bucket, snapshot_id, log_offset FROM kv_snapshots"
-            " ORDER BY snapshot_id"
+            " ORDER BY table_id, partition_id, bucket, snapshot_id"
         )
-        for table_id, partition_id, number, snapshot_id, log_offset in rows:
+        # Once for a bucket, not for each of its snapshots: there may be 100,000 buckets.
+        for (table_id, partition_id, number), found in groupby(rows, itemgetter(0, 1, 2)):
             partition = None if partition_id == _PLAIN else partition_id
             entry = self._catalog.find(table_id)
             if entry is not None and entry.has_bucket(partition, number):  # else dropped meanwhile
-                bucket = TableBucket(table_id, partition, number)
-                completed = Completed(snapshot_id, log_offset)
-                self._completed.setdefault(bucket, {})[snapshot_id] = completed
+                self._completed[TableBucket(table_id, partition, number)] = {
+                    row[3]: Completed(row[3], row[4]) for row in found
+                }
 
     # -- deletion
 

@@ -39,7 +39,7 @@ class Store:
             num_retained=2,
             is_leased=self.opened(),
         )
-        self.snapshots.start()
+        self.snapshots.tidy_up()
 
     def opened(self) -> IsLeased:
         """Called when there are database and catalog; answers what says what is leased."""
