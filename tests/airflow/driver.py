@@ -32,6 +32,11 @@ def main(arguments: list[str]) -> int:
     if kind == "killed":
         print("the last words of a driver", flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
+    if kind == "leaky":
+        for name, value in json.loads(os.environ["SLUICE_SETTINGS"]).items():
+            print(f"--{name} {value}", flush=True)
+            print(f"cannot log in as {value}", flush=True)
+        return 3
     if kind == "slow":
         (folder / "started").write_text(str(os.getpid()))
         time.sleep(120)

@@ -132,6 +132,7 @@ def stock(
         listen="grpc://127.0.0.1:0",
         tiering_check_interval_ms=100,
         kv_snapshot_interval_ms=0,
+        tiering_backoff_ms=0,
     )
     warehouse = tmp_path / "warehouse"
     with EmbeddedCluster(server) as cluster:

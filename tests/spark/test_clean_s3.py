@@ -29,7 +29,9 @@ ROWS = pa.table({"id": pa.array(range(1000), pa.int64())})
 def test_objects_of_a_dead_round_go_and_others_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server = ServerConfig(data_dir=str(tmp_path / "data"), listen="grpc://127.0.0.1:0")
+    server = ServerConfig(
+        data_dir=str(tmp_path / "data"), listen="grpc://127.0.0.1:0", tiering_backoff_ms=0
+    )
     with S3Server() as s3, EmbeddedCluster(server) as cluster, connect(cluster.address) as client:
         owner = s3.bucket("lake")
         config = tmp_path / "sluice.toml"

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+
+from sluice.masking import mask
 
 GRACE_S = 3.0
 """Airflow itself kills a task five seconds after asking it to end."""
@@ -23,6 +25,9 @@ class GroupSubmitHook(SparkSubmitHook):
 
     secret_environment: Mapping[str, str] = MappingProxyType({})
     """Variables of spark-submit that stand on no command line, as the provider's own may."""
+
+    secrets: Sequence[str] = ()
+    """Values that no line of spark-submit may show."""
 
     _env: dict[str, Any] | None
 
@@ -57,7 +62,7 @@ class GroupSubmitHook(SparkSubmitHook):
         # Whoever gave up while spark-submit was about to start found no process to end.
         if self.not_wanted():
             self.on_kill()
-        super()._process_spark_submit_log(itr)
+        super()._process_spark_submit_log(mask(str(line), self.secrets) for line in itr)
 
     def on_kill(self) -> None:
         process = self._submit_sp

@@ -79,6 +79,7 @@ class SluiceTierOperator(SparkSubmitOperator):
         self._killed = False
         self._lost: ClaimLost | LeaseLost | None = None
         self._secret_environment: dict[str, str] = {}
+        self._secrets: Sequence[str] = ()
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Tiers the table.
@@ -96,7 +97,8 @@ class SluiceTierOperator(SparkSubmitOperator):
         except ClaimLost as lost:
             outcome = _claim_lost(entry, str(lost))
         except SluiceError as error:
-            outcome = RoundFailure(type(error).__name__, str(error), "", error.retryable)
+            reason = mask(str(error), self._secrets)
+            outcome = RoundFailure(type(error).__name__, reason, "", error.retryable)
             self._leave(attempt, outcome)
         if isinstance(outcome, RoundFailure) and outcome.kind in CLAIM_LOST_KINDS:
             outcome = _claim_lost(entry, f"{outcome.kind}: {outcome.reason}")
@@ -118,6 +120,7 @@ class SluiceTierOperator(SparkSubmitOperator):
         hook = super()._get_hook()
         hook.__class__ = GroupSubmitHook
         hook.secret_environment = self._secret_environment
+        hook.secrets = self._secrets
         hook.not_wanted = lambda: self._killed or self._lost is not None
         return hook
 
@@ -132,6 +135,7 @@ class SluiceTierOperator(SparkSubmitOperator):
         asked = {name: value for name, value in asked.items() if name not in hidden}
         self.conf = {**(self.conf or {}), **asked, **connection.spark_conf()}
         self._secret_environment = connection.secret_environment()
+        self._secrets = connection.secrets()
         self.name = f"sluice {claim.path} epoch {claim.tiering_epoch}"
         with hook.get_client() as client:
             error = client.tiering.heartbeat([claim])[claim.table_id]
@@ -221,7 +225,7 @@ class SluiceTierOperator(SparkSubmitOperator):
             return RoundFailure("DriverLost", f"result beside {plan}: {error}", str(error), True)
         # A lost driver may do better on a fresh machine; a refused one was never started.
         again = isinstance(ended, DriverLost)
-        failure = RoundFailure(type(ended).__name__, str(ended), "", again)
+        failure = RoundFailure(type(ended).__name__, mask(str(ended), self._secrets), "", again)
         self._leave(attempt, failure)
         return failure
 
