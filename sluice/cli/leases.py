@@ -75,8 +75,9 @@ def drop(
     """End the lease ID: what only it holds may be deleted from now on.
 
     Whoever still reads under it fails with the next renewal, and says so. Exit code 1: there is no
-    such lease.
+    such lease. A real Fluss does not tell whether there was one.
     """
+    there: bool | None
     if data_dir is not None:
         from sluice.server.coordinator.leases_offline import drop_stored_lease
 
@@ -84,10 +85,17 @@ def drop(
     else:
         config = configuration(config_file, {"client.bootstrap": bootstrap})
         from sluice.client import connect
+        from sluice.errors import UnsupportedVersion
 
         with connect(config.client) as client:
-            there = any(lease.lease_id == lease_id for lease in client.leases.all())
+            try:
+                there = any(lease.lease_id == lease_id for lease in client.leases.all())
+            except UnsupportedVersion:
+                there = None
             client.leases.drop(lease_id)
+    if there is None:
+        click.echo(f"lease {lease_id} is dropped, if there was one: this cluster lists none")
+        return
     if not there:
         raise click.ClickException(f"there is no lease {lease_id}")
     click.echo(f"lease {lease_id} is dropped")

@@ -173,7 +173,11 @@ class KvSnapshotLeases:
         for change in expired:
             _log.warning("lease expired", lease_id=change.lease_id)
         if freed:
-            self._on_freed()
+            try:
+                self._on_freed()
+            except BaseException:
+                self._freed = True  # once more with the next check
+                raise
 
     # -- inside
 
@@ -213,6 +217,8 @@ class KvSnapshotLeases:
                 self.check()
             except FlussError as error:
                 _log.error("lease check failed; it will be tried again", error=str(error))
+            except Exception:  # the next check may go better; nobody else would tell
+                _log.exception("lease check failed; it will be tried again")
 
 
 class _Changing:

@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -17,6 +18,8 @@ from sluice.client import connect
 from sluice.config import ServerConfig
 from sluice.errors import StorageError
 from sluice.server.cluster import EmbeddedCluster
+from sluice.server.coordinator.leases_service import LeaseService
+from sluice.wire import apis
 from tests.unit.server.kv_support import KvCaller
 from tests.unit.server.support import Caller
 
@@ -66,6 +69,25 @@ def test_drop(cluster: EmbeddedCluster) -> None:
     again = run("drop", "job-7", *where)
     assert (again.exit_code, again.stderr) == (1, "Error: there is no lease job-7\n")
     assert run(*where).output == "no leases\n"
+
+
+def test_drop_where_leases_cannot_be_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a real Fluss, which drops a lease and does not tell whether there was one."""
+    handlers = LeaseService.handlers
+
+    def without_list(self: LeaseService) -> Any:
+        return {k: v for k, v in handlers(self).items() if k is not apis.LIST_KV_SNAPSHOT_LEASES}
+
+    monkeypatch.setattr(LeaseService, "handlers", without_list)
+    config = ServerConfig(data_dir=str(tmp_path / "data"), listen="grpc://127.0.0.1:0")
+    with EmbeddedCluster(config) as cluster:
+        result = run("drop", "job-7", "--bootstrap", cluster.address)
+        assert result.exit_code == 0
+        assert (
+            result.output == "lease job-7 is dropped, if there was one: this cluster lists none\n"
+        )
 
 
 def test_a_lease_that_cannot_be_read_is_dropped_on_the_disk(
