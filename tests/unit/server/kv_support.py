@@ -14,6 +14,7 @@ from rocksdict import AccessType, Options, Rdict
 
 from sluice.formats.descriptors import descriptor_from_json, schema_from_json
 from sluice.formats.kv_batch import build_kv_batch
+from sluice.formats.kv_snapshots import kv_snapshot_from_json
 from sluice.formats.log_batch import change_types, decode_log_batch, iter_batches
 from sluice.formats.primary_keys import primary_keys
 from sluice.formats.row_arrays import encode_rows
@@ -225,6 +226,17 @@ def snapshot_rows(kv: KvCaller, snapshot_id: int, folder: Path, bucket: int = 0)
     finally:
         db.close()
     return {row[0]: row for row in rows if row is not None}
+
+
+def row_count(kv: KvCaller, snapshot_id: int, bucket: int = 0) -> int | None:
+    """How many rows a snapshot says that it holds."""
+    request = pb.GetKvSnapshotMetadataRequest(
+        table_id=kv.table_id, bucket_id=bucket, snapshot_id=snapshot_id
+    )
+    files = kv.caller.call(apis.GET_KV_SNAPSHOT_METADATA, request).snapshot_files
+    own = next(f.remote_path for f in files if f"/snap-{snapshot_id}/" in f.remote_path)
+    content = Path(urlsplit(own).path).with_name("_METADATA").read_bytes()
+    return kv_snapshot_from_json(content).row_count
 
 
 def replayed(

@@ -30,7 +30,7 @@ from sluice.server.tablet.files import LogFiles
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 
-from .kv_support import KvCaller, replayed, snapshot_rows
+from .kv_support import KvCaller, replayed, row_count, snapshot_rows
 from .support import Caller, Node, to_pb
 
 QUIET = {"kv_snapshot_interval_ms": 0}
@@ -112,16 +112,6 @@ def test_a_snapshot_says_how_many_rows_it_holds(start: Callable[..., Node], imag
     kv = KvCaller(node.caller, create=False)
     kv.put((50, "t", 1))
     assert counted() == expected(11)
-
-
-def row_count(kv: KvCaller, snapshot_id: int) -> int | None:
-    request = pb.GetKvSnapshotMetadataRequest(
-        table_id=kv.table_id, bucket_id=0, snapshot_id=snapshot_id
-    )
-    files = kv.caller.call(apis.GET_KV_SNAPSHOT_METADATA, request).snapshot_files
-    own = next(f.remote_path for f in files if f"/snap-{snapshot_id}/" in f.remote_path)
-    content = Path(urlsplit(own).path).with_name("_METADATA").read_bytes()
-    return kv_snapshot_from_json(content).row_count
 
 
 def test_its_files_lie_as_in_fluss(node: Node, kv: KvCaller, tmp_path: Path) -> None:
