@@ -22,6 +22,8 @@ from demo.processes import Processes
 from demo.run import Demo, inherited_environment
 from demo.servers import KINDS
 
+PAPER_WIDTH = 100
+"""Columns of what goes to a file or a pipe."""
 TOGETHER = (signal.SIGTERM, signal.SIGHUP)
 
 
@@ -53,6 +55,8 @@ def main(given: Sequence[str] | None = None) -> int:
     """Runs the demo in a folder of its own and ends every process that it started."""
     options = arguments(given)
     console = Console()
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console = Console(width=PAPER_WIDTH)
     if options.keep:
         folder = Path(options.keep).absolute()
         if folder.exists() and any(folder.iterdir()):
@@ -101,7 +105,8 @@ def _run(options: argparse.Namespace, folder: Path, console: Console, processes:
     console.print(
         "\n[green]The lake is the source:[/green] rows, sums, smallest, largest and nulls of every"
         " column agree,\nrows by origin agree, and every offset of every bucket is there exactly"
-        f" once. {spent:.0f} s.",
+        " once. The rows of\nflight_status are those of an independent replay, after either run."
+        f" {spent:.0f} s.",
         soft_wrap=True,
     )
     report.print_where_next(console, folder, options.fluss, kept=bool(options.keep))

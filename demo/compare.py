@@ -1,7 +1,7 @@
 """What a table adds up to, computed twice: by pyarrow from the source, by Spark SQL from the lake.
 
 Every number is a whole number or a text, so that both sides must agree exactly: doubles are summed
-as millionths, texts as CRC-32, instants as milliseconds.
+as millionths, texts as CRC-32, instants as milliseconds, dates as days.
 """
 
 from __future__ import annotations
@@ -58,6 +58,8 @@ def _measures(values: pa.Array) -> dict[str, Value]:
     comparable = values
     if pa.types.is_timestamp(values.type):
         comparable = pc.cast(values, pa.timestamp("ms", values.type.tz)).cast(pa.int64())
+    elif pa.types.is_date(values.type):
+        comparable = pc.cast(values, pa.int32())
     extremes = pc.min_max(comparable).as_py()
     return {
         "sum": _sum(comparable),
@@ -95,6 +97,8 @@ def _expressions(column: pa.Field) -> list[str]:
     summed, compared = value, value
     if pa.types.is_timestamp(column.type):
         summed = compared = f"unix_millis({value})"
+    elif pa.types.is_date(column.type):
+        summed = compared = f"unix_date({value})"
     elif pa.types.is_floating(column.type):
         summed = f"CAST(floor({value} * {MILLION}D) AS BIGINT)"
     elif pa.types.is_string(column.type):
@@ -105,6 +109,20 @@ def _expressions(column: pa.Field) -> list[str]:
         f"max({compared}) AS {name}__max",
         f"count_if({value} IS NULL) AS {name}__nulls",
     ]
+
+
+def with_whole_rows(rows: pa.Table) -> pa.Table:
+    """The rows with one more column, ``whole``: all their values as one text."""
+    texts = [pc.cast(rows[name], pa.string()) for name in rows.column_names]
+    whole = pc.binary_join_element_wise(*texts, "|", null_handling="replace", null_replacement="-")
+    return rows.append_column(pa.field("whole", pa.string()), whole)
+
+
+def whole_rows_in(table: str, schema: pa.Schema, snapshot_id: int | None = None) -> str:
+    """The same in Spark SQL, to be used in place of a table's name."""
+    texts = ", ".join(f"coalesce(CAST(`{name}` AS STRING), '-')" for name in schema.names)
+    version = "" if snapshot_id is None else f" VERSION AS OF {snapshot_id}"
+    return f"(SELECT *, concat_ws('|', {texts}) AS whole FROM {table}{version})"
 
 
 def differences(table: str, source: Facts, lake: Facts) -> list[Difference]:

@@ -13,8 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from demo.compare import Difference
-from demo.data import ICEBERG, Source
-from demo.tables import path_of
+from demo.data import ICEBERG
 from sluice.client import Client
 from sluice.errors import UnsupportedVersion
 from sluice.model import TablePath
@@ -28,21 +27,21 @@ class Row:
     table: str
     state: str
     rows: int
+    deletes: int
     offsets: int
     snapshot_id: int | None
     seconds: float
 
 
-def rows_of_run(client: Client, sources: Sequence[Source], work: Path) -> list[Row]:
+def rows_of_run(client: Client, paths: Sequence[TablePath], work: Path) -> list[Row]:
     """What the newest round of each table brought: its result file, and what Fluss registered.
 
     :raises LookupError: if a table has no result.
     """
-    return [_row(client, source, work) for source in sources]
+    return [_row(client, path, work) for path in paths]
 
 
-def _row(client: Client, source: Source, work: Path) -> Row:
-    path = path_of(source)
+def _row(client: Client, path: TablePath, work: Path) -> Row:
     results = [
         RoundResult.from_json(content)
         for file in work.glob("*/*/result-*.json")
@@ -57,6 +56,7 @@ def _row(client: Client, source: Source, work: Path) -> Row:
         str(path),
         _state(client, newest),
         newest.rows,
+        newest.deletes,
         sum(offsets.values()),
         snapshot.snapshot_id if snapshot else None,
         newest.seconds.get("total", 0.0),
@@ -79,6 +79,7 @@ def print_rows(console: Console, title: str, rows: Sequence[Row]) -> None:
         ("table", "left"),
         ("state", "left"),
         ("rows", "right"),
+        ("deletes", "right"),
         ("offsets", "right"),
         ("lake snapshot id", "right"),
         ("seconds", "right"),
@@ -89,6 +90,7 @@ def print_rows(console: Console, title: str, rows: Sequence[Row]) -> None:
             row.table,
             row.state,
             f"{row.rows:,}",
+            f"{row.deletes:,}",
             f"{row.offsets:,}",
             str(row.snapshot_id),
             f"{row.seconds:.1f}",

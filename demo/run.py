@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 
 from rich.console import Console
 
-from demo import report, tables
+from demo import flight_status, report, tables
 from demo.airflow import ROOT, Airflow, spark_environment
-from demo.compare import Difference, Facts, differences, facts_of
+from demo.compare import Difference, Facts, differences, facts_of, with_whole_rows
 from demo.data import SHORT_LIVED_JAVA, Source, plant_difference, read_sources
 from demo.processes import Processes
 from demo.servers import KINDS, serve
@@ -24,8 +24,10 @@ from sluice.testing.lost_tables import create_table
 AIRFLOW_START_S = 180.0
 RUN_S = 300.0
 READ_S = 180.0
+SNAPSHOTS_S = 60.0
 SPARK_CONF = {
     "spark.ui.enabled": "false",
+    "spark.sluice.tiering.max_round_ms": "600000",  # a slow machine cuts no round short
     "spark.driver.memory": "1g",
     "spark.driver.extraJavaOptions": SHORT_LIVED_JAVA,
 }
@@ -70,13 +72,18 @@ class Demo:
                 airflow.start()
                 airflow.wait_until_ready(AIRFLOW_START_S, say)
                 say(f"{airflow.url} (user {airflow.user}, password {airflow.password})")
+            with self._steps.step("Wait for KV snapshots of flight_status") as say:
+                tables.wait_for_snapshots(client, SNAPSHOTS_S, say)
+                say("a lease holds them while the first round reads them")
             self._tier(client, sources, airflow, "First run: ten months")
+            before = client.admin.lake_snapshot(tables.FLIGHT_STATUS)
             with self._steps.step("Load the other two months") as say:
                 self._load(client, sources, first=False, say=say)
             self._tier(client, sources, airflow, "Second run: the rest")
             end_offsets = {source.name: tables.end_offsets(client, source) for source in sources}
         with self._steps.step("Read the lake with Spark SQL, compare"):
-            return self._compare(sources, end_offsets)
+            assert before is not None
+            return self._compare(sources, end_offsets, before.snapshot_id)
 
     @property
     def seconds(self) -> dict[str, float]:
@@ -122,37 +129,47 @@ class Demo:
                 rows = plant_difference(rows)
             tables.load(client, source, rows, say)
             loaded += rows.num_rows
-        say(f"{loaded:,} rows")
+        flights = sources[0].rows
+        changes = tables.replay_flights(client, flights, first=first, say=say)
+        say(f"{loaded:,} rows, {changes:,} changes of {flight_status.NAME}")
 
     def _tier(
         self, client: Client, sources: Sequence[Source], airflow: Airflow, title: str
     ) -> None:
         with self._steps.step(f"{title}, through Airflow and Spark") as say:
-            tables.wait_until_pending(client, sources, timeout_s=30, say=say)
+            paths = tables.paths_of(sources)
+            tables.wait_until_pending(client, paths, timeout_s=30, say=say)
             conf = {"tables": [f"{tables.DATABASE}.*"], "spark_conf": SPARK_CONF}
             airflow.follow(airflow.trigger(conf), RUN_S, say)
-        rows = report.rows_of_run(client, sources, self.work)
+        rows = report.rows_of_run(client, tables.paths_of(sources), self.work)
         report.print_rows(self._console, title, rows)
 
-    def _compare(self, sources: Sequence[Source], end_offsets: dict[str, int]) -> list[Difference]:
+    def _compare(
+        self, sources: Sequence[Source], end_offsets: dict[str, int], first_run: int
+    ) -> list[Difference]:
+        """:param first_run: the lake snapshot of ``flight_status`` after the first run."""
         questions, answers = self.work / "questions.json", self.work / "answers.json"
-        questions.write_text(json.dumps(end_offsets))
+        asked = {"end_offsets": end_offsets, "first_run": first_run}
+        questions.write_text(json.dumps(asked))
         command = [sys.executable, "-m", "demo.read_lake", str(self.lake), str(questions)]
         path = {"PYTHONPATH": str(ROOT)}
         self._processes.run(
             "reader", [*command, str(answers)], {**spark_environment(), **path}, READ_S
         )
         found = json.loads(answers.read_text())
-        return [
-            difference
-            for source in sources
-            for difference in (
-                *differences(
-                    source.name, facts_of(source.rows), Facts(**found[source.name]["facts"])
-                ),
-                *(Difference(**entry) for entry in found[source.name]["offsets"]),
+        differing: list[Difference] = []
+        for source in sources:
+            lake = Facts(**found[source.name]["facts"])
+            differing += differences(source.name, facts_of(source.rows), lake)
+            differing += (Difference(**entry) for entry in found[source.name]["offsets"])
+        for first, title in ((True, "after the first run"), (False, "after the second run")):
+            wanted = flight_status.replay(sources[0].rows, first=first)
+            differing += differences(
+                f"{flight_status.NAME} {title}",
+                facts_of(with_whole_rows(wanted)),
+                Facts(**found[flight_status.NAME]["first" if first else "second"]),
             )
-        ]
+        return differing
 
 
 def _jars() -> dict[str, str]:

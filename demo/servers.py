@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import sys
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from demo.processes import Processes
@@ -23,6 +24,7 @@ class Kind:
     ready: str
     """Its first group is the address."""
     start_s: float
+    environment: Mapping[str, str] = field(default_factory=dict)
     misses_tables: bool = False
     """Its coordinator may miss a table that was created; see :mod:`sluice.testing.lost_tables`."""
 
@@ -34,11 +36,17 @@ KINDS: dict[str, Kind] = {
         + ("--listen", "grpc://127.0.0.1:0"),
         r"sluice: ready at ([^,\s]+)",
         30,
+        {"SLUICE_SERVER_KV_SNAPSHOT_INTERVAL_MS": "3000"},
     ),
     "real": Kind(
         "Start Apache Fluss 0.9.1",
         ("sluice.testing.real_fluss", "--home", "{folder}/fluss")
-        + ("--conf", "datalake.iceberg.warehouse={folder}/lake"),
+        + (
+            "--conf",
+            "datalake.iceberg.warehouse={folder}/lake",
+            "--conf",
+            "kv.snapshot.interval=3s",
+        ),
         r"(fluss://[\w.:\[\]]+:\d+)",
         400,  # with its jars fetched, the first time
         misses_tables=True,
@@ -53,7 +61,7 @@ def serve(kind: Kind, folder: Path, processes: Processes) -> str:
     :raises TimeoutError: it did not come up in time.
     """
     arguments = [argument.format(folder=folder) for argument in kind.arguments]
-    processes.start("server", [sys.executable, "-m", *arguments])
+    processes.start("server", [sys.executable, "-m", *arguments], kind.environment)
     deadline = time.monotonic() + kind.start_s
     while time.monotonic() < deadline:
         processes.check("server")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
+from demo import flight_status
 from demo.data import Source
 from sluice.client import Client
 from sluice.errors import UnsupportedVersion
@@ -17,8 +19,17 @@ DATABASE = "nyc"
 SLICE_ROWS = 32 * 1024
 
 
+FLIGHT_STATUS = TablePath(DATABASE, flight_status.NAME)
+TIERED = {"table.datalake.enabled": "true", "table.datalake.freshness": "1s"}
+
+
 def path_of(source: Source) -> TablePath:
     return TablePath(DATABASE, source.name)
+
+
+def paths_of(sources: Sequence[Source]) -> list[TablePath]:
+    """Of all tables of the demo: one for each source, and the one with a primary key."""
+    return [*map(path_of, sources), FLIGHT_STATUS]
 
 
 Create = Callable[[TablePath, TableDescriptor], None]
@@ -33,9 +44,16 @@ def create(client: Client, sources: Sequence[Source], create_table: Create) -> N
             partition_keys=(source.partition_by,) if source.partition_by else (),
             bucket_keys=(source.bucket_key,) if source.bucket_key else (),
             bucket_count=source.buckets,
-            properties={"table.datalake.enabled": "true", "table.datalake.freshness": "1s"},
+            properties=TIERED,
         )
         create_table(path_of(source), descriptor)
+    keyed = TableDescriptor(
+        replace(schema_from_arrow(flight_status.SCHEMA), primary_key=flight_status.KEY),
+        bucket_keys=(flight_status.BUCKET_KEY,),
+        bucket_count=flight_status.BUCKETS,
+        properties=TIERED,
+    )
+    create_table(FLIGHT_STATUS, keyed)
 
 
 def load(client: Client, source: Source, rows: pa.Table, say: Callable[[str], None]) -> None:
@@ -48,6 +66,37 @@ def load(client: Client, source: Source, rows: pa.Table, say: Callable[[str], No
             done = min(start + SLICE_ROWS, rows.num_rows)
             say(f"{source.name}: {done:,} of {rows.num_rows:,} rows")
         writer.flush()
+
+
+def replay_flights(
+    client: Client, flights: pa.Table, *, first: bool, say: Callable[[str], None]
+) -> int:
+    """Puts what happened to the flights into the table with a primary key; how many changes."""
+    done = 0
+    with client.kv_writer(FLIGHT_STATUS) as writer:
+        for change in flight_status.changes(flights, first=first):
+            if change.deletes:
+                writer.delete(change.rows)
+            else:
+                writer.upsert(change.rows)
+            done += change.rows.num_rows
+            say(f"{flight_status.NAME}: {done:,} changes")
+        writer.flush()
+    return done
+
+
+def wait_for_snapshots(client: Client, timeout_s: float, say: Callable[[str], None]) -> None:
+    """Waits until each bucket of the table with a primary key has a KV snapshot.
+
+    :raises TimeoutError: says how many have one.
+    """
+    deadline = time.monotonic() + timeout_s
+    while (found := len(client.leases.latest(FLIGHT_STATUS).snapshots)) < flight_status.BUCKETS:
+        told = f"{found} of {flight_status.BUCKETS} buckets have a KV snapshot"
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{FLIGHT_STATUS}: {told} after {timeout_s:.0f} s")
+        say(told)
+        time.sleep(0.1)
 
 
 def end_offsets(client: Client, source: Source) -> int:
@@ -64,23 +113,22 @@ def end_offsets(client: Client, source: Source) -> int:
 
 
 def wait_until_pending(
-    client: Client, sources: Sequence[Source], timeout_s: float, say: Callable[[str], None]
+    client: Client, paths: Sequence[TablePath], timeout_s: float, say: Callable[[str], None]
 ) -> None:
     """Waits until the coordinator wants every table tiered: one freshness after the last round.
 
     :raises TimeoutError: names the tables and their states.
     """
     deadline = time.monotonic() + timeout_s
-    while told := _not_due(client, sources):
+    while told := _not_due(client, paths):
         if time.monotonic() > deadline:
             raise TimeoutError(f"not all tables are due after {timeout_s:.0f} s: {told}")
         say(told)
         time.sleep(0.1)
 
 
-def _not_due(client: Client, sources: Sequence[Source]) -> str:
+def _not_due(client: Client, paths: Sequence[TablePath]) -> str:
     """Which tables the coordinator does not want tiered yet, and where they stand."""
-    paths = [path_of(source) for source in sources]
     try:
         statuses = [s for path in paths for s in client.admin.list_tiering_statuses(path)]
     except UnsupportedVersion:
