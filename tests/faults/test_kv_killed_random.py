@@ -105,7 +105,7 @@ class Scene:
                 assert self.server.wait_until_dead() == -9
                 self.model.count(f"killed at {kill_at}")
             else:
-                assert failed.wait(60), "no put has failed"
+                assert failed.wait(180), "no put has failed"
                 threading.Event().wait(rand.uniform(0, 0.2))  # any moment
                 self.server.kill_running()
 

@@ -72,7 +72,7 @@ class ForkedServer:
     def runs(self) -> bool:
         return self._process is not None and not wait([self._process.sentinel], 0)
 
-    def wait_until_dead(self, timeout_s: float = 60) -> int:
+    def wait_until_dead(self, timeout_s: float = 180) -> int:
         """Waits for a death that is under way; the exit code. Any thread may call it."""
         assert wait([self._process.sentinel], timeout_s), f"it lives on after {timeout_s} s"
         with self._dying:
