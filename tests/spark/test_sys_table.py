@@ -25,7 +25,7 @@ from tests.support.processes import environment, wait_for
 from tests.support.sasl_door import SaslDoor
 from tests.support.wire_server import WireServer
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = "spark_catalog.sys.lake_tiering_status"
 COLUMNS = [  # of seed 001, in Spark's words
