@@ -60,5 +60,5 @@ def doctor(
     else:
         words = {True: "ok", False: "WRONG", None: "not tried"}
         rows = [[f.what, words[f.ok], f.seen] for f in findings]
-        print_table(["", "", "seen"], rows, empty="")
+        print_table(["checked", "result", "seen"], rows, empty="")
     ctx.exit(EXIT_ILL if any(finding.ok is False for finding in findings) else 0)
