@@ -89,8 +89,11 @@ class Race:
         self.acknowledged = self.found = 0
         """Rounds in which the drop was answered; in which the lease was there after the kill."""
 
-    def play(self, failpoint: str) -> None:
-        """The server dies at the failpoint, or else as soon as it has answered the drop."""
+    def play(self, failpoint: str, *, at_once: bool = False) -> None:
+        """The server dies at the failpoint, or else when the keeper knows of the drop.
+
+        :param at_once: it dies as soon as it has answered the drop.
+        """
         history = self.history
         history.start(failpoint)
         address, durations_ms = self.server.address, itertools.count(DAY_MS + 1)
@@ -108,10 +111,10 @@ class Race:
                 history.acquire(LEASE, DAY_MS, history.buckets)
             keeper = LeaseKeeper(LEASE, DAY_MS, by_call.renew)
             with keeper, by_call.running(keeper.renew), by_old_way.running(by_old_way.renew):
-                self._drop(by_call, by_old_way)
+                self._drop(at_once, by_call, by_old_way)
                 self._stays_dropped(keeper, by_call, by_old_way)
 
-    def _drop(self, *renewers: Renewer) -> None:
+    def _drop(self, at_once: bool, *renewers: Renewer) -> None:
         history = self.history
         wait_for(
             "renewals, or the kill",
@@ -121,6 +124,9 @@ class Race:
         with suppress(*DEAD), history.connected():
             history.drop(LEASE)
             dropped = True
+        if dropped and not at_once:
+            told = "both are told that it is gone, or the kill"
+            wait_for(told, lambda: not self.server.runs or all(each.refused for each in renewers))
         self.server.kill()
         self.acknowledged += dropped
         also = []
@@ -167,6 +173,6 @@ def test_a_keeper_brings_nothing_back_whenever_the_server_dies(
     for step in ("before", "after"):
         for passage in (5, 14, 25):  # the first always comes before the drop
             race.play(f"server.lease.{step}_commit=kill@{passage}")
-    race.play("")
+    race.play("", at_once=True)
     assert race.acknowledged > 0
     assert race.found >= 2
