@@ -20,6 +20,7 @@ from sluice.errors import (
     KvSnapshotNotExist,
     LeaderNotAvailable,
     UnknownTableOrBucket,
+    UnsupportedVersion,
 )
 from sluice.formats.types import arrow_schema
 from sluice.model import BucketSnapshot, Column, Schema, TableBucket, TableDescriptor, TablePath
@@ -272,3 +273,10 @@ def test_snapshots_on_s3_are_read_with_the_clusters_token(tmp_path: Path) -> Non
             assert snapshot_rows(client, path) == sorted(written, key=repr)
             keys_seen = {key for key in s3.seen if key}
             assert keys_seen - {CLUSTER_KEY, "tester"}, "a token of its own"
+
+
+def test_a_fluss_that_has_no_full_scans_is_said_to_have_none(client: Client) -> None:
+    path = new_table(client, keyed_orders.KEYED)
+    bucket = TableBucket(client.admin.table_info(path).table_id, None, 0)
+    with pytest.raises(UnsupportedVersion, match="ScanKv"), client.scan_kv(path, bucket):
+        raise AssertionError("Fluss 0.9.1 answers no such call")
