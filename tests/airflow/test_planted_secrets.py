@@ -1,0 +1,119 @@
+"""Secrets are planted wherever a run has them; then everything written is searched for them."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from click.testing import CliRunner
+
+from sluice.cli.main import cli
+from sluice.client import connect
+from sluice.config import ServerConfig
+from sluice.server.cluster import EmbeddedCluster
+from tests.airflow.place import AirflowProcess, Place
+from tests.airflow.test_spark_run import CONF, SPARK
+
+pytestmark = [pytest.mark.airflow, pytest.mark.slow]
+
+PLANTED = {
+    "client.fs.s3.secret-key": "Planted/Remote+4711",
+    "datalake.iceberg.s3.secret-access-key": "Planted/Lake+4712",
+    "datalake.iceberg.s3.access-key-id": "PLANTEDKEYID4713",
+    "datalake.iceberg.jdbc.password": "Planted-4714-jdbc",
+}
+IN_ADDRESS = "Planted-4715-address"
+
+
+@pytest.fixture
+def place(airflow: AirflowProcess, tmp_path: Path) -> Iterator[Place]:
+    config = ServerConfig(data_dir=str(tmp_path / "data"), listen="grpc://127.0.0.1:0")
+    with EmbeddedCluster(config) as cluster, connect(cluster.address) as client:
+        client.admin.create_database("shop")
+        yield Place(airflow, client, cluster.address, tmp_path / "work")
+
+
+def connection(place: Place) -> dict[str, str]:
+    """A lake behind a JDBC catalog that nobody reaches, with secrets in options and address."""
+    options = {
+        "iceberg.type": "jdbc",
+        "iceberg.uri": f"jdbc:postgresql://bob:{IN_ADDRESS}@127.0.0.1:1/lake",
+        "iceberg.warehouse": "s3://bucket/lake",
+    }
+    fs = {}
+    for name, value in PLANTED.items():
+        section, _, key = name.partition(".")
+        if section == "datalake":
+            options[key] = value
+        else:
+            fs[key.removeprefix("fs.")] = value
+    return place.connection(datalake=options, fs=fs)
+
+
+def written(place: Place, run: Any) -> dict[str, str]:
+    """Everything that the run has left: files, answers, what the coordinator stores and says."""
+    home = Path(place.airflow.environment["AIRFLOW_HOME"])
+    data = place.work.parent / "data"
+    files = [f for folder in (home, place.work, data) for f in folder.rglob("*") if f.is_file()]
+    found = {str(file): file.read_bytes().decode("utf-8", "replace") for file in files}
+    with closing(sqlite3.connect(data / "metadata.sqlite")) as database:
+        found["metadata"] = "\n".join(database.iterdump())
+    found["run"] = json.dumps(run, ensure_ascii=False)
+    for form in ("table", "json"):
+        arguments = ["status", "--format", form, "--bootstrap", place.address]
+        found[f"status {form}"] = CliRunner().invoke(cli, arguments).output
+    return found
+
+
+def leaks(texts: dict[str, str]) -> list[tuple[str, str]]:
+    """(place, secret) for each secret that stands somewhere, in any form."""
+    return [
+        (name, secret)
+        for secret in (*PLANTED.values(), IN_ADDRESS)
+        for form in {secret, quote(secret, safe=""), json.dumps(secret)[1:-1]}
+        for name, text in texts.items()
+        if form in text
+    ]
+
+
+def search(place: Place, run: Any) -> None:
+    texts = written(place, run)
+    assert leaks(texts) == []
+    assert any("airflow" in name for name in texts), "the logs are among them"
+    proof = place.work / "proof"
+    proof.write_text(f"as it would be seen: {IN_ADDRESS}")
+    assert leaks(written(place, run)) == [(str(proof), IN_ADDRESS)]
+
+
+def test_a_driver_that_blurts_everything_out(place: Place) -> None:
+    """It prints each secret with its name and without, and dies without a reason of its own."""
+    path = place.table("leaky")
+    place.wait(path)
+    run = place.run({}, **connection(place), AIRFLOW__SLUICE__TIER_RETRIES="0")
+    assert run["state"] == "failed"
+    failure = run["xcoms"]["per_table.tier[0]"]["failure"]
+    assert failure["kind"] == "DriverLost"
+    status = place.status(path)
+    assert status.last_error is not None
+    assert "cannot log in as ***" in status.last_error
+    assert (status.status, status.failures) == ("Failed", 1)
+    search(place, run)
+
+
+@pytest.mark.spark
+def test_a_catalog_that_quotes_its_address(place: Place) -> None:
+    """The real driver: Java's own words name the address, password and all."""
+    path = place.table("events")
+    place.wait(path)
+    run = place.run({"spark_conf": CONF}, **{**connection(place), **SPARK})
+    assert run["state"] == "failed", run["tasks"]
+    error = place.status(path).last_error
+    assert error is not None
+    assert "***" in error
+    search(place, run)
