@@ -28,7 +28,8 @@ IMAGES = {"FULL": TablePath("db", "full"), "WAL": TablePath("db", "wal")}
 """A table for each image of the changelog."""
 BUCKETS = 2
 KEYS = 40
-_CONNECT_S = 60.0
+TIMEOUT_MS = 180_000
+_CONNECT_S = 180.0
 TARGETS = ((), (0, 1), (0, 2))
 """Columns of a put: all, or the key and one of the two others."""
 
@@ -124,7 +125,7 @@ class Writer:
         """To the server as it is now, which may be slow to take a connection."""
         deadline = time.monotonic() + _CONNECT_S
         while True:
-            self._caller = Caller(self._server.address)
+            self._caller = Caller(self._server.address, timeout_ms=TIMEOUT_MS)
             try:
                 self.tables = {
                     image: KvCaller(self._caller, path, create=False)
@@ -170,7 +171,7 @@ class Writer:
         request = pb.PutKvRequest(
             acks=-1,
             table_id=self.tables[puts[0].place.image].table_id,
-            timeout_ms=20_000,
+            timeout_ms=TIMEOUT_MS,
             target_columns=puts[0].targets,
         )
         for put in puts:

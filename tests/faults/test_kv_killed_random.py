@@ -18,7 +18,7 @@ import pytest
 
 from sluice.errors import FlussError
 from sluice.model import TableDescriptor
-from tests.faults.kv_history import BUCKETS, IMAGES, Checker, Model, Writer
+from tests.faults.kv_history import BUCKETS, IMAGES, TIMEOUT_MS, Checker, Model, Writer
 from tests.support.forked_server import ForkedServer, NotStarted
 from tests.unit.server.kv_support import KEYED
 from tests.unit.server.support import Caller
@@ -58,7 +58,7 @@ class Scene:
         self.random = random.Random(seed)
         self.server = ForkedServer(folder / "fluss", **SETTINGS)
         self.server.start()
-        caller = Caller(self.server.address)
+        caller = Caller(self.server.address, timeout_ms=TIMEOUT_MS)
         for image, path in IMAGES.items():
             properties = {"table.changelog.image": image}
             table = TableDescriptor(KEYED, bucket_count=BUCKETS, properties=properties)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 _PRELOADED = ["sluice.server.cluster", "sluice.formats.kernels", "tests.support.forked_server"]
-_START_S = 120.0
+_START_S = 180.0
 
 
 class NotStarted(AssertionError):

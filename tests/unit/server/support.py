@@ -84,14 +84,17 @@ class Node:
 class Caller:
     """Calls over real gRPC; errors in bodies are raised too."""
 
-    def __init__(self, address: str, max_message_bytes: int = 64 << 20) -> None:
+    def __init__(
+        self, address: str, max_message_bytes: int = 64 << 20, *, timeout_ms: int = 20_000
+    ) -> None:
         self.address = address
+        self.timeout_ms = timeout_ms
         target = address.removeprefix("grpc://")
         self.transport = GrpcTransport(address, target, max_message_bytes)
 
     def call(self, api: Api, request: Any, role: Role | None = None) -> Any:
         role = role or (Role.COORDINATOR if Role.COORDINATOR in api.roles else Role.TABLET)
-        return self.transport.call(role, api, request, 20_000)
+        return self.transport.call(role, api, request, self.timeout_ms)
 
     def create_database(self, name: str = "db") -> None:
         request = pb.CreateDatabaseRequest(database_name=name, ignore_if_exists=True)
