@@ -1,8 +1,9 @@
 """One SQL query in a Spark of its own, which is gone when the answer is there.
 
 Spark runs in processes of its own (``python -m pyspark_sluice.query``), because this room knows no
-engine: Python, and the Java that it starts. They are one process group, ended whole whatever
-happens; if this process is killed, they see the end of their input and leave.
+engine: Python, the Java that it starts, and Java's Python workers. They are one session of the
+operating system, ended whole whatever happens; if this process is killed, each sees the end of its
+input and leaves.
 """
 
 from __future__ import annotations
@@ -65,7 +66,10 @@ def query(
     with tempfile.TemporaryDirectory(prefix="sluice-sql-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         words = folder / "words.txt"
-        with words.open("wb") as log, _processes(folder, _environment(client), log) as process:
+        with (
+            words.open("wb") as log,
+            _processes(folder, _environment(client, folder), log) as process,
+        ):
             assert process.stdin is not None
             assert process.stdout is not None
             with _deadline(process, timeout_s) as late:
@@ -93,7 +97,7 @@ def _check_installed() -> None:
             )
 
 
-def _environment(client: ClientConfig) -> dict[str, str]:
+def _environment(client: ClientConfig, folder: Path) -> dict[str, str]:
     """The settings of the client, passwords too: off every command line and out of every file."""
     settings: dict[str, Any] = {}
     for field in fields(client):
@@ -111,6 +115,7 @@ def _environment(client: ClientConfig) -> dict[str, str]:
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
+        "TMPDIR": str(folder),  # what they leave when they are ended goes with the folder
     }
 
 
@@ -118,14 +123,14 @@ def _environment(client: ClientConfig) -> dict[str, str]:
 def _processes(
     folder: Path, environment: dict[str, str], words: IO[bytes]
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Python with its Java, in a group of their own, which is empty when the block ends."""
+    """Python with its Java, in a session of their own, which is empty when the block ends."""
     process = subprocess.Popen(
         [sys.executable, "-m", _MODULE, str(folder)],
         env=environment,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=words,
-        process_group=0,  # Ctrl-C is ours to handle
+        start_new_session=True,  # Ctrl-C is ours to handle
     )
     try:
         yield process
@@ -134,14 +139,15 @@ def _processes(
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ends the group, if it has not ended by itself, and waits for it."""
+    """Ends whoever of the session has not ended by itself, and waits for them."""
     for how in (signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, how)
+        for member in _members(process):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(member, how)
         deadline = time.monotonic() + _END_TIMEOUT_S
-        while _runs(process) and time.monotonic() < deadline:
+        while (left := _members(process)) and time.monotonic() < deadline:
             time.sleep(0.02)
-        if not _runs(process):
+        if not left:
             break
     for pipe in (process.stdin, process.stdout):
         assert pipe is not None
@@ -149,21 +155,24 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             pipe.close()
 
 
-def _runs(process: subprocess.Popen[bytes]) -> bool:
-    """Whether anything of the group is left."""
+def _members(process: subprocess.Popen[bytes]) -> list[int]:
+    """Ids of all processes of its session: Java's Python workers make process groups of their own,
+    so that no group holds them all.
+    """
     process.poll()
-    try:
-        os.killpg(process.pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(ProcessLookupError):
+            if os.getsid(int(entry.name)) == process.pid:
+                found.append(int(entry.name))
+    return found
 
 
 @contextmanager
 def _deadline(process: subprocess.Popen[bytes], timeout_s: float) -> Iterator[threading.Event]:
-    """Ends the group after so long, so that reading from it ends too; the event says that it did.
+    """Ends Python and Java after so long, so that reading ends too; the event says that it did.
 
-    Only while the process is not reaped: its group's number cannot be another's then.
+    Only while the process is not reaped: its number cannot be another's then.
     """
     late = threading.Event()
 

@@ -116,7 +116,7 @@ def _told(error: Exception) -> tuple[str, str]:
     if isinstance(error, PySparkException):
         text = error.getMessage() or text
     # What follows the first blank line, or a semicolon at a line's end, is a plan or a trace.
-    words = re.split(r";?\n\s*\n|;\n", text.strip())[0]
+    words = re.split(r";?\n\s*\n|;\n|\n\s+at ", text.strip())[0]
     return type(error).__name__, " ".join(words.split())
 
 

@@ -1,0 +1,199 @@
+"""`sluice sql` as a process: what it prints, and that nothing of it stays, whatever ends it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from sluice.client import connect
+from sluice.config import ServerConfig
+from sluice.model import Column, Schema, TableDescriptor, TablePath
+from sluice.model import types as t
+from sluice.server.cluster import EmbeddedCluster
+from sluice.wire import apis
+from tests.support.processes import SLUICE, environment, wait_for
+from tests.support.proxy import hang
+from tests.support.sasl_door import SaslDoor
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+QUERY = "SELECT * FROM sys.lake_tiering_status"
+PASSWORD = "planted-4711"
+_MARK = "SQL_COMMAND_OF"
+
+
+class Commands:
+    """Runs `sluice sql` in a folder and with a folder for temporary files of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.temporary = folder / "here", folder / "tmp"
+        self.folder.mkdir()
+        self.temporary.mkdir()
+
+    def start(self, *arguments: str, **env: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [SLUICE, "sql", *arguments],
+            cwd=self.folder,
+            env=environment({"TMPDIR": str(self.temporary), _MARK: str(self.folder), **env}),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, *arguments: str, **env: str) -> tuple[int, str, str]:
+        """Exit code, standard output and standard error."""
+        with self.start(*arguments, **env) as process:
+            output, errors = process.communicate(timeout=500)
+        self.nothing_is_left()
+        return process.returncode, output, errors
+
+    def processes(self) -> list[psutil.Process]:
+        """The command and all that it started, as far as they live: they have its variables."""
+        found = []
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                if process.environ().get(_MARK) == str(self.folder):
+                    found.append(process)
+        return found
+
+    def nothing_is_left(self) -> None:
+        assert self.processes() == []
+        assert list(self.temporary.iterdir()) == []
+        assert list(self.folder.iterdir()) == []
+
+
+@pytest.fixture
+def commands(tmp_path: Path) -> Commands:
+    return Commands(tmp_path)
+
+
+@contextmanager
+def cluster_at(tmp_path: Path, scheme: str = "grpc") -> Iterator[EmbeddedCluster]:
+    """With two lake tables that were never tiered."""
+    config = ServerConfig(data_dir=str(tmp_path / "data"), listen=f"{scheme}://127.0.0.1:0")
+    with EmbeddedCluster(config) as cluster, connect(cluster.address) as client:
+        client.admin.create_database("shop")
+        schema = Schema((Column("id", t.BIGINT, 0),), highest_field_id=0)
+        descriptor = TableDescriptor(schema, properties={"table.datalake.enabled": "true"})
+        for name in ("orders", "stock"):
+            client.admin.create_table(TablePath("shop", name), descriptor)
+        yield cluster
+
+
+def test_a_query_is_answered_and_nothing_is_left(commands: Commands, tmp_path: Path) -> None:
+    with cluster_at(tmp_path) as cluster:
+        where = "database_name = 'shop' AND table_name = 'stock' AND status = 'Scheduled'"
+        code, output, errors = commands.run(
+            f"{QUERY} WHERE {where}", "--bootstrap", cluster.address, "--format", "json"
+        )
+    assert (code, errors) == (0, "")
+    assert json.loads(output) == [
+        {
+            "database_name": "shop",
+            "table_name": "stock",
+            "status": "Scheduled",
+            "tiering_epoch": 0,
+            "last_tiered_time": None,
+            "last_error": None,
+            "last_error_time": None,
+        }
+    ]
+
+
+@pytest.mark.slow
+def test_tables_for_people_and_a_limit(commands: Commands, tmp_path: Path) -> None:
+    with cluster_at(tmp_path) as cluster:
+        code, output, errors = commands.run(
+            f"{QUERY} ORDER BY table_name", "--bootstrap", cluster.address, "--limit", "1"
+        )
+    assert (code, errors) == (0, "only the first 1 row: --limit shows more\n")
+    heading, _, row = output.splitlines()
+    assert heading.split()[:4] == ["database_name", "table_name", "status", "tiering_epoch"]
+    assert row.split() == ["shop", "orders", "Scheduled", "0"]
+
+
+@pytest.mark.slow
+def test_what_spark_and_the_cluster_refuse_is_one_line(commands: Commands) -> None:
+    nowhere = ("--bootstrap", "grpc://127.0.0.1:1")
+    code, output, errors = commands.run("SELECT * FROM sys.nothing", *nowhere)
+    assert (code, output, errors.count("\n")) == (1, "", 1)
+    assert "QueryFailed: [TABLE_OR_VIEW_NOT_FOUND] The table or view `sys`.`nothing`" in errors
+    code, output, errors = commands.run(QUERY, *nowhere)
+    assert (code, output, errors.count("\n")) == (1, "", 1)
+    assert errors.startswith("sluice: NetworkError: ")
+    assert "127.0.0.1:1" in errors
+
+
+@pytest.mark.slow
+def test_a_query_that_takes_too_long_is_ended(commands: Commands) -> None:
+    code, output, errors = commands.run(QUERY, "--timeout", "1s")
+    assert (code, output) == (1, "")
+    assert errors.startswith("sluice: QueryFailed: no answer in 1 s: ")
+
+
+@contextmanager
+def a_query_that_hangs(commands: Commands, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """Logged in to a cluster that never answers it."""
+    with cluster_at(tmp_path, "fluss") as cluster:
+        port = int(cluster.address.rsplit(":", 1)[1])
+        with SaslDoor([port], "ann", PASSWORD) as door:
+            door.plan(apis.LIST_TIERING_STATUSES, hang)
+            settings: dict[str, Any] = {"SLUICE_CLIENT_PASSWORD": PASSWORD}
+            process = commands.start(
+                QUERY,
+                "--bootstrap",
+                f"fluss://127.0.0.1:{door.ports[port]}",
+                SLUICE_CLIENT_USERNAME="ann",
+                SLUICE_CLIENT_REQUEST_TIMEOUT_MS="500000",
+                **settings,
+            )
+            try:
+                wait_for("the query", lambda: door.planned == 0 or process.poll() is not None, 400)
+                assert process.poll() is None, process.communicate()
+                yield process
+            finally:
+                process.kill()
+                process.communicate()
+
+
+@pytest.mark.slow
+def test_an_interrupt_ends_all_of_it_and_the_password_is_nowhere(
+    commands: Commands, tmp_path: Path
+) -> None:
+    with a_query_that_hangs(commands, tmp_path) as process:
+        running = commands.processes()
+        assert len(running) >= 4  # the command, Spark's Python, Java, a worker
+        for line in (" ".join(found.cmdline()) for found in running):
+            assert PASSWORD not in line
+        for file in (path for path in commands.temporary.rglob("*") if path.is_file()):
+            assert PASSWORD.encode() not in file.read_bytes(), file
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=120)
+        assert (process.returncode, output) == (1, "")
+        assert errors.split() == ["Aborted!"]
+        commands.nothing_is_left()
+
+
+@pytest.mark.slow
+def test_an_interrupt_while_spark_starts_ends_all_of_it(commands: Commands) -> None:
+    with commands.start(QUERY) as process:
+        wait_for("Java", lambda: any(p.name() == "java" for p in commands.processes()), 120)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=120)
+    assert process.returncode == 1
+    commands.nothing_is_left()
+
+
+@pytest.mark.slow
+def test_a_command_that_is_killed_leaves_no_process(commands: Commands, tmp_path: Path) -> None:
+    with a_query_that_hangs(commands, tmp_path) as process:
+        process.kill()
+        process.communicate(timeout=60)
+        wait_for("their end", lambda: not commands.processes(), 120)
