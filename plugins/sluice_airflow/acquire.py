@@ -15,6 +15,7 @@ from sluice.errors import (
     FlussError,
     LeaseNotObtained,
     TableNotExist,
+    UnknownTableOrBucket,
     UnsupportedVersion,
 )
 from sluice.failpoints import failpoint
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LEASE_REFUSED = (LeaseNotObtained, TableNotExist)
+LEASE_REFUSED = (LeaseNotObtained, TableNotExist, UnknownTableOrBucket)
 """What keeps one table from being leased, and is no reason against the others."""
 
 

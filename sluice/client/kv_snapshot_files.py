@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from sluice.client.connection import Connection
 from sluice.client.remote_files import RemoteFiles
-from sluice.errors import CorruptMessage, KvSnapshotNotExist, StorageError
+from sluice.errors import ConfigurationError, CorruptMessage, KvSnapshotNotExist, StorageError
 from sluice.formats.kv_snapshots import METADATA_FILE, kv_snapshot_from_json
 from sluice.model import TableBucket
 from sluice.wire import apis
@@ -171,8 +171,12 @@ def _tried(name: str, uri: str, remote: RemoteFiles, act: Callable[[], None]) ->
             act()
         except FileNotFoundError as error:
             raise KvSnapshotNotExist(
-                f"{name}: its file {uri} is gone: was the snapshot deleted? Hold it by a lease"
+                f"{name}: its file {uri} is not there, as seen from here: was the snapshot deleted"
+                " (hold it by a lease), or is the cluster's storage not mounted here?",
+                file_missing=True,
             ) from error
+        except ConfigurationError as error:  # of this machine: nothing comes of trying again
+            raise StorageError(f"{name}: file {uri} cannot be read: {error}") from error
         except (OSError, pa.ArrowException, ValueError, ImportError) as error:
             remote.distrust()
             if attempt == _TRIES_MAX:

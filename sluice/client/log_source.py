@@ -17,7 +17,7 @@ from sluice.client.kv_scan import KvScanner
 from sluice.client.kv_snapshots import KvSnapshotReader
 from sluice.client.log_reader import LogReader
 from sluice.config import ClientConfig
-from sluice.errors import StorageError, UnsupportedVersion
+from sluice.errors import KvSnapshotNotExist, SluiceError, StorageError, UnsupportedVersion
 from sluice.model import TableInfo, TablePath
 from sluice.rounds.ports import BucketRows
 from sluice.rounds.spill import SpillFolder
@@ -61,8 +61,9 @@ class ClientLogSource:
 
         A snapshot that cannot be brought here is no obstacle where the cluster can scan.
 
-        :raises KvSnapshotNotExist: the snapshot, or a file of it, is gone.
-        :raises StorageError: a file is cut or cannot be read, or cannot be put here.
+        :raises KvSnapshotNotExist: the snapshot is gone; or a file of it is not to be seen from
+            here, and the cluster cannot scan.
+        :raises StorageError: as that, of a file that is cut, cannot be read, or not be put here.
         :raises SpillFailed: there is no place for its files.
         :raises UnsupportedVersion: there is no snapshot, and the cluster cannot scan.
         """
@@ -73,7 +74,7 @@ class ClientLogSource:
         assert split.keyed is not None
         reader = self._open()
         where = (reader.connection, reader.admin, self.path, split.bucket)
-        unread: StorageError | None = None
+        unread: SluiceError | None = None
         if split.keyed.begin is Begin.SNAPSHOT:
             assert split.keyed.snapshot_id is not None
             # Its files lie where spilled changes lie: what a killed process leaves is removed.
@@ -85,6 +86,11 @@ class ClientLogSource:
             try:
                 return stack.enter_context(snapshot)
             except StorageError as error:
+                unread = error
+            except KvSnapshotNotExist as error:
+                # The coordinator knows of it: this machine may not see the cluster's storage.
+                if not error.details.get("file_missing"):
+                    raise
                 unread = error
         try:
             rows = stack.enter_context(KvScanner(*where, info=reader.info))

@@ -13,9 +13,10 @@ import pyarrow as pa
 import pytest
 
 from sluice.client import Client, ClientLogSource, connect
-from sluice.client.kv_snapshot_files import snapshot_files
+from sluice.client.kv_snapshot_files import snapshot_files, with_sizes
+from sluice.client.remote_files import RemoteFiles
 from sluice.config import ServerConfig
-from sluice.errors import KvSnapshotNotExist
+from sluice.errors import ConfigurationError, KvSnapshotNotExist, StorageError
 from sluice.model import TableBucket, TableInfo
 from sluice.rounds.copy import copy_split
 from sluice.rounds.types import Begin, Keyed, Split, SplitResult
@@ -111,6 +112,38 @@ def test_a_scan_where_a_file_of_the_snapshot_cannot_be_read(site: Site) -> None:
     assert copied == {1: 1, 2: 22}
     assert "was scanned, as its KV snapshot could not be read" in result.notes[0]
     assert "10 bytes, not" in result.notes[0]
+
+
+def test_a_scan_where_the_files_of_the_snapshot_are_not_seen_from_here(site: Site) -> None:
+    """As on a machine that does not mount the server's folder."""
+    site.upsert(rows((1, "a", 1), (2, "b", 2)))
+    keyed = snapshot_of(site)
+    site.upsert(rows((2, "b", 22)))
+    assert keyed.snapshot_id is not None
+    found = snapshot_files(site.client._connection, "it", site.bucket, keyed.snapshot_id)
+    for file in found.files:
+        if file.local_name.endswith(".sst"):
+            Path(file_system(file.uri, {})[1]).unlink()
+    result, copied = site.copied(site.split(keyed, 2))
+    assert copied == {1: 1, 2: 22}
+    assert "was scanned, as its KV snapshot could not be read" in result.notes[0]
+    assert "storage not mounted here?" in result.notes[0]
+
+
+def test_a_scan_where_this_machine_lacks_what_the_storage_needs(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.upsert(rows((1, "a", 1)))
+    keyed = snapshot_of(site)
+    assert keyed.snapshot_id is not None
+    found = snapshot_files(site.client._connection, "it", site.bucket, keyed.snapshot_id)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise ConfigurationError("hdfs:// needs Hadoop's library")
+
+    monkeypatch.setattr("sluice.client.remote_files.file_system", refuse)
+    with pytest.raises(StorageError, match="cannot be read: hdfs:// needs Hadoop's library"):
+        with_sizes(found, keyed.snapshot_id, RemoteFiles(site.client._connection))
 
 
 def test_a_snapshot_that_is_gone_is_an_error(site: Site) -> None:
