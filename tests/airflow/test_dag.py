@@ -101,9 +101,8 @@ def test_provider_is_found_and_describes_its_connection(
     assert done.returncode == 0, done.stderr[-3000:]
     name, fields, schedule, heavy = json.loads(done.stdout.splitlines()[-1])
     assert name == "sluice_airflow.hooks.fluss.FlussHook"
-    assert fields == [
-        f"extra__fluss__{f}" for f in ("transport", "deployment_id", "work_uri", "datalake", "fs")
-    ]
+    expected = ("transport", "deployment_id", "work_uri", "datalake", "tls", "tls_ca", "fs")
+    assert fields == [f"extra__fluss__{name}" for name in expected]
     assert schedule == "* * * * *"
     assert heavy == []
 

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from sluice.client.client import Client
-from sluice.config import Config
+from sluice.config import Config, TieringConfig
 from sluice.formats.bucketing import buckets_of
 from sluice.model import Column, Schema, TableBucket, TableDescriptor, TablePath
 from sluice.model import types as t
@@ -54,6 +54,7 @@ class KeyedScene(Scene):
 
     image = "FULL"
     max_round_bytes = 0
+    changes_memory_bytes = TieringConfig().changes_memory_bytes
 
     def create(self) -> None:
         described = TableDescriptor(
@@ -74,7 +75,11 @@ class KeyedScene(Scene):
 
     def config(self) -> Config:
         config = super().config()
-        limits = replace(config.tiering, max_round_bytes=self.max_round_bytes)
+        limits = replace(
+            config.tiering,
+            max_round_bytes=self.max_round_bytes,
+            changes_memory_bytes=self.changes_memory_bytes,
+        )
         return replace(config, tiering=limits)
 
 

@@ -94,6 +94,7 @@ class Run:
             *[self.cut] * 3,
             *[self.only_deletes] * 2,
             *[self.create_again] * 4,
+            *[self.spill] * 4,
             *[self.write_meanwhile] * 4,
         ]
         events += [self.plain] * (ROUNDS - len(events))
@@ -128,6 +129,14 @@ class Run:
         table.scene.max_round_bytes = 1
         self.tier(table)
         table.scene.max_round_bytes = 0
+
+    def spill(self, table: KeyedTable) -> None:
+        """The changes of the window do not fit the memory, and go to disk by their keys."""
+        usual = table.scene.changes_memory_bytes
+        table.scene.changes_memory_bytes = 1_000
+        table.write(4)
+        self.tier(table)
+        table.scene.changes_memory_bytes = usual
 
     def only_deletes(self, table: KeyedTable) -> None:
         table.write()
