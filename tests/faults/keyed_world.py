@@ -11,7 +11,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -20,11 +19,10 @@ import pyarrow as pa
 from sluice.client.client import Client
 from sluice.config import Config, TieringConfig
 from sluice.formats.bucketing import buckets_of
-from sluice.model import Column, Schema, TableBucket, TableDescriptor, TablePath
+from sluice.model import Column, Schema, TableBucket, TableDescriptor
 from sluice.model import types as t
 from sluice.rounds.files import RoundResult
 from tests.faults.scene import Scene
-from tests.support.processes import ServerProcess
 
 BUCKETS = 2
 REGIONS = ("eu", "us")
@@ -56,20 +54,22 @@ class KeyedScene(Scene):
     max_round_bytes = 0
     changes_memory_bytes = TieringConfig().changes_memory_bytes
 
-    def create(self) -> None:
-        described = TableDescriptor(
+    def described(self, freshness: str) -> TableDescriptor:
+        return TableDescriptor(
             SCHEMA,
             partition_keys=("region",),
             bucket_count=BUCKETS,
             properties={
                 "table.datalake.enabled": "true",
-                "table.datalake.freshness": "100ms",
+                "table.datalake.freshness": freshness,
                 "table.changelog.image": self.image,
             },
         )
+
+    def create(self) -> None:
         with self.client() as client:
             client.admin.create_database(self.path.database, ignore_if_exists=True)
-            client.admin.create_table(self.path, described)
+            client.admin.create_table(self.path, self.described("100ms"))
             for region in REGIONS:
                 client.admin.create_partition(self.path, {"region": region})
 
@@ -324,23 +324,6 @@ class KeyedTable:
 def _table(rows: list[dict[str, Any]]) -> pa.Table:
     types = TYPES | {"extra": pa.int64()}
     return pa.Table.from_pylist(rows, pa.schema([(name, types[name]) for name in rows[0]]))
-
-
-def keyed_table(
-    home: Path,
-    server: ServerProcess,
-    path: TablePath,
-    jvm: Any,
-    sql: Callable[[Path, str], list[Any]],
-    image: str,
-    random: Random,
-    seen: Counter[str],
-) -> KeyedTable:
-    """A new table with that changelog image."""
-    scene = KeyedScene(home, server, path, jvm, sql)
-    scene.image = image
-    scene.create()
-    return KeyedTable(scene, random, seen)
 
 
 class Meanwhile:

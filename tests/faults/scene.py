@@ -186,6 +186,12 @@ class Scene:
         assert driver.wait() == -signal.SIGKILL, driver.said
         self.report_lost()
 
+    def stop_tier(self, step: str) -> DriverProcess:
+        """``sluice tier``, stopped at that step."""
+        driver = self.start_tier(f"{step}=stop")
+        driver.wait_until_stopped()
+        return driver
+
     def start_round(
         self, claim: Claim, attempt: str, failpoints: str = "", *words: str
     ) -> DriverProcess:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -11,16 +10,10 @@ from typing import Any
 
 import pytest
 
-from sluice.model import Claim, TableDescriptor, TablePath
-from sluice.rounds.files import RoundResult
-from sluice.testing.lost_tables import create_table
-from sluice.testing.native_call import NativeCall
+from sluice.model import Claim, TablePath
 from sluice.testing.real_fluss import RealFluss
-from sluice.wire import apis
-from sluice.wire import fluss_api_pb2 as pb
-from tests.faults.scene import BUCKETS, COLUMNS, DUE_S, SCHEMA, Scene
-from tests.support.lake_checker import LakeChecker, Report
-from tests.support.server_files import Registered, read_logs, table_folder
+from tests.faults.real_scene import RealScene
+from tests.faults.scene import DUE_S
 
 pytestmark = [
     pytest.mark.spark,
@@ -28,70 +21,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(600),
 ]
-
-
-class RealScene(Scene):
-    """A table of a real Fluss, whose coordinator cannot be asked what it thinks of the table."""
-
-    server: Any
-    last: RoundResult
-
-    def _warehouse(self) -> Path:
-        return self.server.warehouse
-
-    @property
-    def address(self) -> str:
-        return str(self.server.bootstrap)
-
-    def create(self) -> None:
-        properties = {"table.datalake.enabled": "true", "table.datalake.freshness": "1s"}
-        described = TableDescriptor(SCHEMA, bucket_count=BUCKETS, properties=properties)
-        with self.client() as client:
-            client.admin.create_database(self.path.database, ignore_if_exists=True)
-            create_table(client, self.path, described, self.warehouse)
-
-    def wait_until_due(self) -> None:
-        """Not to be seen: who is too early is told so, and comes again."""
-
-    def tier(self) -> RoundResult:
-        self.last = super().tier()
-        return self.last
-
-    def kill_tier(self, step: str) -> None:
-        deadline = time.monotonic() + 2 * DUE_S
-        while True:
-            driver = self.start_tier(f"{step}=kill")
-            if driver.wait() == -signal.SIGKILL:
-                return self.report_lost()
-            assert "TableNotDue" in driver.said, driver.said
-            assert time.monotonic() < deadline, driver.said
-
-    def report_lost(self) -> None:
-        """The dead driver's epoch is the one above the last round's for which a heartbeat holds."""
-        last = self.last
-        with self.client() as client:
-            for epoch in range(last.tiering_epoch + 1, last.tiering_epoch + 20):
-                claim = Claim(last.table_id, self.path, epoch, last.coordinator_epoch)
-                if client.tiering.heartbeat([claim])[last.table_id] is None:
-                    return client.tiering.failed(claim, "its driver was killed")
-        raise AssertionError(f"no claim of {self.path} is held")
-
-    def report(self) -> Report:
-        folder = table_folder(self.server.data_dir, self.path.database, self.path.table)
-        logs = read_logs(folder, COLUMNS)
-        assert sum(log.num_rows for log in logs.values()) == self.written, "acknowledged, and gone"
-        checker = LakeChecker(self.sql, f"lake.{self.path}", self.table_folder)
-        return checker.report(logs, self.registered())
-
-    def registered(self) -> Registered:
-        """By one native call over a plain socket."""
-        request = pb.GetLakeSnapshotRequest(
-            table_path=pb.PbTablePath(database_name=self.path.database, table_name=self.path.table)
-        )
-        with NativeCall(self.server.coordinator_port) as server:
-            answer = server.call(apis.GET_LAKE_SNAPSHOT, request)
-        offsets = {("", b.bucket_id): b.log_offset for b in answer.bucket_snapshots}
-        return Registered(answer.snapshotId, offsets)
 
 
 @pytest.fixture
