@@ -64,6 +64,12 @@ def lookup(
     with connect(config.client) as client:
         reader = client.kv_reader(table)
         first = limit or _FIRST_ROWS
+        if not key and partition is None and reader.info.descriptor.partition_keys:
+            names = [found.name for found in client.admin.partitions_of(reader.info)]
+            raise click.UsageError(
+                f"{table} has partitions: give a key, or --partition with one of"
+                f" {', '.join(names[:10]) or 'them (there is none yet)'}"
+            )
         rows = _found(reader, key) if key else reader.limit_scan(first, partition)
     if key and not rows.num_rows:
         raise click.ClickException(f"{table} has no row with {' '.join(key)}")
@@ -73,7 +79,7 @@ def lookup(
         )
         return
     shown = [[as_json(value) for value in row.values()] for row in rows.to_pylist()]
-    print_table(rows.schema.names, shown, empty=f"{table} has no rows")
+    print_table(rows.schema.names, shown, empty=f"{table} has no rows", exact=True)
 
 
 def _found(reader: KvReader, key: Sequence[str]) -> pa.Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -13,10 +14,15 @@ _GAP = 2
 """Between two columns."""
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], empty: str) -> None:
+def print_table(
+    columns: Sequence[str], rows: Iterable[Sequence[object]], empty: str, *, exact: bool = False
+) -> None:
     """A rich table on standard output, or the line ``empty`` if there are no rows.
 
     Numbers stand right. Where the output is no terminal, nothing is cut off.
+
+    :param exact: numbers as they are, for values of users; else for reading: with thousands apart,
+        and two digits behind the point.
     """
     from rich import box
     from rich.console import Console
@@ -30,14 +36,22 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], empty:
     if not console.is_terminal:
         console = Console(width=250)
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    numbers = [
+        all(_is_number(cell) or cell == "" for cell in of) for of in zip(*content, strict=True)
+    ]
+    if exact:
+        content = [[str(c) if _is_number(c) else c for c in row] for row in content]
     widths = _widths([list(columns), *content], console.width)
     for index, column in enumerate(columns):
-        right = all(isinstance(row[index], int | float) or row[index] == "" for row in content)
-        justify: Literal["left", "right"] = "right" if right else "left"
+        justify: Literal["left", "right"] = "right" if numbers[index] else "left"
         table.add_column(column, justify=justify, overflow="fold", width=widths[index])
     for row in content:
         table.add_row(*(text(cell) for cell in row))
     console.print(table)
+
+
+def _is_number(cell: object) -> bool:
+    return isinstance(cell, int | float) and not isinstance(cell, bool)
 
 
 def _widths(rows: Sequence[Sequence[object]], width: int) -> list[int]:
@@ -89,6 +103,8 @@ def as_json(value: Any) -> Any:
     """As it is printed: bytes in hexadecimal digits, what JSON does not know as text."""
     if isinstance(value, bytes):
         return value.hex()
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)  # nan, inf, -inf: no numbers in JSON
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, dict):

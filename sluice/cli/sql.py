@@ -98,7 +98,7 @@ def _print(rows: pa.Table, output_format: str) -> None:
             writer.writerow(names)
         writer.writerows([_csv_cell(value) for value in row] for row in content)
     else:
-        print_table(names, content, empty="no rows" if names else "done")
+        print_table(names, content, empty="no rows" if names else "done", exact=True)
 
 
 def _csv_cell(value: object) -> object:

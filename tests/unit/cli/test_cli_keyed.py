@@ -163,3 +163,29 @@ def test_a_broken_file_is_named(
     assert "not expected" not in said
     made = ("create-table", "shop.like", "--like", str(tmp_path / name))
     assert told in run(cluster, *made, fails=1)
+
+
+def test_values_are_shown_as_they_are(cluster: EmbeddedCluster, tmp_path: Path) -> None:
+    schema = "k INT, rate DOUBLE, PRIMARY KEY (k)"
+    run(cluster, "create-table", "shop.rates", "--schema", schema)
+    file = csv(tmp_path, "k,rate\n1234,0.0035\n5,1234567.25\n6,inf\n")
+    run(cluster, "append", "shop.rates", file)
+    shown = run(cluster, "lookup", "shop.rates")
+    for text in ("1234 ", "0.0035", "1234567.25", "inf"):
+        assert text in shown, shown
+    assert rows(cluster, "shop.rates", "k=6") == [{"k": 6, "rate": "inf"}]
+
+
+def test_rows_of_a_partitioned_table_are_asked_for_by_partition(
+    cluster: EmbeddedCluster, tmp_path: Path
+) -> None:
+    schema = "region STRING, k INT, PRIMARY KEY (region, k)"
+    run(cluster, "create-table", "shop.parted", "--schema", schema, "--partition-by", "region")
+    said = run(cluster, "lookup", "shop.parted", fails=2)
+    assert "shop.parted has partitions: give a key, or --partition with one of them" in said
+    file = csv(tmp_path, "region,k\neu,1\nus,2\n")
+    run(cluster, "append", "shop.parted", file, "--create-partitions")
+    assert "--partition with one of eu, us" in " ".join(
+        run(cluster, "lookup", "shop.parted", fails=2).split()
+    )
+    assert rows(cluster, "shop.parted", "--partition", "us") == [{"region": "us", "k": 2}]
