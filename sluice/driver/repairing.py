@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 
 from sluice.client import connect
@@ -12,7 +12,7 @@ from sluice.clock import Clock, SystemClock
 from sluice.config import Config
 from sluice.driver.jvm import Jvm
 from sluice.driver.local import check_lake, tier_once
-from sluice.errors import LakeRolledBack, TableNotDue
+from sluice.errors import FlussError, LakeRolledBack, TableNotDue
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.model import TablePath
 from sluice.rounds.files import RoundResult
@@ -74,6 +74,8 @@ def repair(
         way = choose(found, by)
         if way.name not in _MENDS and way.name != REGISTER:
             return Repaired(found, way, tuple(set_right(way, seen)))
+        with suppress(FlussError):  # not to wait for what failed; not every server or user may
+            client.admin.retry_tiering(path)
         deadline_s = (clock := clock or SystemClock()).monotonic_s() + wait_ms / 1000
         while True:
             try:

@@ -168,6 +168,13 @@ class SimCluster:
                 epoch = status.tiering_epoch if self.fenced else 0
                 self.statuses.restore(replace(status, tiering_epoch=epoch))
 
+    def retry(self, path: TablePath) -> None:
+        """The failures of a table are forgotten: it is due now if it waits."""
+        described = self.table(path).described
+        if self.statuses.get(described.table_id) is not None:
+            with self._change():
+                self.statuses.retry(described.table_id, self._clock.now_ms())
+
     # ---- what anybody may ask ----
 
     def table(self, path: TablePath) -> FlussTable:

@@ -254,6 +254,7 @@ class Crew:
                 if way.name not in (RETIER, ADOPT):
                     set_right(way, seen)
                     return
+                self.wires.cluster.retry(path)
             except (LakeCommitRefused, LakeCommitOutcomeUnknown, LakeNotWritable):
                 return
             except (FlussError, LakeTableMismatch):
