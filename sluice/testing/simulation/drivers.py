@@ -100,6 +100,8 @@ class Crew:
     """Lately handed out: a try that is run again has the claim of the first one."""
     errors: list[str] = field(default_factory=list)
     """Why the last rounds failed."""
+    lossy: set[TablePath] = field(default_factory=set)
+    """Tables for which `sluice repair` knows ways out, but none without loss."""
 
     def client(self, actor: Actor | None) -> TieringClient:
         connection = SimConnection(self.wires, actor)
@@ -247,8 +249,12 @@ class Crew:
             lake = self.make_lake(self.lake_world, actor)
             try:
                 seen = look(path, client, lake)
-                way = self._way(diagnose(seen, client))
+                found = diagnose(seen, client)
+                way = self._way(found)
+                self.lossy.discard(path)
                 if way is None:
+                    if found.ways:
+                        self.lossy.add(path)
                     return
                 self.note(f"repair: {way.name}")
                 if way.name not in (RETIER, ADOPT):

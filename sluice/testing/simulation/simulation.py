@@ -306,6 +306,9 @@ class Simulation:
             if not unhealed or self.checker.violation:
                 break
         else:
+            if self.crew.lossy:  # what users did left no way without loss: one has to choose
+                self.note("no way without loss")
+                return
             self.checker.wrong(f"not healed: {unhealed[0]}; last errors: {self.crew.errors}")
         for path in list(self.lake.tables):
             self.spawn("cleaner", self._cleaner(path))
