@@ -157,4 +157,6 @@ class BatchSender:
 
 def sorted_buckets(buckets: dict[TableBucket, deque[bytes]]) -> list[TableBucket]:
     """By partition and number (None does not compare with a number)."""
-    return sorted(buckets, key=lambda b: (b.partition_id or -1, b.bucket))
+    return sorted(
+        buckets, key=lambda b: (-1 if b.partition_id is None else b.partition_id, b.bucket)
+    )

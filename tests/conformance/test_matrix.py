@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -19,23 +20,21 @@ from sluice.testing.conformance.matrix import SERVERS, judge, play
 FAST_ON_REAL = "lake_snapshots"
 
 
-@pytest.fixture(scope="module")
-def clients(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Any]:
-    """A client by the name of its server, started when it is first asked for."""
+@pytest.fixture
+def clients(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    """A client by the name of its server.
+
+    Ours is started anew for every scenario: whatever its turn, its ids begin at 0. A real Fluss
+    takes seconds to start, and its scenarios share one.
+    """
     with ExitStack() as stack:
-        started: dict[str, Client] = {}
 
         def client(server: str) -> Client:
-            if server not in started:
-                if server == "real":
-                    address = request.getfixturevalue("real_fluss").bootstrap
-                else:
-                    folder = tmp_path_factory.mktemp(server)
-                    address = stack.enter_context(SERVERS[server].start(folder))
-                started[server] = stack.enter_context(connect(address))
-            return started[server]
+            if server == "real":
+                address = request.getfixturevalue("real_fluss").bootstrap
+            else:
+                address = stack.enter_context(SERVERS[server].start(tmp_path / server))
+            return stack.enter_context(connect(address))
 
         yield client
 

@@ -153,7 +153,10 @@ def partition_snapshots(stage: Stage) -> None:
     tiering.commit_lake_snapshot(claim, 1, file, offsets, {}, -1)
     found = admin.lake_snapshot(path)
     assert found is not None
-    by_name = {names.get(b.partition_id or -1): end for b, end in found.offsets.items()}
+    by_name = {
+        names.get(b.partition_id) if b.partition_id is not None else None: end
+        for b, end in found.offsets.items()
+    }
     stage.see("offsets by partition", by_name, {"a": 5, "b": 6})
 
 

@@ -108,7 +108,7 @@ class Checker:
         expected: dict[tuple[tuple[str, ...], int], int] = {}
         for bucket, end in said.items():
             if bucket.partition_id is None or bucket.partition_id in newest:
-                values = self.values.get(bucket.partition_id or -1, ())
+                values = self.values[bucket.partition_id] if bucket.partition_id is not None else ()
                 held = replayed(self.changes.get(bucket, []), end)
                 expected |= {(values, key): value for key, value in held.items()}
         found = {(values, row["a"]): row["n"] for (values, _), row in rows.items()}
