@@ -17,7 +17,6 @@ from sluice.errors import (
     InvalidScanRequest,
     NonPrimaryKeyTable,
     ScanRestarted,
-    TableNotExist,
 )
 from sluice.formats.value_batch import values_of
 from sluice.model import TableBucket, TableInfo, TablePath
@@ -54,10 +53,7 @@ class KvScanner:
         self.info = info or admin.table_info(path)
         if not self.info.has_primary_key:
             raise NonPrimaryKeyTable(f"table {path} has no primary key: read its log")
-        if bucket.table_id != self.info.table_id:
-            raise TableNotExist(
-                f"bucket {bucket} is not of {path}, which has table id {self.info.table_id}"
-            )
+        self.info.check_bucket(bucket)
         if limit is not None and limit < 1:
             raise InvalidScanRequest(f"limit = {limit}: ask for one row or more, or give no limit")
         self.bucket = bucket

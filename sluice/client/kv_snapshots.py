@@ -16,7 +16,7 @@ from sluice.client.kv_snapshot_files import SnapshotFiles, download, snapshot_fi
 from sluice.client.remote_files import RemoteFiles
 from sluice.client.rocks_rows import read_values
 from sluice.client.stored_rows import StoredRows
-from sluice.errors import NonPrimaryKeyTable, StorageError, TableNotExist
+from sluice.errors import NonPrimaryKeyTable, StorageError
 from sluice.model import TableBucket, TableInfo, TablePath
 
 _BATCH_BYTES = 8 * 1024 * 1024
@@ -50,10 +50,7 @@ class KvSnapshotReader:
         self.info = info or admin.table_info(path)
         if not self.info.has_primary_key:
             raise NonPrimaryKeyTable(f"table {path} has no primary key, and so no KV snapshots")
-        if bucket.table_id != self.info.table_id:
-            raise TableNotExist(
-                f"bucket {bucket} is not of {path}, which has table id {self.info.table_id}"
-            )
+        self.info.check_bucket(bucket)
         self.bucket = bucket
         self.snapshot_id = snapshot_id
         self._name = f"KV snapshot {snapshot_id} of bucket {bucket} of {path}"

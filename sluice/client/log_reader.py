@@ -14,7 +14,7 @@ from sluice.client.connection import Connection
 from sluice.client.log_fetches import Fetched, LogFetches, Window
 from sluice.client.prefetch import prefetched
 from sluice.client.schemas import TableSchemas
-from sluice.errors import CorruptRecord, TableNotExist
+from sluice.errors import CorruptRecord
 from sluice.formats.evolution import align
 from sluice.formats.log_batch import LogBatchHeader, change_types, check_crc, decode_log_batch
 from sluice.formats.row_arrays import decode_rows
@@ -87,11 +87,7 @@ class LogReader:
         """
         found = []
         for bucket, (start, stop) in windows.items():
-            if bucket.table_id != self.info.table_id:
-                raise TableNotExist(
-                    f"bucket {bucket} is not of {self.info.path}, which has table id"
-                    f" {self.info.table_id}"
-                )
+            self.info.check_bucket(bucket)
             if start == EARLIEST:
                 start = self._offset(bucket, "earliest")
             if stop is None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from sluice.model.paths import TablePath
+from sluice.errors import TableNotExist
+from sluice.model.paths import TableBucket, TablePath
 from sluice.model.types import DataType
 
 LAKE_COLUMNS = ("__bucket", "__offset", "__timestamp")
@@ -93,6 +94,13 @@ class TableInfo:
     @property
     def has_primary_key(self) -> bool:
         return bool(self.schema.primary_key)
+
+    def check_bucket(self, bucket: TableBucket) -> None:
+        """:raises TableNotExist: it is of another table, such as an earlier one of this path."""
+        if bucket.table_id != self.table_id:
+            raise TableNotExist(
+                f"bucket {bucket} is not of {self.path}, which has table id {self.table_id}"
+            )
 
     @property
     def datalake_enabled(self) -> bool:

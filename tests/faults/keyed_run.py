@@ -8,6 +8,7 @@ from random import Random
 
 from sluice.model import Partition
 from tests.faults.keyed_world import REGIONS, KeyedScene, KeyedTable, Meanwhile
+from tests.faults.scene import COMPACT
 from tests.support.processes import wait_for
 
 DRIVER_STEPS = (
@@ -18,9 +19,6 @@ DRIVER_STEPS = (
     "round.lake_commit.after",
     "round.fluss_commit.after",
     "round.report.before",
-)
-COMPACT = (
-    "CALL lake.system.rewrite_data_files(table => '{name}', options => map('rewrite-all', 'true'))"
 )
 MUST_OCCUR = (
     "FULL image",

@@ -11,6 +11,8 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import groupby
+from operator import itemgetter
 from random import Random
 from typing import Any
 
@@ -142,17 +144,13 @@ class KeyedTable:
         self, client: Client, region: str, changes: Sequence[tuple[int, dict[str, Any] | None]]
     ) -> None:
         """Sends changes in their order, one batch a bucket where they write the same columns."""
-        rows = self.rows[region]
-        run: list[tuple[int, dict[str, Any] | None]] = []
         names: tuple[str, ...] | None = None
-        for number, values in [*changes, (-1, {})]:
-            columns = names if values is None else tuple(values)
-            if run and (columns != names or number < 0):
-                self._put(client, region, run, names)
-                run = []
-            names = columns
-            run.append((number, values))
-        self.rows[region] = rows
+        written = []
+        for number, values in changes:
+            names = names if values is None else tuple(values)
+            written.append((names, (number, values)))
+        for names, run in groupby(written, key=itemgetter(0)):
+            self._put(client, region, [change for _, change in run], names)
 
     def _put(
         self,

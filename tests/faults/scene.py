@@ -41,6 +41,10 @@ BUCKETS = 2
 COLUMNS = pa.schema([("n", pa.int64()), ("text", pa.string())])
 SCHEMA = Schema((Column("n", BIGINT, 0), Column("text", STRING, 1)), highest_field_id=1)
 DUE_S = 60.0
+COMPACT = (
+    "CALL lake.system.rewrite_data_files(table => '{name}', options => map('rewrite-all', 'true'))"
+)
+"""For ``Scene.sql``: another writer puts every data file anew."""
 
 
 class Scene:

@@ -18,26 +18,11 @@ import pytest
 
 from sluice.errors import FlussError
 from sluice.server.tablet.kv_store import KvResources, KvStore
+from tests.faults.kv_steps import PUTS, SNAPSHOTS
 from tests.support.processes import ServerProcess
 from tests.unit.server.kv_support import KvCaller, Row, replayed, snapshot_rows
 from tests.unit.server.support import Caller
 
-PUTS = (
-    "server.put_kv.before_log",
-    "server.append.after_write",
-    "server.put_kv.after_log",
-    "server.put_kv.after_store",
-)
-SNAPSHOTS = (
-    "server.kv_snapshot.after_checkpoint",
-    "server.kv_snapshot.before_file",
-    "server.kv_snapshot.before_metadata",
-    "server.kv_snapshot.after_metadata",
-    "server.kv_snapshot.before_record",
-    "server.kv_snapshot.after_record",
-    "server.kv_snapshot.before_delete",
-    "server.kv_snapshot.after_commit",
-)
 KEYS = 40
 SETTINGS = {
     "SLUICE_SERVER_KV_SNAPSHOT_INTERVAL_MS": "15",

@@ -19,26 +19,11 @@ import pytest
 from sluice.errors import FlussError
 from sluice.model import TableDescriptor
 from tests.faults.kv_history import BUCKETS, IMAGES, TIMEOUT_MS, Checker, Model, Writer
+from tests.faults.kv_steps import PUTS, SNAPSHOTS
 from tests.support.forked_server import ForkedServer, NotStarted
 from tests.unit.server.kv_support import KEYED
 from tests.unit.server.support import Caller
 
-PUTS = (
-    "server.put_kv.before_log",
-    "server.append.after_write",
-    "server.put_kv.after_log",
-    "server.put_kv.after_store",
-)
-SNAPSHOTS = (
-    "server.kv_snapshot.after_checkpoint",
-    "server.kv_snapshot.before_file",
-    "server.kv_snapshot.before_metadata",
-    "server.kv_snapshot.after_metadata",
-    "server.kv_snapshot.before_record",
-    "server.kv_snapshot.after_record",
-    "server.kv_snapshot.before_delete",
-    "server.kv_snapshot.after_commit",
-)
 RUNS = 25
 WRITERS = 3
 SETTINGS = {

@@ -8,13 +8,10 @@ from __future__ import annotations
 import pytest
 
 from sluice.errors import LakeRolledBack
-from tests.faults.scene import Scene
+from tests.faults.scene import COMPACT, Scene
 
 pytestmark = pytest.mark.spark
 
-COMPACT = (
-    "CALL lake.system.rewrite_data_files(table => '{name}', options => map('rewrite-all', 'true'))"
-)
 EXPIRE = (
     "CALL lake.system.expire_snapshots(table => '{name}', retain_last => 1,"
     " older_than => TIMESTAMP '2100-01-01 00:00:00')"

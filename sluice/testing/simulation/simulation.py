@@ -293,7 +293,7 @@ class Simulation:
         for actor in self.actors:
             actor.wake_ms = 0
         self._finish()
-        unhealed = ["not tried"]
+        unhealed: dict[TablePath, str] = {}
         for _ in range(_HEAL_ROUNDS_MAX):
             for path in list(self.cluster.tables):
                 self.happenings.drop_foreign_lake_table(path)
@@ -302,14 +302,17 @@ class Simulation:
                 self.pass_time(2 * TIMEOUT_MS)
                 self.spawn("driver", self.crew.driver(path))
                 self._finish()
-            unhealed = [why for why in map(self.checker.healed, self._tables()) if why]
+            found = {t.described.path: self.checker.healed(t) for t in self._tables()}
+            unhealed = {path: why for path, why in found.items() if why}
             if not unhealed or self.checker.violation:
                 break
         else:
-            if self.crew.lossy:  # what users did left no way without loss: one has to choose
+            # What users did left no way without loss: one of them has to choose.
+            if unhealed.keys() <= self.crew.lossy:
                 self.note("no way without loss")
                 return
-            self.checker.wrong(f"not healed: {unhealed[0]}; last errors: {self.crew.errors}")
+            why = next(iter(unhealed.values()))
+            self.checker.wrong(f"not healed: {why}; last errors: {self.crew.errors}")
         for path in list(self.lake.tables):
             self.spawn("cleaner", self._cleaner(path))
             self._finish()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -11,14 +11,13 @@ import pytest
 from sluice import failpoints
 from sluice.model import Claim, Partition, TableBucket, TableInfo
 from sluice.model import types as t
-from sluice.rounds.copy import copy_split
 from sluice.rounds.files import RoundResult
 from sluice.rounds.ports import SplitRunner, SplitWriterFactory
 from sluice.rounds.round import run_round
-from sluice.rounds.types import Split, SplitFailure, SplitResult
 from sluice.testing.memory_cluster import MemoryCluster
 from sluice.testing.memory_lake import MemoryLake, MemoryLakeTable
 from sluice.testing.tables import table_info
+from tests.unit.rounds.in_turn import in_turn
 
 
 @dataclass
@@ -48,11 +47,7 @@ class World:
         )
 
     def runner(self, info: TableInfo, writers: SplitWriterFactory) -> SplitRunner:
-        def run(splits: Sequence[Split]) -> Iterator[SplitResult | SplitFailure]:
-            for split in splits:
-                yield copy_split(split, self.cluster, writers)
-
-        return run
+        return in_turn(self.cluster, writers)
 
     @property
     def table(self) -> MemoryLakeTable:
@@ -64,9 +59,10 @@ class World:
 
     def assert_exactly_once(self) -> None:
         """Every row of every log is in the lake once, and Fluss says so."""
-        values = {p.partition_id: p.values for p in self.cluster.partition_list}
+        values: dict[int | None, tuple[str, ...]] = {None: ()}
+        values |= {p.partition_id: p.values for p in self.cluster.partition_list}
         expected = [
-            (values.get(bucket.partition_id or -1, ()), bucket.bucket, records.base_offset + i)
+            (values.get(bucket.partition_id, ()), bucket.bucket, records.base_offset + i)
             for bucket, log in self.cluster.logs.items()
             for records in log
             for i in range(records.batch.num_rows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -17,17 +17,16 @@ from sluice.model import (
     TablePath,
 )
 from sluice.model import types as t
-from sluice.rounds.copy import copy_split
 from sluice.rounds.files import RoundResult
 from sluice.rounds.keyed_start import KeyedStart
 from sluice.rounds.limits import RoundLimits
 from sluice.rounds.mend import Mend
 from sluice.rounds.ports import SplitRunner, SplitWriterFactory
 from sluice.rounds.round import run_round
-from sluice.rounds.types import Split, SplitFailure, SplitResult
 from sluice.testing.memory_cluster import MemoryCluster
 from sluice.testing.memory_lake import MemoryLake, MemoryLakeTable
 from sluice.testing.tables import table_info
+from tests.unit.rounds.in_turn import in_turn
 
 FULL, WAL = "FULL", "WAL"
 PATH = TablePath("db", "t")
@@ -143,11 +142,7 @@ class KeyedWorld:
         )
 
     def runner(self, info: TableInfo, writers: SplitWriterFactory) -> SplitRunner:
-        def run(splits: Sequence[Split]) -> Iterator[SplitResult | SplitFailure]:
-            for split in splits:
-                yield copy_split(split, self.cluster, writers)
-
-        return run
+        return in_turn(self.cluster, writers)
 
     @property
     def table(self) -> MemoryLakeTable:
