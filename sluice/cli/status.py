@@ -48,8 +48,9 @@ def status(
     """Show how the tiering of TABLE stands, or of every lake table.
 
     The state is the coordinator's word (New, Initialized, Scheduled, Pending, Tiering, Tiered,
-    Failed); the epoch counts the rounds that were begun; the lag is what the logs hold and the lake
-    does not, and how old that is. Exit code 1: a table is failing (its last round has failed).
+    Failed); the epoch rises each time that the table becomes due, as after a restart of the
+    server; the lag is what the logs hold and the lake does not, and how old that is. Exit code 1: a
+    table is failing (its last round has failed).
     """
     config = configuration(config_file, {"client.bootstrap": bootstrap})
     from sluice.client import connect

@@ -149,7 +149,7 @@ _Value = Callable[[TieringStatus], float | None]
 _GAUGES: tuple[tuple[str, str, _Value], ...] = (
     ("sluice_table_failures", "Failures since the last success.", lambda s: s.failures),
     ("sluice_table_paused", "1 if the table is paused.", lambda s: float(bool(s.paused))),
-    ("sluice_table_tiering_epoch", "Rounds that were begun.", lambda s: s.tiering_epoch),
+    ("sluice_table_tiering_epoch", "How often the table became due.", lambda s: s.tiering_epoch),
     ("sluice_table_lag_rows", "Offsets of the logs that the lake lacks.", lambda s: s.lag_rows),
     (
         "sluice_table_lag_seconds",

@@ -45,7 +45,7 @@ class LakeTieringStatus(DataSource):
                 StringType(),
                 "New, Initialized, Scheduled, Pending, Tiering, Tiered or Failed",
             ),
-            ("tiering_epoch", LongType(), "Current tiering epoch: rounds that were begun"),
+            ("tiering_epoch", LongType(), "Current tiering epoch: how often the table became due"),
             ("last_tiered_time", TimestampType(), "End of the last good round"),
             ("last_error", StringType(), "Why the last round failed; null if it did not"),
             ("last_error_time", TimestampType(), "When it failed"),
