@@ -83,7 +83,7 @@ def cli(debug: bool) -> None:
 
     Settings come from --config FILE (TOML), then SLUICE_SECTION_KEY variables, then options.
     Exit code 0: done; 1: tried and failed, with the reason on standard error; 2: wrong arguments or
-    settings.
+    settings; 3: a round lost its claim before its commit, and another one brings the rows.
     """
     del debug  # read by _Commands from the context
 

@@ -15,6 +15,7 @@ from sluice.cli.options import (
     lake_overrides,
     warehouse_option,
 )
+from sluice.cli.tier import EXIT_GIVEN_UP
 from sluice.model import TablePath
 
 if TYPE_CHECKING:
@@ -51,7 +52,9 @@ Examples:
 @warehouse_option
 @format_option
 @cluster_options
+@click.pass_context
 def repair(
+    ctx: click.Context,
     table: TablePath,
     yes: bool,
     by: str | None,
@@ -66,7 +69,8 @@ def repair(
     For a lake that was rolled back, whose snapshot has expired, or whose table is gone. --yes takes
     the first way if it loses nothing; one with a risk has to be named with --by. Safe while rounds
     run, unless a risk says otherwise: main is only moved if it is where it was seen, and every
-    other way is itself a round. Needs Java 17. Exit code 1: nothing could be done.
+    other way is itself a round. Needs Java 17. Exit code 1: nothing could be done. 3: that round
+    lost its claim before its commit; look again.
     """
     overrides = {"client.bootstrap": bootstrap, **lake_overrides(warehouse)}
     config = configuration(config_file, overrides)
@@ -88,6 +92,11 @@ def repair(
         _print_json(done.found, done)
     else:
         _print_done(done)
+    ctx.exit(EXIT_GIVEN_UP if _given_up(done) else 0)
+
+
+def _given_up(done: Repaired) -> bool:
+    return done.result is not None and done.result.is_given_up
 
 
 def _print_json(found: Diagnosis, done: Repaired | None) -> None:
@@ -129,7 +138,8 @@ def _print_done(done: Repaired) -> None:
     if done.way is None:
         click.echo(f"{done.found.table}: nothing to repair: {done.found.state}")
         return
-    click.echo(f"{done.found.table}: done: {done.way.does}")
+    made = "given up, as the claim was lost; look again" if _given_up(done) else "done"
+    click.echo(f"{done.found.table}: {made}: {done.way.does}")
     if done.result is not None:
         from sluice.cli.output import counted
 

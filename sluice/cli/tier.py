@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from sluice.config import Config
     from sluice.rounds.files import RoundResult
 
+EXIT_GIVEN_UP = 3
 LOOK_EVERY_S = 0.5
 """How often the coordinator is asked for a table that is awaited."""
 
@@ -51,7 +52,9 @@ Examples:
 )
 @format_option
 @cluster_options
+@click.pass_context
 def tier(
+    ctx: click.Context,
     table: TablePath,
     warehouse: str | None,
     parallelism: int | None,
@@ -67,6 +70,11 @@ def tier(
     after its last round. A round that takes longer than the table's freshness (a minute at least),
     or than tiering.max_round_ms or tiering.max_round_bytes allow, commits what it has; the rest is
     due at once. Needs Java 17 for the commit.
+
+    Exit code 0: the lake has the rows, or there were no new ones. 1: the round failed, or the table
+    was not due. 2: wrong arguments or settings. 3: the claim was lost before the commit (the
+    coordinator gave the table to another round, or was restarted): nothing was committed, and the
+    next round of the table brings the rows.
     """
     overrides: dict[str, str | int | bool | None] = {
         "client.bootstrap": bootstrap,
@@ -81,8 +89,9 @@ def tier(
         from sluice.cli.output import print_json
 
         print_json(result.to_json())
-        return
-    _print(result, spent_s)
+    else:
+        _print(result, spent_s)
+    ctx.exit(EXIT_GIVEN_UP if result.is_given_up else 0)
 
 
 def _tier(config: Config, table: TablePath, wait_ms: int) -> tuple[RoundResult, float]:
@@ -108,16 +117,24 @@ def _tier(config: Config, table: TablePath, wait_ms: int) -> tuple[RoundResult, 
                 time.sleep(min(left_s, LOOK_EVERY_S))
 
 
-def _print(result: RoundResult, spent_s: float) -> None:
-    from sluice.cli.output import print_table
-
+def ended(result: RoundResult) -> str:
+    """How a round has ended, in words."""
+    if result.is_given_up:
+        return "nothing was committed: the claim was lost; the next round brings the rows"
     words = {
         "committed": "committed to the lake",
         "nothing_new": "nothing new since the last round",
         "already_landed": "an earlier try of this round had committed",
-        "claim_lost": "given up: another round of this table was begun",
+        "claim_lost": "committed to the lake; the claim was lost before Fluss heard of it, the next"
+        " round registers it",
     }
-    click.echo(f"{result.table}: {words.get(result.outcome, result.outcome)}, {spent_s:.1f} s")
+    return words.get(result.outcome, result.outcome)
+
+
+def _print(result: RoundResult, spent_s: float) -> None:
+    from sluice.cli.output import print_table
+
+    click.echo(f"{result.table}: {ended(result)}, {spent_s:.1f} s")
     facts: list[tuple[str, object]] = [
         ("rows", result.rows),
         ("bytes read", result.bytes_read),

@@ -76,7 +76,8 @@ class RoundResult:
 
     ``outcome``: ``committed``, ``nothing_new`` (no offset advanced), ``already_landed`` (an earlier
     try of this round had committed), or ``claim_lost`` (another round was begun: no failure of the
-    table). Offsets are keyed ``BUCKET`` or ``PARTITION_ID/BUCKET``, exclusive ends.
+    table; with a lake snapshot id, its rows had landed, and only Fluss had not heard of them).
+    Offsets are keyed ``BUCKET`` or ``PARTITION_ID/BUCKET``, exclusive ends.
     """
 
     table: str
@@ -106,6 +107,11 @@ class RoundResult:
         # Wherever it goes from here (file, XCom, log, terminal), it holds no secret.
         object.__setattr__(self, "notes", tuple(reason_text(note) for note in self.notes))
         object.__setattr__(self, "forced", reason_text(self.forced))
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether the claim was lost before its rows landed: another round has to bring them."""
+        return self.outcome == "claim_lost" and self.lake_snapshot_id is None
 
     def to_json(self) -> dict[str, Any]:
         return {"version": VERSION, **asdict(self)}

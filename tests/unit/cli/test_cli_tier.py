@@ -1,0 +1,25 @@
+"""What `sluice tier` says of a round's end."""
+
+from __future__ import annotations
+
+import pytest
+
+from sluice.cli.tier import ended
+from sluice.rounds.files import RoundResult
+
+
+@pytest.mark.parametrize(
+    ("outcome", "snapshot_id", "given_up", "told"),
+    [
+        ("committed", 7, False, "committed to the lake"),
+        ("nothing_new", None, False, "nothing new since the last round"),
+        ("already_landed", 7, False, "an earlier try of this round had committed"),
+        ("claim_lost", 7, False, "committed to the lake; the claim was lost before Fluss"),
+        ("claim_lost", None, True, "nothing was committed: the claim was lost; the next round"),
+    ],
+)
+def test_a_lost_claim_says_whether_its_rows_are_in_the_lake(
+    outcome: str, snapshot_id: int | None, given_up: bool, told: str
+) -> None:
+    result = RoundResult("shop.orders", 0, 1, 1, outcome, lake_snapshot_id=snapshot_id)
+    assert (ended(result).startswith(told), result.is_given_up) == (True, given_up)
