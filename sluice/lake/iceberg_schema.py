@@ -7,11 +7,11 @@ from 1; Iceberg assigns its own when it creates a table, so ids are never compar
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import count
 from typing import Any
 
 from sluice.errors import LakeTableMismatch, UnsupportedLakeOption
+from sluice.formats.lake_keys import check_bucket_key, check_primary_key
 from sluice.model import Column, DataType, TableInfo, TypeRoot
 
 SYSTEM_COLUMNS = (("__bucket", "int"), ("__offset", "long"), ("__timestamp", "timestamptz"))
@@ -34,11 +34,6 @@ _PRIMITIVES = {
     TypeRoot.TIMESTAMP: "timestamp",
     TypeRoot.TIMESTAMP_LTZ: "timestamptz",
 }
-
-_TIMESTAMPS = (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ)
-_TIMES = (*_TIMESTAMPS, TypeRoot.TIME)
-_FLOATS = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
-_MICROS = 6
 
 JsonType = str | dict[str, Any]
 
@@ -75,9 +70,9 @@ def iceberg_type(data_type: DataType, ids: Iterator[int]) -> JsonType:
 def schema_json(info: TableInfo) -> dict[str, Any]:
     """User columns, then the system columns; identifier fields are the whole primary key.
 
-    :raises UnsupportedLakeOption: as :func:`check_key`.
+    :raises UnsupportedLakeOption: as ``check_primary_key``.
     """
-    check_key(info)
+    check_primary_key(info)
     columns = info.schema.columns
     top = {column.name: i for i, column in enumerate(columns, start=1)}
     ids = count(len(columns) + len(SYSTEM_COLUMNS) + 1)
@@ -98,15 +93,9 @@ def column_type_json(column: Column) -> JsonType:
 def spec_fields(info: TableInfo) -> list[tuple[str, str, str]]:
     """Partition fields as (field name, source column, transform), in order.
 
-    :raises UnsupportedLakeOption: more than one bucket key, one of nanoseconds, or a partition key
-        that is no STRING.
+    :raises UnsupportedLakeOption: as ``check_bucket_key``, or a partition key that is no STRING.
     """
-    keys = info.descriptor.bucket_keys
-    if len(keys) > 1:
-        raise UnsupportedLakeOption(
-            f"table {info.path} has bucket keys {', '.join(keys)}: Iceberg takes one;"
-            " set a single bucket.key"
-        )
+    check_bucket_key(info)
     found = []
     for name in info.descriptor.partition_keys:
         if info.schema.column(name).data_type.root is not TypeRoot.STRING:
@@ -115,36 +104,12 @@ def spec_fields(info: TableInfo) -> list[tuple[str, str, str]]:
                 f" {info.schema.column(name).data_type}; Iceberg tables need STRING there"
             )
         found.append((name, name, "identity"))
+    keys = info.descriptor.bucket_keys
     if keys:
-        key_type = info.schema.column(keys[0]).data_type
-        if key_type.root in _TIMESTAMPS and (key_type.precision or 0) > _MICROS:
-            raise UnsupportedLakeOption(
-                f"table {info.path}: bucket key {keys[0]} is {key_type}, and Iceberg keeps"
-                " microseconds: its buckets would not be Fluss's; use TIMESTAMP(6)"
-            )
         found.append((f"{keys[0]}_bucket", keys[0], f"bucket[{info.bucket_count}]"))
     else:
         found.append(("__bucket", "__bucket", "identity"))
     return found
-
-
-def check_key(info: TableInfo) -> None:
-    """Whether equality deletes can name each row of a table with a primary key.
-
-    :raises UnsupportedLakeOption: a key column whose values Iceberg keeps cut, or takes for no key.
-    """
-    for name in info.schema.primary_key:
-        found = info.schema.column(name).data_type
-        if found.root in _FLOATS:
-            raise UnsupportedLakeOption(
-                f"table {info.path}: column {name} of the primary key is {found}, which Iceberg"
-                " takes for no key; use DECIMAL, or a whole number"
-            )
-        if found.root in _TIMES and (found.precision or 0) > _MICROS:
-            raise UnsupportedLakeOption(
-                f"table {info.path}: column {name} of the primary key is {found}, and Iceberg keeps"
-                f" microseconds: two keys could become one; use {replace(found, precision=_MICROS)}"
-            )
 
 
 def spec_json(info: TableInfo, schema: dict[str, Any]) -> dict[str, Any]:

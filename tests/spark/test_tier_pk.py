@@ -7,11 +7,9 @@ import pytest
 
 from sluice import failpoints
 from sluice.driver.cleaning import clean_tables
-from sluice.errors import UnsupportedLakeOption
-from sluice.model import Column, Schema, TableDescriptor
+from sluice.model import Column
 from sluice.model import types as t
 from sluice.rounds.progress import Silent
-from tests.support.keyed_stock import DUE
 
 from .conftest import STOCK, LocalStock
 
@@ -165,17 +163,6 @@ def test_partial_updates_bring_whole_rows(stock: LocalStock) -> None:
     stock.held["mon", 1] = ("pen", 10)
     stock.tier()
     stock.assert_equal()
-
-
-def test_a_key_that_iceberg_would_cut_is_refused_with_the_reason(stock: LocalStock) -> None:
-    at = Column("at", t.timestamp(9).not_null(), 1)
-    schema = Schema((Column("id", t.BIGINT.not_null(), 0), at), ("id", "at"), 1)
-    stock.client.admin.create_database("shop")
-    stock.client.admin.create_table(
-        STOCK, TableDescriptor(schema, bucket_keys=("id",), bucket_count=1, properties=DUE)
-    )
-    with pytest.raises(UnsupportedLakeOption, match=r"two keys could become one; use TIMESTAMP"):
-        stock.tier()
 
 
 def test_clean_up_knows_files_of_deletes(

@@ -13,7 +13,9 @@ from sluice.errors import (
     InvalidReplicationFactor,
     InvalidTable,
     PartitionSpecInvalid,
+    UnsupportedLakeOption,
 )
+from sluice.formats.lake_keys import check_lake_keys
 from sluice.model import (
     REFUSED_COLUMNS,
     Column,
@@ -32,6 +34,7 @@ from sluice.server.coordinator.kv_table_rules import (
 from sluice.server.coordinator.options import (
     ALTERABLE,
     AUTO_PARTITION_ENABLED,
+    DATALAKE_ENABLED,
     DATALAKE_FORMAT,
     LOG_FORMAT,
     REPLICATION_FACTOR,
@@ -101,7 +104,20 @@ def complete(path: TablePath, descriptor: TableDescriptor, defaults: Defaults) -
     for key in done.custom_properties:
         if key.startswith("table."):
             raise InvalidTable(f"table {path}: custom property {key!r} may not begin with 'table.'")
+    if (why := not_for_the_lake(TableInfo(path, -1, 1, done, 0, 0))) is not None:
+        raise InvalidTable(f"{why}; or leave {DATALAKE_ENABLED} at false")
     return done
+
+
+def not_for_the_lake(info: TableInfo) -> str | None:
+    """Why a table that is to be tiered never could be; None if it can, or is not to be."""
+    if not info.datalake_enabled or info.datalake_format != "iceberg":
+        return None
+    try:
+        check_lake_keys(info)
+    except UnsupportedLakeOption as error:
+        return error.message
+    return None
 
 
 def _checked_schema(path: TablePath, schema: Schema) -> Schema:

@@ -23,6 +23,7 @@ from sluice.server.coordinator.catalog import Catalog
 from sluice.server.coordinator.descriptor_rules import (
     Defaults,
     complete,
+    not_for_the_lake,
     partition_values,
     with_columns,
     with_options,
@@ -150,7 +151,10 @@ class CoordinatorService:
             descriptor = replace(
                 info.descriptor, schema=schema, properties=properties, custom_properties=custom
             )
-            return replace(info, descriptor=descriptor)
+            after = replace(info, descriptor=descriptor)
+            if not info.datalake_enabled and (why := not_for_the_lake(after)) is not None:
+                raise InvalidAlterTable(why)
+            return after
 
         try:
             with self._tiering.following() as follow:
