@@ -54,8 +54,9 @@ def append(
     """Append the rows of FILE (.parquet or .csv) to TABLE.
 
     A table with a primary key keeps the newest row of each key: there, rows replace those of the
-    same key. Columns go by name and are cast without loss; a CSV file's empty fields, NA and NULL
-    are nulls.
+    same key. Columns go by name and are cast without loss. In a CSV file empty fields, NA and NULL
+    are nulls, unless they stand in quotes. A TIMESTAMP_LTZ may have a zone, as in
+    2024-05-01T12:00:00+02:00; without one it is UTC.
     """
     from sluice.cli import files
     from sluice.client import connect

@@ -7,14 +7,20 @@ from pathlib import Path
 
 import click
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 
 from sluice.formats.types import arrow_schema
-from sluice.model import Schema
+from sluice.model import Schema, TypeRoot
 
 BATCH_ROWS = 64 * 1024
 CSV_NULLS = ("", "NA", "NULL", "null")
+"""Without quotes; what stands in quotes is a value."""
+_INSTANT = {"instant": "UTC"}
+"""Marks a column of TIMESTAMP_LTZ, which has Arrow's type of a TIMESTAMP."""
+_WITH_ZONE = r"[T ]\d\d.*(Z|[+-]\d\d(:?\d\d)?)$"
+_TIME_OF_DAY = r"[T ]\d\d"
 
 
 def schema_of(path: Path, not_null: Sequence[str] = ()) -> pa.Schema:
@@ -51,8 +57,27 @@ def row_count(path: Path) -> int | None:
 
 def columns_of(schema: Schema, names: Sequence[str]) -> pa.Schema:
     """Some columns of a table as they are looked for in a file; unknown names find nothing."""
-    fields = [field for field in arrow_schema(schema) if field.name in names]
-    return pa.schema(fields)
+    instants = {c.name for c in schema.columns if c.data_type.root is TypeRoot.TIMESTAMP_LTZ}
+    return pa.schema(
+        field.with_metadata(_INSTANT) if field.name in instants else field
+        for field in arrow_schema(schema)
+        if field.name in names
+    )
+
+
+def from_text(texts: pa.Array, field: pa.Field) -> pa.Array:
+    """Texts as values of a column.
+
+    A time of TIMESTAMP_LTZ may have a zone (``Z``, ``+02:00``); without one it is UTC.
+
+    :raises pa.ArrowInvalid: for a text that is no such value.
+    """
+    if not field.metadata or b"instant" not in field.metadata:
+        return texts.cast(field.type)
+    zoned = pc.match_substring_regex(texts, _WITH_ZONE)
+    at_midnight = pc.if_else(pc.match_substring_regex(texts, _TIME_OF_DAY), "Z", "T00:00Z")
+    texts = pc.if_else(zoned, texts, pc.binary_join_element_wise(texts, at_midnight, ""))
+    return texts.cast(pa.timestamp(field.type.unit, "UTC")).cast(field.type)
 
 
 def batches(path: Path, schema: pa.Schema, *, tell: bool = True) -> Iterator[pa.RecordBatch]:
@@ -75,14 +100,18 @@ def _raw_batches(path: Path, schema: pa.Schema, tell: bool) -> Iterator[pa.Recor
             _check_columns(file.schema_arrow.names, schema, path, tell)
             yield from file.iter_batches(BATCH_ROWS, columns=schema.names)
         return
-    with pa.csv.open_csv(path, convert_options=_csv_options({f.name: f.type for f in schema})) as r:
+    types = {f.name: pa.string() if f.metadata else f.type for f in schema}
+    with pa.csv.open_csv(path, convert_options=_csv_options(types)) as r:
         _check_columns(r.schema.names, schema, path, tell)
         yield from r
 
 
 def _csv_options(column_types: dict[str, pa.DataType]) -> pa.csv.ConvertOptions:
     return pa.csv.ConvertOptions(
-        column_types=column_types, null_values=list(CSV_NULLS), strings_can_be_null=True
+        column_types=column_types,
+        null_values=list(CSV_NULLS),
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
     )
 
 
@@ -109,7 +138,10 @@ def _cast(batch: pa.RecordBatch, schema: pa.Schema, path: Path) -> pa.RecordBatc
     for field in schema:
         column = batch.column(field.name)
         try:
-            array = column if column.type == field.type else column.cast(field.type)
+            if pa.types.is_string(column.type):
+                array = from_text(column, field)
+            else:
+                array = column if column.type == field.type else column.cast(field.type)
         except pa.ArrowException as error:
             raise click.ClickException(f"{path}: column {field.name!r}: {error}") from error
         if not field.nullable and array.null_count:

@@ -98,22 +98,22 @@ def _asked(reader: KvReader, key: Sequence[str]) -> pa.Table:
     """COLUMN=VALUE as a table of one row."""
     import pyarrow as pa
 
-    from sluice.cli.files import columns_of
+    from sluice.cli.files import columns_of, from_text
 
     schema = reader.info.schema
-    types = {field.name: field.type for field in columns_of(schema, schema.primary_key)}
+    fields = {field.name: field for field in columns_of(schema, schema.primary_key)}
     columns: dict[str, pa.Array] = {}
     for text in key:
         name, equals, value = text.partition("=")
-        if not equals or name not in types or name in columns:
+        if not equals or name not in fields or name in columns:
             raise click.BadParameter(
                 f"{text!r}: write COLUMN=VALUE, once for each column of the primary key:"
-                f" {', '.join(types)}"
+                f" {', '.join(fields)}"
             )
         try:
-            columns[name] = pa.array([value]).cast(types[name])
+            columns[name] = from_text(pa.array([value]), fields[name])
         except pa.ArrowException as error:
-            raise click.BadParameter(f"{text!r} is no {types[name]}: {error}") from error
+            raise click.BadParameter(f"{text!r} is no {fields[name].type}: {error}") from error
     return pa.table(columns)
 
 

@@ -189,3 +189,17 @@ def test_rows_of_a_partitioned_table_are_asked_for_by_partition(
         run(cluster, "lookup", "shop.parted", fails=2).split()
     )
     assert rows(cluster, "shop.parted", "--partition", "us") == [{"region": "us", "k": 2}]
+
+
+def test_an_instant_of_a_csv_file_and_of_a_key_may_have_a_zone(
+    cluster: EmbeddedCluster, tmp_path: Path
+) -> None:
+    schema = "id INT, at TIMESTAMP_LTZ(3), note STRING, PRIMARY KEY (id, at)"
+    run(cluster, "create-table", "shop.seen", "--schema", schema, "--bucket-key", "id")
+    lines = ('1,2024-05-01T12:00:00+02:00,"NA"', "2,2024-05-01T10:00:00,NA")
+    file = csv(tmp_path, "id,at,note\n" + "\n".join(lines) + "\n")
+    assert "2 rows upserted" in run(cluster, "append", "shop.seen", file)
+    for number, note in ((1, "NA"), (2, None)):
+        for text in ("2024-05-01T10:00:00Z", "2024-05-01 10:00", "2024-05-01T05:00-05:00"):
+            [row] = rows(cluster, "shop.seen", f"id={number}", f"at={text}")
+            assert (row["at"], row["note"]) == ("2024-05-01 10:00:00", note)
