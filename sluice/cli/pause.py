@@ -8,23 +8,45 @@ from typing import TYPE_CHECKING
 import click
 
 from sluice.cli.options import TABLE_PATH, cluster_options, configuration
+from sluice.errors import UnsupportedVersion
 from sluice.model import TablePath
 
 if TYPE_CHECKING:
     from sluice.client.admin import Admin
+    from sluice.model import TieringStatus
 
     Control = Callable[[Admin, TablePath], None]
+    Words = Callable[[TieringStatus], str | None]
 
 
 def _control(
-    table: TablePath, bootstrap: str | None, config_file: str | None, control: Control, done: str
+    table: TablePath,
+    bootstrap: str | None,
+    config_file: str | None,
+    control: Control,
+    done: str,
+    unless: Words | None = None,
 ) -> None:
+    """Does it, and says so.
+
+    :param unless: what to say in place of ``done``, by how the table stood before; None: ``done``.
+    """
     config = configuration(config_file, {"client.bootstrap": bootstrap})
     from sluice.client import connect
 
     with connect(config.client) as client:
+        before = None if unless is None else _status(client.admin, table)
         control(client.admin, table)
-    click.echo(f"table {table} {done}")
+    told = None if unless is None or before is None else unless(before)
+    click.echo(f"table {table} {told or done}")
+
+
+def _status(admin: Admin, table: TablePath) -> TieringStatus | None:
+    """How its tiering stands; None where the table is not tiered, or the server does not tell."""
+    try:
+        return next(iter(admin.list_tiering_statuses(table)), None)
+    except UnsupportedVersion:
+        return None
 
 
 @click.command(
@@ -79,7 +101,16 @@ def retry(table: TablePath, bootstrap: str | None, config_file: str | None) -> N
     once you have removed the cause. A table that is not failing is left alone.
     """
     done = "is not failing any more; if it was waiting, it is due now"
-    _control(table, bootstrap, config_file, lambda admin, path: admin.retry_tiering(path), done)
+    healthy = (
+        f"had no failures: nothing was changed; `sluice retier {table}` makes a healthy table due"
+    )
+
+    def retried(admin: Admin, path: TablePath) -> None:
+        admin.retry_tiering(path)
+
+    _control(
+        table, bootstrap, config_file, retried, done, lambda s: None if s.is_failing else healthy
+    )
 
 
 @click.command(
@@ -96,7 +127,13 @@ def retier(table: TablePath, bootstrap: str | None, config_file: str | None) -> 
     """Want one more round of TABLE now, without waiting for its freshness.
 
     If a round is under way, another one follows it at once. Whoever claims next gets the table:
-    `sluice tier`, or the next run of the DAG. Rows that are in the lake are not copied again.
+    `sluice tier`, or the next run of the DAG. A paused table stays paused: the round comes after
+    `sluice resume`. Rows that are in the lake are not copied again.
     """
     done = "is wanted: it is handed out to whoever claims next"
-    _control(table, bootstrap, config_file, lambda admin, path: admin.tier_again(path), done)
+    paused = f"is wanted, but it is paused: nobody gets it until `sluice resume {table}`"
+
+    def wanted(admin: Admin, path: TablePath) -> None:
+        admin.tier_again(path)
+
+    _control(table, bootstrap, config_file, wanted, done, lambda s: paused if s.paused else None)

@@ -132,6 +132,7 @@ def test_the_same_for_machines(shop: Shop) -> None:
         "lake_snapshot_id": None,
         "paused": False,
         "last_round_ms": None,
+        "note": None,
     }
     assert (healthy["status"], healthy["failures"], healthy["last_round_ms"]) == (
         "Scheduled",
@@ -170,6 +171,31 @@ def test_retry_makes_a_failing_table_due(shop: Shop) -> None:
     assert shop.run("retry", "shop.failing").exit_code == 0
     assert shop.run("status", "shop.failing").exit_code == 0, "its failures are forgotten"
     assert shop.client.tiering.claim([path]) is not None
+
+
+def test_retry_of_a_healthy_table_says_that_nothing_had_failed(shop: Shop) -> None:
+    told = shop.run("retry", "shop.failing")
+    assert "table shop.failing is not failing any more; if it was waiting" in told.output
+    for table in ("shop.failing", "shop.healthy"):
+        told = shop.run("retry", table)
+        assert told.exit_code == 0
+        assert (
+            f"table {table} had no failures: nothing was changed; `sluice retier {table}` makes a"
+            " healthy table due\n"
+        ) in told.output
+
+
+def test_retier_of_a_paused_table_says_how_to_resume_it(shop: Shop) -> None:
+    told = shop.run("retier", "shop.paused")
+    assert told.exit_code == 0
+    assert (
+        "table shop.paused is wanted, but it is paused: nobody gets it until `sluice resume"
+        " shop.paused`\n"
+    ) in told.output
+    assert shop.client.tiering.claim([TablePath("shop", "paused")]) is None
+    assert shop.run("resume", "shop.paused").exit_code == 0
+    told = shop.run("retier", "shop.paused")
+    assert "table shop.paused is wanted: it is handed out to whoever claims next\n" in told.output
 
 
 def test_retier_does_not_wait_for_the_freshness(shop: Shop) -> None:
