@@ -114,9 +114,12 @@ def as_json(value: Any) -> Any:
     return str(value)
 
 
-def print_json(value: Any) -> None:
-    """One JSON document on standard output."""
-    click.echo(json.dumps(value, indent=2, sort_keys=True))
+def print_json(value: Any, *, one_line: bool = False) -> None:
+    """One JSON document on standard output.
+
+    :param one_line: for one of many (JSON lines).
+    """
+    click.echo(json.dumps(value, indent=None if one_line else 2, sort_keys=True))
 
 
 def when(epoch_ms: int | None) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -30,10 +31,13 @@ Examples:
   sluice status
   sluice status shop.orders --format json
   sluice status --watch
+  sluice status --watch --format json
 """,
 )
 @click.argument("table", type=TABLE_PATH, required=False)
-@click.option("--watch", is_flag=True, help="Look again every two seconds, until Ctrl-C.")
+@click.option(
+    "--watch", is_flag=True, help="Look again every two seconds, until Ctrl-C (exit code 0)."
+)
 @format_option
 @cluster_options
 @click.pass_context
@@ -50,7 +54,8 @@ def status(
     The state is the coordinator's word (New, Initialized, Scheduled, Pending, Tiering, Tiered,
     Failed); the epoch rises each time that the table becomes due, as after a restart of the
     server; the lag is what the logs hold and the lake does not, and how old that is. Exit code 1: a
-    table is failing (its last round has failed).
+    table is failing (its last round has failed). With --watch and --format json each look is one
+    line.
     """
     config = configuration(config_file, {"client.bootstrap": bootstrap})
     from sluice.client import connect
@@ -59,18 +64,27 @@ def status(
 
         def look() -> bool:
             statuses = client.admin.list_tiering_statuses(table)
-            _print(statuses, output_format, table)
+            if output_format == "json":
+                print_json([_json(entry) for entry in statuses], one_line=watch)
+            else:
+                _print(statuses, table)
             return any(entry.is_failing for entry in statuses)
 
         if watch:
-            follow(look, SystemClock())
+            with suppress(KeyboardInterrupt):
+                follow(look, SystemClock(), clear=output_format != "json")
+            ctx.exit(0)
         ctx.exit(EXIT_FAILING if look() else 0)
 
 
-def follow(look: Callable[[], object], clock: Clock) -> None:
-    """Looks for ever; a server that is away meanwhile is one line, and asked again."""
+def follow(look: Callable[[], object], clock: Clock, *, clear: bool = True) -> None:
+    """Looks for ever; a server that is away meanwhile is one line, and asked again.
+
+    :param clear: the terminal, before each look.
+    """
     while True:
-        click.clear()
+        if clear:
+            click.clear()
         try:
             look()
         except (NetworkError, RequestTimeOut) as error:
@@ -78,10 +92,7 @@ def follow(look: Callable[[], object], clock: Clock) -> None:
         clock.sleep(WATCH_S)
 
 
-def _print(statuses: Sequence[TieringStatus], output_format: str, table: TablePath | None) -> None:
-    if output_format == "json":
-        print_json([_json(entry) for entry in statuses])
-        return
+def _print(statuses: Sequence[TieringStatus], table: TablePath | None) -> None:
     headings = [
         "table", "state", "epoch", "last tiered", "lag", "failures", "next attempt", "last error",
         "at",

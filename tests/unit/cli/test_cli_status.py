@@ -227,6 +227,24 @@ def test_watching_goes_on_while_the_server_is_away(capsys: pytest.CaptureFixture
     assert "connection refused" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("output_format", ["json", "table"])
+def test_ctrl_c_ends_watching_and_says_nothing(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, output_format: str
+) -> None:
+    """The clock's third sleep is where the user presses it."""
+    monkeypatch.setattr("sluice.cli.status.SystemClock", Clock)
+    shown = shop.run("status", "--watch", "--format", output_format)
+    assert (shown.exit_code, "Aborted" in shown.output, shown.stderr) == (0, False, "")
+    if output_format == "table":
+        assert shown.stdout.count("shop.failing") == 3
+        return
+    looks = [json.loads(line) for line in shown.stdout.splitlines()]
+    assert len(looks) == 3, "each look is one line"
+    assert [entry["path"] for entry in looks[2]] == [
+        f"shop.{name}" for name in ("failing", "healthy", "never", "paused")
+    ]
+
+
 @pytest.mark.parametrize(
     ("seconds", "words"),
     [(0, "0 s"), (59, "59 s"), (185, "3 min 5 s"), (7_200, "2 h"), (90_061, "1 d 1 h")],
