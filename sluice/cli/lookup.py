@@ -9,6 +9,7 @@ import click
 
 from sluice.cli.options import TABLE_PATH, cluster_options, configuration, format_option
 from sluice.cli.output import as_json, print_json, print_table
+from sluice.errors import InvalidTable
 from sluice.model import TablePath
 
 if TYPE_CHECKING:
@@ -83,15 +84,38 @@ def lookup(
 
 
 def _found(reader: KvReader, key: Sequence[str]) -> pa.Table:
-    """The rows of a whole key or of a prefix."""
+    """The rows of a whole key or of a prefix.
+
+    :raises click.UsageError: it is neither; names what is missing.
+    """
     import pyarrow.compute as pc
 
     asked = _asked(reader, key)
     primary_key = reader.info.schema.primary_key
-    if set(asked.schema.names) != set(primary_key):
-        return reader.prefix_lookup(asked)
+    missing = [name for name in primary_key if name not in asked.schema.names]
+    if missing:
+        try:
+            prefix = reader.prefix_columns
+        except InvalidTable:
+            prefix = ()
+        if set(asked.schema.names) == set(prefix):
+            return reader.prefix_lookup(asked)
+        raise click.UsageError(
+            f"{reader.info.path}: of the primary key ({', '.join(primary_key)}) these are missing:"
+            f" {', '.join(missing)}. {_prefix_words(reader, prefix)}"
+        )
     found = reader.lookup(asked)
     return found.filter(pc.is_valid(found[primary_key[0]]))
+
+
+def _prefix_words(reader: KvReader, prefix: Sequence[str]) -> str:
+    """What can be asked by a part of the key."""
+    if prefix:
+        return f"With {', '.join(prefix)} alone it shows all rows that begin so"
+    bucket, partition = reader.info.descriptor.bucket_keys, reader.info.descriptor.partition_keys
+    if {*bucket, *partition} == set(reader.info.schema.primary_key):
+        return "Give all of them"
+    return f"Give all of them: its bucket key ({', '.join(bucket)}) is not the first part of it"
 
 
 def _asked(reader: KvReader, key: Sequence[str]) -> pa.Table:

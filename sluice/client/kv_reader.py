@@ -93,7 +93,7 @@ class KvReader:
         :raises FlussError: as ``lookup``.
         """
         columns = self._prefix_columns()
-        batch = self._conformed(prefixes, (*self.info.descriptor.partition_keys, *columns))
+        batch = self._conformed(prefixes, self.prefix_columns)
         encoded = encode_key(batch, columns, self.info.schema, key_format(self.info))
         found: list[list[bytes]] = [[] for _ in range(batch.num_rows)]
         for wanted in self._wanted(batch, encoded):
@@ -101,6 +101,14 @@ class KvReader:
             for row, values in zip(wanted.rows.tolist(), lists, strict=True):
                 found[row] = values
         return self._table([value for values in found for value in values])
+
+    @property
+    def prefix_columns(self) -> tuple[str, ...]:
+        """What a look-up by prefix takes: the columns of the partition keys and the bucket key.
+
+        :raises InvalidTable: the bucket key is not the first columns of the primary key, or all.
+        """
+        return (*self.info.descriptor.partition_keys, *self._prefix_columns())
 
     def limit_scan(self, limit: int, partition: str | None = None) -> pa.Table:
         """Some rows, at most ``limit``: the first of the first buckets, in the order of the keys.

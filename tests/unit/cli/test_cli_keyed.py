@@ -122,8 +122,15 @@ def test_partitions_prefixes_and_snapshots(cluster: EmbeddedCluster, tmp_path: P
     assert [(row["id"], row["day"]) for row in found] == [(1, "1970-01-01"), (2, "1970-01-02")]
     assert rows(cluster, "shop.orders", "region=us", "customer=bob", "id=3")[0]["day"] is None
     assert len(rows(cluster, "shop.orders", "--partition", "us")) == 1
-    told = run(cluster, "lookup", "shop.orders", "customer=ann", fails=1)
-    assert "'region' is NOT NULL and missing" in told
+    for given, missing in (
+        (["customer=ann"], "region, id"),
+        (["region=eu"], "customer, id"),
+        (["id=1"], "region, customer"),
+        (["customer=ann", "id=1"], "region"),
+    ):
+        told = " ".join(run(cluster, "lookup", "shop.orders", *given, fails=2).split())
+        assert f"of the primary key (region, customer, id) these are missing: {missing}. " in told
+        assert "With region, customer alone it shows all rows that begin so" in told
     assert run(cluster, "snapshots", "shop.orders") == "shop.orders has no KV snapshots yet\n"
     cluster.take_kv_snapshots(TablePath("shop", "orders"))
     listed = json.loads(run(cluster, "snapshots", "shop.orders", "--format", "json"))
@@ -163,6 +170,19 @@ def test_a_broken_file_is_named(
     assert "not expected" not in said
     made = ("create-table", "shop.like", "--like", str(tmp_path / name))
     assert told in run(cluster, *made, fails=1)
+
+
+def test_a_part_of_a_key_that_has_no_prefix(cluster: EmbeddedCluster) -> None:
+    schema = "a INT, b INT, PRIMARY KEY (a, b)"
+    run(cluster, "create-table", "shop.second", "--schema", schema, "--bucket-key", "b")
+    for given, missing in (("a=1", "b"), ("b=1", "a")):
+        told = " ".join(run(cluster, "lookup", "shop.second", given, fails=2).split())
+        assert f"of the primary key (a, b) these are missing: {missing}. " in told
+        assert "its bucket key (b) is not the first part of it" in told
+    schema = "region STRING, k INT, PRIMARY KEY (region, k)"
+    run(cluster, "create-table", "shop.whole", "--schema", schema, "--partition-by", "region")
+    told = " ".join(run(cluster, "lookup", "shop.whole", "k=1", fails=2).split())
+    assert told.endswith("these are missing: region. Give all of them")
 
 
 def test_values_are_shown_as_they_are(cluster: EmbeddedCluster, tmp_path: Path) -> None:
