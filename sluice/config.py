@@ -68,6 +68,12 @@ class ClientConfig:
     """About how many bytes of Arrow data the log writer puts into one batch."""
     writer_max_inflight: int = 4
     """Most unanswered requests of one log writer."""
+    tiering_status_timeout_ms: int = 5_000
+    """Where Fluss keeps no tiering statuses, Sluice does so in a table of the cluster: longest wait
+    for that table at the claim and at the end of a round, which go on without it."""
+    tiering_backoff_ms: int = 10_000
+    """There too: how long a table waits after its first failure, twice as long after each further
+    one; 0: not at all."""
     username: str = ""
     """client.security.sasl.username: who authenticates by SASL PLAIN, over fluss:// only."""
     password: str = field(default="", repr=False)

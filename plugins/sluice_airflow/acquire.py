@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,6 @@ from sluice.errors import (
     LeaseNotObtained,
     TableNotExist,
     UnknownTableOrBucket,
-    UnsupportedVersion,
 )
 from sluice.failpoints import failpoint
 from sluice.masking import reason_text
@@ -83,20 +81,21 @@ def acquire(
                     entries.append(_take_over_lease(client, work_uri, plan))
                 except LEASE_REFUSED as error:
                     refused[plan.claim] = f"{type(error).__name__}: {error}"
-            while len(entries) + len(refused) < tables_max and requested != []:
-                claim = client.tiering.claim(requested)
-                if claim is None:
-                    break
-                heartbeats.add(claim)
-                log.info("claimed %s under tiering epoch %d", claim.path, claim.tiering_epoch)
-                failpoint("airflow.acquire.after_claim")
-                try:
-                    snapshots = leasing.hold(client, lease_id, claim)
-                except LEASE_REFUSED as error:
-                    refused[claim] = f"{type(error).__name__}: {error}"
-                    continue
-                plan = PlanFile(claim, lease_id, connection.bootstrap, snapshots)
-                entries.append(_write_plan(client, work_uri, plan))
+            with client.tiering.claiming(requested, by=lease_id) as waiting:
+                while len(entries) + len(refused) < tables_max:
+                    claim = waiting.next()
+                    if claim is None:
+                        break
+                    heartbeats.add(claim)
+                    log.info("claimed %s under tiering epoch %d", claim.path, claim.tiering_epoch)
+                    failpoint("airflow.acquire.after_claim")
+                    try:
+                        snapshots = leasing.hold(client, lease_id, claim)
+                    except LEASE_REFUSED as error:
+                        refused[claim] = f"{type(error).__name__}: {error}"
+                        continue
+                    plan = PlanFile(claim, lease_id, connection.bootstrap, snapshots)
+                    entries.append(_write_plan(client, work_uri, plan))
         finally:
             # Only now: a table that is handed back at once would be handed out again at once.
             for claim, reason in refused.items():
@@ -126,7 +125,7 @@ def requested_tables(client: Client, patterns: Sequence[str]) -> list[TablePath]
     """
     if not patterns or "*" in patterns or "*.*" in patterns:
         return None
-    tables = _lake_tables(client)
+    tables = client.admin.lake_tables()
     names = {str(path) for path in tables}
     for pattern in patterns:
         if not any(char in pattern for char in "*?[") and pattern not in names:
@@ -135,21 +134,6 @@ def requested_tables(client: Client, patterns: Sequence[str]) -> list[TablePath]
                 " table.datalake.enabled=true, or correct 'tables'"
             )
     return [path for path in tables if any(fnmatchcase(str(path), p) for p in patterns)]
-
-
-def _lake_tables(client: Client) -> list[TablePath]:
-    admin = client.admin
-    try:
-        return sorted(status.path for status in admin.list_tiering_statuses())
-    except UnsupportedVersion:
-        log.info("this Fluss does not list what is tiered: every table is looked at")
-    found = []
-    for database in sorted(admin.list_databases()):
-        for table in sorted(admin.list_tables(database)):
-            with suppress(TableNotExist):  # dropped since it was listed
-                if admin.table_info(TablePath(database, table)).datalake_enabled:
-                    found.append(TablePath(database, table))
-    return found
 
 
 def _write_plan(client: Client, work_uri: str, plan: PlanFile) -> Entry:

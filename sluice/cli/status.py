@@ -52,7 +52,8 @@ def status(
     """Show how the tiering of TABLE stands, or of every lake table.
 
     The state is the coordinator's word (New, Initialized, Scheduled, Pending, Tiering, Tiered,
-    Failed); the epoch rises each time that the table becomes due, as after a restart of the
+    Failed), or on a cluster that tells none what the rounds of Sluice have written down (or else
+    Unknown); the epoch rises each time that the table becomes due, as after a restart of the
     server; the lag is what the logs hold and the lake does not, and how old that is. Exit code 1: a
     table is failing (its last round has failed). With --watch and --format json each look is one
     line.
@@ -98,6 +99,9 @@ def _print(statuses: Sequence[TieringStatus], table: TablePath | None) -> None:
         "at",
     ]  # fmt: skip
     print_table(headings, [_row(entry) for entry in statuses], empty=_not_tiered(table))
+    for entry in statuses:
+        if entry.note is not None:
+            click.echo(f"{entry.path}: {entry.status}: {mask(entry.note)}")
 
 
 def _row(entry: TieringStatus) -> list[object]:
@@ -105,13 +109,18 @@ def _row(entry: TieringStatus) -> list[object]:
         str(entry.path),
         f"{entry.status}, paused" if entry.paused else entry.status,
         entry.tiering_epoch,
-        when(entry.last_tiered_ms) or "never",
+        when(entry.last_tiered_ms) or _never(entry),
         _lag(entry),
         entry.failures,
         when(entry.next_attempt_ms),
         None if entry.last_error is None else mask(entry.last_error),
         when(entry.last_error_ms),
     ]
+
+
+def _never(entry: TieringStatus) -> str:
+    """A lake snapshot is there, and no round of Sluice has brought it: another service has."""
+    return "never" if entry.lake_snapshot_id is None else "unknown"
 
 
 def _lag(entry: TieringStatus) -> str | None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Literal
 
 from sluice.client.connection import Connection, table_path
 from sluice.errors import (
     CorruptMessage,
+    DatabaseNotExist,
     InvalidTimestamp,
     LakeSnapshotNotExist,
     PartitionSpecInvalid,
+    TableNotExist,
+    UnsupportedVersion,
 )
 from sluice.formats.descriptors import (
     data_type_to_json,
@@ -36,12 +40,17 @@ from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api
 from sluice.wire.error_codes import raise_in_body
 
+if TYPE_CHECKING:
+    from sluice.client.recorded_statuses import RecordedStatuses
+
 
 class Admin:
     """Administration of one cluster. Safe for use by many threads."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, statuses: RecordedStatuses | None = None) -> None:
+        """:param statuses: what rounds wrote down, for a cluster that keeps no statuses."""
         self._connection = connection
+        self._statuses = statuses
 
     def servers(self) -> list[ServerInfo]:
         """The servers of the cluster, each asked for its version and calls; coordinator first.
@@ -261,6 +270,22 @@ class Admin:
     def list_tiering_statuses(self, path: TablePath | None = None) -> list[TieringStatus]:
         """How the tiering of a table, or of every lake table, stands.
 
+        Of a server that does not know the call (every Apache Fluss so far) it is what the rounds of
+        Sluice have written into the table ``sluice.tiering_status`` of that cluster.
+
+        :raises TableNotExist: :raises UnsupportedVersion: by ``told_statuses``, if this client has
+            no such table.
+        """
+        try:
+            return self.told_statuses(path)
+        except UnsupportedVersion:
+            if self._statuses is None:
+                raise
+        return self._statuses.list(self._infos() if path is None else [self.table_info(path)])
+
+    def told_statuses(self, path: TablePath | None = None) -> list[TieringStatus]:
+        """The coordinator's own word, and nothing else.
+
         :raises UnsupportedVersion: by a server that does not know the call.
         """
         request = pb.ListTieringStatusesRequest()
@@ -269,29 +294,68 @@ class Admin:
         reply = self._ask(apis.LIST_TIERING_STATUSES, request)
         return [_status(entry) for entry in reply.tiering_statuses]
 
+    def lake_tables(self) -> list[TablePath]:
+        """Every table that is tiered."""
+        try:
+            return sorted(status.path for status in self.told_statuses())
+        except UnsupportedVersion:  # every table is looked at
+            return sorted(info.path for info in self._infos() if info.datalake_enabled)
+
+    def _infos(self) -> Iterator[TableInfo]:
+        for database in self.list_databases():
+            with suppress(DatabaseNotExist):  # dropped since it was listed; so a table
+                for table in self.list_tables(database):
+                    with suppress(TableNotExist):
+                        yield self.table_info(TablePath(database, table))
+
     def pause_tiering(self, path: TablePath) -> None:
         """Has a table handed out to nobody, over restarts too. A round under way goes on.
 
+        Where the server does not know the call, rounds of Sluice keep to it by themselves.
+
         :raises TableNotExist: :raises InvalidTable: the table is not tiered.
-        :raises UnsupportedVersion: by a server that does not know the call; so the ones below.
         """
-        self._control(path, values.TIERING_PAUSE)
+        if not self._control(path, values.TIERING_PAUSE):
+            self._recorded().pause(self.table_info(path), True)
 
     def resume_tiering(self, path: TablePath) -> None:
-        """Ends the pause."""
-        self._control(path, values.TIERING_RESUME)
+        """Ends the pause. Raises as :meth:`pause_tiering`."""
+        if not self._control(path, values.TIERING_RESUME):
+            self._recorded().pause(self.table_info(path), False)
 
     def retry_tiering(self, path: TablePath) -> None:
-        """Forgets a table's failures: if it waits for its next attempt, it is due now."""
-        self._control(path, values.TIERING_RETRY)
+        """Forgets a table's failures: if it waits for its next attempt, it is due now.
+
+        Raises as :meth:`pause_tiering`.
+        """
+        if not self._control(path, values.TIERING_RETRY):
+            self._recorded().retry(self.table_info(path))
 
     def tier_again(self, path: TablePath) -> None:
-        """Wants one more round of a table now, whatever its freshness: after the one under way."""
-        self._control(path, values.TIERING_AGAIN)
+        """Wants one more round of a table now, whatever its freshness: after the one under way.
 
-    def _control(self, path: TablePath, action: int) -> None:
+        :raises UnsupportedVersion: by a server that does not know the call: there is no other way.
+        """
+        if not self._control(path, values.TIERING_AGAIN):
+            raise UnsupportedVersion(
+                f"table {path}: this Fluss has no call that asks for a round before the table's"
+                " freshness is over; a lower table.datalake.freshness makes it due sooner"
+            )
+
+    def _control(self, path: TablePath, action: int) -> bool:
+        """Whether the coordinator knows the call, and so has done it."""
         request = pb.ControlTieringRequest(table_path=table_path(path), action=action)
-        self._ask(apis.CONTROL_TIERING, request)
+        try:
+            self._ask(apis.CONTROL_TIERING, request)
+        except UnsupportedVersion:
+            if self._statuses is None:
+                raise
+            return False
+        return True
+
+    def _recorded(self) -> RecordedStatuses:
+        assert self._statuses is not None, "asked for before"
+        return self._statuses
 
     def _ask(self, api: Api, request: Any, *, idempotent: bool | None = None) -> Any:
         return self._connection.call_coordinator(

@@ -16,8 +16,10 @@ from sluice.client.kv_writer import KvWriter
 from sluice.client.leases import DAY_MS, LeaseClient
 from sluice.client.log_reader import LogReader
 from sluice.client.log_writer import LogWriter
+from sluice.client.recorded_statuses import RecordedStatuses
 from sluice.client.snapshot_lease import Leave, SnapshotLease
 from sluice.client.tiering import TieringClient
+from sluice.clock import Clock
 from sluice.config import ClientConfig
 from sluice.errors import LeaseLost
 from sluice.model import TableBucket, TablePath
@@ -26,12 +28,16 @@ from sluice.model import TableBucket, TablePath
 class Client:
     """A cluster's client. Connects at the first call. Safe for use by many threads."""
 
-    def __init__(self, config: ClientConfig) -> None:
-        """:raises ConfigurationError: if the bootstrap address is not one."""
+    def __init__(self, config: ClientConfig, clock: Clock | None = None) -> None:
+        """:param clock: for the tiering statuses that rounds write down.
+
+        :raises ConfigurationError: if the bootstrap address is not one.
+        """
         self.config = config
         self._connection = Connection(config)
-        self.admin = Admin(self._connection)
-        self.tiering = TieringClient(self._connection, self.admin)
+        self._statuses = RecordedStatuses(config, clock)
+        self.admin = Admin(self._connection, self._statuses)
+        self.tiering = TieringClient(self._connection, self.admin, self._statuses)
         self.leases = LeaseClient(self._connection)
 
     def log_writer(self, path: TablePath, *, dynamic_partitions: bool = False) -> LogWriter:
@@ -152,6 +158,7 @@ class Client:
 
     def close(self) -> None:
         """Ends the connections; writers should be closed before."""
+        self._statuses.close()
         self._connection.close()
 
     def __enter__(self) -> Client:

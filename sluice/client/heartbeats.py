@@ -10,11 +10,19 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Protocol
 
-from sluice.client.tiering import CLAIM_GONE
-from sluice.errors import ClaimLost, FlussError
+from sluice.errors import (
+    ClaimLost,
+    FencedTieringEpoch,
+    FlussError,
+    InvalidCoordinator,
+    TableNotExist,
+)
 from sluice.model import Claim
 
 _LOG = logging.getLogger(__name__)
+
+CLAIM_GONE = (InvalidCoordinator, TableNotExist, FencedTieringEpoch)
+"""Answers (23, 7, 50) that say for good: this round's claim is over."""
 
 LIVENESS_TIMEOUT_S = 120.0
 """A claim without a heartbeat for this long is taken back by the coordinator (part 3.2)."""

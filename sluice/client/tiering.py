@@ -8,19 +8,21 @@ could name somebody else's round.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from sluice.client.admin import Admin
+from sluice.client.claiming import Claiming
 from sluice.client.connection import Connection, table_path
+from sluice.client.heartbeats import CLAIM_GONE
+from sluice.client.recorded_statuses import RecordedStatuses
 from sluice.errors import (
     CorruptMessage,
     FencedTieringEpoch,
     FlussError,
-    InvalidCoordinator,
     NetworkError,
     RequestTimeOut,
-    TableNotExist,
     from_code,
 )
 from sluice.masking import reason_text
@@ -31,13 +33,7 @@ from sluice.wire.error_codes import raise_in_body
 
 _LOG = logging.getLogger(__name__)
 
-CLAIM_GONE = (InvalidCoordinator, TableNotExist, FencedTieringEpoch)
-"""Answers (23, 7, 50) that say for good: this round's claim is over."""
-
 _COMMIT_TRIES_MAX = 5
-
-_UNWANTED_MAX = 10_000
-"""Most tables held while one is looked for."""
 
 
 class TieringClient:
@@ -46,37 +42,56 @@ class TieringClient:
     Safe for use by many threads.
     """
 
-    def __init__(self, connection: Connection, admin: Admin) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        admin: Admin,
+        statuses: RecordedStatuses | None = None,
+    ) -> None:
+        """:param statuses: where claims and ends are written down for a cluster that keeps none."""
         self._connection = connection
         self._admin = admin
+        self._statuses = statuses
+        self._keeps_none: bool | None = None  # set once, by any thread
 
     # ---- claims ----
 
-    def claim(self, requested: Sequence[TablePath] | None = None) -> Claim | None:
+    def claim(
+        self, requested: Sequence[TablePath] | None = None, by: str | None = None
+    ) -> Claim | None:
         """Takes the next table that waits to be tiered; None if none does.
 
         Never sent twice: if its answer is lost, the coordinator takes the table back by itself.
 
-        A Fluss that does not know ``requested_tables`` hands out whichever table waits longest.
-        Tables that were not asked for are held until the right one came, then handed back.
-
         :param requested: only one of these tables will do; an unknown one is skipped.
+        :param by: which run this is, for those who look at the statuses.
         """
-        if requested is None:
-            return self._next_claim(())
-        if not requested:
-            return None
-        unwanted: list[Claim] = []
-        try:
-            while len(unwanted) < _UNWANTED_MAX:
-                claim = self._next_claim(requested)
-                if claim is None or claim.path in requested:
-                    return claim
-                unwanted.append(claim)
-            return None
-        finally:
-            for claim in unwanted:
-                self._hand_back(claim)
+        with self.claiming(requested, by) as tables:
+            return tables.next()
+
+    def claiming(
+        self, requested: Sequence[TablePath] | None = None, by: str | None = None
+    ) -> Claiming:
+        """The same for several tables: ``next`` answers one after the other inside the block.
+
+        A Fluss that does not know ``requested_tables`` hands out whichever table waits longest, a
+        paused one too, and one that has just failed. Those are held and go back with the block.
+        """
+        recorder = self._recorder()
+        nothing = requested is not None and not requested
+
+        def why_not(claim: Claim) -> str | None:
+            if requested is not None and claim.path not in requested:
+                return "whoever got this table had not asked for it"
+            return None if recorder is None else recorder.begin(claim, by)
+
+        def give_back(claim: Claim, reason: str) -> None:
+            self._give_back(claim, f"handed back: {reason}")
+
+        def take() -> Claim | None:
+            return None if nothing else self._next_claim(requested or ())
+
+        return Claiming(take, why_not, give_back, _Beats(self))
 
     def _next_claim(self, requested: Sequence[TablePath]) -> Claim | None:
         request = pb.LakeTieringHeartbeatRequest(
@@ -89,18 +104,19 @@ class TieringClient:
         path = TablePath(table.table_path.database_name, table.table_path.table_name)
         return Claim(table.table_id, path, table.tiering_epoch, reply.coordinator_epoch)
 
-    def _hand_back(self, claim: Claim) -> None:
-        """Back into the queue at once; left alone, it would return when its heartbeats stay out."""
-        try:
-            self.release(claim, "handed back: whoever got this table had not asked for it")
-        except FlussError as error:
-            _LOG.warning("table %s was not asked for and not handed back: %s", claim.path, error)
-
     def heartbeat(
         self, claims: Iterable[Claim], *, retry: bool = True
     ) -> dict[int, FlussError | None]:
         """Keeps claims alive; by table id, what the coordinator has against each one."""
         claims = list(claims)
+        answers = self.beat(claims, retry=retry)
+        with self._writing_down() as recorder:
+            if recorder is not None:
+                recorder.alive(claim for claim in claims if answers[claim.table_id] is None)
+        return answers
+
+    def beat(self, claims: Sequence[Claim], *, retry: bool = True) -> dict[int, FlussError | None]:
+        """The same, and nobody is told that rounds go on."""
         request = pb.LakeTieringHeartbeatRequest(tiering_tables=[_entry(c) for c in claims])
         reply = self._heartbeat(request, idempotent=True, retry=retry)
         answers = {entry.table_id: _error(entry) for entry in reply.tiering_table_resp}
@@ -133,16 +149,20 @@ class TieringClient:
         if forced:
             request.force_finished_tables.append(claim.table_id)
         self._report(request, claim, lambda reply: reply.finished_table_resp)
+        with self._writing_down() as recorder:
+            if recorder is not None:
+                recorder.finished(claim, forced=forced)
 
     def failed(self, claim: Claim, reason: str) -> None:
         """Reports a round as failed; the reason is masked, and cut at 4,096 characters.
 
         :raises FencedTieringEpoch, InvalidCoordinator, TableNotExist: the claim had gone.
         """
-        entry = _entry(claim)
-        entry.error_message = reason_text(reason)
-        request = pb.LakeTieringHeartbeatRequest(failed_tables=[entry])
-        self._report(request, claim, lambda reply: reply.failed_table_resp)
+        reason = reason_text(reason)
+        self._report_failure(claim, reason)
+        with self._writing_down() as recorder:
+            if recorder is not None:
+                recorder.failed(claim, reason)
 
     def release(self, claim: Claim, reason: str) -> None:
         """Gives a claim back that nobody will work on: the table waits again, without a failure.
@@ -150,6 +170,13 @@ class TieringClient:
         :param reason: told as a failure's where the server cannot take a claim back otherwise.
         :raises FencedTieringEpoch, InvalidCoordinator, TableNotExist: the claim had gone.
         """
+        self._give_back(claim, reason)
+        with self._writing_down() as recorder:
+            if recorder is not None:
+                recorder.released(claim)
+
+    def _give_back(self, claim: Claim, reason: str) -> None:
+        """Back into the queue at once; left alone, it would return when its heartbeats stay out."""
         request = pb.LakeTieringHeartbeatRequest(released_tables=[_entry(claim)])
         known = True
 
@@ -163,7 +190,33 @@ class TieringClient:
 
         self._report(request, claim, answers)
         if not known:
-            self.failed(claim, reason)
+            self._report_failure(claim, reason_text(reason))
+
+    def _report_failure(self, claim: Claim, reason: str) -> None:
+        entry = _entry(claim)
+        entry.error_message = reason
+        request = pb.LakeTieringHeartbeatRequest(failed_tables=[entry])
+        self._report(request, claim, lambda reply: reply.failed_table_resp)
+
+    # ---- statuses of a cluster that keeps none ----
+
+    def _recorder(self) -> RecordedStatuses | None:
+        """Where to write; None where the coordinator itself tells statuses.
+
+        :raises FlussError: the coordinator was never asked, and cannot be.
+        """
+        if self._statuses is not None and self._keeps_none is None:
+            offers = self._connection.coordinator_offers(apis.LIST_TIERING_STATUSES)
+            self._keeps_none = not offers
+        return self._statuses if self._keeps_none else None
+
+    @contextmanager
+    def _writing_down(self) -> Iterator[RecordedStatuses | None]:
+        """For what was reported already: nothing that goes wrong here makes it less so."""
+        try:
+            yield self._recorder()
+        except FlussError as error:
+            _LOG.warning("tiering statuses are not written down: %s", error)
 
     def still_claimed(self, claim: Claim) -> bool:
         """Heartbeats for the claim and says whether the coordinator still holds it valid.
@@ -325,6 +378,16 @@ class TieringClient:
             idempotent=True,
             on_failure=attempt_failed,
         )
+
+
+class _Beats:
+    """Heartbeats of tables that are only held."""
+
+    def __init__(self, tiering: TieringClient) -> None:
+        self._tiering = tiering
+
+    def heartbeat(self, claims: list[Claim], *, retry: bool = True) -> dict[int, FlussError | None]:
+        return self._tiering.beat(claims, retry=retry)
 
 
 def _entry(claim: Claim) -> pb.PbHeartbeatReqForTable:

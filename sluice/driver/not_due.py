@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from sluice.client.client import Client
-from sluice.errors import TableNotDue, UnsupportedVersion
+from sluice.errors import TableNotDue
 from sluice.model import TableInfo, TablePath, TieringStatus
 from sluice.model.durations import duration_ms
+from sluice.statuses import UNKNOWN
 
 _FRESHNESS = "table.datalake.freshness"
 _DEFAULT_FRESHNESS = "3 min"
@@ -21,11 +22,7 @@ def not_due(client: Client, path: TablePath | None, now_ms: int) -> TableNotDue:
     info = client.admin.table_info(path)
     if not info.datalake_enabled:
         return _error(f"table {path} is not tiered: {how_to_enable(path)}", False)
-    try:
-        statuses = client.admin.list_tiering_statuses(path)
-    except UnsupportedVersion:  # Fluss has no such call
-        text = f"table {path} is not handed out now: it is being tiered, or not due yet"
-        return _error(text, True)
+    statuses = client.admin.list_tiering_statuses(path)
     if not statuses:
         return _error(f"the coordinator does not know table {path} as one to be tiered", False)
     return _error(_in_words(path, info, statuses[0], now_ms), True)
@@ -48,6 +45,9 @@ def _in_words(path: TablePath, info: TableInfo, status: TieringStatus, now_ms: i
         )
     if status.paused:
         return f"table {path} is paused: `sluice resume {path}` has it tiered again"
+    if status.status == UNKNOWN:
+        why = f" ({status.note})" if status.note else ""
+        return f"table {path} is not handed out now: it is being tiered, or not due yet{why}"
     if status.failures and status.next_attempt_ms is not None:
         left_s = (status.next_attempt_ms - now_ms + 999) // 1000
         soon = f"in {_spoken(left_s)}" if left_s > 0 else "any moment"

@@ -44,6 +44,8 @@ class TieringStatus:
     paused: bool | None = None
     last_round_ms: int | None = None
     """How long the last finished round took, from claim to report."""
+    note: str | None = None
+    """Why the status is ``Unknown``: only where a cluster cannot be asked how tiering stands."""
 
     @property
     def is_failing(self) -> bool:

@@ -1,6 +1,7 @@
 """The rules of tiering states and epochs: pure tables of moves, without I/O, clock or lock."""
 
 from sluice.statuses.moves import MOVES, State, TableStatus, may_enter
+from sluice.statuses.recorded import UNKNOWN, Recorded
 from sluice.statuses.statuses import (
     BACKOFF_MAX_MS,
     BACKOFF_MS,
@@ -16,6 +17,8 @@ __all__ = [
     "DEFAULT_FRESHNESS_MS",
     "ERROR_CHARS_MAX",
     "MOVES",
+    "UNKNOWN",
+    "Recorded",
     "RoundEnd",
     "State",
     "TableStatus",

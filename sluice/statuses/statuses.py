@@ -337,15 +337,10 @@ class TieringStatuses:
             last_error=None if reason is None else reason[:ERROR_CHARS_MAX],
             last_error_ms=now_ms,
             failures=failures,
-            next_attempt_ms=now_ms + self._wait_ms(failures, status.freshness_ms),
+            next_attempt_ms=now_ms + wait_ms(self._backoff_ms, failures, status.freshness_ms),
         )
         if not self._backoff_ms:
             self._enter(table_id, State.PENDING)
-
-    def _wait_ms(self, failures: int, freshness_ms: int) -> int:
-        """How long a table waits after so many failures in a row."""
-        doublings = min(failures - 1, 62)  # more than any limit; the number stays small
-        return min(self._backoff_ms << doublings, max(freshness_ms, BACKOFF_MAX_MS))
 
     def _enter(self, table_id: int, state: State, **values: Any) -> None:
         status = self._tables[table_id]
@@ -363,6 +358,12 @@ class TieringStatuses:
     def _update(self, table_id: int, **values: Any) -> None:
         self._tables[table_id] = replace(self._tables[table_id], **values)
         self.changed.add(table_id)
+
+
+def wait_ms(backoff_ms: int, failures: int, freshness_ms: int) -> int:
+    """How long a table waits after so many failures in a row."""
+    doublings = min(failures - 1, 62)  # more than any limit; the number stays small
+    return min(backoff_ms << doublings, max(freshness_ms, BACKOFF_MAX_MS))
 
 
 def _name(state: State | None) -> str:

@@ -43,7 +43,7 @@ class LakeTieringStatus(DataSource):
             (
                 "status",
                 StringType(),
-                "New, Initialized, Scheduled, Pending, Tiering, Tiered or Failed",
+                "New, Initialized, Scheduled, Pending, Tiering, Tiered, Failed or Unknown",
             ),
             ("tiering_epoch", LongType(), "Current tiering epoch: how often the table became due"),
             ("last_tiered_time", TimestampType(), "End of the last good round"),
@@ -82,8 +82,7 @@ class LakeTieringStatusReader(DataSourceReader):
         """One batch of the columns of :meth:`LakeTieringStatus.schema`; a table that is not there
         has no row.
 
-        :raises NetworkError: the cluster is not reached. :raises UnsupportedVersion: it cannot
-            tell statuses.
+        :raises NetworkError: the cluster is not reached.
         """
         from sluice.client import connect
         from sluice.errors import TableNotExist

@@ -45,7 +45,7 @@ def is_due(client: Client, path: TablePath) -> bool:
     """A real Fluss tells no states: what it hands out was due, and goes back."""
     claim = client.tiering.claim([path])
     if claim is not None:
-        client.tiering.failed(claim, "only looked whether it is due")
+        client.tiering.release(claim, "only looked whether it is due")
     return claim is not None
 
 

@@ -162,12 +162,12 @@ def partition_snapshots(stage: Stage) -> None:
 
 @scenario
 def statuses(stage: Stage) -> None:
-    """Seed 001's call, which no Fluss has yet."""
+    """Seed 001's call itself, which no Fluss has yet."""
     admin = stage.client.admin
     path = stage.create("t", {"id": t.INT}, properties=LAKE)
 
     def states() -> object:
-        return [status.status for status in admin.list_tiering_statuses(path)]
+        return [status.status for status in admin.told_statuses(path)]
 
     stage.claim(path)
     stage.ask("of a table that is being tiered", states, "UnsupportedVersion")

@@ -20,6 +20,7 @@ from sluice.model import TableDescriptor, TablePath
 from sluice.model import types as t
 from sluice.server.cluster import EmbeddedCluster
 from sluice.testing.tables import table_info
+from tests.support.plain_fluss import plain_fluss
 
 MINUTE_MS = 60_000
 START_MS = 1_750_000_000_000
@@ -170,3 +171,15 @@ def test_tier_waits_as_long_as_it_is_told(
     assert begun.exit_code == 1
     assert "TableNotDue" not in begun.output
     assert "/proc/nowhere" in begun.output
+
+
+def test_where_nothing_is_known_of_a_table(tmp_path: Path, clock: WallClock) -> None:
+    with plain_fluss(tmp_path / "plain", clock) as server, connect(server.address) as client:
+        client.admin.create_database("shop")
+        path = create(client, enabled="true")
+        assert str(not_due(client, path, clock.ms)) == (
+            "table shop.orders is not handed out now: it is being tiered, or not due yet"
+            " (no round of Sluice is written down)"
+        )
+        client.admin.pause_tiering(path)
+        assert "is paused: `sluice resume shop.orders`" in str(not_due(client, path, clock.ms))

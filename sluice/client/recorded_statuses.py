@@ -1,0 +1,307 @@
+"""Tiering statuses where the cluster keeps none: written down by rounds, put together for readers.
+
+What a round writes is never worth the round: each event has a deadline, its failure is one
+warning, and after one nothing more is tried for a while. What a user asks for may fail.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from os import getpid
+from typing import Any, TypeVar
+
+from sluice.client.status_table import PATH, StatusTable
+from sluice.clock import Clock, SystemClock
+from sluice.config import ClientConfig
+from sluice.errors import (
+    FlussError,
+    InvalidConfig,
+    InvalidTable,
+    RequestTimeOut,
+    TableNotExist,
+)
+from sluice.formats.column_memory import load_kernels
+from sluice.masking import mask
+from sluice.model import Claim, TableBucket, TableInfo, TieringStatus
+from sluice.model.durations import duration_ms
+from sluice.statuses import DEFAULT_FRESHNESS_MS, Recorded, recorded
+
+T = TypeVar("T")
+_LOG = logging.getLogger(__name__)
+
+QUIET_S = 60.0
+"""After a failure nothing is written for so long."""
+BEAT_EVERY_S = 30.0
+"""Most often that a round's heartbeat is written down, and how old a round is before that."""
+_BEATS_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Lag:
+    rows: int | None = None
+    ms: int | None = None
+    lake_snapshot_id: int | None = None
+
+
+class RecordedStatuses:
+    """The statuses of one cluster in its own table ``sluice.tiering_status``.
+
+    Safe for use by many threads; the lock guards what is remembered between events.
+    """
+
+    def __init__(self, config: ClientConfig, clock: Clock | None = None) -> None:
+        """:param config: as the client's own; nothing is sent before the first event."""
+        self._table = StatusTable(config)
+        self._clock = clock or SystemClock()
+        self._deadline_s = config.tiering_status_timeout_ms / 1000
+        self._backoff_ms = config.tiering_backoff_ms
+        self._lock = threading.Lock()  # guards the rest
+        self._quiet_until_s: float | None = None
+        self._warned = False
+        self._tidied = False
+        self._beats: dict[Claim, float] = {}
+
+    def close(self) -> None:
+        self._table.close()
+
+    # ---- what rounds write ----
+
+    def begin(self, claim: Claim, by: str | None = None) -> str | None:
+        """Writes a claim down, unless the table is not to be tiered now: then answers why not.
+
+        :param by: which run it is; by default this process.
+        """
+        name = by or f"{socket.gethostname()}:{getpid()}"
+
+        def do() -> str | None:
+            now_ms = self._clock.now_ms()
+            why_not = recorded.not_now(self._row(claim.table_id), now_ms)
+            if why_not is None:
+                self._table.upsert(recorded.claimed(claim, now_ms, name))
+            return why_not
+
+        return self._event(claim, "its claim", do)
+
+    def alive(self, claims: Iterable[Claim]) -> None:
+        """Writes down, now and then, that rounds go on."""
+        now_s, now_ms = self._clock.monotonic_s(), self._clock.now_ms()
+        for claim in claims:
+            with self._lock:
+                if len(self._beats) >= _BEATS_MAX:
+                    self._beats.clear()
+                if now_s - self._beats.setdefault(claim, now_s) < BEAT_EVERY_S:
+                    continue
+                self._beats[claim] = now_s
+            write = partial(self._table.upsert, recorded.alive(claim, now_ms))
+            self._event(claim, "its heartbeat", write)
+
+    def finished(self, claim: Claim, *, forced: bool) -> None:
+        """The round has ended well."""
+
+        def do() -> None:
+            before = self._row(claim.table_id)
+            now_ms = self._clock.now_ms()
+            self._table.upsert(recorded.finished(claim, before, now_ms, forced=forced))
+
+        self._end(claim, do)
+
+    def failed(self, claim: Claim, reason: str) -> None:
+        """The round has failed.
+
+        :param reason: without secrets already.
+        """
+
+        def do() -> None:
+            before = self._row(claim.table_id)
+            self._table.upsert(
+                recorded.failed(
+                    claim,
+                    before,
+                    self._clock.now_ms(),
+                    reason,
+                    freshness_ms=self._freshness_of(claim),
+                    backoff_ms=self._backoff_ms,
+                )
+            )
+
+        self._end(claim, do)
+
+    def released(self, claim: Claim) -> None:
+        """The claim was given back by whoever had begun it."""
+
+        def do() -> None:
+            row = self._row(claim.table_id)
+            epochs = (claim.coordinator_epoch, claim.tiering_epoch)
+            if row is not None and (row.coordinator_epoch, row.tiering_epoch) == epochs:
+                self._table.upsert(recorded.released(claim, self._clock.now_ms()))
+
+        self._end(claim, do)
+
+    # ---- what users want ----
+
+    def pause(self, info: TableInfo, paused: bool) -> None:
+        """:raises InvalidTable: the table is not tiered. :raises FlussError: it was not stored."""
+        _check_tiered(info)
+        columns = recorded.paused(info.table_id, info.path, paused)
+        self._bounded(lambda: self._table.upsert(columns))
+
+    def retry(self, info: TableInfo) -> None:
+        """Forgets failures, if there are any. Raises as :meth:`pause`."""
+        _check_tiered(info)
+
+        def do() -> None:
+            row = self._row(info.table_id)
+            if row is not None and row.failures:
+                now_ms = self._clock.now_ms()
+                self._table.upsert(recorded.retried(info.table_id, info.path, now_ms))
+
+        self._bounded(do)
+
+    def list(self, infos: Iterable[TableInfo]) -> list[TieringStatus]:
+        """The status of each of these tables that is tiered, by path.
+
+        What cannot be read of the status table makes states Unknown, with the reason as the note.
+        """
+        tiered = sorted((i for i in infos if i.datalake_enabled), key=lambda info: info.path)
+        rows: Mapping[int, Recorded] = {}
+        unread: str | None = None
+        try:
+            ids = [info.table_id for info in tiered]
+            rows = self._bounded(lambda: self._table.read(ids))
+        except FlussError as error:
+            unread = mask(f"table {PATH} cannot be read: {type(error).__name__}: {error}")
+        now_ms = self._clock.now_ms()
+        found = []
+        lags = self._lags(tiered)
+        for info in tiered:
+            row = rows.get(info.table_id)
+            freshness_ms = _freshness_ms(info)
+            status = recorded.status_of(info.path, info.table_id, freshness_ms, row, now_ms)
+            lag = lags.get(info.table_id, _Lag())
+            found.append(
+                replace(
+                    status,
+                    note=unread or status.note,
+                    lag_rows=lag.rows,
+                    lag_ms=lag.ms,
+                    lake_snapshot_id=lag.lake_snapshot_id,
+                )
+            )
+        return found
+
+    # ---- how far the lake is behind ----
+
+    def _lags(self, infos: Iterable[TableInfo]) -> dict[int, _Lag]:
+        """As many as there is time for; when the oldest row was written Fluss does not tell."""
+        found: dict[int, _Lag] = {}
+
+        def do() -> None:
+            for info in infos:
+                with suppress(FlussError):  # dropped meanwhile, or without a leader
+                    self._lag(info, found)
+
+        with suppress(FlussError):
+            self._bounded(do)
+        return dict(found)
+
+    def _lag(self, info: TableInfo, found: dict[int, _Lag]) -> None:
+        admin = self._table.admin
+        snapshot = admin.lake_snapshot(info.path)
+        snapshot_id = None if snapshot is None else snapshot.snapshot_id
+        found[info.table_id] = _Lag(lake_snapshot_id=snapshot_id)
+        offsets = {} if snapshot is None else snapshot.offsets
+        partitions: list[int | None] = [None]
+        if info.is_partitioned:
+            partitions = [part.partition_id for part in admin.partitions_of(info)]
+        rows = 0
+        for partition in partitions:
+            ends = admin.list_offsets(
+                info.path, range(info.bucket_count), partition, table_id=info.table_id
+            )
+            for number, end in ends.items():
+                tiered = offsets.get(TableBucket(info.table_id, partition, number), 0)
+                rows += max(end - tiered, 0)
+        found[info.table_id] = _Lag(rows, None if rows else 0, snapshot_id)
+
+    # ---- deadlines and failures ----
+
+    def _end(self, claim: Claim, do: Callable[[], None]) -> None:
+        with self._lock:
+            self._beats.pop(claim, None)
+        self._event(claim, "the end of its round", do)
+        with self._lock:
+            tidied, self._tidied = self._tidied, True
+        if not tidied:
+            self._event(claim, "what was dropped", self._table.delete_dropped)
+
+    def _event(self, claim: Claim, what: str, do: Callable[[], T]) -> T | None:
+        """Does it, if that is possible in time; a failure is a warning, the first time."""
+        with self._lock:
+            quiet = self._quiet_until_s is not None
+            if self._quiet_until_s is not None:
+                quiet = self._clock.monotonic_s() < self._quiet_until_s
+        if quiet:
+            return None
+        try:
+            answer = self._bounded(do)
+        except FlussError as error:
+            with self._lock:
+                self._quiet_until_s = self._clock.monotonic_s() + QUIET_S
+                level = logging.DEBUG if self._warned else logging.WARNING
+                self._warned = True
+            said = mask(f"{type(error).__name__}: {error}")
+            _LOG.log(level, "table %s: %s is not written down in %s, which `sluice status` reads;"
+                     " the round goes on: %s", claim.path, what, PATH, said)  # fmt: skip
+            return None
+        with self._lock:
+            self._quiet_until_s, self._warned = None, False
+        return answer
+
+    def _bounded(self, do: Callable[[], T]) -> T:
+        """:raises RequestTimeOut: it took longer than all of it may; it ends by itself then."""
+        load_kernels()  # compiled once for a machine: that is nobody's deadline
+        answer: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                answer.set_result(do())
+            except BaseException as error:
+                answer.set_exception(error)
+
+        threading.Thread(target=run, name="sluice-statuses", daemon=True).start()
+        try:
+            return answer.result(self._deadline_s)
+        except TimeoutError as error:
+            raise RequestTimeOut(
+                f"table {PATH} did not answer within {self._deadline_s:g} s"
+                " (client.tiering_status_timeout_ms)"
+            ) from error
+
+    def _row(self, table_id: int) -> Recorded | None:
+        return self._table.read([table_id]).get(table_id)
+
+    def _freshness_of(self, claim: Claim) -> int:
+        try:
+            return _freshness_ms(self._table.admin.table_info(claim.path))
+        except TableNotExist:
+            return DEFAULT_FRESHNESS_MS
+
+
+def _freshness_ms(info: TableInfo) -> int:
+    text: Any = info.descriptor.properties.get("table.datalake.freshness")
+    try:
+        return DEFAULT_FRESHNESS_MS if text is None else duration_ms("freshness", text)
+    except InvalidConfig:
+        return DEFAULT_FRESHNESS_MS
+
+
+def _check_tiered(info: TableInfo) -> None:
+    if not info.datalake_enabled:
+        raise InvalidTable(f"table {info.path} is not tiered: table.datalake.enabled is not true")

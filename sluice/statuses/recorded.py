@@ -1,0 +1,215 @@
+"""What Sluice's own rounds write down of a table's tiering where Fluss cannot be asked, and what
+that says of its state now. Pure.
+
+Claim, end of the round, pause and heartbeats each change columns of their own, so writers that
+overlap take nothing from each other: a late end of an older round does not end a newer claim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sluice.model import Claim, TablePath, TieringStatus
+from sluice.statuses.moves import State
+from sluice.statuses.statuses import ERROR_CHARS_MAX, wait_ms
+
+UNKNOWN = "Unknown"
+"""The state of a table of which nothing can be said; never Fluss's own word."""
+
+SILENCE_MS = 120_000
+"""A real Fluss takes a claim back after so long without a heartbeat (reference part 3.2)."""
+
+FINISHED, FORCED, FAILED, RELEASED = "finished", "forced", "failed", "released"
+"""How a claim ended; forced: there is more to do, so Fluss has queued the table at once."""
+
+Columns = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """One row: the last claim, how a round last ended, and what users want. Times are epoch ms."""
+
+    table_id: int
+    database_name: str | None = None
+    table_name: str | None = None
+    coordinator_epoch: int | None = None
+    tiering_epoch: int | None = None
+    claimed_time: int | None = None
+    claimed_by: str | None = None
+    heartbeat_time: int | None = None
+    ended_coordinator_epoch: int | None = None
+    ended_tiering_epoch: int | None = None
+    ended_time: int | None = None
+    outcome: str | None = None
+    last_tiered_time: int | None = None
+    last_round_ms: int | None = None
+    last_error: str | None = None
+    last_error_time: int | None = None
+    failures: int | None = None
+    next_attempt_time: int | None = None
+    paused: bool | None = None
+
+    @property
+    def is_claimed(self) -> bool:
+        """Whether the last claim has not ended, as far as is written down."""
+        if self.tiering_epoch is None:
+            return False
+        if self.ended_tiering_epoch is None:
+            return True
+        claimed = (self.coordinator_epoch or 0, self.tiering_epoch)
+        return claimed > (self.ended_coordinator_epoch or 0, self.ended_tiering_epoch)
+
+
+# ---- what each event changes ----
+
+
+def claimed(claim: Claim, now_ms: int, by: str) -> Columns:
+    """A round was begun. The end of the one before goes: epochs may begin anew."""
+    return {
+        **_name(claim.table_id, claim.path),
+        "coordinator_epoch": claim.coordinator_epoch,
+        "tiering_epoch": claim.tiering_epoch,
+        "claimed_time": now_ms,
+        "claimed_by": by,
+        "heartbeat_time": None,
+        "ended_coordinator_epoch": None,
+        "ended_tiering_epoch": None,
+        "ended_time": None,
+        "outcome": None,
+    }
+
+
+def alive(claim: Claim, now_ms: int) -> Columns:
+    """The round goes on."""
+    return {"table_id": claim.table_id, "heartbeat_time": now_ms}
+
+
+def finished(claim: Claim, before: Recorded | None, now_ms: int, *, forced: bool) -> Columns:
+    """The round ended well, which clears the failures and the error."""
+    mine = before is not None and (before.coordinator_epoch, before.tiering_epoch) == (
+        claim.coordinator_epoch,
+        claim.tiering_epoch,
+    )
+    since_ms = before.claimed_time if before is not None and mine else None
+    return {
+        **_ended(claim, now_ms, FORCED if forced else FINISHED),
+        "last_tiered_time": now_ms,
+        "last_round_ms": None if since_ms is None else max(now_ms - since_ms, 0),
+        "last_error": None,
+        "last_error_time": None,
+        "failures": 0,
+        "next_attempt_time": None,
+    }
+
+
+def failed(
+    claim: Claim,
+    before: Recorded | None,
+    now_ms: int,
+    reason: str,
+    *,
+    freshness_ms: int,
+    backoff_ms: int,
+) -> Columns:
+    """The round failed: one failure more, and a longer wait.
+
+    :param backoff_ms: wait after the first failure; 0: none at all.
+    """
+    failures = 1 + ((before.failures if before is not None else None) or 0)
+    return {
+        **_ended(claim, now_ms, FAILED),
+        "last_error": reason[:ERROR_CHARS_MAX],
+        "last_error_time": now_ms,
+        "failures": failures,
+        "next_attempt_time": now_ms + wait_ms(backoff_ms, failures, freshness_ms),
+    }
+
+
+def released(claim: Claim, now_ms: int) -> Columns:
+    """The claim was given back, without a failure."""
+    return _ended(claim, now_ms, RELEASED)
+
+
+def paused(table_id: int, path: TablePath, is_paused: bool) -> Columns:
+    return {**_name(table_id, path), "paused": is_paused}
+
+
+def retried(table_id: int, path: TablePath, now_ms: int) -> Columns:
+    """Failures are forgotten, the error stays."""
+    return {**_name(table_id, path), "failures": 0, "next_attempt_time": now_ms}
+
+
+# ---- what a row says ----
+
+
+def not_now(row: Recorded | None, now_ms: int) -> str | None:
+    """Why a table that Fluss hands out is not to be tiered now; None if it is."""
+    if row is None:
+        return None
+    if row.paused:
+        return "it is paused"
+    if row.failures and row.next_attempt_time is not None and row.next_attempt_time > now_ms:
+        left_s = (row.next_attempt_time - now_ms + 999) // 1000
+        return f"it has failed ({row.failures} in a row) and is tried again in {left_s} s"
+    return None
+
+
+def status_of(
+    path: TablePath, table_id: int, freshness_ms: int, row: Recorded | None, now_ms: int
+) -> TieringStatus:
+    """The status that a row comes to: what is certain of it, and ``Unknown`` where nothing is."""
+    if row is None:
+        row = Recorded(table_id)
+    state, due_ms, note = _state(row, freshness_ms, now_ms)
+    waits = not row.paused and state not in (State.TIERING.value, UNKNOWN)
+    epoch = row.tiering_epoch if row.is_claimed else row.ended_tiering_epoch
+    return TieringStatus(
+        path=path,
+        table_id=table_id,
+        status=state,
+        tiering_epoch=0 if epoch is None else epoch,
+        last_tiered_ms=row.last_tiered_time,
+        last_error=row.last_error,
+        last_error_ms=row.last_error_time,
+        failures=row.failures or 0,
+        next_attempt_ms=due_ms if waits else None,
+        paused=bool(row.paused),
+        last_round_ms=row.last_round_ms,
+        note=note,
+    )
+
+
+def _state(row: Recorded, freshness_ms: int, now_ms: int) -> tuple[str, int | None, str | None]:
+    """The state, since or from when the table is due, and why nothing is known."""
+    if row.is_claimed:
+        since_ms = row.claimed_time or 0
+        if now_ms - max(since_ms, row.heartbeat_time or 0) < SILENCE_MS:
+            return State.TIERING.value, None, None
+        ago_s = max(now_ms - since_ms, 0) // 1000
+        return UNKNOWN, None, f"claimed {ago_s} s ago by {row.claimed_by}, no end reported"
+    if row.outcome is None:
+        return UNKNOWN, None, "no round of Sluice is written down"
+    if row.outcome == FAILED:
+        due_ms = row.next_attempt_time
+        waits = bool(row.failures) and due_ms is not None and due_ms > now_ms
+        return (State.FAILED if waits else State.PENDING).value, due_ms, None
+    if row.outcome == FINISHED and row.last_tiered_time is not None:
+        due_ms = row.last_tiered_time + freshness_ms
+        return (State.SCHEDULED if due_ms > now_ms else State.PENDING).value, due_ms, None
+    return State.PENDING.value, row.ended_time, None
+
+
+def _name(table_id: int, path: TablePath) -> dict[str, Any]:
+    return {"table_id": table_id, "database_name": path.database, "table_name": path.table}
+
+
+def _ended(claim: Claim, now_ms: int, outcome: str) -> dict[str, Any]:
+    return {
+        **_name(claim.table_id, claim.path),
+        "ended_coordinator_epoch": claim.coordinator_epoch,
+        "ended_tiering_epoch": claim.tiering_epoch,
+        "ended_time": now_ms,
+        "outcome": outcome,
+    }

@@ -1,0 +1,323 @@
+"""Tiering statuses of a real Fluss, which keeps none: rounds write them into a table of its own."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner, Result
+
+from sluice.cli.main import cli
+from sluice.client import Client, connect
+from sluice.client.status_table import DESCRIPTOR, PATH
+from sluice.clock import SystemClock
+from sluice.config import ClientConfig, Config, DatalakeConfig, TieringConfig
+from sluice.driver.jvm import Jvm
+from sluice.driver.local import tier_once
+from sluice.errors import DatabaseAlreadyExist, SluiceError, TableNotDue, UnsupportedVersion
+from sluice.formats.types import schema_from_arrow
+from sluice.model import Claim, TableDescriptor, TablePath, TieringStatus
+from sluice.model import types as t
+from sluice.rounds.files import RoundResult
+from sluice.testing.lost_tables import create_table, is_led
+from sluice.testing.real_fluss import RealFluss
+from sluice.wire import fluss_api_pb2 as pb
+from sluice_airflow.acquire import acquire
+from sluice_airflow.connection import FlussConnection
+from sluice_airflow.settle import settle
+from tests.support.driver_process import DriverProcess
+from tests.support.processes import SLUICE
+
+from .conftest import DUE_S, LAKE
+
+pytestmark = [pytest.mark.real_fluss, pytest.mark.spark, pytest.mark.timeout(600)]
+
+ROWS = pa.table({"id": pa.array(range(3), pa.int64())})
+PATIENCE_MS = 60_000
+NOTHING = pb.LakeTieringHeartbeatRequest()
+DAY = {"table.datalake.freshness": "1d"}
+
+
+class Later(SystemClock):
+    """A machine's clock some time from now."""
+
+    def __init__(self, ms: int) -> None:
+        self._ms = ms
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self._ms
+
+
+@dataclass
+class Place:
+    """A database of a real Fluss, clients that are patient with a busy machine, and rounds."""
+
+    fluss: RealFluss
+    client: Client
+    config: Config
+    database: str
+    jvm: Jvm
+
+    def create(self, name: str, rows: bool = True) -> TablePath:
+        path = TablePath(self.database, name)
+        described = TableDescriptor(schema_from_arrow(ROWS.schema), bucket_count=1, properties=LAKE)
+        create_table(self.client, path, described, self.fluss.warehouse)
+        if rows:
+            with self.client.log_writer(path) as writer:
+                writer.write(ROWS)
+        return path
+
+    def soon(self, call: Callable[[], Any]) -> Any:
+        """What a call answers once the table is due."""
+        deadline = time.monotonic() + 2 * DUE_S
+        while True:
+            with suppress(TableNotDue):
+                if (answer := call()) is not None:
+                    return answer
+            assert time.monotonic() < deadline, "it was not handed out"
+            time.sleep(0.1)
+
+    def claim(self, path: TablePath) -> Claim:
+        claim: Claim = self.soon(lambda: self.client.tiering.claim([path]))
+        return claim
+
+    def tier(self, path: TablePath) -> RoundResult:
+        result: RoundResult = self.soon(lambda: tier_once(self.config, path, jvm=self.jvm))
+        return result
+
+    def status(self, path: TablePath) -> TieringStatus:
+        with connect(self.config.client) as client:
+            (status,) = client.admin.list_tiering_statuses(path)
+        return status
+
+    def sluice(self, *arguments: str) -> Result:
+        return CliRunner().invoke(cli, arguments, env=self.environment)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {
+            "SLUICE_CLIENT_BOOTSTRAP": self.fluss.bootstrap,
+            "SLUICE_CLIENT_TIERING_STATUS_TIMEOUT_MS": str(PATIENCE_MS),
+        }
+
+
+def make_status_table(client: Client) -> None:
+    """As rounds do by themselves; but for certain, though the coordinator may miss it."""
+    with suppress(DatabaseAlreadyExist):
+        client.admin.create_database(PATH.database)
+    if client.admin.table_exists(PATH):
+        if is_led(client, PATH, 8.0):
+            return
+        client.admin.drop_table(PATH)
+    create_table(client, PATH, DESCRIPTOR)
+
+
+@pytest.fixture
+def place(real_fluss: RealFluss, jvm: Jvm) -> Iterator[Place]:
+    lake = {"type": "hadoop", "warehouse": str(real_fluss.warehouse)}
+    config = Config(
+        client=ClientConfig(real_fluss.bootstrap, tiering_status_timeout_ms=PATIENCE_MS),
+        datalake=DatalakeConfig("iceberg", lake),
+        tiering=TieringConfig(jars=os.environ.get("SLUICE_TIERING_JARS", "")),
+    )
+    database = f"db_{uuid.uuid4().hex[:10]}"
+    with connect(config.client) as client:
+        make_status_table(client)
+        client.admin.create_database(database)
+        yield Place(real_fluss, client, config, database, jvm)
+        client.admin.drop_database(database, cascade=True)
+
+
+def test_tables_in_every_condition(place: Place) -> None:
+    healthy, failing = place.create("healthy"), place.create("failing")
+    paused = place.create("paused")
+    never = place.create("never", rows=False)
+    snapshot = place.tier(healthy).lake_snapshot_id
+    claim = place.claim(failing)
+    place.client.tiering.failed(claim, "LakeNotWritable: s3://lake: token=planted-secret")
+    assert place.sluice("pause", str(paused)).exit_code == 0
+    for path in (healthy, never):
+        place.client.admin.set_options(path, DAY)
+
+    shown = place.sluice("status")
+    assert shown.exit_code == 1
+    lines = [line for line in shown.output.splitlines() if line.startswith(place.database)]
+    by_name = {line.split()[0].partition(".")[2]: line for line in lines if "  " in line}
+    assert set(by_name) == {"failing", "healthy", "never", "paused"}
+    assert "LakeNotWritable: s3://lake: token=***" in by_name["failing"]
+    assert "Unknown, paused" in by_name["paused"]
+    assert f"{never}: Unknown: no round of Sluice is written down" in lines
+
+    told = place.sluice("status", "--format", "json").output
+    assert "planted" not in told
+    found = {entry["path"]: entry for entry in json.loads(told)}
+    good = found[str(healthy)]
+    assert (good["status"], good["failures"], good["lag_rows"]) == ("Scheduled", 0, 0)
+    assert (good["lake_snapshot_id"], good["tiering_epoch"]) == (snapshot, 1)
+    bad = found[str(failing)]
+    assert (bad["failures"], bad["lag_rows"], bad["last_tiered_ms"]) == (1, 3, None)
+    assert bad["status"] in ("Failed", "Pending"), "as the machine is fast or slow"
+    assert (found[str(paused)]["paused"], found[str(never)]["status"]) == (True, "Unknown")
+    rows = place.client.limit_scan(PATH, 1000)
+    assert "planted" not in str(rows.to_pylist())
+
+
+@pytest.mark.slow
+def test_failures_are_counted_and_wait_until_retry(place: Place) -> None:
+    path = place.create("orders")
+    place.config = replace(
+        place.config, client=replace(place.config.client, tiering_backoff_ms=3_600_000)
+    )
+    file = place.fluss.home / f"file-{uuid.uuid4().hex}"
+    file.write_text("no folder")
+    broken = replace(
+        place.config, datalake=DatalakeConfig("iceberg", {"type": "hadoop", "warehouse": str(file)})
+    )
+    with pytest.raises(SluiceError, match="not a directory"):
+        place.soon(lambda: tier_once(broken, path, jvm=place.jvm))
+    seen = place.status(path)
+    assert (seen.status, seen.failures, seen.is_failing) == ("Failed", 1, True)
+    assert seen.last_error is not None
+    assert "not a directory" in seen.last_error
+    raw = place.soon(lambda: place.client.tiering._next_claim(()))
+    assert raw.path == path, "Fluss hands it out again at once"
+    place.client.tiering._give_back(raw, "only looked")
+    with pytest.raises(TableNotDue, match="has failed once: it is tried again in"):
+        tier_once(place.config, path, jvm=place.jvm)
+    assert place.status(path).failures == 1
+    assert place.sluice("retry", str(path)).exit_code == 0
+    assert place.tier(path).outcome == "committed"
+    seen = place.status(path)
+    assert (seen.failures, seen.last_error, seen.last_round_ms is not None) == (0, None, True)
+
+
+@pytest.mark.slow
+def test_a_paused_table_is_tiered_once_it_is_resumed(place: Place) -> None:
+    path = place.create("orders")
+    assert place.sluice("pause", str(path)).exit_code == 0
+    raw = place.soon(lambda: place.client.tiering._next_claim(()))
+    assert raw.path == path, "Fluss itself knows of no pause"
+    place.client.tiering._give_back(raw, "only looked")
+    with pytest.raises(TableNotDue, match="is paused"):
+        tier_once(place.config, path, jvm=place.jvm)
+    assert place.sluice("resume", str(path)).exit_code == 0
+    assert place.tier(path).rows == 3
+    with pytest.raises(UnsupportedVersion, match="no call that asks for a round"):
+        place.client.admin.tier_again(path)
+
+
+@pytest.mark.slow
+def test_a_run_that_was_killed_is_seen_and_the_next_one_goes_on(
+    place: Place, tmp_path: Path
+) -> None:
+    path = place.create("orders")
+    env = place.environment | {"SLUICE_FAILPOINTS": "round.lake_commit.after=kill"}
+    command = [SLUICE, "tier", str(path), "--warehouse", str(place.fluss.warehouse)]
+    driver = DriverProcess([*command, "--wait", "60s"], tmp_path, env)
+    assert driver.wait() == -signal.SIGKILL, driver.said
+    seen = place.status(path)
+    assert seen.status == "Tiering"
+    with Client(place.config.client, Later(121_000)) as later:
+        (unknown,) = later.admin.list_tiering_statuses(path)
+    assert unknown.status == "Unknown"
+    assert unknown.note is not None
+    assert unknown.note.startswith("claimed 12")
+    assert unknown.note.endswith(", no end reported")
+    # The coordinator would take the claim back in two minutes; told so, it does at once.
+    with connect(place.config.client) as client:
+        epoch = client.tiering._heartbeat(NOTHING, idempotent=True).coordinator_epoch
+    lost = Claim(seen.table_id, path, seen.tiering_epoch, epoch)
+    place.client.tiering._give_back(lost, "its run was killed")
+    result = place.tier(path)
+    assert result.recovered_snapshot_id is not None
+    seen = place.status(path)
+    assert (seen.failures, seen.lag_rows, seen.note) == (0, 0, None)
+
+
+@pytest.mark.slow
+def test_who_comes_first_makes_the_table(place: Place) -> None:
+    """Two at once; the coordinator may miss it: then it is dropped, and made the next time."""
+    paths = [place.create(name) for name in ("a", "b")]
+    claims = [place.claim(path) for path in paths]
+    for _ in range(5):
+        place.client.admin.drop_table(PATH, ignore_if_not_exists=True)
+        with (
+            connect(place.config.client) as one,
+            connect(place.config.client) as other,
+            ThreadPoolExecutor(2) as pool,
+        ):
+            begun = [
+                pool.submit(client._statuses.begin, claim)
+                for client, claim in zip((one, other), claims, strict=True)
+            ]
+            assert [each.result() for each in begun] == [None, None]
+        if [place.status(path).status for path in paths] == ["Tiering"] * 2:
+            break
+    else:
+        raise AssertionError("five times it was not there")
+    info = place.client.admin.table_info(PATH)
+    assert (info.schema.primary_key, info.bucket_count) == (("table_id",), 1)
+    assert not info.datalake_enabled
+
+
+@pytest.mark.slow
+def test_a_foreign_table_is_a_warning(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    path = place.create("orders")
+    columns = tuple(
+        replace(column, data_type=t.STRING) if column.name == "failures" else column
+        for column in DESCRIPTOR.schema.columns
+    )
+    place.client.admin.drop_table(PATH)
+    foreign = replace(DESCRIPTOR, schema=replace(DESCRIPTOR.schema, columns=columns))
+    create_table(place.client, PATH, foreign)
+    try:
+        with caplog.at_level(logging.WARNING, "sluice.client"):
+            assert place.tier(path).outcome == "committed"
+        warnings = [r.getMessage() for r in caplog.records if str(PATH) in r.getMessage()]
+        assert any("column failures should be INT" in warning for warning in warnings)
+        shown = place.sluice("status", str(path))
+        assert "column failures should be INT" in shown.output
+        assert "Unknown" in shown.output
+    finally:
+        place.client.admin.drop_table(PATH)
+
+
+@pytest.mark.slow
+def test_the_tasks_of_a_run_write_too(place: Place, tmp_path: Path) -> None:
+    good, bad = place.create("good"), place.create("bad")
+    connection = FlussConnection.parse(
+        "fluss_default", "127.0.0.1", 1, {"transport": "fluss", "work_uri": tmp_path.as_uri()}
+    )
+    entries: dict[str, Any] = {}
+    deadline = time.monotonic() + 2 * DUE_S
+    while len(entries) < 2:
+        assert time.monotonic() < deadline, entries
+        pattern = f"{place.database}.*"
+        for entry in acquire(place.client, connection, "lease-of-run-1", [pattern], tables_max=5):
+            entries[entry["table"]] = entry
+    assert [place.status(path).status for path in (good, bad)] == ["Tiering", "Tiering"]
+    rows = place.client.limit_scan(PATH, 1000).to_pylist()
+    claimed = {row["table_name"]: row["claimed_by"] for row in rows if row["paused"] is None}
+    assert (claimed["good"], claimed["bad"]) == ("lease-of-run-1",) * 2
+    with connect(place.config.client) as client:
+        failure = {"kind": "DriverLost", "reason": "password=planted is wrong"}
+        assert settle(client, entries[str(bad)], None, failure).reported == "failed"
+        entry = entries[str(good)]
+        epochs = (entry["tiering_epoch"], entry["coordinator_epoch"])
+        result = RoundResult(str(good), entry["table_id"], *epochs, "nothing_new")
+        assert settle(client, entry, result.to_json(), None).reported == "finished"
+    seen = place.status(bad)
+    assert (seen.failures, seen.last_error) == (1, "DriverLost: password=*** is wrong")
+    assert place.status(good).last_tiered_ms is not None

@@ -1,0 +1,372 @@
+"""Statuses that rounds write down themselves, on a server that has no more calls than Fluss."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from sluice.client import Client
+from sluice.client.recorded_statuses import BEAT_EVERY_S, QUIET_S
+from sluice.client.status_table import DESCRIPTOR, PATH, StatusTable
+from sluice.config import ClientConfig
+from sluice.errors import InvalidTable, TableNotExist, UnsupportedVersion
+from sluice.model import (
+    Claim,
+    Column,
+    Schema,
+    TableBucket,
+    TableDescriptor,
+    TablePath,
+    TieringStatus,
+)
+from sluice.model import types as t
+from tests.support.plain_fluss import plain_fluss
+
+SCHEMA = Schema((Column("id", t.BIGINT, 0),), highest_field_id=0)
+MINUTE_MS = 60_000
+LAKE = {"table.datalake.enabled": "true", "table.datalake.freshness": "1min"}
+
+
+class OwnClock:
+    """Both kinds of time, which the test moves."""
+
+    def __init__(self) -> None:
+        self.ms = 1_790_000_000_000
+
+    def now_ms(self) -> int:
+        return self.ms
+
+    def monotonic_s(self) -> float:
+        return self.ms / 1000
+
+    def sleep(self, seconds: float) -> None:
+        raise AssertionError(f"nobody sleeps here: {seconds} s")
+
+
+@dataclass
+class Shop:
+    """A cluster like Fluss, its clock, and clients of it."""
+
+    address: str
+    clock: OwnClock
+    closing: ExitStack
+    client: Client = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.client = self.another()
+        self.client.admin.create_database("shop")
+
+    def another(self, **settings: Any) -> Client:
+        """As another process would have it. Its deadline is that of a busy machine."""
+        config = ClientConfig(self.address, **{"tiering_status_timeout_ms": 60_000, **settings})
+        return self.closing.enter_context(Client(config, self.clock))
+
+    def create(self, name: str, **properties: str) -> TablePath:
+        path = TablePath("shop", name)
+        descriptor = TableDescriptor(SCHEMA, bucket_count=1, properties=LAKE | properties)
+        self.client.admin.create_table(path, descriptor)
+        return path
+
+    def claim(self, path: TablePath, client: Client | None = None) -> Claim:
+        self.clock.ms += MINUTE_MS
+        claim = (client or self.client).tiering.claim([path], by="run-1")
+        assert claim is not None
+        return claim
+
+    def status(self, path: TablePath) -> TieringStatus:
+        (status,) = self.another().admin.list_tiering_statuses(path)
+        return status
+
+    def stored(self) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = self.client.limit_scan(PATH, 100).to_pylist()
+        return rows
+
+
+@pytest.fixture(params=["grpc", "fluss"])
+def shop(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Shop]:
+    clock = OwnClock()
+    with (
+        plain_fluss(tmp_path / "data", clock, request.param) as cluster,
+        ExitStack() as closing,
+    ):
+        yield Shop(cluster.address, clock, closing)
+
+
+def test_an_old_server_tells_nothing_itself(shop: Shop) -> None:
+    path = shop.create("never")
+    with pytest.raises(UnsupportedVersion, match="does not offer ListTieringStatuses"):
+        shop.client.admin.told_statuses()
+    (status,) = shop.client.admin.list_tiering_statuses()
+    assert (status.path, status.status, status.tiering_epoch) == (path, "Unknown", 0)
+    assert status.note == "no round of Sluice is written down"
+    assert not status.is_failing
+    assert "sluice" not in shop.client.admin.list_databases(), "who only reads makes nothing"
+    assert shop.client.admin.lake_tables() == [path]
+    with pytest.raises(TableNotExist):
+        shop.client.admin.list_tiering_statuses(TablePath("shop", "gone"))
+
+
+def test_a_round_is_seen_from_its_claim_to_its_end(shop: Shop) -> None:
+    path = shop.create("orders")
+    with shop.client.log_writer(path) as writer:
+        writer.write(pa.table({"id": pa.array(range(3), pa.int64())}))
+    claim = shop.claim(path)
+    seen = shop.status(path)
+    assert (seen.status, seen.tiering_epoch, seen.lag_rows) == ("Tiering", 1, 3)
+    shop.clock.ms += 5_000
+    offsets = {TableBucket(claim.table_id, None, 0): 3}
+    tiering = shop.client.tiering
+    file = tiering.prepare_lake_snapshot(claim.table_id, path, offsets)
+    tiering.commit_lake_snapshot(claim, 77, file, offsets, {}, -1)
+    shop.another().tiering.finished(claim)
+    done = shop.status(path)
+    assert (done.status, done.last_tiered_ms) == ("Scheduled", shop.clock.ms)
+    assert (done.last_round_ms, done.next_attempt_ms) == (5_000, shop.clock.ms + MINUTE_MS)
+    assert (done.lag_rows, done.lag_ms, done.lake_snapshot_id) == (0, 0, 77)
+    assert (done.failures, done.paused, done.note) == (0, False, None)
+    shop.clock.ms += MINUTE_MS
+    assert shop.status(path).status == "Pending"
+    (row,) = shop.stored()
+    assert (row["claimed_by"], row["outcome"]) == ("run-1", "finished")
+
+
+def test_failures_are_counted_and_masked_until_a_success(shop: Shop) -> None:
+    path = shop.create("orders")
+    for failures in (1, 2):
+        claim = shop.claim(path)
+        shop.another().tiering.failed(claim, "s3://lake: token=planted-secret " + "x" * 5000)
+        seen = shop.status(path)
+        assert (seen.status, seen.failures, seen.is_failing) == ("Failed", failures, True)
+        assert seen.last_error is not None
+        assert (seen.last_error_ms, len(seen.last_error)) == (shop.clock.ms, 4096)
+        assert seen.next_attempt_ms == shop.clock.ms + 10_000 * failures
+        shop.clock.ms += 10_000 * failures
+        seen = shop.status(path)
+        assert (seen.status, seen.is_failing) == ("Pending", True), "due, and failing"
+    assert "planted" not in str(shop.stored())
+    shop.client.tiering.finished(shop.claim(path), forced=True)
+    seen = shop.status(path)
+    assert (seen.status, seen.failures, seen.last_error) == ("Pending", 0, None)
+
+
+def test_a_failed_table_waits_and_keeps_nobody_waiting(shop: Shop) -> None:
+    broken, other = shop.create("broken"), shop.create("other")
+    shop.client.tiering.failed(shop.claim(broken), "no such bucket")
+    asked = shop.another().tiering
+    with asked.claiming() as waiting:
+        claim = waiting.next()
+        assert claim is not None
+        assert (claim.path, waiting.next()) == (other, None)
+    asked.finished(claim)
+    shop.clock.ms += 9_999
+    assert asked.claim() is None
+    assert shop.status(broken).failures == 1, "handed back: that was no failure"
+    shop.clock.ms += 1
+    claim = asked.claim()
+    assert claim is not None
+    assert claim.path == broken
+
+
+def test_retry_ends_the_wait(shop: Shop) -> None:
+    path = shop.create("orders")
+    shop.client.tiering.failed(shop.claim(path), "no such bucket")
+    assert shop.client.tiering.claim([path]) is None
+    shop.another().admin.retry_tiering(path)
+    seen = shop.status(path)
+    assert (seen.status, seen.failures, seen.last_error) == ("Pending", 0, "no such bucket")
+    assert shop.client.tiering.claim([path]) is not None
+
+
+def test_a_paused_table_is_claimed_by_nobody(shop: Shop) -> None:
+    path = shop.create("orders")
+    shop.client.admin.pause_tiering(path)
+    shop.clock.ms += MINUTE_MS
+    assert shop.status(path).paused
+    assert shop.another().tiering.claim() is None
+    assert shop.another().tiering.claim([path]) is None
+    seen = shop.status(path)
+    assert (seen.paused, seen.failures, seen.next_attempt_ms) == (True, 0, None)
+    shop.client.admin.resume_tiering(path)
+    assert not shop.status(path).paused
+    assert shop.another().tiering.claim([path]) is not None
+
+
+def test_what_nobody_can_do_is_an_error(shop: Shop) -> None:
+    path = shop.create("orders")
+    with pytest.raises(UnsupportedVersion, match=r"a lower table\.datalake\.freshness"):
+        shop.client.admin.tier_again(path)
+    plain = shop.create("plain", **{"table.datalake.enabled": "false"})
+    for control in (shop.client.admin.pause_tiering, shop.client.admin.retry_tiering):
+        with pytest.raises(InvalidTable, match="is not tiered"):
+            control(plain)
+        with pytest.raises(TableNotExist):
+            control(TablePath("shop", "gone"))
+
+
+def test_a_claim_of_which_nothing_is_heard_is_unknown(shop: Shop) -> None:
+    path = shop.create("orders")
+    claim = shop.claim(path)
+    shop.clock.ms += 119_000
+    assert shop.status(path).status == "Tiering"
+    shop.clock.ms += 1_000
+    seen = shop.status(path)
+    assert (seen.status, seen.tiering_epoch) == ("Unknown", claim.tiering_epoch)
+    assert seen.note == "claimed 120 s ago by run-1, no end reported"
+
+
+def test_heartbeats_keep_a_long_round_known(shop: Shop) -> None:
+    path = shop.create("orders")
+    claim = shop.claim(path)
+    keeper = shop.another().tiering
+    for _ in range(10):
+        assert keeper.heartbeat([claim]) == {claim.table_id: None}
+        shop.clock.ms += int(BEAT_EVERY_S * 1000)
+    assert shop.status(path).status == "Tiering"
+    (row,) = shop.stored()
+    heard_ms = int(row["heartbeat_time"].timestamp() * 1000)
+    assert heard_ms > int(row["claimed_time"].timestamp() * 1000)
+
+
+def test_an_unwanted_table_is_held_and_leaves_no_trace(shop: Shop) -> None:
+    wanted, other = shop.create("wanted"), shop.create("other")
+    shop.claim(wanted)
+    seen = {status.path: status.status for status in shop.client.admin.list_tiering_statuses()}
+    assert seen == {wanted: "Tiering", other: "Unknown"}
+    assert shop.client.tiering.claim([other]) is not None, "it went back"
+
+
+def test_a_table_that_is_created_again_begins_anew(shop: Shop) -> None:
+    path = shop.create("orders")
+    shop.client.tiering.failed(shop.claim(path), "no such bucket")
+    gone = shop.create("gone")
+    shop.another().tiering.finished(shop.claim(gone))
+    for each in (path, gone):
+        shop.client.admin.drop_table(each)
+    again = shop.create("orders")
+    assert [status.path for status in shop.client.admin.list_tiering_statuses()] == [again]
+    assert shop.status(again).status == "Unknown"
+    shop.another().tiering.finished(shop.claim(again))
+    (row,) = shop.stored()
+    assert row["table_id"] == shop.client.admin.table_info(again).table_id
+
+
+def foreign(**changes: Any) -> TableDescriptor:
+    columns = {column.name: column.data_type for column in DESCRIPTOR.schema.columns} | changes
+    kept = [(name, kind) for name, kind in columns.items() if kind is not None]
+    fields = tuple(Column(name, kind, at) for at, (name, kind) in enumerate(kept))
+    return TableDescriptor(Schema(fields, ("table_id",), len(fields) - 1), bucket_count=1)
+
+
+@pytest.mark.parametrize(
+    ("layout", "named"),
+    [
+        (foreign(failures=t.STRING), "column failures should be INT, and it has it as STRING"),
+        (foreign(paused=None), "column paused should be BOOLEAN, and it has no such column"),
+        (TableDescriptor(SCHEMA, bucket_count=1), "its primary key is none, not table_id"),
+    ],
+)
+def test_a_foreign_table_is_a_warning_and_the_round_goes_on(
+    shop: Shop, caplog: pytest.LogCaptureFixture, layout: TableDescriptor, named: str
+) -> None:
+    path = shop.create("orders")
+    shop.client.admin.create_database("sluice")
+    shop.client.admin.create_table(PATH, layout)
+    with caplog.at_level(logging.WARNING, "sluice.client"):
+        shop.client.tiering.finished(shop.claim(path))
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert named in warning
+    assert "the round goes on" in warning
+    seen = shop.status(path)
+    assert seen.status == "Unknown"
+    assert seen.note is not None
+    assert named in seen.note
+    with pytest.raises(InvalidTable):
+        shop.client.admin.pause_tiering(path)
+
+
+def test_columns_of_a_newer_sluice_are_no_hindrance(shop: Shop) -> None:
+    path = shop.create("orders")
+    shop.client.admin.create_database("sluice")
+    shop.client.admin.create_table(PATH, foreign(later=t.STRING))
+    shop.claim(path)
+    assert shop.status(path).status == "Tiering"
+
+
+def test_after_a_failure_nothing_is_tried_for_a_while(
+    shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = shop.create("orders")
+    shop.client.admin.create_database("sluice")
+    shop.client.admin.create_table(PATH, foreign(failures=t.STRING))
+    with caplog.at_level(logging.WARNING, "sluice.client"):
+        claim = shop.claim(path)
+        shop.client.admin.drop_table(PATH)
+        shop.clock.ms += int(QUIET_S * 1000) - 1
+        shop.client.tiering.finished(claim)
+        assert not shop.client.admin.table_exists(PATH)
+        shop.client.tiering.finished(shop.claim(path))
+    assert len(caplog.records) == 1
+    assert shop.status(path).status == "Scheduled", "once it works, it is written again"
+
+
+def test_a_table_that_does_not_answer_costs_its_deadline_once(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = shop.create("orders")
+    slow = shop.another(tiering_status_timeout_ms=50)
+    release = held_calls(monkeypatch)
+    with caplog.at_level(logging.WARNING, "sluice.client"):
+        claim = shop.claim(path, slow)
+        slow.tiering.finished(claim)
+    release()
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert "did not answer within 0.05 s" in warning
+
+
+def held_calls(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """The table's reads wait until they are let go."""
+    gate = threading.Event()
+    read = StatusTable.read
+
+    def waiting(table: StatusTable, ids: Any) -> Any:
+        gate.wait(60)
+        return read(table, ids)
+
+    monkeypatch.setattr(StatusTable, "read", waiting)
+    return gate.set
+
+
+def test_two_who_make_the_table_at_once(shop: Shop) -> None:
+    paths = [shop.create(f"t{i}") for i in range(4)]
+    shop.clock.ms += MINUTE_MS
+    # The coordinator hands out all of them; nobody has written yet.
+    claims = [shop.client.tiering._next_claim(()) for _ in paths]
+    clients = [shop.another() for _ in paths]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda c, claim: c._statuses.begin(claim), clients, claims))
+    seen = [status.status for status in shop.client.admin.list_tiering_statuses()]
+    assert seen == ["Tiering"] * 4
+
+
+def test_a_new_table_that_the_cluster_misses_is_dropped_and_made_the_next_time(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As the coordinator of Fluss 0.9.1 may: the table has no leader then."""
+    path = shop.create("orders")
+    with monkeypatch.context() as patch, caplog.at_level(logging.WARNING, "sluice.client"):
+        patch.setattr(StatusTable, "_is_led", lambda self: False)
+        claim = shop.claim(path)
+        assert not shop.client.admin.table_exists(PATH)
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert "did not notice the new table sluice.tiering_status" in warning
+    shop.another().tiering.finished(claim)
+    assert shop.status(path).status == "Scheduled"

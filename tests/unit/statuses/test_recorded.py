@@ -1,0 +1,165 @@
+"""What is written down of rounds, and the states that it comes to."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sluice.client.status_table import COLUMNS, columns_of, dropped_rows, rows_of
+from sluice.model import Claim, TablePath, TieringStatus
+from sluice.statuses import ERROR_CHARS_MAX, UNKNOWN, Recorded, recorded
+
+PATH = TablePath("shop", "orders")
+CLAIM = Claim(7, PATH, 5, 3)
+FRESHNESS_MS = 60_000
+NOW = 1_790_000_000_000
+
+longs = st.none() | st.integers(0, 2**53)
+ints = st.none() | st.integers(0, 2**31 - 1)
+times = st.none() | st.integers(0, 4_000_000_000_000)
+texts = st.none() | st.text(max_size=50)
+rows = st.builds(
+    Recorded,
+    table_id=st.integers(0, 2**62),
+    **{
+        name: {"BIGINT": longs, "INT": ints, "STRING": texts, "BOOLEAN": st.none() | st.booleans()}
+        .get(str(kind), times)
+        for name, kind in COLUMNS.items()
+        if name != "table_id"
+    },
+)  # fmt: skip
+
+
+def after(*events: Any, row: Recorded | None = None) -> Recorded:
+    """The row as partial updates leave it."""
+    row = row or Recorded(CLAIM.table_id)
+    for event in events:
+        row = replace(row, **(event(row) if callable(event) else event))
+    return row
+
+
+def seen(row: Recorded | None, now_ms: int) -> TieringStatus:
+    return recorded.status_of(PATH, CLAIM.table_id, FRESHNESS_MS, row, now_ms)
+
+
+def failure(claim: Claim, at_ms: int, reason: str = "no") -> Any:
+    return lambda row: recorded.failed(
+        claim, row, at_ms, reason, freshness_ms=FRESHNESS_MS, backoff_ms=10_000
+    )
+
+
+def success(claim: Claim, at_ms: int, *, forced: bool = False) -> Any:
+    return lambda row: recorded.finished(claim, row, at_ms, forced=forced)
+
+
+@given(st.lists(rows, max_size=5))
+def test_rows_survive_arrow(found: list[Recorded]) -> None:
+    written = [asdict(row) for row in found]
+    if written:
+        assert rows_of(columns_of(written)) == found
+
+
+@given(rows, st.integers(0, 4_000_000_000_000))
+def test_every_row_has_a_status(row: Recorded, now_ms: int) -> None:
+    status = seen(row, now_ms)
+    assert status.status in {"Scheduled", "Pending", "Tiering", "Failed", UNKNOWN}
+    assert (status.note is not None) == (status.status == UNKNOWN)
+    assert status.paused == bool(row.paused)
+    if status.status in ("Tiering", UNKNOWN) or row.paused:
+        assert status.next_attempt_ms is None
+    if status.status == "Failed":
+        assert status.is_failing
+        assert recorded.not_now(row, now_ms) is not None
+
+
+@given(
+    st.lists(st.sampled_from(["claim", "finish", "fail", "release", "pause", "retry"]), max_size=12)
+)
+def test_any_course_of_events(events: list[str]) -> None:
+    """Against a model that knows only what happened last."""
+    row, now, epoch, failures, is_open, is_paused = Recorded(7), NOW, 0, 0, False, False
+    for event in events:
+        now += 1_000
+        claim = replace(CLAIM, tiering_epoch=epoch)
+        if event == "claim" and not is_open:
+            epoch, is_open = epoch + 1, True
+            row = after(recorded.claimed(replace(CLAIM, tiering_epoch=epoch), now, "me"), row=row)
+        elif event == "finish" and is_open:
+            row, failures, is_open = after(success(claim, now), row=row), 0, False
+        elif event == "fail" and is_open:
+            row, failures, is_open = after(failure(claim, now), row=row), failures + 1, False
+        elif event == "release" and is_open:
+            row, is_open = after(recorded.released(claim, now), row=row), False
+        elif event == "pause":
+            is_paused = not is_paused
+            row = after(recorded.paused(7, PATH, is_paused), row=row)
+        elif event == "retry" and failures:
+            row, failures = after(recorded.retried(7, PATH, now), row=row), 0
+        status = seen(row, now)
+        assert (status.failures, status.paused, status.tiering_epoch) == (
+            failures,
+            is_paused,
+            epoch,
+        )
+        assert (status.status == "Tiering") == is_open
+        assert (status.status == UNKNOWN) == (epoch == 0)
+        assert (status.last_error is None) == (row.last_error_time is None)
+
+
+def test_a_late_end_of_an_older_round_does_not_end_a_newer_claim() -> None:
+    newer = replace(CLAIM, tiering_epoch=6)
+    row = after(
+        recorded.claimed(CLAIM, NOW, "a"),
+        recorded.claimed(newer, NOW + 1, "b"),
+        success(CLAIM, NOW + 2),
+    )
+    status = seen(row, NOW + 3)
+    assert (status.status, status.tiering_epoch) == ("Tiering", 6)
+    assert (status.last_tiered_ms, status.last_round_ms) == (NOW + 2, None)
+    status = seen(after(success(newer, NOW + 9), row=row), NOW + 9)
+    assert (status.status, status.last_round_ms) == ("Scheduled", 8)
+
+
+def test_epochs_that_begin_anew() -> None:
+    """After tiering was off, and after the coordinator's start."""
+    ended = after(recorded.claimed(CLAIM, NOW, "a"), success(CLAIM, NOW))
+    for anew in (replace(CLAIM, tiering_epoch=1), Claim(7, PATH, 1, 4)):
+        row = after(recorded.claimed(anew, NOW, "b"), row=ended)
+        assert (seen(row, NOW).status, seen(row, NOW).tiering_epoch) == ("Tiering", 1)
+        assert seen(after(success(anew, NOW), row=row), NOW).status == "Scheduled"
+
+
+def test_an_end_whose_claim_was_not_written() -> None:
+    row = after(recorded.claimed(CLAIM, NOW, "a"), failure(replace(CLAIM, tiering_epoch=9), NOW))
+    status = seen(row, NOW)
+    assert (status.status, status.tiering_epoch, status.failures) == ("Failed", 9, 1)
+
+
+@pytest.mark.parametrize(("failures", "wait_s"), [(1, 10), (2, 20), (5, 160), (6, 300), (90, 300)])
+def test_waits_grow_as_the_embedded_servers_do(failures: int, wait_s: int) -> None:
+    row = after(failure(CLAIM, NOW), row=Recorded(7, failures=failures - 1))
+    assert row.next_attempt_time == NOW + wait_s * 1000
+    assert recorded.not_now(row, NOW) == (
+        f"it has failed ({failures} in a row) and is tried again in {wait_s} s"
+    )
+    assert recorded.not_now(row, NOW + wait_s * 1000) is None
+
+
+def test_reasons_are_cut() -> None:
+    row = after(failure(CLAIM, NOW, "x" * 5000))
+    assert row.last_error is not None
+    assert len(row.last_error) == ERROR_CHARS_MAX
+
+
+def test_rows_of_dropped_tables() -> None:
+    def row(table_id: int, table: str | None, database: str = "shop") -> Recorded:
+        return Recorded(table_id, database if table else None, table)
+
+    there = {"shop": ["a", "b"], "gone": []}
+    found = [row(1, "a"), row(2, "a"), row(3, "b"), row(4, "c"), row(5, "a", "gone"), row(6, None)]
+    dropped = dropped_rows(found, lambda database: there[database])
+    assert [r.table_id for r in dropped] == [1, 4, 5]
