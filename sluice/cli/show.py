@@ -46,8 +46,17 @@ def tables(
         print_json(rows)
         return
     headings = ["table", "id", "kind", "columns", "buckets", "partitions", "datalake", "freshness"]
-    shown = [[row[heading] for heading in headings] for row in rows]
+    shown = [[row[heading] for heading in headings[:-1]] + [_freshness(row)] for row in rows]
     print_table(headings, shown, empty="no tables")
+
+
+def _freshness(row: dict[str, Any]) -> object:
+    """How old the lake of a table may be: its own word, or what a server takes without one."""
+    from sluice.statuses import DEFAULT_FRESHNESS_MS
+
+    if row["freshness"] is not None or not row["datalake"]:
+        return row["freshness"]
+    return f"{DEFAULT_FRESHNESS_MS // 60_000} min (default)"
 
 
 def _table_row(info: TableInfo, partitions: int | None) -> dict[str, Any]:
