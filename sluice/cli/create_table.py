@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from sluice.cli.options import DURATION, TABLE_PATH, cluster_options, configuration
-from sluice.errors import InvalidTable, TableAlreadyExist
-from sluice.model import Schema, TableDescriptor, TableInfo, TablePath
+from sluice.errors import InvalidTable, TableAlreadyExist, UnsupportedLakeOption
+from sluice.model import Schema, TableDescriptor, TableInfo, TablePath, TypeRoot
 
 
 def _checked(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
@@ -35,6 +35,7 @@ Examples:
 \b
 Types: BOOLEAN TINYINT SMALLINT INT BIGINT FLOAT DOUBLE CHAR(n) STRING BINARY(n) BYTES
 DECIMAL(p, s) DATE TIME[(p)] TIMESTAMP[(p)] TIMESTAMP_LTZ[(p)]; a type may be followed by NOT NULL.
+Spark reads no Iceberg table that has a column of TIME.
 """,
 )
 @click.argument("table", type=TABLE_PATH)
@@ -116,6 +117,27 @@ def create_table(
             return
         info = client.admin.table_info(table)
     click.echo(_made(info))
+    for note in notes(info):
+        click.echo(f"note: {note}", err=True)
+
+
+def notes(info: TableInfo) -> list[str]:
+    """What a user should know of a new table before there are rows in its lake."""
+    from sluice.formats.lake_keys import check_lake_keys
+
+    if not info.datalake_enabled or info.datalake_format != "iceberg":
+        return []
+    found = []
+    if times := [c.name for c in info.schema.columns if c.data_type.root is TypeRoot.TIME]:
+        found.append(
+            f"Spark reads no Iceberg table that has a column of TIME ({', '.join(times)}); engines"
+            " that know the type do"
+        )
+    try:
+        check_lake_keys(info)
+    except UnsupportedLakeOption as error:
+        found.append(f"every round will refuse it: {error.message}")
+    return found
 
 
 def _made(info: TableInfo) -> str:

@@ -1,0 +1,52 @@
+"""`sluice create-table`: what it says of a table that the lake will not take as it is thought."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from sluice.cli.create_table import notes
+from sluice.cli.main import cli
+from sluice.config import ServerConfig
+from sluice.model import Column, Schema, TableDescriptor, TableInfo, TablePath
+from sluice.model import types as t
+from sluice.server.cluster import EmbeddedCluster
+
+NOTE = (
+    "note: Spark reads no Iceberg table that has a column of TIME (opens, closes); engines that"
+    " know the type do\n"
+)
+
+
+def test_columns_of_time_are_noted_where_the_table_is_tiered(tmp_path: Path) -> None:
+    def create(name: str, schema: str, *options: str) -> Result:
+        return CliRunner().invoke(
+            cli,
+            ["create-table", f"shop.{name}", "--schema", schema, *options]
+            + ["--bootstrap", cluster.address],
+        )
+
+    hours = "id INT, opens TIME, closes TIME(3) NOT NULL"
+    with EmbeddedCluster(ServerConfig(str(tmp_path), listen="grpc://127.0.0.1:0")) as cluster:
+        made = create("hours", hours)
+        assert (made.exit_code, made.stderr) == (0, NOTE)
+        assert create("untiered", hours, "--no-datalake").stderr == ""
+        assert create("days", "id INT, day DATE, at TIMESTAMP").stderr == ""
+
+
+@pytest.mark.parametrize("lake_format", ["iceberg", "paimon"])
+def test_keys_that_another_server_has_taken_are_noted(lake_format: str) -> None:
+    """A Fluss that takes such a table; the embedded server refuses it."""
+    properties = {"table.datalake.enabled": "true", "table.datalake.format": lake_format}
+    columns = (Column("id", t.BIGINT.not_null(), 0), Column("at", t.timestamp(9).not_null(), 1))
+    descriptor = TableDescriptor(
+        Schema(columns, ("id", "at"), 1), bucket_keys=("id",), properties=properties
+    )
+    told = notes(TableInfo(TablePath("shop", "t"), 7, 1, descriptor, 0, 0))
+    if lake_format == "paimon":
+        assert told == []
+    else:
+        [note] = told
+        assert note.startswith("every round will refuse it: table shop.t: column at of the primary")
