@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import socket
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -29,7 +29,7 @@ from sluice.errors import (
 )
 from sluice.formats.column_memory import load_kernels
 from sluice.masking import mask
-from sluice.model import Claim, TableBucket, TableInfo, TieringStatus
+from sluice.model import Claim, TableBucket, TableInfo, TablePath, TieringStatus
 from sluice.model.durations import duration_ms
 from sluice.statuses import DEFAULT_FRESHNESS_MS, Recorded, recorded
 
@@ -41,6 +41,8 @@ QUIET_S = 60.0
 BEAT_EVERY_S = 30.0
 """Most often that a round's heartbeat is written down, and how old a round is before that."""
 _BEATS_MAX = 10_000
+_LOOKED_AT_MAX = 20
+"""Most tables that are looked up one by one before a claim."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,26 @@ class RecordedStatuses:
                 self._table.upsert(recorded.claimed(claim, now_ms, name))
             return why_not
 
-        return self._event(claim, "its claim", do)
+        return self._event(claim.path, "its claim", do)
+
+    def wanted(self, paths: Sequence[TablePath]) -> Sequence[TablePath]:
+        """Those of a few tables that may be tiered now; all of them where that cannot be told.
+
+        Fluss hands a paused or failing table out again and again: so it is not even asked for it.
+        """
+        if not 0 < len(paths) <= _LOOKED_AT_MAX:
+            return paths
+
+        def do() -> list[TablePath]:
+            ids: dict[TablePath, int] = {}
+            for path in paths:
+                with suppress(TableNotExist):
+                    ids[path] = self._table.admin.table_info(path).table_id
+            rows, now_ms = self._table.read(list(ids.values())), self._clock.now_ms()
+            return [p for p, i in ids.items() if recorded.not_now(rows.get(i), now_ms) is None]
+
+        answer = self._event(paths[0], "what is to be tiered", do)
+        return paths if answer is None else answer
 
     def alive(self, claims: Iterable[Claim]) -> None:
         """Writes down, now and then, that rounds go on."""
@@ -100,7 +121,7 @@ class RecordedStatuses:
                     continue
                 self._beats[claim] = now_s
             write = partial(self._table.upsert, recorded.alive(claim, now_ms))
-            self._event(claim, "its heartbeat", write)
+            self._event(claim.path, "its heartbeat", write)
 
     def finished(self, claim: Claim, *, forced: bool) -> None:
         """The round has ended well."""
@@ -235,13 +256,13 @@ class RecordedStatuses:
     def _end(self, claim: Claim, do: Callable[[], None]) -> None:
         with self._lock:
             self._beats.pop(claim, None)
-        self._event(claim, "the end of its round", do)
+        self._event(claim.path, "the end of its round", do)
         with self._lock:
             tidied, self._tidied = self._tidied, True
         if not tidied:
-            self._event(claim, "what was dropped", self._table.delete_dropped)
+            self._event(claim.path, "what was dropped", self._table.delete_dropped)
 
-    def _event(self, claim: Claim, what: str, do: Callable[[], T]) -> T | None:
+    def _event(self, path: TablePath, what: str, do: Callable[[], T]) -> T | None:
         """Does it, if that is possible in time; a failure is a warning, the first time."""
         with self._lock:
             quiet = self._quiet_until_s is not None
@@ -257,8 +278,15 @@ class RecordedStatuses:
                 level = logging.DEBUG if self._warned else logging.WARNING
                 self._warned = True
             said = mask(f"{type(error).__name__}: {error}")
-            _LOG.log(level, "table %s: %s is not written down in %s, which `sluice status` reads;"
-                     " the round goes on: %s", claim.path, what, PATH, said)  # fmt: skip
+            _LOG.log(
+                level,
+                "table %s: no use of its tiering status in %s (%s), which `sluice status` shows;"
+                " the round goes on: %s",
+                path,
+                PATH,
+                what,
+                said,
+            )
             return None
         with self._lock:
             self._quiet_until_s, self._warned = None, False

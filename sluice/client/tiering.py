@@ -78,6 +78,8 @@ class TieringClient:
         paused one too, and one that has just failed. Those are held and go back with the block.
         """
         recorder = self._recorder()
+        if recorder is not None and requested:
+            requested = recorder.wanted(requested)
         nothing = requested is not None and not requested
 
         def why_not(claim: Claim) -> str | None:

@@ -13,6 +13,7 @@ import pyarrow.compute
 import pytest
 
 from sluice.client import Client, connect
+from sluice.config import ClientConfig
 from sluice.testing.conformance import SCENARIOS, Answer, Stage
 from sluice.testing.conformance.differences import Difference
 from sluice.testing.conformance.matrix import SERVERS, judge, play
@@ -34,7 +35,7 @@ def clients(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
                 address = request.getfixturevalue("real_fluss").bootstrap
             else:
                 address = stack.enter_context(SERVERS[server].start(tmp_path / server))
-            return stack.enter_context(connect(address))
+            return stack.enter_context(connect(ClientConfig(address, tiering_backoff_ms=0)))
 
         yield client
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from sluice.client import Client, connect
+from sluice.config import ClientConfig, Config
 from sluice.model import Claim, TableDescriptor
 from sluice.rounds.files import RoundResult
 from sluice.testing.lost_tables import create_table
@@ -31,6 +34,17 @@ class RealScene(Scene):
     @property
     def address(self) -> str:
         return str(self.server.bootstrap)
+
+    def config(self) -> Config:
+        config = super().config()
+        return replace(config, client=self._client_config())
+
+    def client(self) -> Client:
+        return connect(self._client_config())
+
+    def _client_config(self) -> ClientConfig:
+        """A round that fails here is followed by the next one; nobody waits for a back-off."""
+        return ClientConfig(self.address, tiering_backoff_ms=0)
 
     def create(self) -> None:
         properties = {"table.datalake.enabled": "true", "table.datalake.freshness": "1s"}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sluice.client import Client, connect
-from sluice.config import ServerConfig
+from sluice.config import ClientConfig, ServerConfig
 from sluice.server.cluster import EmbeddedCluster
 from sluice.testing.conformance.differences import EMBEDDED, Difference
 from sluice.testing.conformance.stage import Answer, run
@@ -116,7 +116,7 @@ def matrix(
         with (
             tempfile.TemporaryDirectory(prefix="sluice-matrix-") as folder,
             server.start(Path(folder)) as address,
-            connect(address) as client,
+            connect(ClientConfig(address, tiering_backoff_ms=0)) as client,
         ):
             for scenario in scenarios:
                 say(f"{server.name}: {scenario}")

@@ -183,7 +183,9 @@ def test_retry_ends_the_wait(shop: Shop) -> None:
     shop.another().admin.retry_tiering(path)
     seen = shop.status(path)
     assert (seen.status, seen.failures, seen.last_error) == ("Pending", 0, "no such bucket")
-    assert shop.client.tiering.claim([path]) is not None
+    claim = shop.client.tiering.claim([path])
+    assert claim is not None
+    assert claim.tiering_epoch == 2, "while it waited nobody asked for it"
 
 
 def test_a_paused_table_is_claimed_by_nobody(shop: Shop) -> None:
