@@ -1,0 +1,86 @@
+"""Tables that are handed out and not wanted: held, and back once, when all is claimed."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from sluice.client.claiming import UNWANTED_MAX, Claiming
+from sluice.errors import FencedTieringEpoch, FlussError, NetworkError
+from sluice.model import Claim, TablePath
+
+
+class Coordinator:
+    """Hands out any table; one that comes back is the last of the queue, with a new epoch."""
+
+    def __init__(self, tables: int) -> None:
+        self.queue = [Claim(i, TablePath("shop", f"t{i}"), 1, 3) for i in range(tables)]
+        self.back: list[tuple[int, str]] = []
+        self.gone: set[int] = set()
+
+    def take(self) -> Claim | None:
+        return self.queue.pop(0) if self.queue else None
+
+    def give_back(self, claim: Claim, reason: str) -> None:
+        if claim.table_id in self.gone:
+            raise FencedTieringEpoch("another round was begun")
+        self.back.append((claim.table_id, reason))
+
+    def heartbeat(
+        self,
+        claims: list[Claim],
+        *,
+        retry: bool = True,
+    ) -> dict[int, FlussError | None]:
+        return {claim.table_id: None for claim in claims}
+
+    def claiming(self, *wanted: int) -> Claiming:
+        def why_not(claim: Claim) -> str | None:
+            return None if claim.table_id in wanted else f"t{claim.table_id} is paused"
+
+        return Claiming(self.take, why_not, self.give_back, self)
+
+
+def test_all_that_is_wanted_comes_before_anything_goes_back() -> None:
+    fluss = Coordinator(5)
+    with fluss.claiming(1, 4) as tables:
+        found = [tables.next(), tables.next(), tables.next()]
+        assert [claim and claim.table_id for claim in found] == [1, 4, None]
+        assert fluss.back == []
+    assert fluss.back == [(i, f"t{i} is paused") for i in (0, 2, 3)]
+
+
+def test_a_table_that_comes_again_ends_the_search() -> None:
+    """Its claim was taken back meanwhile: whatever waits has been seen."""
+    fluss = Coordinator(2)
+    again = Claim(0, TablePath("shop", "t0"), 2, 3)
+    fluss.queue += [again, Claim(9, TablePath("shop", "t9"), 1, 3)]
+    with fluss.claiming(9) as tables:
+        assert tables.next() is None
+    assert [table for table, _ in fluss.back] == [0, 1], "once each"
+
+
+def test_the_search_has_a_bound() -> None:
+    fluss = Coordinator(UNWANTED_MAX + 5)
+    with fluss.claiming() as tables:
+        assert tables.next() is None
+        assert len(fluss.queue) == 5
+    assert len(fluss.back) == UNWANTED_MAX
+
+
+def test_one_that_cannot_go_back_keeps_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    fluss = Coordinator(3)
+    fluss.gone = {1}
+    with caplog.at_level(logging.WARNING), fluss.claiming() as tables:
+        assert tables.next() is None
+    assert [table for table, _ in fluss.back] == [0, 2]
+    assert "t1 was not wanted and not handed back" in caplog.text
+
+
+def test_what_is_held_goes_back_after_an_error_too() -> None:
+    fluss = Coordinator(2)
+    with pytest.raises(NetworkError), fluss.claiming(1) as tables:
+        assert tables.next() is not None
+        raise NetworkError("the coordinator is away")
+    assert fluss.back == [(0, "t0 is paused")]
