@@ -17,8 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-from py4j.java_gateway import GatewayParameters, JavaGateway
-from py4j.protocol import Py4JError
+from py4j.java_gateway import GatewayClient, GatewayParameters, JavaGateway
+from py4j.protocol import Py4JError, get_return_value, is_error
 
 from sluice.errors import ConfigurationError, DriverRefused
 
@@ -67,7 +67,7 @@ class Jvm:
             ) from error
         finally:
             words.close()  # the JVM has its own handle
-        self.gateway: Any = JavaGateway(
+        self.gateway: Any = _Gateway(
             gateway_parameters=GatewayParameters(port=port, auth_token=token, auto_convert=False)
         )
 
@@ -104,6 +104,25 @@ class Jvm:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+class _Gateway(JavaGateway):
+    def _create_gateway_client(self) -> GatewayClient:
+        return _GatewayClient(gateway_parameters=self.gateway_parameters)
+
+
+class _GatewayClient(GatewayClient):
+    """Raises what Java threw before anybody else may look at it.
+
+    A Spark session in the same process has py4j show it every exception, and takes each for one of
+    Spark's own JVM: it would ask that one for the class of an object that lives in this one.
+    """
+
+    def send_command(self, command: str, retry: bool = True, binary: bool = False) -> Any:
+        answer = super().send_command(command, retry=retry, binary=binary)
+        if not binary and is_error(answer)[0]:
+            get_return_value(answer, self, "a Java", "method")
+        return answer
 
 
 def _launch(

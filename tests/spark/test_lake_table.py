@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from py4j.protocol import Py4JJavaError
 
 from sluice.driver.jvm import Jvm
 from sluice.errors import (
@@ -21,6 +22,7 @@ from sluice.errors import (
 )
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.lake.iceberg_table import TAG, IcebergTable
+from sluice.lake.java import deepest
 from sluice.model import Column, DataType, TableBucket, TableInfo, TypeRoot
 from sluice.model import types as t
 from sluice.rounds.types import DataFile, LakeSnapshot, LogRecords, Split
@@ -57,6 +59,16 @@ def commit(table: IcebergTable, base: LakeSnapshot | None, first: int = 0) -> La
 
 def test_a_catalog_without_the_table_answers_none(lake: IcebergLake) -> None:
     assert lake.load(INFO.path) is None
+
+
+def test_no_exception_is_taken_for_one_of_a_spark_session_beside(spark: Any, jvm: Jvm) -> None:
+    ours, theirs = [], [spark._jvm.java.util.ArrayList() for _ in range(300)]
+    for _ in theirs:  # both JVMs count their objects: some have the number of one over there
+        with pytest.raises(Py4JJavaError) as raised:
+            jvm.gateway.jvm.java.lang.Integer.parseInt("seven")
+        ours.append(raised.value.java_exception)
+    assert {deepest(error)[0] for error in ours} == {"java.lang.NumberFormatException"}
+    assert {o._target_id for o in ours} & {o._target_id for o in theirs}
 
 
 def test_the_table_is_laid_out_as_fluss_does(
