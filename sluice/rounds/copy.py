@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
+import traceback
 from collections.abc import Callable
 
 from sluice.clock import Clock, SystemClock
 from sluice.errors import LakeNotWritable, SluiceError, SplitFailed
+from sluice.masking import mask
 from sluice.rounds.copy_keyed import copy_keyed
 from sluice.rounds.limits import Limiter
 from sluice.rounds.ports import LogSource, SplitWriter, SplitWriterFactory
 from sluice.rounds.reasons import failure_of
 from sluice.rounds.types import Split, SplitFailure, SplitResult
 from sluice.rounds.windows import read_window
+
+_LOG = logging.getLogger(__name__)
 
 
 def copy_split(
@@ -42,6 +47,9 @@ def copy_split(
             _abort(writer)
         failure = failure_of(error)
         retryable = failure.retryable or isinstance(error, LakeNotWritable)
+        if not isinstance(error, SluiceError):  # nobody foresaw it: where it was says more
+            trace = mask("".join(traceback.format_exception(error)))
+            _LOG.error("bucket %s: an unexpected error:\n%s", split.bucket, trace)
         kind = failure.kind if isinstance(error, SluiceError) else type(error).__name__
         return SplitFailure(split.bucket, kind, failure.reason, retryable)
 

@@ -96,6 +96,23 @@ def test_a_failing_source_is_a_failure_that_leaves_no_file() -> None:
     assert pickle.loads(pickle.dumps(result)) == result
 
 
+def test_an_unforeseen_error_leaves_its_trace_in_the_log_without_secrets(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    secret = "hunter22"
+
+    class Odd(MemoryWriter):
+        def write(self, records: LogRecords) -> None:
+            raise IndexError(f"password={secret}")
+
+    log, table = Log(batch(0, 2)), MemoryLakeTable("mem:/t")
+    copy_split(Split(BUCKET, (), 0, 2), log, lambda s, task=0: Odd(table, s, "x"))
+    assert f"bucket {BUCKET}" in caplog.text
+    assert "in write" in caplog.text
+    assert "IndexError: password=***" in caplog.text
+    assert secret not in caplog.text
+
+
 def test_a_writer_that_loses_rows_is_a_failure() -> None:
     class Lossy(MemoryWriter):
         def write(self, records: LogRecords) -> None:
