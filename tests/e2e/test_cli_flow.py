@@ -43,7 +43,7 @@ def test_a_table_can_be_made_filled_and_seen(cli: Callable[..., Any], tmp_path: 
     (seen,) = (table for table in tables if table["table"] == "shop.seen")
     assert (seen["buckets"], seen["columns"], seen["kind"]) == (2, 3, "log")
     assert "shop.seen" in cli("tables")
-    assert "shop.seen" in cli("status")
+    assert "shop.seen" in cli("status", "shop.seen")
 
 
 def test_a_table_is_made_like_a_file_with_partitions(
