@@ -62,7 +62,8 @@ Examples:
 def pause(table: TablePath, bootstrap: str | None, config_file: str | None) -> None:
     """Hand TABLE out to nobody until `sluice resume`, restarts of the server included.
 
-    A round that is under way goes on. `sluice status` shows the table as paused.
+    A round that is under way goes on. `sluice status` shows the table as paused. An Apache Fluss
+    knows no pause: there the rounds of Sluice keep to it, and nobody else does.
     """
     done = f"is paused; `sluice resume {table}` ends that"
     _control(table, bootstrap, config_file, lambda admin, path: admin.pause_tiering(path), done)

@@ -21,10 +21,10 @@ from sluice.client.status_table import PATH, StatusTable
 from sluice.clock import Clock, SystemClock
 from sluice.config import ClientConfig
 from sluice.errors import (
-    FlussError,
     InvalidConfig,
     InvalidTable,
     RequestTimeOut,
+    SluiceError,
     TableNotExist,
 )
 from sluice.formats.column_memory import load_kernels
@@ -41,6 +41,8 @@ QUIET_S = 60.0
 BEAT_EVERY_S = 30.0
 """Most often that a round's heartbeat is written down, and how old a round is before that."""
 _BEATS_MAX = 10_000
+_NOT_TO_BE_HAD = (SluiceError, OSError, ValueError, ImportError)
+"""Why a lag may be unknown: the cluster, its remote storage, a file system not installed."""
 _LOOKED_AT_MAX = 20
 """Most tables that are looked up one by one before a claim."""
 
@@ -196,7 +198,7 @@ class RecordedStatuses:
         try:
             ids = [info.table_id for info in tiered]
             rows = self._bounded(lambda: self._table.read(ids))
-        except FlussError as error:
+        except SluiceError as error:
             unread = mask(f"table {PATH} cannot be read: {type(error).__name__}: {error}")
         now_ms = self._clock.now_ms()
         found = []
@@ -219,20 +221,26 @@ class RecordedStatuses:
 
     # ---- how far the lake is behind ----
 
-    def _lags(self, infos: Iterable[TableInfo]) -> dict[int, _Lag]:
-        """As many as there is time for; when the oldest row was written Fluss does not tell."""
+    def _lags(self, infos: Sequence[TableInfo]) -> dict[int, _Lag]:
+        """As many as there is time for; rows first, since how old they are costs a fetch."""
         found: dict[int, _Lag] = {}
 
         def do() -> None:
+            behind: list[tuple[TableInfo, dict[TableBucket, int]]] = []
             for info in infos:
-                with suppress(FlussError):  # dropped meanwhile, or without a leader
-                    self._lag(info, found)
+                with suppress(*_NOT_TO_BE_HAD):  # dropped meanwhile, or without a leader
+                    behind.append((info, self._rows_behind(info, found)))
+            for info, offsets in behind:
+                if offsets:
+                    with suppress(*_NOT_TO_BE_HAD):  # expired, or in a storage out of reach
+                        self._age(info, offsets, found)
 
-        with suppress(FlussError):
+        with suppress(*_NOT_TO_BE_HAD):
             self._bounded(do)
         return dict(found)
 
-    def _lag(self, info: TableInfo, found: dict[int, _Lag]) -> None:
+    def _rows_behind(self, info: TableInfo, found: dict[int, _Lag]) -> dict[TableBucket, int]:
+        """Notes the rows that the lake lacks; answers where they begin in each bucket."""
         admin = self._table.admin
         snapshot = admin.lake_snapshot(info.path)
         snapshot_id = None if snapshot is None else snapshot.snapshot_id
@@ -241,15 +249,26 @@ class RecordedStatuses:
         partitions: list[int | None] = [None]
         if info.is_partitioned:
             partitions = [part.partition_id for part in admin.partitions_of(info)]
-        rows = 0
+        rows, begins = 0, {}
         for partition in partitions:
             ends = admin.list_offsets(
                 info.path, range(info.bucket_count), partition, table_id=info.table_id
             )
             for number, end in ends.items():
-                tiered = offsets.get(TableBucket(info.table_id, partition, number), 0)
-                rows += max(end - tiered, 0)
+                bucket = TableBucket(info.table_id, partition, number)
+                tiered = offsets.get(bucket, 0)
+                if end > tiered:
+                    rows, begins[bucket] = rows + end - tiered, tiered
         found[info.table_id] = _Lag(rows, None if rows else 0, snapshot_id)
+        return begins
+
+    def _age(
+        self, info: TableInfo, begins: Mapping[TableBucket, int], found: dict[int, _Lag]
+    ) -> None:
+        """When the first batch of each bucket was written: one fetch from each server."""
+        oldest_ms = min(self._table.written_ms(info, begins))
+        age_ms = max(self._clock.now_ms() - oldest_ms, 0)
+        found[info.table_id] = replace(found[info.table_id], ms=age_ms)
 
     # ---- deadlines and failures ----
 
@@ -272,7 +291,7 @@ class RecordedStatuses:
             return None
         try:
             answer = self._bounded(do)
-        except FlussError as error:
+        except Exception as error:  # whatever it is, it is not worth a round
             with self._lock:
                 self._quiet_until_s = self._clock.monotonic_s() + QUIET_S
                 level = logging.DEBUG if self._warned else logging.WARNING

@@ -17,6 +17,7 @@ from sluice.client.admin import Admin
 from sluice.client.connection import Connection
 from sluice.client.kv_reader import KvReader
 from sluice.client.kv_writer import KvWriter
+from sluice.client.log_reader import LogReader
 from sluice.config import ClientConfig
 from sluice.errors import (
     DatabaseAlreadyExist,
@@ -31,7 +32,15 @@ from sluice.errors import (
     UnknownTableOrBucket,
 )
 from sluice.formats.types import arrow_type
-from sluice.model import Column, DataType, Schema, TableDescriptor, TableInfo, TablePath
+from sluice.model import (
+    Column,
+    DataType,
+    Schema,
+    TableBucket,
+    TableDescriptor,
+    TableInfo,
+    TablePath,
+)
 from sluice.model import types as t
 from sluice.statuses import Recorded
 
@@ -76,7 +85,7 @@ DELETED_MAX = 100
 """Bounds of one look for rows of dropped tables."""
 
 _LEADER_WAIT_MS = 8_000
-_WRITE_BATCH_BYTES = 64 * 1024
+_SMALL_BYTES = 64 * 1024
 
 
 class StatusTable:
@@ -94,7 +103,8 @@ class StatusTable:
             retry_timeout_ms=min(config.retry_timeout_ms, most_ms),
             connect_timeout_ms=min(config.connect_timeout_ms, most_ms),
             writer_max_inflight=1,
-            writer_batch_bytes=_WRITE_BATCH_BYTES,
+            writer_batch_bytes=_SMALL_BYTES,
+            fetch_max_bytes_per_bucket=_SMALL_BYTES,
         )
         self._connection = Connection(self._config)
         self.admin = Admin(self._connection)
@@ -148,6 +158,15 @@ class StatusTable:
                 writer.delete(pa.table({KEY: pa.array([r.table_id for r in dropped], pa.int64())}))
                 writer.flush(self._config.retry_timeout_ms / 1000)
         return [TablePath(row.database_name or "", row.table_name or "") for row in dropped]
+
+    def written_ms(self, info: TableInfo, begins: Mapping[TableBucket, int]) -> list[int]:
+        """When the batches at these offsets of another table's logs were written, epoch ms.
+
+        :raises SluiceError: as ``LogReader.read``.
+        """
+        reader = LogReader(self._connection, self.admin, info.path, info)
+        windows = {bucket: (offset, offset + 1) for bucket, offset in begins.items()}
+        return [records.timestamp_ms for _, records in reader.read_many(windows)]
 
     def _tables_of(self, database: str) -> list[str]:
         try:
