@@ -94,7 +94,8 @@ def _cluster(config: Config) -> Iterator[Finding]:
     except SluiceError as error:
         yield Finding(what, False, reason_text(f"{type(error).__name__}: {error}"))
         return
-    yield Finding(what, True, f"answers; {databases} databases")
+    plural = "" if databases == 1 else "s"
+    yield Finding(what, True, f"answers; {databases} database{plural}")
     for server in servers:
         yield Finding(f"{server.role} {server.address}", True, _versions(server))
 

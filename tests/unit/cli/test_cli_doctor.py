@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from sluice import __version__
 from sluice.cli.main import cli
+from sluice.client import connect
 from sluice.config import ServerConfig
 from sluice.driver.doctor import write_and_remove
 from sluice.driver.jvm import ICEBERG_ARTIFACT, ICEBERG_VERSION
@@ -49,6 +50,14 @@ def examine(jars: str, address: str) -> Examine:
         return done.exit_code, {f["what"]: (f["ok"], f["seen"]) for f in found}
 
     return run
+
+
+def test_databases_are_counted(examine: Examine, address: str) -> None:
+    for words in ("answers; 0 databases", "answers; 1 database", "answers; 2 databases"):
+        _, found = examine()
+        assert found[f"cluster {address}"] == (True, words)
+        with connect(address) as client:
+            client.admin.create_database(f"db{words[9]}")
 
 
 def test_all_is_well(examine: Examine, address: str, tmp_path: Path) -> None:
