@@ -91,16 +91,20 @@ class Shop:
         return rows
 
 
-@pytest.fixture(params=["grpc", "fluss"])
+EITHER_DOOR = pytest.mark.parametrize("shop", ["grpc", "fluss"], indirect=True)
+
+
+@pytest.fixture
 def shop(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Shop]:
     clock = OwnClock()
     with (
-        plain_fluss(tmp_path / "data", clock, request.param) as cluster,
+        plain_fluss(tmp_path / "data", clock, getattr(request, "param", "fluss")) as cluster,
         ExitStack() as closing,
     ):
         yield Shop(cluster.address, clock, closing)
 
 
+@EITHER_DOOR
 def test_an_old_server_tells_nothing_itself(shop: Shop) -> None:
     path = shop.create("never")
     with pytest.raises(UnsupportedVersion, match="does not offer ListTieringStatuses"):
@@ -115,6 +119,7 @@ def test_an_old_server_tells_nothing_itself(shop: Shop) -> None:
         shop.client.admin.list_tiering_statuses(TablePath("shop", "gone"))
 
 
+@EITHER_DOOR
 def test_a_round_is_seen_from_its_claim_to_its_end(shop: Shop) -> None:
     path = shop.create("orders")
     with shop.client.log_writer(path) as writer:
@@ -159,6 +164,7 @@ def test_failures_are_counted_and_masked_until_a_success(shop: Shop) -> None:
     assert (seen.status, seen.failures, seen.last_error) == ("Pending", 0, None)
 
 
+@EITHER_DOOR
 def test_a_failed_table_waits_and_keeps_nobody_waiting(shop: Shop) -> None:
     broken, other = shop.create("broken"), shop.create("other")
     shop.client.tiering.failed(shop.claim(broken), "no such bucket")
@@ -189,6 +195,7 @@ def test_retry_ends_the_wait(shop: Shop) -> None:
     assert claim.tiering_epoch == 2, "while it waited nobody asked for it"
 
 
+@EITHER_DOOR
 def test_a_paused_table_is_claimed_by_nobody(shop: Shop) -> None:
     path = shop.create("orders")
     shop.client.admin.pause_tiering(path)

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from sluice.cli.main import cli
 from sluice.client import Client, connect
-from sluice.config import ServerConfig
+from sluice.config import ClientConfig, ServerConfig
 from sluice.driver.not_due import not_due
 from sluice.errors import TableNotExist
 from sluice.model import TableDescriptor, TablePath
@@ -174,7 +174,10 @@ def test_tier_waits_as_long_as_it_is_told(
 
 
 def test_where_nothing_is_known_of_a_table(tmp_path: Path, clock: WallClock) -> None:
-    with plain_fluss(tmp_path / "plain", clock) as server, connect(server.address) as client:
+    with (
+        plain_fluss(tmp_path / "plain", clock) as server,
+        connect(ClientConfig(server.address, tiering_status_timeout_ms=60_000)) as client,
+    ):
         client.admin.create_database("shop")
         path = create(client, enabled="true")
         assert str(not_due(client, path, clock.ms)) == (

@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sluice.client.status_table import COLUMNS, columns_of, dropped_rows, rows_of
@@ -56,13 +56,15 @@ def success(claim: Claim, at_ms: int, *, forced: bool = False) -> Any:
     return lambda row: recorded.finished(claim, row, at_ms, forced=forced)
 
 
-@given(st.lists(rows, max_size=5))
+@settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(rows, max_size=3))
 def test_rows_survive_arrow(found: list[Recorded]) -> None:
     written = [asdict(row) for row in found]
     if written:
         assert rows_of(columns_of(written)) == found
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(rows, st.integers(0, 4_000_000_000_000))
 def test_every_row_has_a_status(row: Recorded, now_ms: int) -> None:
     status = seen(row, now_ms)
