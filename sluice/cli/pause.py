@@ -99,18 +99,18 @@ def retry(table: TablePath, bootstrap: str | None, config_file: str | None) -> N
     """Forget the failures of TABLE: it is due now, and its next wait is the shortest again.
 
     A table that fails is tried again after 10 seconds, then after twice as long each time. Use this
-    once you have removed the cause. A table that is not failing is left alone.
+    once you have removed the cause. A table that is not failing is left alone: `sluice retier` wants
+    a round of it.
     """
     done = "is not failing any more; if it was waiting, it is due now"
-    healthy = (
-        f"had no failures: nothing was changed; `sluice retier {table}` makes a healthy table due"
-    )
+    healthy = "had no failures; nothing was changed"
 
     def retried(admin: Admin, path: TablePath) -> None:
         admin.retry_tiering(path)
 
+    # 0, and not None, which is a cluster that does not tell
     _control(
-        table, bootstrap, config_file, retried, done, lambda s: None if s.is_failing else healthy
+        table, bootstrap, config_file, retried, done, lambda s: healthy if s.failures == 0 else None
     )
 
 

@@ -179,10 +179,7 @@ def test_retry_of_a_healthy_table_says_that_nothing_had_failed(shop: Shop) -> No
     for table in ("shop.failing", "shop.healthy"):
         told = shop.run("retry", table)
         assert told.exit_code == 0
-        assert (
-            f"table {table} had no failures: nothing was changed; `sluice retier {table}` makes a"
-            " healthy table due\n"
-        ) in told.output
+        assert f"table {table} had no failures; nothing was changed\n" in told.output
 
 
 def test_retier_of_a_paused_table_says_how_to_resume_it(shop: Shop) -> None:
