@@ -99,8 +99,8 @@ def retry(table: TablePath, bootstrap: str | None, config_file: str | None) -> N
     """Forget the failures of TABLE: it is due now, and its next wait is the shortest again.
 
     A table that fails is tried again after 10 seconds, then after twice as long each time. Use this
-    once you have removed the cause. A table that is not failing is left alone: `sluice retier` wants
-    a round of it.
+    once you have removed the cause. A table that is not failing is left alone; `sluice retier`
+    wants a round of it.
     """
     done = "is not failing any more; if it was waiting, it is due now"
     healthy = "had no failures; nothing was changed"
