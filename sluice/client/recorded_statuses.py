@@ -37,7 +37,7 @@ T = TypeVar("T")
 _LOG = logging.getLogger(__name__)
 
 QUIET_S = 60.0
-"""After a failure nothing is written for so long."""
+"""After a failure nothing is tried for so long; but for the first end of a round."""
 BEAT_EVERY_S = 30.0
 """Most often that a round's heartbeat is written down, and how old a round is before that."""
 _BEATS_MAX = 10_000
@@ -67,7 +67,7 @@ class RecordedStatuses:
         self._deadline_s = config.tiering_status_timeout_ms / 1000
         self._backoff_ms = config.tiering_backoff_ms
         self._lock = threading.Lock()  # guards the rest
-        self._quiet_until_s: float | None = None
+        self._quiet_until_s: dict[bool, float] = {}  # of ends, and of all else
         self._warned = False
         self._tidied = False
         self._beats: dict[Claim, float] = {}
@@ -275,25 +275,29 @@ class RecordedStatuses:
     def _end(self, claim: Claim, do: Callable[[], None]) -> None:
         with self._lock:
             self._beats.pop(claim, None)
-        self._event(claim.path, "the end of its round", do)
+        self._event(claim.path, "the end of its round", do, is_end=True)
         with self._lock:
             tidied, self._tidied = self._tidied, True
         if not tidied:
-            self._event(claim.path, "what was dropped", self._table.delete_dropped)
+            self._event(claim.path, "what was dropped", self._table.delete_dropped, is_end=True)
 
-    def _event(self, path: TablePath, what: str, do: Callable[[], T]) -> T | None:
-        """Does it, if that is possible in time; a failure is a warning, the first time."""
+    def _event(
+        self, path: TablePath, what: str, do: Callable[[], T], *, is_end: bool = False
+    ) -> T | None:
+        """Does it, if that is possible in time; a failure is a warning, the first time.
+
+        :param is_end: worth a try of its own after a claim that was not written: how a round ended
+            is what people look for, and nothing waits for it any more.
+        """
         with self._lock:
-            quiet = self._quiet_until_s is not None
-            if self._quiet_until_s is not None:
-                quiet = self._clock.monotonic_s() < self._quiet_until_s
-        if quiet:
+            until_s = self._quiet_until_s.get(is_end)
+        if until_s is not None and self._clock.monotonic_s() < until_s:
             return None
         try:
             answer = self._bounded(do)
         except Exception as error:  # whatever it is, it is not worth a round
             with self._lock:
-                self._quiet_until_s = self._clock.monotonic_s() + QUIET_S
+                self._quiet_until_s[is_end] = self._clock.monotonic_s() + QUIET_S
                 level = logging.DEBUG if self._warned else logging.WARNING
                 self._warned = True
             said = mask(f"{type(error).__name__}: {error}")
@@ -308,7 +312,8 @@ class RecordedStatuses:
             )
             return None
         with self._lock:
-            self._quiet_until_s, self._warned = None, False
+            self._quiet_until_s.clear()
+            self._warned = False
         return answer
 
     def _bounded(self, do: Callable[[], T]) -> T:

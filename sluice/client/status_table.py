@@ -147,8 +147,10 @@ class StatusTable:
 
     def delete_dropped(self) -> list[TablePath]:
         """Deletes rows of tables that are no more, as far as the bounds go; answers their paths."""
-        info = self.admin.table_info(PATH)
-        check_layout(info)
+        try:
+            check_layout(self.admin.table_info(PATH))
+        except (TableNotExist, DatabaseNotExist):
+            return []
         reader = KvReader(self._connection, self.admin, PATH)
         rows = rows_of(reader.limit_scan(SCANNED_MAX))
         # Looked at after the rows were read: each of them is of a table that was there before.

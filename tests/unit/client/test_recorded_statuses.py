@@ -314,18 +314,30 @@ def test_columns_of_a_newer_sluice_are_no_hindrance(shop: Shop) -> None:
 def test_after_a_failure_nothing_is_tried_for_a_while(
     shop: Shop, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path = shop.create("orders")
+    paths = [shop.create("a"), shop.create("b")]
     shop.client.admin.create_database("sluice")
     shop.client.admin.create_table(PATH, foreign(failures=t.STRING))
     with caplog.at_level(logging.WARNING, "sluice.client"):
-        claim = shop.claim(path)
+        claims = [shop.claim(path) for path in paths]
+        shop.client.tiering.finished(claims[0])
         shop.client.admin.drop_table(PATH)
         shop.clock.ms += int(QUIET_S * 1000) - 1
-        shop.client.tiering.finished(claim)
+        shop.client.tiering.finished(claims[1])
         assert not shop.client.admin.table_exists(PATH)
-        shop.client.tiering.finished(shop.claim(path))
-    assert len(caplog.records) == 1
-    assert shop.status(path).status == "Scheduled", "once it works, it is written again"
+        shop.client.tiering.finished(shop.claim(paths[0]))
+    assert [record.name for record in caplog.records] == ["sluice.client.recorded_statuses"]
+    assert shop.status(paths[0]).status == "Scheduled", "once it works, it is written again"
+
+
+def test_the_end_of_a_round_is_tried_though_its_claim_was_not_written(shop: Shop) -> None:
+    path = shop.create("orders")
+    shop.client.admin.create_database("sluice")
+    shop.client.admin.create_table(PATH, foreign(failures=t.STRING))
+    claim = shop.claim(path)
+    shop.client.admin.drop_table(PATH)
+    shop.client.tiering.failed(claim, "no such bucket")
+    seen = shop.status(path)
+    assert (seen.status, seen.failures, seen.tiering_epoch) == ("Failed", 1, 1)
 
 
 def test_a_table_that_does_not_answer_costs_its_deadline_once(
