@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from sluice.cli.main import cli
-from sluice.cli.repair import _print_done, _print_found, _print_json
+from sluice.cli.repair import _given_up, _print_done, _print_found, _print_json
 from sluice.driver.repairing import Repaired
 from sluice.rounds.files import RoundResult
 from sluice.rounds.repair import Diagnosis, Way
@@ -66,6 +66,20 @@ def test_what_was_done_is_said(capsys: pytest.CaptureFixture[str]) -> None:
         assert part in text
     _print_json(done.found, done)
     assert '"way": "retier"' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("snapshot_id", "given_up"), [(None, True), (9, False)])
+def test_a_round_that_lost_its_claim_is_not_said_to_be_done(
+    capsys: pytest.CaptureFixture[str], snapshot_id: int | None, given_up: bool
+) -> None:
+    result = RoundResult("db.t", 1, 2, 3, "claim_lost", lake_snapshot_id=snapshot_id)
+    done = Repaired(of(SAFE), SAFE, result=result)
+    _print_done(done)
+    told = capsys.readouterr().out.splitlines()[0]
+    lost = "given up, as the claim was lost; look again"
+    assert told == f"db.t: {lost if given_up else 'done'}: {SAFE.does}"
+    assert _given_up(done) is given_up
+    assert not _given_up(Repaired(of(SAFE), SAFE)), "a move of main has no claim"
 
 
 @pytest.mark.parametrize(
