@@ -73,7 +73,7 @@ def _measure(
     report(Line("kv_snapshot_read", value, "M rows/core-s", value / limit, text))
     parts = {
         "bring files": bringing.cpu_s,
-        "RocksDB": raw.cpu_s - bringing.cpu_s,
+        "values of SST files": raw.cpu_s - bringing.cpu_s,
         "decode": whole.cpu_s - raw.cpu_s,
     }
     for name, cpu_s in parts.items():

@@ -26,7 +26,7 @@ class KvSnapshotReader:
     """One snapshot, whose files lie in a folder of their own while a ``with`` block lasts.
 
     They are brought whole when the block begins, so the disk must hold them; after that nobody's
-    deletion matters. Memory is about three times 8 MiB (or a thousand rows, if they are larger),
+    deletion matters. Memory is about five times 8 MiB (or a thousand rows, if they are larger),
     whatever the size of the snapshot. Hold the snapshot by a lease until the block has begun.
     """
 
@@ -121,8 +121,8 @@ class KvSnapshotReader:
         self._inside()
         assert self._folder is not None
         for values in read_values(self._folder, self._name, _BATCH_BYTES):
-            self._inside()  # its files are gone once the block has ended
             yield self._rows.decode(values)
+            self._inside()  # its files are gone once the block has ended
 
     def _inside(self) -> SnapshotFiles:
         if self._folder is None or self._found is None:

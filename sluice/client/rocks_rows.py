@@ -1,11 +1,14 @@
 """The values of a RocksDB folder as Arrow, in the order of their keys.
 
-RocksDB hands out one row at a time. That is a Python object a row, which the library forces; the
-loop over them runs in C.
+Most folders are read from their files. What is not known there, or is damaged, is left to RocksDB,
+which hands out one row at a time. That is a Python object a row, which the library forces; the loop
+over them runs in C.
 """
 
 from __future__ import annotations
 
+import logging
+from collections import deque
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -14,7 +17,11 @@ from typing import Any
 import pyarrow as pa
 from rocksdict import AccessType, BlockBasedOptions, Cache, Options, Rdict, ReadOptions
 
+from sluice.client.sst_rows import read_directly
 from sluice.errors import CorruptRecord
+from sluice.formats.rocks_manifest import NotReadHere
+
+_LOG = logging.getLogger(__name__)
 
 _BATCH_ROWS = 32 * 1024
 _STEP_ROWS = 1024
@@ -30,13 +37,28 @@ def read_values(folder: Path, name: str, batch_bytes: int) -> Iterator[pa.Array]
     :param name: of what lies there, for errors.
     :raises CorruptRecord: the folder is no RocksDB, lacks a file, or a file is damaged.
     """
+    given = 0
+    try:
+        for array in read_directly(folder, batch_bytes):
+            given += len(array)
+            yield array
+    except NotReadHere as error:
+        _LOG.debug("%s is read by RocksDB behind row %d: %s", name, given, error)
+        yield from read_by_rocksdb(folder, name, batch_bytes, given)
+
+
+def read_by_rocksdb(
+    folder: Path, name: str, batch_bytes: int, skipped: int = 0
+) -> Iterator[pa.Array]:
+    """The same without the first ``skipped`` values, all of it by RocksDB."""
     try:
         db: Any = Rdict(str(folder), _options(), access_type=AccessType.read_only())
     except Exception as error:
         raise CorruptRecord(f"{name} cannot be opened: {error}") from error
     try:
         values = db.values(read_opt=_read_options())
-        last: bytes | None = None
+        before = deque(islice(values, skipped), maxlen=1)
+        last: bytes | None = before[0] if before else None
         while found := _some(values, batch_bytes):
             last = found[-1]
             yield pa.array(found, pa.binary())

@@ -9,7 +9,7 @@ import numba
 from llvmlite import binding
 from numba.core import types
 
-from sluice.formats import array_kernels, record_kernels, row_kernels, row_writers
+from sluice.formats import array_kernels, record_kernels, row_kernels, row_writers, sst_kernels
 
 KERNELS: tuple[Callable[..., int], ...] = (
     row_kernels.decode_rows,
@@ -22,6 +22,10 @@ KERNELS: tuple[Callable[..., int], ...] = (
     array_kernels.count_elements,
     array_kernels.decode_arrays,
     array_kernels.encode_arrays,
+    sst_kernels.check_xxh3,
+    sst_kernels.enter,
+    sst_kernels.merge,
+    sst_kernels.read_index,
 )
 _njit: Any = numba.njit
 _EXTERNAL = ("llvm.", "memcpy", "memset", "memmove")

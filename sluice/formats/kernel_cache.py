@@ -25,6 +25,8 @@ _SOURCES = (
     "row_kernels.py",
     "row_plan.py",
     "row_writers.py",
+    "sst_kernels.py",
+    "sst_words.py",
 )
 _DIGEST_SIZE = 32
 

@@ -73,6 +73,26 @@ def shift_right(typing_context: Any, value: Any, bits: Any) -> Any:
 
 
 @intrinsic
+def add(typing_context: Any, a: Any, b: Any) -> Any:
+    """A sum that may overflow: numba's own promises the compiler that it does not."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.add(*arguments)
+
+    return types.int64(types.int64, types.int64), generate
+
+
+@intrinsic
+def multiply(typing_context: Any, a: Any, b: Any) -> Any:
+    """A product that may overflow."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.mul(*arguments)
+
+    return types.int64(types.int64, types.int64), generate
+
+
+@intrinsic
 def copy(typing_context: Any, target: Any, source: Any, size: Any) -> Any:
     """Copies ``size`` bytes between places that do not overlap."""
 

@@ -1,0 +1,250 @@
+"""The values of a RocksDB folder, read from its files without RocksDB.
+
+A source of the merge is a file of level 0, or all files of another level, which do not overlap.
+Each reads its blocks a few at a time; the merge of their keys runs in compiled code.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import groupby, pairwise
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+import pyarrow as pa
+
+from sluice.formats import sst_table as sst
+from sluice.formats import sst_words as w
+from sluice.formats.column_memory import binary_array, load_kernels
+from sluice.formats.rocks_manifest import LiveFile, NotReadHere, live_files
+
+_BATCH_ROWS = 32 * 1024
+_READ_BYTES = 4 * 1024 * 1024
+"""Of blocks of all sources at once: as they are stored, and as much again uncompressed."""
+_READ_BYTES_MIN = 64 * 1024
+_SOURCES_MAX = 64
+_INDEX_BYTES_MAX = 8 * 1024 * 1024
+_MANIFEST_BYTES_MAX = 64 * 1024 * 1024
+_KEY_ROOM = 64 * 1024
+_ROOM_MAX = 1 << 30
+
+
+def read_directly(folder: Path, batch_bytes: int) -> Iterator[pa.Array]:
+    """All values of the default column family in the order of their keys, as binary arrays.
+
+    An array has at most about ``batch_bytes``, or one value. What was given out before an error is
+    right, and in RocksDB's own order: it goes on behind it.
+
+    :raises NotReadHere: there is something that only RocksDB reads, or something is damaged.
+    """
+    try:
+        with ExitStack() as stack:
+            sources = [_Source(folder, files) for files in _sorted_runs(folder)]
+            share = max(_READ_BYTES // max(len(sources), 1), _READ_BYTES_MIN)
+            for source in sources:
+                stack.enter_context(source)
+                source.read_bytes = share
+            yield from _Merge(sources).arrays(batch_bytes)
+    except OSError as error:
+        raise NotReadHere(f"{folder} cannot be read: {error}") from error
+
+
+def _sorted_runs(folder: Path) -> list[list[LiveFile]]:
+    """The files of the store, those together whose keys do not overlap."""
+    if any(path.stat().st_size for path in folder.glob("*.log")):
+        raise NotReadHere("the store has a log that RocksDB replays")
+    name = (folder / "CURRENT").read_text("utf-8", "replace")
+    if not name.startswith("MANIFEST-") or not name[9:].rstrip("\n").isdigit():
+        raise NotReadHere("CURRENT names no MANIFEST")
+    manifest = folder / name.rstrip("\n")
+    if manifest.stat().st_size > _MANIFEST_BYTES_MAX:
+        raise NotReadHere("the MANIFEST is too large")
+    files = sorted(live_files(manifest.read_bytes()), key=lambda f: (f.level, f.smallest))
+    runs = []
+    for level, found in groupby(files, key=lambda file: file.level):
+        of_level = list(found)
+        runs += [[file] for file in of_level] if level == 0 else [of_level]
+        if level and any(a.largest >= b.smallest for a, b in pairwise(of_level)):
+            raise NotReadHere(f"files of level {level} overlap")
+    if len(runs) > _SOURCES_MAX:
+        raise NotReadHere(f"{len(runs)} sources are too many")
+    return runs
+
+
+class _Table:
+    """One open SST file. Everything that it says of itself is read when it is made."""
+
+    def __init__(self, path: Path, size: int) -> None:
+        self._name = path.name
+        self._file = path.open("rb", buffering=0)
+        try:
+            if os.fstat(self._file.fileno()).st_size != size:
+                raise NotReadHere(f"{path.name} has not the size that the MANIFEST says")
+            tail = self._read(max(size - sst.FOOTER_SIZE, 0), min(size, sst.FOOTER_SIZE))
+            self.footer = sst.read_footer(tail, size)
+            metaindex = self._block(self.footer.metaindex)
+            index, properties = sst.find_parts(self.footer, metaindex, size)
+            if max(index.size, properties.size) > _INDEX_BYTES_MAX:
+                raise NotReadHere(f"{path.name} has too large an index")
+            self._index = index
+            self.properties = sst.read_properties(self._block(properties))
+        except BaseException:
+            self._file.close()
+            raise
+
+    def blocks(self) -> tuple[np.ndarray, np.ndarray]:
+        """Positions and sizes of the data blocks."""
+        block = self._block(self._index)
+        return sst.read_index(block, self.properties, self._index.start)
+
+    def read(self, start: int, end: int) -> bytes:
+        return self._read(start, end - start)
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _block(self, handle: sst.Handle) -> pa.Buffer:
+        data = self._read(handle.start, handle.end - handle.start)
+        return sst.read_block(self.footer, data, handle)
+
+    def _read(self, start: int, size: int) -> bytes:
+        data = os.pread(self._file.fileno(), size, start)
+        if len(data) != size:
+            raise NotReadHere(f"{self._name} is cut")
+        return data
+
+
+class _Source:
+    """Files whose keys do not overlap, in the order of their keys; a few blocks at a time."""
+
+    def __init__(self, folder: Path, files: list[LiveFile]) -> None:
+        self.read_bytes = _READ_BYTES_MIN
+        self._folder = folder
+        self._files = files
+        self._next = 0
+        self._expected = 0
+        self._table: _Table | None = None
+        self._at = 0
+        self._starts = self._sizes = np.zeros(0, np.int64)
+        self._kept: list[pa.Buffer] = []
+        self._where = np.zeros((0, 2), np.int64)
+
+    def __enter__(self) -> _Source:
+        """Looks at every file, so that nothing is given out of a store that is not read here."""
+        for file in self._files:
+            _Table(self._folder / file.name, file.size).close()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._table is not None:
+            self._table.close()
+            self._table = None
+
+    def load(self, entries_read: int) -> np.ndarray | None:
+        """Addresses and sizes of the next blocks, until it is called again; None at the end.
+
+        :param entries_read: of all blocks given out.
+        """
+        while self._at == len(self._starts):
+            self.__exit__(None, None, None)
+            if entries_read != self._expected:
+                raise NotReadHere(f"{entries_read} entries were read, not {self._expected}")
+            if self._next == len(self._files):
+                self._kept = []
+                return None
+            file = self._files[self._next]
+            self._next += 1
+            self._table = _Table(self._folder / file.name, file.size)
+            self._expected += self._table.properties.entries
+            self._starts, self._sizes = self._table.blocks()
+            self._at = 0
+        self._load_blocks()
+        return self._where
+
+    def _load_blocks(self) -> None:
+        assert self._table is not None
+        first = self._at
+        origin = int(self._starts[first])
+        ends = self._starts[first:] + self._sizes[first:] + sst.BLOCK_TRAILER
+        count = max(int(np.searchsorted(ends, origin + self.read_bytes, "right")), 1)
+        data = self._table.read(origin, int(ends[count - 1]))
+        starts = self._starts[first : first + count] - origin
+        sizes = self._sizes[first : first + count].copy()
+        sst.check_blocks(self._table.footer, data, starts, sizes, origin)
+        # those that are left out here are read once more
+        kept = sst.uncompress(data, starts, sizes, 2 * self.read_bytes)
+        self._kept = kept
+        self._at = first + len(kept)
+        self._where = np.array([(block.address, block.size) for block in kept], np.int64)
+
+
+class _Merge:
+    """Sources as one row of values."""
+
+    def __init__(self, sources: list[_Source]) -> None:
+        self._kernels = load_kernels()
+        self._sources = sources
+        self._words = np.zeros((max(len(sources), 1), w.SOURCE_WORDS), np.int64)
+        self._keys = np.empty((len(sources) + 1, _KEY_ROOM), np.uint8)
+        self._state = np.zeros(w.MERGE_WORDS + len(sources), np.int64)
+        for index in range(len(sources)):
+            self._words[index, w.KEY] = self._keys[index].ctypes.data
+        self._words[:, w.KEY_ROOM] = _KEY_ROOM
+        self._state[w.LAST] = self._keys[-1].ctypes.data
+        self._state[w.LAST_SIZE] = w.NO_KEY
+
+    def arrays(self, batch_bytes: int) -> Iterator[pa.Array]:
+        state = self._state
+        for index in range(len(self._sources)):
+            self._feed(index)
+        room = min(max(batch_bytes, 1), _ROOM_MAX)
+        answer = w.FULL
+        while answer == w.FULL:
+            offsets = np.zeros(_BATCH_ROWS + 1, np.int32)
+            data = pa.allocate_buffer(room)
+            state[w.ROWS] = state[w.BYTES] = 0
+            while (answer := self._merge(offsets, data)) == w.NEEDS_BLOCKS:
+                self._feed(int(state[w.EMPTY]))
+            if answer < 0:
+                raise NotReadHere(w.PROBLEMS[answer])
+            rows = int(state[w.ROWS])
+            if rows:
+                content = data.slice(0, int(state[w.BYTES]))
+                yield binary_array(offsets[: rows + 1], content)
+                room = min(max(batch_bytes, 1), _ROOM_MAX)
+            elif answer == w.FULL:  # a value that is larger than an array should be
+                room = int(self._words[state[w.MERGE_WORDS], w.VALUE_SIZE])
+
+    def _merge(self, offsets: np.ndarray, data: pa.Buffer) -> int:
+        return int(
+            self._kernels.merge(
+                self._words.ctypes.data,
+                self._state.ctypes.data,
+                offsets.ctypes.data,
+                _BATCH_ROWS,
+                data.address,
+                data.size,
+            )
+        )
+
+    def _feed(self, index: int) -> None:
+        """Gives a source that has no entry its next blocks, if there are any."""
+        words = self._words[index]
+        found = 0
+        while not found:
+            blocks = self._sources[index].load(int(words[w.READ]))
+            if blocks is None:
+                return
+            words[w.BLOCKS], words[w.BLOCK_COUNT] = blocks.ctypes.data, len(blocks)
+            words[w.NEXT_BLOCK] = words[w.AT] = words[w.END] = 0
+            found = self._kernels.enter(self._words.ctypes.data, self._state.ctypes.data, index)
+        if found < 0:
+            raise NotReadHere(w.PROBLEMS[found])

@@ -1,0 +1,321 @@
+"""RocksDB's SST files in its block-based format: footer, properties, index and blocks.
+
+Format versions 2 to 6 with a plain index and without a dictionary are known, which is what RocksDB
+writes unless told otherwise. All else is ``NotReadHere``. Whoever calls brings the bytes; every
+block's checksum is checked before a byte of it is believed.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import pyarrow as pa
+
+from sluice.formats.column_memory import load_kernels
+from sluice.formats.rocks_manifest import Cursor, NotReadHere, masked_crc
+
+FOOTER_SIZE = 53
+BLOCK_TRAILER = 5
+"""Bytes behind a block that its size does not count: type of compression, checksum."""
+
+_MAGIC = bytes.fromhex("f7cff485b741e288")
+_CONTEXT_MAGIC = bytes.fromhex("3e007a00")
+_VERSION_WITH_CONTEXT = 6
+_CRC32C, _XXH3 = 1, 4
+_U32 = struct.Struct("<I")
+_HASH_INDEX = 1 << 31
+_BLOCK_MAX = 1 << 30
+_NONE, _SNAPPY, _ZLIB, _ZSTD = 0, 1, 2, 7
+_CODECS = {_SNAPPY: "snappy", 4: "lz4_raw", 5: "lz4_raw", _ZSTD: "zstd"}
+_UNREADABLE = (b"rocksdb.range_del", b"rocksdb.compression_dict", b"rocksdb.external_sst_file")
+
+_SECRET = np.frombuffer(
+    bytes.fromhex(
+        "b8fe6c3923a44bbe7c01812cf721ad1cded46de9839097db7240a4a4b7b3671f"
+        "cb79e64eccc0e578825ad07dccff7221b8084674f743248ee03590e6813a264c"
+        "3c2852bb91c300cb88d0658b1b532ea371644897a20df94e3819ef46a9deacd8"
+        "a8fa763fe39c343ff9dcbbc7c70b4f1d8a51e04bcdb45931c89f7ec9d9787364"
+        "eac5ac8334d3ebc3c581a0fffa1363eb170ddd51b7f0da49d316552629d4689e"
+        "2b16be587d47a1fc8ff8b8d17ad031ce45cb3a8f95160428afd7fbcabb4b407e"
+    ),
+    np.uint8,
+)
+"""What XXH3 mixes its input with where nobody gives it a seed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """Where a block lies in its file; ``size`` is without the trailer."""
+
+    start: int
+    size: int
+
+    @property
+    def end(self) -> int:
+        return self.start + self.size + BLOCK_TRAILER
+
+
+@dataclass(frozen=True, slots=True)
+class Footer:
+    """What the end of a file says."""
+
+    checksum: int
+    base: int
+    """What checksums are mixed with beside their position; 0: neither."""
+    metaindex: Handle
+    index: Handle | None
+    """None: the metaindex says where it lies."""
+
+
+@dataclass(frozen=True, slots=True)
+class Properties:
+    """What a file says of its content."""
+
+    entries: int
+    index_deltas: bool
+    """Whether its index holds differences between the sizes of blocks."""
+
+
+def read_footer(tail: bytes, file_size: int) -> Footer:
+    """``tail``: the last bytes of the file, at least ``FOOTER_SIZE`` if it has so many.
+
+    :raises NotReadHere: it is none of a known version, or damaged.
+    """
+    footer = tail[-FOOTER_SIZE:]
+    if len(footer) != FOOTER_SIZE or not footer.endswith(_MAGIC):
+        raise NotReadHere("it has no footer")
+    kind, version = footer[0], _U32.unpack_from(footer, FOOTER_SIZE - 12)[0]
+    if kind not in (_CRC32C, _XXH3) or not 2 <= version <= _VERSION_WITH_CONTEXT:
+        raise NotReadHere(f"it has format version {version} with checksums of type {kind}")
+    start = file_size - FOOTER_SIZE
+    if version < _VERSION_WITH_CONTEXT:
+        cursor = Cursor(footer[1:])
+        metaindex = Handle(cursor.number(), cursor.number())
+        index = Handle(cursor.number(), cursor.number())
+        _check_handle(metaindex, start)
+        _check_handle(index, start)
+        return Footer(kind, 0, metaindex, index)
+    if footer[1:5] != _CONTEXT_MAGIC:
+        raise NotReadHere("its footer is none of version 6")
+    checksum, base, size = struct.unpack_from("<III", footer, 5)
+    metaindex = Handle(start - BLOCK_TRAILER - size, size)
+    _check_handle(metaindex, start)
+    found = Footer(kind, base, metaindex, None)
+    # its own checksum counts as zero while it is made
+    block = footer[:5] + bytes(4) + footer[9:] + _U32.pack(checksum)
+    check_blocks(found, block, np.zeros(1, np.int64), np.array([FOOTER_SIZE - 1]), start)
+    return found
+
+
+def _check_handle(handle: Handle, end: int) -> None:
+    if handle.start < 0 or handle.size > _BLOCK_MAX or handle.end > end:
+        raise NotReadHere(f"it has a block at {handle.start}, where none can be")
+
+
+def check_blocks(
+    footer: Footer, data: bytes, starts: np.ndarray, sizes: np.ndarray, origin: int
+) -> None:
+    """Checks blocks by their checksums.
+
+    :param data: a part of the file, from position ``origin`` on.
+    :param starts: positions of blocks in ``data``, int64; they and their trailers lie within.
+    :param sizes: without trailers, int64.
+    :raises NotReadHere: a block is damaged.
+    """
+    if footer.checksum == _XXH3:
+        content = np.frombuffer(data, np.uint8)
+        good = load_kernels().check_xxh3(
+            content.ctypes.data,
+            starts.ctypes.data,
+            sizes.ctypes.data,
+            len(starts),
+            origin,
+            footer.base,
+            _SECRET.ctypes.data,
+        )
+    else:
+        good = _count_good(footer, memoryview(data), starts.tolist(), sizes.tolist(), origin)
+    if good < len(starts):
+        raise NotReadHere(f"the block at {origin + int(starts[good])} is damaged")
+
+
+def _count_good(
+    footer: Footer, view: memoryview, starts: list[int], sizes: list[int], origin: int
+) -> int:
+    for block, (start, size) in enumerate(zip(starts, sizes, strict=True)):
+        end = start + size + 1
+        crc = masked_crc(view[start:end])
+        if footer.base:
+            position = origin + start
+            crc += footer.base ^ ((position + (position >> 32)) & 0xFFFFFFFF)
+        if _U32.unpack_from(view, end)[0] != crc & 0xFFFFFFFF:
+            return block
+    return len(starts)
+
+
+def read_block(footer: Footer, data: bytes, handle: Handle) -> pa.Buffer:
+    """One block, checked and uncompressed; ``data`` is the block with its trailer.
+
+    :raises NotReadHere: it is damaged, or compressed in a way not known here.
+    """
+    if len(data) != handle.size + BLOCK_TRAILER:
+        raise NotReadHere("a block is cut")
+    starts, sizes = np.zeros(1, np.int64), np.array([handle.size], np.int64)
+    check_blocks(footer, data, starts, sizes, handle.start)
+    [block] = uncompress(data, starts, sizes)
+    return block
+
+
+def uncompress(
+    data: bytes, starts: np.ndarray, sizes: np.ndarray, most_bytes: int = _BLOCK_MAX
+) -> list[pa.Buffer]:
+    """Blocks as they were before they were compressed; what was not shares the memory of ``data``.
+
+    They take ``most_bytes`` at most, or are one block: then there are fewer than was asked for.
+
+    :param starts: positions of blocks in ``data``, int64; they and their trailers lie within.
+    :param sizes: without trailers, int64.
+    :raises NotReadHere: a block is compressed in a way not known here, or damaged.
+    """
+    content = np.frombuffer(data, np.uint8)
+    kinds = content[starts + sizes]
+    wholes, heads = _whole_sizes(content, starts)
+    plain = kinds == _NONE
+    wholes = np.where(plain, sizes, wholes)
+    heads[plain | (kinds == _SNAPPY)] = 0  # snappy's own format begins with the size
+    if (heads > sizes).any() or (wholes > _BLOCK_MAX).any():
+        raise NotReadHere("a block's size cannot be")
+    count = max(int(np.searchsorted(np.cumsum(wholes), most_bytes, "right")), 1)
+    parts = (starts + heads, sizes - heads, kinds, wholes)
+    whole = pa.py_buffer(data)
+    ways = _ways()
+    try:
+        return [
+            ways[kind](whole.slice(start, size), wanted)
+            for start, size, kind, wanted in zip(*(p[:count].tolist() for p in parts), strict=True)
+        ]
+    except KeyError as error:
+        raise NotReadHere(f"a block is compressed in way {error}") from error
+    except (pa.ArrowException, OSError, ValueError, zlib.error) as error:
+        raise NotReadHere(f"a block cannot be uncompressed: {error}") from error
+
+
+def _whole_sizes(content: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The numbers that blocks begin with if they are compressed, and how many bytes these take."""
+    values, lengths = np.zeros(len(starts), np.int64), np.zeros(len(starts), np.int64)
+    more = np.ones(len(starts), bool)
+    for at in range(5):  # a block's trailer has as many: all of these bytes are there
+        found = content[starts + at].astype(np.int64)
+        values += np.where(more, found & 0x7F, 0) << (7 * at)
+        lengths += more
+        more &= found >= 0x80
+    lengths[more] = _BLOCK_MAX
+    return values, lengths
+
+
+@lru_cache(maxsize=1)
+def _ways() -> dict[int, Callable[[pa.Buffer, int], pa.Buffer]]:
+    """How blocks are uncompressed to so many bytes, by the type in their trailers."""
+
+    def inflated(block: pa.Buffer, size: int) -> pa.Buffer:
+        return pa.py_buffer(zlib.decompress(block, -15, size))
+
+    ways = {kind: pa.Codec(name).decompress for kind, name in _CODECS.items()}
+    return {**ways, _NONE: lambda block, _: block, _ZLIB: inflated}
+
+
+def metadata(block: pa.Buffer) -> Iterator[tuple[bytes, bytes]]:
+    """Names and values of a block that describes its file; there are few.
+
+    :raises NotReadHere: it is none.
+    """
+    cursor = Cursor(memoryview(block)[: _entries_size(block)].tobytes())
+    name = b""
+    while cursor:
+        shared, own, size = cursor.number(), cursor.number(), cursor.number()
+        name = name[:shared] + cursor.take(own)
+        yield name, cursor.take(size)
+
+
+def _entries_size(block: pa.Buffer) -> int:
+    """Bytes of a block before the positions where keys are whole, and their count."""
+    if block.size >= _U32.size:
+        [restarts] = _U32.unpack_from(block, block.size - _U32.size)
+        size = block.size - _U32.size * (restarts + 1)
+        if restarts < _HASH_INDEX and size >= 0:
+            return size
+    raise NotReadHere("a block does not end as it must")
+
+
+def find_parts(footer: Footer, metaindex: pa.Buffer, file_size: int) -> tuple[Handle, Handle]:
+    """Where index and properties lie.
+
+    :raises NotReadHere: one is missing, or there are parts that are not read here.
+    """
+    handles = {}
+    for name, value in metadata(metaindex):
+        if name in _UNREADABLE:
+            raise NotReadHere(f"it has {name.decode()}")
+        cursor = Cursor(value)
+        handles[name] = Handle(cursor.number(), cursor.number())
+    index = footer.index or handles.get(b"rocksdb.index")
+    properties = handles.get(b"rocksdb.properties")
+    if index is None or properties is None:
+        raise NotReadHere("it lacks index or properties")
+    _check_handle(index, file_size)
+    _check_handle(properties, file_size)
+    return index, properties
+
+
+def read_properties(block: pa.Buffer) -> Properties:
+    """:raises NotReadHere: the file has more than puts and deletes, or a two-level index."""
+    found = dict(metadata(block))
+
+    def number(name: bytes, default: int | None = None) -> int:
+        value = found.get(b"rocksdb." + name)
+        if value is None and default is not None:
+            return default
+        return Cursor(value or b"").number()
+
+    if found.get(b"rocksdb.block.based.table.index.type") != bytes(4):
+        raise NotReadHere("its index is not a plain one")
+    if found.get(b"rocksdb.comparator") != b"leveldb.BytewiseComparator":
+        raise NotReadHere("its keys have an order of their own")
+    for name in (b"merge.operands", b"num.range-deletions"):
+        if number(name, 0):
+            raise NotReadHere(f"it has rocksdb.{name.decode()}")
+    for name in found:
+        if name.startswith(b"rocksdb.external_sst_file."):
+            raise NotReadHere("it was not written by its store")
+    return Properties(number(b"num.entries"), bool(number(b"index.value.is.delta.encoded", 0)))
+
+
+def read_index(block: pa.Buffer, properties: Properties, end: int) -> tuple[np.ndarray, np.ndarray]:
+    """Positions and sizes (int64, without trailers) of a file's data blocks, in its order.
+
+    :param end: where the last may end.
+    :raises NotReadHere: they cannot be.
+    """
+    size = _entries_size(block)
+    room = size // 3 + 1  # an entry has three bytes at least
+    starts, sizes = np.empty(room, np.int64), np.empty(room, np.int64)
+    count = load_kernels().read_index(
+        block.address,
+        size,
+        int(properties.index_deltas),
+        starts.ctypes.data,
+        sizes.ctypes.data,
+        room,
+    )
+    if count < 0:
+        raise NotReadHere("its index is damaged")
+    starts, sizes = starts[:count].copy(), sizes[:count].copy()
+    ends = starts + sizes + BLOCK_TRAILER
+    if count and (ends[-1] > end or sizes.max() > _BLOCK_MAX or (starts[1:] < ends[:-1]).any()):
+        raise NotReadHere("its index names blocks that cannot be")
+    return starts, sizes

@@ -1,0 +1,339 @@
+"""Values read from SST files, beside those that RocksDB itself reads there: the same, or none."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from rocksdict import (
+    BlockBasedIndexType,
+    BlockBasedOptions,
+    Checkpoint,
+    ChecksumType,
+    DataBlockIndexType,
+    DBCompactionStyle,
+    DBCompressionType,
+    Options,
+    Rdict,
+    WriteBatch,
+    WriteOptions,
+)
+
+from sluice.client.rocks_rows import read_by_rocksdb, read_values
+from sluice.client.sst_rows import read_directly
+from sluice.errors import CorruptRecord
+from sluice.formats.rocks_manifest import NotReadHere
+from tests.golden.test_kv_snapshot import snapshot_folder
+
+COMPRESSIONS = ("none", "snappy", "zlib", "lz4", "lz4hc", "zstd")
+BATCH_BYTES = 100_000
+
+
+def options(change: Callable[[Options, BlockBasedOptions], None] | None = None) -> Options:
+    found, blocks = Options(raw_mode=True), BlockBasedOptions()
+    found.create_if_missing(True)
+    found.create_missing_column_families(True)
+    found.set_disable_auto_compactions(True)
+    found.set_compression_type(DBCompressionType.lz4())
+    if change is not None:
+        change(found, blocks)
+    found.set_block_based_table_factory(blocks)
+    return found
+
+
+class Store:
+    """A RocksDB that is written without its log, as the server and Fluss write theirs."""
+
+    def __init__(self, folder: Path, chosen: Options, **families: Options) -> None:
+        self.folder = folder
+        self.write_options = WriteOptions()
+        self.write_options.disable_wal = True  # type: ignore[assignment, method-assign]
+        self.db: Any = Rdict(str(folder / "db"), chosen, column_families=families or None)
+
+    def write(self, puts: dict[bytes, bytes], deletes: list[bytes] | None = None) -> None:
+        batch: Any = WriteBatch(raw_mode=True)
+        for key, value in puts.items():
+            batch.put(key, value)
+        for key in deletes or []:
+            batch.delete(key)
+        self.db.write(batch, self.write_options)
+
+    def flush(self) -> None:
+        self.db.flush()
+
+    def finish(self) -> Path:
+        """A checkpoint; the store is closed."""
+        target = self.folder / "checkpoint"
+        Checkpoint(self.db).create_checkpoint(str(target))
+        self.db.close()
+        return target
+
+
+def direct(folder: Path, batch_bytes: int = BATCH_BYTES) -> list[bytes]:
+    return joined(list(read_directly(folder, batch_bytes)))
+
+
+def by_rocksdb(folder: Path) -> list[bytes]:
+    return joined(list(read_by_rocksdb(folder, "the store", BATCH_BYTES)))
+
+
+def joined(arrays: list[pa.Array]) -> list[bytes]:
+    for array in arrays:
+        array.validate(full=True)
+    return [value for array in arrays for value in array.to_pylist()]
+
+
+def random_options(rng: random.Random) -> Options:
+    def change(found: Options, blocks: BlockBasedOptions) -> None:
+        found.set_compression_type(getattr(DBCompressionType, rng.choice(COMPRESSIONS))())
+        found.set_target_file_size_base(rng.choice([16 << 10, 64 << 20]))
+        if rng.random() < 0.2:
+            found.set_compaction_style(DBCompactionStyle.universal())
+        blocks.set_format_version(rng.randint(2, 6))
+        checksum = rng.choice([ChecksumType.xxh3(), ChecksumType.crc32c()])
+        blocks.set_checksum_type(checksum)
+        blocks.set_block_size(rng.choice([64, 512, 4096, 32768]))
+        blocks.set_block_restart_interval(rng.choice([1, 4, 16]))
+        blocks.set_index_block_restart_interval(rng.choice([1, 1, 5, 16]))
+        if rng.random() < 0.5:
+            blocks.set_bloom_filter(10, False)
+
+    return options(change)
+
+
+def fill_at_random(store: Store, rng: random.Random) -> None:
+    """Puts and deletes of few keys, many of them again, in files of several levels."""
+    keys = [
+        rng.choice([b"", b"\0\0", b"shared prefix "]) + rng.randbytes(rng.choice([0, 1, 8, 9, 30]))
+        for _ in range(rng.choice([3, 200, 1500]))
+    ]
+    longest = rng.choice([0, 100, 3000])
+    for _ in range(rng.randint(1, 6)):
+        for _ in range(rng.randint(1, 3)):
+            chosen = rng.sample(keys, rng.randint(1, len(keys)))
+            puts = {key: value(rng, longest) for key in chosen}
+            store.write(puts, rng.sample(keys, rng.randint(0, len(keys) // 3)))
+        if rng.random() < 0.8:
+            store.flush()
+        if rng.random() < 0.2:
+            store.db.compact_range(None, None)
+    store.write({b"large": rng.randbytes(rng.choice([0, 100_000]))})
+
+
+def value(rng: random.Random, longest: int) -> bytes:
+    size = rng.randint(0, longest)
+    return rng.randbytes(size) if rng.random() < 0.5 else b"text " * (size // 5)
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_random_stores_are_read_as_rocksdb_reads_them(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    families = {"other": random_options(rng)} if rng.random() < 0.5 else {}
+    store = Store(tmp_path, random_options(rng), **families)
+    if families:
+        store.db.get_column_family("other").put(b"a", b"of another family", store.write_options)
+    fill_at_random(store, rng)
+    folder = store.finish()
+    assert direct(folder, rng.choice([1, 5000, 1 << 20])) == by_rocksdb(folder)
+
+
+def test_the_newest_of_overlapping_files_is_read(tmp_path: Path) -> None:
+    store = Store(tmp_path, options())
+    for turn in range(5):
+        puts = {b"%05d" % i: b"%d of turn %d" % (i, turn) for i in range(turn, 2000, turn + 1)}
+        store.write(puts, [b"%05d" % i for i in range(turn, 2000, 17)])
+        store.flush()
+    folder = store.finish()
+    found = direct(folder)
+    assert found == by_rocksdb(folder)
+    assert b"1999 of turn 4" in found
+
+
+@pytest.mark.parametrize("puts", [{}, {b"a": b""}, {b"": b"of the empty key"}])
+def test_small_stores(tmp_path: Path, puts: dict[bytes, bytes]) -> None:
+    store = Store(tmp_path, options())
+    store.write({b"gone": b"x", **puts})
+    store.flush()
+    store.write({}, [b"gone"])
+    folder = store.finish()
+    assert direct(folder) == list(puts.values()) == by_rocksdb(folder)
+
+
+def test_files_of_a_level_are_read_one_after_another(tmp_path: Path) -> None:
+    store = Store(tmp_path, options(lambda o, _: o.set_target_file_size_base(20_000)))
+    rng = random.Random(1)
+    for _ in range(2):
+        store.write({b"%06d" % i: rng.randbytes(50) for i in range(30_000)})
+        store.flush()
+    store.db.compact_range(None, None)
+    store.write({b"%06d" % i: b"new" for i in range(0, 30_000, 300)})
+    folder = store.finish()
+    assert len(list(folder.glob("*.sst"))) > 70, "more than sources that a merge may have"
+    found = list(read_directly(folder, BATCH_BYTES))
+    assert max(len(array.buffers()[2]) for array in found) <= BATCH_BYTES
+    assert joined(found) == by_rocksdb(folder)
+
+
+def test_a_snapshot_of_a_real_server_is_read_directly(tmp_path: Path) -> None:
+    folder = snapshot_folder(tmp_path / "db")
+    assert direct(folder) == by_rocksdb(folder) != []
+
+
+# ---- left to RocksDB ----
+
+
+def ranges(store: Store) -> None:
+    store.db.delete_range(b"00010", b"00020", write_opt=store.write_options)
+
+
+def entities(store: Store) -> None:
+    store.db.put_entity(b"00500x", [b"a"], [b"b"], write_opt=store.write_options)
+
+
+def long_keys(store: Store) -> None:
+    store.write({b"00500" + b"k" * 70_000: b"v"})
+
+
+def many_files(store: Store) -> None:
+    for i in range(70):
+        store.write({b"%05d" % i: b"again"})
+        store.flush()
+
+
+def log(store: Store) -> None:
+    store.db.put(b"zz", b"in the log")
+
+
+def two_level_index(_: Options, blocks: BlockBasedOptions) -> None:
+    blocks.set_index_type(BlockBasedIndexType.two_level_index_search())
+
+
+def hashes(_: Options, blocks: BlockBasedOptions) -> None:
+    blocks.set_data_block_index_type(DataBlockIndexType.binary_and_hash())
+
+
+def other_checksums(_: Options, blocks: BlockBasedOptions) -> None:
+    blocks.set_checksum_type(ChecksumType.xxhash64())
+
+
+def blobs(found: Options, _: BlockBasedOptions) -> None:
+    found.set_enable_blob_files(True)
+    found.set_min_blob_size(5)
+
+
+def dictionaries(found: Options, _: BlockBasedOptions) -> None:
+    found.set_compression_type(DBCompressionType.zstd())
+    found.set_compression_options(-14, 3, 0, 4096)
+
+
+CHANGES = (two_level_index, hashes, other_checksums, blobs, dictionaries)
+WRITES = (ranges, entities, long_keys, many_files)
+
+
+def filled(folder: Path, chosen: Options) -> Store:
+    store = Store(folder, chosen)
+    store.write({b"%05d" % i: b"value %d" % i for i in range(1000)})
+    return store
+
+
+@pytest.mark.parametrize("what", [*CHANGES, *WRITES], ids=lambda what: what.__name__)
+def test_what_is_not_known_is_left_to_rocksdb(tmp_path: Path, what: Any) -> None:
+    store = filled(tmp_path, options(what if what in CHANGES else None))
+    if what in WRITES:
+        what(store)
+    if what is dictionaries:
+        store.flush()
+        store.db.compact_range(None, None)
+    folder = store.finish()
+    with pytest.raises(NotReadHere):
+        direct(folder)
+    found = joined(list(read_values(folder, "the store", BATCH_BYTES)))
+    assert found == by_rocksdb(folder)
+    assert len(found) >= 990
+
+
+def test_a_log_with_content_is_left_to_rocksdb(tmp_path: Path) -> None:
+    store = filled(tmp_path, options())
+    store.flush()
+    log(store)
+    store.db.flush_wal(True)
+    folder = tmp_path / "copy"
+    shutil.copytree(tmp_path / "db", folder)  # as if the server had died here
+    store.db.close()
+    with pytest.raises(NotReadHere, match="a log that RocksDB replays"):
+        direct(folder)
+    found = joined(list(read_values(folder, "the store", BATCH_BYTES)))
+    assert found[-1] == b"in the log"
+    assert len(found) == 1001
+
+
+def test_rocksdb_goes_on_where_the_files_could_not(tmp_path: Path) -> None:
+    store = filled(tmp_path, options())
+    entities(store)
+    folder = store.finish()
+    arrays = read_directly(folder, 1000)
+    given = len(next(arrays))
+    assert 0 < given < 500
+    with pytest.raises(NotReadHere, match="more than puts and deletes"):
+        list(arrays)
+    found = joined(list(read_values(folder, "the store", 1000)))
+    assert found == by_rocksdb(folder)
+
+
+# ---- damaged ----
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_flipped_byte_never_gives_other_rows(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    store = Store(tmp_path, random_options(rng))
+    for turn in range(3):
+        store.write({b"%04d" % i: rng.randbytes(9) for i in range(turn, 300, turn + 1)})
+        store.flush()
+    folder = store.finish()
+    expected = direct(folder)
+    names = [p.name for p in folder.iterdir() if p.suffix == ".sst" or p.name[:3] == "MAN"]
+    refused = 0
+    for _ in range(40):
+        path = folder / rng.choice([*sorted(names), "CURRENT"])
+        content = path.read_bytes()
+        at = rng.randrange(len(content))
+        if rng.random() < 0.3:  # footers are small
+            at = len(content) - 1 - rng.randrange(min(60, len(content)))
+        damaged = bytearray(content)
+        damaged[at] ^= 1 << rng.randrange(8)
+        path.unlink()  # RocksDB has it by a hard link
+        path.write_bytes(damaged)
+        try:
+            assert direct(folder) == expected, f"{path.name} at {at}"
+        except NotReadHere:
+            refused += 1
+        path.write_bytes(content)
+    assert refused
+    assert direct(folder) == expected
+
+
+def test_damage_is_told_with_its_name(tmp_path: Path) -> None:
+    store = Store(tmp_path, options())
+    rng = random.Random(0)
+    store.write({b"%05d" % i: rng.randbytes(100) for i in range(5000)})
+    folder = store.finish()
+    expected = direct(folder)
+    [sst] = folder.glob("*.sst")
+    content = bytearray(sst.read_bytes())
+    content[len(content) // 2] ^= 1
+    sst.unlink()
+    sst.write_bytes(content)
+    found = []
+    with pytest.raises(CorruptRecord, match=r"the store is damaged: behind row \d+: Corruption"):
+        for array in read_values(folder, "the store", 1000):
+            found += array.to_pylist()
+    assert found == expected[: len(found)]
+    sst.unlink()
+    with pytest.raises(CorruptRecord, match="the store"):
+        list(read_values(folder, "the store", 1000))

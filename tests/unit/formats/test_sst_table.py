@@ -1,0 +1,112 @@
+"""Parts of SST files: checksums beside known ones, and bytes that cannot be."""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from sluice.formats import sst_table as sst
+from sluice.formats.rocks_manifest import NotReadHere, live_files, masked_crc
+
+XXH3 = sst.Footer(4, 0, sst.Handle(0, 0), None)
+# the lower halves of XXH3 of so many bytes, as xxhash 0.8 gives them
+KNOWN = (
+    (1, 0x074EECDB),
+    (3, 0x4F40B19C),
+    (4, 0xB553FE7E),
+    (8, 0xA6CB6952),
+    (9, 0x2F430FEF),
+    (16, 0xFC3D25FD),
+    (17, 0x6A78E347),
+    (32, 0x79EBBFBF),
+    (33, 0xBB9D1991),
+    (64, 0x1A91EE2D),
+    (100, 0x99BA93C9),
+    (128, 0x2C0D7380),
+    (129, 0x055FB150),
+    (200, 0x36CB0C43),
+    (240, 0x6101B7C7),
+    (241, 0x0B821A67),
+    (1024, 0x086F73F1),
+    (1025, 0x27327C00),
+    (4099, 0xAED1FE53),
+)
+
+
+def content(size: int) -> bytes:
+    return bytes(i * i % 251 for i in range(size))
+
+
+@pytest.mark.parametrize(("size", "xxh3"), KNOWN)
+def test_blocks_are_checked_by_xxh3(size: int, xxh3: int) -> None:
+    block = content(size) + b"\0" + struct.pack("<I", xxh3)
+    starts, sizes = np.zeros(1, np.int64), np.array([size], np.int64)
+    sst.check_blocks(XXH3, block, starts, sizes, 0)
+    for at in (0, size // 2, size, size + 4):
+        damaged = bytearray(block)
+        damaged[at] ^= 16
+        with pytest.raises(NotReadHere, match="the block at 7 is damaged"):
+            sst.check_blocks(XXH3, bytes(damaged), starts, sizes, 7)
+
+
+@pytest.mark.parametrize("size", [0, 3, 52, 53, 200])
+def test_what_is_no_footer_is_told(size: int) -> None:
+    with pytest.raises(NotReadHere):
+        sst.read_footer(content(size), size)
+
+
+@pytest.mark.parametrize(
+    "block", [b"", b"\0\0\0", b"\0\0\0\1", b"\xff\xff\xff\xff", b"\1\2\3\1\0\0\0"]
+)
+def test_blocks_that_cannot_be_are_told(block: bytes) -> None:
+    with pytest.raises(NotReadHere):
+        list(sst.metadata(pa.py_buffer(block)))
+    with pytest.raises(NotReadHere):
+        sst.read_index(pa.py_buffer(block), sst.Properties(0, False), 100)
+
+
+@pytest.mark.parametrize(
+    "entries", [b"\0\1\2k" + b"\0\x0a", b"\0\1\1k\xff", b"\0\1\2k" + b"\0\x80", b"\x80" * 9]
+)
+def test_an_index_that_cannot_be_is_told(entries: bytes) -> None:
+    block = entries + struct.pack("<II", 0, 1)
+    with pytest.raises(NotReadHere, match="index"):
+        sst.read_index(pa.py_buffer(block), sst.Properties(0, False), 10)
+
+
+def record(edit: bytes, kind: int = 1) -> bytes:
+    body = bytes([kind]) + edit
+    return struct.pack("<IH", masked_crc(body), len(edit)) + body
+
+
+BYTEWISE = b"\1\x1aleveldb.BytewiseComparator"
+
+
+def test_a_manifest_may_be_in_pieces() -> None:
+    assert live_files(record(BYTEWISE)) == []
+    assert (
+        live_files(record(BYTEWISE[:3], 2) + record(BYTEWISE[3:9], 3) + record(BYTEWISE[9:], 4))
+        == []
+    )
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        b"",
+        record(BYTEWISE)[:-1],
+        record(BYTEWISE)[:-1] + b"x",
+        record(BYTEWISE, 2),
+        record(BYTEWISE, 3),
+        record(b"\1\1x"),
+        record(BYTEWISE + b"\x90\3\0"),  # a blob file
+        record(BYTEWISE + b"\xac\2\1"),  # a group of which one edit is missing
+        record(BYTEWISE + b"\6\0\5"),  # deletes what is not there
+    ],
+)
+def test_other_manifests_are_not_read(manifest: bytes) -> None:
+    with pytest.raises(NotReadHere):
+        live_files(manifest)
