@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from sluice.errors import ConfigurationError
-from sluice.masking import is_secret_name
+from sluice.masking import is_secret_name, secrets_of
 
 ENVIRONMENT_PREFIX = "SLUICE_"
 SETTINGS_VARIABLE = "SLUICE_SETTINGS"
@@ -256,7 +256,9 @@ class Config:
             for setting in fields(values):
                 value = getattr(values, setting.name)
                 named = value if isinstance(value, Mapping) else {setting.name: value}
-                found += [v for k, v in named.items() if isinstance(v, str) and is_secret_name(k)]
+                texts = {k: v for k, v in named.items() if isinstance(v, str)}
+                found += [v for k, v in texts.items() if is_secret_name(k)]
+                found += [secret for v in texts.values() for secret in secrets_of(v)]
         return tuple(value for value in found if value)
 
 

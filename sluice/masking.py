@@ -69,15 +69,37 @@ _MASKS: tuple[tuple[re.Pattern[str], str], ...] = (
         re.compile(r"(?i)(<(\w{0,32}(?:key|token|signature|secret|password)\w{0,32})>)[^<]*"),
         rf"\1{MASK}",
     ),
+    (
+        re.compile(
+            rf"(?i)(\b(?:proxy-)?authorization{_QUOTE}?\s{{0,8}}[:=]\s{{0,8}})"
+            rf"(?!(?:bearer|basic|digest|negotiate|aws4-hmac-sha256)\b){_VALUE}"
+        ),
+        rf"\1{MASK}",
+    ),
+    (re.compile(r"(?i)(\b(?:set-)?cookie\s{0,8}:\s{0,8})[^\r\n]+"), rf"\1{MASK}"),
+    # a token in the place of a user
+    (re.compile(r"(?i)\b(https?://)[^/\s:@]{1,1024}@"), rf"\1{MASK}@"),
+    # password 'value'
+    (
+        re.compile(
+            r"(?i)(\b[\w.-]{0,64}?(?:password|passwd|passphrase|pwd|secret)[\w.-]{0,64}\s{1,8})"
+            r"([\"'])(?:(?!\2)[^\r\n]){1,1024}\2"
+        ),
+        rf"\1{MASK}",
+    ),
     # --password value
     (re.compile(rf"(?i)((?<!\S)--?{_NAME}[ \t]+)(?!-){_VALUE}"), rf"\1{MASK}"),
     # "name": "value", name=value, name: value, name -> value
     (
-        re.compile(rf"(?i)({_QUOTE}?\b{_NAME}{_QUOTE}?\s{{0,8}}(?:=>|->|[=:])\s{{0,8}}){_VALUE}"),
+        re.compile(
+            rf"(?i)({_QUOTE}?\b{_NAME}{_QUOTE}?\s{{0,8}}(?:=>|->|[=:]|%3[ad])\s{{0,8}}){_VALUE}"
+        ),
         rf"\1{MASK}",
     ),
+    (re.compile(rf"(?i)((?<![\w.-])(?:pass|auth)=){_VALUE}"), rf"\1{MASK}"),
     (re.compile(r"(?i)((?<![\w])sig=)[^\s,;&\"')}\]]+"), rf"\1{MASK}"),
 )
+_USER_INFO = re.compile(r"(?i)\A[a-z][a-z0-9+.-]{0,31}://([^\s:@]{0,512}:([^\s@]{1,1024}))@")
 _SECRET_NAME = re.compile(rf"(?i)\A{_NAME}\Z")
 
 
@@ -101,6 +123,12 @@ def mask(text: str, secrets: Iterable[str] = ()) -> str:
 def is_secret_name(name: str) -> bool:
     """Whether the value of an option of this name is for nobody's eyes."""
     return _SECRET_NAME.match(name) is not None
+
+
+def secrets_of(uri: str) -> tuple[str, ...]:
+    """What ``user:password`` of an address holds, for texts that show it without the address."""
+    found = _USER_INFO.match(uri)
+    return () if found is None else found.groups()
 
 
 def reason_text(text: str, secrets: Iterable[str] = ()) -> str:

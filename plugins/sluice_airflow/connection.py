@@ -67,11 +67,13 @@ class FlussConnection:
             )
         _check_login(connection_id, transport, login, password)
         tls, tls_ca = _tls(connection_id, transport, extra)
+        work_uri = extra.get("work_uri") or ""
+        _check_work_uri(connection_id, work_uri)
         by_token = transport == "grpc"
         return cls(
             bootstrap=f"{transport}://{host}:{port or DEFAULT_PORT}",
             deployment_id=extra.get("deployment_id") or "default",
-            work_uri=extra.get("work_uri") or "",
+            work_uri=work_uri,
             datalake=_options(connection_id, "datalake", extra.get("datalake"), "datalake."),
             fs=_options(connection_id, "fs", extra.get("fs"), "client.fs."),
             username=login or "",
@@ -152,6 +154,16 @@ def _check_login(
         )
     if password and not login and transport == "fluss":
         raise ConfigurationError(f"connection {connection_id!r}: a password without a login")
+
+
+def _check_work_uri(connection_id: str, uri: str) -> None:
+    """:raises ConfigurationError: it holds a secret, which would stand in XComs and in plans."""
+    if (shown := mask(uri)) != uri:
+        raise ConfigurationError(
+            f"connection {connection_id!r}: work_uri {shown} holds a password or a key, which"
+            " XComs, logs and command lines would show; leave it out: a work folder's storage takes"
+            " credentials from the environment (AWS_ACCESS_KEY_ID, ...)"
+        )
 
 
 def _tls(connection_id: str, transport: str, extra: Mapping[str, Any]) -> tuple[bool, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from sluice import __version__
@@ -12,7 +12,7 @@ from sluice.config import Config
 from sluice.driver.jvm import iceberg_jar, java, pyspark_jars
 from sluice.driver.local import check_lake
 from sluice.errors import SluiceError
-from sluice.masking import reason_text
+from sluice.masking import mask, reason_text, secrets_of
 from sluice.model import ServerInfo
 from sluice.storage import fsspec_file_system
 
@@ -46,7 +46,10 @@ def examine(config: Config, work_uri: str = "") -> Iterator[Finding]:
         yield Finding("write to the lake", None, "the catalog decides where: not tried")
     if work_uri:
         yield _looked(
-            f"write to work_uri, {work_uri}", config, lambda: write_and_remove(work_uri, {})
+            f"write to work_uri, {work_uri}",
+            config,
+            lambda: write_and_remove(work_uri, {}),
+            secrets_of(work_uri),
         )
     else:
         yield Finding("write to work_uri", None, "give --work-uri URI to have it tried")
@@ -76,23 +79,28 @@ def write_and_remove(folder: str, options: Mapping[str, str]) -> str:
     return "a file was written, read and removed"
 
 
-def _looked(what: str, config: Config, look: Callable[[], str]) -> Finding:
+def _looked(
+    what: str, config: Config, look: Callable[[], str], secrets: Iterable[str] = ()
+) -> Finding:
+    hidden = (*config.secrets(), *secrets)
+    shown = mask(what, hidden)
     try:
-        return Finding(what, True, look())
+        return Finding(shown, True, look())
     except (SluiceError, OSError, ValueError, ImportError) as error:
-        text = f"{type(error).__name__}: {error}"
-        return Finding(what, False, reason_text(text, config.secrets()))
+        return Finding(shown, False, reason_text(f"{type(error).__name__}: {error}", hidden))
 
 
 def _cluster(config: Config) -> Iterator[Finding]:
     """One finding for each server, or one for a cluster that is not there."""
-    what = f"cluster {config.client.bootstrap}"
+    what = mask(f"cluster {config.client.bootstrap}", config.secrets())
     try:
         with connect(config.client) as client:
             servers = client.admin.servers()
             databases = len(client.admin.list_databases())
     except SluiceError as error:
-        yield Finding(what, False, reason_text(f"{type(error).__name__}: {error}"))
+        yield Finding(
+            what, False, reason_text(f"{type(error).__name__}: {error}", config.secrets())
+        )
         return
     plural = "" if databases == 1 else "s"
     yield Finding(what, True, f"answers; {databases} database{plural}")

@@ -69,6 +69,7 @@ def test_the_form_offers_only_what_is_read() -> None:
     [
         (None, {}, "'c': no host"),
         ("h", {"transport": "http"}, "transport 'http'; use grpc or fluss"),
+        ("h", {"work_uri": "s3://AK:SK@b/w"}, r"work_uri s3://\*\*\*@b/w holds a password"),
         ("h", {"datalake": "{"}, "datalake is not JSON"),
         ("h", {"tls": "yes"}, "tls 'yes'; use true or false"),
         ("h", {"tls_ca": ["a"]}, "tls_ca is a text, not list"),

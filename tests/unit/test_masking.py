@@ -16,6 +16,7 @@ from sluice.masking import (
     is_secret_name,
     mask,
     reason_text,
+    secrets_of,
 )
 
 PLANTED = "zQ9hunter2x"
@@ -73,6 +74,16 @@ MASKED = [
     "authorization: Basic zQ9hunter2x==",
     "AWS4-HMAC-SHA256 Credential=zQ9hunter2x/2026/x, SignedHeaders=host, Signature=abc",
     "AWS4-HMAC-SHA256 SignedHeaders=host, Signature=zQ9hunter2x",
+    "Authorization: zQ9hunter2x",
+    "{'Authorization': 'zQ9hunter2x'}",
+    "Cookie: session=zQ9hunter2x; path=/",
+    # said in words
+    "password 'zQ9hunter2x' is wrong",
+    'client.secret "a zQ9hunter2x" was refused',
+    "pass=zQ9hunter2x&user=a",
+    "auth=zQ9hunter2x",
+    "https://h/x%3Fpassword%3DzQ9hunter2x",
+    "https://zQ9hunter2x@host/repo",
     # in XML
     "<property><name>fs.s3a.secret.key</name><value>zQ9hunter2x</value></property>",
     "<Error><SignatureProvided>zQ9hunter2x</SignatureProvided></Error>",
@@ -121,10 +132,26 @@ def test_what_is_around_a_secret_stays(text: str, shown: str) -> None:
         "s3://bucket/a/b.parquet: 403 Forbidden",
         "fluss://host:9124?tablet=9125",
         "offset 5 of bucket 3:0; expected 7",
+        "unexpected token 'FROM'",
+        "hdfs://bob@namenode/x",
+        "tests pass: 5 of 5, author=bob",
     ],
 )
 def test_what_is_no_secret_stays(text: str) -> None:
     assert mask(text) == text
+
+
+@pytest.mark.parametrize(
+    ("uri", "found"),
+    [
+        ("s3://AK:a/b@bucket/x", ("AK:a/b", "a/b")),
+        ("hdfs://bob:pw@h:1/x", ("bob:pw", "pw")),
+        ("s3://bucket/x@y", ()),
+        ("/srv/a:b@c", ()),
+    ],
+)
+def test_an_address_tells_its_password(uri: str, found: tuple[str, ...]) -> None:
+    assert secrets_of(uri) == found
 
 
 def test_known_values_are_masked_in_every_form() -> None:

@@ -222,7 +222,8 @@ class SluiceTierOperator(SparkSubmitOperator):
             if content := read_json(failure_uri(plan, attempt)):
                 return RoundFailure.from_json(content)
         except OSError as error:
-            return RoundFailure("DriverLost", f"result beside {plan}: {error}", str(error), True)
+            said = mask(str(error), self._secrets)
+            return RoundFailure("DriverLost", f"result beside {plan}: {said}", said, True)
         # A lost driver may do better on a fresh machine; a refused one was never started.
         again = isinstance(ended, DriverLost)
         failure = RoundFailure(type(ended).__name__, mask(str(ended), self._secrets), "", again)
@@ -234,7 +235,7 @@ class SluiceTierOperator(SparkSubmitOperator):
         try:
             write_json(failure_uri(self.entry["plan_uri"], attempt), failure.to_json())
         except OSError as error:
-            shown = mask(str(error))
+            shown = mask(str(error), self._secrets)
             self.log.warning("failure file beside %s: %s", self.entry["plan_uri"], shown)
 
     def _tell(self, ti: Any, attempt: str, failure: RoundFailure) -> None:

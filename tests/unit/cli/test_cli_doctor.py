@@ -72,6 +72,14 @@ def test_all_is_well(examine: Examine, address: str, tmp_path: Path) -> None:
     assert list(work.iterdir()) == []
 
 
+@pytest.mark.parametrize("option", ["--work-uri", "--warehouse"])
+def test_keys_in_an_address_are_not_shown(examine: Examine, option: str) -> None:
+    code, found = examine(option, "nowhere://AKID:zQ9hunter2x@bucket/x")
+    assert code == 1
+    assert any("nowhere://***@bucket/x" in what for what in found)
+    assert "zQ9hunter2x" not in str(found)
+
+
 def test_it_reads_well_too(address: str, jars: str, tmp_path: Path) -> None:
     environment = {"SLUICE_CLIENT_BOOTSTRAP": address, "SLUICE_TIERING_JARS": jars}
     arguments = ["doctor", "--warehouse", str(tmp_path / "lake")]
