@@ -6,102 +6,30 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from sluice.client import Client
 from sluice.client.recorded_statuses import BEAT_EVERY_S, QUIET_S
-from sluice.client.status_table import DESCRIPTOR, PATH, StatusTable
-from sluice.config import ClientConfig
+from sluice.client.status_table import PATH, StatusTable
 from sluice.errors import InvalidTable, TableNotExist, UnsupportedVersion
 from sluice.model import (
-    Claim,
-    Column,
-    Schema,
     TableBucket,
     TableDescriptor,
     TablePath,
-    TieringStatus,
 )
 from sluice.model import types as t
-from tests.support.plain_fluss import plain_fluss
-
-SCHEMA = Schema((Column("id", t.BIGINT, 0),), highest_field_id=0)
-MINUTE_MS = 60_000
-LAKE = {"table.datalake.enabled": "true", "table.datalake.freshness": "1min"}
-
-
-class OwnClock:
-    """Both kinds of time, which the test moves."""
-
-    def __init__(self) -> None:
-        self.ms = 1_790_000_000_000
-
-    def now_ms(self) -> int:
-        return self.ms
-
-    def monotonic_s(self) -> float:
-        return self.ms / 1000
-
-    def sleep(self, seconds: float) -> None:
-        raise AssertionError(f"nobody sleeps here: {seconds} s")
-
-
-@dataclass
-class Shop:
-    """A cluster like Fluss, its clock, and clients of it."""
-
-    address: str
-    clock: OwnClock
-    closing: ExitStack
-    client: Client = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.client = self.another()
-        self.client.admin.create_database("shop")
-
-    def another(self, **settings: Any) -> Client:
-        """As another process would have it. Its deadline is that of a busy machine."""
-        config = ClientConfig(self.address, **{"tiering_status_timeout_ms": 60_000, **settings})
-        return self.closing.enter_context(Client(config, self.clock))
-
-    def create(self, name: str, **properties: str) -> TablePath:
-        path = TablePath("shop", name)
-        descriptor = TableDescriptor(SCHEMA, bucket_count=1, properties=LAKE | properties)
-        self.client.admin.create_table(path, descriptor)
-        return path
-
-    def claim(self, path: TablePath, client: Client | None = None) -> Claim:
-        self.clock.ms += MINUTE_MS
-        claim = (client or self.client).tiering.claim([path], by="run-1")
-        assert claim is not None
-        return claim
-
-    def status(self, path: TablePath) -> TieringStatus:
-        (status,) = self.another().admin.list_tiering_statuses(path)
-        return status
-
-    def stored(self) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = self.client.limit_scan(PATH, 100).to_pylist()
-        return rows
-
+from tests.support.status_shop import MINUTE_MS, SCHEMA, Shop, foreign, status_shop
 
 EITHER_DOOR = pytest.mark.parametrize("shop", ["grpc", "fluss"], indirect=True)
 
 
 @pytest.fixture
 def shop(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Shop]:
-    clock = OwnClock()
-    with (
-        plain_fluss(tmp_path / "data", clock, getattr(request, "param", "fluss")) as cluster,
-        ExitStack() as closing,
-    ):
-        yield Shop(cluster.address, clock, closing)
+    with status_shop(tmp_path / "data", getattr(request, "param", "fluss")) as shop:
+        yield shop
 
 
 @EITHER_DOOR
@@ -267,13 +195,6 @@ def test_a_table_that_is_created_again_begins_anew(shop: Shop) -> None:
     shop.another().tiering.finished(shop.claim(again))
     (row,) = shop.stored()
     assert row["table_id"] == shop.client.admin.table_info(again).table_id
-
-
-def foreign(**changes: Any) -> TableDescriptor:
-    columns = {column.name: column.data_type for column in DESCRIPTOR.schema.columns} | changes
-    kept = [(name, kind) for name, kind in columns.items() if kind is not None]
-    fields = tuple(Column(name, kind, at) for at, (name, kind) in enumerate(kept))
-    return TableDescriptor(Schema(fields, ("table_id",), len(fields) - 1), bucket_count=1)
 
 
 @pytest.mark.parametrize(
