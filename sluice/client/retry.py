@@ -27,6 +27,7 @@ from sluice.errors import (
     NotEnoughReplicasAfterAppend,
     NotLeaderOrFollower,
     RequestTimeOut,
+    SchemaNotExist,
     StorageBackpressure,
     StorageError,
     UnknownTableOrBucket,
@@ -67,9 +68,13 @@ RULES: dict[type[FlussError], Rule] = {
 }
 """Every error that may be retried at all. An error with the detail ``sent=False`` never left."""
 
-LEADER_RULES = RULES | {UnknownTableOrBucket: Rule(executed=False, refresh=True)}
+LEADER_RULES = RULES | {
+    UnknownTableOrBucket: Rule(executed=False, refresh=True),
+    SchemaNotExist: Rule(executed=False, attempts_max=30),
+}
 """The rules for a bucket's leader. Looking it up finds out whether the table is gone; a leader
-that does not know its bucket has just started, and learns of it however long that takes."""
+that does not know its bucket has just started, and learns of it however long that takes. The
+coordinator tells of a new column before a leader of a real Fluss has learnt of it."""
 
 
 @dataclass(frozen=True, slots=True)

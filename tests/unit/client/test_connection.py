@@ -11,9 +11,11 @@ from sluice.client.connection import Connection
 from sluice.config import ClientConfig
 from sluice.errors import (
     DatabaseNotExist,
+    FlussError,
     NetworkError,
     NotLeaderOrFollower,
     RequestTimeOut,
+    SchemaNotExist,
     TableNotExist,
     UnknownServerError,
     UnknownTableOrBucket,
@@ -236,9 +238,10 @@ def test_a_table_that_was_dropped_and_created_again_is_not_mistaken() -> None:
         connection.close()
 
 
-def test_a_leader_that_has_just_started_is_waited_for_however_often_it_knows_no_bucket() -> None:
+@pytest.mark.parametrize("error", [UnknownTableOrBucket("x"), SchemaNotExist("x")])
+def test_a_leader_that_has_not_heard_of_bucket_or_schema_is_waited_for(error: FlussError) -> None:
     unknown = pb.ListOffsetsResponse()
-    put_error(unknown.buckets_resp.add(bucket_id=0), UnknownTableOrBucket("just started"))
+    put_error(unknown.buckets_resp.add(bucket_id=0), error)
     answer = pb.ListOffsetsResponse()
     answer.buckets_resp.add(bucket_id=0, offset=7)
     left = [unknown] * 20
