@@ -20,6 +20,7 @@ from sluice.client.kv_writer import KvWriter
 from sluice.client.log_reader import LogReader
 from sluice.config import ClientConfig
 from sluice.errors import (
+    AuthorizationError,
     DatabaseAlreadyExist,
     DatabaseNotExist,
     FlussError,
@@ -154,7 +155,8 @@ class StatusTable:
         reader = KvReader(self._connection, self.admin, PATH)
         rows = rows_of(reader.limit_scan(SCANNED_MAX))
         # Looked at after the rows were read: each of them is of a table that was there before.
-        dropped = dropped_rows(rows, self._tables_of)[:DELETED_MAX]
+        seen = dropped_rows(rows, self._tables_of)[:DELETED_MAX]
+        dropped = [row for row in seen if self._is_dropped(row)]
         if dropped:
             with self._writer(None) as writer:
                 writer.delete(pa.table({KEY: pa.array([r.table_id for r in dropped], pa.int64())}))
@@ -175,6 +177,16 @@ class StatusTable:
             return self.admin.list_tables(database)
         except DatabaseNotExist:
             return []
+
+    def _is_dropped(self, row: Recorded) -> bool:
+        """For certain: lists lack tables that the user may not describe."""
+        path = TablePath(row.database_name or "", row.table_name or "")
+        try:
+            return self.admin.table_info(path).table_id != row.table_id
+        except AuthorizationError:
+            return False
+        except (TableNotExist, DatabaseNotExist):
+            return True
 
     def _writer(self, columns: Sequence[str] | None) -> KvWriter:
         return KvWriter(self._connection, self.admin, PATH, target_columns=columns)
@@ -258,7 +270,7 @@ def rows_of(found: pa.Table) -> list[Recorded]:
 def dropped_rows(
     rows: Iterable[Recorded], tables_of: Callable[[str], Sequence[str]]
 ) -> list[Recorded]:
-    """Rows of tables that are not there, or that a newer one of the same path has replaced.
+    """Rows of tables that are not listed, or that a newer one of the same path has replaced.
 
     :param tables_of: tables of a database; asked once for each of at most ``DATABASES_MAX``.
     """
