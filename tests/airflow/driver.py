@@ -15,6 +15,9 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
+LONG_S = 600
+"""No test waits this long for a driver to end by itself."""
+
 
 def main(arguments: list[str]) -> int:
     uri = arguments[arguments.index("--plan") + 1]
@@ -39,12 +42,12 @@ def main(arguments: list[str]) -> int:
         return 3
     if kind == "slow":
         (folder / "started").write_text(str(os.getpid()))
-        time.sleep(120)
+        time.sleep(LONG_S)
     if kind == "busy":
         return work_on(folder / "started")
     if kind == "once" and not (slept := folder.parent.parent / f"{table}-slept").exists():
         slept.write_text(str(os.getpid()))
-        time.sleep(120)
+        time.sleep(LONG_S)
     if kind == "broken":
         reason = "cannot write s3://lake/broken: Access Denied"
         return fail(uri, attempt, "LakeNotWritable", reason, retryable=False)
@@ -70,11 +73,11 @@ def leased(uri: str) -> dict[str, int]:
 
 
 def work_on(started: Path) -> int:
-    """Copies on for two minutes, as does a child of it that no polite signal ends."""
-    stubborn = ("sh", "-c", 'trap "" TERM; for n in $(seq 120); do sleep 1; done')
+    """Copies on for ten minutes, as does a child of it that no polite signal ends."""
+    stubborn = ("sh", "-c", 'trap "" TERM; for n in $(seq 600); do sleep 1; done')
     child = subprocess.Popen(stubborn)
     started.write_text(f"{os.getpid()} {child.pid}")
-    until = time.monotonic() + 120
+    until = time.monotonic() + LONG_S
     copied = started.with_name("copied")
     while time.monotonic() < until:
         with copied.open("a") as file:

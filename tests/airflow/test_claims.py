@@ -56,8 +56,8 @@ def run(embedded: str, tmp_path: Path) -> Iterator[Run]:
         yield Run(none, client, embedded, tmp_path / "work")
 
 
-def waiting(run: Run, *names: str, freshness: str = "50 ms") -> list[TablePath]:
-    paths = [run.table(name, freshness=freshness) for name in names]
+def waiting(run: Run, *names: str) -> list[TablePath]:
+    paths = [run.table(name, freshness="50 ms") for name in names]
     run.wait(*paths)
     return paths
 
@@ -145,7 +145,7 @@ def test_unknown_keys_of_a_run() -> None:
 
 
 def test_settle_reports_the_result_and_may_be_repeated(run: Run) -> None:
-    [path] = waiting(run, "a", freshness="1 s")
+    [path] = waiting(run, "a")
     [entry] = run.acquire()
     content = result_of(entry).to_json()
     for _ in range(2):
@@ -156,7 +156,7 @@ def test_settle_reports_the_result_and_may_be_repeated(run: Run) -> None:
 
 @pytest.mark.parametrize("forced", ["", "cut at 180 s: 7 offsets of 1 of 3 buckets left"])
 def test_settle_reports_a_cut_round_as_forced(run: Run, forced: str) -> None:
-    [path] = waiting(run, "a", freshness="1 s")
+    [path] = waiting(run, "a")
     [entry] = run.acquire()
     content = replace(result_of(entry), forced=forced).to_json()
     verdict = settle(run.client, entry, content, None)
@@ -234,7 +234,7 @@ def test_settle_of_a_dropped_table(run: Run) -> None:
 
 
 def test_drop_lets_go_of_what_was_never_settled(run: Run) -> None:
-    paths = waiting(run, "a", "b", "c", freshness="1 s")
+    paths = waiting(run, "a", "b", "c")
     entries = {entry["table"]: entry for entry in run.acquire()}
     settled, committed = entries["shop.a"], entries["shop.b"]
     settle(run.client, settled, result_of(settled).to_json(), None)

