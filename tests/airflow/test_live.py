@@ -18,8 +18,8 @@ from sluice.config import ServerConfig
 from sluice.server.cluster import EmbeddedCluster
 from tests.airflow.place import AirflowProcess, Place, wait_until
 
-pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(600)]
-TIMEOUT_S = 120
+pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(1200)]
+TIMEOUT_S = 240
 
 
 class Live:
@@ -78,7 +78,7 @@ def live(
             **{k: v for k, v in airflow_environment.items() if k.startswith("AIRFLOW__SLUICE__")},
             "AIRFLOW__SLUICE__SCHEDULE": "none",
             "AIRFLOW__SLUICE__TIER_RETRIES": "0",
-            "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "15",
+            "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60",
             "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "2",
             "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "2",
             "AIRFLOW_CONN_SPARK_DEFAULT": airflow_environment["AIRFLOW_CONN_SPARK_DEFAULT"],

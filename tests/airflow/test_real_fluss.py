@@ -29,6 +29,8 @@ pytestmark = [
     pytest.mark.slow,
 ]
 
+DUE_S = 120
+
 
 def connection(fluss: RealFluss, work: Path, address: str = "", **login: str) -> dict[str, str]:
     host, _, port = (address or fluss.bootstrap).removeprefix("fluss://").rpartition(":")
@@ -71,7 +73,7 @@ def test_runs_bring_a_table_to_the_lake(
             with client.log_writer(path) as writer:
                 writer.write(rows)
             total += 1000
-            wait_until(lambda: is_due(client, path), 30, f"{path} to be due")
+            wait_until(lambda: is_due(client, path), DUE_S, f"{path} to be due")
             run = airflow.ask(
                 "run",
                 conf={"tables": [str(path)], "spark_conf": CONF},
@@ -89,7 +91,9 @@ def test_runs_bring_a_table_to_the_lake(
                 f"SELECT count(*), count(DISTINCT __bucket, __offset) FROM lake.{path}",
             )
             assert tuple(row) == (total, total)
-        wait_until(lambda: is_due(client, other), 30, f"{other}, which nobody asked for, to be due")
+        wait_until(
+            lambda: is_due(client, other), DUE_S, f"{other}, which nobody asked for, to be due"
+        )
         client.admin.drop_database(database, cascade=True)
 
 
@@ -112,7 +116,7 @@ def test_a_login_reaches_the_driver_and_is_written_nowhere(
             create_table(client, path, described, fluss.warehouse)
             with client.log_writer(path) as writer:
                 writer.write(rows)
-            wait_until(lambda: is_due(client, path), 30, f"{path} to be due")
+            wait_until(lambda: is_due(client, path), DUE_S, f"{path} to be due")
         logged = {"spark.eventLog.enabled": True, "spark.eventLog.dir": events.as_uri()}
         there = connection(fluss, work, fluss.guarded, login=USERNAME, password=PASSWORD)
         run = airflow.ask(

@@ -105,7 +105,7 @@ def test_states_that_cannot_be_read_change_nothing(place: Place, clock: OwnedClo
 
     heartbeats = Heartbeats(place.client.tiering, interval_s=3600)
     with WaitingClaims(heartbeats, {1: claim_of(entry)}, states, 0.01):
-        wait_until(lambda: not answers, 5, "the first look")
+        wait_until(lambda: not answers, 60, "the first look")
         clock.ms += 100_000
         heartbeats.beat()
         clock.ms += 100_000

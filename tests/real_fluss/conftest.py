@@ -25,7 +25,7 @@ from sluice.testing.lost_tables import create_table
 from sluice.testing.real_fluss import RealFluss
 
 LAKE = {"table.datalake.enabled": "true", "table.datalake.freshness": "1s"}
-DUE_S = 30.0
+DUE_S = 120.0
 
 
 @pytest.fixture(scope="session")

@@ -64,7 +64,7 @@ class Site:
 
     def claim(self, path: TablePath) -> Claim:
         """Waits until the coordinator hands the table out: its timers have a resolution."""
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 120
         while (claim := self.client.tiering.claim([path])) is None:
             assert time.monotonic() < deadline, self.client.admin.list_tiering_statuses(path)
             time.sleep(0.05)
@@ -114,7 +114,7 @@ class LocalStock(Stock):
 
     def tier(self, progress: Progress | None = None) -> RoundResult:
         """One round, as soon as the table is due."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while True:
             try:
                 return tier_once(self.site.config, STOCK, jvm=self.site.jvm, progress=progress)
