@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +70,7 @@ def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
         ports = [reply.coordinator_server.port, *(node.port for node in reply.tablet_servers)]
         with Proxy(ports) as proxy:
             address = f"fluss://127.0.0.1:{proxy.ports[Address.parse(cluster.address).port]}"
-            settings = ClientConfig(address, request_timeout_ms=1_000 if hangs else 20_000)
+            settings = ClientConfig(address, request_timeout_ms=1_000 if hangs else 120_000)
             with connect(settings) as client:
                 yield Site(client, proxy)
 
@@ -112,7 +112,7 @@ def test_a_read_ends_with_a_typed_error_and_the_client_lives_on(
     started = time.monotonic()
     with pytest.raises(expected, match=r"FetchLog|the pipeline broke"):
         site.rows()
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 60, "it waited for the deadline of a call"
     assert site.rows() == list(range(1000))
 
 
@@ -129,7 +129,7 @@ def test_a_server_of_another_version_is_refused_and_its_replacement_is_served(
         started = time.monotonic()
         with pytest.raises(UnsupportedVersion, match="another version|offers versions 1 to 3"):
             site.append(0, 10)
-        assert time.monotonic() - started < 15
+        assert time.monotonic() - started < 60, "it waited for the deadline of a call"
     site.proxy.mend()
     site.proxy.drop()
     site.append(0, 1000)
@@ -152,11 +152,13 @@ def test_an_append_whose_answer_is_lost_is_stored_once(site: Site, fault: Fault)
 def test_a_write_of_unknown_outcome_is_not_sent_again(
     site: Site, fault: Fault, expected: type[FlussError]
 ) -> None:
+    site.client.admin.list_databases()  # all that goes before a call has gone before
     site.proxy.plan(apis.CREATE_DATABASE, fault)
     with pytest.raises(expected, match="CreateDatabase to fluss://"):
         site.client.admin.create_database("new")
-    with pytest.raises(DatabaseAlreadyExist):
-        site.client.admin.create_database("new")
+    patient = replace(site.client.config, request_timeout_ms=120_000)
+    with connect(patient) as client, pytest.raises(DatabaseAlreadyExist):
+        client.admin.create_database("new")
 
 
 @pytest.mark.parametrize(
