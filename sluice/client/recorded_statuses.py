@@ -85,13 +85,26 @@ class RecordedStatuses:
         name = by or f"{socket.gethostname()}:{getpid()}"
 
         def do() -> str | None:
-            now_ms = self._clock.now_ms()
-            why_not = recorded.not_now(self._row(claim.table_id), now_ms)
+            row, now_ms = self._row(claim.table_id), self._clock.now_ms()
+            columns = {} if row is None else self._lost(row, claim, now_ms)
+            if row is not None:
+                row = replace(row, **columns)
+            why_not = recorded.not_now(row, now_ms)
             if why_not is None:
-                self._table.upsert(recorded.claimed(claim, now_ms, name))
+                columns = {**columns, **recorded.claimed(claim, now_ms, name)}
+            if columns:
+                self._table.upsert(columns)
             return why_not
 
         return self._event(claim.path, "its claim", do)
+
+    def _lost(self, row: Recorded, claim: Claim, now_ms: int) -> Mapping[str, Any]:
+        if not row.is_claimed:
+            return {}  # asked without a call
+        freshness_ms = self._freshness_of(claim)
+        return recorded.lost(
+            row, claim, now_ms, freshness_ms=freshness_ms, backoff_ms=self._backoff_ms
+        )
 
     def wanted(self, paths: Sequence[TablePath]) -> Sequence[TablePath]:
         """Those of a few tables that may be tiered now; all of them where that cannot be told.
@@ -125,24 +138,33 @@ class RecordedStatuses:
             write = partial(self._table.upsert, recorded.alive(claim, now_ms))
             self._event(claim.path, "its heartbeat", write)
 
-    def finished(self, claim: Claim, *, forced: bool) -> None:
-        """The round has ended well."""
+    def finished(self, claim: Claim, *, forced: bool, refused: bool = False) -> None:
+        """The round has ended well.
+
+        :param refused: the coordinator had taken the claim back; that counts only as long as it
+            is the last one, and has no end yet.
+        """
 
         def do() -> None:
             before = self._row(claim.table_id)
+            if refused and not _is_open(before, claim):
+                return
             now_ms = self._clock.now_ms()
             self._table.upsert(recorded.finished(claim, before, now_ms, forced=forced))
 
         self._end(claim, do)
 
-    def failed(self, claim: Claim, reason: str) -> None:
+    def failed(self, claim: Claim, reason: str, *, refused: bool = False) -> None:
         """The round has failed.
 
         :param reason: without secrets already.
+        :param refused: as for :meth:`finished`.
         """
 
         def do() -> None:
             before = self._row(claim.table_id)
+            if refused and not _is_open(before, claim):
+                return
             self._table.upsert(
                 recorded.failed(
                     claim,
@@ -161,8 +183,7 @@ class RecordedStatuses:
 
         def do() -> None:
             row = self._row(claim.table_id)
-            epochs = (claim.coordinator_epoch, claim.tiering_epoch)
-            if row is not None and (row.coordinator_epoch, row.tiering_epoch) == epochs:
+            if row is not None and row.is_of(claim):
                 self._table.upsert(recorded.released(claim, self._clock.now_ms()))
 
         self._end(claim, do)
@@ -344,6 +365,10 @@ class RecordedStatuses:
             return _freshness_ms(self._table.admin.table_info(claim.path))
         except TableNotExist:
             return DEFAULT_FRESHNESS_MS
+
+
+def _is_open(row: Recorded | None, claim: Claim) -> bool:
+    return row is not None and row.is_claimed and row.is_of(claim)
 
 
 def _freshness_ms(info: TableInfo) -> int:

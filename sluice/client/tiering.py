@@ -150,10 +150,8 @@ class TieringClient:
         request = pb.LakeTieringHeartbeatRequest(finished_tables=[entry])
         if forced:
             request.force_finished_tables.append(claim.table_id)
-        self._report(request, claim, lambda reply: reply.finished_table_resp)
-        with self._writing_down() as recorder:
-            if recorder is not None:
-                recorder.finished(claim, forced=forced)
+        with self._ending(lambda r, refused: r.finished(claim, forced=forced, refused=refused)):
+            self._report(request, claim, lambda reply: reply.finished_table_resp)
 
     def failed(self, claim: Claim, reason: str) -> None:
         """Reports a round as failed; the reason is masked, and cut at 4,096 characters.
@@ -161,10 +159,8 @@ class TieringClient:
         :raises FencedTieringEpoch, InvalidCoordinator, TableNotExist: the claim had gone.
         """
         reason = reason_text(reason)
-        self._report_failure(claim, reason)
-        with self._writing_down() as recorder:
-            if recorder is not None:
-                recorder.failed(claim, reason)
+        with self._ending(lambda r, refused: r.failed(claim, reason, refused=refused)):
+            self._report_failure(claim, reason)
 
     def release(self, claim: Claim, reason: str) -> None:
         """Gives a claim back that nobody will work on: the table waits again, without a failure.
@@ -219,6 +215,20 @@ class TieringClient:
             yield self._recorder()
         except FlussError as error:
             _LOG.warning("tiering statuses are not written down: %s", error)
+
+    @contextmanager
+    def _ending(self, write: Callable[[RecordedStatuses, bool], None]) -> Iterator[None]:
+        """Writes down how a round ended, after its report; also where its claim had gone."""
+        gone: FlussError | None = None
+        try:
+            yield
+        except CLAIM_GONE as error:
+            gone = error
+        with self._writing_down() as recorder:
+            if recorder is not None:
+                write(recorder, gone is not None)
+        if gone is not None:
+            raise gone
 
     def still_claimed(self, claim: Claim) -> bool:
         """Heartbeats for the claim and says whether the coordinator still holds it valid.

@@ -61,6 +61,16 @@ class Recorded:
         claimed = (self.coordinator_epoch or 0, self.tiering_epoch)
         return claimed > (self.ended_coordinator_epoch or 0, self.ended_tiering_epoch)
 
+    def is_of(self, claim: Claim) -> bool:
+        """Whether the last claim is this one."""
+        epochs = (self.coordinator_epoch, self.tiering_epoch)
+        return epochs == (claim.coordinator_epoch, claim.tiering_epoch)
+
+    @property
+    def heard_ms(self) -> int:
+        """When something was last heard of the last claim."""
+        return max(self.claimed_time or 0, self.heartbeat_time or 0)
+
 
 # ---- what each event changes ----
 
@@ -88,10 +98,7 @@ def alive(claim: Claim, now_ms: int) -> Columns:
 
 def finished(claim: Claim, before: Recorded | None, now_ms: int, *, forced: bool) -> Columns:
     """The round ended well, which clears the failures and the error."""
-    mine = before is not None and (before.coordinator_epoch, before.tiering_epoch) == (
-        claim.coordinator_epoch,
-        claim.tiering_epoch,
-    )
+    mine = before is not None and before.is_of(claim)
     since_ms = before.claimed_time if before is not None and mine else None
     return {
         **_ended(claim, now_ms, FORCED if forced else FINISHED),
@@ -125,6 +132,27 @@ def failed(
         "failures": failures,
         "next_attempt_time": now_ms + wait_ms(backoff_ms, failures, freshness_ms),
     }
+
+
+def lost(
+    row: Recorded, claim: Claim, now_ms: int, *, freshness_ms: int, backoff_ms: int
+) -> Columns:
+    """How the claim before a new one ended if nothing was heard of it: as a failure, when the
+    coordinator took it back. Nothing changes if it did end.
+
+    :param claim: the new one.
+    """
+    silent_ms = now_ms - row.heard_ms
+    if not row.is_claimed or row.is_of(claim) or silent_ms < SILENCE_MS:
+        return {}
+    epoch = 0 if row.tiering_epoch is None else row.tiering_epoch
+    before = Claim(row.table_id, claim.path, epoch, row.coordinator_epoch or 0)
+    reason = (
+        f"no heartbeat for {silent_ms / 1000:.0f} s: the worker of tiering epoch {epoch} is taken"
+        " for lost"
+    )
+    at_ms = row.heard_ms + SILENCE_MS
+    return failed(before, row, at_ms, reason, freshness_ms=freshness_ms, backoff_ms=backoff_ms)
 
 
 def released(claim: Claim, now_ms: int) -> Columns:
@@ -185,7 +213,7 @@ def _state(row: Recorded, freshness_ms: int, now_ms: int) -> tuple[str, int | No
     """The state, since or from when the table is due, and why nothing is known."""
     if row.is_claimed:
         since_ms = row.claimed_time or 0
-        if now_ms - max(since_ms, row.heartbeat_time or 0) < SILENCE_MS:
+        if now_ms - row.heard_ms < SILENCE_MS:
             return State.TIERING.value, None, None
         ago_s = max(now_ms - since_ms, 0) // 1000
         return UNKNOWN, None, f"claimed {ago_s} s ago by {row.claimed_by}, no end reported"

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from sluice.client.admin import Admin
-from tests.support.status_shop import Shop, status_shop
+from sluice.errors import FencedTieringEpoch
+from tests.support.status_shop import MINUTE_MS, Shop, status_shop
 
 
 @pytest.fixture
@@ -31,3 +32,61 @@ def test_rows_of_tables_that_one_may_not_see_are_kept(
         me = shop.another().tiering
         me.finished(shop.claim(mine))
     assert shop.status(theirs).paused
+
+
+def test_runs_that_are_killed_are_failures(shop: Shop) -> None:
+    """The coordinator takes their claims back, and the next claim finds that nothing ended."""
+    path = shop.create("orders")
+    for failures in range(3):
+        claim = shop.claim(path)
+        assert shop.status(path).failures == failures
+        shop.clock.ms += 2 * MINUTE_MS
+    seen = shop.status(path)
+    assert (seen.failures, seen.is_failing) == (2, True)
+    assert seen.last_error == (
+        f"no heartbeat for 180 s: the worker of tiering epoch {claim.tiering_epoch - 1} is taken"
+        " for lost"
+    )
+
+
+def test_a_table_whose_run_was_killed_waits_as_after_a_failure(shop: Shop) -> None:
+    path = shop.create("orders")
+    shop.claim(path)
+    shop.clock.ms += 2 * MINUTE_MS
+    patient = shop.another(tiering_backoff_ms=3 * MINUTE_MS).tiering
+    assert patient.claim([path]) is None
+    seen = shop.status(path)
+    assert (seen.status, seen.failures) == ("Failed", 1)
+    assert seen.next_attempt_ms == shop.clock.ms + 3 * MINUTE_MS, "from when it was taken back"
+    shop.clock.ms += 3 * MINUTE_MS
+    assert patient.claim([path]) is not None
+
+
+@pytest.mark.parametrize("end", ["failed", "finished"])
+def test_an_end_that_is_refused_is_written_while_its_claim_is_the_last(
+    shop: Shop, end: str
+) -> None:
+    path = shop.create("orders")
+    claim = shop.claim(path)
+    shop.clock.ms += 2 * MINUTE_MS
+    tiering = shop.another().tiering
+
+    def report() -> None:
+        with pytest.raises(FencedTieringEpoch):
+            if end == "failed":
+                tiering.failed(claim, "DriverLost: the machine died")
+            else:
+                tiering.finished(claim)
+
+    report()
+    seen = shop.status(path)
+    if end == "failed":
+        assert (seen.failures, seen.last_error) == (1, "DriverLost: the machine died")
+        report()
+        assert shop.status(path).failures == 1, "it has ended already"
+    else:
+        assert (seen.status, seen.last_tiered_ms) == ("Scheduled", shop.clock.ms)
+    shop.clock.ms += 2 * MINUTE_MS
+    shop.claim(path)
+    report()
+    assert shop.status(path).status == "Tiering", "the end of an older claim changes nothing"
