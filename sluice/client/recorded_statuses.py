@@ -1,7 +1,7 @@
 """Tiering statuses where the cluster keeps none: written down by rounds, put together for readers.
 
 What a round writes is never worth the round: each event has a deadline, its failure is one
-warning, and after one nothing more is tried for a while. What a user asks for may fail.
+warning, and after one no such event is tried for a while. What a user asks for may fail.
 """
 
 from __future__ import annotations
@@ -13,14 +13,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from enum import Enum
 from functools import partial
 from os import getpid
 from typing import Any, TypeVar
 
+from sluice.client.last_known import LastKnown
 from sluice.client.status_table import PATH, StatusTable
 from sluice.clock import Clock, SystemClock
 from sluice.config import ClientConfig
 from sluice.errors import (
+    DatabaseNotExist,
     InvalidConfig,
     InvalidTable,
     RequestTimeOut,
@@ -32,12 +35,15 @@ from sluice.masking import mask
 from sluice.model import Claim, TableBucket, TableInfo, TablePath, TieringStatus
 from sluice.model.durations import duration_ms
 from sluice.statuses import DEFAULT_FRESHNESS_MS, Recorded, recorded
+from sluice.statuses.recorded import Columns
 
 T = TypeVar("T")
 _LOG = logging.getLogger(__name__)
 
 QUIET_S = 60.0
-"""After a failure nothing is tried for so long; but for the first end of a round."""
+"""After a failed write none is tried for so long; ends of rounds have a count of their own."""
+LOOK_QUIET_S = 10.0
+"""The same for reads before a claim: soon again, since a pause is to hold."""
 BEAT_EVERY_S = 30.0
 """Most often that a round's heartbeat is written down, and how old a round is before that."""
 _BEATS_MAX = 10_000
@@ -45,6 +51,16 @@ _NOT_TO_BE_HAD = (SluiceError, OSError, ValueError, ImportError)
 """Why a lag may be unknown: the cluster, its remote storage, a file system not installed."""
 _LOOKED_AT_MAX = 20
 """Most tables that are looked up one by one before a claim."""
+
+
+class _Kind(Enum):
+    """Events that are tried or left out together; each is so many seconds quiet after a failure."""
+
+    LOOK, NOTE, END = "look", "note", "end"
+
+    @property
+    def quiet_s(self) -> float:
+        return LOOK_QUIET_S if self is _Kind.LOOK else QUIET_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +83,8 @@ class RecordedStatuses:
         self._deadline_s = config.tiering_status_timeout_ms / 1000
         self._backoff_ms = config.tiering_backoff_ms
         self._lock = threading.Lock()  # guards the rest
-        self._quiet_until_s: dict[bool, float] = {}  # of ends, and of all else
+        self._known = LastKnown()
+        self._quiet_until_s: dict[_Kind, float] = {}
         self._warned = False
         self._tidied = False
         self._beats: dict[Claim, float] = {}
@@ -84,46 +101,57 @@ class RecordedStatuses:
         """
         name = by or f"{socket.gethostname()}:{getpid()}"
 
-        def do() -> str | None:
-            row, now_ms = self._row(claim.table_id), self._clock.now_ms()
-            columns = {} if row is None else self._lost(row, claim, now_ms)
-            if row is not None:
-                row = replace(row, **columns)
-            why_not = recorded.not_now(row, now_ms)
-            if why_not is None:
-                columns = {**columns, **recorded.claimed(claim, now_ms, name)}
-            if columns:
+        def look() -> int:
+            row = self._row(claim.table_id)
+            is_open = row is not None and row.is_claimed
+            return self._freshness_of(claim) if is_open else DEFAULT_FRESHNESS_MS
+
+        freshness_ms = self._event(claim.path, "its claim", look, _Kind.LOOK)
+        now_ms, backoff_ms = self._clock.now_ms(), self._backoff_ms
+        row = self._known.row(claim.table_id) or Recorded(claim.table_id)
+        columns = dict(self._known.unwritten(claim.table_id))
+        if freshness_ms is not None:
+            columns |= recorded.lost(
+                row, claim, now_ms, freshness_ms=freshness_ms, backoff_ms=backoff_ms
+            )
+        why_not = recorded.not_now(replace(row, **columns), now_ms)
+        if why_not is None:
+            columns |= recorded.claimed(claim, now_ms, name)
+        if columns and freshness_ms is not None:
+
+            def write() -> bool:
                 self._table.upsert(columns)
-            return why_not
+                return True
 
-        return self._event(claim.path, "its claim", do)
-
-    def _lost(self, row: Recorded, claim: Claim, now_ms: int) -> Mapping[str, Any]:
-        if not row.is_claimed:
-            return {}  # asked without a call
-        freshness_ms = self._freshness_of(claim)
-        return recorded.lost(
-            row, claim, now_ms, freshness_ms=freshness_ms, backoff_ms=self._backoff_ms
-        )
+            if self._event(claim.path, "its claim", write, _Kind.NOTE):
+                self._known.written(claim.table_id)
+        return why_not
 
     def wanted(self, paths: Sequence[TablePath]) -> Sequence[TablePath]:
-        """Those of a few tables that may be tiered now; all of them where that cannot be told.
+        """Those of a few tables that may be tiered now, as far as that is known.
 
         Fluss hands a paused or failing table out again and again: so it is not even asked for it.
         """
         if not 0 < len(paths) <= _LOOKED_AT_MAX:
             return paths
+        ids: dict[TablePath, int] = {}
 
-        def do() -> list[TablePath]:
-            ids: dict[TablePath, int] = {}
+        def look() -> bool:
             for path in paths:
-                with suppress(TableNotExist):
+                with suppress(TableNotExist, DatabaseNotExist):
                     ids[path] = self._table.admin.table_info(path).table_id
-            rows, now_ms = self._table.read(list(ids.values())), self._clock.now_ms()
-            return [p for p, i in ids.items() if recorded.not_now(rows.get(i), now_ms) is None]
+            self._rows(list(ids.values()))
+            return True
 
-        answer = self._event(paths[0], "what is to be tiered", do)
-        return paths if answer is None else answer
+        looked = self._event(paths[0], "what is to be tiered", look, _Kind.LOOK)
+        now_ms = self._clock.now_ms()
+
+        def is_wanted(path: TablePath) -> bool:
+            if path not in ids:
+                return not looked
+            return recorded.not_now(self._known.row(ids[path]), now_ms) is None
+
+        return [path for path in paths if is_wanted(path)]
 
     def alive(self, claims: Iterable[Claim]) -> None:
         """Writes down, now and then, that rounds go on."""
@@ -136,7 +164,7 @@ class RecordedStatuses:
                     continue
                 self._beats[claim] = now_s
             write = partial(self._table.upsert, recorded.alive(claim, now_ms))
-            self._event(claim.path, "its heartbeat", write)
+            self._event(claim.path, "its heartbeat", write, _Kind.NOTE)
 
     def finished(self, claim: Claim, *, forced: bool, refused: bool = False) -> None:
         """The round has ended well.
@@ -145,14 +173,12 @@ class RecordedStatuses:
             is the last one, and has no end yet.
         """
 
-        def do() -> None:
-            before = self._row(claim.table_id)
+        def end(before: Recorded | None, _freshness_ms: int) -> Columns:
             if refused and not _is_open(before, claim):
-                return
-            now_ms = self._clock.now_ms()
-            self._table.upsert(recorded.finished(claim, before, now_ms, forced=forced))
+                return {}
+            return recorded.finished(claim, before, self._clock.now_ms(), forced=forced)
 
-        self._end(claim, do)
+        self._end(claim, end)
 
     def failed(self, claim: Claim, reason: str, *, refused: bool = False) -> None:
         """The round has failed.
@@ -161,32 +187,29 @@ class RecordedStatuses:
         :param refused: as for :meth:`finished`.
         """
 
-        def do() -> None:
-            before = self._row(claim.table_id)
+        def end(before: Recorded | None, freshness_ms: int) -> Columns:
             if refused and not _is_open(before, claim):
-                return
-            self._table.upsert(
-                recorded.failed(
-                    claim,
-                    before,
-                    self._clock.now_ms(),
-                    reason,
-                    freshness_ms=self._freshness_of(claim),
-                    backoff_ms=self._backoff_ms,
-                )
+                return {}
+            return recorded.failed(
+                claim,
+                before,
+                self._clock.now_ms(),
+                reason,
+                freshness_ms=freshness_ms,
+                backoff_ms=self._backoff_ms,
             )
 
-        self._end(claim, do)
+        self._end(claim, end)
 
     def released(self, claim: Claim) -> None:
         """The claim was given back by whoever had begun it."""
 
-        def do() -> None:
-            row = self._row(claim.table_id)
-            if row is not None and row.is_of(claim):
-                self._table.upsert(recorded.released(claim, self._clock.now_ms()))
+        def end(before: Recorded | None, _freshness_ms: int) -> Columns:
+            if before is None or not before.is_of(claim):
+                return {}
+            return recorded.released(claim, self._clock.now_ms())
 
-        self._end(claim, do)
+        self._end(claim, end)
 
     # ---- what users want ----
 
@@ -201,7 +224,7 @@ class RecordedStatuses:
         _check_tiered(info)
 
         def do() -> None:
-            row = self._row(info.table_id)
+            row = self._table.read([info.table_id]).get(info.table_id)
             if row is not None and row.failures:
                 now_ms = self._clock.now_ms()
                 self._table.upsert(recorded.retried(info.table_id, info.path, now_ms))
@@ -293,32 +316,40 @@ class RecordedStatuses:
 
     # ---- deadlines and failures ----
 
-    def _end(self, claim: Claim, do: Callable[[], None]) -> None:
+    def _end(self, claim: Claim, end: Callable[[Recorded | None, int], Columns]) -> None:
+        """:param end: columns of the end by the row before and the table's freshness in ms."""
         with self._lock:
             self._beats.pop(claim, None)
-        self._event(claim.path, "the end of its round", do, is_end=True)
+
+        def do() -> bool:
+            if columns := end(self._row(claim.table_id), self._freshness_of(claim)):
+                self._table.upsert(columns)
+            return True
+
+        if self._event(claim.path, "the end of its round", do, _Kind.END):
+            self._known.written(claim.table_id)
+        elif columns := end(self._known.row(claim.table_id), DEFAULT_FRESHNESS_MS):
+            self._known.not_written(claim.table_id, columns)
         with self._lock:
             tidied, self._tidied = self._tidied, True
         if not tidied:
-            self._event(claim.path, "what was dropped", self._table.delete_dropped, is_end=True)
+            self._event(claim.path, "what was dropped", self._table.delete_dropped, _Kind.END)
 
-    def _event(
-        self, path: TablePath, what: str, do: Callable[[], T], *, is_end: bool = False
-    ) -> T | None:
+    def _event(self, path: TablePath, what: str, do: Callable[[], T], kind: _Kind) -> T | None:
         """Does it, if that is possible in time; a failure is a warning, the first time.
 
-        :param is_end: worth a try of its own after a claim that was not written: how a round ended
-            is what people look for, and nothing waits for it any more.
+        How a round ended is worth a try of its own after a claim that was not written: it is what
+        people look for, and nothing waits for it any more.
         """
         with self._lock:
-            until_s = self._quiet_until_s.get(is_end)
+            until_s = self._quiet_until_s.get(kind)
         if until_s is not None and self._clock.monotonic_s() < until_s:
             return None
         try:
             answer = self._bounded(do)
         except Exception as error:  # whatever it is, it is not worth a round
             with self._lock:
-                self._quiet_until_s[is_end] = self._clock.monotonic_s() + QUIET_S
+                self._quiet_until_s[kind] = self._clock.monotonic_s() + kind.quiet_s
                 level = logging.DEBUG if self._warned else logging.WARNING
                 self._warned = True
             said = mask(f"{type(error).__name__}: {error}")
@@ -333,8 +364,11 @@ class RecordedStatuses:
             )
             return None
         with self._lock:
-            self._quiet_until_s.clear()
-            self._warned = False
+            if kind is _Kind.LOOK:
+                self._quiet_until_s.pop(kind, None)
+            else:  # who can write can read
+                self._quiet_until_s.clear()
+            self._warned = bool(self._quiet_until_s)
         return answer
 
     def _bounded(self, do: Callable[[], T]) -> T:
@@ -358,7 +392,12 @@ class RecordedStatuses:
             ) from error
 
     def _row(self, table_id: int) -> Recorded | None:
-        return self._table.read([table_id]).get(table_id)
+        """As it should be: with what could not be written of it."""
+        self._rows([table_id])
+        return self._known.row(table_id)
+
+    def _rows(self, ids: Sequence[int]) -> None:
+        self._known.read(ids, self._table.read(ids))
 
     def _freshness_of(self, claim: Claim) -> int:
         try:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sluice.client.admin import Admin
-from sluice.errors import FencedTieringEpoch
+from sluice.client.recorded_statuses import LOOK_QUIET_S
+from sluice.client.status_table import StatusTable
+from sluice.errors import FencedTieringEpoch, RequestTimeOut
 from tests.support.status_shop import MINUTE_MS, Shop, status_shop
 
 
@@ -90,3 +93,71 @@ def test_an_end_that_is_refused_is_written_while_its_claim_is_the_last(
     shop.claim(path)
     report()
     assert shop.status(path).status == "Tiering", "the end of an older claim changes nothing"
+
+
+def away(table: StatusTable, asked: Any) -> Any:
+    raise RequestTimeOut("the table is away")
+
+
+def test_a_pause_holds_though_a_write_has_failed(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, other = shop.create("orders"), shop.create("other")
+    shop.client.admin.pause_tiering(path)
+    one = shop.another()
+    claim = shop.claim(other, one)
+    one.tiering.heartbeat([claim])
+    shop.clock.ms += 31_000
+    with monkeypatch.context() as patch:
+        patch.setattr(StatusTable, "upsert", away)
+        one.tiering.heartbeat([claim])
+    assert one.tiering.claim([path]) is None
+
+
+def test_what_was_known_holds_while_nothing_can_be_read(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paused, broken, good = shop.create("paused"), shop.create("broken"), shop.create("good")
+    shop.client.admin.pause_tiering(paused)
+    one = shop.another(tiering_backoff_ms=10 * MINUTE_MS)
+    one.tiering.failed(shop.claim(broken, one), "no such bucket")
+    shop.clock.ms += MINUTE_MS
+    assert one.tiering.claim([paused, broken]) is None
+    monkeypatch.setattr(StatusTable, "read", away)
+    for _ in range(2):  # tried, and then not for a while
+        assert one.tiering.claim([paused, broken]) is None
+        claim = one.tiering.claim([good])
+        assert claim is not None
+        one.tiering.release(claim, "only looked")
+
+
+def test_who_cannot_look_tries_again_soon(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = shop.create("orders")
+    one = shop.another()
+    with monkeypatch.context() as patch:
+        patch.setattr(StatusTable, "read", away)
+        one.tiering.release(shop.claim(path, one), "only looked")
+    shop.client.admin.pause_tiering(path)
+    shop.clock.ms += int(LOOK_QUIET_S * 1000)
+    assert one.tiering.claim([path]) is None
+
+
+def test_a_table_waits_after_a_failure_that_could_not_be_written(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = shop.create("orders")
+    one = shop.another()
+    with monkeypatch.context() as patch:
+        patch.setattr(StatusTable, "upsert", away)
+        one.tiering.failed(shop.claim(path, one), "no such bucket")
+        assert one.tiering.claim([path]) is None
+        shop.clock.ms += 10_000
+        claim = one.tiering.claim([path])
+        assert claim is not None
+        one.tiering.failed(claim, "no such bucket")
+        shop.clock.ms += 19_999
+        assert one.tiering.claim([path]) is None, "twice as long"
+    shop.clock.ms += MINUTE_MS
+    assert one.tiering.claim([path]) is not None
+    seen = shop.status(path)
+    assert (seen.status, seen.failures) == ("Tiering", 2), "both come with the next write"

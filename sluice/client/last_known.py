@@ -1,0 +1,62 @@
+"""What a process remembers of the statuses of tables for when they cannot be read or written."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from sluice.statuses import Recorded
+
+TABLES_MAX = 10_000
+"""Most tables remembered; then it begins anew."""
+
+
+class LastKnown:
+    """Rows as they were last read, and how rounds ended that could not be written down.
+
+    Safe for use by many threads.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # guards the rest
+        self._rows: dict[int, Recorded] = {}
+        self._unwritten: dict[int, Mapping[str, Any]] = {}
+
+    def read(self, ids: Iterable[int], rows: Mapping[int, Recorded]) -> None:
+        """Takes in what was read of these tables. An end that somebody has written since is more
+        than one of our own that was not.
+        """
+        with self._lock:
+            if len(self._rows) >= TABLES_MAX:
+                self._rows.clear()
+            for table_id in ids:
+                row = rows.get(table_id, Recorded(table_id))
+                self._rows[table_id] = row
+                ours = self._unwritten.get(table_id)
+                if ours is not None and (row.ended_time or 0) > ours["ended_time"]:
+                    del self._unwritten[table_id]
+
+    def row(self, table_id: int) -> Recorded | None:
+        """The row as it should be; None if it was never read."""
+        with self._lock:
+            row, ours = self._rows.get(table_id), self._unwritten.get(table_id)
+        return row if ours is None else replace(row or Recorded(table_id), **ours)
+
+    def unwritten(self, table_id: int) -> Mapping[str, Any]:
+        """Columns of the end that the row lacks; none if it lacks nothing."""
+        with self._lock:
+            return self._unwritten.get(table_id, {})
+
+    def not_written(self, table_id: int, ended: Mapping[str, Any]) -> None:
+        """Keeps the columns of an end for the next event of that table."""
+        with self._lock:
+            if len(self._unwritten) >= TABLES_MAX:
+                self._unwritten.clear()
+            self._unwritten[table_id] = ended
+
+    def written(self, table_id: int) -> None:
+        """The row lacks nothing any more."""
+        with self._lock:
+            self._unwritten.pop(table_id, None)
