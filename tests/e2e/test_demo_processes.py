@@ -51,7 +51,7 @@ def test_children_and_their_own_sessions_end_even_if_they_ignore_the_request(
 def test_a_program_that_ends_early_is_told_with_the_end_of_its_log(processes: Processes) -> None:
     processes.start("short", [sys.executable, "-c", "print('no disk'); raise SystemExit(3)"])
     with pytest.raises(ProcessFailed, match=r"short ended with exit code 3:\nno disk"):
-        processes.wait("short", timeout_s=20)
+        processes.wait("short", timeout_s=120)
     with pytest.raises(ProcessFailed, match="exit code 3"):
         processes.check("short")
 

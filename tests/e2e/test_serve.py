@@ -118,7 +118,7 @@ def test_clients_go_to_the_advertised_address(tmp_path: Path) -> None:
     ) as process:
         assert process.stdout is not None
         address = process.stdout.readline().partition("ready at ")[2].partition(",")[0]
-        config = ClientConfig(address, retry_timeout_ms=2_000, connect_timeout_ms=2_000)
+        config = ClientConfig(address, retry_timeout_ms=5_000, connect_timeout_ms=5_000)
         with connect(config) as client, pytest.raises(NetworkError, match=r"127\.0\.0\.1:1\b"):
             client.admin.list_databases()
         process.terminate()

@@ -150,7 +150,7 @@ def test_a_server_that_hangs_is_left_for_a_new_connection() -> None:
 
     with talking(script) as (server, transport):
         with pytest.raises(RequestTimeOut) as caught:
-            ask(transport, timeout_ms=1_000)
+            ask(transport, timeout_ms=4_000)
         assert caught.value.details.get("sent") is not False
         assert ask(transport) == ["shop"]
         assert server.connections == 2

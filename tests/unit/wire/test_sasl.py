@@ -120,4 +120,4 @@ def test_a_server_that_says_try_again_for_ever_is_left_at_the_deadline() -> None
         PeerServer(demanding("secret", code=51)) as server,
         pytest.raises(RequestTimeOut, match="goes on asking"),
     ):
-        ask(server, timeout_ms=1_500, username="ann", password="hunter2")
+        ask(server, timeout_ms=4_000, username="ann", password="hunter2")
