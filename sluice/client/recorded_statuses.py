@@ -84,6 +84,7 @@ class RecordedStatuses:
         self._backoff_ms = config.tiering_backoff_ms
         self._lock = threading.Lock()  # guards the rest
         self._known = LastKnown()
+        self._thread = threading.local()  # its ``given_up``: nobody waits for it any more
         self._quiet_until_s: dict[_Kind, float] = {}
         self._warned = False
         self._tidied = False
@@ -120,7 +121,7 @@ class RecordedStatuses:
         if columns and freshness_ms is not None:
 
             def write() -> bool:
-                self._table.upsert(columns)
+                self._upsert(columns)
                 return True
 
             if self._event(claim.path, "its claim", write, _Kind.NOTE):
@@ -163,7 +164,7 @@ class RecordedStatuses:
                 if now_s - self._beats.setdefault(claim, now_s) < BEAT_EVERY_S:
                     continue
                 self._beats[claim] = now_s
-            write = partial(self._table.upsert, recorded.alive(claim, now_ms))
+            write = partial(self._upsert, recorded.alive(claim, now_ms))
             self._event(claim.path, "its heartbeat", write, _Kind.NOTE)
 
     def finished(self, claim: Claim, *, forced: bool, refused: bool = False) -> None:
@@ -217,7 +218,7 @@ class RecordedStatuses:
         """:raises InvalidTable: the table is not tiered. :raises FlussError: it was not stored."""
         _check_tiered(info)
         columns = recorded.paused(info.table_id, info.path, paused)
-        self._bounded(lambda: self._table.upsert(columns))
+        self._bounded(lambda: self._upsert(columns))
 
     def retry(self, info: TableInfo) -> None:
         """Forgets failures, if there are any. Raises as :meth:`pause`."""
@@ -227,7 +228,7 @@ class RecordedStatuses:
             row = self._table.read([info.table_id]).get(info.table_id)
             if row is not None and row.failures:
                 now_ms = self._clock.now_ms()
-                self._table.upsert(recorded.retried(info.table_id, info.path, now_ms))
+                self._upsert(recorded.retried(info.table_id, info.path, now_ms))
 
         self._bounded(do)
 
@@ -323,7 +324,7 @@ class RecordedStatuses:
 
         def do() -> bool:
             if columns := end(self._row(claim.table_id), self._freshness_of(claim)):
-                self._table.upsert(columns)
+                self._upsert(columns)
             return True
 
         if self._event(claim.path, "the end of its round", do, _Kind.END):
@@ -375,8 +376,10 @@ class RecordedStatuses:
         """:raises RequestTimeOut: it took longer than all of it may; it ends by itself then."""
         load_kernels()  # compiled once for a machine: that is nobody's deadline
         answer: Future[T] = Future()
+        given_up = threading.Event()
 
         def run() -> None:
+            self._thread.given_up = given_up
             try:
                 answer.set_result(do())
             except BaseException as error:
@@ -386,10 +389,16 @@ class RecordedStatuses:
         try:
             return answer.result(self._deadline_s)
         except TimeoutError as error:
+            given_up.set()
             raise RequestTimeOut(
                 f"table {PATH} did not answer within {self._deadline_s:g} s"
                 " (client.tiering_status_timeout_ms)"
             ) from error
+
+    def _upsert(self, columns: Columns) -> None:
+        """Inside :meth:`_bounded` only. What was given up is not written later: by then a row may
+        say more."""
+        self._table.upsert(columns, self._thread.given_up.is_set)
 
     def _row(self, table_id: int) -> Recorded | None:
         """As it should be: with what could not be written of it."""

@@ -130,9 +130,11 @@ class StatusTable:
         found = KvReader(self._connection, self.admin, PATH).lookup(keys)
         return {row.table_id: row for row in rows_of(found)}
 
-    def upsert(self, columns: Mapping[str, Any]) -> None:
+    def upsert(self, columns: Mapping[str, Any], is_late: Callable[[], bool]) -> None:
         """Writes some columns of one row, and makes the table if there is none.
 
+        :param is_late: asked before the row is sent: whether nobody waits for it any more.
+        :raises RequestTimeOut: it was too late, and nothing was written.
         :raises InvalidTable: the table is another one; names the column.
         :raises LeaderNotAvailable: the cluster did not notice the new table.
         """
@@ -143,6 +145,8 @@ class StatusTable:
             info = self.admin.table_info(PATH)
         check_layout(info)
         with self._writer(tuple(columns)) as writer:
+            if is_late():
+                raise RequestTimeOut(f"table {PATH}: the row came too late and was not written")
             writer.upsert(columns_of([columns]))
             writer.flush(self._config.retry_timeout_ms / 1000)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -95,7 +96,7 @@ def test_an_end_that_is_refused_is_written_while_its_claim_is_the_last(
     assert shop.status(path).status == "Tiering", "the end of an older claim changes nothing"
 
 
-def away(table: StatusTable, asked: Any) -> Any:
+def away(table: StatusTable, *asked: Any) -> Any:
     raise RequestTimeOut("the table is away")
 
 
@@ -161,3 +162,28 @@ def test_a_table_waits_after_a_failure_that_could_not_be_written(
     assert one.tiering.claim([path]) is not None
     seen = shop.status(path)
     assert (seen.status, seen.failures) == ("Tiering", 2), "both come with the next write"
+
+
+def test_what_was_given_up_is_not_written_late(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = shop.create("orders")
+    shop.client.admin.pause_tiering(path)
+    slow = shop.another()
+    assert slow._statuses is not None
+    slow._statuses._deadline_s = 0.05
+    gate, done = threading.Event(), threading.Event()
+    upsert = StatusTable.upsert
+
+    def late(table: StatusTable, *asked: Any) -> None:
+        gate.wait(60)
+        try:
+            upsert(table, *asked)
+        finally:
+            done.set()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(StatusTable, "upsert", late)
+        with pytest.raises(RequestTimeOut, match="did not answer within"):
+            slow.admin.resume_tiering(path)
+        gate.set()
+        assert done.wait(60)
+    assert shop.status(path).paused
