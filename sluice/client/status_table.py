@@ -209,22 +209,36 @@ class StatusTable:
             if self.admin.table_exists(PATH):
                 return
             raise
-        if not self._is_led():
-            # Fluss 0.9.1 may miss a new table, which then has no leader until its coordinator
-            # starts anew. It holds nothing yet: the next one who writes makes it again.
-            self.admin.drop_table(PATH, ignore_if_not_exists=True)
-            raise LeaderNotAvailable(
-                f"the cluster did not notice the new table {PATH}: it was dropped, and is made"
-                " again the next time"
-            )
+        bucket = TableBucket(self.admin.table_info(PATH).table_id, None, 0)
+        if self._is_led() or self._is_led_now(bucket):
+            return
+        # Fluss 0.9.1 may miss a new table, which then has no leader until its coordinator
+        # starts anew. So it holds nothing yet: the next one who writes makes it again.
+        self.admin.drop_table(PATH, ignore_if_not_exists=True)
+        raise LeaderNotAvailable(
+            f"the cluster did not notice the new table {PATH}: it was dropped, and is made"
+            " again the next time"
+        )
+
+    def _is_led_now(self, bucket: TableBucket) -> bool:
+        """Whether anybody may have written to it.
+
+        :raises TableNotExist: it is another table by now.
+        """
+        try:
+            self._connection.leader(PATH, bucket)
+        except LeaderNotAvailable:
+            return False
+        return True
 
     def _is_led(self) -> bool:
+        """:raises RequestTimeOut: who should say that does not answer."""
         wait_ms = min(_LEADER_WAIT_MS, self._config.retry_timeout_ms * 3 // 4)
         patient = replace(self._config, retry_timeout_ms=wait_ms, connect_timeout_ms=wait_ms)
         with closing(Connection(patient)) as connection:
             try:
                 Admin(connection).list_offsets(PATH)
-            except (LeaderNotAvailable, NotLeaderOrFollower, UnknownTableOrBucket, RequestTimeOut):
+            except (LeaderNotAvailable, NotLeaderOrFollower, UnknownTableOrBucket):
                 return False
         return True
 

@@ -11,7 +11,7 @@ import pytest
 
 from sluice.client.admin import Admin
 from sluice.client.recorded_statuses import LOOK_QUIET_S
-from sluice.client.status_table import StatusTable
+from sluice.client.status_table import PATH, StatusTable
 from sluice.errors import FencedTieringEpoch, RequestTimeOut
 from tests.support.status_shop import MINUTE_MS, Shop, status_shop
 
@@ -96,7 +96,7 @@ def test_an_end_that_is_refused_is_written_while_its_claim_is_the_last(
     assert shop.status(path).status == "Tiering", "the end of an older claim changes nothing"
 
 
-def away(table: StatusTable, *asked: Any) -> Any:
+def away(*asked: Any) -> Any:
     raise RequestTimeOut("the table is away")
 
 
@@ -187,3 +187,31 @@ def test_what_was_given_up_is_not_written_late(shop: Shop, monkeypatch: pytest.M
         gate.set()
         assert done.wait(60)
     assert shop.status(path).paused
+
+
+def test_a_new_table_that_somebody_has_written_to_is_kept(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who made it did not reach its leader; who did wrote there meanwhile."""
+    path = shop.create("orders")
+    maker, other = shop.another(), shop.another()
+
+    def not_led(table: StatusTable) -> bool:
+        other.admin.pause_tiering(path)
+        return False
+
+    monkeypatch.setattr(StatusTable, "_is_led", not_led)
+    shop.claim(path, maker)
+    assert shop.status(path).paused
+
+
+def test_a_new_table_is_kept_where_nobody_answers_whether_it_is_led(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = shop.create("orders")
+    with monkeypatch.context() as patch:
+        patch.setattr(Admin, "list_offsets", away)
+        claim = shop.claim(path)
+    assert shop.client.admin.table_exists(PATH)
+    shop.another().tiering.finished(claim)
+    assert shop.status(path).status == "Scheduled"

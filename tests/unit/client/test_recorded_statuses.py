@@ -12,9 +12,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from sluice.client.addresses import Address
+from sluice.client.connection import Connection
 from sluice.client.recorded_statuses import BEAT_EVERY_S, QUIET_S
 from sluice.client.status_table import PATH, StatusTable
-from sluice.errors import InvalidTable, TableNotExist, UnsupportedVersion
+from sluice.errors import InvalidTable, LeaderNotAvailable, TableNotExist, UnsupportedVersion
 from sluice.model import (
     TableBucket,
     TableDescriptor,
@@ -265,7 +267,9 @@ def test_a_table_that_does_not_answer_costs_its_deadline_once(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = shop.create("orders")
-    slow = shop.another(tiering_status_timeout_ms=50)
+    slow = shop.another()
+    assert slow._statuses is not None
+    slow._statuses._deadline_s = 0.05  # of all of it; its calls keep theirs
     release = held_calls(monkeypatch)
     with caplog.at_level(logging.WARNING, "sluice.client"):
         claim = shop.claim(path, slow)
@@ -300,6 +304,10 @@ def test_two_who_make_the_table_at_once(shop: Shop) -> None:
     assert seen == ["Tiering"] * 4
 
 
+def led_by_nobody(connection: Connection, path: TablePath, bucket: TableBucket) -> Address:
+    raise LeaderNotAvailable(f"bucket {bucket} of {path} has no leader now")
+
+
 def test_a_new_table_that_the_cluster_misses_is_dropped_and_made_the_next_time(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -307,6 +315,7 @@ def test_a_new_table_that_the_cluster_misses_is_dropped_and_made_the_next_time(
     path = shop.create("orders")
     with monkeypatch.context() as patch, caplog.at_level(logging.WARNING, "sluice.client"):
         patch.setattr(StatusTable, "_is_led", lambda self: False)
+        patch.setattr(Connection, "leader", led_by_nobody)
         claim = shop.claim(path)
         assert not shop.client.admin.table_exists(PATH)
     (warning,) = [record.getMessage() for record in caplog.records]
