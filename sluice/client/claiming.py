@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import TracebackType
 
 from sluice.client.heartbeats import Heartbeats, HeartbeatSender
-from sluice.errors import FlussError
+from sluice.errors import FlussError, NetworkError, RequestTimeOut
 from sluice.model import Claim
 
 _LOG = logging.getLogger(__name__)
@@ -20,7 +20,8 @@ class Claiming:
     """A real Fluss hands out any table, and one that is given back at once comes again at once.
 
     So what is not wanted (not asked for, paused, waiting after a failure) is held and heartbeated
-    while the block lasts, and goes back once, at its end: each table comes once. For one thread.
+    while the block lasts, and goes back once, at its end: each table comes once. Beside them what
+    is wanted is heartbeated too, until all have gone back. For one thread.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class Claiming:
                 return None
             reason = self._why_not(claim)
             if reason is None:
+                self._heartbeats.add(claim)  # its holder begins when the others have gone back
                 return claim
             again = claim.table_id in self._held
             self._hold(claim, reason)
@@ -70,10 +72,25 @@ class Claiming:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._beating:
-            self._heartbeats.stop()
-        for claim, reason in self._held.values():
+        try:
+            self._all_back()
+        finally:
+            if self._beating:
+                self._heartbeats.stop()
+
+    def _all_back(self) -> None:
+        for at, (claim, reason) in enumerate(self._held.values()):
+            self._heartbeats.remove(claim)
             try:
                 self._give_back(claim, reason)
+            except (NetworkError, RequestTimeOut) as failed:
+                # Each further call would wait as long; what is silent goes back by itself.
+                _LOG.warning(
+                    "%d tables are not handed back, the coordinator takes them back when it has"
+                    " heard nothing for a while: %s",
+                    len(self._held) - at,
+                    failed,
+                )
+                return
             except FlussError as failed:
                 _LOG.warning("table %s was not wanted and not handed back: %s", claim.path, failed)

@@ -84,3 +84,48 @@ def test_what_is_held_goes_back_after_an_error_too() -> None:
         assert tables.next() is not None
         raise NetworkError("the coordinator is away")
     assert fluss.back == [(0, "t0 is paused")]
+
+
+class Dead(Coordinator):
+    """Answers nothing any more."""
+
+    def give_back(self, claim: Claim, reason: str) -> None:
+        super().give_back(claim, reason)
+        raise NetworkError("the coordinator is away")
+
+
+def test_a_coordinator_that_is_away_is_asked_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Each call has minutes; Fluss takes back by itself what is silent."""
+    fluss = Dead(100)
+    with caplog.at_level(logging.WARNING), fluss.claiming() as tables:
+        assert tables.next() is None
+    assert [table for table, _ in fluss.back] == [0]
+    assert "100 tables are not handed back" in caplog.text
+
+
+class Beating(Coordinator):
+    """Beats once while each table goes back."""
+
+    tables: Claiming
+
+    def __init__(self, tables: int) -> None:
+        super().__init__(tables)
+        self.beats: list[list[int]] = []
+
+    def heartbeat(self, claims: list[Claim], *, retry: bool = True) -> dict[int, FlussError | None]:
+        self.beats.append([claim.table_id for claim in claims])
+        return super().heartbeat(claims, retry=retry)
+
+    def give_back(self, claim: Claim, reason: str) -> None:
+        super().give_back(claim, reason)
+        assert not self.tables._heartbeats._stop.is_set()
+        self.tables._heartbeats.beat()
+
+
+def test_all_are_kept_until_the_last_has_gone_back() -> None:
+    fluss = Beating(4)
+    with fluss.claiming(3) as tables:
+        fluss.tables = tables
+        assert tables.next() is not None
+    assert fluss.beats == [[1, 2, 3], [2, 3], [3]]
+    assert tables._heartbeats._stop.is_set()
