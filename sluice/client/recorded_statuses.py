@@ -157,15 +157,21 @@ class RecordedStatuses:
     def alive(self, claims: Iterable[Claim]) -> None:
         """Writes down, now and then, that rounds go on."""
         now_s, now_ms = self._clock.monotonic_s(), self._clock.now_ms()
-        for claim in claims:
-            with self._lock:
-                if len(self._beats) >= _BEATS_MAX:
-                    self._beats.clear()
-                if now_s - self._beats.setdefault(claim, now_s) < BEAT_EVERY_S:
-                    continue
-                self._beats[claim] = now_s
-            write = partial(self._upsert, recorded.alive(claim, now_ms))
-            self._event(claim.path, "its heartbeat", write, _Kind.NOTE)
+        due = [claim for claim in claims if self._is_due(claim, now_s)]
+        if due:
+            rows = [recorded.alive(claim, now_ms) for claim in due]
+            write = partial(self._upsert, *rows)
+            self._event(due[0].path, "its heartbeat", write, _Kind.NOTE)
+
+    def _is_due(self, claim: Claim, now_s: float) -> bool:
+        """Whether its heartbeat is to be written now; never at its first one."""
+        with self._lock:
+            if len(self._beats) >= _BEATS_MAX:
+                self._beats.clear()
+            if now_s - self._beats.setdefault(claim, now_s) < BEAT_EVERY_S:
+                return False
+            self._beats[claim] = now_s
+        return True
 
     def finished(self, claim: Claim, *, forced: bool, refused: bool = False) -> None:
         """The round has ended well.
@@ -395,10 +401,10 @@ class RecordedStatuses:
                 " (client.tiering_status_timeout_ms)"
             ) from error
 
-    def _upsert(self, columns: Columns) -> None:
+    def _upsert(self, *rows: Columns) -> None:
         """Inside :meth:`_bounded` only. What was given up is not written later: by then a row may
         say more."""
-        self._table.upsert(columns, self._thread.given_up.is_set)
+        self._table.upsert(rows, self._thread.given_up.is_set)
 
     def _row(self, table_id: int) -> Recorded | None:
         """As it should be: with what could not be written of it."""

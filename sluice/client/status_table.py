@@ -130,10 +130,10 @@ class StatusTable:
         found = KvReader(self._connection, self.admin, PATH).lookup(keys)
         return {row.table_id: row for row in rows_of(found)}
 
-    def upsert(self, columns: Mapping[str, Any], is_late: Callable[[], bool]) -> None:
-        """Writes some columns of one row, and makes the table if there is none.
+    def upsert(self, rows: Sequence[Mapping[str, Any]], is_late: Callable[[], bool]) -> None:
+        """Writes some columns of rows, the same of each, and makes the table if there is none.
 
-        :param is_late: asked before the row is sent: whether nobody waits for it any more.
+        :param is_late: asked before they are sent: whether nobody waits for it any more.
         :raises RequestTimeOut: it was too late, and nothing was written.
         :raises InvalidTable: the table is another one; names the column.
         :raises LeaderNotAvailable: the cluster did not notice the new table.
@@ -144,10 +144,10 @@ class StatusTable:
             self._create()
             info = self.admin.table_info(PATH)
         check_layout(info)
-        with self._writer(tuple(columns)) as writer:
+        with self._writer(tuple(rows[0])) as writer:
             if is_late():
-                raise RequestTimeOut(f"table {PATH}: the row came too late and was not written")
-            writer.upsert(columns_of([columns]))
+                raise RequestTimeOut(f"table {PATH}: the rows came too late and were not written")
+            writer.upsert(columns_of(rows))
             writer.flush(self._config.retry_timeout_ms / 1000)
 
     def delete_dropped(self) -> list[TablePath]:

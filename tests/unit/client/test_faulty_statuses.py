@@ -215,3 +215,25 @@ def test_a_new_table_is_kept_where_nobody_answers_whether_it_is_led(
     assert shop.client.admin.table_exists(PATH)
     shop.another().tiering.finished(claim)
     assert shop.status(path).status == "Scheduled"
+
+
+def test_heartbeats_of_many_rounds_are_one_write(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [shop.create(f"t{i}") for i in range(8)]
+    claims = [shop.claim(path) for path in paths]
+    keeper = shop.another().tiering
+    keeper.heartbeat(claims)
+    shop.clock.ms += 31_000
+    writes = []
+    upsert = StatusTable.upsert
+
+    def counted(table: StatusTable, *asked: Any) -> None:
+        writes.append(asked)
+        upsert(table, *asked)
+
+    monkeypatch.setattr(StatusTable, "upsert", counted)
+    keeper.heartbeat(claims)
+    assert len(writes) == 1
+    heard = {int(row["heartbeat_time"].timestamp() * 1000) for row in shop.stored()}
+    assert heard == {shop.clock.ms}
