@@ -233,9 +233,11 @@ class TieringClient:
     def still_claimed(self, claim: Claim) -> bool:
         """Heartbeats for the claim and says whether the coordinator still holds it valid.
 
+        The answer waits for nothing else, such as the status table: a commit is about to follow.
+
         :raises FlussError: if the coordinator cannot say (it is down, or failed in another way).
         """
-        error = self.heartbeat([claim])[claim.table_id]
+        error = self.beat([claim])[claim.table_id]
         if isinstance(error, CLAIM_GONE):
             return False
         if error is not None:

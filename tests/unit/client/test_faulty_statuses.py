@@ -239,3 +239,20 @@ def test_heartbeats_of_many_rounds_are_one_write(
     assert len(writes) == 1
     heard = {int(row["heartbeat_time"].timestamp() * 1000) for row in shop.stored()}
     assert heard == {shop.clock.ms}
+
+
+def test_a_question_before_a_commit_waits_for_no_status(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A real Fluss takes a commit of a claim that has gone: so none is lost between the two."""
+    claim = shop.claim(shop.create("orders"))
+    tiering = shop.client.tiering
+    assert tiering.still_claimed(claim)
+    shop.clock.ms += 31_000
+    asked: list[Any] = []
+    monkeypatch.setattr(StatusTable, "read", lambda *args: asked.append(args))
+    monkeypatch.setattr(StatusTable, "upsert", lambda *args: asked.append(args))
+    assert tiering.still_claimed(claim)
+    shop.clock.ms += 31_000
+    assert tiering.still_claimed(claim)
+    assert asked == []
