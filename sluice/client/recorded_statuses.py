@@ -89,6 +89,7 @@ class RecordedStatuses:
         self._warned = False
         self._tidied = False
         self._beats: dict[Claim, float] = {}
+        self._begun: dict[Claim, tuple[int, str]] = {}
 
     def close(self) -> None:
         self._table.close()
@@ -100,7 +101,7 @@ class RecordedStatuses:
 
         :param by: which run it is; by default this process.
         """
-        name = by or f"{socket.gethostname()}:{getpid()}"
+        name = by or _this_process()
 
         def look() -> int:
             row = self._row(claim.table_id)
@@ -118,6 +119,10 @@ class RecordedStatuses:
         why_not = recorded.not_now(replace(row, **columns), now_ms)
         if why_not is None:
             columns |= recorded.claimed(claim, now_ms, name)
+            with self._lock:
+                if len(self._begun) >= _BEATS_MAX:
+                    self._begun.clear()
+                self._begun[claim] = now_ms, name
         if columns and freshness_ms is not None:
 
             def write() -> bool:
@@ -159,9 +164,22 @@ class RecordedStatuses:
         now_s, now_ms = self._clock.monotonic_s(), self._clock.now_ms()
         due = [claim for claim in claims if self._is_due(claim, now_s)]
         if due:
-            rows = [recorded.alive(claim, now_ms) for claim in due]
-            write = partial(self._upsert, *rows)
+            write = partial(self._write_alive, due, now_ms)
             self._event(due[0].path, "its heartbeat", write, _Kind.NOTE)
+
+    def _write_alive(self, claims: Sequence[Claim], now_ms: int) -> None:
+        """One write for all; a second one for those whose claims were not written."""
+        found = self._table.read([claim.table_id for claim in claims])
+        by_columns: dict[tuple[str, ...], list[Columns]] = {}
+        for claim in claims:
+            with self._lock:
+                since_ms, by = self._begun.get(claim, (now_ms, _this_process()))
+            row = found.get(claim.table_id)
+            columns = recorded.alive(row, claim, now_ms, since_ms=since_ms, by=by)
+            if columns:
+                by_columns.setdefault(tuple(columns), []).append(columns)
+        for rows in by_columns.values():
+            self._upsert(*rows)
 
     def _is_due(self, claim: Claim, now_s: float) -> bool:
         """Whether its heartbeat is to be written now; never at its first one."""
@@ -327,6 +345,7 @@ class RecordedStatuses:
         """:param end: columns of the end by the row before and the table's freshness in ms."""
         with self._lock:
             self._beats.pop(claim, None)
+            self._begun.pop(claim, None)
 
         def do() -> bool:
             if columns := end(self._row(claim.table_id), self._freshness_of(claim)):
@@ -419,6 +438,10 @@ class RecordedStatuses:
             return _freshness_ms(self._table.admin.table_info(claim.path))
         except TableNotExist:
             return DEFAULT_FRESHNESS_MS
+
+
+def _this_process() -> str:
+    return f"{socket.gethostname()}:{getpid()}"
 
 
 def _is_open(row: Recorded | None, claim: Claim) -> bool:

@@ -66,6 +66,11 @@ class Recorded:
         epochs = (self.coordinator_epoch, self.tiering_epoch)
         return epochs == (claim.coordinator_epoch, claim.tiering_epoch)
 
+    def has_ended(self, claim: Claim) -> bool:
+        """Whether the last end is that of this claim."""
+        epochs = (self.ended_coordinator_epoch, self.ended_tiering_epoch)
+        return epochs == (claim.coordinator_epoch, claim.tiering_epoch)
+
     @property
     def heard_ms(self) -> int:
         """When something was last heard of the last claim."""
@@ -91,9 +96,17 @@ def claimed(claim: Claim, now_ms: int, by: str) -> Columns:
     }
 
 
-def alive(claim: Claim, now_ms: int) -> Columns:
-    """The round goes on."""
-    return {"table_id": claim.table_id, "heartbeat_time": now_ms}
+def alive(row: Recorded | None, claim: Claim, now_ms: int, *, since_ms: int, by: str) -> Columns:
+    """The round goes on; its claim is made up for if the row lacks it.
+
+    :param row: as it was just read.
+    :param since_ms: when it was claimed, as far as the caller knows, and ``by`` whom.
+    """
+    if row is not None and row.is_of(claim):
+        return {"table_id": claim.table_id, "heartbeat_time": now_ms}
+    if row is not None and row.has_ended(claim):
+        return {}
+    return {**claimed(claim, since_ms, by), "heartbeat_time": now_ms}
 
 
 def finished(claim: Claim, before: Recorded | None, now_ms: int, *, forced: bool) -> Columns:

@@ -256,3 +256,56 @@ def test_a_question_before_a_commit_waits_for_no_status(
     shop.clock.ms += 31_000
     assert tiering.still_claimed(claim)
     assert asked == []
+
+
+def test_heartbeats_make_up_for_a_claim_that_was_not_written(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = shop.create("orders")
+    shop.client.tiering.finished(shop.claim(path))
+    one = shop.another()
+    with monkeypatch.context() as patch:
+        patch.setattr(StatusTable, "upsert", away)
+        claim = shop.claim(path, one)
+    claimed_ms = shop.clock.ms
+    assert shop.status(path).status == "Pending"
+    for _ in range(6):  # no row is written for a minute after the failure
+        shop.clock.ms += 15_000
+        one.tiering.heartbeat([claim])
+    seen = shop.status(path)
+    assert (seen.status, seen.tiering_epoch) == ("Tiering", claim.tiering_epoch)
+    (row,) = shop.stored()
+    assert row["claimed_by"] == "run-1"
+    one.tiering.finished(claim)
+    assert shop.status(path).last_round_ms == shop.clock.ms - claimed_ms
+
+
+def test_a_late_heartbeat_leaves_no_row_without_a_name(shop: Shop) -> None:
+    path, other = shop.create("orders"), shop.create("other")
+    shop.client.tiering.finished(shop.claim(other))
+    claim = shop.claim(path)
+    keeper = shop.another()._statuses
+    assert keeper is not None
+    keeper.alive([claim])
+    shop.client.admin.drop_table(path)
+    shop.another().tiering.finished(shop.claim(other))
+    assert [row["table_name"] for row in shop.stored()] == ["other"]
+    shop.clock.ms += 31_000
+    keeper.alive([claim])  # it was on its way
+    shop.another().tiering.finished(shop.claim(other))
+    assert [row["table_name"] for row in shop.stored()] == ["other"]
+
+
+def test_a_late_heartbeat_does_not_undo_an_end(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = shop.create("orders")
+    one = shop.another()
+    with monkeypatch.context() as patch:
+        patch.setattr(StatusTable, "upsert", away)
+        claim = shop.claim(path, one)
+    keeper = shop.another()._statuses
+    assert keeper is not None
+    keeper.alive([claim])
+    one.tiering.finished(claim)
+    shop.clock.ms += 31_000
+    keeper.alive([claim])
+    assert shop.status(path).status == "Scheduled"
