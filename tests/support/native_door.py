@@ -47,7 +47,7 @@ class Handlers:
             self.running += 1
             self.most = max(self.most, self.running)
         if request.max_wait_ms:
-            assert self.gate.wait(20)
+            assert self.gate.wait(120)
         with self.lock:
             self.running -= 1
             self.made += 1
@@ -65,7 +65,7 @@ class Peer:
     """A client by hand."""
 
     def __init__(self, port: int, host: str = "127.0.0.1") -> None:
-        self.socket = socket.create_connection((host, port), 10)
+        self.socket = socket.create_connection((host, port), 60)
         self.reader = FrameReader(2**31 - 1)
         self.next_id = 0
 

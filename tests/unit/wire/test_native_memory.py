@@ -142,12 +142,12 @@ def test_a_frame_that_only_drips_has_an_end(start: Start) -> None:
 
 def test_a_slow_frame_that_moves_has_the_time_that_it_needs(start: Start) -> None:
     """Whoever brings a chunk within the time is not cut off at a total that suits fast ones."""
-    port = start(limits(4 * MB, stall_s=2.5))[Role.TABLET]
+    port = start(limits(16 * MB, stall_s=5.0))[Role.TABLET]
     peer = Peer(port)
-    body = pb.DatabaseExistsRequest(database_name="n" * (4 * MB - 100)).SerializeToString()
+    body = pb.DatabaseExistsRequest(database_name="n" * (16 * MB - 100)).SerializeToString()
     request = frames.encode_request(apis.DATABASE_EXISTS.key, 0, 1, body)
-    for start_at in range(0, len(request), MB // 2):
-        peer.socket.sendall(request[start_at : start_at + MB // 2])
+    for start_at in range(0, len(request), MB):
+        peer.socket.sendall(request[start_at : start_at + MB])
         time.sleep(0.35)
     assert peer.receive() == (1, b"\x08\x00")
     peer.socket.close()
