@@ -136,17 +136,20 @@ def test_the_thread_beats_until_it_is_stopped_and_wakes_who_waits() -> None:
     coordinator.answers = {1: FencedTieringEpoch("gone")}
     with Heartbeats(coordinator, interval_s=0.01) as heartbeats:
         heartbeats.add(ORDERS)
-        assert heartbeats.wait_lost(ORDERS, 10)
-        names = [thread.name for thread in threading.enumerate()]
-        assert "sluice-heartbeats" in names
-    assert "sluice-heartbeats" not in [thread.name for thread in threading.enumerate()]
+        assert heartbeats.wait_lost(ORDERS, 60)
+        thread = heartbeats._thread
+        assert thread is not None
+        assert (thread.name, thread.is_alive()) == ("sluice-heartbeats", True)
+    assert not thread.is_alive()
 
 
 def test_stopping_does_not_wait_for_the_next_beat() -> None:
     heartbeats = Heartbeats(Coordinator(), interval_s=3600)
     heartbeats.start()
-    heartbeats.stop()
-    assert "sluice-heartbeats" not in [thread.name for thread in threading.enumerate()]
+    thread = heartbeats._thread
+    assert thread is not None
+    heartbeats.stop(60)
+    assert not thread.is_alive()
 
 
 def test_a_broken_callback_does_not_cost_the_other_claims() -> None:
@@ -159,7 +162,7 @@ def test_a_broken_callback_does_not_cost_the_other_claims() -> None:
     with Heartbeats(coordinator, interval_s=0.01, on_lost=broken) as heartbeats:
         heartbeats.add(ORDERS)
         heartbeats.add(ITEMS)
-        assert heartbeats.wait_lost(ORDERS, 10)
+        assert heartbeats.wait_lost(ORDERS, 60)
         while coordinator.beats[-1] != [ITEMS]:
             coordinator.beaten.clear()
             assert coordinator.beaten.wait(60)
