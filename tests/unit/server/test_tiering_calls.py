@@ -406,24 +406,34 @@ def test_an_alter_whose_tiering_cannot_be_stored_changes_nothing(
 def test_alters_at_once_reach_tiering_in_the_order_of_the_catalog(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    catalog = node.cluster._parts.catalog  # type: ignore[union-attr]
-    real = catalog.alter_table
-    first_altered, second_done = threading.Event(), threading.Event()
+    parts = node.cluster._parts
+    assert parts is not None
+    catalog, tiering = parts.catalog, parts.tiering
+    real, real_following = catalog.alter_table, tiering.following
+    first_altered, second_comes, second_done = (threading.Event() for _ in range(3))
 
     def slow_first(*arguments: Any) -> Any:
         answer = real(*arguments)
         if not first_altered.is_set():
             first_altered.set()
-            second_done.wait(0.3)  # long enough for the second to overtake, if it could
+            assert second_comes.wait(60)
+            assert not second_done.wait(0.3), "it has overtaken the first"
         return answer
 
+    def following() -> Any:
+        if first_altered.is_set():
+            second_comes.set()
+        return real_following()
+
     monkeypatch.setattr(catalog, "alter_table", slow_first)
+    monkeypatch.setattr(tiering, "following", following)
     first = threading.Thread(target=alter, args=(node.caller, "table.datalake.enabled", "false"))
     first.start()
-    assert first_altered.wait(20)
+    assert first_altered.wait(60)
     alter(node.caller, "table.datalake.enabled", "true")
     second_done.set()
-    first.join(20)
+    first.join(60)
+    assert not first.is_alive()
     assert status(node.caller).status == "Scheduled"
 
 
