@@ -14,11 +14,18 @@ from dataclasses import replace
 from pathlib import Path
 
 from sluice.client import Client, connect
-from sluice.errors import LeaderNotAvailable, NotLeaderOrFollower, UnknownTableOrBucket
+from sluice.errors import (
+    LeaderNotAvailable,
+    NotLeaderOrFollower,
+    RequestTimeOut,
+    UnknownTableOrBucket,
+)
 from sluice.model import TableDescriptor, TablePath
 
 _TRIES = 5
 _LOOK_EVERY_S = 0.1
+_NOT_LED = (LeaderNotAvailable, NotLeaderOrFollower, UnknownTableOrBucket, RequestTimeOut)
+"""A server that is too busy to answer in time has not said that it leads either."""
 
 
 def create_table(
@@ -54,7 +61,7 @@ def is_led(client: Client, path: TablePath, wait_s: float) -> bool:
     with connect(patient) as other:
         try:
             other.admin.list_offsets(path)
-        except (LeaderNotAvailable, NotLeaderOrFollower, UnknownTableOrBucket):
+        except _NOT_LED:
             return False
     return True
 
