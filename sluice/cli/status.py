@@ -55,8 +55,8 @@ def status(
     Failed), or on a cluster that tells none what the rounds of Sluice have written down (or else
     Unknown); the epoch rises each time that the table becomes due, as after a restart of the
     server; the lag is what the logs hold and the lake does not, and how old that is. Exit code 1: a
-    table is failing (its last round has failed). With --watch and --format json each look is one
-    line.
+    table is failing (its last round has failed), or what was written down cannot be read (stderr
+    says why). With --watch and --format json each look is one line.
     """
     config = configuration(config_file, {"client.bootstrap": bootstrap})
     from sluice.client import connect
@@ -69,7 +69,10 @@ def status(
                 print_json([_json(entry) for entry in statuses], one_line=watch)
             else:
                 _print(statuses, table)
-            return any(entry.is_failing for entry in statuses)
+            unread = {mask(entry.note or "") for entry in statuses if entry.is_unread}
+            for note in sorted(unread):
+                click.echo(note, err=True)
+            return bool(unread) or any(entry.is_failing for entry in statuses)
 
         if watch:
             with suppress(KeyboardInterrupt):
@@ -100,7 +103,7 @@ def _print(statuses: Sequence[TieringStatus], table: TablePath | None) -> None:
     ]  # fmt: skip
     print_table(headings, [_row(entry) for entry in statuses], empty=_not_tiered(table))
     for entry in statuses:
-        if entry.note is not None:
+        if entry.note is not None and not entry.is_unread:
             click.echo(f"{entry.path}: {entry.status}: {mask(entry.note)}")
 
 

@@ -276,6 +276,8 @@ class RecordedStatuses:
             row = rows.get(info.table_id)
             freshness_ms = _freshness_ms(info)
             status = recorded.status_of(info.path, info.table_id, freshness_ms, row, now_ms)
+            if unread is not None:  # then neither is known
+                status = replace(status, failures=None, paused=None)
             lag = lags.get(info.table_id, _Lag())
             found.append(
                 replace(

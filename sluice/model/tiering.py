@@ -48,6 +48,11 @@ class TieringStatus:
     """Why the status is ``Unknown``: only where a cluster cannot be asked how tiering stands."""
 
     @property
+    def is_unread(self) -> bool:
+        """Whether what is written down of it could not be read; ``note`` says why."""
+        return self.note is not None and self.failures is None
+
+    @property
     def is_failing(self) -> bool:
         """Whether the last round failed, and none has succeeded since."""
         if self.failures is not None:
