@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import signal
-import threading
-from typing import Any
-
 import click
 
 from sluice.cli.options import config_option, configuration
+from sluice.stop_signals import StopSignals
 
 STOP_GRACE_S = 5.0
 
@@ -120,7 +117,7 @@ def serve(
     from sluice.server.cluster import EmbeddedCluster
 
     configure(log_format, log_level)
-    stopping = _stop_signals()
+    stopping = StopSignals()
     cluster = EmbeddedCluster(server, datalake_format=config.datalake.format)
     cluster.start()
     try:
@@ -131,17 +128,3 @@ def serve(
     finally:
         cluster.stop(STOP_GRACE_S)
     click.echo("sluice: stopped")
-
-
-def _stop_signals() -> threading.Event:
-    """An event that SIGTERM or SIGINT sets; a second one ends the process at once."""
-    stopping = threading.Event()
-
-    def stop(number: int, frame: Any) -> None:
-        del frame
-        signal.signal(number, signal.SIG_DFL)
-        stopping.set()
-
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, stop)
-    return stopping

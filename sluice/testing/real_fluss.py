@@ -14,7 +14,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -26,6 +25,7 @@ import click
 
 from sluice.driver.jvm import java, pyspark_jars
 from sluice.errors import FlussError, NetworkError, SluiceError
+from sluice.stop_signals import StopSignals
 from sluice.testing.fluss_jars import LAKE_PLUGIN, SERVER, fetch_jars, jar_name
 from sluice.testing.native_call import NativeCall
 from sluice.wire import apis
@@ -450,9 +450,7 @@ def main(home: Path, lake: bool, conf: tuple[str, ...]) -> None:
     if wrong:
         raise click.UsageError(f"--conf {wrong[0]}: KEY=VALUE is expected")
     options = {key: value for key, _, value in (option.partition("=") for option in conf)}
-    end = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: end.set())
+    end = StopSignals()
     try:
         with RealFluss(home, lake=lake, conf=options) as fluss:
             click.echo(fluss.bootstrap)
