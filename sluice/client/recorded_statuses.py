@@ -320,16 +320,26 @@ class RecordedStatuses:
         partitions: list[int | None] = [None]
         if info.is_partitioned:
             partitions = [part.partition_id for part in admin.partitions_of(info)]
-        rows, begins = 0, {}
+        rows = 0
+        begins: dict[TableBucket, int] = {}
         for partition in partitions:
             ends = admin.list_offsets(
                 info.path, range(info.bucket_count), partition, table_id=info.table_id
             )
+            at = {
+                number: offsets.get(TableBucket(info.table_id, partition, number))
+                for number in ends
+            }
+            if never := [n for n, end in ends.items() if at[n] is None and end > 0]:
+                # What had expired before the first round is behind in no lake.
+                at |= admin.list_offsets(
+                    info.path, never, partition, "earliest", table_id=info.table_id
+                )
             for number, end in ends.items():
-                bucket = TableBucket(info.table_id, partition, number)
-                tiered = offsets.get(bucket, 0)
+                tiered = at[number] or 0
                 if end > tiered:
-                    rows, begins[bucket] = rows + end - tiered, tiered
+                    begins[TableBucket(info.table_id, partition, number)] = tiered
+                    rows += end - tiered
         found[info.table_id] = _Lag(rows, None if rows else 0, snapshot_id)
         return begins
 

@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from sluice.client.admin import Admin
 from sluice.client.recorded_statuses import LOOK_QUIET_S
 from sluice.client.status_table import PATH, StatusTable
 from sluice.errors import FencedTieringEpoch, RequestTimeOut
+from sluice.model import TablePath
 from tests.support.status_shop import MINUTE_MS, Shop, status_shop
 
 
@@ -309,3 +311,20 @@ def test_a_late_heartbeat_does_not_undo_an_end(shop: Shop, monkeypatch: pytest.M
     shop.clock.ms += 31_000
     keeper.alive([claim])
     assert shop.status(path).status == "Scheduled"
+
+
+def test_rows_that_have_expired_are_no_lag(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bucket that was never tiered begins where its log does."""
+    path = shop.create("orders")
+    with shop.client.log_writer(path) as writer:
+        writer.write(pa.table({"id": pa.array(range(5), pa.int64())}))
+    listed = Admin.list_offsets
+
+    def two_expired(admin: Admin, table: TablePath, *args: Any, **named: Any) -> dict[int, int]:
+        found = listed(admin, table, *args, **named)
+        return dict.fromkeys(found, 2) if "earliest" in args else found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Admin, "list_offsets", two_expired)
+        assert shop.status(path).lag_rows == 3
+    assert shop.status(path).lag_rows == 5
