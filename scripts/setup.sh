@@ -42,6 +42,9 @@ say "Python packages of requirements.lock"
 .venv/bin/uv pip sync -q --python .venv/bin/python --require-hashes requirements.lock
 .venv/bin/uv pip install -q --python .venv/bin/python --no-deps -e .
 
+say "compiled kernels (once for a machine)"
+.venv/bin/python -c 'from sluice.formats.column_memory import load_kernels; load_kernels()'
+
 say "Iceberg's Spark runtime $iceberg_version"
 jars=$(.venv/bin/python -c 'import importlib.util as u, os; print(os.path.join(os.path.dirname(u.find_spec("pyspark").origin), "jars"))')
 mkdir -p .cache/jars
