@@ -13,9 +13,10 @@ import pytest
 from sluice.client.admin import Admin
 from sluice.client.recorded_statuses import LOOK_QUIET_S
 from sluice.client.status_table import PATH, StatusTable
-from sluice.errors import FencedTieringEpoch, RequestTimeOut
+from sluice.errors import FencedTieringEpoch, InvalidTable, RequestTimeOut
 from sluice.model import TablePath
-from tests.support.status_shop import MINUTE_MS, Shop, status_shop
+from sluice.model import types as t
+from tests.support.status_shop import MINUTE_MS, Shop, foreign, status_shop
 
 
 @pytest.fixture
@@ -328,3 +329,13 @@ def test_rows_that_have_expired_are_no_lag(shop: Shop, monkeypatch: pytest.Monke
         patch.setattr(Admin, "list_offsets", two_expired)
         assert shop.status(path).lag_rows == 3
     assert shop.status(path).lag_rows == 5
+
+
+def test_times_of_another_precision_are_another_table(shop: Shop) -> None:
+    path = shop.create("orders")
+    shop.client.admin.create_database("sluice")
+    shop.client.admin.create_table(PATH, foreign(ended_time=t.timestamp_ltz(6)))
+    with pytest.raises(
+        InvalidTable, match=r"ended_time should be TIMESTAMP_LTZ\(3\), and it has .*_LTZ\(6\)"
+    ):
+        shop.client.admin.pause_tiering(path)
