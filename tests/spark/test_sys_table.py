@@ -14,13 +14,15 @@ import pytest
 
 from pyspark_sluice import add_sys_tables
 from sluice.client import Client, connect
-from sluice.config import ServerConfig
+from sluice.clock import SystemClock
+from sluice.config import ClientConfig, ServerConfig
 from sluice.model import Column, Schema, TableDescriptor, TablePath
 from sluice.model import types as t
 from sluice.server.cluster import EmbeddedCluster
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role
+from tests.support.plain_fluss import plain_fluss
 from tests.support.processes import environment, wait_for
 from tests.support.sasl_door import SaslDoor
 from tests.support.wire_server import WireServer
@@ -133,6 +135,26 @@ def test_the_rows_are_the_coordinators_word(session: Any, tmp_path: Path) -> Non
     assert (good[1:4], good[5:]) == (("good", "Scheduled", 1), (None, None))
     assert good[4] is not None
     assert late[1:] == ("late", "Scheduled", 0, None, None, None)
+
+
+def test_statuses_that_rounds_wrote_are_told_too(session: Any, tmp_path: Path) -> None:
+    """On a cluster without the call, as an Apache Fluss: out of the table that rounds write."""
+    patient = {"tiering_status_timeout_ms": 60_000, "tiering_backoff_ms": 3_600_000}
+    with plain_fluss(tmp_path / "data", SystemClock()) as cluster:
+        with connect(ClientConfig(cluster.address, **patient)) as client:
+            fill(client)
+        use(session, cluster.address)
+        session.conf.set("spark.sluice.client.tiering_status_timeout_ms", "60000")
+        columns = "table_name, status, tiering_epoch, last_error"
+        rows = session.sql(f"SELECT {columns} FROM {TABLE} ORDER BY table_name").collect()
+        where = "database_name = 'shop' AND table_name = 'bad' AND last_tiered_time IS NULL"
+        bad = session.sql(f"SELECT last_error FROM {TABLE} WHERE {where}").collect()
+    assert [tuple(row) for row in rows] == [
+        ("bad", "Failed", 1, REASON),
+        ("good", "Scheduled", 1, None),
+        ("late", "Unknown", 0, None),
+    ]
+    assert [tuple(row) for row in bad] == [(REASON,)]
 
 
 def test_columns_and_tables_are_described(session: Any) -> None:

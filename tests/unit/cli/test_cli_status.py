@@ -14,11 +14,12 @@ from click.testing import CliRunner, Result
 from sluice.cli.main import cli
 from sluice.cli.status import _span, follow
 from sluice.client import Client, connect
-from sluice.config import ServerConfig
+from sluice.config import ClientConfig, ServerConfig
 from sluice.errors import NetworkError
 from sluice.formats.types import schema_from_arrow
 from sluice.model import TableDescriptor, TablePath
 from sluice.server.cluster import EmbeddedCluster
+from tests.support.plain_fluss import plain_fluss
 
 DATA = pa.table({"id": pa.array(range(3), pa.int64())})
 
@@ -50,8 +51,8 @@ class Shop:
     address: str
     clock: Clock
 
-    def run(self, *arguments: str) -> Result:
-        environment = {"SLUICE_CLIENT_BOOTSTRAP": self.address}
+    def run(self, *arguments: str, **more: str) -> Result:
+        environment = {"SLUICE_CLIENT_BOOTSTRAP": self.address, **more}
         return CliRunner().invoke(cli, arguments, env=environment)
 
     def create(self, name: str, *, tiered: bool = True, freshness: str = "1min") -> TablePath:
@@ -147,6 +148,38 @@ def test_the_same_for_machines(shop: Shop) -> None:
 @pytest.mark.parametrize(("table", "code"), [("healthy", 0), ("failing", 1), ("paused", 0)])
 def test_the_exit_code_tells_of_the_table_asked_for(shop: Shop, table: str, code: int) -> None:
     assert shop.run("status", f"shop.{table}").exit_code == code
+
+
+def test_the_conditions_that_rounds_wrote_down(tmp_path: Path) -> None:
+    """On a cluster without the call, as an Apache Fluss: out of the table that rounds write."""
+    patient = {"tiering_status_timeout_ms": 60_000, "tiering_backoff_ms": 3_600_000}
+    with (
+        plain_fluss(tmp_path / "plain", server_clock := Clock()) as cluster,
+        connect(ClientConfig(cluster.address, **patient)) as client,
+    ):
+        client.admin.create_database("shop")
+        shop = Shop(client, cluster.address, server_clock)
+        failing, healthy, _ = (shop.create(name) for name in ("failing", "healthy", "never"))
+        client.admin.pause_tiering(shop.create("paused"))
+        server_clock.ms += 60_000
+        shop.fail(failing, "s3://lake: token=planted-secret is refused")
+        claim = client.tiering.claim([healthy])
+        assert claim is not None
+        client.admin.set_options(healthy, {"table.datalake.freshness": "1d"})
+        client.tiering.finished(claim)
+        shown = shop.run("status", SLUICE_CLIENT_TIERING_STATUS_TIMEOUT_MS="60000")
+    assert shown.exit_code == 1, "one of them is failing"
+    lines = [line.split() for line in shown.output.splitlines() if line.startswith("shop.")]
+    states = {line[0]: line[1].rstrip(",") for line in lines if not line[0].endswith(":")}
+    assert states == {
+        "shop.failing": "Failed",
+        "shop.healthy": "Scheduled",
+        "shop.never": "Unknown",
+        "shop.paused": "Unknown",
+    }
+    assert "s3://lake: token=*** is refused" in shown.output
+    assert "shop.never: Unknown: no round of Sluice is written down" in shown.output
+    assert "planted" not in shown.output
 
 
 def test_status_of_a_table_that_is_not_there(shop: Shop) -> None:
