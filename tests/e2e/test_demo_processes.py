@@ -32,7 +32,7 @@ def processes(tmp_path: Path) -> Processes:
 
 
 def until_log_has(processes: Processes, name: str, text: str) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while text not in processes.log(name).read_text():
         assert time.monotonic() < deadline, processes.tail(name)
         time.sleep(0.02)

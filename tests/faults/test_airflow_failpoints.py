@@ -59,7 +59,7 @@ class Runs:
 
     def wait(self, status: str) -> None:
         scene = self.scene
-        wait_for(f"{scene.path} to be {status}", lambda: scene.status().status == status, 30)
+        wait_for(f"{scene.path} to be {status}", lambda: scene.status().status == status, 120)
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def read(client: Client, path: TablePath, bucket: TableBucket) -> list[int]:
 
 def remote_segments(fluss: RealFluss, path: TablePath, count: int) -> list[Path]:
     """Waits until the server has moved so many segments of a table."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while True:
         found = sorted(fluss.remote_dir.glob(f"log/{path.database}/{path.table}-*/0/*/*.log"))
         if len(found) >= count:
@@ -86,7 +86,7 @@ def test_remote_segments_are_read_and_those_that_are_gone_are_named(
         return read_segment(segment, *limits)
 
     monkeypatch.setattr(sluice.client.log_fetches, "read_segment", watched)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not seen:  # the server still has them for a moment after they were copied
         assert read(client, path, bucket) == list(range(160_000))
         assert time.monotonic() < deadline

@@ -47,7 +47,7 @@ def mortal() -> Iterator[Jvm]:
 
 
 def tier(site: Site, jvm: Jvm) -> RoundResult:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while True:
         try:
             return tier_once(site.config, PATH, jvm=jvm)

@@ -392,7 +392,7 @@ def test_appends_are_synced_after_an_interval(start: Callable[..., Node], tmp_pa
     node = start(files=files, sync_interval_ms=1)
     table = fill(node.caller, 1)
     folder = folder_of(tmp_path, table)
-    wait_for("sync", lambda: files.synced, 20)
+    wait_for("sync", lambda: files.synced)
     # the file, its name, and the names of the folders above that were made for it
     expected = {folder / f"{0:020d}.log", folder, folder.parent, folder.parent.parent}
     assert expected <= set(files.synced)
