@@ -15,6 +15,7 @@ from sluice.client.row_buffers import BATCH_ROWS_MAX, RowBuffers
 from sluice.client.sender import BatchSender
 from sluice.errors import CorruptRecord, RequestTimeOut, UnknownServerError
 from sluice.model import TableBucket
+from tests.support.processes import wait_for
 
 A, B = TableBucket(1, None, 0), TableBucket(1, None, 1)
 
@@ -99,7 +100,7 @@ def test_batches_of_a_bucket_go_one_after_another_buckets_side_by_side() -> None
     for i in range(10):
         sending.put(A, b"%d" % i)
         sending.put(B, b"%d" % i)
-    sending.drain(10)
+    sending.drain(60)
     sending.stop()
     assert sent == {A: [b"%d" % i for i in range(10)], B: [b"%d" % i for i in range(10)]}
 
@@ -120,7 +121,7 @@ def test_a_writer_waits_while_too_much_is_queued() -> None:
     release.release()
     assert done.wait(60)
     release.release(2)
-    sending.drain(10)
+    sending.drain(60)
     thread.join()
     sending.stop()
 
@@ -130,7 +131,7 @@ def test_a_batch_larger_than_the_queue_goes_alone() -> None:
     sending = sender(lambda bucket, records: sent.append(len(records)), queued_bytes_max=10)
     for _ in range(3):
         sending.put(A, b"x" * 50)
-    sending.drain(10)
+    sending.drain(60)
     sending.stop()
     assert sent == [50, 50, 50]
 
@@ -145,7 +146,7 @@ def test_after_a_failure_nothing_more_is_sent_and_every_call_says_so() -> None:
     sending = sender(send)
     sending.put(A, b"first")
     with pytest.raises(CorruptRecord, match="bucket 0: bad"):
-        sending.drain(10)
+        sending.drain(60)
     for _ in range(2):
         with pytest.raises(CorruptRecord, match="bucket 0: bad"):
             sending.put(A, b"second")
@@ -179,7 +180,7 @@ def test_an_unexpected_error_surfaces_too() -> None:
     sending = sender(send)
     sending.put(A, b"x")
     with pytest.raises(UnknownServerError, match="bucket 1:0: ZeroDivisionError: oops"):
-        sending.drain(10)
+        sending.drain(60)
     sending.stop()
 
 
@@ -191,9 +192,12 @@ def test_waiting_has_a_deadline_that_names_the_buckets() -> None:
     with pytest.raises(RequestTimeOut, match=r"buckets that still wait: 1:0, 1:1"):
         sending.drain(0.01)
     release.set()
-    sending.drain(10)
+    sending.drain(60)
     sending.stop()
-    assert not [t for t in threading.enumerate() if t.name.startswith("test-sender")]
+    wait_for(
+        "the sender's threads to end",
+        lambda: not [t for t in threading.enumerate() if t.name.startswith("test-sender")],
+    )
 
 
 # ---- prefetch ----

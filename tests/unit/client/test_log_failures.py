@@ -21,6 +21,7 @@ from sluice.errors import (
     RequestTimeOut,
 )
 from tests.support.orders import PATH, PLAIN, bucket, create, ids, orders, write
+from tests.support.processes import wait_for
 
 
 def test_a_batch_over_the_message_limit_is_named(client: Client, cluster: Any) -> None:
@@ -54,13 +55,20 @@ def test_a_server_that_goes_away_surfaces_with_the_bucket(client: Client, cluste
 
 def test_leaving_by_an_error_sends_nothing_more(client: Client) -> None:
     create(client, PLAIN)
+    before = set(threading.enumerate())
     with pytest.raises(ZeroDivisionError), client.log_writer(PATH) as writer:
         writer.write(orders(0, 10))
         raise ZeroDivisionError
     assert client.admin.list_offsets(PATH) == {0: 0}
     with pytest.raises(InvalidTable, match="closed"):
         writer.write(orders(0, 1))
-    assert not [x for x in threading.enumerate() if x.name.startswith("sluice-write")]
+    wait_for("its threads to end", lambda: not writers_since(before))
+
+
+def writers_since(before: set[threading.Thread]) -> list[threading.Thread]:
+    """Other tests may have left threads that still end."""
+    now = set(threading.enumerate()) - before
+    return [thread for thread in now if thread.name.startswith("sluice-write")]
 
 
 @pytest.mark.parametrize("buckets", [1, 4])
