@@ -214,13 +214,13 @@ def test_a_put_whose_answer_is_late_is_stored_once(client: Client, cluster: Any)
             release.wait(60)
 
     cluster.files.before_append = hold
-    config = ClientConfig(bootstrap=cluster.address, request_timeout_ms=100)
+    config = ClientConfig(bootstrap=cluster.address, request_timeout_ms=300)
     with connect(config) as hasty, hasty.kv_writer(PATH) as writer:
         writer.upsert(rows((1, "a", 1)))
         writer.flush()
         writer.upsert(rows((1, "b", 2)))
         with pytest.raises(RequestTimeOut, match="not everything was stored"):
-            writer.flush(timeout_s=0.3)  # long enough for a second try
+            writer.flush(timeout_s=1.0)  # long enough for a second try
         assert begun.wait(60)
         release.set()
         writer.upsert(rows((1, "c", 3)))

@@ -117,13 +117,13 @@ def test_a_batch_whose_answer_is_late_is_stored_once(client: Client, cluster: An
             release.wait(60)
 
     cluster.files.before_append = hold
-    config = ClientConfig(bootstrap=cluster.address, request_timeout_ms=100)
+    config = ClientConfig(bootstrap=cluster.address, request_timeout_ms=300)
     with connect(config) as hasty, hasty.log_writer(PATH) as writer:
         writer.write(orders(0, 10))
         writer.flush()
         writer.write(orders(10, 10))
         with pytest.raises(RequestTimeOut, match="not everything was stored"):
-            writer.flush(timeout_s=0.3)  # long enough for a second try
+            writer.flush(timeout_s=1.0)  # long enough for a second try
         assert begun.wait(60)
         release.set()
         writer.write(orders(20, 10))
