@@ -237,9 +237,10 @@ class Admin:
         offsets: dict[int, int] = {}
         left = [TableBucket(table_id, partition_id, bucket) for bucket in buckets]
         while left:
-            # One question for all buckets of one leader, as far as leaders are known.
-            leader = self._connection.known_leader(left[0])
-            together = [b for b in left if self._connection.known_leader(b) == leader]
+            # One question for all buckets of one leader, as far as leaders are known. They are
+            # looked up once: other threads learn of leaders meanwhile.
+            leaders = [self._connection.known_leader(bucket) for bucket in left]
+            together = [b for b, leader in zip(left, leaders, strict=True) if leader == leaders[0]]
             offsets.update(self._offsets_of(path, request, together))
             left = [bucket for bucket in left if bucket.bucket not in offsets]
         return {bucket: offsets[bucket] for bucket in buckets}

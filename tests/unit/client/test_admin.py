@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from sluice.client import Client
+from sluice.client.addresses import Address
 from sluice.errors import (
     DatabaseAlreadyExist,
     DatabaseNotEmpty,
@@ -22,7 +23,7 @@ from sluice.errors import (
     TableNotPartitioned,
     UnknownTableOrBucket,
 )
-from sluice.model import Column, Partition, Schema, TableDescriptor, TablePath
+from sluice.model import Column, Partition, Schema, TableBucket, TableDescriptor, TablePath
 from sluice.model.types import BIGINT, INT, STRING
 
 ORDERS = TablePath("shop", "orders")
@@ -111,6 +112,23 @@ def test_a_plain_table_has_no_partitions(client: Client) -> None:
     assert client.tiering.partitions(ORDERS) == []
     with pytest.raises(TableNotPartitioned, match=r"shop\.orders"):
         client.admin.create_partition(ORDERS, {"region": "eu"})
+
+
+def test_offsets_are_found_though_another_thread_learns_the_leaders_meanwhile(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.admin.create_table(ORDERS, PLAIN)
+    connection = client.admin._connection
+    known_leader = connection.known_leader
+
+    def learns_after_the_first(bucket: TableBucket) -> Address | None:
+        found = known_leader(bucket)
+        monkeypatch.undo()
+        connection.leader(ORDERS, bucket)
+        return found
+
+    monkeypatch.setattr(connection, "known_leader", learns_after_the_first)
+    assert client.admin.list_offsets(ORDERS) == {0: 0, 1: 0, 2: 0}
 
 
 def test_offsets_by_time(client: Client, cluster: Any) -> None:
