@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import random
 import shutil
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +19,7 @@ from sluice.server.tablet.files import LogFiles, Part
 from sluice.server.tablet.kv_store import KvResources, KvStore, KvStoreCorrupt, reached_by
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
+from tests.support.driver_process import DriverProcess
 
 from .kv_support import KvCaller, replayed
 from .support import Caller, Node
@@ -259,17 +260,36 @@ def test_rows_and_offset_survive_together_or_not_at_all(
     copy.close()
 
 
+KEYS = [b"%05d" % number for number in range(3000)]
+WRITER = """
+import os, random, signal, sys
+from pathlib import Path
+from sluice.server.tablet.kv_store import KvResources, KvStore
+
+resources = KvResources(block_cache_bytes=1 << 20, write_buffer_bytes=1 << 20, open_max=4)
+store = KvStore(Path(sys.argv[1]), resources)
+value = random.Random(1).randbytes(400)
+for number in range(3000):
+    store.write([(b"%05d" % number, value)], [], number + 1)
+    if number % 300 == 299:
+        os.kill(os.getpid(), signal.SIGSTOP)
+store.close()
+"""
+
+
 def test_files_as_a_kill_leaves_them_hold_what_their_offset_says(
     tmp_path: Path, resources: KvResources
 ) -> None:
-    """Memory is full again and again; a copy of the files is what a kill at that moment leaves."""
-    store = KvStore(tmp_path / "db", resources)
-    keys = [b"%05d" % number for number in range(3000)]
-    value = random.Random(1).randbytes(400)
+    """Memory is full again and again; the files of a stopped process are what a kill leaves.
+
+    Those of one that goes on would be copied each at another moment.
+    """
+    keys = KEYS
     offsets = set()
-    for number, key in enumerate(keys):
-        store.write([(key, value)], [], number + 1)
-        if number % 300 == 299:
+    writer = DriverProcess([sys.executable, "-c", WRITER, str(tmp_path / "db")], tmp_path, {})
+    try:
+        for number in range(len(keys) // 300):
+            writer.wait_until_stopped()
             copy = tmp_path / f"copy{number}"
             shutil.copytree(tmp_path / "db", copy)
             left = KvStore(copy, resources)
@@ -277,8 +297,11 @@ def test_files_as_a_kill_leaves_them_hold_what_their_offset_says(
             assert rows == [n < left.log_offset for n in range(len(keys))]
             offsets.add(left.log_offset)
             left.close()
+            writer.go_on()
+        assert writer.wait() == 0
+    finally:
+        writer.kill()
     assert len(offsets) > 3
-    store.close()
     store = KvStore(tmp_path / "db", resources)
     assert store.log_offset == len(keys)
     assert None not in store.get(keys)
