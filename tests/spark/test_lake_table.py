@@ -62,13 +62,29 @@ def test_a_catalog_without_the_table_answers_none(lake: IcebergLake) -> None:
 
 
 def test_no_exception_is_taken_for_one_of_a_spark_session_beside(spark: Any, jvm: Jvm) -> None:
-    ours, theirs = [], [spark._jvm.java.util.ArrayList() for _ in range(300)]
-    for _ in theirs:  # both JVMs count their objects: some have the number of one over there
+    """Both JVMs count their objects: an exception of ours has the number of one over there."""
+    here, there = jvm.gateway.jvm, spark._jvm
+    while number(here) > number(there):
+        pass
+    theirs = [there.java.util.ArrayList() for _ in range(300)]
+    while number(here) < number_of(theirs[0]):
+        pass
+    ours = []
+    for _ in range(100):
         with pytest.raises(Py4JJavaError) as raised:
-            jvm.gateway.jvm.java.lang.Integer.parseInt("seven")
+            here.java.lang.Integer.parseInt("seven")
         ours.append(raised.value.java_exception)
     assert {deepest(error)[0] for error in ours} == {"java.lang.NumberFormatException"}
-    assert {o._target_id for o in ours} & {o._target_id for o in theirs}
+    assert {number_of(error) for error in ours} & {number_of(each) for each in theirs}
+
+
+def number(view: Any) -> int:
+    """Of a new object of a JVM."""
+    return number_of(view.java.util.ArrayList())
+
+
+def number_of(thing: Any) -> int:
+    return int(thing._target_id.removeprefix("o"))
 
 
 def test_the_table_is_laid_out_as_fluss_does(
