@@ -6,6 +6,7 @@ the table's id alone: a table that is dropped and created again is another one, 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import fields, replace
@@ -87,6 +88,8 @@ DELETED_MAX = 100
 
 _LEADER_WAIT_MS = 8_000
 _SMALL_BYTES = 64 * 1024
+_LOOK_EVERY_S = 0.2
+_LOOKS_MAX = 10
 
 
 class StatusTable:
@@ -206,7 +209,7 @@ class StatusTable:
         except TableAlreadyExist:
             return
         except FlussError:
-            if self.admin.table_exists(PATH):
+            if self._appears():
                 return
             raise
         bucket = TableBucket(self.admin.table_info(PATH).table_id, None, 0)
@@ -230,6 +233,16 @@ class StatusTable:
         except LeaderNotAvailable:
             return False
         return True
+
+    def _appears(self) -> bool:
+        """Whether somebody else makes it: Fluss 0.9.1 tells the second of two of an error of its
+        own, and only a little later that the table is there.
+        """
+        for _ in range(_LOOKS_MAX):
+            if self.admin.table_exists(PATH):
+                return True
+            time.sleep(_LOOK_EVERY_S)
+        return False
 
     def _is_led(self) -> bool:
         """:raises RequestTimeOut: who should say that does not answer."""

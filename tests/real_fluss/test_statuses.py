@@ -269,7 +269,7 @@ def test_who_comes_first_makes_the_table(place: Place) -> None:
     """Two at once; the coordinator may miss it: then it is dropped, and made the next time."""
     paths = [place.create(name) for name in ("a", "b")]
     claims = [place.claim(path) for path in paths]
-    for _ in range(5):
+    for _ in range(10):
         place.client.admin.drop_table(PATH, ignore_if_not_exists=True)
         with (
             connect(place.config.client) as one,
@@ -284,7 +284,7 @@ def test_who_comes_first_makes_the_table(place: Place) -> None:
         if [place.status(path).status for path in paths] == ["Tiering"] * 2:
             break
     else:
-        raise AssertionError("five times it was not there")
+        raise AssertionError("ten times it was not there")
     info = place.client.admin.table_info(PATH)
     assert (info.schema.primary_key, info.bucket_count) == (("table_id",), 1)
     assert not info.datalake_enabled
