@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 from os import getpid
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from sluice.client.last_known import LastKnown
 from sluice.client.status_table import PATH, StatusTable
@@ -33,8 +33,7 @@ from sluice.errors import (
 from sluice.formats.column_memory import load_kernels
 from sluice.masking import mask
 from sluice.model import Claim, TableBucket, TableInfo, TablePath, TieringStatus
-from sluice.model.durations import duration_ms
-from sluice.statuses import DEFAULT_FRESHNESS_MS, Recorded, recorded
+from sluice.statuses import DEFAULT_FRESHNESS_MS, Recorded, freshness_ms, recorded
 from sluice.statuses.recorded import Columns
 
 T = TypeVar("T")
@@ -461,9 +460,8 @@ def _is_open(row: Recorded | None, claim: Claim) -> bool:
 
 
 def _freshness_ms(info: TableInfo) -> int:
-    text: Any = info.descriptor.properties.get("table.datalake.freshness")
     try:
-        return DEFAULT_FRESHNESS_MS if text is None else duration_ms("freshness", text)
+        return freshness_ms(info.descriptor.properties)
     except InvalidConfig:
         return DEFAULT_FRESHNESS_MS
 

@@ -13,11 +13,9 @@ from dataclasses import dataclass, replace
 
 from sluice.clock import Clock
 from sluice.model import TableInfo
-from sluice.model.durations import duration_ms
 from sluice.rounds.types import Split, SplitLimit, SplitResult
-from sluice.statuses import DEFAULT_FRESHNESS_MS
+from sluice.statuses import FRESHNESS, freshness_ms
 
-FRESHNESS = "table.datalake.freshness"
 ROUND_MS_MIN = 60_000
 """A round has costs of its own: a freshness below this does not make rounds any shorter."""
 
@@ -35,9 +33,7 @@ class RoundLimits:
         """Milliseconds that a round of this table may copy."""
         if self.max_ms:
             return self.max_ms
-        text = info.descriptor.properties.get(FRESHNESS)
-        freshness_ms = DEFAULT_FRESHNESS_MS if text is None else duration_ms(FRESHNESS, text)
-        return max(freshness_ms, ROUND_MS_MIN)
+        return max(freshness_ms(info.descriptor.properties), ROUND_MS_MIN)
 
 
 def limited(

@@ -1,11 +1,11 @@
 """The rules of tiering states and epochs: pure tables of moves, without I/O, clock or lock."""
 
+from sluice.statuses.freshness import DEFAULT_FRESHNESS_MS, FRESHNESS, freshness_ms
 from sluice.statuses.moves import MOVES, State, TableStatus, may_enter
 from sluice.statuses.recorded import UNKNOWN, Recorded
 from sluice.statuses.statuses import (
     BACKOFF_MAX_MS,
     BACKOFF_MS,
-    DEFAULT_FRESHNESS_MS,
     ERROR_CHARS_MAX,
     RoundEnd,
     TieringStatuses,
@@ -16,6 +16,7 @@ __all__ = [
     "BACKOFF_MS",
     "DEFAULT_FRESHNESS_MS",
     "ERROR_CHARS_MAX",
+    "FRESHNESS",
     "MOVES",
     "UNKNOWN",
     "Recorded",
@@ -23,5 +24,6 @@ __all__ = [
     "State",
     "TableStatus",
     "TieringStatuses",
+    "freshness_ms",
     "may_enter",
 ]

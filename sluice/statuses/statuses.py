@@ -22,9 +22,6 @@ from sluice.errors import (
 from sluice.model import TablePath
 from sluice.statuses.moves import State, TableStatus, may_enter
 
-DEFAULT_FRESHNESS_MS = 180_000
-"""table.datalake.freshness when a table says nothing."""
-
 ERROR_CHARS_MAX = 4_096
 """Longest reason that is kept of a failure."""
 

@@ -88,9 +88,3 @@ def checked_option(key: str, value: str) -> str:
     elif key in CHOICES and value.upper() not in {choice.upper() for choice in CHOICES[key]}:
         raise InvalidConfig(f"{key} = {value!r}: choose from {', '.join(CHOICES[key])}")
     return value.lower() if key in BOOLEANS else value
-
-
-def freshness_ms(properties: Mapping[str, str], default: int) -> int:
-    """table.datalake.freshness in milliseconds."""
-    text = properties.get(DATALAKE_FRESHNESS)
-    return default if text is None else duration_ms(DATALAKE_FRESHNESS, text)

@@ -18,15 +18,14 @@ from sluice.errors import FencedTieringEpoch, FlussError, InvalidTable, UnknownS
 from sluice.failpoints import failpoint
 from sluice.masking import reason_text
 from sluice.model import TableInfo, TablePath, TieringStatus
-from sluice.server.coordinator.options import freshness_ms
 from sluice.server.storage.database import Database
 from sluice.statuses import (
     BACKOFF_MS,
-    DEFAULT_FRESHNESS_MS,
     RoundEnd,
     State,
     TableStatus,
     TieringStatuses,
+    freshness_ms,
 )
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire import values
@@ -364,7 +363,7 @@ def _new(info: TableInfo, now_ms: int) -> TableStatus:
 
 
 def _freshness(info: TableInfo) -> int:
-    return freshness_ms(info.descriptor.properties, DEFAULT_FRESHNESS_MS)
+    return freshness_ms(info.descriptor.properties)
 
 
 def _round(entry: pb.PbHeartbeatReqForTable) -> tuple[int, int, int]:

@@ -34,9 +34,8 @@ from sluice.model import (
 )
 from sluice.model import types as t
 from sluice.model.durations import duration_ms
-from sluice.rounds.limits import FRESHNESS
 from sluice.rounds.types import LogRecords, Split
-from sluice.statuses import BACKOFF_MS, State, TableStatus, TieringStatuses
+from sluice.statuses import BACKOFF_MS, FRESHNESS, State, TableStatus, TieringStatuses
 from sluice.testing.memory_cluster import MemoryCluster, RegisteredSnapshot
 from sluice.testing.tables import table_info
 from sluice.wire import fluss_api_pb2 as pb
