@@ -14,7 +14,6 @@ from sluice.server.coordinator.options import (
     KNOWN,
     checked_option,
     duration_ms,
-    freshness_ms,
 )
 
 
@@ -50,11 +49,6 @@ def test_what_is_no_duration(text: str) -> None:
 def test_any_text_is_a_duration_or_a_typed_error(text: str) -> None:
     with contextlib.suppress(InvalidConfig):
         assert duration_ms("k", text) >= 0
-
-
-def test_freshness_has_a_default() -> None:
-    assert freshness_ms({}, 7) == 7
-    assert freshness_ms({"table.datalake.freshness": "1 s"}, 7) == 1_000
 
 
 def test_options() -> None:
