@@ -10,7 +10,7 @@ buffers, and for each row what the reduction takes. A part that was given away c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -129,7 +129,7 @@ class LastChanges:
         ):
             self._gather()
 
-    def parts(self) -> Iterator[ChangedKeys]:
+    def parts(self) -> Generator[ChangedKeys, None, None]:
         """After the last ``add``, and once: all keys of the window, in parts that fit the limit.
 
         One part where nothing was spilled; none where no key has a row or a delete. Let a part go

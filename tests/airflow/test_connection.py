@@ -1,6 +1,7 @@
 """Fields of a connection of type fluss."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -101,7 +102,7 @@ def test_a_login_that_cannot_be_used(
 
 
 def test_secrets_go_another_way_to_the_driver_than_the_rest() -> None:
-    extra = {
+    extra: dict[str, Any] = {
         "transport": "fluss",
         "datalake": {
             "iceberg.type": "jdbc",

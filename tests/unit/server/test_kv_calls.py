@@ -405,12 +405,12 @@ def test_partitions_are_tables_of_their_own(caller: Caller) -> None:
     ids = [info.partition_id for info in answer.partitions_info]
     for partition_id, value in zip(ids, ("x", "y"), strict=True):
         assert kv.send(kv.records([(value, 1, value * 2)]), partition_id=partition_id) == 1
-    request = pb.LookupRequest(table_id=kv.table_id)
+    wanted = pb.LookupRequest(table_id=kv.table_id)
     for partition_id in ids:
-        request.buckets_req.add(
+        wanted.buckets_req.add(
             partition_id=partition_id, bucket_id=0, keys=kv.keys([("x", 1, None)])
         )
-    found = caller.call(apis.LOOKUP, request).buckets_resp
+    found = caller.call(apis.LOOKUP, wanted).buckets_resp
     assert [b.values[0].values[-2:] for b in found] == [b"xx", b"yy"]
     assert [b.partition_id for b in found] == ids
     with pytest.raises(UnknownTableOrBucket):

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.errors import InvalidConfig
+from sluice.model.durations import duration_ms
 from sluice.server.coordinator.options import (
     ALTERABLE,
     KNOWN,
     checked_option,
-    duration_ms,
 )
 
 
