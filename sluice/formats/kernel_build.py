@@ -27,6 +27,10 @@ KERNELS: tuple[Callable[..., int], ...] = (
     sst_kernels.merge,
     sst_kernels.read_index,
 )
+# An address of a kernel is a sum, and any part of it may be 0. The compiler would take one part for
+# a pointer and the rest for an offset from it, then find a null pointer where the part is 0, and
+# drop the check that leads there as one that cannot succeed (``sst_kernels._sift`` lost one).
+binding.set_option("sluice", "-addr-sink-using-gep=false")
 _njit: Any = numba.njit
 _EXTERNAL = ("llvm.", "memcpy", "memset", "memmove")
 

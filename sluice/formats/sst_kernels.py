@@ -319,11 +319,8 @@ def _is_before(a: int, b: int) -> bool:
 
 
 @register_jitable
-def _sift(sources: int, state: int, live: int) -> int:
-    """Moves the first of the sources that have an entry to its place among them, and says which.
-
-    A function that answers nothing loses its first check here: the compiler drops it.
-    """
+def _sift(sources: int, state: int, live: int) -> None:
+    """Moves the first of the sources that have an entry to its place among them."""
     order = state + 8 * of.MERGE_WORDS
     moved = mem.load_i64(order)
     at = 0
@@ -336,7 +333,6 @@ def _sift(sources: int, state: int, live: int) -> int:
         mem.store_64(order + 8 * at, other)
         at += 1
     mem.store_64(order + 8 * at, moved)
-    return at
 
 
 def enter(sources: int, state: int, index: int) -> int:
