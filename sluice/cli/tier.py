@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 EXIT_GIVEN_UP = 3
 LOOK_EVERY_S = 0.5
-"""How often the coordinator is asked for a table that is awaited."""
+"""How often the coordinator is asked at first for a table that is awaited."""
+LOOK_EVERY_S_MAX = 10.0
+"""How often in the end. A real Fluss hands out what waits there, and each look gives that back."""
 
 
 @click.command(
@@ -103,18 +105,24 @@ def _tier(config: Config, table: TablePath, wait_ms: int) -> tuple[RoundResult, 
     from sluice.driver.local import tier_once
     from sluice.errors import TableNotDue
 
-    deadline = time.monotonic() + wait_ms / 1000
+    asked = time.monotonic()
     with RoundBar(str(table)) as bar:
         while True:
             started = time.monotonic()
             try:
                 return tier_once(config, table, progress=bar), time.monotonic() - started
             except TableNotDue as error:
-                left_s = deadline - time.monotonic()
+                waited_s = time.monotonic() - asked
+                left_s = wait_ms / 1000 - waited_s
                 if left_s <= 0 or not error.details.get("waits"):
                     raise
                 bar.phase("wait")
-                time.sleep(min(left_s, LOOK_EVERY_S))
+                time.sleep(min(left_s, until_next_look_s(waited_s)))
+
+
+def until_next_look_s(waited_s: float) -> float:
+    """A tenth of what was waited: nobody waits much longer, and the coordinator is asked seldom."""
+    return min(max(LOOK_EVERY_S, waited_s / 10), LOOK_EVERY_S_MAX)
 
 
 def ended(result: RoundResult) -> str:

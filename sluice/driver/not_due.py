@@ -5,10 +5,9 @@ from __future__ import annotations
 from sluice.client.client import Client
 from sluice.errors import TableNotDue
 from sluice.model import TableInfo, TablePath, TieringStatus
-from sluice.model.durations import duration_ms
 from sluice.statuses import UNKNOWN
+from sluice.statuses.freshness import FRESHNESS, freshness_ms
 
-_FRESHNESS = "table.datalake.freshness"
 _DEFAULT_FRESHNESS = "3 min"
 
 
@@ -57,14 +56,14 @@ def _in_words(path: TablePath, info: TableInfo, status: TieringStatus, now_ms: i
             f" and at once by `sluice retry {path}`"
             f" (the last reason: {status.last_error or 'not told'})"
         )
-    freshness = info.descriptor.properties.get(_FRESHNESS, _DEFAULT_FRESHNESS)
+    properties = info.descriptor.properties
     since_ms, since = status.last_tiered_ms, "its last round"
     if since_ms is None:
         since_ms, since = info.created_ms, "it was created"
-    left_s = (since_ms + duration_ms(_FRESHNESS, freshness) - now_ms + 999) // 1000
+    left_s = (since_ms + freshness_ms(properties) - now_ms + 999) // 1000
     soon = f"in {_spoken(left_s)}" if left_s > 0 else "any moment"
-    when = f"it is due {soon}, {freshness} after {since}"
-    return f"table {path} is {status.status}: {when} ({_FRESHNESS})"
+    when = f"it is due {soon}, {properties.get(FRESHNESS, _DEFAULT_FRESHNESS)} after {since}"
+    return f"table {path} is {status.status}: {when} ({FRESHNESS})"
 
 
 def _spoken(seconds: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sluice.cli.tier import ended
+from sluice.cli.tier import ended, until_next_look_s
 from sluice.rounds.files import RoundResult
 
 
@@ -23,3 +23,14 @@ def test_a_lost_claim_says_whether_its_rows_are_in_the_lake(
 ) -> None:
     result = RoundResult("shop.orders", 0, 1, 1, outcome, lake_snapshot_id=snapshot_id)
     assert (ended(result).startswith(told), result.is_given_up) == (True, given_up)
+
+
+def test_who_waits_asks_often_at_first_and_seldom_in_the_end() -> None:
+    looks, now_s = 0, 0.0
+    while now_s < 600:
+        pause_s = until_next_look_s(now_s)
+        assert pause_s <= max(0.5, now_s / 10)  # nobody waits a tenth longer than the table does
+        now_s += pause_s
+        looks += 1
+    assert looks < 100  # it was 1,200
+    assert until_next_look_s(86_400) == 10
