@@ -15,6 +15,8 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
+SIGNATURE = "planted4716signature"
+SIGNED = f"https://bucket.s3/lake/f?X-Amz-Credential=k%2F20261122&X-Amz-Signature={SIGNATURE}"
 LONG_S = 600
 """No test waits this long for a driver to end by itself."""
 
@@ -38,7 +40,7 @@ def main(arguments: list[str]) -> int:
     if kind == "leaky":
         for name, value in json.loads(os.environ["SLUICE_SETTINGS"]).items():
             print(f"--{name} {value}", flush=True)
-            print(f"cannot log in as {value}", flush=True)
+            print(f"cannot log in as {value}, nor read {SIGNED}", flush=True)
         return 3
     if kind == "slow":
         (folder / "started").write_text(str(os.getpid()))

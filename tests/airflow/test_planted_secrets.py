@@ -17,6 +17,7 @@ from sluice.cli.main import cli
 from sluice.client import connect
 from sluice.config import ServerConfig
 from sluice.server.cluster import EmbeddedCluster
+from tests.airflow.driver import SIGNATURE
 from tests.airflow.place import AirflowProcess, Place
 from tests.airflow.test_spark_run import CONF, SPARK
 
@@ -75,7 +76,7 @@ def leaks(texts: dict[str, str]) -> list[tuple[str, str]]:
     """(place, secret) for each secret that stands somewhere, in any form."""
     return [
         (name, secret)
-        for secret in (*PLANTED.values(), IN_ADDRESS)
+        for secret in (*PLANTED.values(), IN_ADDRESS, SIGNATURE)
         for form in {secret, quote(secret, safe=""), json.dumps(secret)[1:-1]}
         for name, text in texts.items()
         if form in text
@@ -92,7 +93,7 @@ def search(place: Place, run: Any) -> None:
 
 
 def test_a_driver_that_blurts_everything_out(place: Place) -> None:
-    """It prints each secret with its name and without, and dies without a reason of its own."""
+    """It prints secrets with and without a name, a signed address, and dies without a reason."""
     path = place.table("leaky")
     place.wait(path)
     run = place.run({}, **connection(place), AIRFLOW__SLUICE__TIER_RETRIES="0")
@@ -101,7 +102,7 @@ def test_a_driver_that_blurts_everything_out(place: Place) -> None:
     assert failure["kind"] == "DriverLost"
     status = place.status(path)
     assert status.last_error is not None
-    assert "cannot log in as ***" in status.last_error
+    assert "cannot log in as ***, nor read https://bucket.s3/lake/f?***" in status.last_error
     assert (status.status, status.failures) == ("Failed", 1)
     search(place, run)
 
