@@ -7,9 +7,12 @@ import signal
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+
+from tests.support.ports import held_port, port_of
 
 ROOT = Path(__file__).resolve().parents[2]
 SLUICE = str(Path(sys.executable).with_name("sluice"))
@@ -32,7 +35,10 @@ class ServerProcess:
         self.data_dir = data_dir
         # A round that fails here is followed by the next one; nobody waits for a back-off.
         self.env = {"SLUICE_SERVER_TIERING_BACKOFF_MS": "0", **(env or {})}
-        self.address = "grpc://127.0.0.1:0"
+        # Its own also while it is dead: it comes back where its clients look for it.
+        keeper = held_port()
+        weakref.finalize(self, keeper.close)
+        self.address = f"grpc://127.0.0.1:{port_of(keeper)}"
         self.process: subprocess.Popen[str] | None = None
         self.starts = 0
         """The coordinator epoch: it rises with every start on a data directory."""

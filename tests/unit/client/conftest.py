@@ -13,6 +13,7 @@ from sluice.client import Client, connect
 from sluice.config import ClientConfig, ServerConfig
 from sluice.server.cluster import EmbeddedCluster
 from sluice.server.tablet.files import LogFiles, Part
+from tests.support.ports import held_port, port_of
 
 
 class WallClock:
@@ -51,15 +52,16 @@ class Cluster:
         self.clock = WallClock()
         self.files = Files()
         self._settings: dict[str, Any] = {"data_dir": str(data_dir), "max_workers": 8}
-        self._cluster = EmbeddedCluster(
-            ServerConfig(listen=f"{scheme}://127.0.0.1:0", **self._settings),
-            self.clock,
-            files=self.files,
-        )
-        self.address = self._cluster.start()
+        self._keeper = held_port()  # its own also while it is stopped
+        self.address = f"{scheme}://127.0.0.1:{port_of(self._keeper)}"
+        self.start()
 
     def stop(self, grace_s: float = 0) -> None:
         self._cluster.stop(grace_s)
+
+    def close(self) -> None:
+        self.stop()
+        self._keeper.close()
 
     def start(self, **settings: Any) -> None:
         listen = self.address + ("?tablet=0" if self.address.startswith("fluss") else "")
@@ -72,7 +74,7 @@ class Cluster:
 def cluster(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cluster]:
     cluster = Cluster(tmp_path / "data", request.param)
     yield cluster
-    cluster.stop()
+    cluster.close()
 
 
 @pytest.fixture

@@ -31,6 +31,7 @@ from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from tests.support import proxy as faults
 from tests.support.keyed_orders import PATH, Row, changes_of, create, keys, replayed, rows, tuples
+from tests.support.ports import held_port, port_of
 from tests.support.proxy import Answer, Fault, Proxy
 
 ORDERS = [(number, f"item {number}", number) for number in range(100)]
@@ -65,19 +66,25 @@ class Site:
             "kv_scanner_expiration_interval_ms": 3_600_000,
             "kv_scanner_max_per_bucket": 2,
         }
-        self._scheme = scheme
-        self.start(f"{scheme}://127.0.0.1:0")
+        self._keeper = held_port()  # its own also while it is stopped
+        self.address = f"{scheme}://127.0.0.1:{port_of(self._keeper)}"
+        self.start()
         self.writer = self.client()
         self.writer.admin.create_database(PATH.database)
 
-    def start(self, listen: str) -> None:
+    def start(self) -> None:
+        listen = self.address + ("?tablet=0" if self.address.startswith("fluss") else "")
         self.cluster = EmbeddedCluster(ServerConfig(listen=listen, **self._config), self.clock)
-        self.address = self.cluster.start()
+        assert self.cluster.start() == self.address
 
     def restart(self) -> None:
         """Stops it and starts it on the same port."""
         self.cluster.stop()
-        self.start(self.address + ("?tablet=0" if self._scheme == "fluss" else ""))
+        self.start()
+
+    def close(self) -> None:
+        self.cluster.stop(0)
+        self._keeper.close()
 
     def client(self, address: str = "", **settings: Any) -> Client:
         settings = {"scan_max_bytes": SMALL, **settings}
@@ -112,7 +119,7 @@ def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
     site = Site(tmp_path, request.param)
     yield site
     site.writer.close()
-    site.cluster.stop(0)
+    site.close()
 
 
 def read(scan: KvScanner) -> list[Row]:
@@ -344,7 +351,7 @@ def proxied(tmp_path: Path) -> Iterator[tuple[Site, Proxy, str]]:
     with Proxy(ports) as proxy:
         yield site, proxy, f"fluss://127.0.0.1:{proxy.ports[Address.parse(site.address).port]}"
     site.writer.close()
-    site.cluster.stop(0)
+    site.close()
 
 
 def passed(client: Any, answer: Answer) -> bool:

@@ -23,6 +23,7 @@ from sluice.wire.apis import Role
 from sluice.wire.native_memory import Limits
 from sluice.wire.native_server import NativeServer
 from tests.support.native_door import LIMITS, MB, Handlers, Peer, Start
+from tests.support.ports import kept_port
 from tests.support.processes import wait_for
 
 
@@ -233,19 +234,19 @@ def test_nonsense_takes_nothing_down(peer: Peer, data: st.DataObject) -> None:
 
 
 def test_stop_answers_what_is_under_way(start: Start, handlers: Handlers) -> None:
-    server = NativeServer(
-        handlers.all(), "127.0.0.1", dict.fromkeys(Role, 0), max_workers=4, limits=LIMITS
-    )
-    port = server.start()[Role.TABLET]
-    peer = Peer(port)
-    sent = peer.fetch(wait=True)
-    assert peer.exists("yes") is True  # so the fetch has been read
-    threading.Timer(0.2, handlers.gate.set).start()
-    server.stop(60)
-    assert peer.receive()[0] == sent
-    assert peer.closed()
-    with pytest.raises(OSError, match="refused"):
-        Peer(port)
+    with kept_port() as port:
+        ports = {Role.COORDINATOR: 0, Role.TABLET: port}
+        server = NativeServer(handlers.all(), "127.0.0.1", ports, max_workers=4, limits=LIMITS)
+        assert server.start()[Role.TABLET] == port
+        peer = Peer(port)
+        sent = peer.fetch(wait=True)
+        assert peer.exists("yes") is True  # so the fetch has been read
+        threading.Timer(0.2, handlers.gate.set).start()
+        server.stop(60)
+        assert peer.receive()[0] == sent
+        assert peer.closed()
+        with pytest.raises(OSError, match="refused"):
+            Peer(port)
 
 
 def test_stop_does_not_wait_longer_than_its_grace(handlers: Handlers) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -35,6 +34,7 @@ from sluice.wire.apis import Role
 from sluice.wire.native_frames import ResponseType
 from sluice.wire.native_transport import NativeTransport
 from tests.support.native_peer import Peer, PeerServer, announced, hello, serving
+from tests.support.ports import kept_port
 
 LIST = pb.ListTablesRequest(database_name="shop")
 MB = 1 << 20
@@ -346,11 +346,10 @@ def test_api_versions_is_answered_by_the_greeting() -> None:
 
 
 def test_nobody_listening_is_a_network_error_and_nothing_was_sent() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    transport = NativeTransport(f"fluss://127.0.0.1:{port}", "127.0.0.1", port, MB)
-    with pytest.raises(NetworkError, match="is the server up") as caught:
-        ask(transport)
+    with kept_port() as port:
+        transport = NativeTransport(f"fluss://127.0.0.1:{port}", "127.0.0.1", port, MB)
+        with pytest.raises(NetworkError, match="is the server up") as caught:
+            ask(transport)
     assert caught.value.details["sent"] is False
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from sluice.wire.grpc_server import GrpcServer
 from sluice.wire.tls import ServerTls
 from sluice.wire.tokens import Tokens
 from tests.support.certificates import Authority, Files, authority
+from tests.support.ports import kept_port
 from tests.support.users import ANY_TOKEN, TOKENS, write_users
 
 EXISTS = pb.DatabaseExistsRequest(database_name="db")
@@ -139,9 +139,7 @@ def test_a_client_with_tls_before_a_server_without_it(start: Start) -> None:
 
 @pytest.mark.parametrize("tls_ca", ["", authority().pem])
 def test_nobody_there_is_no_matter_of_tls(tls_ca: str) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    with pytest.raises(NetworkError, match="is the server up") as caught:
+    with kept_port() as port, pytest.raises(NetworkError, match="is the server up") as caught:
         ask(f"127.0.0.1:{port}", tls_ca=tls_ca)
     assert type(caught.value) is NetworkError
 
