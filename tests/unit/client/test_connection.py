@@ -26,6 +26,7 @@ from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api, Role
 from sluice.wire.error_codes import put_error, raise_in_body
+from tests.support.ports import kept_port
 from tests.support.wire_server import Handler, WireServer
 
 PATH = TablePath("shop", "orders")
@@ -40,7 +41,7 @@ def connection_to(server: WireServer, **config: Any) -> Connection:
     def sleep(seconds: float) -> None:
         now[0] += 5
 
-    given = {"retry_timeout_ms": 20_000, "request_timeout_ms": 5_000, **config}
+    given = {"retry_timeout_ms": 20_000, "request_timeout_ms": 60_000, **config}
     return Connection(
         ClientConfig(bootstrap=server.address, **given),
         sleep=sleep,
@@ -49,8 +50,8 @@ def connection_to(server: WireServer, **config: Any) -> Connection:
     )
 
 
-def coordinator(api: Api, handler: Handler) -> WireServer:
-    return WireServer({(Role.COORDINATOR, api): handler})
+def coordinator(api: Api, handler: Handler, port: int = 0) -> WireServer:
+    return WireServer({(Role.COORDINATOR, api): handler}, port=port)
 
 
 def ask(connection: Connection, api: Api, request: Any, **options: Any) -> Any:
@@ -130,12 +131,13 @@ def test_a_refusal_is_not_repeated() -> None:
 
 
 def test_a_server_that_is_down_is_given_up_in_time_with_its_address() -> None:
-    with WireServer({}) as server:
-        pass
-    connection = connection_to(server)
     request = pb.CreateDatabaseRequest(database_name="shop", ignore_if_exists=False)
-    with pytest.raises(NetworkError, match=r"given up after \d attempts") as caught:
-        ask(connection, apis.CREATE_DATABASE, request)
+    with kept_port() as port:
+        with WireServer({}, port=port) as server:
+            pass
+        connection = connection_to(server)
+        with pytest.raises(NetworkError, match=r"given up after \d attempts") as caught:
+            ask(connection, apis.CREATE_DATABASE, request)
     assert server.address in str(caught.value)
     connection.close()
 
@@ -166,16 +168,19 @@ def test_only_a_server_that_has_answered_before_is_waited_for_at_length() -> Non
         def sleep(seconds: float, clock: list[float] = clock) -> None:
             clock[0] += seconds
 
-        with coordinator(apis.LIST_DATABASES, lambda _: pb.ListDatabasesResponse()) as server:
-            config = ClientConfig(server.address, retry_timeout_ms=60_000, connect_timeout_ms=3_000)
+        with kept_port() as port:
+            config = ClientConfig(
+                f"grpc://127.0.0.1:{port}", retry_timeout_ms=60_000, connect_timeout_ms=3_000
+            )
             connection = Connection(
                 config, sleep=sleep, now=lambda clock=clock: clock[0], random=lambda: 1.0
             )
             if answers_once:
+                with coordinator(apis.LIST_DATABASES, lambda _: pb.ListDatabasesResponse(), port):
+                    ask(connection, apis.LIST_DATABASES, pb.ListDatabasesRequest())
+            with pytest.raises(NetworkError):
                 ask(connection, apis.LIST_DATABASES, pb.ListDatabasesRequest())
-        with pytest.raises(NetworkError):
-            ask(connection, apis.LIST_DATABASES, pb.ListDatabasesRequest())
-        connection.close()
+            connection.close()
         waited[answers_once] = clock[0]
     assert waited[False] <= 3 < 50 < waited[True] <= 60
 

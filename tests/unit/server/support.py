@@ -85,7 +85,7 @@ class Caller:
     """Calls over real gRPC; errors in bodies are raised too."""
 
     def __init__(
-        self, address: str, max_message_bytes: int = 64 << 20, *, timeout_ms: int = 20_000
+        self, address: str, max_message_bytes: int = 64 << 20, *, timeout_ms: int = 120_000
     ) -> None:
         self.address = address
         self.timeout_ms = timeout_ms

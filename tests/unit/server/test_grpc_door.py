@@ -88,7 +88,7 @@ def test_calls_above_the_limit_are_refused_and_may_be_sent_again() -> None:
     release = threading.Event()
 
     def hang(_: pb.InitWriterRequest) -> pb.InitWriterResponse:
-        assert release.wait(30)
+        assert release.wait(120)
         return pb.InitWriterResponse(writer_id=7)
 
     server = GrpcServer(
@@ -103,18 +103,18 @@ def test_calls_above_the_limit_are_refused_and_may_be_sent_again() -> None:
 
     def call(_: int = 0) -> int:
         request = pb.InitWriterRequest()
-        return int(transport.call(Role.TABLET, apis.INIT_WRITER, request, 30_000).writer_id)  # type: ignore[attr-defined]
+        return int(transport.call(Role.TABLET, apis.INIT_WRITER, request, 120_000).writer_id)  # type: ignore[attr-defined]
 
     try:
         with ThreadPoolExecutor(CALLS_PER_WORKER + 1) as pool:
             calls = [pool.submit(call) for _ in range(CALLS_PER_WORKER + 1)]
-            (refused,), waiting = wait(calls, 20, FIRST_COMPLETED)
+            (refused,), waiting = wait(calls, 60, FIRST_COMPLETED)
             assert len(waiting) == CALLS_PER_WORKER
             with pytest.raises(StorageBackpressure, match="InitWriter.*limit"):
                 refused.result()
             assert StorageBackpressure.retryable
             release.set()
-            assert [done.result(20) for done in waiting] == [7] * CALLS_PER_WORKER
+            assert [done.result(60) for done in waiting] == [7] * CALLS_PER_WORKER
         assert call() == 7
     finally:
         release.set()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import threading
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -23,6 +22,7 @@ from sluice.errors import (
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from tests.support.lease_parts import ManualClock
+from tests.support.processes import wait_for
 
 from .kv_support import KvCaller
 from .support import LOG_TABLE, Node, to_pb
@@ -204,15 +204,15 @@ def test_a_lease_survives_a_restart_and_expires_ten_minutes_after_it(
     clock.ms += 10 * 60 * 1000 - 1
     assert listed(node) == before
     clock.ms += 1
-    gone = threading.Event()
-    for _ in range(3_000):  # the check comes every 10 ms, and deletes what it has freed
+
+    def is_gone() -> bool:
         try:
             files(node, kv, first)
         except KvSnapshotNotExist:
-            gone.set()
-            break
-        gone.wait(0.01)
-    assert gone.is_set()
+            return True
+        return False
+
+    wait_for("the check, which comes every 10 ms, to delete what it has freed", is_gone)
     assert listed(node) == {}
 
 

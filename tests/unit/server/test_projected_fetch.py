@@ -64,7 +64,7 @@ def test_a_wait_ends_with_some_columns_too(caller: Caller) -> None:
     table = caller.create_table()
     assert fetch(caller, table, [1], max_wait_ms=10, min_bytes=1) == b""
     caller.produce(table, batch("a"))
-    records = fetch(caller, table, [1], max_wait_ms=5_000, min_bytes=1)
+    records = fetch(caller, table, [1], max_wait_ms=60_000, min_bytes=1)
     assert rows(records, TEXT) == ([0], {"text": ["a"]})
 
 
