@@ -27,15 +27,21 @@ settings.load_profile(
 )
 
 ICEBERG = ICEBERG_PACKAGE
+PROGRAMS_TIMEOUT_S = 900
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """With several workers, tests that share something slow to start go to the same one.
 
     The long tests take so much longer than the start that each file may go where there is room.
+    Whatever starts other programs has a time-out of its own: a busy machine takes minutes for it.
     """
     for item in items:
         shared = {"spark", "real_fluss"} & set(getattr(item, "fixturenames", ()))
+        marks = ("slow", "spark", "real_fluss", "airflow")
+        starts_programs = shared or any(item.get_closest_marker(mark) for mark in marks)
+        if starts_programs and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(PROGRAMS_TIMEOUT_S))
         if item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.xdist_group(item.path.name))
         elif shared or item.get_closest_marker("spark") or item.get_closest_marker("real_fluss"):

@@ -95,7 +95,7 @@ class AirflowProcess:
         self._process.stdin.write(json.dumps({"ask": ask, **request}) + "\n")
         self._process.stdin.close()  # a worker that survives ends by itself
         try:
-            return self._process.wait(200)
+            return self._process.wait(500)
         finally:
             self._process.kill()
 

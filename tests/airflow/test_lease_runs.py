@@ -81,7 +81,7 @@ def test_a_lease_that_somebody_drops_ends_the_driver_with_that_reason(
         wait_until(lambda: any(f.read_text() for f in place.work.rglob("started")), 60, "a driver")
         [lease] = place.client.leases.all()
         place.client.leases.drop(lease.lease_id)
-        run = running.result(200)
+        run = running.result(500)
     assert run["state"] == "failed"
     assert run["tries"]["per_table.tier"] == 1, "its snapshots may be gone: no try can heal that"
     failure = run["xcoms"]["per_table.tier[0]"]["failure"]

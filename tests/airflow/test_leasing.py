@@ -259,7 +259,7 @@ def killed(code: str, failpoint: str, *arguments: str) -> None:
         env=environment({"SLUICE_FAILPOINTS": f"{failpoint}=kill"}),
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=240,
     )
     assert done.returncode == -signal.SIGKILL, done.stderr[-2000:]
 

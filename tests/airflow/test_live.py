@@ -19,7 +19,7 @@ from sluice.server.cluster import EmbeddedCluster
 from tests.airflow.place import AirflowProcess, Place, wait_until
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(1200)]
-TIMEOUT_S = 240
+TIMEOUT_S = 400
 
 
 class Live:

@@ -131,7 +131,7 @@ def test_a_claim_taken_away_ends_the_driver(place: Place) -> None:
         [started] = place.work.rglob("started")
         plan = PlanFile.from_json(read_json(f"file://{started.with_name('plan.json')}") or {})
         place.client.tiering.failed(plan.claim, "taken by somebody else")
-        run = running.result(200)  # its driver would work on for longer than that
+        run = running.result(500)  # its driver would work on for longer than that
     assert (run["state"], run["tasks"]) == ("success", SUCCESS_ONE)
     assert run["tries"]["per_table.tier"] == 1
     result = run["xcoms"]["per_table.tier[0]"]["return_value"]

@@ -90,12 +90,12 @@ def test_an_interrupted_demo_leaves_no_process_and_no_folder(
         text=True,
         start_new_session=True,
     ) as demo:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while not (started := started_below(tmp_path)) and demo.poll() is None:
             assert time.monotonic() < deadline
             time.sleep(0.05)
         demo.send_signal(how)
-        output, _ = demo.communicate(timeout=60)
+        output, _ = demo.communicate(timeout=120)
     assert started, output
     assert demo.returncode == 130, output
     assert started_below(tmp_path) == []
@@ -109,7 +109,7 @@ def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path) -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
     assert done.returncode == 2

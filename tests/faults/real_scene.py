@@ -103,7 +103,7 @@ class RealScene(Scene):
         request = pb.GetLakeSnapshotRequest(
             table_path=pb.PbTablePath(database_name=self.path.database, table_name=self.path.table)
         )
-        with NativeCall(self.server.coordinator_port) as server:
+        with NativeCall(self.server.coordinator_port, timeout_s=60) as server:
             answer = server.call(apis.GET_LAKE_SNAPSHOT, request)
         offsets = {("", b.bucket_id): b.log_offset for b in answer.bucket_snapshots}
         return Registered(answer.snapshotId, offsets)

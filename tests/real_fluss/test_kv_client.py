@@ -247,7 +247,8 @@ def test_writing_goes_on_over_a_restart_of_the_tablet_server(fluss: RealFluss) -
         thread = threading.Thread(target=run)
         thread.start()
         fluss.start_tablet()
-        thread.join(120)
+        thread.join(240)
+        assert not thread.is_alive()
         assert errors == []
         writer.close()
         expected = {k: (k, "second", k // 10) for k in range(2000) if k % 10}

@@ -170,7 +170,7 @@ def test_a_job_that_fails_leaves_no_file_of_its_finished_tasks(
 
         def read(self, split: Split) -> Iterator[LogRecords]:
             if split.bucket.bucket == 1:
-                deadline = time.monotonic() + 30
+                deadline = time.monotonic() + 120
                 while not self._marker.exists() and time.monotonic() < deadline:
                     time.sleep(0.01)
                 os._exit(1)
@@ -236,7 +236,7 @@ def test_spark_submit_with_the_package_as_a_zip(site: Site, tmp_path: Path) -> N
     output = tmp_path / "spark-submit.log"
     with output.open("wb") as log:  # a file: a pipe would be held open by a child that hangs
         done = subprocess.run(
-            command, stdout=log, stderr=log, env=environment, timeout=120, check=False
+            command, stdout=log, stderr=log, env=environment, timeout=240, check=False
         )
     assert done.returncode == 0, output.read_text()[-3000:]
     assert result_of(uri, "a1").rows == 1000

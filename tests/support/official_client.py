@@ -52,7 +52,7 @@ class OfficialClient:
         [answer] = self.run([{"op": "scan", "path": path}])
         return answer
 
-    def run(self, operations: list[dict[str, Any]], timeout_s: float = 60) -> list[Any]:
+    def run(self, operations: list[dict[str, Any]], timeout_s: float = 200) -> list[Any]:
         """Carries out operations in order; answers what each returned."""
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)

@@ -36,7 +36,7 @@ def test_wrong_arguments_are_told_before_spark_starts(arguments: tuple[str], tol
 def test_without_spark_it_says_what_to_install(package: str) -> None:
     code = f"import sys; sys.modules[{package!r}] = None; from sluice.cli.main import main; main()"
     command = [sys.executable, "-c", code, "sql", "SELECT 1"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 2
     assert f"{package} is not installed: pip install 'fluss-sluice[spark]'" in done.stderr
 

@@ -164,7 +164,7 @@ def test_files_that_a_killed_process_left_are_removed_by_the_next_one(site: Site
     killed = subprocess.run(
         [sys.executable, "-c", program],
         input=pickle.dumps((site.source, split)),
-        timeout=120,
+        timeout=240,
         check=False,
     )
     assert killed.returncode == -signal.SIGKILL

@@ -189,7 +189,7 @@ def test_no_change_is_lost_or_doubled_when_the_server_restarts(
 
     thread = threading.Thread(target=run)
     thread.start()
-    assert written.wait(30)
+    assert written.wait(60)
     for _ in range(2):
         cluster.stop(grace_s=0)
         cluster.start()

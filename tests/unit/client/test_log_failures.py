@@ -93,7 +93,7 @@ def test_nothing_is_lost_or_doubled_when_the_server_restarts(
 
     thread = threading.Thread(target=run)
     thread.start()
-    assert written.wait(30)
+    assert written.wait(60)
     for _ in range(2):
         cluster.stop(grace_s=0)
         cluster.start()

@@ -43,12 +43,12 @@ class Driver:
         claim = world.cluster.begin_round()
         self._thread = threading.Thread(target=self._run, args=(world, claim))
         self._thread.start()
-        assert self._held.wait(30)
+        assert self._held.wait(120)
         self.files = set(world.table.files) - before
 
     def finish(self) -> RoundResult:
         self._go.set()
-        self._thread.join(30)
+        self._thread.join(120)
         [outcome] = self._outcome
         if isinstance(outcome, BaseException):
             raise outcome
@@ -62,7 +62,7 @@ class Driver:
 
     def _hold(self) -> None:
         self._held.set()
-        assert self._go.wait(30)
+        assert self._go.wait(120)
 
 
 def killed(world: World, arm: Arm, step: str = "round.lake_commit.before") -> set[str]:

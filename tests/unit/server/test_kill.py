@@ -56,7 +56,7 @@ def serving(
         caller.transport.close()
     finally:
         process.kill()
-        process.wait(30)
+        process.wait(120)
         process.stdin.close()
         process.stdout.close()
 
@@ -86,7 +86,7 @@ def test_a_kill_during_appends(tmp_path: Path, where: str) -> None:
             for records in sent:
                 assert caller.produce(table, records) == acknowledged
                 acknowledged += 1
-        assert process.wait(30) == -signal.SIGKILL
+        assert process.wait(120) == -signal.SIGKILL
     assert 0 < acknowledged < len(sent)
     with serving(tmp_path, segment_bytes=1_000) as (caller, _):
         found = caller.read_all(table)
@@ -109,7 +109,7 @@ def test_a_kill_during_a_lake_commit(tmp_path: Path, where: str) -> None:
         path = prepare(caller, table, {0: 9})
         with pytest.raises(NetworkError):
             commit(caller, table, 2, path)
-        assert process.wait(30) == -signal.SIGKILL
+        assert process.wait(120) == -signal.SIGKILL
     with serving(tmp_path) as (caller, _):
         assert get(caller) == ((1, {0: 5}) if where.endswith("before") else (2, {0: 9}))
         commit(caller, table, 2, path)
@@ -121,7 +121,7 @@ def test_a_kill_while_a_table_is_created(tmp_path: Path, where: str) -> None:
     with serving(tmp_path, f"{where}=kill") as (caller, process):
         with pytest.raises(NetworkError):
             caller.create_table()
-        assert process.wait(30) == -signal.SIGKILL
+        assert process.wait(120) == -signal.SIGKILL
     with serving(tmp_path) as (caller, _):
         table = caller.create_table()
         assert caller.produce(table, batch("a")) == 0
@@ -134,7 +134,7 @@ def test_a_kill_while_the_tiering_of_a_new_table_is_stored(tmp_path: Path) -> No
     with serving(tmp_path, "server.tiering.before_commit=kill") as (caller, process):
         with pytest.raises(NetworkError):
             caller.create_table(properties=properties)
-        assert process.wait(30) == -signal.SIGKILL
+        assert process.wait(120) == -signal.SIGKILL
     with serving(tmp_path) as (caller, _):
         table = caller.create_table(properties=properties)  # nothing of it is there
         assert claim(caller).tiering_table.table_id == table
@@ -185,7 +185,7 @@ def test_a_clean_stop_ends_with_success(tmp_path: Path) -> None:
     with serving(tmp_path) as (caller, process):
         table = caller.create_table()
         caller.produce(table, batch("a"))
-        process.communicate("", timeout=30)
+        process.communicate("", timeout=120)
         assert process.returncode == 0
         with pytest.raises(FlussError):
             caller.produce(table, batch("b"))

@@ -50,7 +50,7 @@ def test_one_is_refused_where_the_bucket_key_is_a_part_of_the_primary_key(
     prefix = pb.PrefixLookupRequest(table_id=kv.table_id)
     prefix.buckets_req.add(bucket_id=0, keys=[key[:8]])
     calls = ((apis.PUT_KV, put), (apis.LOOKUP, lookup), (apis.PREFIX_LOOKUP, prefix))
-    with NativeCall(_tablet_port(node)) as native:
+    with NativeCall(_tablet_port(node), timeout_s=60) as native:
 
         def call(api: Api, request: Any, version: int) -> Any:
             (answer,) = native.call(api, request, version).buckets_resp
@@ -71,6 +71,6 @@ def test_one_is_refused_where_the_bucket_key_is_a_part_of_the_primary_key(
 def _tablet_port(node: Node) -> int:
     coordinator = urlsplit(node.cluster.addresses[1]).port
     assert coordinator is not None
-    with NativeCall(coordinator) as native:
+    with NativeCall(coordinator, timeout_s=60) as native:
         (tablet,) = native.call(apis.GET_METADATA, pb.MetadataRequest()).tablet_servers
     return int(tablet.port)

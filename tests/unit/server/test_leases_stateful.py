@@ -175,16 +175,16 @@ class Coordinator(RuleBasedStateMachine):
         barrier = threading.Barrier(2)
 
         def keep() -> None:
-            barrier.wait(30)
+            barrier.wait(120)
             with suppress(LeaseNotExist):
                 for _ in range(3):
                     self.leases.renew(lease, 3_600_000)
 
         keeper = threading.Thread(target=keep)
         keeper.start()
-        barrier.wait(30)
+        barrier.wait(120)
         self.leases.drop(lease)
-        keeper.join(30)
+        keeper.join(120)
         self.model.free(lease, lambda b: True)
 
     # -- the rest of the coordinator

@@ -38,7 +38,7 @@ def ports(node: Node) -> dict[Role, int]:
     """The native ports, as a client learns them."""
     coordinator = urlsplit(node.cluster.addresses[1]).port
     assert coordinator is not None
-    with NativeCall(coordinator) as call:
+    with NativeCall(coordinator, timeout_s=60) as call:
         found = call.call(apis.GET_METADATA, ALL)
     assert found.coordinator_server.port == coordinator
     (tablet,) = found.tablet_servers
@@ -47,7 +47,7 @@ def ports(node: Node) -> dict[Role, int]:
 
 @pytest.fixture
 def native(ports: dict[Role, int]) -> Iterator[dict[Role, NativeCall]]:
-    calls = {role: NativeCall(port) for role, port in ports.items()}
+    calls = {role: NativeCall(port, timeout_s=60) for role, port in ports.items()}
     yield calls
     for call in calls.values():
         call.close()
@@ -134,7 +134,7 @@ def test_a_long_poll_is_answered_by_the_append(node: Node, native: dict[Role, Na
     appending = threading.Timer(0.2, lambda: node.caller.produce(table_id, batch("late")))
     appending.start()
     fetched = native[Role.TABLET].call(
-        apis.FETCH_LOG, _fetch(table_id, max_wait_ms=9_000, min_bytes=1)
+        apis.FETCH_LOG, _fetch(table_id, max_wait_ms=50_000, min_bytes=1)
     )
     appending.join()
     assert fetched.tables_resp[0].buckets_resp[0].records

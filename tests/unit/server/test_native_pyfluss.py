@@ -54,7 +54,7 @@ def pyfluss(address: str, *arguments: str) -> Any:
         [sys.executable, str(SCRIPT), address.removeprefix("fluss://"), *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr[-3000:]}"

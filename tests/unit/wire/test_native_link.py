@@ -35,7 +35,7 @@ def test_a_request_that_left_whole_is_never_said_to_be_unsent() -> None:
     peer = threading.Thread(target=act_and_close)
     peer.start()
     with pytest.raises(NetworkError) as caught:
-        link.exchange(1001, 0, b"create", time.monotonic() + 10)
+        link.exchange(1001, 0, b"create", time.monotonic() + 60)
     peer.join()
     assert caught.value.details.get("sent") is not False
 
@@ -45,7 +45,7 @@ def test_a_request_on_an_ended_connection_is_said_to_be_unsent() -> None:
     link = Link("fluss://test:1", here, 1 << 20, 60.0)
     link.close(NetworkError("over"))
     with pytest.raises(NetworkError) as caught:
-        link.exchange(1001, 0, b"create", time.monotonic() + 10)
+        link.exchange(1001, 0, b"create", time.monotonic() + 60)
     assert caught.value.details.get("sent") is False
     there.close()
 
@@ -54,15 +54,15 @@ def test_a_connection_that_is_given_up_takes_no_new_requests() -> None:
     """It is closed when the last one who waits has left: a new request would be lost half way."""
     here, there = socket.socketpair()
     link = Link("fluss://test:1", here, 1 << 20, 60.0)
-    waits = threading.Thread(target=lambda: _ignored(link, time.monotonic() + 30))
+    waits = threading.Thread(target=lambda: _ignored(link, time.monotonic() + 60))
     waits.start()
     first = there.recv(1 << 16)
     link.retire()
     with pytest.raises(NetworkError, match="given up") as caught:
-        link.exchange(1001, 0, b"create", time.monotonic() + 30)
+        link.exchange(1001, 0, b"create", time.monotonic() + 60)
     assert caught.value.details.get("sent") is False
     there.sendall(b"\0\0\0\5\0" + first[8:12])  # an empty answer to who still waits
-    waits.join(30)
+    waits.join(60)
     assert not waits.is_alive()
     assert there.recv(1 << 16) == b""
     there.close()
@@ -120,7 +120,7 @@ def test_a_name_that_is_never_resolved_has_the_deadline_too(
     over = threading.Event()
 
     def forever(*_: Any, **__: Any) -> Any:
-        over.wait(30)
+        over.wait(60)
         return []
 
     monkeypatch.setattr(socket, "getaddrinfo", forever)
@@ -131,4 +131,4 @@ def test_a_name_that_is_never_resolved_has_the_deadline_too(
 
 def test_a_host_that_is_none_is_a_network_error() -> None:
     with pytest.raises(NetworkError, match="no connection"):
-        connect("a" * 70 + ".example", 1, time.monotonic() + 30)
+        connect("a" * 70 + ".example", 1, time.monotonic() + 60)
