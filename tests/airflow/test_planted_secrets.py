@@ -34,7 +34,11 @@ IN_ADDRESS = "Planted-4715-address"
 
 @pytest.fixture
 def place(airflow: AirflowProcess, tmp_path: Path) -> Iterator[Place]:
-    config = ServerConfig(data_dir=str(tmp_path / "data"), listen="grpc://127.0.0.1:0")
+    config = ServerConfig(
+        data_dir=str(tmp_path / "data"),
+        listen="grpc://127.0.0.1:0",
+        tiering_backoff_ms=3_600_000,  # what fails stays Failed, however late it is looked at
+    )
     with EmbeddedCluster(config) as cluster, connect(cluster.address) as client:
         client.admin.create_database("shop")
         yield Place(airflow, client, cluster.address, tmp_path / "work")
