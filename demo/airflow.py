@@ -6,16 +6,17 @@ import base64
 import json
 import os
 import secrets
-import socket
 import sys
 import time
 import urllib.error
 import urllib.request
+import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from demo.processes import Processes, ProcessFailed
+from sluice.testing.ports import held_port, port_of
 
 ROOT = Path(__file__).resolve().parent.parent
 DAG_ID = "sluice_lake_tiering"
@@ -28,12 +29,6 @@ class AirflowFailed(Exception):
     """Airflow does not do what the demo needs of it."""
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 class Airflow:
     """SQLite, LocalExecutor, one user with a generated password; listens on loopback only."""
 
@@ -41,7 +36,9 @@ class Airflow:
         self.home = home
         self.user, self.password = "admin", secrets.token_urlsafe(12)
         self._processes = processes
-        self._port = free_port()
+        keeper = held_port()  # the API server comes to it much later, when there is a database
+        weakref.finalize(self, keeper.close)
+        self._port = port_of(keeper)
         self.url = f"http://127.0.0.1:{self._port}"
         self.environment = {**self._own_settings(), **settings}
         self._token = ""
@@ -186,7 +183,7 @@ class Airflow:
         )
         if self._token:
             request.add_header("Authorization", f"Bearer {self._token}")
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             content = json.loads(answer.read())
         assert isinstance(content, dict), path
         return content
@@ -231,4 +228,4 @@ def spark_environment() -> dict[str, str]:
     }
 
 
-__all__ = ["Airflow", "AirflowFailed", "ProcessFailed", "free_port", "spark_environment"]
+__all__ = ["Airflow", "AirflowFailed", "ProcessFailed", "spark_environment"]

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -28,6 +28,7 @@ from sluice.errors import FlussError, NetworkError, SluiceError
 from sluice.stop_signals import StopSignals
 from sluice.testing.fluss_jars import LAKE_PLUGIN, SERVER, fetch_jars, jar_name
 from sluice.testing.native_call import NativeCall
+from sluice.testing.ports import held_port, port_of
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 
@@ -129,7 +130,7 @@ class RealFluss:
         self._jars = fetch_jars(self._jars)
         for attempt in range(_BIND_ATTEMPTS):
             if not self._ports:
-                self._ports = dict(zip(_MAIN, _free_ports(len(_MAIN)), strict=True))
+                self._ports = self._kept_ports()
             self._write_configuration()
             try:
                 for server in _MAIN:
@@ -193,6 +194,13 @@ class RealFluss:
         trace: TracebackType | None,
     ) -> None:
         self.stop()
+
+    def _kept_ports(self) -> dict[str, int]:
+        """Nobody else gets them while this object lives, not even while a server is down."""
+        keepers = {server: held_port() for server in _MAIN}
+        for keeper in keepers.values():
+            weakref.finalize(self, keeper.close)
+        return {server: port_of(keeper) for server, keeper in keepers.items()}
 
     # ---- files ----
 
@@ -423,17 +431,6 @@ def _accepts(port: int) -> bool:
     except NetworkError:
         return False
     return True
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
 
 
 @click.command()

@@ -5,12 +5,14 @@ from __future__ import annotations
 import socket
 import struct
 import threading
+import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
 from google.protobuf.message import Message
 
+from sluice.testing.ports import held_port, port_of
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire import native_frames as frames
@@ -68,8 +70,10 @@ class PeerServer:
 
     def __init__(self, script: Callable[[Peer], object]) -> None:
         self._script = script
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
+        keeper = held_port()  # nobody else comes to its port, not even when it is closed
+        weakref.finalize(self, keeper.close)
+        self.port = port_of(keeper)
+        self._listener = socket.create_server(("127.0.0.1", self.port))
         self.connections = 0
         self.failures: list[BaseException] = []
         self._peers: list[socket.socket] = []

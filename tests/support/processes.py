@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.support.ports import held_port, port_of
+from sluice.testing.ports import held_port, port_of
 
 ROOT = Path(__file__).resolve().parents[2]
 SLUICE = str(Path(sys.executable).with_name("sluice"))
@@ -73,7 +73,7 @@ class ServerProcess:
     def stop(self) -> int:
         return self._end(signal.SIGTERM)
 
-    def wait_until_dead(self, timeout_s: float = 30) -> int:
+    def wait_until_dead(self, timeout_s: float = 120) -> int:
         """Waits for a death that a failpoint brings; answers the exit code."""
         assert self.process is not None
         return self.process.wait(timeout_s)
@@ -83,7 +83,7 @@ class ServerProcess:
             return 0
         if self.process.poll() is None:
             self.process.send_signal(how)
-        code = self.process.wait(30)
+        code = self.process.wait(120)
         if self.process.stdout is not None:
             self.process.stdout.close()
         self.process = None

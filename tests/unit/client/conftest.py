@@ -13,7 +13,7 @@ from sluice.client import Client, connect
 from sluice.config import ClientConfig, ServerConfig
 from sluice.server.cluster import EmbeddedCluster
 from sluice.server.tablet.files import LogFiles, Part
-from tests.support.ports import held_port, port_of
+from sluice.testing.ports import held_port, port_of
 
 
 class WallClock:

@@ -27,11 +27,11 @@ from sluice.model import Column, Schema, TableBucket, TableDescriptor, TablePath
 from sluice.model import types as t
 from sluice.server.cluster import EmbeddedCluster
 from sluice.server.tablet.scan_manager import ScannerManager
+from sluice.testing.ports import held_port, port_of
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from tests.support import proxy as faults
 from tests.support.keyed_orders import PATH, Row, changes_of, create, keys, replayed, rows, tuples
-from tests.support.ports import held_port, port_of
 from tests.support.proxy import Answer, Fault, Proxy
 
 ORDERS = [(number, f"item {number}", number) for number in range(100)]

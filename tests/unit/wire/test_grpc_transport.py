@@ -21,12 +21,12 @@ from sluice.errors import (
     UnknownServerError,
     UnsupportedVersion,
 )
+from sluice.testing.ports import kept_port
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role
 from sluice.wire.error_codes import raise_in_body, to_error_response
 from sluice.wire.transport import Transport
-from tests.support.ports import kept_port
 from tests.support.processes import wait_for
 from tests.support.wire_server import WireServer
 

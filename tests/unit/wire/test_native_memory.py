@@ -24,7 +24,7 @@ ENOUGH_S = 30.0
 
 
 def limits(max_frame_bytes: int, frames: int = 4, stall_s: float = 10 * ENOUGH_S) -> Limits:
-    return Limits(max_frame_bytes, frames * max_frame_bytes, stall_s=stall_s, pressed_s=0.2)
+    return Limits(max_frame_bytes, frames * max_frame_bytes, stall_s=stall_s, pressed_s=1.0)
 
 
 def big(peer: Peer, name_bytes: int) -> int:

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sluice.errors import ConfigurationError, CorruptMessage, TableNotExist
+from sluice.testing.ports import kept_port
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire import native_frames as frames
@@ -23,7 +24,6 @@ from sluice.wire.apis import Role
 from sluice.wire.native_memory import Limits
 from sluice.wire.native_server import NativeServer
 from tests.support.native_door import LIMITS, MB, Handlers, Peer, Start
-from tests.support.ports import kept_port
 from tests.support.processes import wait_for
 
 
@@ -183,7 +183,7 @@ def test_a_client_that_takes_nothing_is_left(start: Start, handlers: Handlers) -
 def test_an_idle_connection_is_closed_but_not_a_waiting_one(
     start: Start, handlers: Handlers
 ) -> None:
-    ports = start(Limits(MB, 4 * MB, idle_s=1.0))
+    ports = start(Limits(MB, 4 * MB, idle_s=3.0))
     idle, waiting = Peer(ports[Role.TABLET]), Peer(ports[Role.TABLET])
     waiting.fetch(wait=True)
     assert idle.closed()

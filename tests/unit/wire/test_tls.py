@@ -19,6 +19,7 @@ from sluice.errors import (
     RecordTooLarge,
     TlsError,
 )
+from sluice.testing.ports import kept_port
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api, Role
@@ -26,7 +27,6 @@ from sluice.wire.grpc_server import GrpcServer
 from sluice.wire.tls import ServerTls
 from sluice.wire.tokens import Tokens
 from tests.support.certificates import Authority, Files, authority
-from tests.support.ports import kept_port
 from tests.support.users import ANY_TOKEN, TOKENS, write_users
 
 EXISTS = pb.DatabaseExistsRequest(database_name="db")
