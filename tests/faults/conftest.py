@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -58,16 +59,44 @@ def scene(
     made.close()
 
 
+OwnScene = Callable[[int], AbstractContextManager[Scene]]
+"""On a server of its own, which takes a silent driver's table back after so many seconds."""
+
+
 @pytest.fixture
-def quick_scene(
+def own_scene(
     tmp_path: Path, spark_jvm: Any, lake_sql: Callable[[Path, str], list[Any]]
-) -> Iterator[Scene]:
-    """On a server of its own, which takes a silent driver's table back after 15 seconds."""
-    quick = {
-        "SLUICE_SERVER_TIERING_TIMEOUT_MS": "15000",
-        "SLUICE_SERVER_TIERING_CHECK_INTERVAL_MS": "100",
-    }
-    with served(tmp_path / "fluss", **quick) as server:
-        made = new_scene(tmp_path, server, spark_jvm, lake_sql)
+) -> OwnScene:
+    @contextmanager
+    def make(timeout_s: int) -> Iterator[Scene]:
+        settings = {
+            "SLUICE_SERVER_TIERING_TIMEOUT_MS": f"{timeout_s}000",
+            "SLUICE_SERVER_TIERING_CHECK_INTERVAL_MS": "100",
+        }
+        with served(tmp_path / "fluss", **settings) as server:
+            made = new_scene(tmp_path, server, spark_jvm, lake_sql)
+            yield made
+            made.close()
+
+    return make
+
+
+@pytest.fixture
+def quick_scene(own_scene: OwnScene) -> Iterator[Scene]:
+    """Where a test waits until the claim of a driver that stands still is taken back."""
+    with own_scene(15) as made:
         yield made
-        made.close()
+
+
+@pytest.fixture
+def patient_scene(own_scene: OwnScene) -> Iterator[Scene]:
+    """Where nobody beats between two tasks of Airflow, which a busy machine starts slowly."""
+    with own_scene(45) as made:
+        yield made
+
+
+@pytest.fixture
+def scene_of_own(own_scene: OwnScene) -> Iterator[Scene]:
+    """With the usual two minutes."""
+    with own_scene(120) as made:
+        yield made

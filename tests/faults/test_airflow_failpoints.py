@@ -18,7 +18,7 @@ from tests.airflow.place import AirflowProcess, airflow_home
 from tests.faults.scene import Scene
 from tests.support.processes import ROOT, wait_for
 
-pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
@@ -72,8 +72,10 @@ class Runs:
         ("airflow.settle.before_report", True),
     ],
 )
-def test_killed_task(quick_scene: Scene, home: dict[str, str], step: str, committed: bool) -> None:
-    scene = quick_scene
+def test_killed_task(
+    patient_scene: Scene, home: dict[str, str], step: str, committed: bool
+) -> None:
+    scene = patient_scene
     runs = Runs(scene, home)
     scene.append(300)
     runs.wait("Pending")

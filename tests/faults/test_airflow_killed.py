@@ -15,11 +15,13 @@ from sluice.client import connect
 from tests.faults.scene import Scene
 from tests.support.processes import ROOT, environment, wait_for
 
-pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1200)]
+
+PATIENCE_S = 400
 
 
 def settings(scene: Scene) -> dict[str, str]:
-    """Airflow's: our cluster, our lake, and tasks that are missed after ten seconds."""
+    """Airflow's: our cluster, our lake, and tasks that are missed after forty seconds."""
     host, port = scene.server.address.removeprefix("grpc://").rsplit(":", 1)
     lake = {"iceberg.type": "hadoop", "iceberg.warehouse": str(scene.warehouse)}
     extra = {"work_uri": (scene.home / "work").as_uri(), "datalake": lake}
@@ -33,7 +35,7 @@ def settings(scene: Scene) -> dict[str, str]:
         "AIRFLOW__SLUICE__TIER_RETRIES": "0",
         "AIRFLOW__SLUICE__HEARTBEAT_INTERVAL_SECONDS": "1",
         "AIRFLOW__SLUICE__JARS": str(jar),
-        "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "10",
+        "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "40",
         "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "2",
     }
 
@@ -61,8 +63,8 @@ def task_of(driver: psutil.Process) -> list[psutil.Process]:
     raise AssertionError("no scheduler above the driver: nothing here is ours to kill")
 
 
-def test_a_task_killed_while_its_driver_works(quick_scene: Scene, tmp_path: Path) -> None:
-    scene = quick_scene
+def test_a_task_killed_while_its_driver_works(scene_of_own: Scene, tmp_path: Path) -> None:
+    scene = scene_of_own
     conf = {"tables": [str(scene.path)], "spark_conf": {"spark.ui.enabled": "false"}}
     logs = tmp_path / "logs"
     logs.mkdir()
@@ -72,21 +74,21 @@ def test_a_task_killed_while_its_driver_works(quick_scene: Scene, tmp_path: Path
         airflow.prepare()
         scene.append(1000)
         airflow.start()
-        airflow.wait_until_ready(180, print)
+        airflow.wait_until_ready(PATIENCE_S, print)
         run = airflow.trigger(conf)
-        wait_for("the driver", lambda: drivers(processes), 120)
+        wait_for("the driver", lambda: drivers(processes), PATIENCE_S)
         killed = task_of(drivers(processes)[0])
         assert killed, [_words(p) for p in drivers(processes)[0].parents()]
         for process in killed:
             process.send_signal(signal.SIGKILL)
         with pytest.raises(AirflowFailed, match="per_table.tier"):
-            airflow.follow(run, 180, print)
+            airflow.follow(run, PATIENCE_S, print)
         with connect(scene.server.address) as client:
             [status] = client.admin.list_tiering_statuses(scene.path)
         assert status.status != "Tiering", "the teardowns let go of the table"
         scene.append(500)
-        airflow.follow(airflow.trigger(conf), 240, print)
-        wait_for("the orphaned driver to end", lambda: not drivers(processes), 120)
+        airflow.follow(airflow.trigger(conf), PATIENCE_S, print)
+        wait_for("the orphaned driver to end", lambda: not drivers(processes), PATIENCE_S)
         scene.check_whole()
     finally:
         processes.stop_all()

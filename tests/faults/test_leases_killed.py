@@ -51,7 +51,7 @@ class Tenant:
     @contextmanager
     def connected(self) -> Iterator[None]:
         self.caller = Caller(self.server.address)
-        config = ClientConfig(self.server.address, request_timeout_ms=20_000, retry_timeout_ms=0)
+        config = ClientConfig(self.server.address, request_timeout_ms=60_000, retry_timeout_ms=0)
         self.client: Client = connect(config)
         try:
             yield
@@ -61,11 +61,11 @@ class Tenant:
 
     def live_until_dead(self) -> None:
         """Puts make new snapshots, which delete the old ones, while leases come and go."""
-        kv = KvCaller(self.caller, create=False)
         over = threading.Event()
 
         def put() -> None:
             try:
+                kv = KvCaller(self.caller, create=False)
                 while not over.is_set():
                     kv.put((self.steps, "text", 1))
             except FlussError:

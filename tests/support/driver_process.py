@@ -59,7 +59,7 @@ class DriverProcess:
         """Ends it if it has not ended."""
         if self._code is None:
             self._process.kill()
-            self._code = self._process.wait(30)
+            self._code = self._process.wait(PATIENCE_S)
 
     def printed(self) -> dict[str, Any]:
         """The JSON that it printed last."""
