@@ -6,6 +6,8 @@ PYTHON := .venv/bin/python
 export SLUICE_TIERING_JARS ?= $(CURDIR)/.cache/jars
 FLUSS ?= embedded
 WORKERS ?= 2
+# Hypothesis tries the same examples each time here; "default" tries others, "nightly" many more.
+export HYPOTHESIS_PROFILE ?= ci
 PYTEST = $(PYTHON) -m pytest -q -n $(WORKERS) --dist loadgroup
 export PYSPARK_PYTHON := $(CURDIR)/.venv/bin/python
 
