@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -33,6 +32,7 @@ from sluice.testing.lost_tables import create_table
 from sluice.testing.real_fluss import RealFluss, RealFlussNotStarted
 from sluice.wire import apis
 from tests.support import proxy as faults
+from tests.support.checkpoints import wait_for_checkpoint
 from tests.support.proxy import Fault, Proxy
 
 pytestmark = [pytest.mark.real_fluss, pytest.mark.slow]
@@ -161,7 +161,7 @@ def test_a_leader_that_is_gone_during_a_fetch_and_comes_again(site: Site, fluss:
     """What it really takes: the leader dies while its log is being read, and is elected anew."""
     for part in range(10):
         site.append(part * 1000, 1000)
-    time.sleep(3)  # what was acknowledged after the last checkpoint does not survive a kill
+    wait_for_checkpoint(fluss, site.client, site.path)
     reader = site.client.log_reader(site.path)
     rows = reader.read(TableBucket(reader.info.table_id, None, 0))
     site.proxy.plan(apis.FETCH_LOG, *[faults.error(12)] * 2)

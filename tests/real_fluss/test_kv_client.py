@@ -31,6 +31,7 @@ from sluice.testing.real_fluss import RealFluss
 from sluice.wire import apis
 from tests.support import keyed_orders
 from tests.support import proxy as faults
+from tests.support.checkpoints import wait_for_checkpoint
 from tests.support.keyed_orders import REGIONAL, Row, changelog, keys, replayed, rows, tuples
 from tests.support.official_client import CHANGE, OfficialClient
 from tests.support.processes import wait_for
@@ -242,7 +243,7 @@ def test_writing_goes_on_over_a_restart_of_the_tablet_server(fluss: RealFluss) -
                 errors.append(error)
 
         put(0)
-        time.sleep(3)  # what was acknowledged after the last checkpoint does not survive a kill
+        wait_for_checkpoint(fluss, client, path)
         fluss.kill_tablet()
         thread = threading.Thread(target=run)
         thread.start()

@@ -21,6 +21,7 @@ from sluice.formats.types import schema_from_arrow
 from sluice.model import TableBucket, TableDescriptor, TablePath
 from sluice.testing.lost_tables import create_table
 from sluice.testing.real_fluss import RealFluss
+from tests.support.checkpoints import wait_for_checkpoint
 from tests.support.guarded_fluss import PASSWORD, USERNAME, GuardedFluss
 
 pytestmark = pytest.mark.real_fluss
@@ -105,7 +106,7 @@ def test_a_read_goes_on_over_restarts_of_both_servers(fluss: RealFluss) -> None:
         path, bucket = new_table(client)
         for part in range(10):
             append(client, path, part * 2_000, 2_000)
-        time.sleep(3)  # what was acknowledged after the last checkpoint does not survive a kill
+        wait_for_checkpoint(fluss, client, path)
         rows = client.log_reader(path).read(bucket)
         found = next(rows).batch["id"].to_pylist()
         fluss.kill_tablet()

@@ -17,6 +17,7 @@ from sluice.client import connect
 from sluice.model import TablePath
 from sluice.testing.lost_tables import is_led
 from sluice.testing.real_fluss import RealFluss, RealFlussNotStarted
+from tests.support.checkpoints import wait_for_checkpoint
 from tests.support.official_client import BUCKET, OFFSET, OfficialClient
 
 pytestmark = pytest.mark.real_fluss
@@ -54,7 +55,8 @@ def test_killed_servers_come_back_with_their_data(tmp_path: Path) -> None:
         client = OfficialClient(fluss.bootstrap)
         kept = created(client, fluss, "db.kept", bucket_count=2)
         client.append(kept, ROWS)
-        _wait_for_checkpoint(fluss)
+        with connect(fluss.bootstrap) as ours:
+            wait_for_checkpoint(fluss, ours, TablePath.parse(kept))
         address = fluss.bootstrap
         fluss.kill_tablet()
         fluss.start_tablet()
@@ -107,11 +109,3 @@ def _servers_of(folder: Path) -> list[int]:
         if b"-Dlog4j2.configurationFile=" + os.fsencode(folder) in words:
             found.append(int(path.parent.name))
     return found
-
-
-def _wait_for_checkpoint(fluss: RealFluss) -> None:
-    """Until the tablet server has noted the end of a log that has rows (see ``kill_tablet``)."""
-    deadline = time.monotonic() + 120
-    while " 100" not in (fluss.data_dir / "high-watermark-checkpoint").read_text():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
