@@ -52,9 +52,7 @@ class Writer:
         self.kv = KvCaller(self.caller, create=create)
 
     def start_server(self, **env: str) -> None:
-        """On another port than before, which somebody else may have taken meanwhile."""
         self.server.kill()
-        self.server.address = "grpc://127.0.0.1:0"
         self.server.start(**env)
         self.caller.transport.close()
         self.connect(create=False)
