@@ -223,7 +223,11 @@ def _ways() -> dict[int, Callable[[pa.Buffer, int], pa.Buffer]]:
     """How blocks are uncompressed to so many bytes, by the type in their trailers."""
 
     def inflated(block: pa.Buffer, size: int) -> pa.Buffer:
-        return pa.py_buffer(zlib.decompress(block, -15, size))
+        stream = zlib.decompressobj(-15)
+        content = stream.decompress(block, size + 1)  # not all that a short block may grow to
+        if len(content) != size or not stream.eof:
+            raise ValueError(f"it has not the {size} bytes that it says")
+        return pa.py_buffer(content)
 
     ways = {kind: pa.Codec(name).decompress for kind, name in _CODECS.items()}
     return {**ways, _NONE: lambda block, _: block, _ZLIB: inflated}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import zlib
 
 import numpy as np
 import pyarrow as pa
@@ -75,6 +76,21 @@ def test_an_index_that_cannot_be_is_told(entries: bytes) -> None:
     block = entries + struct.pack("<II", 0, 1)
     with pytest.raises(NotReadHere, match="index"):
         sst.read_index(pa.py_buffer(block), sst.Properties(0, False), 10)
+
+
+@pytest.mark.parametrize("size", [0, 7, 99, 101, 5000])
+def test_a_block_is_of_the_size_that_it_says(size: int) -> None:
+    deflated = zlib.compress(bytes(100), wbits=-15)
+
+    def block(size: int) -> list[bytes]:
+        head = bytes([size]) if size < 128 else bytes([size & 127 | 128, size >> 7])
+        data = head + deflated + b"\2" + bytes(4)  # a type, and no checksum that anybody asks for
+        starts, sizes = np.zeros(1, np.int64), np.array([len(data) - 5], np.int64)
+        return [found.to_pybytes() for found in sst.uncompress(data, starts, sizes)]
+
+    assert block(100) == [bytes(100)]
+    with pytest.raises(NotReadHere, match="a block cannot be uncompressed"):
+        block(size)
 
 
 def record(edit: bytes, kind: int = 1) -> bytes:
