@@ -26,7 +26,9 @@ _MASK_DELTA = 0xA282EAD8
 _COMPARATOR, _LAST_SEQUENCE, _COMPACT_CURSOR, _DELETED_FILE, _NEW_FILE = 1, 4, 5, 6, 103
 _FAMILY, _FAMILY_ADDED, _FAMILY_DROPPED, _FAMILIES_MAX, _GROUP_LEFT = 200, 201, 202, 203, 300
 _NUMBERS = (2, 3, 9, 10)  # of logs and of the next file
-_SKIPPED = (8193, 8196, 8197, 8199, 8200)  # the store's id, and what its own log has
+# The store's id, and what its own log has. The older forms of the latter, 8196 and 8197, do not say
+# how long they are: whoever passes over them as if they did takes their bytes for other edits.
+_SKIPPED = (8193, 8199, 8200)
 
 _ENDS, _OLDEST_BLOB, _TIMESTAMPS_KEPT, _NOT_TO_BE_SKIPPED = 1, 4, 16, 64
 _TIMES_OF_KEYS = (10, 11)

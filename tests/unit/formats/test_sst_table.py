@@ -121,6 +121,8 @@ def test_a_manifest_may_be_in_pieces() -> None:
         record(BYTEWISE + b"\x90\3\0"),  # a blob file
         record(BYTEWISE + b"\xac\2\1"),  # a group of which one edit is missing
         record(BYTEWISE + b"\6\0\5"),  # deletes what is not there
+        record(BYTEWISE + b"\x84\x40\1\2\4\1"),  # a log's size, without its own before it
+        record(BYTEWISE + b"\x85\x40\0"),  # logs that are gone, in the same old way
     ],
 )
 def test_other_manifests_are_not_read(manifest: bytes) -> None:
