@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,10 +25,12 @@ from rocksdict import (
     WriteOptions,
 )
 
+from sluice.client import sst_rows
 from sluice.client.rocks_rows import read_by_rocksdb, read_values
 from sluice.client.sst_rows import read_directly
 from sluice.errors import CorruptRecord
-from sluice.formats.rocks_manifest import NotReadHere
+from sluice.formats import sst_table
+from sluice.formats.rocks_manifest import NotReadHere, masked_crc
 from tests.golden.test_kv_snapshot import snapshot_folder
 
 COMPRESSIONS = ("none", "snappy", "zlib", "lz4", "lz4hc", "zstd")
@@ -179,6 +182,54 @@ def test_files_of_a_level_are_read_one_after_another(tmp_path: Path) -> None:
     assert joined(found) == by_rocksdb(folder)
 
 
+@pytest.mark.parametrize("rows_max", [1, 2, 7])
+@pytest.mark.parametrize("rows", [6, 7, 8, 14, 300])
+def test_blocks_and_arrays_may_end_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int, rows_max: int
+) -> None:
+    store = Store(tmp_path, options(lambda _, blocks: blocks.set_block_size(64)))
+    for turn in range(3):
+        store.write(
+            {b"%03d" % i: b"%d of turn %d" % (i, turn) for i in range(turn, rows)},
+            [b"%03d" % i for i in range(rows, rows + 20)],  # more to be read behind the last row
+        )
+        store.flush()
+    folder = store.finish()
+    monkeypatch.setattr(sst_rows, "_READ_BYTES", 1)
+    monkeypatch.setattr(sst_rows, "_READ_BYTES_MIN", 1)  # a block at a time
+    monkeypatch.setattr(sst_rows, "_BATCH_ROWS", rows_max)
+    found = list(read_directly(folder, BATCH_BYTES))
+    assert [len(array) for array in found[:-1]] == [rows_max] * (len(found) - 1)
+    assert joined(found) == by_rocksdb(folder)
+    assert len(joined(found)) == rows
+
+
+def test_of_versions_that_fill_many_blocks_the_newest_is_read(tmp_path: Path) -> None:
+    store = Store(tmp_path, options(lambda _, blocks: blocks.set_block_size(64)))
+    snapshots = []  # they keep a compaction from dropping what is older
+    for turn in range(60):
+        store.write({key: key + b" %d" % turn for key in (b"a", b"b", b"c")})
+        snapshots.append(store.db.snapshot())
+        store.write({}, [b"a"] if turn % 2 else [b"b"])
+        snapshots.append(store.db.snapshot())
+    store.db.compact_range(None, None)
+    store.write({b"c": b"of another file"})
+    folder = store.finish()
+    assert max(path.stat().st_size for path in folder.glob("*.sst")) > 3_000, "none was dropped"
+    assert direct(folder) == by_rocksdb(folder) == [b"b 59", b"of another file"]
+
+
+def test_blocks_that_grow_much_are_taken_a_few_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path, options(lambda _, blocks: blocks.set_block_size(512)))
+    store.write({b"%04d" % i: b"%d " % i + b"text " * 60 for i in range(500)})
+    folder = store.finish()
+    monkeypatch.setattr(sst_rows, "_READ_BYTES", 2000)
+    monkeypatch.setattr(sst_rows, "_READ_BYTES_MIN", 2000)
+    assert direct(folder) == by_rocksdb(folder)
+
+
 def test_a_snapshot_of_a_real_server_is_read_directly(tmp_path: Path) -> None:
     folder = snapshot_folder(tmp_path / "db")
     assert direct(folder) == by_rocksdb(folder) != []
@@ -270,6 +321,48 @@ def test_a_log_with_content_is_left_to_rocksdb(tmp_path: Path) -> None:
     found = joined(list(read_values(folder, "the store", BATCH_BYTES)))
     assert found[-1] == b"in the log"
     assert len(found) == 1001
+
+
+def test_a_key_that_two_files_of_a_level_share_is_left_to_rocksdb(tmp_path: Path) -> None:
+    store = Store(tmp_path, options(lambda o, _: o.set_target_file_size_base(2000)))
+    snapshots = []  # they keep a compaction from dropping what is older
+    rng = random.Random(0)
+    for turn in range(60):
+        store.write({b"a": rng.randbytes(200)})
+        snapshots.append(store.db.snapshot())
+        if turn == 30:
+            store.flush()
+    store.db.compact_range(None, None)
+    folder = store.finish()
+    assert snapshots
+    with pytest.raises(NotReadHere, match="overlap"):
+        direct(folder)
+    found = joined(list(read_values(folder, "the store", BATCH_BYTES)))
+    assert found == by_rocksdb(folder)
+    assert len(found) == 1
+
+
+def test_a_file_must_have_as_many_entries_as_it_says(tmp_path: Path) -> None:
+    def plain(found: Options, blocks: BlockBasedOptions) -> None:
+        found.set_compression_type(DBCompressionType.none())
+        blocks.set_checksum_type(ChecksumType.crc32c())
+        blocks.set_format_version(5)
+
+    folder = filled(tmp_path, options(plain)).finish()
+    [path] = folder.glob("*.sst")
+    content = bytearray(path.read_bytes())
+    table = sst_rows._Table(path, len(content))
+    metaindex = table._block(table.footer.metaindex)
+    _, properties = sst_table.find_parts(table.footer, metaindex, len(content))
+    table.close()
+    at = content.index(b"entries\xe8\x07", properties.start)  # 1000
+    content[at + len(b"entries")] += 1
+    block = bytes(content[properties.start : properties.end - 4])
+    content[properties.end - 4 : properties.end] = struct.pack("<I", masked_crc(block))
+    path.unlink()  # RocksDB has it by a hard link
+    path.write_bytes(content)
+    with pytest.raises(NotReadHere, match="1000 entries were read, not 1001"):
+        direct(folder)
 
 
 def test_rocksdb_goes_on_where_the_files_could_not(tmp_path: Path) -> None:

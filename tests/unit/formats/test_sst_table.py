@@ -109,6 +109,14 @@ def test_a_manifest_may_be_in_pieces() -> None:
     )
 
 
+def test_no_file_is_newer_than_its_store() -> None:
+    file = b"g\0\7\1" + b"\x09a" + bytes(8) + b"\x09b" + bytes(8) + b"\1\5\1"
+    [found] = live_files(record(BYTEWISE + b"\4\5" + file))
+    assert (found.name, found.smallest, found.largest) == ("000007.sst", b"a", b"b")
+    with pytest.raises(NotReadHere, match="newer"):  # RocksDB would pass over its last rows
+        live_files(record(BYTEWISE + b"\4\4" + file))
+
+
 @pytest.mark.parametrize(
     "manifest",
     [
