@@ -62,6 +62,9 @@ _REFUSED = "Connection refused"
 
 _TLS_PROBE_S = 10.0
 
+CONNECT_ATTEMPT_MS = 10_000
+"""A busy or distant server needs more than moments. The deadline of the call counts too."""
+
 
 class GrpcTransport:
     """A gRPC channel to one server; connects at the first call. Safe for use by many threads."""
@@ -188,7 +191,8 @@ def _options(max_message_bytes: int) -> list[tuple[str, int]]:
         ("grpc.keepalive_timeout_ms", 20_000),
         # gRPC's own waits of up to 120 s would hide a server that is back after a restart.
         ("grpc.initial_reconnect_backoff_ms", 100),
-        ("grpc.min_reconnect_backoff_ms", 100),
+        # What its name does not say: how long one attempt to connect may take, greetings included.
+        ("grpc.min_reconnect_backoff_ms", CONNECT_ATTEMPT_MS),
         ("grpc.max_reconnect_backoff_ms", 2_000),
         # Retries are decided in one place, sluice.client.retry, which knows what is safe.
         ("grpc.enable_retries", 0),

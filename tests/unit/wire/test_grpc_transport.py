@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -223,3 +225,40 @@ def is_found(transport: Transport) -> bool:
     except NetworkError:  # gRPC waits up to 2 s between two attempts to connect
         return False
     return True
+
+
+@contextmanager
+def late_door(port: int, delay_s: float) -> Iterator[int]:
+    """A port before a server that takes its time with each connection, as a busy machine does."""
+
+    def pass_on(source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):
+            while content := source.recv(1 << 16):
+                target.sendall(content)
+        with suppress(OSError):
+            target.shutdown(socket.SHUT_RDWR)
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                client = stack.enter_context(door.accept()[0])
+                threading.Event().wait(delay_s)
+                server = stack.enter_context(socket.create_connection(("127.0.0.1", port), 60))
+                for pair in ((client, server), (server, client)):
+                    threading.Thread(target=pass_on, args=pair, daemon=True).start()
+
+    with ExitStack() as stack, socket.create_server(("127.0.0.1", 0)) as door:
+        accepting = threading.Thread(target=accept)
+        accepting.start()
+        yield door.getsockname()[1]
+        door.shutdown(socket.SHUT_RDWR)
+        accepting.join(60)
+
+
+def test_a_server_that_is_slow_to_greet_is_waited_for_by_the_first_call() -> None:
+    answer = pb.DatabaseExistsResponse(exists=True)
+    with server_that(lambda _: answer) as server, late_door(server.port, 1.0) as port:
+        transport = transport_to(f"grpc://127.0.0.1:{port}")
+        found: Any = transport.call(Role.COORDINATOR, apis.DATABASE_EXISTS, EXISTS, 60_000)
+        transport.close()
+    assert found.exists
