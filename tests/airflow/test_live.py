@@ -17,6 +17,7 @@ from sluice.client import Client, connect
 from sluice.config import ServerConfig
 from sluice.server.cluster import EmbeddedCluster
 from tests.airflow.place import AirflowProcess, Place, wait_until
+from tests.support.living import lives
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(1200)]
 TIMEOUT_S = 400
@@ -108,7 +109,7 @@ def test_a_run_that_a_user_marks_failed(live: Live) -> None:
     driver = live.driver("started")
     live.wait(lambda: live.place.client.admin.lake_snapshot(ok) is not None, "shop.ok to be tiered")
     live.airflow.mark(run_id, "failed")
-    live.wait(lambda: not driver.is_running() or driver.status() == "zombie", "the driver to end")
+    live.wait(lambda: not lives(driver), "the driver to end")
     assert live.ended(run_id) == "failed"
     assert live.place.client.admin.lake_snapshot(ok) is not None
     tasks = live.tasks(run_id)

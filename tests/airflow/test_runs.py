@@ -2,12 +2,12 @@
 
 import json
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
 from sluice.rounds.files import PlanFile, read_json
 from tests.airflow.place import Place, wait_until
+from tests.support.living import lives
 
 pytestmark = pytest.mark.airflow
 
@@ -139,7 +139,7 @@ def test_a_claim_taken_away_ends_the_driver(place: Place) -> None:
     assert "the coordinator answers" in result["notes"][0]
     assert run["xcoms"]["per_table.settle[0]"]["return_value"]["reported"] == "nothing"
     assert place.status(path).last_error == "taken by somebody else"
-    assert [pid for pid in started.read_text().split() if process_lives(int(pid))] == []
+    assert [pid for pid in started.read_text().split() if lives(int(pid))] == []
 
 
 def test_a_driver_that_takes_too_long_is_ended(place: Place) -> None:
@@ -151,7 +151,7 @@ def test_a_driver_that_takes_too_long_is_ended(place: Place) -> None:
         "TierTimedOut: it took longer than its execution_timeout of 0:00:10"
     )
     [started] = place.work.rglob("started")
-    assert not process_lives(int(started.read_text()))
+    assert not lives(int(started.read_text()))
 
 
 def test_spark_submit_that_is_not_there(place: Place) -> None:
@@ -197,12 +197,3 @@ def test_a_run_that_asks_for_nonsense_claims_nothing(place: Place, conf: dict, w
     assert why in place.airflow.log.read_text()
     assert place.status(path).status == "Pending"
     assert place.status(path).last_error is None
-
-
-def process_lives(pid: int) -> bool:
-    """Whether a process runs; a zombie does not."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
-        return False
-    return stat.rpartition(")")[2].split()[0] != "Z"

@@ -9,10 +9,10 @@ import sys
 import time
 from pathlib import Path
 
-import psutil
 import pytest
 
 from demo.processes import MARK, Processes, ProcessFailed
+from tests.support.living import Living, living
 
 ROOT = Path(__file__).resolve().parents[2]
 STUBBORN = """
@@ -64,17 +64,9 @@ def test_a_program_that_does_not_end_in_time_is_told(processes: Processes) -> No
     assert processes.alive() == []
 
 
-def started_below(folder: Path) -> list[psutil.Process]:
+def started_below(folder: Path) -> list[Living]:
     """Living processes of the demo that runs in this folder; other demos may run beside it."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            environment = process.environ()
-            if MARK in environment and environment.get("TMPDIR") == str(folder):
-                found.append(process)
-        except psutil.Error:
-            continue
-    return [process for process in found if process.is_running()]
+    return living(lambda told: MARK in told and told.get("TMPDIR") == str(folder))
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])

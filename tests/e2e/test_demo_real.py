@@ -8,10 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import psutil
 import pytest
 
 from demo.processes import MARK
+from tests.support.living import living
 
 pytestmark = [
     pytest.mark.slow,
@@ -20,19 +20,6 @@ pytestmark = [
     pytest.mark.spark,
 ]
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def living(folder: Path) -> list[int]:
-    """Processes of the demo that keeps its temporary files in this folder."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            environment = process.environ()
-        except psutil.Error:
-            continue
-        if MARK in environment and environment.get("TMPDIR") == str(folder):
-            found.append(process.pid)
-    return found
 
 
 @pytest.mark.timeout(900)
@@ -70,5 +57,5 @@ def test_the_demo_on_a_real_fluss(tmp_path: Path) -> None:
     first, second = (end for end in ends if end[0] == "flight_status")
     assert first[1:3] == ("274,381", "0")  # the flights of ten months that were not cancelled
     assert int(second[2].replace(",", "")) > 0, "the second run changes flights that the lake has"
-    assert living(temporary) == []
+    assert living(lambda told: MARK in told and told.get("TMPDIR") == str(temporary)) == []
     assert (kept / "lake/nyc/flights/metadata").is_dir()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -42,7 +43,7 @@ def settings(scene: Scene) -> dict[str, str]:
 
 def drivers(processes: Processes) -> list[psutil.Process]:
     """spark-submit's processes that run our job."""
-    return [p for p in processes.alive() if any("tier_table.py" in word for word in _words(p))]
+    return [p for p in processes.alive() if "tier_table.py" in " ".join(_words(p))]
 
 
 def _words(process: psutil.Process) -> list[str]:
@@ -52,15 +53,21 @@ def _words(process: psutil.Process) -> list[str]:
         return []
 
 
-def task_of(driver: psutil.Process) -> list[psutil.Process]:
-    """The Airflow task that started it and that task's supervisor, which the scheduler started."""
-    found = []
-    for parent in driver.parents():
-        if "scheduler" in _words(parent):
-            return found
-        if "tier_table.py" not in " ".join(_words(parent)):
-            found.append(parent)
-    raise AssertionError("no scheduler above the driver: nothing here is ours to kill")
+def task_of_a_driver(processes: Processes) -> list[psutil.Process]:
+    """The Airflow task that started one and that task's supervisor, which the scheduler started.
+
+    None while there is no driver, or only one that ends now: spark-submit starts some that do not
+    last.
+    """
+    for driver in drivers(processes):
+        found = []
+        with suppress(psutil.NoSuchProcess):
+            for parent in driver.parents():
+                if "scheduler" in _words(parent):
+                    return found
+                if "tier_table.py" not in " ".join(_words(parent)):
+                    found.append(parent)
+    return []
 
 
 def test_a_task_killed_while_its_driver_works(scene_of_own: Scene, tmp_path: Path) -> None:
@@ -76,9 +83,13 @@ def test_a_task_killed_while_its_driver_works(scene_of_own: Scene, tmp_path: Pat
         airflow.start()
         airflow.wait_until_ready(PATIENCE_S, print)
         run = airflow.trigger(conf)
-        wait_for("the driver", lambda: drivers(processes), PATIENCE_S)
-        killed = task_of(drivers(processes)[0])
-        assert killed, [_words(p) for p in drivers(processes)[0].parents()]
+        killed: list[psutil.Process] = []
+
+        def looked_up() -> bool:
+            killed[:] = task_of_a_driver(processes)
+            return bool(killed)
+
+        wait_for("the driver and its task", looked_up, PATIENCE_S)
         for process in killed:
             process.send_signal(signal.SIGKILL)
         with pytest.raises(AirflowFailed, match="per_table.tier"):

@@ -6,11 +6,10 @@ import json
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from sluice.client import connect
@@ -19,6 +18,7 @@ from sluice.model import Column, Schema, TableDescriptor, TablePath
 from sluice.model import types as t
 from sluice.server.cluster import EmbeddedCluster
 from sluice.wire import apis
+from tests.support.living import Living, living
 from tests.support.processes import SLUICE, environment, wait_for
 from tests.support.proxy import hang
 from tests.support.sasl_door import SaslDoor
@@ -54,14 +54,9 @@ class Commands:
         self.nothing_is_left()
         return process.returncode, output, errors
 
-    def processes(self) -> list[psutil.Process]:
+    def processes(self) -> list[Living]:
         """The command and all that it started, as far as they live: they have its variables."""
-        found = []
-        for process in psutil.process_iter():
-            with suppress(psutil.Error):
-                if process.environ().get(_MARK) == str(self.folder):
-                    found.append(process)
-        return found
+        return living(lambda told: told.get(_MARK) == str(self.folder))
 
     def nothing_is_left(self) -> None:
         assert self.processes() == []
@@ -170,8 +165,8 @@ def test_an_interrupt_ends_all_of_it_and_the_password_is_nowhere(
     with a_query_that_hangs(commands, tmp_path) as process:
         running = commands.processes()
         assert len(running) >= 4  # the command, Spark's Python, Java, a worker
-        for line in (" ".join(found.cmdline()) for found in running):
-            assert PASSWORD not in line
+        for found in running:
+            assert PASSWORD not in " ".join(found.command)
         for file in (path for path in commands.temporary.rglob("*") if path.is_file()):
             assert PASSWORD.encode() not in file.read_bytes(), file
         process.send_signal(signal.SIGINT)
@@ -184,7 +179,7 @@ def test_an_interrupt_ends_all_of_it_and_the_password_is_nowhere(
 @pytest.mark.slow
 def test_an_interrupt_while_spark_starts_ends_all_of_it(commands: Commands) -> None:
     with commands.start(QUERY) as process:
-        wait_for("Java", lambda: any(p.name() == "java" for p in commands.processes()), 120)
+        wait_for("Java", lambda: any(p.name == "java" for p in commands.processes()), 120)
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=120)
     assert process.returncode == 1
