@@ -8,6 +8,7 @@ from functools import partial
 
 from sluice.model import Claim, LakeSnapshotInfo, TableBucket
 from sluice.model import types as t
+from sluice.statuses import FRESHNESS
 from sluice.testing.conformance.stage import LAKE, NOT_THERE, Stage, done, scenario
 
 
@@ -36,10 +37,13 @@ def claims(stage: Stage) -> None:
     stage.see("heartbeat after a failure", stage.beat(first), "FencedTieringEpoch")
     second = stage.claim(path)
     stage.see("tiering epoch after a failure", second.tiering_epoch, 2)
+    # When freshness runs out the epoch rises: not between the end and the heartbeat.
+    stage.client.admin.set_options(path, {FRESHNESS: "1d"})
     stage.ask(
         "finish", done(lambda: tiering.finished(second, file_size=10, record_count=1)), "done"
     )
     stage.see("heartbeat after the end", stage.beat(second), "UnknownServerError")
+    stage.client.admin.set_options(path, {FRESHNESS: LAKE[FRESHNESS]})
     third = stage.claim(path)
     stage.see("tiering epoch of the next round", third.tiering_epoch, 3)
     stage.ask("forced finish", done(lambda: tiering.finished(third, forced=True)), "done")
