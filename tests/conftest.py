@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -55,10 +56,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """One Spark session for all tests: the independent reader of the lake."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    from pyspark import java_gateway
     from pyspark.sql import SparkSession
 
     home = tmp_path_factory.mktemp("spark")
-    session = (
+    builder = (
         SparkSession.builder.master("local[2]")
         .appName("sluice-tests")
         .config("spark.jars.packages", ICEBERG)
@@ -72,10 +74,25 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         .config("spark.driver.memory", "1g")
         .config("spark.sql.warehouse.dir", str(home))
         .config("spark.log.level", "ERROR")
-        .getOrCreate()
     )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(java_gateway, "Popen", _start_without_fork)
+        session = builder.getOrCreate()
     yield session
     session.stop()
+
+
+def _start_without_fork(
+    command: list[str],
+    *,
+    preexec_fn: object,  # keeps Ctrl-C from Java, as the process group does
+    **arguments: Any,
+) -> subprocess.Popen[bytes]:
+    """Python between fork and exec has gRPC, if it is in use, start its threads again in the child.
+
+    They end one child in fifty before it is Java.
+    """
+    return subprocess.Popen(command, process_group=0, **arguments)
 
 
 @pytest.fixture(scope="session")
