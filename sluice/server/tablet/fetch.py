@@ -169,6 +169,8 @@ class Fetcher:
                 self._waiters.add(waiter)
             while True:
                 waiter.clear()
+                if self._stopped:  # what a stop has set may be cleared just now
+                    return
                 settled = [
                     part.log is None or part.log.wait_beyond(part.seen_offset, waiter)
                     for part in parts
@@ -178,7 +180,7 @@ class Fetcher:
                     return
                 if self._gather(parts, max_bytes) >= min_bytes or not self._may_wait(parts):
                     return
-                if self._stopped or left <= 0:
+                if left <= 0:
                     return
         finally:
             self._waiting.release()

@@ -22,6 +22,7 @@ from sluice.errors import (
     UnknownWriterId,
 )
 from sluice.formats.log_batch import iter_batches, read_header
+from sluice.server.tablet import fetch
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 
@@ -101,6 +102,13 @@ def test_the_limit_of_all_buckets(caller: Caller) -> None:
     assert [b.high_watermark for b in answer.buckets_resp] == [1, 1, 1]
 
 
+@pytest.fixture
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fetch waits for minutes if it asks for them: nobody has to be quick, nor waits them out."""
+    monkeypatch.setattr(fetch, "WAIT_MAX_MS", 200_000)
+
+
+@pytest.mark.usefixtures("patience")
 def test_a_fetch_waits_for_data(caller: Caller) -> None:
     table = caller.create_table()
     answers: list[bytes] = []
@@ -119,6 +127,7 @@ def test_a_fetch_does_not_wait_for_ever(caller: Caller) -> None:
     assert caller.fetch(table, 0, min_bytes=1).records == b""  # 100 ms if it does not say
 
 
+@pytest.mark.usefixtures("patience")
 def test_a_stop_lets_waiting_fetches_answer(start: Callable[..., Node]) -> None:
     node = start()
     table = node.caller.create_table()
@@ -130,7 +139,40 @@ def test_a_stop_lets_waiting_fetches_answer(start: Callable[..., Node]) -> None:
     reader.start()
     while not node.cluster._parts._fetcher._waiters:  # type: ignore[union-attr]
         time.sleep(0.001)
-    node.cluster.stop()
+    node.cluster.stop(60)
+    reader.join(60)
+    assert answers == [b""]
+
+
+class StopsBehind:
+    """A lock, and what somebody else does as soon as it is given back the first time."""
+
+    def __init__(self, lock: threading.Lock, act: Callable[[], None]) -> None:
+        self._lock = lock
+        self._act: Callable[[], None] | None = act
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+        act, self._act = self._act, None
+        if act is not None:
+            act()
+
+
+@pytest.mark.usefixtures("patience")
+def test_a_stop_just_before_a_fetch_waits_is_not_missed(node: Node) -> None:
+    table = node.caller.create_table()
+    assert node.cluster._parts is not None
+    fetcher = node.cluster._parts._fetcher
+    fetcher._lock = StopsBehind(fetcher._lock, fetcher.stop)  # type: ignore[assignment]
+    answers: list[bytes] = []
+    wait = {"min_bytes": 1, "max_wait_ms": 200_000}
+    reader = threading.Thread(
+        target=lambda: answers.append(node.caller.fetch(table, 0, **wait).records)
+    )
+    reader.start()
     reader.join(60)
     assert answers == [b""]
 

@@ -16,6 +16,7 @@ from sluice.config import ClientConfig
 from sluice.errors import AuthenticateError, ConfigurationError, UnsupportedVersion
 from sluice.formats.log_batch import iter_batches
 from sluice.server.cluster import EmbeddedCluster
+from sluice.server.tablet import fetch
 from sluice.testing.native_call import NativeCall
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
@@ -128,7 +129,10 @@ def test_a_large_answer_arrives_whole(node: Node, native: dict[Role, NativeCall]
     assert [bytes(view[25:]) for _, view in iter_batches(records)] == [b[25:] for b in sent]
 
 
-def test_a_long_poll_is_answered_by_the_append(node: Node, native: dict[Role, NativeCall]) -> None:
+def test_a_long_poll_is_answered_by_the_append(
+    node: Node, native: dict[Role, NativeCall], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetch, "WAIT_MAX_MS", 50_000)  # however late the append comes
     node.caller.create_database()
     table_id = node.caller.create_table()
     appending = threading.Timer(0.2, lambda: node.caller.produce(table_id, batch("late")))
