@@ -78,9 +78,8 @@ def files(caller: Caller, snapshot: BucketSnapshot) -> dict[Path, int]:
     return {path: path.stat().st_size for path in paths}
 
 
-def read_slowly(caller: Caller, snapshot: BucketSnapshot, deleter: Deleter) -> int:
+def read_slowly(sizes: dict[Path, int], deleter: Deleter) -> int:
     """Reads the files one by one; how many. :raises FileNotFoundError: one was deleted."""
-    sizes = files(caller, snapshot)
     for path, size in sizes.items():
         deleter.wait_for_more()
         assert len(path.read_bytes()) == size
@@ -114,7 +113,8 @@ def test_with_a_lease_no_file_is_ever_missing(node: Node, client: Client) -> Non
         deleter.wait_for_more()
         # Between looking and leasing, too, snapshots go: the lease takes newer ones then.
         with client.snapshot_lease("job", kv.path) as lease:
-            assert read_slowly(node.caller, lease.snapshots[bucket_of(kv)], deleter) > 3
+            leased = files(node.caller, lease.snapshots[bucket_of(kv)])
+            assert read_slowly(leased, deleter) > 3
     assert deleted(node, kv, deleter) > 3 * NEWER_PER_FILE
 
 
@@ -122,9 +122,9 @@ def test_without_a_lease_the_reader_misses_a_file(node: Node, client: Client) ->
     """The control: without a lease the very same read fails."""
     kv = begun(node)
     deleter = Deleter(node, kv)
-    newest = client.leases.latest(kv.path).snapshots[bucket_of(kv)]
+    newest = files(node.caller, client.leases.latest(kv.path).snapshots[bucket_of(kv)])
     with deleter.running(), pytest.raises(FileNotFoundError):
-        read_slowly(node.caller, newest, deleter)
+        read_slowly(newest, deleter)
     assert deleted(node, kv, deleter) >= 1
 
 
