@@ -132,30 +132,30 @@ class _Worker:
             writer.write_arrow_batch(batch)
             unflushed += batch.num_rows
             if unflushed >= _FLUSH_ROWS:
-                await _flush(writer)
+                await flush(writer)
                 unflushed = 0
-        await _flush(writer)
+        await flush(writer)
 
     async def append_rows(self, path: str, rows: pa.Table) -> None:
         table = await self.table_to_write(path)
         writer = table.new_append().create_writer()
         for row in rows.to_pylist():
             writer.append(row)
-        await _flush(writer)
+        await flush(writer)
 
     async def upsert(self, path: str, rows: pa.Table) -> None:
         table = await self.table_to_write(path)
         writer = table.new_upsert().create_writer()
         for row in rows.to_pylist():
             writer.upsert(row)
-        await _flush(writer)
+        await flush(writer)
 
     async def delete(self, path: str, rows: pa.Table) -> None:
         table = await self.table_to_write(path)
         writer = table.new_upsert().create_writer()
         for row in rows.to_pylist():
             writer.delete(row)
-        await _flush(writer)
+        await flush(writer)
 
     async def create_partition(self, path: str, values: dict[str, str]) -> None:
         await self.connection.get_admin().create_partition(self.path(path), values, True)
@@ -232,7 +232,7 @@ class _Worker:
         return self.folder / f"answer-{len(list(self.folder.iterdir()))}.arrow"
 
 
-async def _flush(writer: Any) -> None:
+async def flush(writer: Any) -> None:
     """Asks again when there is no answer: on a busy machine a flush of pyfluss may miss its end."""
     while True:
         try:

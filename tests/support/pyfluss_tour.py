@@ -1,7 +1,8 @@
 """What a user of pyfluss does with tables, call by call; run in a process of its own.
 
-Usage: pyfluss_tour.py HOST:PORT [TABLE COLUMN...]. Prints one JSON document: what each step
-answered or, with a table of the database tour, the values of those columns in bucket 0.
+Usage: python -m tests.support.pyfluss_tour HOST:PORT [TABLE COLUMN...]. Prints one JSON document:
+what each step answered or, with a table of the database tour, the values of those columns in
+bucket 0.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from typing import Any
 import fluss
 import pyarrow as pa
 
-LIMIT_S = 40.0
+from tests.support.official_client import flush
+
+LIMIT_S = 200.0
 SCHEMA = pa.schema(
     [("id", pa.int64()), ("text", pa.string()), ("day", pa.string()), ("n", pa.int32())]
 )
@@ -77,7 +80,7 @@ async def plain(connection: Any, said: dict[str, Any]) -> None:
     for start in range(0, 1000, 100):
         writer.write_arrow_batch(rows(start, 100, DAYS[0]))
     writer.append({"id": 1000, "text": "one row", "day": DAYS[1], "n": None})
-    await writer.flush()
+    await flush(writer)
     spec = fluss.OffsetSpec
     ends = await admin.list_offsets(PLAIN, [0, 1], spec.latest())
     said["rows"] = sum(ends.values())
@@ -114,7 +117,7 @@ async def daily(connection: Any, said: dict[str, Any]) -> None:
     writer = table.new_append().create_writer()
     for number, day in enumerate(DAYS):
         writer.write_arrow_batch(rows(100 * number, 50, day))
-    await writer.flush()
+    await flush(writer)
     latest = fluss.OffsetSpec.latest()
     ends = [await admin.list_partition_offsets(DAILY, day, [0, 1], latest) for day in DAYS]
     said["partition rows"] = [sum(end.values()) for end in ends]
@@ -140,13 +143,13 @@ async def keyed(connection: Any, said: dict[str, Any]) -> None:
     writer = table.new_upsert().create_writer()
     for row in rows(0, 100, DAYS[0]).to_pylist():
         writer.upsert(row)
-    await writer.flush()
+    await flush(writer)
     writer.upsert({"id": 1, "text": "again", "day": DAYS[1], "n": -1})
     writer.delete({"id": 2})
-    await writer.flush()
+    await flush(writer)
     partial = table.new_upsert().partial_update_by_name(["id", "n"]).create_writer()
     partial.upsert({"id": 3, "n": 333})
-    await partial.flush()
+    await flush(partial)
     lookuper = table.new_lookup().create_lookuper()
     said["looked up"] = [await lookuper.lookup({"id": i}) for i in (1, 2, 3, 4, 1000)]
     scanner = await table.new_scan().create_log_scanner()

@@ -31,7 +31,7 @@ from tests.support.official_client import BUCKET, OFFSET, OfficialClient
 
 from .support import Node
 
-SCRIPT = Path(__file__).parents[2] / "support" / "pyfluss_tour.py"
+ROOT = Path(__file__).parents[3]
 TYPES = Schema(tuple(Column(n, kind, i) for i, (n, kind) in enumerate(EVERY_TYPE.items())))
 PATH = TablePath("tour", "types")
 COMPRESSIONS = ("ZSTD", "LZ4_FRAME", "NONE")
@@ -50,8 +50,10 @@ def client(address: str) -> Iterator[Client]:
 
 
 def pyfluss(address: str, *arguments: str) -> Any:
+    command = [sys.executable, "-m", "tests.support.pyfluss_tour"]
     done = subprocess.run(
-        [sys.executable, str(SCRIPT), address.removeprefix("fluss://"), *arguments],
+        [*command, address.removeprefix("fluss://"), *arguments],
+        cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=240,
