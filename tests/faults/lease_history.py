@@ -7,6 +7,7 @@ before or after the change that was under way when the server died, and nothing 
 from __future__ import annotations
 
 import copy
+import os
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -247,13 +248,16 @@ class History:
             if covered != {bucket: end for bucket, end in ends.items() if end}:
                 return False
             used = [set(self.files(b, s)) for b, known in there.items() for s in known]
-            stored = [
-                path for path in self.server.data_dir.glob("remote/kv/**/*") if path.is_file()
-            ]
+            stored = self._stored()
             files = {path for path in stored if path.name != METADATA_FILE}
             return files == set().union(*used) and len(stored) == len(files) + len(used)
 
         wait_for("snapshots to be taken and deleted", is_settled)
+
+    def _stored(self) -> list[Path]:
+        """Every file of the snapshots, while folders go: a glob fails when one does under it."""
+        walk = os.walk(self.server.data_dir / "remote/kv")
+        return [Path(folder, name) for folder, _, names in walk for name in names]
 
 
 def described(model: Model) -> list[tuple[object, ...]]:
