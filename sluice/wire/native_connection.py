@@ -124,6 +124,7 @@ class Connection:
         self._ending = False
         self._ordered: asyncio.Queue[_Request | None] = asyncio.Queue()
         self._write_lock = asyncio.Lock()
+        self._is_cut = False  # a frame was begun and not sent whole: nothing may come behind it
         self._reading: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
@@ -261,6 +262,7 @@ class Connection:
                     head, _ = parse_request(memoryview(await self._exactly(REQUEST_HEAD_BYTES)))
                     frame = encode_error(head.request_id, to_error_response(error))
                 await self._all_answered.wait()
+                self._check_whole()
                 await self._loop.sock_sendall(self._peer, frame)
                 self._peer.shutdown(socket.SHUT_WR)
                 scrap = bytearray(JOIN_BYTES)
@@ -287,7 +289,10 @@ class Connection:
         try:
             prefix, body = await self._shared.make(self._call, request)
             async with self._write_lock:
+                self._check_whole()
+                self._is_cut = True
                 await self._send(prefix, body)
+                self._is_cut = False
             if self._rejected:
                 self.end()
         finally:
@@ -341,6 +346,14 @@ class Connection:
                 f"{found[0].name}: version {head.api_version}; this server has 0 to {newest}"
             )
         return found
+
+    def _check_whole(self) -> None:
+        """The end of a client that is left inside an answer may come after the next one's turn.
+
+        :raises EOFError: the client would take what is sent for the rest of that answer.
+        """
+        if self._is_cut:
+            raise EOFError("the client was left inside an answer")
 
     async def _send(self, prefix: bytes, body: bytes) -> None:
         """Sends an answer as the client takes it, a large one without a copy.

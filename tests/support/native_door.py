@@ -51,8 +51,12 @@ class Handlers:
         with self.lock:
             self.running -= 1
             self.made += 1
+        return self.fetched(request.max_bytes)
+
+    def fetched(self, mark: int) -> bytes:
+        """The answer to a fetch."""
         response = pb.FetchLogResponse()
-        table = response.tables_resp.add(table_id=request.max_bytes)
+        table = response.tables_resp.add(table_id=mark)
         table.buckets_resp.add(bucket_id=0, records=bytes(self.reply_bytes))
         return response.SerializeToString()
 
@@ -102,6 +106,14 @@ class Peer:
         )
         return self.send(apis.FETCH_LOG, request)
 
+    def fetch_together(self, count: int) -> None:
+        """So many fetches in one piece: no time passes in which the server may leave the client."""
+        body = pb.FetchLogRequest(follower_server_id=-1, max_bytes=0).SerializeToString()
+        ids = range(self.next_id + 1, self.next_id + 1 + count)
+        pieces = [frames.encode_request(apis.FETCH_LOG.key, 0, number, body) for number in ids]
+        self.socket.sendall(b"".join(pieces))
+        self.next_id += count
+
     def closed(self) -> bool:
         """Whether the server closes (waits up to the socket's time)."""
         try:
@@ -127,6 +139,11 @@ class Doors:
         found = server.start()
         self._running.append(server)
         return found
+
+    @property
+    def clients(self) -> int:
+        """How many are connected now."""
+        return sum(len(server._connections) for server in self._running)
 
     def stop(self) -> None:
         self._handlers.gate.set()

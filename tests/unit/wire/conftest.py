@@ -16,10 +16,15 @@ def handlers() -> Handlers:
 
 
 @pytest.fixture
-def start(handlers: Handlers) -> Iterator[Start]:
+def doors(handlers: Handlers) -> Iterator[Doors]:
     doors = Doors(handlers)
-    yield doors.start
+    yield doors
     doors.stop()
+
+
+@pytest.fixture
+def start(doors: Doors) -> Start:
+    return doors.start
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from sluice.wire import native_frames as frames
 from sluice.wire.apis import Role
 from sluice.wire.native_memory import Limits
 from sluice.wire.native_server import NativeServer
-from tests.support.native_door import LIMITS, MB, Handlers, Peer, Start
+from tests.support.native_door import LIMITS, MB, Doors, Handlers, Peer, Start
 from tests.support.processes import wait_for
 
 
@@ -151,7 +151,8 @@ def test_unanswered_requests_are_bounded(start: Start, handlers: Handlers) -> No
 def test_memory_is_bounded_while_nobody_takes_the_answers(start: Start, handlers: Handlers) -> None:
     """60 answers of 2 MB: made are those that fit into 4 MB, the sockets, and 4 threads' hands."""
     handlers.reply_bytes = 2 * MB
-    peer = Peer(start(Limits(MB, 4 * MB), workers=4)[Role.TABLET])
+    patient = Limits(MB, 4 * MB, stall_s=600, pressed_s=600)  # nobody is left for taking nothing
+    peer = Peer(start(patient, workers=4)[Role.TABLET])
     for _ in range(60):
         peer.fetch(wait=False)
     wait_for("an answer", lambda: handlers.made)
@@ -164,20 +165,40 @@ def test_memory_is_bounded_while_nobody_takes_the_answers(start: Start, handlers
     peer.socket.close()
 
 
-def test_a_client_that_takes_nothing_is_left(start: Start, handlers: Handlers) -> None:
+def test_a_client_that_takes_nothing_is_left(doors: Doors, handlers: Handlers) -> None:
     handlers.reply_bytes = 16 * MB
-    ports = start(Limits(MB, 4 * MB, stall_s=0.2))
+    ports = doors.start(Limits(MB, 4 * MB, stall_s=0.2))
     slow, other = Peer(ports[Role.TABLET]), Peer(ports[Role.TABLET])
-    for _ in range(4):
-        slow.fetch(wait=False)
+    slow.fetch_together(4)
     # The slow one's answers fill the memory; it is dropped, and then the other one is served.
     assert other.exists("yes") is True
+    wait_for("an answer", lambda: handlers.made)
+    wait_for("the slow one to be left", lambda: doors.clients == 1)
     with pytest.raises((EOFError, ConnectionResetError)):
         for _ in range(4):
-            time.sleep(0.5)
             slow.receive()
     slow.socket.close()
     other.socket.close()
+
+
+def test_nothing_comes_behind_an_answer_that_was_cut(doors: Doors, handlers: Handlers) -> None:
+    """The client would take it for the rest of that answer: log data with other bytes in it."""
+    handlers.reply_bytes = MB // 2
+    peer = Peer(doors.start(Limits(MB, 64 * MB, stall_s=0.2))[Role.TABLET])
+    peer.fetch_together(60)
+    wait_for("an answer", lambda: handlers.made)
+    wait_for("the client to be left", lambda: not doors.clients)
+    taken = bytearray()
+    with suppress(ConnectionResetError):
+        while content := peer.socket.recv(MB):
+            taken += content
+    peer.socket.close()
+    answer = handlers.fetched(0)
+    size = len(frames.encode_response(1, answer))
+    assert size < len(taken) < 60 * size
+    for start in range(0, len(taken), size):
+        number = int.from_bytes(taken[start + 5 : start + 9])
+        assert frames.encode_response(number, answer).startswith(taken[start : start + size])
 
 
 def test_an_idle_connection_is_closed_but_not_a_waiting_one(
@@ -213,7 +234,9 @@ def test_a_client_that_goes_inside_a_frame(start: Start) -> None:
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(st.data())
 def test_nonsense_takes_nothing_down(peer: Peer, data: st.DataObject) -> None:
