@@ -15,6 +15,7 @@ from sluice.config import ClientConfig, ServerConfig
 from sluice.errors import AuthenticateError
 from sluice.server.cluster import EmbeddedCluster
 from tests.airflow.place import AirflowProcess, Place
+from tests.support.contents import contents
 from tests.support.sasl_door import SaslDoor
 
 pytestmark = pytest.mark.airflow
@@ -24,13 +25,7 @@ PASSWORD = "gehéim-4711-pässwort"
 def holding(text: str, *folders: Path) -> list[Path]:
     """Files that hold a text, raw or as JSON escapes it."""
     wanted = [text.encode(), json.dumps(text).strip('"').encode()]
-    found = []
-    for folder in folders:
-        for file in (path for path in folder.rglob("*") if path.is_file()):
-            content = file.read_bytes()
-            if any(each in content for each in wanted):
-                found.append(file)
-    return found
+    return [path for path, held in contents(*folders) if any(each in held for each in wanted)]
 
 
 @pytest.fixture

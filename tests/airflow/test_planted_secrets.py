@@ -20,6 +20,7 @@ from sluice.server.cluster import EmbeddedCluster
 from tests.airflow.driver import SIGNATURE
 from tests.airflow.place import AirflowProcess, Place
 from tests.airflow.test_spark_run import CONF, SPARK
+from tests.support.contents import contents
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow]
 
@@ -65,8 +66,10 @@ def written(place: Place, run: Any) -> dict[str, str]:
     """Everything that the run has left: files, answers, what the coordinator stores and says."""
     home = Path(place.airflow.environment["AIRFLOW_HOME"])
     data = place.work.parent / "data"
-    files = [f for folder in (home, place.work, data) for f in folder.rglob("*") if f.is_file()]
-    found = {str(file): file.read_bytes().decode("utf-8", "replace") for file in files}
+    found = {
+        str(path): held.decode("utf-8", "replace")
+        for path, held in contents(home, place.work, data)
+    }
     with closing(sqlite3.connect(data / "metadata.sqlite")) as database:
         found["metadata"] = "\n".join(database.iterdump())
     found["run"] = json.dumps(run, ensure_ascii=False)

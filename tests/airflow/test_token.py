@@ -14,6 +14,7 @@ from sluice.client import connect
 from sluice.config import ClientConfig, ServerConfig
 from sluice.server.cluster import EmbeddedCluster
 from tests.airflow.place import AirflowProcess, Place
+from tests.airflow.test_login import holding
 from tests.support.certificates import authority
 from tests.support.users import ANY_TOKEN, write_users
 
@@ -51,11 +52,6 @@ def connection(place: Place, token: str, tls_ca: str) -> dict[str, str]:
         },
     }
     return {"AIRFLOW_CONN_FLUSS_DEFAULT": json.dumps(content)}
-
-
-def holding(text: str, *folders: Path) -> list[Path]:
-    files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
-    return [path for path in files if text.encode() in path.read_bytes()]
 
 
 def run(place: Place, name: str, environment: dict[str, str]) -> dict[str, Any]:

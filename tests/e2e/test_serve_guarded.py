@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 
 from sluice.cli.main import cli
 from tests.support.certificates import Authority, authority
+from tests.support.contents import contents
 from tests.support.processes import SLUICE, ServerProcess, sluice
 from tests.support.users import ANY_TOKEN, TOKENS, write_users
 
@@ -70,8 +71,8 @@ def test_commands_before_a_guarded_server(server: ServerProcess, tmp_path: Path)
     log = server.log.read_text()
     for secret in (*ANY_TOKEN.values(), "gues-sed"):
         assert secret not in log + "".join(said)
-    for file in (path for path in server.data_dir.rglob("*") if path.is_file()):
-        assert not [token for _, token in TOKENS.values() if token.encode() in file.read_bytes()]
+    for _, held in contents(server.data_dir):
+        assert not [token for _, token in TOKENS.values() if token.encode() in held]
 
 
 @pytest.mark.parametrize(

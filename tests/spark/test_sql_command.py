@@ -18,6 +18,7 @@ from sluice.model import Column, Schema, TableDescriptor, TablePath
 from sluice.model import types as t
 from sluice.server.cluster import EmbeddedCluster
 from sluice.wire import apis
+from tests.support.contents import contents
 from tests.support.living import Living, living
 from tests.support.processes import SLUICE, environment, wait_for
 from tests.support.proxy import hang
@@ -167,8 +168,8 @@ def test_an_interrupt_ends_all_of_it_and_the_password_is_nowhere(
         assert len(running) >= 4  # the command, Spark's Python, Java, a worker
         for found in running:
             assert PASSWORD not in " ".join(found.command)
-        for file in (path for path in commands.temporary.rglob("*") if path.is_file()):
-            assert PASSWORD.encode() not in file.read_bytes(), file
+        for file, held in contents(commands.temporary):
+            assert PASSWORD.encode() not in held, file
         process.send_signal(signal.SIGINT)
         output, errors = process.communicate(timeout=120)
         assert (process.returncode, output) == (1, "")
