@@ -45,6 +45,10 @@ def main(arguments: list[str]) -> int:
     if kind == "slow":
         (folder / "started").write_text(str(os.getpid()))
         time.sleep(LONG_S)
+    if kind == "late":  # its time is up once it runs, by the signal that Airflow's timer sends
+        (folder / "started").write_text(str(os.getpid()))
+        os.kill(os.getppid(), signal.SIGALRM)
+        time.sleep(LONG_S)
     if kind == "busy":
         return work_on(folder / "started")
     if kind == "once" and not (slept := folder.parent.parent / f"{table}-slept").exists():

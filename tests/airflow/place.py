@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -156,6 +157,17 @@ class Place:
             },
         }
         return {"AIRFLOW_CONN_FLUSS_DEFAULT": json.dumps(content)}
+
+    def started(self, running: Future[dict[str, Any]]) -> Path:
+        """The file that the driver of a run writes when it begins, and works on for long."""
+
+        def look() -> bool:
+            assert not running.done(), f"it ended before: {running.result()}"
+            return any(file.read_text() for file in self.work.rglob("started"))
+
+        wait_until(look, 400, "a driver")
+        [found] = self.work.rglob("started")
+        return found
 
     def run(self, conf: dict[str, Any] | None = None, **environment: str) -> dict[str, Any]:
         """One run of the DAG, with these variables over the usual ones."""

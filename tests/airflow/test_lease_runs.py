@@ -13,7 +13,7 @@ from sluice.client import connect
 from sluice.config import ServerConfig
 from sluice.model import TablePath
 from sluice.server.cluster import EmbeddedCluster
-from tests.airflow.place import AirflowProcess, Place, wait_until
+from tests.airflow.place import AirflowProcess, Place
 from tests.unit.server.kv_support import KvCaller
 from tests.unit.server.support import Caller
 
@@ -78,7 +78,7 @@ def test_a_lease_that_somebody_drops_ends_the_driver_with_that_reason(
     place = keyed("busy_keyed")
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(place.run)
-        wait_until(lambda: any(f.read_text() for f in place.work.rglob("started")), 60, "a driver")
+        place.started(running)
         [lease] = place.client.leases.all()
         place.client.leases.drop(lease.lease_id)
         run = running.result(500)

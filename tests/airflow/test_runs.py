@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from sluice.rounds.files import PlanFile, read_json
-from tests.airflow.place import Place, wait_until
+from tests.airflow.place import Place
 from tests.support.living import lives
 
 pytestmark = pytest.mark.airflow
@@ -127,8 +127,7 @@ def test_a_claim_taken_away_ends_the_driver(place: Place) -> None:
     place.wait(path)
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(place.run)
-        wait_until(lambda: any(f.read_text() for f in place.work.rglob("started")), 60, "a driver")
-        [started] = place.work.rglob("started")
+        started = place.started(running)
         plan = PlanFile.from_json(read_json(f"file://{started.with_name('plan.json')}") or {})
         place.client.tiering.failed(plan.claim, "taken by somebody else")
         run = running.result(500)  # its driver would work on for longer than that
@@ -143,12 +142,12 @@ def test_a_claim_taken_away_ends_the_driver(place: Place) -> None:
 
 
 def test_a_driver_that_takes_too_long_is_ended(place: Place) -> None:
-    path = place.table("slow")
+    path = place.table("late")
     place.wait(path)
-    run = place.run(AIRFLOW__SLUICE__TIER_RETRIES="0", AIRFLOW__SLUICE__TIER_TIMEOUT_SECONDS="10")
+    run = place.run(AIRFLOW__SLUICE__TIER_RETRIES="0", AIRFLOW__SLUICE__TIER_TIMEOUT_SECONDS="600")
     assert run["state"] == "failed"
     assert place.status(path).last_error == (
-        "TierTimedOut: it took longer than its execution_timeout of 0:00:10"
+        "TierTimedOut: it took longer than its execution_timeout of 0:10:00"
     )
     [started] = place.work.rglob("started")
     assert not lives(int(started.read_text()))
