@@ -89,9 +89,9 @@ class LakeSnapshots:
         """
         merged: dict[TableBucket, int] = {}
         if not ignore_previous:
-            latest = self._registered(info)
-            if latest:
-                merged.update(self._read(info, latest[-1].tiered_path))
+            latest = self._newest(info, lambda entry: entry.tiered_path)
+            if latest is not None:
+                merged.update(latest[1])
         merged.update(offsets)
         folder = self._folder(info)
         path = folder / f"{uuid.uuid4()}.offsets"
@@ -169,16 +169,41 @@ class LakeSnapshots:
         :raises LakeSnapshotNotExist: there is none. :raises UnknownServerError: its offsets file
             cannot be read.
         """
-        for entry in reversed(self._registered(info)):
+
+        def path_in(entry: Registered) -> str | None:
             if snapshot_id is not None and entry.snapshot_id != snapshot_id:
-                continue
-            path = entry.readable_path if readable else entry.tiered_path
-            if path is not None:
-                offsets = self._read(info, path)
-                return LakeSnapshotInfo(info.table_id, entry.snapshot_id, offsets)
+                return None
+            return entry.readable_path if readable else entry.tiered_path
+
+        found = self._newest(info, path_in)
+        if found is not None:
+            return LakeSnapshotInfo(info.table_id, found[0].snapshot_id, found[1])
         wanted = "" if snapshot_id is None else f" {snapshot_id}"
         kind = "readable lake snapshot" if readable else "lake snapshot"
         raise LakeSnapshotNotExist(f"table {info.path} has no {kind}{wanted}")
+
+    def _newest(
+        self, info: TableInfo, path_in: Callable[[Registered], str | None]
+    ) -> tuple[Registered, dict[TableBucket, int]] | None:
+        """The newest snapshot in which a path is found, and the offsets there; None: there is none.
+
+        A commit in between may drop it together with its file: then it is looked for again.
+
+        :raises UnknownServerError: its offsets file cannot be read.
+        """
+        gone: Registered | None = None
+        while True:
+            known = self._registered(info)
+            paths = ((entry, path_in(entry)) for entry in reversed(known))
+            entry, path = next(((e, p) for e, p in paths if p is not None), (None, None))
+            if entry is None or path is None:
+                return None
+            try:
+                return entry, self._read(info, path)
+            except UnknownServerError:
+                if entry == gone:
+                    raise
+                gone = entry
 
     def _registered(self, info: TableInfo) -> list[Registered]:
         """What is registered, oldest first; paths as they are now, if the data was moved."""

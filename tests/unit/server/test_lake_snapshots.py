@@ -20,7 +20,8 @@ from sluice.errors import (
     TableNotExist,
     UnknownServerError,
 )
-from sluice.model import TablePath
+from sluice.model import TableInfo, TablePath
+from sluice.server.coordinator.lake_snapshots import Registered
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.error_codes import raise_in_body
@@ -129,6 +130,31 @@ def test_retention(caller: Caller, table: int) -> None:
     commit(caller, table, 4, paths[4])  # says nothing: only the new one stays
     assert get(caller) == (4, {0: 4})
     assert [file_of(path).exists() for path in paths] == [False] * 4 + [True] * 2
+
+
+@pytest.mark.parametrize("ask", ["get", "prepare"])
+def test_a_commit_that_drops_what_is_being_read_is_no_error(
+    node: Node, table: int, monkeypatch: pytest.MonkeyPatch, ask: str
+) -> None:
+    caller = node.caller
+    commit(caller, table, 1, prepare(caller, table, {0: 1}))
+    path = prepare(caller, table, {0: 2})
+    assert node.cluster._parts is not None
+    lake = node.cluster._parts._lake
+    look = lake._registered
+
+    def and_then_another_commits(info: TableInfo) -> list[Registered]:
+        found = look(info)
+        monkeypatch.undo()
+        commit(caller, table, 2, path)  # drops snapshot 1 and its file
+        return found
+
+    monkeypatch.setattr(lake, "_registered", and_then_another_commits)
+    if ask == "get":
+        assert get(caller) == (2, {0: 2})
+        return
+    built_on = file_of(prepare(caller, table, {1: 1}, ignore=False))
+    assert json.loads(built_on.read_bytes())["bucket_offsets"] == [2, 1]
 
 
 def test_readable_and_latest_are_told_apart(caller: Caller, table: int) -> None:
