@@ -13,7 +13,7 @@ from sluice.client import Client, connect
 from sluice.config import ClientConfig, ServerConfig
 from sluice.server.cluster import EmbeddedCluster
 from sluice.server.tablet.files import LogFiles, Part
-from sluice.testing.ports import held_port, port_of
+from tests.support.own_ports import OwnPorts
 
 
 class WallClock:
@@ -52,8 +52,8 @@ class Cluster:
         self.clock = WallClock()
         self.files = Files()
         self._settings: dict[str, Any] = {"data_dir": str(data_dir), "max_workers": 8}
-        self._keeper = held_port()  # its own also while it is stopped
-        self.address = f"{scheme}://127.0.0.1:{port_of(self._keeper)}"
+        self._ports = OwnPorts(scheme)
+        self.address = self._ports.address
         self.start()
 
     def stop(self, grace_s: float = 0) -> None:
@@ -61,11 +61,10 @@ class Cluster:
 
     def close(self) -> None:
         self.stop()
-        self._keeper.close()
+        self._ports.close()
 
     def start(self, **settings: Any) -> None:
-        listen = self.address + ("?tablet=0" if self.address.startswith("fluss") else "")
-        config = ServerConfig(listen=listen, **{**self._settings, **settings})
+        config = ServerConfig(listen=self._ports.listen(), **{**self._settings, **settings})
         self._cluster = EmbeddedCluster(config, self.clock, files=self.files)
         assert self._cluster.start() == self.address
 

@@ -27,11 +27,11 @@ from sluice.model import Column, Schema, TableBucket, TableDescriptor, TablePath
 from sluice.model import types as t
 from sluice.server.cluster import EmbeddedCluster
 from sluice.server.tablet.scan_manager import ScannerManager
-from sluice.testing.ports import held_port, port_of
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from tests.support import proxy as faults
 from tests.support.keyed_orders import PATH, Row, changes_of, create, keys, replayed, rows, tuples
+from tests.support.own_ports import OwnPorts
 from tests.support.proxy import Answer, Fault, Proxy
 
 ORDERS = [(number, f"item {number}", number) for number in range(100)]
@@ -66,15 +66,15 @@ class Site:
             "kv_scanner_expiration_interval_ms": 3_600_000,
             "kv_scanner_max_per_bucket": 2,
         }
-        self._keeper = held_port()  # its own also while it is stopped
-        self.address = f"{scheme}://127.0.0.1:{port_of(self._keeper)}"
+        self._ports = OwnPorts(scheme)
+        self.address = self._ports.address
         self.start()
         self.writer = self.client()
         self.writer.admin.create_database(PATH.database)
 
     def start(self) -> None:
-        listen = self.address + ("?tablet=0" if self.address.startswith("fluss") else "")
-        self.cluster = EmbeddedCluster(ServerConfig(listen=listen, **self._config), self.clock)
+        config = ServerConfig(listen=self._ports.listen(), **self._config)
+        self.cluster = EmbeddedCluster(config, self.clock)
         assert self.cluster.start() == self.address
 
     def restart(self) -> None:
@@ -84,7 +84,7 @@ class Site:
 
     def close(self) -> None:
         self.cluster.stop(0)
-        self._keeper.close()
+        self._ports.close()
 
     def client(self, address: str = "", **settings: Any) -> Client:
         settings = {"scan_max_bytes": SMALL, **settings}
