@@ -103,10 +103,11 @@ def test_tier_brings_rows_to_the_lake_once(
     tmp_path: Path,
 ) -> None:
     lake = tmp_path / "lake"
+    tier = ("tier", "shop.orders", "--warehouse", str(lake), "--wait", "1min")
     cli("create-table", "shop.orders", "--schema", SCHEMA, "--buckets", "2", "--freshness", "1s")
     (tmp_path / "a.csv").write_text("id,item,price\n1,pen,1.20\n2,,7.50\n")
     cli("append", "shop.orders", str(tmp_path / "a.csv"))
-    first = cli("tier", "shop.orders", "--warehouse", str(lake))
+    first = cli(*tier)
     assert "shop.orders: committed to the lake" in first
     assert "lake snapshot id" in first
     rows = lake_sql(lake, "SELECT id, item, price FROM lake.shop.orders ORDER BY id")
@@ -117,7 +118,7 @@ def test_tier_brings_rows_to_the_lake_once(
     (status,) = json.loads(cli("status", "shop.orders", "--format", "json"))
     assert status["tiering_epoch"] >= 1
     assert status["last_tiered_ms"] > 0
-    again = json.loads(cli("tier", "shop.orders", "--warehouse", str(lake), "--format", "json"))
+    again = json.loads(cli(*tier, "--format", "json"))
     assert again["outcome"] == "nothing_new"
     assert lake_sql(lake, "SELECT count(*) AS n FROM lake.shop.orders")[0].n == 2
 
@@ -130,7 +131,8 @@ def test_a_lake_that_cannot_be_written_is_one_line_with_kind_and_reason(
     cli("create-table", "shop.blocked", "--schema", SCHEMA, "--freshness", "1s")
     (tmp_path / "a.csv").write_text("id,item,price\n1,pen,1.20\n")
     cli("append", "shop.blocked", str(tmp_path / "a.csv"))
-    told = cli("tier", "shop.blocked", "--warehouse", str(tmp_path / "lake"), fails=1)
+    lake = str(tmp_path / "lake")
+    told = cli("tier", "shop.blocked", "--warehouse", lake, "--wait", "1min", fails=1)
     assert "sluice: LakeNotWritable: " in told
     failing = sluice(
         "status", "shop.blocked", "--format", "json", SLUICE_CLIENT_BOOTSTRAP=server.address
