@@ -14,6 +14,8 @@ from pathlib import Path
 import psutil
 
 MARK = "SLUICE_DEMO_ID"
+KILL_S = 60.0
+"""How long a busy system may take to end what was killed."""
 
 
 class ProcessFailed(Exception):
@@ -105,10 +107,11 @@ class Processes:
 
     def stop_all(self, grace_s: float = 5) -> None:
         """Asks every process to end, waits ``grace_s`` at most, and ends the rest."""
-        for how, wait_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, 5.0)):
+        for how, wait_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, KILL_S)):
             deadline = time.monotonic() + wait_s
             asked: set[int] = set()
-            while (living := self.alive()) and time.monotonic() < deadline:
+            # Whoever is found late was not asked yet.
+            while (living := self.alive()) and (not asked or time.monotonic() < deadline):
                 for process in living:
                     # Once each; a process that appears meanwhile gets its own.
                     if process.pid not in asked or how is signal.SIGKILL:
