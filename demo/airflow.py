@@ -22,6 +22,8 @@ ROOT = Path(__file__).resolve().parent.parent
 DAG_ID = "sluice_lake_tiering"
 PROGRAMS = ("airflow-api-server", "airflow-dag-processor", "airflow-scheduler")
 LOOK_EVERY_S = 0.5
+LOOK_S = 60.0
+DATABASE_S = 300.0
 Json = dict[str, Any]
 
 
@@ -80,7 +82,7 @@ class Airflow:
 
     def start(self) -> None:
         """Starts the programs as soon as the database is there; returns before they answer."""
-        self._processes.wait("airflow-db", timeout_s=120)
+        self._processes.wait("airflow-db", timeout_s=DATABASE_S)
         for program in PROGRAMS:
             arguments = [program.removeprefix("airflow-")]
             if program == "airflow-scheduler":
@@ -108,11 +110,11 @@ class Airflow:
             if not self._token:
                 login = {"username": self.user, "password": self.password}
                 self._token = str(self._ask("POST", "/auth/token", login)["access_token"])
-            errors = self._ask("GET", "/api/v2/importErrors")["import_errors"]
+            errors = self._look("/api/v2/importErrors")["import_errors"]
             if errors:
                 raise AirflowFailed(f"the DAG cannot be imported:\n{errors[0]['stack_trace']}")
-            self._ask("GET", f"/api/v2/dags/{DAG_ID}")
-            health = self._ask("GET", "/api/v2/monitor/health")
+            self._look(f"/api/v2/dags/{DAG_ID}")
+            health = self._look("/api/v2/monitor/health")
             return "" if health["scheduler"]["status"] == "healthy" else "the scheduler"
         except urllib.error.HTTPError as error:
             if error.code == 404:
@@ -137,8 +139,8 @@ class Airflow:
 
     def look(self, run_id: str) -> tuple[str, list[Json]]:
         """The state of a run, and its task instances."""
-        state = self._ask("GET", _path(run_id))["state"]
-        tasks = self._ask("GET", f"{_path(run_id)}/taskInstances?limit=100")["task_instances"]
+        state = self._look(_path(run_id))["state"]
+        tasks = self._look(f"{_path(run_id)}/taskInstances?limit=100")["task_instances"]
         return str(state), tasks
 
     def follow(self, run_id: str, timeout_s: float, say: Callable[[str], None]) -> None:
@@ -167,12 +169,25 @@ class Airflow:
             line = f"{_name(task)}: {task['state']}"
             entry = f"{path}/taskInstances/{task['task_id']}/xcomEntries/failure"
             try:
-                answer = self._ask("GET", f"{entry}?map_index={task['map_index']}")
+                answer = self._look(f"{entry}?map_index={task['map_index']}")
                 line += f": {_reason(answer['value'])}"
             except urllib.error.HTTPError:
                 pass  # most tasks leave no reason of their own
             lines.append(line)
         return "\n".join(lines)
+
+    def _look(self, path: str) -> Json:
+        """What Airflow says there. Its SQLite gives up on a lock that others hold for five seconds,
+        as on a busy machine: such an answer is asked for again.
+        """
+        deadline = time.monotonic() + LOOK_S
+        while True:
+            try:
+                return self._ask("GET", path)
+            except urllib.error.HTTPError as error:
+                if error.code < 500 or time.monotonic() > deadline:
+                    raise
+            time.sleep(LOOK_EVERY_S)
 
     def _ask(self, method: str, path: str, body: Json | None = None) -> Json:
         request = urllib.request.Request(

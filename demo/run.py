@@ -21,10 +21,12 @@ from demo.steps import Say, Steps
 from sluice.client import Client, connect
 from sluice.testing.lost_tables import create_table
 
-AIRFLOW_START_S = 180.0
-RUN_S = 300.0
-READ_S = 180.0
-SNAPSHOTS_S = 60.0
+# With others at work on the machine; nothing waits longer than it must.
+AIRFLOW_START_S = 400.0
+DUE_S = 120.0
+RUN_S = 600.0
+READ_S = 400.0
+SNAPSHOTS_S = 180.0
 SPARK_CONF = {
     "spark.ui.enabled": "false",
     "spark.sluice.tiering.max_round_ms": "600000",  # a slow machine cuts no round short
@@ -138,7 +140,7 @@ class Demo:
     ) -> None:
         with self._steps.step(f"{title}, through Airflow and Spark") as say:
             paths = tables.paths_of(sources)
-            tables.wait_until_pending(client, paths, timeout_s=30, say=say)
+            tables.wait_until_pending(client, paths, DUE_S, say)
             conf = {"tables": [f"{tables.DATABASE}.*"], "spark_conf": SPARK_CONF}
             airflow.follow(airflow.trigger(conf), RUN_S, say)
         rows = report.rows_of_run(client, tables.paths_of(sources), self.work)

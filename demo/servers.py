@@ -35,7 +35,7 @@ KINDS: dict[str, Kind] = {
         ("sluice.cli.main", "serve", "--data-dir", "{folder}/server")
         + ("--listen", "grpc://127.0.0.1:0"),
         r"sluice: ready at ([^,\s]+)",
-        30,
+        120,
         {"SLUICE_SERVER_KV_SNAPSHOT_INTERVAL_MS": "3000"},
     ),
     "real": Kind(
