@@ -39,6 +39,11 @@ class Live:
         instances = self.airflow.look(run_id)[1]
         return {f"{t['task_id']}[{t['map_index']}]": str(t["state"]) for t in instances}
 
+    def tiers(self, run_id: str) -> list[str]:
+        """The states of the tier tasks."""
+        tasks = self.tasks(run_id).items()
+        return [state for name, state in tasks if name.startswith("per_table.tier")]
+
     def wait(self, done: Callable[[], bool], what: str) -> None:
         wait_until(done, TIMEOUT_S, what)
 
@@ -107,7 +112,8 @@ def test_a_run_that_a_user_marks_failed(live: Live) -> None:
     live.place.wait(slow, ok)
     run_id = live.trigger("shop.slow", "shop.ok")
     driver = live.driver("started")
-    live.wait(lambda: live.place.client.admin.lake_snapshot(ok) is not None, "shop.ok to be tiered")
+    live.wait(lambda: "success" in live.tiers(run_id), "the tier of shop.ok to end")
+    assert live.place.client.admin.lake_snapshot(ok) is not None
     live.airflow.mark(run_id, "failed")
     live.wait(lambda: not lives(driver), "the driver to end")
     assert live.ended(run_id) == "failed"
@@ -148,7 +154,8 @@ def test_the_failure_callback_runs_where_the_dag_is_processed(live: Live) -> Non
 
     def said() -> str:
         logs = (live.airflow.home / "logs/dag_processor").rglob("*.log")
-        return next((text for text in map(Path.read_text, logs) if f"run {run_id}" in text), "")
+        texts = (log.read_text(errors="replace") for log in logs)
+        return next((text for text in texts if f"run {run_id}" in text), "")
 
     live.wait(lambda: bool(said()), "the failure callback")
     assert "Callback failed" not in said()
