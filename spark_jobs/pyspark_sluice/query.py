@@ -42,13 +42,15 @@ def main() -> int:
             spark = _session(folder)
             _tell(answers, phase="query")
             cut = _answer(spark, request["query"], request["limit"], folder)
-            _end(spark)
         except Exception as error:
             kind, reason = _told(error)  # asks Java, which lives as long as this process then
             if spark is None:
                 kind = "DriverRefused"
             _tell(answers, failed={"kind": kind, "reason": reason})
             return 1
+        # The answer is there, however Java ends; whoever asked kills what is left of it.
+        with contextlib.suppress(Exception):
+            _end(spark)
         _tell(answers, done={"cut": cut})
     return 0
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -132,6 +133,25 @@ def test_a_query_that_takes_too_long_is_ended(commands: Commands) -> None:
     code, output, errors = commands.run(QUERY, "--timeout", "1s")
     assert (code, output) == (1, "")
     assert errors.startswith("sluice: QueryFailed: no answer in 1 s: ")
+
+
+@pytest.mark.slow
+def test_an_answer_counts_however_long_java_takes_to_end(tmp_path: Path) -> None:
+    impatient = "query._END_TIMEOUT_S = 0.001; query.main()"
+    with subprocess.Popen(
+        [sys.executable, "-c", f"from pyspark_sluice import query; {impatient}", str(tmp_path)],
+        env=environment({"SPARK_LOCAL_IP": "127.0.0.1"}),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps({"query": "SELECT 7 AS n", "limit": 1}) + "\n")
+        process.stdin.flush()
+        answers = [json.loads(line) for line in process.stdout]
+    assert answers == [{"phase": "query"}, {"done": {"cut": False}}]
 
 
 @contextmanager
