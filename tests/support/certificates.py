@@ -45,14 +45,13 @@ class Authority:
         signed = builder.sign(self._key, hashes.SHA256())
         folder.mkdir(parents=True, exist_ok=True)
         files = Files(folder / "server.pem", folder / "server.key")
-        files.certificate.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
-        files.key.write_bytes(
-            key.private_bytes(
-                serialization.Encoding.PEM,
-                serialization.PrivateFormat.PKCS8,
-                serialization.NoEncryption(),
-            )
+        _put(files.certificate, signed.public_bytes(serialization.Encoding.PEM))
+        secret = key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
         )
+        _put(files.key, secret)
         return files
 
 
@@ -60,6 +59,13 @@ class Authority:
 def authority() -> Authority:
     """One for all tests of a process."""
     return Authority()
+
+
+def _put(path: Path, content: bytes) -> None:
+    """Another file in its place: one that is written anew may have the times that it had before."""
+    new = path.with_name(f"{path.name}.new")
+    new.write_bytes(content)
+    new.replace(path)
 
 
 def _builder(
