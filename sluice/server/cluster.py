@@ -283,7 +283,9 @@ class _Parts:
         """In the background, since with many buckets it takes long: they are in the records."""
         try:
             self._kv_snapshots.tidy_up(self._stopping.is_set)
-        except StorageError as error:  # what may go is looked for again with each snapshot
+        except (StorageError, OSError) as error:
+            # A folder may go while it is listed: its table was dropped. What else may go is looked
+            # for again, with each snapshot or at the next start.
             _log.error("old KV snapshots stay", error=str(error))
         if not self._stopping.is_set():
             self.kv_snapshotter.start(self._config.kv_snapshot_interval_ms)
