@@ -59,6 +59,8 @@ for group in groups:
 """
 _BIND_ATTEMPTS = 3
 _POLL_S = 0.05
+_END_S = 120
+"""For a killed process to be gone, on a machine that does much else."""
 
 
 class RealFlussNotStarted(SluiceError):
@@ -306,7 +308,7 @@ class RealFluss:
             return
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
-            process.wait(30)
+            process.wait(_END_S)
         self._tell_watchdog(process.pid)
 
     def _watch(self) -> None:
@@ -334,7 +336,7 @@ class RealFluss:
         if self._watchdog is not None and self._watchdog.stdin is not None:
             with suppress(BrokenPipeError):  # what it could not be told comes up again here
                 self._watchdog.stdin.close()
-            self._watchdog.wait(10)
+            self._watchdog.wait(_END_S)
         self._watchdog = None
 
     # ---- readiness ----
