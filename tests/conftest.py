@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 from sluice.driver.jvm import ICEBERG_PACKAGE
 
@@ -23,12 +25,23 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.register_profile("nightly", max_examples=500, stateful_step_count=100, deadline=None)
-settings.load_profile(
-    os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "default")
-)
+PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "default")
+settings.load_profile(PROFILE)
+if PROFILE == "ci":
+    # Hypothesis draws numbers and texts of the project's own modules too, of those that are loaded:
+    # a test would get other examples with other tests before it in its process.
+    vars(providers)["_get_local_constants"] = lambda: providers._local_constants
 
 ICEBERG = ICEBERG_PACKAGE
 PROGRAMS_TIMEOUT_S = 900
+
+
+def pytest_configure() -> None:
+    """Programs that tests interrupt hear of it, also where a shell has begun all in the background:
+    that has them, and whatever they start, pass Ctrl-C over.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
