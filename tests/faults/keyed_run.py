@@ -7,8 +7,10 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 from sluice.model import Partition
-from tests.faults.keyed_world import REGIONS, KeyedScene, KeyedTable, Meanwhile
+from sluice.rounds.files import RoundResult
+from tests.faults.keyed_world import REGIONS, KeyedScene, KeyedTable
 from tests.faults.scene import COMPACT
+from tests.support.meanwhile import Meanwhile
 from tests.support.processes import wait_for
 
 DRIVER_STEPS = (
@@ -113,6 +115,30 @@ class Run:
         self.wait_for_a_snapshot(table, region)
         table.write(4)
         self.tier(table)
+
+    def begin_beside_changes(self, table: KeyedTable) -> None:
+        """A partition's first round holds a snapshot of all its rows, and then some change."""
+        region = self.random.choice(REGIONS)
+        table.create_again(region)
+        table.write(3, region)
+        self.wait_for_all_in_snapshots(table, region)
+        driver = table.scene.stop_tier("round.lease.after")
+        table.change_every_second(region)
+        driver.go_on()
+        assert driver.wait() == 0, driver.said
+        table.check(RoundResult.from_json(driver.printed()))
+
+    def wait_for_all_in_snapshots(self, table: KeyedTable, region: str) -> None:
+        path, partition = table.scene.path, Partition(table.ids[region][-1], (region,))
+        with table.scene.client() as client:
+            ends = client.admin.list_offsets(path, partition_id=partition.partition_id)
+            written = {number: end for number, end in ends.items() if end}
+
+            def are_there() -> bool:
+                latest = client.leases.latest(path, partition).snapshots
+                return {b.bucket: found.log_offset for b, found in latest.items()} == written
+
+            wait_for(f"KV snapshots of all of {path} partition {region}", are_there)
 
     def wait_for_a_snapshot(self, table: KeyedTable, region: str) -> None:
         with table.scene.client() as client:

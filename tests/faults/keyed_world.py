@@ -7,9 +7,8 @@ where a round was cut.
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
@@ -108,12 +107,18 @@ class KeyedTable:
 
     # -- changes
 
-    def write(self, flushes: int = 1) -> None:
-        """Random changes; all are acknowledged when it returns."""
+    def write(self, flushes: int = 1, region: str = "") -> None:
+        """Random changes, of one region or of all; acknowledged when it returns."""
         with self.scene.client() as client:
             for _ in range(flushes):
-                region = self.random.choice(sorted(self.rows))
-                self._flush(client, region, [self._change(region) for _ in range(20)])
+                chosen = region or self.random.choice(sorted(self.rows))
+                self._flush(client, chosen, [self._change() for _ in range(20)])
+
+    def change_every_second(self, region: str) -> None:
+        """Of the rows that a region has."""
+        numbers = sorted(self.rows[region])[::2]
+        with self.scene.client() as client:
+            self._flush(client, region, [(i, {"name": "newer", "amount": i}) for i in numbers])
 
     def delete_some(self) -> bool:
         """Only deletes, of rows that are there. Whether there were any."""
@@ -123,7 +128,7 @@ class KeyedTable:
             self._flush(client, region, [(number, None) for number in ids])
         return bool(ids)
 
-    def _change(self, region: str) -> tuple[int, dict[str, Any] | None]:
+    def _change(self) -> tuple[int, dict[str, Any] | None]:
         """An id, and the columns that it gets; None deletes it."""
         number = self.random.randrange(IDS)
         kind = self.random.random()
@@ -322,28 +327,3 @@ class KeyedTable:
 def _table(rows: list[dict[str, Any]]) -> pa.Table:
     types = TYPES | {"extra": pa.int64()}
     return pa.Table.from_pylist(rows, pa.schema([(name, types[name]) for name in rows[0]]))
-
-
-class Meanwhile:
-    """Runs something beside a block; what it raised comes out at the end."""
-
-    def __init__(self, work: Callable[[], object]) -> None:
-        self._work = work
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run)
-
-    def _run(self) -> None:
-        try:
-            self._work()
-        except BaseException as error:
-            self._error = error
-
-    def __enter__(self) -> Meanwhile:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._thread.join(180)
-        assert not self._thread.is_alive(), "what ran meanwhile hangs"
-        if self._error is not None:
-            raise self._error

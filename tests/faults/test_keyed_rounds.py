@@ -16,7 +16,8 @@ import pytest
 
 from sluice.model import TablePath
 from tests.faults.keyed_run import Event, Run
-from tests.faults.keyed_world import KeyedScene, KeyedTable, Meanwhile
+from tests.faults.keyed_world import KeyedScene, KeyedTable
+from tests.support.meanwhile import Meanwhile
 from tests.support.processes import ServerProcess, served
 
 ROUNDS = 40
@@ -57,6 +58,7 @@ class ServerRun(Run):
             self.kill_server_during_puts,
             self.kill_server_during_a_round,
             self.compact_meanwhile,
+            self.begin_beside_changes,
             *[self.cut] * 3,
             *[self.only_deletes] * 2,
             *[self.create_again] * 4,

@@ -59,6 +59,7 @@ def test_the_lake_of_a_real_fluss_equals_what_was_acknowledged(
         scenes.append(scene)
     run = RealRun(scenes, Random(7))
     events = [run.kill_driver] * 2 + [run.create_again] * 3 + [run.compact_meanwhile]
+    events += [run.begin_beside_changes]
     events += [run.cut, run.only_deletes, run.spill, run.write_meanwhile] * 2
     try:
         run.play(events, ROUNDS)
