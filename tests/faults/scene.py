@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import signal
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,8 +33,10 @@ from sluice.rounds.files import (
     result_uri,
     write_json,
 )
+from sluice.wire import fluss_api_pb2 as pb
 from tests.support.driver_process import DriverProcess
 from tests.support.lake_checker import LakeChecker, Report
+from tests.support.meanwhile import Meanwhile
 from tests.support.processes import ROOT, SLUICE, ServerProcess, environment, wait_for
 from tests.support.server_files import read_logs, read_partitions, read_registered, table_folder
 
@@ -139,15 +142,38 @@ class Scene:
         assert claim is not None
         return claim
 
+    @contextlib.contextmanager
+    def claim_kept(self) -> Iterator[None]:
+        """Heartbeats for whoever holds the table's claim while the block lasts."""
+        over = threading.Event()
+
+        def keep() -> None:
+            with self.client() as client:
+                while not over.wait(0.5):
+                    [status] = client.admin.list_tiering_statuses(self.path)
+                    if status.status == "Tiering":
+                        client.tiering.heartbeat([self._claim_of(client, status)])
+
+        with Meanwhile(keep):
+            try:
+                yield
+            finally:
+                over.set()
+
     def report_lost(self) -> None:
         """Says what settle says of a driver that is gone: its table may be claimed at once."""
         status = self.status()
         if status.status != "Tiering":
             return
-        claim = Claim(status.table_id, self.path, status.tiering_epoch, self.server.starts)
         with self.client() as client:
-            client.tiering.failed(claim, "its driver was killed")
+            client.tiering.failed(self._claim_of(client, status), "its driver was killed")
         assert self.status().status == "Pending"
+
+    def _claim_of(self, client: Client, status: TieringStatus) -> Claim:
+        """The claim that the status of a table that is being tiered tells of."""
+        nothing = pb.LakeTieringHeartbeatRequest()
+        epoch = client.tiering._heartbeat(nothing, idempotent=True).coordinator_epoch
+        return Claim(status.table_id, self.path, status.tiering_epoch, epoch)
 
     # -- rounds
 

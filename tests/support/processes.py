@@ -40,8 +40,6 @@ class ServerProcess:
         weakref.finalize(self, keeper.close)
         self.address = f"grpc://127.0.0.1:{port_of(keeper)}"
         self.process: subprocess.Popen[str] | None = None
-        self.starts = 0
-        """The coordinator epoch: it rises with every start on a data directory."""
         self.log = data_dir.parent / f"{data_dir.name}.log"
 
     def start(self, **env: str) -> str:
@@ -57,7 +55,6 @@ class ServerProcess:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             if "grpc://" in line:
-                self.starts += 1
                 words = line.replace(",", " ").split()
                 self.address = next(w for w in words if w.startswith("grpc://")).rstrip(".")
                 return self.address
