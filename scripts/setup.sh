@@ -14,12 +14,21 @@ if [ -x .venv/bin/python ] && [ "$(cat "$stamp" 2>/dev/null || true)" = "$want $
 say() { printf '\033[1msetup:\033[0m %s\n' "$*"; }
 die() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 can_apt() { [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; }
+again() { # a command that fetches: up to three times, as a network may fail for a moment
+  local pause
+  for pause in 5 20; do
+    if "$@"; then return; fi
+    say "that failed; once more in $pause s: $1"
+    sleep "$pause"
+  done
+  "$@"
+}
 apt_updated=
 install() { # package, what it is for
   can_apt || die "$2 is missing: run 'sudo apt-get install -y $1' and then the same command again"
   say "installing $1 ($2)"
-  [ -n "$apt_updated" ] || { apt-get update -qq >/dev/null; apt_updated=1; }
-  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$1" >/dev/null
+  [ -n "$apt_updated" ] || { again apt-get update -qq >/dev/null; apt_updated=1; }
+  DEBIAN_FRONTEND=noninteractive again apt-get -o DPkg::Lock::Timeout=300 install -y -qq "$1" >/dev/null
 }
 is_311() { command -v "$1" >/dev/null && "$1" -c 'import sys; sys.exit(sys.version_info[:2] < (3, 11))' 2>/dev/null; }
 
@@ -37,10 +46,10 @@ say "virtual environment .venv ($("$python" --version))"
 [ -x .venv/bin/python ] || "$python" -m venv .venv
 # uv itself comes by pip, at the version and with the hashes of the one lock file.
 awk '/^uv==/ {on=1} on {print} on && !/\\$/ {exit}' requirements.lock > .venv/uv.txt
-.venv/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r .venv/uv.txt
+again .venv/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r .venv/uv.txt
 say "Python packages of requirements.lock"
-.venv/bin/uv pip sync -q --python .venv/bin/python --require-hashes requirements.lock
-.venv/bin/uv pip install -q --python .venv/bin/python --no-deps -e .
+again .venv/bin/uv pip sync -q --python .venv/bin/python --require-hashes requirements.lock
+again .venv/bin/uv pip install -q --python .venv/bin/python --no-deps -e .
 
 say "compiled kernels (once for a machine)"
 .venv/bin/python -c 'from sluice.formats.column_memory import load_kernels; load_kernels()'
@@ -48,12 +57,19 @@ say "compiled kernels (once for a machine)"
 say "Iceberg's Spark runtime $iceberg_version"
 jars=$(.venv/bin/python -c 'import importlib.util as u, os; print(os.path.join(os.path.dirname(u.find_spec("pyspark").origin), "jars"))')
 mkdir -p .cache/jars
-if ! [ -s ".cache/jars/$iceberg-$iceberg_version.jar" ]; then
+jar=$iceberg-$iceberg_version.jar
+fetch_jar() {
   # The same cache that spark.jars.packages looks into, so that Spark finds it there too.
   java -jar "$jars"/ivy-*.jar -cache "$HOME/.ivy2.5.2/cache" -confs default -warn \
     -dependency org.apache.iceberg "$iceberg" "$iceberg_version" \
-    -retrieve "$PWD/.cache/jars/[artifact]-[revision].[ext]" > .cache/ivy.log 2>&1 \
+    -retrieve "$PWD/.cache/fetched/[artifact]-[revision].[ext]" > .cache/ivy.log 2>&1
+}
+if ! [ -s ".cache/jars/$jar" ]; then
+  rm -rf .cache/fetched
+  again fetch_jar \
     || { tail -n 20 .cache/ivy.log >&2; die "the Iceberg runtime could not be fetched: is Maven Central reachable?"; }
+  mv ".cache/fetched/$jar" ".cache/jars/$jar" # whole, or not there
+  rm -rf .cache/fetched
 fi
 echo "$want $PWD" > "$stamp"
 say "ready"
