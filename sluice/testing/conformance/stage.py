@@ -22,9 +22,12 @@ from sluice.model import (
 )
 from sluice.testing.lost_tables import is_handed_out, is_led
 
-CLAIM_WAIT_S = 30.0
-SETTLE_WAIT_S = 20.0
+CLAIM_WAIT_S = 120.0
+SETTLE_WAIT_S = 120.0
 """How long a change may take that a cluster makes after it has answered."""
+
+NOTICE_WAIT_S = 10.0
+"""After so long without leaders a new table counts as missed."""
 
 CREATE_TRIES = 4
 LAKE = {"table.datalake.enabled": "true", "table.datalake.freshness": "1s"}
@@ -93,7 +96,7 @@ class Stage:
         path = self.path(table)
         for number in range(1, CREATE_TRIES + 1):
             self.client.admin.create_table(path, descriptor)
-            if descriptor.partition_keys or is_led(self.client, path, SETTLE_WAIT_S / 2):
+            if descriptor.partition_keys or is_led(self.client, path, NOTICE_WAIT_S):
                 return path
             self.client.admin.drop_table(path)
             if descriptor.properties.get("table.datalake.enabled") == "true":
@@ -110,7 +113,7 @@ class Stage:
             path = self.create(
                 name, columns, partition_keys=(key,), bucket_count=2, properties=LAKE
             )
-            if is_handed_out(self.client, path, SETTLE_WAIT_S / 2):
+            if is_handed_out(self.client, path, NOTICE_WAIT_S):
                 return path
         raise TimeoutError(f"{path} and {CREATE_TRIES - 1} others were not noticed")
 
