@@ -10,7 +10,7 @@ import pytest
 from sluice.client import connect
 from sluice.config import ServerConfig
 from sluice.server.cluster import EmbeddedCluster
-from tests.airflow.place import HERE, AirflowProcess, Place, airflow_home
+from tests.airflow.place import HERE, LONG_MS, AirflowProcess, Place, airflow_home
 
 
 @pytest.fixture(scope="session")
@@ -29,7 +29,10 @@ def airflow(airflow_environment: dict[str, str]) -> Iterator[AirflowProcess]:
 @pytest.fixture
 def embedded(tmp_path: Path) -> Iterator[str]:
     config = ServerConfig(
-        data_dir=str(tmp_path / "data"), listen="grpc://127.0.0.1:0", tiering_backoff_ms=0
+        data_dir=str(tmp_path / "data"),
+        listen="grpc://127.0.0.1:0",
+        tiering_backoff_ms=0,
+        tiering_timeout_ms=LONG_MS,
     )
     with EmbeddedCluster(config) as cluster:
         yield cluster.address

@@ -21,6 +21,8 @@ from sluice.model import TableDescriptor, TablePath, TieringStatus
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
+LONG_MS = 3_600_000
+"""Before it a claim is not taken back, however slow the test in which nobody keeps it."""
 
 
 def wait_until(done: Callable[[], bool], timeout_s: float, what: str) -> None:

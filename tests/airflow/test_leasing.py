@@ -33,7 +33,7 @@ from sluice_airflow.acquire import acquire
 from sluice_airflow.claims import Entry, claim_of
 from sluice_airflow.connection import FlussConnection
 from sluice_airflow.settle import drop, settle
-from tests.airflow.place import AirflowProcess, Place
+from tests.airflow.place import LONG_MS, AirflowProcess, Place
 from tests.support.processes import environment
 from tests.unit.server.kv_support import KEYED, KvCaller
 from tests.unit.server.support import Caller
@@ -95,6 +95,7 @@ def run(tmp_path: Path) -> Iterator[Run]:
     config = ServerConfig(
         data_dir=str(tmp_path / "data"),
         listen="grpc://127.0.0.1:0",
+        tiering_timeout_ms=LONG_MS,
         kv_snapshot_interval_ms=0,
         kv_snapshot_num_retained=1,
     )

@@ -16,7 +16,7 @@ from demo.processes import Processes
 from sluice.client import Client, connect
 from sluice.config import ServerConfig
 from sluice.server.cluster import EmbeddedCluster
-from tests.airflow.place import AirflowProcess, Place, wait_until
+from tests.airflow.place import LONG_MS, AirflowProcess, Place, wait_until
 from tests.support.living import lives
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(1200)]
@@ -75,7 +75,10 @@ def live(
     usual = {k: v for k, v in os.environ.items() if not k.startswith(("AIRFLOW", "SLUICE_"))}
     processes = Processes(folder / "logs", usual)
     config = ServerConfig(
-        data_dir=str(folder / "data"), listen="grpc://127.0.0.1:0", tiering_backoff_ms=0
+        data_dir=str(folder / "data"),
+        listen="grpc://127.0.0.1:0",
+        tiering_backoff_ms=0,
+        tiering_timeout_ms=LONG_MS,  # Airflow is to say what became of a task, not the server
     )
     with EmbeddedCluster(config) as cluster, connect(cluster.address) as client:
         place = _place(client, cluster.address, folder / "work")

@@ -25,6 +25,8 @@ from sluice.server.cluster import EmbeddedCluster
 from tests.support.keyed_stock import Stock, stock_table
 
 STOCK = TablePath("shop", "stock")
+LONG_MS = 3_600_000
+"""Before it a claim is not taken back, however slow the test that holds it without heartbeats."""
 
 
 @pytest.fixture(scope="session")
@@ -81,6 +83,7 @@ def site(tmp_path: Path, lake_sql: Callable[[Path, str], list[Any]], jvm: Jvm) -
         data_dir=str(tmp_path / "server"),
         listen="grpc://127.0.0.1:0",
         tiering_check_interval_ms=100,
+        tiering_timeout_ms=LONG_MS,
         tiering_backoff_ms=0,
     )
     warehouse = tmp_path / "warehouse"
@@ -131,6 +134,7 @@ def stock(
         data_dir=str(tmp_path / "server"),
         listen="grpc://127.0.0.1:0",
         tiering_check_interval_ms=100,
+        tiering_timeout_ms=LONG_MS,
         kv_snapshot_interval_ms=0,
         tiering_backoff_ms=0,
     )
