@@ -168,6 +168,11 @@ class Link:
             waiting.sent = False
             self.close(NetworkError(f"the connection broke: {error}"))
             raise NetworkError(f"the connection broke: {error}", sent=False) from error
+        except FlussError:
+            raise
+        except BaseException:  # Ctrl-C, say: nobody can go on behind what may be half a frame
+            self.close(NetworkError("a request was interrupted"))
+            raise
         finally:
             self._send_lock.release()
 

@@ -40,6 +40,29 @@ def test_a_request_that_left_whole_is_never_said_to_be_unsent() -> None:
     assert caught.value.details.get("sent") is not False
 
 
+class Interrupted(socket.socket):
+    """A socket whose ``sendmsg`` has sent a part when Ctrl-C is pressed."""
+
+    def sendmsg(self, buffers: Any, *arguments: object) -> int:  # type: ignore[override]
+        super().sendmsg([buffers[0][:6]])
+        raise KeyboardInterrupt
+
+
+def test_nothing_goes_behind_a_request_that_was_interrupted() -> None:
+    """The server would take it for the rest of that request."""
+    here, there = socket.socketpair()
+    link = Link("fluss://test:1", Interrupted(fileno=here.detach()), 1 << 20, 60.0)
+    with pytest.raises(KeyboardInterrupt):
+        link.exchange(1001, 0, b"create", time.monotonic() + 60)
+    assert not link.usable
+    with pytest.raises(NetworkError, match="interrupted") as caught:
+        link.exchange(1002, 0, b"drop", time.monotonic() + 60)
+    assert caught.value.details.get("sent") is False
+    assert len(there.recv(1 << 16)) == 6
+    assert there.recv(1 << 16) == b""
+    there.close()
+
+
 def test_a_request_on_an_ended_connection_is_said_to_be_unsent() -> None:
     here, there = socket.socketpair()
     link = Link("fluss://test:1", here, 1 << 20, 60.0)
