@@ -21,6 +21,7 @@ from sluice.formats.types import arrow_schema
 from sluice.formats.value_batch import decode_values, values_of
 from tests.golden import tables
 from tests.golden.files import DATA, read
+from tests.support.arrow_memory import all_given_back
 
 NULLABLE, KEYED = arrow_schema(tables.NULLABLE), arrow_schema(tables.KEYED)
 TYPES = [column.data_type for column in tables.KEYED.columns]
@@ -138,15 +139,14 @@ def test_a_number_of_records_that_cannot_be_costs_nothing(
     for place, less in places.items():
         struct.pack_into("<I", content, place, (count + less) & 0xFFFFFFFF)
     reader(read(name))  # compiles what is compiled
-    before = pa.total_allocated_bytes()
-    tracemalloc.start()
-    try:
-        with pytest.raises(CorruptRecord):
-            reader(bytes(content))
-        assert tracemalloc.get_traced_memory()[1] < 1 << 20
-    finally:
-        tracemalloc.stop()
-    assert pa.total_allocated_bytes() == before
+    with all_given_back():
+        tracemalloc.start()
+        try:
+            with pytest.raises(CorruptRecord):
+                reader(bytes(content))
+            assert tracemalloc.get_traced_memory()[1] < 1 << 20
+        finally:
+            tracemalloc.stop()
 
 
 @pytest.mark.parametrize("reader", [kv, row_log, values, rows])
