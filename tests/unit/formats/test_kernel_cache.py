@@ -170,10 +170,29 @@ def test_a_client_does_not_load_a_compiler(tmp_path: Path) -> None:
     assert run(code, tmp_path) == []
 
 
+AT_ONCE = """
+    import os, pathlib, time
+    from sluice.formats import kernel_cache
+
+    look, folder = kernel_cache.load, pathlib.Path(os.environ["NUMBA_CACHE_DIR"])
+    def look_and_wait(path):
+        # nobody compiles before all have looked and found nothing
+        found = look(path)
+        assert found is None
+        (folder / f"looked-{os.getpid()}").touch()
+        deadline = time.monotonic() + 200
+        while len(list(folder.glob("looked-*"))) < 3:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        return found
+    kernel_cache.load = look_and_wait
+"""
+
+
 @pytest.mark.slow
 def test_processes_that_compile_at_once_leave_one_file(tmp_path: Path) -> None:
     with ThreadPoolExecutor(3) as pool:
-        found = list(pool.map(lambda _: run(USE, tmp_path), range(3)))
+        found = list(pool.map(lambda _: run(AT_ONCE + USE, tmp_path), range(3)))
     assert all(each["compiled"] for each in found)
     assert [path.name for path in kept(tmp_path)] == [kernel_cache.file_name()]
     assert not run(USE, tmp_path)["compiled"]
