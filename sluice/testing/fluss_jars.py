@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from sluice.clock import Clock, SystemClock
 from sluice.driver.jvm import java, pyspark_jars
 from sluice.errors import ConfigurationError
 
@@ -24,6 +25,8 @@ VARIABLE = "SLUICE_FLUSS_JARS"
 """Environment variable that names the folder with the jars."""
 
 _FETCH_TIMEOUT_S = 300
+_PAUSES_S = (5.0, 20.0)
+"""Before a fetch is tried again: a network may fail for a moment."""
 _MEGABYTES = {SERVER: 86, LAKE_PLUGIN: 37, S3_PLUGIN: 31}
 
 # The lake plugin's parent pom was never published for this version. Without poms Ivy takes the jar
@@ -53,11 +56,13 @@ def fetch_jars(
     into: Path | None = None,
     say: Callable[[str], None] | None = None,
     artifacts: Sequence[str] = (SERVER, LAKE_PLUGIN),
+    clock: Clock | None = None,
 ) -> Path:
     """Fetches what the folder lacks (about 10 s the first time); answers the folder.
 
     :param into: the folder; ``default_folder()`` if not given.
     :param say: gets one line before each fetch; standard error if not given.
+    :param clock: waits before a fetch is tried again; the system's if not given.
     :raises ConfigurationError: the jars are nowhere and cannot be fetched.
     """
     folder = into or default_folder()
@@ -71,7 +76,7 @@ def fetch_jars(
                 if not (folder / jar_name(artifact)).is_file():
                     size = f"{_MEGABYTES[artifact]} MB, once"
                     (say or _say)(f"fetching {jar_name(artifact)} ({size}) to {folder}")
-                    _fetch(artifact, folder)
+                    _fetch(artifact, folder, clock or SystemClock())
     except OSError as error:
         raise ConfigurationError(
             f"the jars of Fluss {VERSION} are missing and {folder} cannot take them: {error};"
@@ -80,38 +85,47 @@ def fetch_jars(
     return folder
 
 
-def _fetch(artifact: str, folder: Path) -> None:
+def _fetch(artifact: str, folder: Path, clock: Clock) -> None:
     ivy = next(pyspark_jars().glob("ivy-*.jar"), None)
     if ivy is None:
         raise ConfigurationError(
             f"Spark's jars in {pyspark_jars()} have no Ivy to fetch Fluss with"
         )
-    with tempfile.TemporaryDirectory(dir=folder) as name:
-        work = Path(name)
-        (work / "settings.xml").write_text(_IVY_SETTINGS)
-        command = [
-            java(), "-jar", str(ivy), "-settings", str(work / "settings.xml"),
-            "-cache", str(work / "cache"), "-confs", "default",
-            "-dependency", "org.apache.fluss", artifact, VERSION,
-            "-retrieve", f"{work}/[artifact]-[revision].[ext]",
-        ]  # fmt: skip
-        try:
-            done = subprocess.run(
-                command, capture_output=True, text=True, timeout=_FETCH_TIMEOUT_S, check=False
-            )
-        except subprocess.TimeoutExpired as error:
-            raise ConfigurationError(
-                f"{jar_name(artifact)} was not fetched within {_FETCH_TIMEOUT_S} s"
-            ) from error
-        found = work / jar_name(artifact)
-        if not found.is_file():
-            lines = [x.strip() for x in done.stdout.splitlines() if not x.startswith((".", "\t--"))]
-            last = " | ".join(lines[-8:])[-600:]
-            raise ConfigurationError(
-                f"{jar_name(artifact)} could not be fetched from Maven Central; put it into"
-                f" {folder} or set {VARIABLE}. Ivy said: {last}"
-            )
-        found.replace(folder / jar_name(artifact))
+    for pause_s in (*_PAUSES_S, None):
+        with tempfile.TemporaryDirectory(dir=folder) as name:
+            said = _run_ivy(ivy, artifact, Path(name))
+            found = Path(name) / jar_name(artifact)
+            if found.is_file():
+                found.replace(folder / jar_name(artifact))
+                return
+        if pause_s is not None:
+            clock.sleep(pause_s)
+    lines = [x.strip() for x in said.splitlines() if not x.startswith((".", "\t--"))]
+    last = " | ".join(lines[-8:])[-600:]
+    raise ConfigurationError(
+        f"{jar_name(artifact)} could not be fetched from Maven Central; put it into"
+        f" {folder} or set {VARIABLE}. Ivy said: {last}"
+    )
+
+
+def _run_ivy(ivy: Path, artifact: str, work: Path) -> str:
+    """What it says; the jar lies in ``work`` then, if it could be fetched."""
+    (work / "settings.xml").write_text(_IVY_SETTINGS)
+    command = [
+        java(), "-jar", str(ivy), "-settings", str(work / "settings.xml"),
+        "-cache", str(work / "cache"), "-confs", "default",
+        "-dependency", "org.apache.fluss", artifact, VERSION,
+        "-retrieve", f"{work}/[artifact]-[revision].[ext]",
+    ]  # fmt: skip
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=_FETCH_TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise ConfigurationError(
+            f"{jar_name(artifact)} was not fetched within {_FETCH_TIMEOUT_S} s"
+        ) from error
+    return done.stdout
 
 
 def _say(line: str) -> None:

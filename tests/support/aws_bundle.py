@@ -6,6 +6,7 @@ import fcntl
 import os
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 from sluice.driver.jvm import ICEBERG_VERSION, iceberg_jar, java, pyspark_jars
@@ -13,6 +14,8 @@ from sluice.driver.jvm import ICEBERG_VERSION, iceberg_jar, java, pyspark_jars
 ROOT = Path(__file__).resolve().parents[2]
 BUNDLE = f"iceberg-aws-bundle-{ICEBERG_VERSION}.jar"  # 69 MB
 _FETCH_TIMEOUT_S = 300
+_PAUSES_S = (5.0, 20.0)
+"""Before a fetch is tried again: a network may fail for a moment."""
 
 
 def jars_with_s3() -> Path:
@@ -25,7 +28,9 @@ def jars_with_s3() -> Path:
             _fetch(folder)
         runtime = iceberg_jar(os.environ.get("SLUICE_TIERING_JARS", ""), pyspark_jars())
         if not (folder / runtime.name).is_file():
-            shutil.copy(runtime, folder)
+            new = folder / f"{runtime.name}.new"
+            shutil.copy(runtime, new)
+            new.replace(folder / runtime.name)  # whole, or not there
     return folder
 
 
@@ -36,11 +41,15 @@ def _fetch(folder: Path) -> None:
         "-dependency", "org.apache.iceberg", "iceberg-aws-bundle", ICEBERG_VERSION,
         "-retrieve", f"{folder}/fetched/[artifact]-[revision].[ext]",
     ]  # fmt: skip
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=_FETCH_TIMEOUT_S, check=False
-    )
     found = folder / "fetched" / BUNDLE
-    assert found.is_file(), f"{BUNDLE} was not fetched: {done.stdout[-600:]}"
+    for pause_s in (*_PAUSES_S, None):
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=_FETCH_TIMEOUT_S, check=False
+        )
+        if found.is_file():
+            break
+        assert pause_s is not None, f"{BUNDLE} was not fetched: {done.stdout[-600:]}"
+        time.sleep(pause_s)
     found.replace(folder / BUNDLE)
     for name in ("ivy", "fetched"):
         shutil.rmtree(folder / name, ignore_errors=True)

@@ -10,6 +10,31 @@ from sluice.errors import ConfigurationError
 from sluice.testing.fluss_jars import LAKE_PLUGIN, SERVER, default_folder, fetch_jars, jar_name
 
 
+class Pauses:
+    """Both kinds of time, which stand still; how long somebody would have slept."""
+
+    def __init__(self) -> None:
+        self.slept: list[float] = []
+
+    def now_ms(self) -> int:
+        return 0
+
+    def monotonic_s(self) -> float:
+        return 0.0
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+
+
+def java_that(does: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In place of Java, a shell script."""
+    java = home / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(f"#!/bin/sh\n{does}\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(home))
+
+
 def test_jars_that_are_there_are_not_fetched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -24,19 +49,29 @@ def test_jars_that_are_there_are_not_fetched(
 
 
 def test_refused_fetch_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    java = tmp_path / "home" / "bin" / "java"
-    java.parent.mkdir(parents=True)
-    java.write_text(
-        "#!/bin/sh\necho '....... (0kB)'\necho 'Server access error: refused'\nexit 1\n"
-    )
-    java.chmod(0o755)
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
+    refused = "echo '....... (0kB)'; echo 'Server access error: refused'; exit 1"
+    java_that(refused, tmp_path / "home", monkeypatch)
     said: list[str] = []
+    pauses = Pauses()
     with pytest.raises(ConfigurationError, match=r"SLUICE_FLUSS_JARS.*access error: refused"):
-        fetch_jars(tmp_path / "jars", said.append)
+        fetch_jars(tmp_path / "jars", said.append, clock=pauses)
     assert len(said) == 1
     assert "86 MB, once" in said[0]
+    assert pauses.slept == [5, 20]
     assert [path.name for path in (tmp_path / "jars").iterdir()] == [".lock"]
+
+
+def test_a_network_that_fails_for_a_moment_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jars, asked = tmp_path / "jars", tmp_path / "asked"
+    fetch = f'for last; do :; done; echo jar > "${{last%/*}}/{jar_name(SERVER)}"'
+    once = f"[ -e '{asked}' ] || {{ touch '{asked}'; exit 1; }}; {fetch}"
+    java_that(once, tmp_path / "home", monkeypatch)
+    pauses = Pauses()
+    assert fetch_jars(jars, lambda _: None, [SERVER], pauses) == jars
+    assert pauses.slept == [5]
+    assert {path.name for path in jars.iterdir()} == {".lock", jar_name(SERVER)}
 
 
 def test_folder_that_cannot_be_made(tmp_path: Path) -> None:
