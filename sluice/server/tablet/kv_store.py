@@ -200,6 +200,7 @@ class KvStore:
     ) -> list[bytes]:
         values: list[bytes] = []
         size = 0
+        rows: Any = None
         try:
             # Not ``values()``: that ends without a word where a block is damaged.
             rows = self._db.iter(options)
@@ -214,6 +215,8 @@ class KvStore:
             rows.status()
         except Exception as error:
             raise failure(f"{self._name} cannot be read", error) from error
+        finally:
+            rows = None  # or an error on its way would keep the store open
         if size > max_bytes:
             raise RecordTooLarge(
                 f"more than {len(values)} rows take more than {max_bytes} bytes: ask for fewer"

@@ -63,6 +63,26 @@ def test_a_store_with_a_damaged_block_is_made_anew_from_the_log(
     assert snapshot_rows(kv, 1, tmp_path / "read") == kv.table(), "no damaged file is shared"
 
 
+def test_an_error_that_is_still_on_its_way_keeps_no_store_open(
+    start: Callable[..., Node], tmp_path: Path
+) -> None:
+    """Somebody else makes the store anew before the call that met the damage has answered."""
+    node = start(kv_snapshot_interval_ms=0)
+    kv = KvCaller(node.caller)
+    kv.put(*((key, f"{key * 7919 % 10_007:0100}", key) for key in range(ROWS)))
+    expected = kv.table()
+    node.stop()
+    damage(tmp_path / "data" / "kv")
+    node.start()
+    kv = KvCaller(node.caller, create=False)
+    assert node.cluster._parts is not None
+    manager, bucket = node.cluster._parts._kv, TableBucket(kv.table_id, None, 0)
+    with pytest.raises(KvStoreCorrupt) as caught, manager.leading(bucket) as (tablet, _):
+        tablet.first(ROWS, 1 << 30)
+    assert kv.table() == expected
+    assert "Corruption" in str(caught.value)
+
+
 def test_a_server_that_ends_in_between_goes_on_with_the_log(
     start: Callable[..., Node], tmp_path: Path
 ) -> None:
