@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
@@ -42,6 +43,8 @@ def pytest_configure() -> None:
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # A server in this process logs at any moment, also while a test listens to what a command says.
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.__stderr__))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

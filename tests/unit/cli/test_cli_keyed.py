@@ -53,6 +53,7 @@ def csv(folder: Path, text: str) -> str:
 def test_a_table_is_filled_changed_and_looked_up(cluster: EmbeddedCluster, tmp_path: Path) -> None:
     made = run(cluster, "create-table", "shop.stock", "--schema", STOCK, "--buckets", "2")
     assert made.endswith("2 buckets, primary key item, tiered as iceberg\n")
+    assert made.count("\n") == 1, "and nothing of what the server logs"
     assert run(cluster, "lookup", "shop.stock") == "shop.stock has no rows\n"
     file = csv(tmp_path, "item,n,price\npen,3,1.20\nink,1,7.50\ncap,9,\n")
     assert "3 rows upserted" in run(cluster, "append", "shop.stock", file)
