@@ -66,6 +66,8 @@ class Airflow:
             "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_hex(32),
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{self.home}/airflow.db",
             "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.1",
+            # On a busy machine not every answer comes within Airflow's own five seconds.
+            "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "30",
             "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(self.home.parent / "logs" / "airflow-tasks"),
             "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
             "SCARF_ANALYTICS": "false",
