@@ -26,9 +26,13 @@ def spark_jvm(spark: Any) -> Any:
 
 @pytest.fixture(scope="session")
 def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """One server; a claim without heartbeats lives for two minutes, as by default."""
+    """One server; a claim lives for an hour without heartbeats: some drivers stand still here."""
     folder = tmp_path_factory.mktemp("faults") / "fluss"
-    with served(folder, SLUICE_SERVER_TIERING_CHECK_INTERVAL_MS="100") as server:
+    settings = {
+        "SLUICE_SERVER_TIERING_TIMEOUT_MS": "3600000",
+        "SLUICE_SERVER_TIERING_CHECK_INTERVAL_MS": "100",
+    }
+    with served(folder, **settings) as server:
         yield server
 
 
