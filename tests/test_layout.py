@@ -1,7 +1,6 @@
 """The tree tests itself: what a linter cannot see."""
 
 import ast
-import gc
 import os
 import shutil
 import subprocess
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from sluice.driver.jvm import ICEBERG_ARTIFACT, ICEBERG_VERSION
+from tests.support.parsing import parsed
 
 ROOT = Path(__file__).resolve().parent.parent
 TRACKED = subprocess.run(
@@ -26,15 +26,6 @@ SOURCES = sorted(
     if name.endswith(".py") and "_pb2" not in name and (ROOT / name).is_file()
 )
 CODE = [p for p in SOURCES if p.relative_to(ROOT).parts[0] in ("sluice", "plugins", "spark_jobs")]
-
-
-def parsed(path: Path) -> ast.Module:
-    """CPython 3.11's parser fails (SystemError) if a collection of garbage runs inside it."""
-    gc.disable()
-    try:
-        return ast.parse(path.read_text())
-    finally:
-        gc.enable()
 
 
 def names(paths: list[Path]) -> list[str]:

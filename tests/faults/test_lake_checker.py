@@ -16,6 +16,7 @@ import pytest
 
 from tests.faults.conftest import new_scene
 from tests.faults.scene import Scene
+from tests.support.parsing import parsed
 from tests.support.processes import ROOT, ServerProcess
 
 pytestmark = pytest.mark.spark
@@ -53,7 +54,7 @@ def data_files(scene: Scene) -> list[Path]:
 
 @pytest.mark.parametrize("module", ["lake_checker", "server_files", "changelogs"])
 def test_the_checker_shares_no_code_with_the_project(module: str) -> None:
-    tree = ast.parse((ROOT / f"tests/support/{module}.py").read_text())
+    tree = parsed(ROOT / f"tests/support/{module}.py")
     names = [alias.name for n in ast.walk(tree) if isinstance(n, ast.Import) for alias in n.names]
     names += [n.module or "" for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)]
     assert not [name for name in names if name.split(".")[0] == "sluice"]

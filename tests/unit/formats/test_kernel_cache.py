@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from sluice.formats import kernel_cache
+from tests.support.parsing import parsed
 
 ROOT = Path(__file__).resolve().parents[3]
 FORMATS = ROOT / "sluice" / "formats"
@@ -132,7 +133,7 @@ def test_the_folder_is_the_users_own(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 def imported(module: str) -> set[str]:
     """Modules of this room, and compilers, that a module of this room imports."""
     names = set()
-    for node in ast.walk(ast.parse((FORMATS / f"{module}.py").read_text())):
+    for node in ast.walk(parsed(FORMATS / f"{module}.py")):
         if isinstance(node, ast.ImportFrom) and node.module:
             inner = node.module.removeprefix("sluice.formats").removeprefix(".")
             if node.module == "sluice.formats":
