@@ -52,8 +52,8 @@ protos: setup ## generate sluice/wire from protos/
 config-docs: setup ## write docs/configuration.md from sluice/config.py
 	@$(PYTHON) scripts/config_docs.py
 
-zip: setup ## build/sluice.zip for spark-submit --py-files
-	@$(PYTHON) scripts/make_zip.py build/sluice.zip
+zip: setup ## build/sluice.zip and the driver's script, for spark-submit
+	@.venv/bin/sluice spark-files --copy build
 
 lock: setup ## write requirements.lock anew from pyproject.toml
 	@.venv/bin/uv pip compile pyproject.toml --all-extras --python-version 3.11 --generate-hashes \

@@ -5,10 +5,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-iceberg=iceberg-spark-runtime-4.1_2.13
-iceberg_version=1.12.0
 stamp=.venv/.sluice-stamp
-want=$(cat requirements.lock pyproject.toml scripts/setup.sh | sha256sum | cut -d' ' -f1)
+want=$(cat requirements.lock pyproject.toml scripts/setup.sh sluice/artifacts/jars.py | sha256sum | cut -d' ' -f1)
 if [ -x .venv/bin/python ] && [ "$(cat "$stamp" 2>/dev/null || true)" = "$want $PWD" ]; then exit 0; fi
 
 say() { printf '\033[1msetup:\033[0m %s\n' "$*"; }
@@ -54,22 +52,7 @@ again .venv/bin/uv pip install -q --python .venv/bin/python --no-deps -e .
 say "compiled kernels (once for a machine)"
 .venv/bin/python -c 'from sluice.formats.column_memory import load_kernels; load_kernels()'
 
-say "Iceberg's Spark runtime $iceberg_version"
-jars=$(.venv/bin/python -c 'import importlib.util as u, os; print(os.path.join(os.path.dirname(u.find_spec("pyspark").origin), "jars"))')
-mkdir -p .cache/jars
-jar=$iceberg-$iceberg_version.jar
-fetch_jar() {
-  # The same cache that spark.jars.packages looks into, so that Spark finds it there too.
-  java -jar "$jars"/ivy-*.jar -cache "$HOME/.ivy2.5.2/cache" -confs default -warn \
-    -dependency org.apache.iceberg "$iceberg" "$iceberg_version" \
-    -retrieve "$PWD/.cache/fetched/[artifact]-[revision].[ext]" > .cache/ivy.log 2>&1
-}
-if ! [ -s ".cache/jars/$jar" ]; then
-  rm -rf .cache/fetched
-  again fetch_jar \
-    || { tail -n 20 .cache/ivy.log >&2; die "the Iceberg runtime could not be fetched: is Maven Central reachable?"; }
-  mv ".cache/fetched/$jar" ".cache/jars/$jar" # whole, or not there
-  rm -rf .cache/fetched
-fi
+say "Iceberg's runtime for Spark"
+.venv/bin/sluice jars fetch .cache/jars >/dev/null
 echo "$want $PWD" > "$stamp"
 say "ready"

@@ -15,7 +15,7 @@ import structlog
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
-from sluice.driver.jvm import ICEBERG_PACKAGE
+from sluice.driver.jvm import iceberg_jar
 
 settings.register_profile("default", max_examples=100, deadline=None)
 settings.register_profile(
@@ -33,7 +33,6 @@ if PROFILE == "ci":
     # a test would get other examples with other tests before it in its process.
     vars(providers)["_get_local_constants"] = lambda: providers._local_constants
 
-ICEBERG = ICEBERG_PACKAGE
 PROGRAMS_TIMEOUT_S = 900
 
 
@@ -79,7 +78,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     builder = (
         SparkSession.builder.master("local[2]")
         .appName("sluice-tests")
-        .config("spark.jars.packages", ICEBERG)
+        .config("spark.jars", str(iceberg_jar(os.environ.get("SLUICE_TIERING_JARS", ""))))
         .config(
             "spark.sql.extensions",
             "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",

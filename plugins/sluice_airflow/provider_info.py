@@ -91,12 +91,12 @@ OPTIONS: dict[str, tuple[str, str, str]] = {
     "application": (
         "string",
         "",
-        "The Spark driver's script; empty: spark_jobs/tier_table.py beside the plugins folder.",
+        "The Spark driver's script; empty: the one of the installed package.",
     ),
     "py_files": (
         "string",
         "",
-        "sluice.zip for the executors (make zip); empty if Sluice is installed on them.",
+        "Zip for executors that do not have Sluice installed (sluice spark-files); else empty.",
     ),
     "packages": (
         "string",

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from datetime import timedelta
-from pathlib import Path
 
 from airflow.sdk.configuration import conf
 
+from sluice.artifacts.spark_files import driver_script
 from sluice.errors import ConfigurationError
 from sluice_airflow.provider_info import OPTIONS
-
-_SCRIPT = Path(__file__).resolve().parents[2] / "spark_jobs" / "tier_table.py"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +38,11 @@ class Settings:
 
     @property
     def script(self) -> str:
-        return self.application or str(_SCRIPT)
+        """Path of the Spark driver's script.
+
+        :raises ConfigurationError: none is set, and the installed one is missing.
+        """
+        return self.application or str(driver_script())
 
     @property
     def tier_retry_delay(self) -> timedelta:

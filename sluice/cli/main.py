@@ -13,16 +13,19 @@ from typing import Any, NoReturn
 import click
 
 from sluice import __version__
+from sluice.cli.airflow_dag import airflow_dag
 from sluice.cli.append import append, delete
 from sluice.cli.clean import clean
 from sluice.cli.create_table import create_table
 from sluice.cli.doctor import doctor
+from sluice.cli.jars import jars
 from sluice.cli.leases import leases
 from sluice.cli.lookup import lookup, snapshots
 from sluice.cli.pause import pause, resume, retier, retry
 from sluice.cli.repair import repair
 from sluice.cli.serve import serve
 from sluice.cli.show import tables
+from sluice.cli.spark_files import spark_files
 from sluice.cli.sql import sql
 from sluice.cli.status import status
 from sluice.cli.tier import tier
@@ -107,6 +110,9 @@ for command in (
     retier,
     doctor,
     sql,
+    jars,
+    spark_files,
+    airflow_dag,
 ):
     cli.add_command(command)
 

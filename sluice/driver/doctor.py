@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from sluice import __version__
+from sluice.artifacts.java import java
 from sluice.client import connect
 from sluice.config import Config
-from sluice.driver.jvm import iceberg_jar, java, pyspark_jars
+from sluice.driver.jvm import iceberg_jar
 from sluice.driver.local import check_lake
 from sluice.errors import SluiceError
 from sluice.masking import mask, reason_text, secrets_of
@@ -125,4 +126,4 @@ def _lake(config: Config) -> str:
 
 def _java(config: Config) -> str:
     """:raises ConfigurationError: no Spark or no Iceberg runtime."""
-    return f"{java()}; {iceberg_jar(config.tiering.jars, pyspark_jars()).name}"
+    return f"{java()}; {iceberg_jar(config.tiering.jars).name}"

@@ -7,9 +7,7 @@ Iceberg's Spark runtime: from ``tiering.jars``, an Ivy cache of this machine, or
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
-import shutil
 import subprocess
 import tempfile
 import threading
@@ -20,14 +18,10 @@ from typing import IO, Any
 from py4j.java_gateway import GatewayClient, GatewayParameters, JavaGateway
 from py4j.protocol import Py4JError, get_return_value, is_error
 
+from sluice.artifacts.jars import ICEBERG, fetch
+from sluice.artifacts.java import java, pyspark_jars
 from sluice.errors import ConfigurationError, DriverRefused
 
-ICEBERG_ARTIFACT = "iceberg-spark-runtime-4.1_2.13"
-ICEBERG_VERSION = "1.12.0"
-ICEBERG_PACKAGE = f"org.apache.iceberg:{ICEBERG_ARTIFACT}:{ICEBERG_VERSION}"
-"""For ``spark.jars.packages``."""
-_JAR = f"{ICEBERG_ARTIFACT}-{ICEBERG_VERSION}.jar"
-_FETCH_TIMEOUT_S = 300
 START_TIMEOUT_S = 120.0
 """How long Java may take until it tells its port."""
 _OPTIONS = (
@@ -52,7 +46,7 @@ class Jvm:
         :raises DriverRefused: Java cannot be started.
         """
         spark_jars = pyspark_jars()
-        iceberg = iceberg_jar(jars, spark_jars)
+        iceberg = iceberg_jar(jars)
         words = tempfile.TemporaryFile()  # noqa: SIM115  (the JVM writes to it while it lives)
         try:
             port, token, self._process = _launch(
@@ -182,83 +176,26 @@ def _class_path(iceberg: Path, jars: str, spark_jars: Path) -> str:
     return ":".join([str(iceberg), *others, f"{spark_jars}/*"])
 
 
-def pyspark_jars() -> Path:
-    """The jars folder of the installed pyspark, or of SPARK_HOME.
-
-    :raises ConfigurationError: if there is neither.
-    """
-    folders = []
-    if home := os.environ.get("SPARK_HOME"):
-        folders.append(Path(home) / "jars")
-    spec = importlib.util.find_spec("pyspark")
-    if spec is not None and spec.origin:
-        folders.append(Path(spec.origin).parent / "jars")
-    for folder in folders:
-        if any(folder.glob("py4j-*.jar")):
-            return folder
-    raise ConfigurationError(
-        "the jars of Spark are needed for Iceberg commits: pip install 'fluss-sluice[spark]',"
-        " or set SPARK_HOME"
-    )
-
-
-def iceberg_jar(jars: str, spark_jars: Path) -> Path:
+def iceberg_jar(jars: str) -> Path:
     """Iceberg's Spark runtime.
 
     :raises ConfigurationError: it is nowhere, and cannot be fetched.
     """
+    name = ICEBERG.name
     if jars:
-        if (Path(jars) / _JAR).is_file():
-            return Path(jars) / _JAR
-        raise ConfigurationError(f"tiering.jars={jars}: no {_JAR} in that folder")
+        if (Path(jars) / name).is_file():
+            return Path(jars) / name
+        raise ConfigurationError(
+            f"tiering.jars={jars}: no {name} in that folder; `sluice jars fetch {jars}` brings it"
+        )
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sluice" / "jars"
     homes = sorted(Path.home().glob(".ivy2*"), reverse=True)
     known = [
-        cache / _JAR,
-        *(h / "cache/org.apache.iceberg" / ICEBERG_ARTIFACT / "jars" / _JAR for h in homes),
-        *(h / "jars" / f"org.apache.iceberg_{_JAR}" for h in homes),
+        cache / name,
+        *(h / "cache" / ICEBERG.group / ICEBERG.artifact / "jars" / name for h in homes),
+        *(h / "jars" / f"{ICEBERG.group}_{name}" for h in homes),
     ]
     for path in known:
         if path.is_file():
             return path
-    return _fetch(spark_jars, cache)
-
-
-def _fetch(spark_jars: Path, cache: Path) -> Path:
-    """Fetches the runtime by Ivy, which Spark brings, into a folder of its own."""
-    ivy = next(spark_jars.glob("ivy-*.jar"), None)
-    if ivy is None:
-        raise ConfigurationError(f"{_JAR} is missing, and {spark_jars} has no ivy jar to fetch it")
-    cache.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=cache) as folder:
-        command = [
-            java(), "-jar", str(ivy),
-            "-cache", f"{folder}/ivy",
-            "-dependency", "org.apache.iceberg", ICEBERG_ARTIFACT, ICEBERG_VERSION,
-            "-confs", "default",
-            "-retrieve", f"{folder}/[artifact]-[revision].[ext]",
-        ]  # fmt: skip
-        try:
-            done = subprocess.run(
-                command, capture_output=True, text=True, timeout=_FETCH_TIMEOUT_S, check=False
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise ConfigurationError(
-                f"{_JAR} is missing and Ivy did not fetch it: {error}"
-            ) from error
-        found = Path(folder) / _JAR
-        if not found.is_file():
-            last = " ".join(done.stdout.split()[-40:])
-            raise ConfigurationError(
-                f"{_JAR} is missing and Ivy did not fetch it; put it into a folder and set"
-                f" tiering.jars. Ivy said: {last}"
-            )
-        found.replace(cache / _JAR)
-    return cache / _JAR
-
-
-def java() -> str:
-    """The java command: of JAVA_HOME, or on the path."""
-    if home := os.environ.get("JAVA_HOME"):
-        return str(Path(home) / "bin" / "java")
-    return shutil.which("java") or "java"
+    return fetch(ICEBERG, cache)

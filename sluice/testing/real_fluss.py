@@ -23,10 +23,10 @@ from typing import Self
 
 import click
 
-from sluice.driver.jvm import java, pyspark_jars
+from sluice.artifacts.java import java, pyspark_jars
 from sluice.errors import FlussError, NetworkError, SluiceError
 from sluice.stop_signals import StopSignals
-from sluice.testing.fluss_jars import LAKE_PLUGIN, SERVER, fetch_jars, jar_name
+from sluice.testing.fluss_jars import LAKE_PLUGIN, SERVER, fetch_jars
 from sluice.testing.native_call import NativeCall
 from sluice.testing.ports import held_port, port_of
 from sluice.wire import apis
@@ -243,7 +243,7 @@ class RealFluss:
         assert self._jars is not None
         folder = self.home / "plugins" / "iceberg"
         folder.mkdir(parents=True, exist_ok=True)
-        wanted = [self._jars / jar_name(LAKE_PLUGIN)]
+        wanted = [self._jars / LAKE_PLUGIN.name]
         for pattern in ("hadoop-client-api-*", "hadoop-client-runtime-*", "jcl-over-slf4j-*"):
             wanted += pyspark_jars().glob(f"{pattern}.jar")
         for jar in wanted:
@@ -256,7 +256,7 @@ class RealFluss:
         path: list[Path] = []  # Spark's logging goes first: the server's jar has an older slf4j
         for pattern in ("slf4j-api-*", "log4j-api-*", "log4j-core-*", "log4j-slf4j2-impl-*"):
             path += pyspark_jars().glob(f"{pattern}.jar")
-        path.append(self._jars / jar_name(SERVER))
+        path.append(self._jars / SERVER.name)
         config = self.home / "zoo.cfg" if server == ZOOKEEPER else self.home / f"conf-{server}"
         return [
             java(), f"-Xmx{self._heap_mb[server]}m", "-XX:+UseSerialGC",

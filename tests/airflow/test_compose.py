@@ -11,6 +11,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from sluice.artifacts.jars import ICEBERG
 from sluice.cli.main import cli
 from sluice.config import ClientConfig
 from sluice_airflow.connection import FlussConnection
@@ -96,18 +97,15 @@ def test_sluice_settings_exist() -> None:
     named = {key.removeprefix(prefix).lower() for key in AIRFLOW if key.startswith(prefix)}
     assert named
     assert named <= set(OPTIONS)
-    assert (ROOT / AIRFLOW[prefix + "APPLICATION"].removeprefix("/opt/sluice/")).parent.is_dir()
 
 
 def test_the_image_has_what_the_services_name() -> None:
     copied = [line.split()[1:-1] for line in DOCKERFILE.splitlines() if line.startswith("COPY")]
     for source in (name for names in copied for name in names):
         assert (ROOT / source).exists(), source
-    setup = (ROOT / "scripts/setup.sh").read_text()
-    name, version = re.findall(r"^iceberg(?:_version)?=(\S+)$", setup, re.MULTILINE)
-    assert f"{name} {version}" in DOCKERFILE
-    assert AIRFLOW["AIRFLOW__SLUICE__JARS"] == f"/opt/sluice/jars/{name}-{version}.jar"
-    assert OPTIONS["packages"][1] == f"org.apache.iceberg:{name}:{version}"
+    assert "sluice jars fetch /opt/sluice/jars" in DOCKERFILE
+    assert AIRFLOW["AIRFLOW__SLUICE__JARS"] == f"/opt/sluice/jars/{ICEBERG.name}"
+    assert OPTIONS["packages"][1] == ICEBERG.coordinates
 
 
 def in_containers() -> list[list[str]]:

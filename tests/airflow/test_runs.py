@@ -45,7 +45,7 @@ def test_a_table_is_tiered(place: Place) -> None:
     assert "spark.sluice.datalake.iceberg.warehouse=/nowhere" in said
     assert "spark.executor.memory=2g" in said
     assert said[said.index("--packages") + 1].startswith("org.apache.iceberg:")
-    assert said[-5].endswith("spark_jobs/tier_table.py")
+    assert said[-5].endswith("sluice_spark/tier_table.py")
 
 
 def test_one_of_several_fails_and_its_reason_is_seen(place: Place) -> None:

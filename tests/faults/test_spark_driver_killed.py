@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from sluice.artifacts.spark_files import driver_script
 from sluice.client import Heartbeats
 from sluice.client.client import Client
 from sluice.model import Claim
@@ -40,7 +41,7 @@ def spark_round(scene: Scene, client: Client, claim: Claim, failpoints: str) -> 
         "--conf", "spark.ui.enabled=false",
         "--conf", "spark.sluice.datalake.iceberg.type=hadoop",
         "--conf", f"spark.sluice.datalake.iceberg.warehouse={scene.warehouse}",
-        str(ROOT / "spark_jobs/tier_table.py"), "--plan", uri, "--attempt", "a1",
+        str(driver_script()), "--plan", uri, "--attempt", "a1",
     ]  # fmt: skip
     env = environment({"SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": str(ROOT)})
     with (

@@ -16,7 +16,8 @@ import pyarrow as pa
 import pytest
 from py4j.protocol import Py4JJavaError
 
-from sluice.driver.jvm import ICEBERG_PACKAGE, Jvm
+from sluice.artifacts.spark_files import driver_script, make_zip
+from sluice.driver.jvm import Jvm, iceberg_jar
 from sluice.driver.spark import SparkRunner, config_of, run
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.model import Claim, TableBucket, TableInfo, TablePath
@@ -42,7 +43,6 @@ from .conftest import Site
 pytestmark = pytest.mark.spark
 PATH = TablePath("shop", "orders")
 ROOT = Path(__file__).resolve().parent.parent.parent
-JARS = ICEBERG_PACKAGE
 
 
 def write_plan(site: Site, claim: Claim) -> str:
@@ -219,18 +219,18 @@ def test_spark_conf_overrides_the_configuration(spark: Any, tmp_path: Path) -> N
 
 def test_spark_submit_with_the_package_as_a_zip(site: Site, tmp_path: Path) -> None:
     package = tmp_path / "sluice.zip"
-    subprocess.run([sys.executable, str(ROOT / "scripts/make_zip.py"), str(package)], check=True)
+    make_zip(package)
     filled(site)
     uri = write_plan(site, site.claim(PATH))
     command = [
         str(Path(sys.executable).parent / "spark-submit"),
         "--master", "local[2]",
-        "--packages", JARS,
+        "--jars", str(iceberg_jar(os.environ.get("SLUICE_TIERING_JARS", ""))),
         "--conf", "spark.ui.enabled=false",
         "--conf", f"spark.sluice.datalake.iceberg.warehouse={site.warehouse}",
         "--conf", "spark.sluice.datalake.iceberg.type=hadoop",
         "--py-files", str(package),
-        str(ROOT / "spark_jobs/tier_table.py"), "--plan", uri, "--attempt", "a1",
+        str(driver_script()), "--plan", uri, "--attempt", "a1",
     ]  # fmt: skip
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     output = tmp_path / "spark-submit.log"
@@ -246,7 +246,7 @@ def test_spark_submit_with_the_package_as_a_zip(site: Site, tmp_path: Path) -> N
 def test_the_zip_is_whole_and_the_same_each_time(tmp_path: Path) -> None:
     paths = [tmp_path / "a.zip", tmp_path / "b.zip"]
     for path in paths:
-        subprocess.run([sys.executable, str(ROOT / "scripts/make_zip.py"), str(path)], check=True)
+        make_zip(path)
     assert paths[0].read_bytes() == paths[1].read_bytes()
     code = (
         f"import sys; sys.path.insert(0, {str(paths[0])!r})\n"

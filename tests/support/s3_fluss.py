@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from sluice.testing.fluss_jars import S3_PLUGIN, fetch_jars, jar_name
+from sluice.testing.fluss_jars import S3_PLUGIN, fetch_jars
 from sluice.testing.real_fluss import RealFluss
 from tests.support.s3_server import REGION, S3Server
 
@@ -38,6 +38,6 @@ class S3Fluss(RealFluss):
         super()._write_configuration()
         folder = self.home / "plugins" / "s3"
         folder.mkdir(parents=True, exist_ok=True)
-        link = folder / jar_name(S3_PLUGIN)
+        link = folder / S3_PLUGIN.name
         link.unlink(missing_ok=True)
-        link.symlink_to(fetch_jars(artifacts=[S3_PLUGIN]) / jar_name(S3_PLUGIN))
+        link.symlink_to(fetch_jars(jars=[S3_PLUGIN]) / S3_PLUGIN.name)

@@ -11,11 +11,11 @@ import pytest
 from click.testing import CliRunner
 
 from sluice import __version__
+from sluice.artifacts.jars import ICEBERG
 from sluice.cli.main import cli
 from sluice.client import connect
 from sluice.config import ServerConfig
 from sluice.driver.doctor import write_and_remove
-from sluice.driver.jvm import ICEBERG_ARTIFACT, ICEBERG_VERSION
 from sluice.server.cluster import EmbeddedCluster
 from tests.support.wire_server import WireServer
 
@@ -26,7 +26,7 @@ Examine = Callable[..., tuple[int, dict[str, tuple[bool | None, str]]]]
 def jars(tmp_path: Path) -> str:
     folder = tmp_path / "jars"
     folder.mkdir()
-    (folder / f"{ICEBERG_ARTIFACT}-{ICEBERG_VERSION}.jar").touch()
+    (folder / ICEBERG.name).touch()
     return str(folder)
 
 

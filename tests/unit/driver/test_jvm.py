@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from sluice.artifacts import jars
 from sluice.driver import jvm
 from sluice.errors import ConfigurationError, DriverRefused
 
@@ -30,9 +31,9 @@ def put(folder: Path, name: str = JAR) -> Path:
 def test_the_configured_folder_is_the_only_one_looked_into(home: Path) -> None:
     put(home / ".cache/sluice/jars")
     found = put(home / "mine")
-    assert jvm.iceberg_jar(str(home / "mine"), home) == found
+    assert jvm.iceberg_jar(str(home / "mine")) == found
     with pytest.raises(ConfigurationError, match=rf"tiering\.jars=.*empty: no {JAR}"):
-        jvm.iceberg_jar(str(home / "empty"), home)
+        jvm.iceberg_jar(str(home / "empty"))
 
 
 @pytest.mark.parametrize(
@@ -45,22 +46,15 @@ def test_the_configured_folder_is_the_only_one_looked_into(home: Path) -> None:
 )
 def test_caches_of_this_machine_are_used(home: Path, folder: str, name: str) -> None:
     found = put(home / folder, name)
-    assert jvm.iceberg_jar("", home) == found
+    assert jvm.iceberg_jar("") == found
 
 
-def test_without_jar_and_ivy_it_says_what_to_do(home: Path) -> None:
+def test_without_jar_and_ivy_it_says_what_to_do(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jars, "pyspark_jars", lambda: home)
     with pytest.raises(ConfigurationError, match="is missing"):
-        jvm.iceberg_jar("", home)
-
-
-def test_sparks_jars_are_found_without_importing_it() -> None:
-    assert any(jvm.pyspark_jars().glob("hadoop-client-api-*.jar"))
-
-
-def test_spark_home_comes_first(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    put(home / "spark/jars", "py4j-0.10.9.9.jar")
-    monkeypatch.setenv("SPARK_HOME", str(home / "spark"))
-    assert jvm.pyspark_jars() == home / "spark/jars"
+        jvm.iceberg_jar("")
 
 
 def test_a_missing_java_is_named(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,63 @@
+"""What spark-submit takes: the driver's script, and a zip of our packages for executors."""
+
+from __future__ import annotations
+
+import importlib.util
+import zipfile
+from pathlib import Path
+
+from sluice.errors import ConfigurationError
+
+SCRIPT_PACKAGE = "sluice_spark"
+SCRIPT = "tier_table.py"
+_PACKAGES = ("sluice", "sluice_spark", "pyspark_sluice")
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip can hold
+_NOT_SHIPPED = ("__pycache__", "testing")
+
+
+def driver_script() -> Path:
+    """The script that spark-submit runs, in the installed package.
+
+    :raises ConfigurationError: it is not there.
+    """
+    script = _folder(SCRIPT_PACKAGE) / SCRIPT
+    if not script.is_file():
+        raise ConfigurationError(
+            f"{script} is missing: the installation is damaged; install fluss-sluice again"
+        )
+    return script
+
+
+def make_zip(target: Path) -> None:
+    """Zips the installed packages for ``spark-submit --py-files``; the same files, the same bytes.
+
+    The zip appears under its name at once.
+
+    :raises ConfigurationError: a package is missing. :raises OSError: the zip cannot be written.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(target.name + ".tmp")
+    with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
+        for package in _PACKAGES:
+            root = _folder(package)
+            for path in sorted(root.rglob("*")):
+                inside = path.relative_to(root.parent)
+                if path.is_dir() or path.suffix in (".pyc", ".tmp"):
+                    continue
+                if any(part in _NOT_SHIPPED for part in inside.parts):
+                    continue
+                entry = zipfile.ZipInfo(inside.as_posix(), _EPOCH)
+                entry.compress_type = zipfile.ZIP_DEFLATED
+                entry.external_attr = 0o644 << 16
+                archive.writestr(entry, path.read_bytes())
+    temporary.replace(target)
+
+
+def _folder(package: str) -> Path:
+    """Of an installed package, which is not imported."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        raise ConfigurationError(
+            f"the Python package {package} is missing: install fluss-sluice again"
+        )
+    return Path(spec.origin).parent

@@ -1,0 +1,34 @@
+"""`sluice jars`: the jars that a lake needs, fetched and checked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.group(short_help="Fetch the jars that a lake needs.")
+def jars() -> None:
+    """Fetch the jars that a lake needs."""
+
+
+@jars.command(
+    "fetch",
+    epilog="""
+\b
+Examples:
+  sluice jars fetch ./jars
+  SLUICE_TIERING_JARS=./jars sluice tier shop.orders --warehouse ./lake
+""",
+)
+@click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
+def fetch(folder: Path) -> None:
+    """Fetch Iceberg's runtime for Spark into DIR and check its SHA-256.
+
+    It comes from Maven Central by Ivy, which pyspark brings, so this needs Java. A jar that is
+    there already is only checked. Prints the path of the jar.
+    """
+    from sluice.artifacts.jars import ICEBERG
+    from sluice.artifacts.jars import fetch as fetch_jar
+
+    click.echo(fetch_jar(ICEBERG, folder.absolute()))

@@ -1,0 +1,79 @@
+"""`sluice spark-files`: what spark-submit needs to run a round."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import click
+
+from sluice.cli.options import format_option
+
+
+@click.command(
+    "spark-files",
+    short_help="Print or copy what spark-submit needs: script, py-files zip, jar coordinates.",
+    epilog="""
+\b
+Examples:
+  sluice spark-files
+  sluice spark-files --copy /srv/sluice/spark
+  sluice spark-files --format json
+""",
+)
+@click.option(
+    "--copy",
+    "folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Copy script and zip into this folder, which is made if it is missing.",
+)
+@format_option
+def spark_files(folder: Path | None, output_format: str) -> None:
+    """Print what spark-submit needs to tier a table, one line each.
+
+    script: the driver's program. py-files: a zip of Sluice's packages, for executors that do not
+    have fluss-sluice installed; they still need its dependencies (pyarrow, grpcio, ...). packages:
+    Iceberg's runtime for spark.jars.packages; `sluice jars fetch DIR` brings it as a file.
+
+    Without --copy the script is the installed one, and the zip lies in the user's cache folder.
+    """
+    from sluice.artifacts.jars import ICEBERG
+    from sluice.artifacts.spark_files import driver_script, make_zip
+    from sluice.cli.output import print_json
+    from sluice.errors import ConfigurationError
+
+    script = driver_script()
+    try:
+        if folder is None:
+            archive = cached_zip()
+        else:
+            folder = folder.absolute()
+            archive = folder / "sluice.zip"
+            make_zip(archive)
+            new = folder / f"{script.name}.tmp"
+            shutil.copyfile(script, new)
+            script = new.replace(folder / script.name)
+    except OSError as error:
+        raise ConfigurationError(f"the files cannot be written: {error}") from error
+    found = {"script": str(script), "py-files": str(archive), "packages": ICEBERG.coordinates}
+    if output_format == "json":
+        print_json(found)
+        return
+    for name, value in found.items():
+        click.echo(f"{name:<9} {value}")
+
+
+def cached_zip() -> Path:
+    """The zip in the user's cache folder, under a name that changes with its content.
+
+    :raises OSError: it cannot be written.
+    """
+    from sluice.artifacts.jars import sha256
+    from sluice.artifacts.spark_files import make_zip
+
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sluice" / "spark"
+    new = cache / f"sluice-{os.getpid()}.new"
+    make_zip(new)
+    return new.replace(cache / f"sluice-{sha256(new)[:16]}.zip")

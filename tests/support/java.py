@@ -1,0 +1,32 @@
+"""A stand-in for the program java, and for the jars folder of Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+
+def java_that(does: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes JAVA_HOME a folder whose ``java`` is a shell script."""
+    java = home / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(f"#!/bin/sh\n{does}\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(home))
+
+
+class Pauses:
+    """A clock that stands still; ``slept``: how long somebody would have slept, in seconds."""
+
+    def __init__(self) -> None:
+        self.slept: list[float] = []
+
+    def now_ms(self) -> int:
+        return 0
+
+    def monotonic_s(self) -> float:
+        return 0.0
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)

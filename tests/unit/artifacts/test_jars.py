@@ -1,0 +1,81 @@
+"""How jars are fetched and checked, and what is said when they do not come."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from sluice.artifacts.jars import ICEBERG, Jar, fetch
+from sluice.errors import ConfigurationError
+from tests.support.java import Pauses, java_that
+
+CONTENT = b"jar\n"
+JAR = Jar("org.example", "some", "1.0", hashlib.sha256(CONTENT).hexdigest(), 7)
+GIVES = f'for last; do :; done; echo jar > "${{last%/*}}/{JAR.name}"'
+"""What Ivy does, in shell: the last argument says where the jar goes."""
+
+
+def test_names() -> None:
+    assert ICEBERG.name == "iceberg-spark-runtime-4.1_2.13-1.12.0.jar"
+    assert ICEBERG.coordinates == "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
+
+
+def test_a_jar_that_is_there_is_only_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / JAR.name).write_bytes(CONTENT)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
+    said: list[str] = []
+    assert fetch(JAR, tmp_path, said.append) == tmp_path / JAR.name
+    assert said == []
+
+
+def test_a_damaged_jar_is_refused(tmp_path: Path) -> None:
+    (tmp_path / JAR.name).write_bytes(b"half")
+    with pytest.raises(ConfigurationError, match=rf"SHA-256 is .*, not {JAR.sha256}.*delete it"):
+        fetch(JAR, tmp_path)
+
+
+def test_a_fetched_jar_with_another_digest_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    java_that(GIVES.replace("echo jar", "echo other"), tmp_path / "home", monkeypatch)
+    with pytest.raises(ConfigurationError, match=r"as fetched has SHA-256 .* not kept"):
+        fetch(JAR, tmp_path / "jars", lambda _: None)
+    assert [path.name for path in (tmp_path / "jars").iterdir()] == [".lock"]
+
+
+def test_a_network_that_fails_for_a_moment_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = tmp_path / "asked"
+    once = f"[ -e '{asked}' ] || {{ touch '{asked}'; exit 1; }}; {GIVES}"
+    java_that(once, tmp_path / "home", monkeypatch)
+    pauses, said = Pauses(), list[str]()
+    found = fetch(JAR, tmp_path / "jars", said.append, pauses)
+    assert found.read_bytes() == CONTENT
+    assert pauses.slept == [5]
+    assert said == [f"fetching some-1.0.jar (7 MB, once) to {tmp_path / 'jars'}"]
+
+
+def test_a_refused_fetch_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = "echo '....... (0kB)'; echo 'Server access error: refused'; exit 1"
+    java_that(refused, tmp_path / "home", monkeypatch)
+    pauses = Pauses()
+    with pytest.raises(ConfigurationError, match=r"put it into .*jars.*access error: refused"):
+        fetch(JAR, tmp_path / "jars", lambda _: None, pauses)
+    assert pauses.slept == [5, 20]
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigurationError, match=r"cannot take some-1\.0\.jar"):
+        fetch(JAR, tmp_path / "file" / "jars", lambda _: None)
+
+
+def test_without_java_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
+    with pytest.raises(ConfigurationError, match=r"Ivy cannot run.*install Java 17"):
+        fetch(JAR, tmp_path, lambda _: None)

@@ -1,0 +1,68 @@
+"""The files for spark-submit: printed, copied, and the same each time."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from sluice.artifacts.jars import ICEBERG
+from sluice.artifacts.spark_files import driver_script, make_zip
+from sluice.cli.airflow_dag import DAG_FILE
+from sluice.cli.main import cli
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def run(*words: str) -> str:
+    done = CliRunner().invoke(cli, words)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def test_the_script_is_found_in_the_installed_package() -> None:
+    assert driver_script().name == "tier_table.py"
+    assert "spark-submit" in driver_script().read_text()
+
+
+def test_they_are_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    script, archive, packages = (line.split() for line in run("spark-files").splitlines())
+    assert script == ["script", str(driver_script())]
+    assert packages == ["packages", ICEBERG.coordinates]
+    assert archive[0] == "py-files"
+    assert zipfile.is_zipfile(archive[1])
+    found = json.loads(run("spark-files", "--format", "json"))
+    assert found == dict([script, archive, packages]), "the same files, the same name"
+    assert [p.name for p in (tmp_path / "sluice/spark").iterdir()] == [Path(archive[1]).name]
+
+
+def test_they_are_copied(tmp_path: Path) -> None:
+    said = run("spark-files", "--copy", str(tmp_path / "new"))
+    assert f"py-files  {tmp_path}/new/sluice.zip" in said
+    assert {p.name for p in (tmp_path / "new").iterdir()} == {"sluice.zip", "tier_table.py"}
+    assert (tmp_path / "new/tier_table.py").read_bytes() == driver_script().read_bytes()
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = CliRunner().invoke(cli, ["spark-files", "--copy", str(tmp_path / "file/new")])
+    assert done.exit_code == 2
+    assert "the files cannot be written" in done.stderr
+
+
+def test_the_zip_holds_what_executors_import_and_no_tests(tmp_path: Path) -> None:
+    make_zip(tmp_path / "a.zip")
+    with zipfile.ZipFile(tmp_path / "a.zip") as archive:
+        names = archive.namelist()
+    assert {"sluice/driver/spark.py", "sluice_spark/tier_table.py", "pyspark_sluice/query.py"} <= {
+        *names
+    }
+    assert not [name for name in names if "testing" in name or name.endswith(".pyc")]
+
+
+def test_the_dag_file_is_that_of_the_repository() -> None:
+    assert run("airflow-dag") == DAG_FILE == (ROOT / "dags/sluice_lake_tiering.py").read_text()
