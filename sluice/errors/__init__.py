@@ -5,6 +5,7 @@
     |  |                      whether it came in a body, as an error frame or from the transport
     |  `- TableNotExist, FencedTieringEpoch, NetworkError, RequestTimeOut, ...   one class a code
     |- ConfigurationError     a setting with a wrong value
+    |- MissingExtra           a package that only some uses need is not installed
     |- UnsupportedType        a data type that a format cannot carry
     |- QueryFailed            Spark refused a query or failed at it
     |- DataDirError           the server's data directory: DataDirLocked, UnknownDataDirFormat
@@ -37,6 +38,7 @@ from sluice.errors.base import (
     LeaseLost,
     LeaseNotObtained,
     LogBehindLake,
+    MissingExtra,
     QueryFailed,
     RoundError,
     ScanRestarted,
@@ -194,6 +196,7 @@ __all__ = [
     "LogBehindLake",
     "LogOffsetOutOfRange",
     "LogStorageError",
+    "MissingExtra",
     "NetworkError",
     "NoRebalanceInProgress",
     "NonPrimaryKeyTable",

@@ -30,6 +30,13 @@ class ConfigurationError(SluiceError):
     """A setting with a wrong value; the message names key, value and what is allowed."""
 
 
+class MissingExtra(SluiceError):
+    """A package is not installed; the message names it and the command that installs it.
+
+    Details: ``module`` that was not found, ``extra`` of the distribution that brings it.
+    """
+
+
 class UnsupportedType(SluiceError):
     """A data type that a format, an encoder or the lake cannot carry."""
 
