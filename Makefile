@@ -56,7 +56,7 @@ zip: setup ## build/sluice.zip and the driver's script, for spark-submit
 	@.venv/bin/sluice spark-files --copy build
 
 lock: setup ## write requirements.lock anew from pyproject.toml
-	@.venv/bin/uv pip compile pyproject.toml --all-extras --python-version 3.11 --generate-hashes \
+	@.venv/bin/uv pip compile pyproject.toml --all-extras --group dev --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --no-emit-find-links --no-annotate --no-header -q -o requirements.lock
 
 clean: ## remove what setup and builds made

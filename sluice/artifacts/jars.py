@@ -86,8 +86,9 @@ def fetch(
         with (folder / ".lock").open("w") as lock:  # several processes may begin at once
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not target.is_file():
+                ivy = _ivy(jar)
                 say(f"fetching {jar.name} ({jar.megabytes} MB, once) to {folder}")
-                _fetch(jar, folder, clock or SystemClock())
+                _fetch(ivy, jar, folder, clock or SystemClock())
                 return target
     except OSError as error:
         raise ConfigurationError(f"{folder} cannot take {jar.name}: {error}") from error
@@ -106,12 +107,16 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _fetch(jar: Jar, folder: Path, clock: Clock) -> None:
+def _ivy(jar: Jar) -> Path:
     ivy = next(pyspark_jars().glob("ivy-*.jar"), None)
     if ivy is None:
         raise ConfigurationError(
             f"{jar.name} is missing, and {pyspark_jars()} has no ivy jar to fetch it with"
         )
+    return ivy
+
+
+def _fetch(ivy: Path, jar: Jar, folder: Path, clock: Clock) -> None:
     said = ""
     for pause_s in (*_PAUSES_S, None):
         with tempfile.TemporaryDirectory(dir=folder) as name:

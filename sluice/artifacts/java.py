@@ -10,6 +10,7 @@ import subprocess
 from pathlib import Path
 
 from sluice.errors import ConfigurationError
+from sluice.extras import install_command
 
 VERSION_MIN = 17
 """Spark 4 runs on Java 17 and newer."""
@@ -63,5 +64,5 @@ def pyspark_jars() -> Path:
         if any(folder.glob("py4j-*.jar")):
             return folder
     raise ConfigurationError(
-        "the jars of Spark are missing: pip install 'fluss-sluice[spark]', or set SPARK_HOME"
+        f"the jars of Spark are missing: {install_command('spark')}, or set SPARK_HOME"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from sluice.cli.options import config_option, configuration
+from sluice.extras import require
 from sluice.stop_signals import StopSignals
 
 STOP_GRACE_S = 5.0
@@ -113,6 +114,7 @@ def serve(
     server = config.server
     if not server.data_dir:
         raise click.UsageError("give --data-dir DIR (or server.data_dir in the configuration)")
+    require("sluice.server.cluster", "server", "sluice serve")
     from sluice.cli.logs import configure
     from sluice.server.cluster import EmbeddedCluster
 

@@ -29,6 +29,7 @@ import pyarrow as pa
 import sluice.errors
 from sluice.config import ENVIRONMENT_PREFIX, SETTINGS_VARIABLE, ClientConfig
 from sluice.errors import ConfigurationError, DriverRefused, QueryFailed, SluiceError
+from sluice.extras import install_command
 
 _MODULE = "pyspark_sluice.query"
 _OF_OTHERS = ("SPARK_REMOTE", "PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS")
@@ -93,7 +94,7 @@ def _check_installed() -> None:
     for package in ("pyspark", _MODULE.partition(".")[0]):
         if importlib.util.find_spec(package) is None:
             raise ConfigurationError(
-                f"the Python package {package} is not installed: pip install 'fluss-sluice[spark]'"
+                f"the Python package {package} is not installed: {install_command('spark')}"
             )
 
 
