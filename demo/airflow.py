@@ -34,8 +34,16 @@ class AirflowFailed(Exception):
 class Airflow:
     """SQLite, LocalExecutor, one user with a generated password; listens on loopback only."""
 
-    def __init__(self, home: Path, processes: Processes, settings: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        home: Path,
+        processes: Processes,
+        settings: Mapping[str, str],
+        python: str = sys.executable,
+    ) -> None:
+        """``python``: the interpreter that has Airflow installed."""
         self.home = home
+        self._command = [python, "-m", "airflow"]
         self.user, self.password = "admin", secrets.token_urlsafe(12)
         self._processes = processes
         keeper = held_port()  # the API server comes to it much later, when there is a database
@@ -80,7 +88,7 @@ class Airflow:
         passwords = self.home / "passwords.json"
         passwords.touch(mode=0o600)
         passwords.write_text(json.dumps({self.user: self.password}))
-        self._processes.start("airflow-db", [*_airflow(), "db", "migrate"], self.environment)
+        self._processes.start("airflow-db", [*self._command, "db", "migrate"], self.environment)
 
     def start(self) -> None:
         """Starts the programs as soon as the database is there; returns before they answer."""
@@ -89,7 +97,7 @@ class Airflow:
             arguments = [program.removeprefix("airflow-")]
             if program == "airflow-scheduler":
                 arguments.append("--skip-serve-logs")
-            self._processes.start(program, [*_airflow(), *arguments], self.environment)
+            self._processes.start(program, [*self._command, *arguments], self.environment)
 
     def wait_until_ready(self, timeout_s: float, say: Callable[[str], None]) -> None:
         """Waits until the DAG can be triggered.
@@ -204,10 +212,6 @@ class Airflow:
             content = json.loads(answer.read())
         assert isinstance(content, dict), path
         return content
-
-
-def _airflow() -> list[str]:
-    return [sys.executable, "-m", "airflow"]
 
 
 def _path(run_id: str) -> str:
