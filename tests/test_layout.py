@@ -7,8 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from sluice.artifacts.jars import ICEBERG
 from tests.support.parsing import parsed
 
@@ -28,30 +26,32 @@ SOURCES = sorted(
 CODE = [p for p in SOURCES if p.relative_to(ROOT).parts[0] in ("sluice", "plugins", "spark_jobs")]
 
 
-def names(paths: list[Path]) -> list[str]:
-    return [str(p.relative_to(ROOT)) for p in paths]
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=names(SOURCES))
-def test_no_file_is_longer_than_600_lines(path: Path) -> None:
-    assert len(path.read_text().splitlines()) <= 600
+def test_no_file_is_longer_than_600_lines() -> None:
+    lines = {path: len(path.read_text().splitlines()) for path in SOURCES}
+    assert lines
+    long = [f"{name(path)} has {count} lines" for path, count in lines.items() if count > 600]
+    assert not long, "\n".join(long)
 
 
-@pytest.mark.parametrize("path", CODE, ids=names(CODE))
-def test_no_function_is_longer_than_70_lines(path: Path) -> None:
+def test_no_function_is_longer_than_70_lines() -> None:
     long = [
-        f"{node.name} ({node.end_lineno - node.lineno + 1} lines)"
+        f"{name(path)}: {node.name} has {node.end_lineno - node.lineno + 1} lines"
+        for path in CODE
         for node in ast.walk(parsed(path))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and node.end_lineno is not None
         and node.end_lineno - node.lineno >= 70
     ]
-    assert long == []
+    assert not long, "\n".join(long)
 
 
-@pytest.mark.parametrize("path", CODE, ids=names(CODE))
-def test_every_module_says_what_it_is(path: Path) -> None:
-    assert ast.get_docstring(parsed(path))
+def test_every_module_says_what_it_is() -> None:
+    silent = [name(path) for path in CODE if not ast.get_docstring(parsed(path))]
+    assert not silent, "\n".join(silent)
 
 
 def test_the_core_imports_no_engine_even_through_its_packages() -> None:
