@@ -8,7 +8,9 @@ FLUSS ?= embedded
 WORKERS ?= 2
 # Hypothesis tries the same examples each time here; "default" tries others, "nightly" many more.
 export HYPOTHESIS_PROFILE ?= ci
-PYTEST = $(PYTHON) -m pytest -q -n $(WORKERS) --dist loadgroup
+# Runs that share a FLAKY_LIST are judged as one.
+PYTEST = $(PYTHON) -m pytest -q -n $(WORKERS) --dist loadgroup --rerun-alone \
+  $(if $(FLAKY_LIST),--flaky-list $(FLAKY_LIST))
 export PYSPARK_PYTHON := $(CURDIR)/.venv/bin/python
 
 .PHONY: help setup demo test test-slow test-full lint format bench matrix protos zip lock config-docs clean

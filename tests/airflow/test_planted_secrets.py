@@ -21,6 +21,7 @@ from tests.airflow.driver import SIGNATURE
 from tests.airflow.place import AirflowProcess, Place
 from tests.airflow.test_spark_run import CONF, SPARK
 from tests.support.contents import contents
+from tests.support.findings import finding
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow]
 
@@ -92,7 +93,8 @@ def leaks(texts: dict[str, str]) -> list[tuple[str, str]]:
 
 def search(place: Place, run: Any) -> None:
     texts = written(place, run)
-    assert leaks(texts) == []
+    with finding():
+        assert leaks(texts) == []
     assert any("airflow" in name for name in texts), "the logs are among them"
     proof = place.work / "proof"
     proof.write_text(f"as it would be seen: {IN_ADDRESS}")

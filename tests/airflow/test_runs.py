@@ -7,6 +7,7 @@ import pytest
 
 from sluice.rounds.files import PlanFile, read_json
 from tests.airflow.place import Place
+from tests.support.findings import finding
 from tests.support.living import lives
 
 pytestmark = pytest.mark.airflow
@@ -138,7 +139,8 @@ def test_a_claim_taken_away_ends_the_driver(place: Place) -> None:
     assert "the coordinator answers" in result["notes"][0]
     assert run["xcoms"]["per_table.settle[0]"]["return_value"]["reported"] == "nothing"
     assert place.status(path).last_error == "taken by somebody else"
-    assert [pid for pid in started.read_text().split() if lives(int(pid))] == []
+    with finding():
+        assert [pid for pid in started.read_text().split() if lives(int(pid))] == []
 
 
 def test_a_driver_that_takes_too_long_is_ended(place: Place) -> None:
@@ -150,7 +152,8 @@ def test_a_driver_that_takes_too_long_is_ended(place: Place) -> None:
         "TierTimedOut: it took longer than its execution_timeout of 0:10:00"
     )
     [started] = place.work.rglob("started")
-    assert not lives(int(started.read_text()))
+    with finding():
+        assert not lives(int(started.read_text()))
 
 
 def test_spark_submit_that_is_not_there(place: Place) -> None:

@@ -24,6 +24,7 @@ from sluice.model import Column, Schema, TableBucket, TableDescriptor
 from sluice.model import types as t
 from sluice.rounds.files import RoundResult
 from tests.faults.scene import Scene
+from tests.support.findings import finding
 
 BUCKETS = 2
 REGIONS = ("eu", "us")
@@ -254,6 +255,7 @@ class KeyedTable:
 
     # -- the lake
 
+    @finding()
     def check(self, result: RoundResult) -> None:
         """The lake, read by Spark, is the model at the offsets that Fluss has registered."""
         with self.scene.client() as client:

@@ -20,6 +20,7 @@ from sluice.model import TablePath
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.error_codes import raise_in_body
+from tests.support.findings import finding
 from tests.support.forked_server import ForkedServer
 from tests.unit.server.kv_support import KvCaller, Row, replayed, row_count, snapshot_rows
 from tests.unit.server.support import Caller
@@ -220,6 +221,7 @@ class Checker:
         self._known: dict[Place, tuple[int, Mapping[Any, Row]]] = {p: (0, {}) for p in PLACES}
         self._snapshots: dict[Place, int] = {}
 
+    @finding()
     def check(self, tables: Mapping[str, KvCaller], *, whole: bool = False) -> None:
         """Tables, changelogs and newest snapshots. Nobody may write meanwhile.
 

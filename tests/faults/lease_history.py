@@ -28,6 +28,7 @@ from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api, Role
 from tests.support.clocked_server import ClockedServerProcess
+from tests.support.findings import finding
 from tests.support.lease_parts import Model
 from tests.support.processes import wait_for
 from tests.unit.server.kv_support import KV_PATH, KvCaller
@@ -93,6 +94,7 @@ class History:
         with closing(caller.transport), connect(config) as self.client:
             yield
 
+    @finding()
     def look(self, also: Sequence[Model] = ()) -> None:
         """Kills the server, if it lives, and looks what it has stored: that is the model now.
 
@@ -211,6 +213,7 @@ class History:
             for each in self.client.leases.all()
         ]
 
+    @finding()
     def agree(self) -> None:
         """The server tells of the leases of the model, and each file of theirs is there."""
         assert self.told() == described(self.model)

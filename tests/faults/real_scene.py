@@ -18,6 +18,7 @@ from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from tests.faults.scene import BUCKETS, COLUMNS, DUE_S, SCHEMA, Scene
 from tests.support.driver_process import DriverProcess
+from tests.support.findings import finding
 from tests.support.lake_checker import LakeChecker, Report
 from tests.support.server_files import Registered, read_logs, table_folder
 
@@ -94,7 +95,9 @@ class RealScene(Scene):
     def report(self) -> Report:
         folder = table_folder(self.server.data_dir, self.path.database, self.path.table)
         logs = read_logs(folder, COLUMNS)
-        assert sum(log.num_rows for log in logs.values()) == self.written, "acknowledged, and gone"
+        with finding():
+            there = sum(log.num_rows for log in logs.values())
+            assert there == self.written, "acknowledged, and gone"
         checker = LakeChecker(self.sql, f"lake.{self.path}", self.table_folder)
         return checker.report(logs, self.registered())
 

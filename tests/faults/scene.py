@@ -35,6 +35,7 @@ from sluice.rounds.files import (
 )
 from sluice.wire import fluss_api_pb2 as pb
 from tests.support.driver_process import DriverProcess
+from tests.support.findings import finding
 from tests.support.lake_checker import LakeChecker, Report
 from tests.support.meanwhile import Meanwhile
 from tests.support.processes import ROOT, SLUICE, ServerProcess, environment, wait_for
@@ -262,15 +263,19 @@ class Scene:
     def check_whole(self) -> None:
         """As :meth:`check`; and ``sluice clean`` finds and removes all that dead rounds left."""
         orphans = self.report().orphans
-        assert sorted(self.clean().removed) == sorted(orphans)
-        assert self.check().orphans == []
+        removed = self.clean().removed
+        with finding():
+            assert sorted(removed) == sorted(orphans)
+        self.check_no_orphans()
 
     def report(self) -> Report:
         """What the checker finds in lake files, Iceberg's metadata and the server's storage."""
         place = (self.server.data_dir, self.path.database, self.path.table)
         folder = table_folder(self.server.data_dir / "log", self.path.database, self.path.table)
         logs = read_logs(folder, COLUMNS)
-        assert sum(log.num_rows for log in logs.values()) == self.written, "acknowledged, and gone"
+        with finding():
+            there = sum(log.num_rows for log in logs.values())
+            assert there == self.written, "acknowledged, and gone"
         checker = LakeChecker(
             self.sql, f"lake.{self.path}", self.table_folder, read_partitions(*place)
         )
@@ -279,6 +284,12 @@ class Scene:
     def check(self, rows: int | None = None) -> Report:
         """Every row that was acknowledged is in the lake exactly once, and everything agrees."""
         report = self.report()
-        assert report.damage == {}
-        assert report.rows == (self.written if rows is None else rows)
+        with finding():
+            assert report.damage == {}
+            assert report.rows == (self.written if rows is None else rows)
         return report
+
+    @finding()
+    def check_no_orphans(self, why: str = "") -> None:
+        """As :meth:`check`; and there is no data file that no snapshot references."""
+        assert self.check().orphans == [], why

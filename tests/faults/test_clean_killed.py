@@ -42,7 +42,7 @@ def test_a_driver_that_stands_before_its_commit_finds_all_of_its_files(scene: Sc
     assert cleaned(scene) == []
     driver.go_on()
     assert driver.wait() == 0, driver.said
-    assert scene.check().orphans == []
+    scene.check_no_orphans()
 
 
 @pytest.mark.parametrize(
@@ -64,4 +64,4 @@ def test_a_clean_up_that_is_killed_leaves_nothing_worse(scene: Scene, step: str)
     assert process.wait() == -signal.SIGKILL, process.said
     assert len(scene.check().orphans) == (0 if step == "clean.batch.after" else 2)
     assert len(cleaned(scene)) == (0 if step == "clean.batch.after" else 2)
-    assert scene.check().orphans == []
+    scene.check_no_orphans()

@@ -35,7 +35,7 @@ def test_clean_up_while_a_round_has_written_and_not_committed(scene: Scene) -> N
     driver.go_on()
     assert driver.wait() == 0, driver.said
     assert scene.outcome(claim, "a1") == "committed"
-    assert scene.check().orphans == []
+    scene.check_no_orphans()
 
 
 def test_naive_clean_up_takes_a_file_that_the_round_then_commits(scene: Scene) -> None:
@@ -73,4 +73,4 @@ def test_a_round_that_commits_between_the_steps_of_clean_up(scene: Scene) -> Non
     assert cleaning.wait() == 0, cleaning.said
     [told] = cleaning.printed()["tables"]
     assert len(told["removed"]) == 2, "those of the round that was killed"
-    assert scene.check().orphans == []
+    scene.check_no_orphans()

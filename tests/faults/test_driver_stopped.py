@@ -49,7 +49,7 @@ def test_a_driver_stopped_beyond_the_time_out_and_continued_after_another_round(
         assert (code, driver.printed()["outcome"] in ("claim_lost", "committed")) == (0, True)
     else:
         assert (code, driver.printed()["outcome"]) == (3, "claim_lost"), driver.said
-    assert scene.check().orphans == [], "refused, it has deleted what it had written"
+    scene.check_no_orphans("refused, it has deleted what it had written")
     scene.append(50)
     scene.tier_until_done()
     scene.check_whole()

@@ -36,7 +36,7 @@ def whole(
     scene.tier()
     scene.append(ROWS - 100)
     scene.tier()
-    assert scene.check().orphans == []
+    scene.check_no_orphans()
     return scene
 
 

@@ -79,7 +79,7 @@ def test_an_older_round_that_goes_on_after_a_newer_one_on_a_real_fluss(
     late.wait()
     if fence:
         assert scene.outcome(old, "late") == "LakeCommitRefused"
-        assert scene.check().orphans == []
+        scene.check_no_orphans()
     else:
         report = scene.report()
         assert (report.rows, report.doubled >= 200) == (800, True)

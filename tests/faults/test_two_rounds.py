@@ -29,7 +29,7 @@ def test_two_tries_under_one_claim_the_second_finds_the_round_landed(scene: Scen
         "committed",
         "already_landed",
     )
-    assert scene.check().orphans == [], "the second has deleted what it had written"
+    scene.check_no_orphans("the second has deleted what it had written")
 
 
 @pytest.mark.slow
@@ -46,7 +46,7 @@ def test_two_tries_under_one_claim_that_commit_at_the_same_moment(scene: Scene) 
     assert [driver.wait() for driver in drivers] == [0, 0], drivers[0].said + drivers[1].said
     outcomes = [scene.outcome(claim, attempt) for attempt in ("a1", "a2")]
     assert sorted(outcomes) == ["already_landed", "committed"]
-    assert scene.check().orphans == []
+    scene.check_no_orphans()
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_an_older_round_that_goes_on_after_a_newer_one_committed(
     late.go_on()
     assert late.wait() == (0 if ends_as == "claim_lost" else 1), late.said
     assert scene.outcome(old, "late") == ends_as
-    assert scene.check().orphans == [], "refused, it has deleted what it had written"
+    scene.check_no_orphans("refused, it has deleted what it had written")
     scene.append(50)
     assert scene.tier().rows == 50
     scene.check_whole()

@@ -13,6 +13,7 @@ from sluice.testing.simulation.controls import CONTROLS
 from sluice.testing.simulation.faults import KINDS
 from sluice.testing.simulation.simulation import run_seed
 
+pytestmark = pytest.mark.no_rerun
 FEW, MANY = 250, 6_000
 CONTROL_SEEDS_MAX = 200
 

@@ -13,6 +13,7 @@ from sluice.testing.simulation.__main__ import main
 from sluice.testing.simulation.controls import CONTROLS
 from sluice.testing.simulation.simulation import Variant, run_seed
 
+pytestmark = pytest.mark.no_rerun
 FEW, MANY = 100, 3_000
 KEYED = Variant(keyed=True)
 CONTROL_SEEDS_MAX = 200

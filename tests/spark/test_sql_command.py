@@ -20,6 +20,7 @@ from sluice.model import types as t
 from sluice.server.cluster import EmbeddedCluster
 from sluice.wire import apis
 from tests.support.contents import contents
+from tests.support.findings import finding
 from tests.support.living import Living, living
 from tests.support.processes import SLUICE, environment, wait_for
 from tests.support.proxy import hang
@@ -60,6 +61,7 @@ class Commands:
         """The command and all that it started, as far as they live: they have its variables."""
         return living(lambda told: told.get(_MARK) == str(self.folder))
 
+    @finding()
     def nothing_is_left(self) -> None:
         assert self.processes() == []
         assert list(self.temporary.iterdir()) == []

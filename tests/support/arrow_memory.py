@@ -8,6 +8,8 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
+from tests.support.findings import finding
+
 
 @contextmanager
 def all_given_back() -> Iterator[None]:
@@ -20,6 +22,7 @@ def all_given_back() -> Iterator[None]:
     try:
         before = pa.total_allocated_bytes()
         yield
-        assert pa.total_allocated_bytes() == before
+        with finding():
+            assert pa.total_allocated_bytes() == before
     finally:
         gc.enable()

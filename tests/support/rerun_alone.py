@@ -1,0 +1,267 @@
+"""A pytest plugin: with ``--rerun-alone`` a failed test is run once more at the end, alone.
+
+If it passes then, it is FLAKY and no failure; three FLAKY tests fail the run. The second run is a
+process of its own, after all workers have ended, with the same options for Hypothesis. A test with
+the mark ``no_rerun``, or one that ended with a ``Finding``, is not run again.
+
+pytest-rerunfailures does not fit: it runs a test again at once, in the process and beside the tests
+that may have disturbed it, and counts any number of such tests as passed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Generator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.findings import is_finding
+
+FLAKY_MAX = 2
+"""So many in one run are forgiven."""
+RERUN_MAX = 10
+"""With more failures than this something else is wrong; the others are not run again."""
+RERUN_TIMEOUT_S = 2400.0
+"""Longer than any test's own time-out."""
+OUTPUT_MAX = 8_000
+"""Characters of a second failure that are shown."""
+MARK = "no_rerun"
+_PASSED_ON = ("hypothesis_seed", "hypothesis_profile", "timeout")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("rerun_alone", "running failed tests again")
+    group.addoption(
+        "--rerun-alone",
+        action="store_true",
+        help="run each failed test once more at the end, alone; FLAKY if it passes then",
+    )
+    group.addoption(
+        "--flaky-list",
+        type=Path,
+        metavar="FILE",
+        help="names of FLAKY tests are added to this file, and those in it count, too:"
+        " for several runs that are judged as one",
+    )
+    group.addoption("--second-try", action="store_true", help=argparse.SUPPRESS)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", f"{MARK}: a failure is never a matter of chance")
+    if hasattr(config, "workerinput"):
+        return
+    if config.getoption("second_try"):
+        config.pluginmanager.register(_SecondTry(config), "rerun_alone_second_try")
+    elif config.getoption("rerun_alone"):
+        config.pluginmanager.register(_Judge(config), "rerun_alone_judge")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[Any]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    found = call.excinfo is not None and is_finding(call.excinfo.value)
+    report.is_final = found or item.get_closest_marker(MARK) is not None  # type: ignore[attr-defined]
+    return report
+
+
+class _SecondTry:
+    """In the process that runs one test again: nothing but a pass is a pass."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Of a test whose worker crashed nobody knew the marks before."""
+        if any(item.get_closest_marker(MARK) for item in items):
+            raise pytest.UsageError(f"marked {MARK}")
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        reporter = self._config.pluginmanager.get_plugin("terminalreporter")
+        assert reporter is not None
+        if session.exitstatus == pytest.ExitCode.OK and not reporter.stats.get("passed"):
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@dataclass(frozen=True)
+class _Second:
+    """How a test did alone."""
+
+    passed: bool
+    seconds: float
+    output: str
+
+
+class _Judge:
+    """Runs failed tests again when all others have ended, and sets the result of the whole."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._list: Path | None = config.getoption("flaky_list")
+        self._ended: set[str] = set()
+        self._first: dict[str, list[pytest.TestReport]] = {}
+        self._second: dict[str, _Second] = {}
+        self._earlier = 0
+
+    @property
+    def _flaky(self) -> list[str]:
+        return [name for name, second in self._second.items() if second.passed]
+
+    @property
+    def _too_many(self) -> bool:
+        return self._earlier + len(self._flaky) > FLAKY_MAX
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when not in ("setup", "call"):  # a teardown, or the crash of a worker
+            self._ended.add(_name(report.nodeid))
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if session.exitstatus != pytest.ExitCode.TESTS_FAILED:
+            return  # all passed; or interrupted, or nothing could be collected
+        if session.shouldstop or session.shouldfail:
+            return  # -x
+        reporter = self._config.pluginmanager.get_plugin("terminalreporter")
+        assert reporter is not None
+        failed = [*reporter.stats.get("failed", ()), *reporter.stats.get("error", ())]
+        for report in failed:
+            if isinstance(report, pytest.TestReport):
+                self._first.setdefault(_name(report.nodeid), []).append(report)
+        self._run_again(reporter)
+        if self._list is not None:
+            self._earlier = _add(self._list, self._flaky)
+        if self._too_many:
+            return
+        _move(reporter, set(self._flaky))
+        whole = len(self._ended) >= session.testscollected
+        if whole and not reporter.stats.get("failed") and not reporter.stats.get("error"):
+            session.exitstatus = pytest.ExitCode.OK
+
+    def _run_again(self, reporter: pytest.TerminalReporter) -> None:
+        again = [
+            name
+            for name, reports in self._first.items()
+            if not any(getattr(report, "is_final", False) for report in reports)
+        ]
+        if not again:
+            return
+        reporter.ensure_newline()
+        reporter.section("failed tests, run once more alone")
+        for name in again[:RERUN_MAX]:
+            second = self._second[name] = _run_alone(self._config, name)
+            how = "passed" if second.passed else "failed again"
+            reporter.write_line(f"{name}: {how} ({second.seconds:.1f} s)")
+        if len(again) > RERUN_MAX:
+            reporter.write_line(f"{len(again) - RERUN_MAX} more are not run again")
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        for name, second in self._second.items():
+            if not second.passed:
+                terminalreporter.section(f"second failure: {name}")
+                terminalreporter.write_line(second.output[-OUTPUT_MAX:])
+        if not self._flaky:
+            return
+        if not self._too_many:  # else they are shown among the failures
+            for name in self._flaky:
+                terminalreporter.section(f"FLAKY, first failure: {name}")
+                for report in self._first[name]:
+                    report.toterminal(terminalreporter._tw)
+                    for title, text in report.sections:
+                        terminalreporter.section(title, "-")
+                        terminalreporter.write_line(text)
+        terminalreporter.section("FLAKY: failed, then passed alone")
+        for name in self._flaky:
+            terminalreporter.write_line(f"FLAKY {name}")
+        terminalreporter.write_line(
+            "The next change states the cause of each in tests/FLAKY.md, and mends it."
+        )
+        if self._too_many:
+            total = self._earlier + len(self._flaky)
+            terminalreporter.write_line(
+                f"{total} FLAKY tests in one run, where {FLAKY_MAX} are forgiven: it has failed."
+            )
+
+
+def _name(nodeid: str) -> str:
+    """Without the group that xdist adds."""
+    name, _, group = nodeid.rpartition("@")
+    return name if name and "]" not in group else nodeid
+
+
+def _move(reporter: pytest.TerminalReporter, flaky: set[str]) -> None:
+    """What is FLAKY counts once, as that: not as failed, nor as passed before a failed teardown."""
+    moved: dict[str, pytest.TestReport] = {}
+    for category in ("passed", "failed", "error"):
+        kept = []
+        for report in reporter.stats.get(category, ()):
+            if isinstance(report, pytest.TestReport) and _name(report.nodeid) in flaky:
+                moved[_name(report.nodeid)] = report
+            else:
+                kept.append(report)
+        reporter.stats[category] = kept
+    reporter._add_stats("flaky", list(moved.values()))
+
+
+def _add(file: Path, names: list[str]) -> int:
+    """Adds names to the list; how many others were in it."""
+    earlier = file.read_text().splitlines() if file.exists() else []
+    with file.open("a") as out:
+        out.writelines(f"{name}\n" for name in names)
+    return len(earlier)
+
+
+def _command(config: pytest.Config, name: str) -> list[str]:
+    option = config.option
+    command = [sys.executable, "-m", "pytest", name, "--second-try", "-q"]
+    command += ["-p", "no:cacheprovider", "--rootdir", str(config.rootpath)]
+    if config.inipath is not None:
+        command += ["-c", str(config.inipath)]
+    for flag, values in (
+        ("-p", option.plugins),
+        ("-o", option.override_ini),
+        ("-W", option.pythonwarnings),
+    ):
+        for value in values or ():
+            command += [flag, value]
+    for dest in _PASSED_ON:
+        if (value := getattr(option, dest, None)) is not None:
+            command.append(f"--{dest.replace('_', '-')}={value}")
+    if config.pluginmanager.hasplugin("xdist"):
+        command += ["-n", "0"]
+    return command
+
+
+def _run_alone(config: pytest.Config, name: str) -> _Second:
+    began = time.monotonic()
+    # A file: what a test leaves running may hold its output open for ever.
+    with tempfile.TemporaryFile() as output:
+        process = subprocess.Popen(
+            _command(config, name),
+            cwd=config.rootpath,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            code: int | None = process.wait(RERUN_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            code = None
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        output.seek(0)
+        said = output.read().decode(errors="replace")
+    return _Second(code == 0, time.monotonic() - began, said)

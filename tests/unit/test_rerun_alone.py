@@ -1,0 +1,176 @@
+"""Runs of pytest over small files: what the plugin says of them, and how they end."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.processes import ROOT
+
+HEAD = """
+import os, time
+from pathlib import Path
+import pytest
+from tests.support.findings import finding
+
+def first_time(name):
+    file = Path(__file__).with_name(name)
+    seen = file.exists()
+    file.touch()
+    return not seen
+
+def tries(name):
+    with Path(__file__).with_name(name).open("a") as file:
+        file.write("x")
+
+def test_sound():
+    pass
+"""
+FLAKY = """
+def test_flaky_{n}():
+    assert not first_time("{n}"), "by chance {n}"
+"""
+Run = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """``run(text, *options)``: exit code and output of pytest over a file of such tests."""
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+
+    def _run(text: str, *options: str) -> tuple[int, str]:
+        (tmp_path / "test_small.py").write_text(HEAD + text)
+        kept = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST")}
+        plugins = ("tests.support.rerun_alone", "xdist.plugin", "pytest_timeout")
+        loaded = [word for name in plugins for word in ("-p", name)]
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "-ra", *loaded, "--rerun-alone", *options],
+            cwd=tmp_path,
+            # Others start slowly, and a test here starts up to five processes.
+            env=kept | {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+            capture_output=True,
+            text=True,
+            timeout=200,
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    return _run
+
+
+def closing_line(output: str) -> str:
+    return output.strip().rpartition("\n")[2]
+
+
+@pytest.mark.parametrize("workers", ["0", pytest.param("2", marks=pytest.mark.slow)])
+def test_a_test_that_fails_once_is_flaky_and_no_failure(run: Run, workers: str) -> None:
+    grouped = """
+@pytest.mark.xdist_group("jvm")
+@pytest.mark.parametrize("at", ["step=kill@3"])
+def test_grouped(at):
+    assert not first_time("grouped")
+"""
+    options = ("-n", workers, "--dist", "loadgroup")
+    code, output = run(FLAKY.format(n=1) + grouped, *options)
+    assert code == 0, output
+    assert "\nFLAKY test_small.py::test_flaky_1\n" in output
+    assert "\nFLAKY test_small.py::test_grouped[step=kill@3]\n" in output
+    assert "by chance 1" in output, "the first traceback"
+    assert closing_line(output).startswith("1 passed, 2 flaky in ")
+
+
+def test_a_test_that_fails_twice_fails_the_run(run: Run) -> None:
+    broken = "def test_broken():\n    tries('count')\n    assert False, 'really'\n"
+    code, output = run(broken + FLAKY.format(n=1))
+    assert code == 1
+    assert "test_small.py::test_broken: failed again" in output
+    assert "FLAKY test_small.py::test_flaky_1\n" in output
+    assert closing_line(output).startswith("1 failed, 1 passed, 1 flaky in ")
+
+
+def test_three_flaky_tests_fail_the_run(run: Run, tmp_path: Path) -> None:
+    code, output = run("".join(FLAKY.format(n=n) for n in range(3)))
+    assert code == 1
+    assert [f"FLAKY test_small.py::test_flaky_{n}\n" in output for n in range(3)] == [True] * 3
+    assert "3 FLAKY tests in one run" in output
+    assert closing_line(output).startswith("3 failed, 1 passed in ")
+
+
+def test_runs_that_share_a_list_are_judged_as_one(run: Run, tmp_path: Path) -> None:
+    shared = ("--flaky-list", str(tmp_path / "flaky"))
+    code, output = run(FLAKY.format(n=1) + FLAKY.format(n=2), *shared)
+    assert (code, closing_line(output)[:18]) == (0, "1 passed, 2 flaky "), output
+    code, output = run(FLAKY.format(n=3), *shared)
+    assert code == 1
+    assert "3 FLAKY tests in one run" in output
+
+
+def test_what_is_no_chance_is_not_run_again(run: Run, tmp_path: Path) -> None:
+    text = """
+@pytest.mark.no_rerun
+def test_marked():
+    tries("count")
+    assert False
+
+def test_finding():
+    tries("count")
+    with finding():
+        assert 1 == 2
+
+def test_cleaning_up_hides_no_finding():
+    tries("count")
+    try:
+        with finding():
+            assert 1 == 2
+    finally:
+        raise OSError("late")
+"""
+    code, output = run(text)
+    assert code == 1
+    assert (tmp_path / "count").read_text() == "xxx"
+    assert closing_line(output).startswith("3 failed, 1 passed in ")
+
+
+def test_a_timeout_a_setup_and_a_teardown_that_fail_once(run: Run) -> None:
+    slow = "@pytest.mark.timeout(0.5)\ndef test_slow():\n    if first_time('s'): time.sleep(60)\n"
+    around = """
+@pytest.fixture
+def around():
+    yield
+    assert not first_time("teardown")
+
+def test_torn_down(around):
+    pass
+"""
+    code, output = run(slow + around)
+    assert (code, closing_line(output)[:18]) == (0, "1 passed, 2 flaky "), output
+    code, output = run(around.replace("yield", "assert not first_time('setup')"))
+    assert (code, closing_line(output)[:18]) == (0, "1 passed, 1 flaky "), output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("mark", "ends"), [("", 0), ("@pytest.mark.no_rerun", 1)])
+def test_a_worker_that_crashes_once(run: Run, mark: str, ends: int) -> None:
+    crash = f"{mark}\ndef test_crash():\n    if first_time('crash'): os._exit(3)\n"
+    code, output = run(crash, "-n", "2", "--dist", "loadgroup")
+    assert code == ends, output
+    assert ("\nFLAKY test_small.py::test_crash\n" in output) == (ends == 0)
+
+
+def test_a_file_that_cannot_be_read_and_a_run_cut_short_are_not_judged(run: Run) -> None:
+    code, output = run("import nothing_of_this_name\n")
+    assert code == 2
+    assert "run once more" not in output
+    code, output = run(FLAKY.format(n=1), "-x")
+    assert code == 1
+    assert "run once more" not in output
+
+
+def test_a_second_try_that_is_skipped_is_no_pass(run: Run) -> None:
+    code, output = run("def test_a():\n    assert not first_time('a')\n    pytest.skip()\n")
+    assert code == 1
+    assert "test_a: failed again" in output
