@@ -13,7 +13,7 @@ PYTEST = $(PYTHON) -m pytest -q -n $(WORKERS) --dist loadgroup --rerun-alone \
   $(if $(FLAKY_LIST),--flaky-list $(FLAKY_LIST))
 export PYSPARK_PYTHON := $(CURDIR)/.venv/bin/python
 
-.PHONY: help setup demo test test-slow test-full lint format bench matrix protos zip lock config-docs clean
+.PHONY: help setup demo quick-java test test-slow test-full lint format bench matrix protos zip lock config-docs clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -27,10 +27,13 @@ demo: setup ## the whole way on real data: server, load, Airflow, Spark, lake, c
 matrix: setup ## scenarios against the embedded server and a real Fluss, every answer compared
 	@$(PYTHON) -m sluice.testing.conformance $(ARGS)
 
-test: setup lint ## lint and every test but the long ones (under 12 minutes on 2 cores)
+quick-java: setup
+	@$(PYTHON) -m tests.support.quick_java
+
+test: setup quick-java lint ## lint and every test but the long ones (under 12 minutes on 2 cores)
 	$(PYTEST) -m "not slow" $(ARGS)
 
-test-slow: setup ## the long tests only
+test-slow: setup quick-java ## the long tests only
 	$(PYTEST) -m slow $(ARGS)
 
 test-full: test test-slow ## everything (under 60 minutes)

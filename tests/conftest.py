@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +14,8 @@ import structlog
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
-from sluice.driver.jvm import iceberg_jar
+from tests.support import quick_java
+from tests.support.spark_session import start_session
 
 settings.register_profile("default", max_examples=100, deadline=None)
 settings.register_profile(
@@ -44,6 +44,7 @@ def pytest_configure() -> None:
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    quick_java.use()
     # A server in this process logs at any moment, also while a test listens to what a command says.
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.__stderr__))
 
@@ -71,45 +72,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """One Spark session for all tests: the independent reader of the lake."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    from pyspark import java_gateway
-    from pyspark.sql import SparkSession
-
-    home = tmp_path_factory.mktemp("spark")
-    builder = (
-        SparkSession.builder.master("local[2]")
-        .appName("sluice-tests")
-        .config("spark.jars", str(iceberg_jar(os.environ.get("SLUICE_TIERING_JARS", ""))))
-        .config(
-            "spark.sql.extensions",
-            "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-        )
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.driver.memory", "1g")
-        .config("spark.sql.warehouse.dir", str(home))
-        .config("spark.log.level", "ERROR")
-    )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(java_gateway, "Popen", _start_without_fork)
-        session = builder.getOrCreate()
+    session = start_session(tmp_path_factory.mktemp("spark"))
     yield session
     session.stop()
-
-
-def _start_without_fork(
-    command: list[str],
-    *,
-    preexec_fn: object,  # keeps Ctrl-C from Java, as the process group does
-    **arguments: Any,
-) -> subprocess.Popen[bytes]:
-    """Python between fork and exec has gRPC, if it is in use, start its threads again in the child.
-
-    They end one child in fifty before it is Java.
-    """
-    return subprocess.Popen(command, process_group=0, **arguments)
 
 
 @pytest.fixture(scope="session")
