@@ -60,9 +60,14 @@ config-docs: setup ## write docs/configuration.md from sluice/config.py
 zip: setup ## build/sluice.zip and the driver's script, for spark-submit
 	@.venv/bin/sluice spark-files --copy build
 
-lock: setup ## write requirements.lock anew from pyproject.toml
-	@.venv/bin/uv pip compile pyproject.toml --all-extras --group dev --python-version 3.11 --generate-hashes \
-	  --no-emit-index-url --no-emit-find-links --no-annotate --no-header -q -o requirements.lock
+LOCK = .venv/bin/uv pip compile --python-version 3.11 --generate-hashes --no-emit-index-url \
+  --no-emit-find-links --no-annotate --no-header -q
+# Brings the protoc of the oldest protobuf in pyproject.toml: 1.72.1 has protoc 30.0, for 6.30.0.
+PROTOC = grpcio-tools==1.72.1
+
+lock: setup ## write requirements.lock and protos/requirements.lock anew
+	@$(LOCK) pyproject.toml --all-extras --group dev -o requirements.lock
+	@echo "$(PROTOC)" | $(LOCK) - --no-deps --universal -o protos/requirements.lock
 
 clean: ## remove what setup and builds made
 	rm -rf .venv .cache build dist *.egg-info

@@ -1,24 +1,40 @@
-"""Generates sluice/wire/*_pb2.py from protos/; with --check only compares, for CI."""
+"""Generates sluice/wire/*_pb2.py from protos/; with --check only compares, for CI.
+
+protobuf runs generated code of its own version or an older one, never of a newer one. So protoc is
+that of the oldest protobuf in pyproject.toml, not the newest. scripts/setup.sh puts it (with its
+hash, from protos/requirements.lock) into a folder of its own: beside a newer protobuf it does not
+fit into .venv.
+"""
 
 from __future__ import annotations
 
 import filecmp
+import os
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from grpc_tools import protoc
-
 ROOT = Path(__file__).resolve().parent.parent
 PROTOS = ROOT / "protos"
+PROTOC = ROOT / ".cache" / "protoc"
 ENDINGS = ("_pb2.py", "_pb2.pyi")
+TIMEOUT_S = 60
 
 
 def generate(out: Path) -> list[Path]:
     sources = sorted(str(p.relative_to(PROTOS)) for p in PROTOS.rglob("*.proto"))
-    args = ["protoc", f"-I{PROTOS}", f"--python_out={out}", f"--pyi_out={out}", *sources]
-    if protoc.main(args) != 0:
-        raise SystemExit("protoc failed: see its message above")
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "grpc_tools.protoc"),
+            *(f"-I{PROTOS}", f"--python_out={out}", f"--pyi_out={out}", *sources),
+        ],
+        env={**os.environ, "PYTHONPATH": str(PROTOC)},
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise SystemExit("protoc failed: see its message above; 'make setup' installs it")
     return [Path(name).with_name(Path(name).stem + end) for name in sources for end in ENDINGS]
 
 

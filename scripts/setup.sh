@@ -6,7 +6,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 stamp=.venv/.sluice-stamp
-want=$(cat requirements.lock pyproject.toml scripts/setup.sh sluice/artifacts/jars.py | sha256sum | cut -d' ' -f1)
+want=$(cat requirements.lock protos/requirements.lock pyproject.toml scripts/setup.sh sluice/artifacts/jars.py \
+  | sha256sum | cut -d' ' -f1)
 if [ -x .venv/bin/python ] && [ "$(cat "$stamp" 2>/dev/null || true)" = "$want $PWD" ]; then exit 0; fi
 
 say() { printf '\033[1msetup:\033[0m %s\n' "$*"; }
@@ -48,6 +49,10 @@ again .venv/bin/python -m pip install -q --disable-pip-version-check --require-h
 say "Python packages of requirements.lock"
 again .venv/bin/uv pip sync -q --python .venv/bin/python --require-hashes requirements.lock
 again .venv/bin/uv pip install -q --python .venv/bin/python --no-deps -e .
+# In a folder of its own: it is as old as the oldest protobuf allowed, and .venv has the newest.
+rm -rf .cache/protoc
+again .venv/bin/uv pip install -q --python .venv/bin/python --no-deps --require-hashes \
+  --target .cache/protoc -r protos/requirements.lock
 
 say "compiled kernels (once for a machine)"
 .venv/bin/python -c 'from sluice.formats.column_memory import load_kernels; load_kernels()'

@@ -226,7 +226,7 @@ class TableExistsResponse(_message.Message):
     __slots__ = ("exists",)
     EXISTS_FIELD_NUMBER: _ClassVar[int]
     exists: bool
-    def __init__(self, exists: _Optional[bool] = ...) -> None: ...
+    def __init__(self, exists: bool = ...) -> None: ...
 
 class ListTablesRequest(_message.Message):
     __slots__ = ("database_name",)
@@ -244,7 +244,7 @@ class ListDatabasesRequest(_message.Message):
     __slots__ = ("include_summary",)
     INCLUDE_SUMMARY_FIELD_NUMBER: _ClassVar[int]
     include_summary: bool
-    def __init__(self, include_summary: _Optional[bool] = ...) -> None: ...
+    def __init__(self, include_summary: bool = ...) -> None: ...
 
 class ListDatabasesResponse(_message.Message):
     __slots__ = ("database_name", "database_summary")
@@ -274,7 +274,7 @@ class DatabaseExistsResponse(_message.Message):
     __slots__ = ("exists",)
     EXISTS_FIELD_NUMBER: _ClassVar[int]
     exists: bool
-    def __init__(self, exists: _Optional[bool] = ...) -> None: ...
+    def __init__(self, exists: bool = ...) -> None: ...
 
 class GetDatabaseInfoRequest(_message.Message):
     __slots__ = ("database_name",)
@@ -300,7 +300,7 @@ class CreateDatabaseRequest(_message.Message):
     database_name: str
     ignore_if_exists: bool
     database_json: bytes
-    def __init__(self, database_name: _Optional[str] = ..., ignore_if_exists: _Optional[bool] = ..., database_json: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, database_name: _Optional[str] = ..., ignore_if_exists: bool = ..., database_json: _Optional[bytes] = ...) -> None: ...
 
 class CreateDatabaseResponse(_message.Message):
     __slots__ = ()
@@ -314,7 +314,7 @@ class DropDatabaseRequest(_message.Message):
     database_name: str
     ignore_if_not_exists: bool
     cascade: bool
-    def __init__(self, database_name: _Optional[str] = ..., ignore_if_not_exists: _Optional[bool] = ..., cascade: _Optional[bool] = ...) -> None: ...
+    def __init__(self, database_name: _Optional[str] = ..., ignore_if_not_exists: bool = ..., cascade: bool = ...) -> None: ...
 
 class DropDatabaseResponse(_message.Message):
     __slots__ = ()
@@ -328,7 +328,7 @@ class CreateTableRequest(_message.Message):
     table_path: PbTablePath
     table_json: bytes
     ignore_if_exists: bool
-    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., table_json: _Optional[bytes] = ..., ignore_if_exists: _Optional[bool] = ...) -> None: ...
+    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., table_json: _Optional[bytes] = ..., ignore_if_exists: bool = ...) -> None: ...
 
 class CreateTableResponse(_message.Message):
     __slots__ = ()
@@ -340,7 +340,7 @@ class DropTableRequest(_message.Message):
     IGNORE_IF_NOT_EXISTS_FIELD_NUMBER: _ClassVar[int]
     table_path: PbTablePath
     ignore_if_not_exists: bool
-    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., ignore_if_not_exists: _Optional[bool] = ...) -> None: ...
+    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., ignore_if_not_exists: bool = ...) -> None: ...
 
 class DropTableResponse(_message.Message):
     __slots__ = ()
@@ -378,7 +378,7 @@ class CreatePartitionRequest(_message.Message):
     table_path: PbTablePath
     partition_spec: PbPartitionSpec
     ignore_if_not_exists: bool
-    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., partition_spec: _Optional[_Union[PbPartitionSpec, _Mapping]] = ..., ignore_if_not_exists: _Optional[bool] = ...) -> None: ...
+    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., partition_spec: _Optional[_Union[PbPartitionSpec, _Mapping]] = ..., ignore_if_not_exists: bool = ...) -> None: ...
 
 class CreatePartitionResponse(_message.Message):
     __slots__ = ()
@@ -392,7 +392,7 @@ class DropPartitionRequest(_message.Message):
     table_path: PbTablePath
     partition_spec: PbPartitionSpec
     ignore_if_not_exists: bool
-    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., partition_spec: _Optional[_Union[PbPartitionSpec, _Mapping]] = ..., ignore_if_not_exists: _Optional[bool] = ...) -> None: ...
+    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., partition_spec: _Optional[_Union[PbPartitionSpec, _Mapping]] = ..., ignore_if_not_exists: bool = ...) -> None: ...
 
 class DropPartitionResponse(_message.Message):
     __slots__ = ()
@@ -414,7 +414,7 @@ class AlterTableRequest(_message.Message):
     drop_columns: _containers.RepeatedCompositeFieldContainer[PbDropColumn]
     rename_columns: _containers.RepeatedCompositeFieldContainer[PbRenameColumn]
     modify_columns: _containers.RepeatedCompositeFieldContainer[PbModifyColumn]
-    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., ignore_if_not_exists: _Optional[bool] = ..., config_changes: _Optional[_Iterable[_Union[PbAlterConfig, _Mapping]]] = ..., add_columns: _Optional[_Iterable[_Union[PbAddColumn, _Mapping]]] = ..., drop_columns: _Optional[_Iterable[_Union[PbDropColumn, _Mapping]]] = ..., rename_columns: _Optional[_Iterable[_Union[PbRenameColumn, _Mapping]]] = ..., modify_columns: _Optional[_Iterable[_Union[PbModifyColumn, _Mapping]]] = ...) -> None: ...
+    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., ignore_if_not_exists: bool = ..., config_changes: _Optional[_Iterable[_Union[PbAlterConfig, _Mapping]]] = ..., add_columns: _Optional[_Iterable[_Union[PbAddColumn, _Mapping]]] = ..., drop_columns: _Optional[_Iterable[_Union[PbDropColumn, _Mapping]]] = ..., rename_columns: _Optional[_Iterable[_Union[PbRenameColumn, _Mapping]]] = ..., modify_columns: _Optional[_Iterable[_Union[PbModifyColumn, _Mapping]]] = ...) -> None: ...
 
 class AlterTableResponse(_message.Message):
     __slots__ = ()
@@ -588,7 +588,7 @@ class PbFetchLogReqForTable(_message.Message):
     projection_pushdown_enabled: bool
     projected_fields: _containers.RepeatedScalarFieldContainer[int]
     buckets_req: _containers.RepeatedCompositeFieldContainer[PbFetchLogReqForBucket]
-    def __init__(self, table_id: _Optional[int] = ..., projection_pushdown_enabled: _Optional[bool] = ..., projected_fields: _Optional[_Iterable[int]] = ..., buckets_req: _Optional[_Iterable[_Union[PbFetchLogReqForBucket, _Mapping]]] = ...) -> None: ...
+    def __init__(self, table_id: _Optional[int] = ..., projection_pushdown_enabled: bool = ..., projected_fields: _Optional[_Iterable[int]] = ..., buckets_req: _Optional[_Iterable[_Union[PbFetchLogReqForBucket, _Mapping]]] = ...) -> None: ...
 
 class PbFetchLogReqForBucket(_message.Message):
     __slots__ = ("partition_id", "bucket_id", "fetch_offset", "max_fetch_bytes")
@@ -710,7 +710,7 @@ class LookupRequest(_message.Message):
     insert_if_not_exists: bool
     acks: int
     timeout_ms: int
-    def __init__(self, table_id: _Optional[int] = ..., buckets_req: _Optional[_Iterable[_Union[PbLookupReqForBucket, _Mapping]]] = ..., insert_if_not_exists: _Optional[bool] = ..., acks: _Optional[int] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
+    def __init__(self, table_id: _Optional[int] = ..., buckets_req: _Optional[_Iterable[_Union[PbLookupReqForBucket, _Mapping]]] = ..., insert_if_not_exists: bool = ..., acks: _Optional[int] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
 
 class PbLookupReqForBucket(_message.Message):
     __slots__ = ("partition_id", "bucket_id", "keys", "original_partition_name")
@@ -952,7 +952,7 @@ class ScanKvRequest(_message.Message):
     batch_size_bytes: int
     close_scanner: bool
     wanted_scanner_id: bytes
-    def __init__(self, scanner_id: _Optional[bytes] = ..., bucket_scan_req: _Optional[_Union[PbScanReqForBucket, _Mapping]] = ..., call_seq_id: _Optional[int] = ..., batch_size_bytes: _Optional[int] = ..., close_scanner: _Optional[bool] = ..., wanted_scanner_id: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, scanner_id: _Optional[bytes] = ..., bucket_scan_req: _Optional[_Union[PbScanReqForBucket, _Mapping]] = ..., call_seq_id: _Optional[int] = ..., batch_size_bytes: _Optional[int] = ..., close_scanner: bool = ..., wanted_scanner_id: _Optional[bytes] = ...) -> None: ...
 
 class PbScanReqForBucket(_message.Message):
     __slots__ = ("table_id", "partition_id", "bucket_id", "limit")
@@ -980,7 +980,7 @@ class ScanKvResponse(_message.Message):
     has_more_results: bool
     records: bytes
     log_offset: int
-    def __init__(self, error_code: _Optional[int] = ..., error_message: _Optional[str] = ..., scanner_id: _Optional[bytes] = ..., has_more_results: _Optional[bool] = ..., records: _Optional[bytes] = ..., log_offset: _Optional[int] = ...) -> None: ...
+    def __init__(self, error_code: _Optional[int] = ..., error_message: _Optional[str] = ..., scanner_id: _Optional[bytes] = ..., has_more_results: bool = ..., records: _Optional[bytes] = ..., log_offset: _Optional[int] = ...) -> None: ...
 
 class LimitScanRequest(_message.Message):
     __slots__ = ("table_id", "partition_id", "bucket_id", "limit")
@@ -1004,7 +1004,7 @@ class LimitScanResponse(_message.Message):
     error_message: str
     is_log_table: bool
     records: bytes
-    def __init__(self, error_code: _Optional[int] = ..., error_message: _Optional[str] = ..., is_log_table: _Optional[bool] = ..., records: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, error_code: _Optional[int] = ..., error_message: _Optional[str] = ..., is_log_table: bool = ..., records: _Optional[bytes] = ...) -> None: ...
 
 class LakeTieringHeartbeatRequest(_message.Message):
     __slots__ = ("tiering_tables", "finished_tables", "failed_tables", "request_table", "force_finished_tables", "requested_tables", "released_tables")
@@ -1022,7 +1022,7 @@ class LakeTieringHeartbeatRequest(_message.Message):
     force_finished_tables: _containers.RepeatedScalarFieldContainer[int]
     requested_tables: _containers.RepeatedCompositeFieldContainer[PbTablePath]
     released_tables: _containers.RepeatedCompositeFieldContainer[PbHeartbeatReqForTable]
-    def __init__(self, tiering_tables: _Optional[_Iterable[_Union[PbHeartbeatReqForTable, _Mapping]]] = ..., finished_tables: _Optional[_Iterable[_Union[PbHeartbeatReqForTable, _Mapping]]] = ..., failed_tables: _Optional[_Iterable[_Union[PbHeartbeatReqForTable, _Mapping]]] = ..., request_table: _Optional[bool] = ..., force_finished_tables: _Optional[_Iterable[int]] = ..., requested_tables: _Optional[_Iterable[_Union[PbTablePath, _Mapping]]] = ..., released_tables: _Optional[_Iterable[_Union[PbHeartbeatReqForTable, _Mapping]]] = ...) -> None: ...
+    def __init__(self, tiering_tables: _Optional[_Iterable[_Union[PbHeartbeatReqForTable, _Mapping]]] = ..., finished_tables: _Optional[_Iterable[_Union[PbHeartbeatReqForTable, _Mapping]]] = ..., failed_tables: _Optional[_Iterable[_Union[PbHeartbeatReqForTable, _Mapping]]] = ..., request_table: bool = ..., force_finished_tables: _Optional[_Iterable[int]] = ..., requested_tables: _Optional[_Iterable[_Union[PbTablePath, _Mapping]]] = ..., released_tables: _Optional[_Iterable[_Union[PbHeartbeatReqForTable, _Mapping]]] = ...) -> None: ...
 
 class PbHeartbeatReqForTable(_message.Message):
     __slots__ = ("table_id", "coordinator_epoch", "tiering_epoch", "lake_tiering_stats", "error_message")
@@ -1086,7 +1086,7 @@ class PrepareLakeTableSnapshotRequest(_message.Message):
     IGNORE_PREVIOUS_TABLE_OFFSETS_FIELD_NUMBER: _ClassVar[int]
     bucket_offsets: _containers.RepeatedCompositeFieldContainer[PbTableOffsets]
     ignore_previous_table_offsets: bool
-    def __init__(self, bucket_offsets: _Optional[_Iterable[_Union[PbTableOffsets, _Mapping]]] = ..., ignore_previous_table_offsets: _Optional[bool] = ...) -> None: ...
+    def __init__(self, bucket_offsets: _Optional[_Iterable[_Union[PbTableOffsets, _Mapping]]] = ..., ignore_previous_table_offsets: bool = ...) -> None: ...
 
 class PbTableOffsets(_message.Message):
     __slots__ = ("table_id", "table_path", "bucket_offsets")
@@ -1200,7 +1200,7 @@ class GetLakeSnapshotRequest(_message.Message):
     table_path: PbTablePath
     snapshot_id: int
     readable: bool
-    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., snapshot_id: _Optional[int] = ..., readable: _Optional[bool] = ...) -> None: ...
+    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., snapshot_id: _Optional[int] = ..., readable: bool = ...) -> None: ...
 
 class GetLakeSnapshotResponse(_message.Message):
     __slots__ = ("table_id", "snapshotId", "bucket_snapshots")
@@ -1346,7 +1346,7 @@ class PbStopReplicaReqForBucket(_message.Message):
     leader_epoch: int
     delete: bool
     deleteRemote: bool
-    def __init__(self, table_bucket: _Optional[_Union[PbTableBucket, _Mapping]] = ..., leader_epoch: _Optional[int] = ..., delete: _Optional[bool] = ..., deleteRemote: _Optional[bool] = ...) -> None: ...
+    def __init__(self, table_bucket: _Optional[_Union[PbTableBucket, _Mapping]] = ..., leader_epoch: _Optional[int] = ..., delete: bool = ..., deleteRemote: bool = ...) -> None: ...
 
 class StopReplicaResponse(_message.Message):
     __slots__ = ("stop_replicas_resp",)
@@ -1406,7 +1406,7 @@ class PbTableTieringStatus(_message.Message):
     lake_snapshot_id: int
     paused: bool
     last_round_time: int
-    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., status: _Optional[str] = ..., tiering_epoch: _Optional[int] = ..., last_tiered_time: _Optional[int] = ..., last_error: _Optional[str] = ..., last_error_time: _Optional[int] = ..., table_id: _Optional[int] = ..., failures: _Optional[int] = ..., next_attempt_time: _Optional[int] = ..., lag_rows: _Optional[int] = ..., lag_time: _Optional[int] = ..., lake_snapshot_id: _Optional[int] = ..., paused: _Optional[bool] = ..., last_round_time: _Optional[int] = ...) -> None: ...
+    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., status: _Optional[str] = ..., tiering_epoch: _Optional[int] = ..., last_tiered_time: _Optional[int] = ..., last_error: _Optional[str] = ..., last_error_time: _Optional[int] = ..., table_id: _Optional[int] = ..., failures: _Optional[int] = ..., next_attempt_time: _Optional[int] = ..., lag_rows: _Optional[int] = ..., lag_time: _Optional[int] = ..., lake_snapshot_id: _Optional[int] = ..., paused: bool = ..., last_round_time: _Optional[int] = ...) -> None: ...
 
 class ControlTieringRequest(_message.Message):
     __slots__ = ("table_path", "action")
