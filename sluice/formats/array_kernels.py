@@ -9,7 +9,7 @@ from __future__ import annotations
 from numba.extending import register_jitable
 
 from sluice.formats import memory_access as mem
-from sluice.formats import row_plan as of
+from sluice.formats import row_words as of
 from sluice.formats.row_kernels import (
     is_set,
     put_content,

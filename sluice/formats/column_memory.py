@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from sluice.errors import CorruptRecord
-from sluice.formats import row_plan as of
+from sluice.formats import row_words as of
+from sluice.formats.row_plan import NESTED, arrow_width
 from sluice.formats.types import arrow_type
 from sluice.model import DataType
 
@@ -58,7 +59,7 @@ class NewColumn:
         elif kind == of.ARROW_BIT:
             self._values = np.zeros((rows + 7) // 8, np.uint8)
         else:
-            self._values = np.zeros(of.arrow_width(words) * rows, np.uint8)
+            self._values = np.zeros(arrow_width(words) * rows, np.uint8)
         words[of.VALID], words[of.VALUES] = self._valid.ctypes.data, self._values.ctypes.data
 
     def finish(self, data_type: DataType) -> pa.Array:
@@ -68,7 +69,7 @@ class NewColumn:
         """
         nulls = int(self._words[of.NULLS])
         bits = pa.py_buffer(self._valid) if nulls else None
-        kind = pa.binary() if data_type.root in of.NESTED else arrow_type(data_type)
+        kind = pa.binary() if data_type.root in NESTED else arrow_type(data_type)
         if self._offsets is None:
             buffers = [bits, pa.py_buffer(self._values)]
         else:
@@ -93,7 +94,7 @@ def point_to(words: np.ndarray, array: pa.Array, validity: pa.Array) -> int:
     if words[of.IN_ARROW] == of.ARROW_BIT:
         # one position serves both bitmaps: values begin where validity has its own
         assert array.offset == validity.offset
-    words[of.VALUES] = data + of.arrow_width(words) * array.offset
+    words[of.VALUES] = data + arrow_width(words) * array.offset
     if words[of.IN_ARROW] != of.ARROW_BYTES or not len(array):
         return 0
     bounds = np.frombuffer(buffers[1], np.int32, len(array) + 1, 4 * array.offset)

@@ -23,7 +23,7 @@ _SOURCES = (
     "memory_access.py",
     "record_kernels.py",
     "row_kernels.py",
-    "row_plan.py",
+    "row_words.py",
     "row_writers.py",
     "sst_kernels.py",
     "sst_words.py",

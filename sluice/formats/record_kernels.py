@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sluice.formats import memory_access as mem
-from sluice.formats import row_plan as of
+from sluice.formats import row_words as of
 from sluice.formats.row_kernels import read_sized
 from sluice.formats.row_writers import write_varint
 

@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sluice.errors import CorruptRecord, InvalidTable, RecordTooLarge
-from sluice.formats import row_plan as of
 from sluice.formats.column_memory import (
     PROBLEMS,
     BadValue,
@@ -26,7 +25,7 @@ from sluice.formats.column_memory import (
     point_to,
 )
 from sluice.formats.key_parts import fixed
-from sluice.formats.row_plan import COMPACTED, INDEXED, element_plan, row_plan
+from sluice.formats.row_plan import COMPACTED, INDEXED, NESTED, element_plan, row_plan
 from sluice.formats.types import arrow_type
 from sluice.model import DataType, TypeRoot
 
@@ -171,7 +170,7 @@ def _content(array: pa.Array, name: str, data_type: DataType, row_format: str) -
 def _value(array: pa.Array, data_type: DataType, row_format: str) -> pa.Array:
     """The inverse of ``_content``; ``array`` has no offset. :raises BadValue: by the row."""
     root = data_type.root
-    if root not in of.NESTED:
+    if root not in NESTED:
         return array
     arrow, rows, bits = arrow_type(data_type), len(array), array.buffers()[0]
     if root is TypeRoot.ROW:

@@ -1,7 +1,7 @@
 """Rows to Arrow's buffers, as plain loops that numba compiles.
 
 Nothing here runs as Python. Every argument is an int64: a count, or the address of memory that the
-caller owns. Positions are addresses too; below zero they say what is wrong (``row_plan``). Each
+caller owns. Positions are addresses too; below zero they say what is wrong (``row_words``). Each
 read of a row is checked against the row's end first.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from numba.extending import register_jitable
 
 from sluice.formats import memory_access as mem
-from sluice.formats import row_plan as of
+from sluice.formats import row_words as of
 
 Pair = tuple[int, int]
 

@@ -11,60 +11,48 @@ from functools import lru_cache
 
 import numpy as np
 
+from sluice.formats.row_words import (
+    ARROW_8,
+    ARROW_16,
+    ARROW_32,
+    ARROW_64,
+    ARROW_BIT,
+    ARROW_BYTES,
+    ARROW_DECIMAL64,
+    ARROW_DECIMAL128,
+    ARROW_FIXED,
+    ARROW_STAMP,
+    ARROW_TIME32,
+    ARROW_TIME64,
+    BY,
+    IN_ARROW,
+    IN_ROW,
+    LIMIT,
+    ROW_8,
+    ROW_16,
+    ROW_32,
+    ROW_64,
+    ROW_LISTED,
+    ROW_PADDED,
+    ROW_SIZED,
+    ROW_STAMP,
+    ROW_STAMP_VARINT,
+    ROW_VARINT32,
+    ROW_VARINT64,
+    SIZE,
+    SLOT_BYTES,
+    SLOT_DECIMAL,
+    SLOT_NESTED,
+    SLOT_STAMP,
+    TIMES,
+    WORDS,
+)
 from sluice.formats.types import time_unit
 from sluice.model import DataType, TypeRoot
 
 COMPACTED = "COMPACTED"
 INDEXED = "INDEXED"
 
-WORDS = 16
-"""Words of a column; the next constants are positions among them."""
-IN_ROW, IN_ARROW, SIZE, TIMES, BY, LIMIT = range(6)
-VALUES, VALID, BIT, OFFSETS, NULLS, CURSOR = range(6, 12)
-
-# IN_ROW: how a value lies within a row; SLOTs are those of an array's elements that vary
-(
-    ROW_8,
-    ROW_16,
-    ROW_32,
-    ROW_64,
-    ROW_VARINT32,
-    ROW_VARINT64,
-    ROW_STAMP,
-    ROW_STAMP_VARINT,
-    ROW_SIZED,
-    ROW_LISTED,
-    ROW_PADDED,
-    SLOT_STAMP,
-    SLOT_DECIMAL,
-    SLOT_BYTES,
-    SLOT_NESTED,
-) = range(15)
-# IN_ARROW: how it lies in Arrow's buffers
-(
-    ARROW_BIT,
-    ARROW_8,
-    ARROW_16,
-    ARROW_32,
-    ARROW_64,
-    ARROW_TIME32,
-    ARROW_TIME64,
-    ARROW_STAMP,
-    ARROW_DECIMAL64,
-    ARROW_DECIMAL128,
-    ARROW_BYTES,
-    ARROW_FIXED,
-) = range(12)
-
-# What a kernel answers instead of a position or a size; all below zero
-ENDS_EARLY, VARINT_TOO_LONG, BAD_LENGTH, BAD_NANOS, OUT_OF_RANGE, TOO_LONG, BYTES_LEFT, BAD_SLOT = (
-    range(-8, 0)
-)
-
-NANOS_PER_MILLI = 1_000_000
-MILLIS_PER_DAY = 86_400_000
-MAX_MILLIS_US, REST_US = divmod(2**63 - 1, 1000)
-MAX_MILLIS_NS, REST_NS = divmod(2**63 - 1, 1_000_000)
 _PER_SECOND = {"s": 1, "ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}
 _VARYING = (TypeRoot.STRING, TypeRoot.BYTES, TypeRoot.ARRAY, TypeRoot.MAP, TypeRoot.ROW)
 _NUMBERS = {
