@@ -14,10 +14,11 @@ from sluice.errors import MissingExtra
 DISTRIBUTION = "fluss-sluice"
 
 
-def require(module: str, extra: str, purpose: str) -> ModuleType:
+def require(module: str, extra: str, purpose: str, *, then: str = "") -> ModuleType:
     """Imports ``module``; it may be one of ours that imports what the extra brings.
 
     :param purpose: begins the error's sentence: "sluice serve", "reading such a file".
+    :param then: a command to run after the installation.
     :raises MissingExtra: a package is not installed; names it and the command that installs it.
     """
     try:
@@ -26,8 +27,10 @@ def require(module: str, extra: str, purpose: str) -> ModuleType:
         package = (error.name or module).partition(".")[0]
         if package == __name__.partition(".")[0]:
             raise  # a module of ours is missing: no extra has it
+        behind = f", then `{then}`" if then else ""
         raise MissingExtra(
-            f"{purpose} needs {package}, which is not installed: run {install_command(extra)}",
+            f"{purpose} needs {package}, which is not installed: "
+            f"run `{install_command(extra)}`{behind}",
             module=error.name,
             extra=extra,
         ) from error
