@@ -1,32 +1,22 @@
 """The values of a RocksDB folder as Arrow, in the order of their keys.
 
 Most folders are read from their files. What is not known there, or is damaged, is left to RocksDB,
-which hands out one row at a time. That is a Python object a row, which the library forces; the loop
-over them runs in C.
+which only servers install.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
-from rocksdict import AccessType, BlockBasedOptions, Cache, Options, Rdict, ReadOptions
 
 from sluice.client.sst_rows import read_directly
-from sluice.errors import CorruptRecord
+from sluice.extras import require
 from sluice.formats.rocks_manifest import NotReadHere
 
 _LOG = logging.getLogger(__name__)
-
-_BATCH_ROWS = 32 * 1024
-_STEP_ROWS = 1024
-_CACHE_BYTES = 8 * 1024 * 1024
-_OPEN_FILES = 256
 
 
 def read_values(folder: Path, name: str, batch_bytes: int) -> Iterator[pa.Array]:
@@ -36,6 +26,7 @@ def read_values(folder: Path, name: str, batch_bytes: int) -> Iterator[pa.Array]
 
     :param name: of what lies there, for errors.
     :raises CorruptRecord: the folder is no RocksDB, lacks a file, or a file is damaged.
+    :raises MissingExtra: it is left to RocksDB, and rocksdict is not installed.
     """
     given = 0
     try:
@@ -44,85 +35,7 @@ def read_values(folder: Path, name: str, batch_bytes: int) -> Iterator[pa.Array]
             yield array
     except NotReadHere as error:
         _LOG.debug("%s is read by RocksDB behind row %d: %s", name, given, error)
+        require("rocksdict", "server", f"{name}: {error}; reading it")
+        from sluice.client.rocksdb_rows import read_by_rocksdb
+
         yield from read_by_rocksdb(folder, name, batch_bytes, given)
-
-
-def read_by_rocksdb(
-    folder: Path, name: str, batch_bytes: int, skipped: int = 0
-) -> Iterator[pa.Array]:
-    """The same without the first ``skipped`` values, all of it by RocksDB."""
-    try:
-        db: Any = Rdict(str(folder), _options(), access_type=AccessType.read_only())
-    except Exception as error:
-        raise CorruptRecord(f"{name} cannot be opened: {error}") from error
-    try:
-        values = db.values(read_opt=_read_options())
-        before = deque(islice(values, skipped), maxlen=1)
-        last: bytes | None = before[0] if before else None
-        while found := _some(values, batch_bytes):
-            last = found[-1]
-            yield pa.array(found, pa.binary())
-        _check_end(db, last, name)
-    finally:
-        db.close()
-
-
-def _some(values: Iterator[bytes], batch_bytes: int) -> list[bytes]:
-    found: list[bytes] = []
-    size = 0
-    while len(found) < _BATCH_ROWS and size < batch_bytes:
-        step = list(islice(values, _STEP_ROWS))
-        if not step:
-            break
-        size += sum(map(len, step))
-        found += step
-    return found
-
-
-def _check_end(db: Any, last: bytes | None, name: str) -> None:
-    """The iterator also ends, without a word, where a block is damaged.
-
-    Every value holds its key, so no two are the same: the last one read must be the last there is.
-    """
-    end = db.iter(_read_options())
-    end.seek_to_last()
-    expected = end.value() if end.valid() else None
-    if last == expected:
-        try:
-            end.status()
-        except Exception as error:
-            raise CorruptRecord(f"{name} is damaged: {error}") from error
-        return
-    raise CorruptRecord(f"{name} is damaged: {_problem(db)}")
-
-
-def _problem(db: Any) -> str:
-    """What RocksDB says where it stops; slower, since it asks for it at each row."""
-    rows = db.iter(_read_options())
-    rows.seek_to_first()
-    count = 0
-    while rows.valid():
-        count += 1
-        rows.next()
-    try:
-        rows.status()
-    except Exception as error:
-        return f"behind row {count}: {error}"
-    return "its last rows cannot be reached"
-
-
-def _read_options() -> ReadOptions:
-    options = ReadOptions()
-    options.fill_cache(False)  # type: ignore[call-arg]  # the library's stub lacks it
-    return options
-
-
-def _options() -> Options:
-    """Little memory, whatever the size of the folder: indexes and filters are only cached."""
-    options = Options(raw_mode=True)
-    blocks = BlockBasedOptions()
-    blocks.set_block_cache(Cache(_CACHE_BYTES))
-    blocks.set_cache_index_and_filter_blocks(True)
-    options.set_block_based_table_factory(blocks)
-    options.set_max_open_files(_OPEN_FILES)
-    return options

@@ -26,7 +26,8 @@ from rocksdict import (
 )
 
 from sluice.client import sst_rows
-from sluice.client.rocks_rows import read_by_rocksdb, read_values
+from sluice.client.rocks_rows import read_values
+from sluice.client.rocksdb_rows import read_by_rocksdb
 from sluice.client.sst_rows import read_directly
 from sluice.errors import CorruptRecord
 from sluice.formats import sst_table
