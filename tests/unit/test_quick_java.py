@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sluice.driver.jvm import java
+from sluice.artifacts.java import java
 from tests.support import quick_java
 
 
