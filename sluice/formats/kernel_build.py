@@ -36,9 +36,18 @@ _EXTERNAL = ("llvm.", "memcpy", "memset", "memmove")
 
 
 def build() -> tuple[dict[str, tuple[str, int]], bytes]:
-    """Symbol and count of arguments by kernel, and one object file that holds them all."""
+    """Symbol and count of arguments by kernel, and one object file for this process's CPU."""
+    module, symbols, codegen = compile_kernels()
+    return symbols, bytes(codegen._tm.emit_object(module))
+
+
+def compile_kernels() -> tuple[Any, dict[str, tuple[str, int]], Any]:
+    """One LLVM module with all kernels, symbol and count of arguments by kernel, numba's codegen.
+
+    The CPU is this machine's, or the one that ``NUMBA_CPU_NAME`` and ``NUMBA_CPU_FEATURES`` say.
+    """
     symbols = {}
-    whole = None
+    whole = codegen = None
     for kernel in KERNELS:
         count = kernel.__code__.co_argcount
         signature = types.int64(*(types.int64,) * count)
@@ -53,12 +62,11 @@ def build() -> tuple[dict[str, tuple[str, int]], bytes]:
         symbols[kernel.__name__] = (compiled.fndesc.llvm_func_name, count)
         if whole is None:
             whole = module
-            machine = compiled.library.codegen._tm
+            codegen = compiled.library.codegen
         else:
             whole.link_in(module)
-    assert whole is not None
     _check_alone(whole)
-    return symbols, bytes(machine.emit_object(whole))
+    return whole, symbols, codegen
 
 
 def _check_alone(module: Any) -> None:

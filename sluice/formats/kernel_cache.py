@@ -12,22 +12,13 @@ import hashlib
 import json
 import os
 import tempfile
-from importlib import metadata, resources
+from importlib import metadata
 from pathlib import Path
 
 from llvmlite import binding
 
-_SOURCES = (
-    "array_kernels.py",
-    "kernel_build.py",
-    "memory_access.py",
-    "record_kernels.py",
-    "row_kernels.py",
-    "row_words.py",
-    "row_writers.py",
-    "sst_kernels.py",
-    "sst_words.py",
-)
+from sluice.formats.kernel_objects import source_digest
+
 _DIGEST_SIZE = 32
 
 Symbols = dict[str, tuple[str, int]]
@@ -47,18 +38,29 @@ def folder() -> Path | None:
 
 def file_name() -> str:
     """Of the kernels' source, the compiler and this machine's CPU."""
-    parts = [metadata.version("numba").encode(), metadata.version("llvmlite").encode()]
-    package = resources.files("sluice.formats")
-    parts += [package.joinpath(name).read_bytes() for name in _SOURCES]
-    parts += [
-        binding.get_process_triple().encode(),
-        binding.get_host_cpu_name().encode(),
-        binding.get_host_cpu_features().flatten().encode(),
+    parts = [
+        source_digest(),
+        compiler(),
+        binding.get_process_triple(),
+        binding.get_host_cpu_name(),
+        binding.get_host_cpu_features().flatten(),
     ]
     digest = hashlib.sha256()
     for part in parts:
-        digest.update(len(part).to_bytes(8, "little") + part)
+        digest.update(len(part).to_bytes(8, "little") + part.encode())
     return f"kernels-{digest.hexdigest()[:40]}.bin"
+
+
+def compiler() -> str:
+    """The versions of numba and llvmlite that are installed, "none" for what is not."""
+    return ", ".join(f"{name} {_version(name)}" for name in ("numba", "llvmlite"))
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "none"
 
 
 def load(path: Path) -> tuple[Symbols, bytes] | None:

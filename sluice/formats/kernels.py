@@ -1,46 +1,33 @@
 """The compiled kernels, as functions of this module; importing it loads or compiles them.
 
-Import it where a kernel is first needed, not at the top of a module: loading costs 0.2 s and
-compiling, once for a user and machine, several seconds. Python's lock on imports sees to it that
-threads compile once. Arguments are whole numbers: counts, and addresses of memory that the caller
-keeps alive. The GIL is released while a kernel runs.
+Import it where a kernel is first needed, not at the top of a module. Loading takes milliseconds
+where the package has a shared object for this CPU. Otherwise numba compiles, once for a user and
+machine. Python's lock on imports sees to it that threads load once.
+
+Arguments are whole numbers: counts, and addresses of memory that the caller keeps alive. The GIL is
+released while a kernel runs.
 """
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from typing import Any
 
-from llvmlite import binding
-
-from sluice.formats import kernel_cache
+from sluice.extras import require
+from sluice.formats import kernel_objects
+from sluice.formats.kernel_objects import Loaded
 
 Kernel = Callable[..., int]
 
 
-def _load() -> tuple[Any, dict[str, Kernel]]:
-    """The engine that owns the machine code, and the kernels by name."""
-    binding.initialize_native_target()
-    binding.initialize_native_asmprinter()
-    folder = kernel_cache.folder()
-    path = None if folder is None else folder / kernel_cache.file_name()
-    found = None if path is None else kernel_cache.load(path)
-    if found is None:
-        from sluice.formats.kernel_build import build
+def _load() -> Loaded:
+    found = kernel_objects.load()
+    if found is not None:
+        return found
+    require("llvmlite", "compile", kernel_objects.purpose(), then="sluice warm")
+    from sluice.formats import kernel_engine
 
-        found = build()
-        if path is not None:
-            kernel_cache.save(path, *found)
-    symbols, code = found
-    target = binding.Target.from_default_triple().create_target_machine(jit=True)
-    engine = binding.create_mcjit_compiler(binding.parse_assembly(""), target)
-    engine.add_object_file(binding.ObjectFileRef.from_data(code))
-    engine.finalize_object()
-    return engine, {
-        name: _kernel(engine.get_function_address(symbol), count)
-        for name, (symbol, count) in symbols.items()
-    }
+    return kernel_engine.load()
 
 
 def _kernel(address: int, count: int) -> Kernel:
@@ -59,7 +46,8 @@ def _kernel(address: int, count: int) -> Kernel:
     return call
 
 
-_engine, _kernels = _load()
+LOADED = _load()
+_kernels = {name: _kernel(*found) for name, found in LOADED.kernels.items()}
 decode_rows = _kernels["decode_rows"]
 gather = _kernels["gather"]
 encode_rows = _kernels["encode_rows"]

@@ -1,0 +1,54 @@
+"""The kernels compiled on this machine, where the package has no shared object for it.
+
+This needs numba, once for a user and machine. Later processes load the machine code with llvmlite.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from llvmlite import binding
+
+from sluice.extras import require
+from sluice.formats import kernel_cache
+from sluice.formats.kernel_objects import Loaded, Origin, purpose
+
+_LOG = logging.getLogger(__name__)
+
+
+def load() -> Loaded:
+    """From the user's cache, or compiled and kept there.
+
+    :raises MissingExtra: they have to be compiled, and numba is not installed.
+    """
+    folder = kernel_cache.folder()
+    path = None if folder is None else folder / kernel_cache.file_name()
+    found = None if path is None else kernel_cache.load(path)
+    origin = Origin.CACHE
+    if found is None:
+        require("numba", "compile", purpose(), then="sluice warm")
+        _LOG.warning("compiling Sluice's loops for this machine, once: this takes some 10 s")
+        from sluice.formats.kernel_build import build
+
+        found = build()
+        origin = Origin.COMPILED
+        if path is None or not kernel_cache.save(path, *found):
+            path = None
+            _LOG.warning(
+                "the compiled loops cannot be kept in %s, so each process compiles them: "
+                "set NUMBA_CACHE_DIR to a folder that can be written",
+                folder or "the user's cache folder, as there is no home folder",
+            )
+    symbols, code = found
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
+    target = binding.Target.from_default_triple().create_target_machine(jit=True)
+    engine = binding.create_mcjit_compiler(binding.parse_assembly(""), target)
+    engine.add_object_file(binding.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    kernels = {
+        name: (engine.get_function_address(symbol), count)
+        for name, (symbol, count) in symbols.items()
+    }
+    file = None if path is None else str(path)
+    return Loaded(engine, kernels, origin, file, kernel_cache.compiler())

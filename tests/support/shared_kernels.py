@@ -1,0 +1,50 @@
+"""Packages with compiled loops inside, as a wheel installs them, and no compiler beside them."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+from sluice.formats.kernel_objects import FOLDER, SOURCES
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = ROOT / "scripts" / "build_kernels.py"
+BLOCKED = ("numba", "llvmlite", "rocksdict")
+
+
+def shared_objects() -> list[Path]:
+    """All that are built on this platform; they are built once for sources, script and numba."""
+    parts = [(ROOT / "sluice/formats" / name).read_bytes() for name in SOURCES]
+    parts += [SCRIPT.read_bytes(), metadata.version("numba").encode()]
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(hashlib.sha256(part).digest())
+    folder = ROOT / ".cache" / "kernels" / digest.hexdigest()[:16]
+    if not (folder / "complete").exists():
+        command = [sys.executable, str(SCRIPT), str(folder)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+        assert done.returncode == 0, done.stderr
+        (folder / "complete").touch()
+    return sorted(folder.glob("*.so"))
+
+
+def package_with(folder: Path, objects: list[Path]) -> Path:
+    """The core as installed: with these shared objects, and where compilers cannot be imported.
+
+    :return: the folder to put on Python's path.
+    """
+    shutil.copytree(
+        ROOT / "sluice", folder / "sluice", ignore=shutil.ignore_patterns("__pycache__", FOLDER)
+    )
+    inside = folder / "sluice" / "formats" / FOLDER
+    inside.mkdir()
+    for path in objects:
+        shutil.copy(path, inside)
+    for name in BLOCKED:
+        text = f"raise ModuleNotFoundError('{name} is not here', name='{name}')\n"
+        (folder / f"{name}.py").write_text(text)
+    return folder
