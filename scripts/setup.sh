@@ -55,7 +55,7 @@ again .venv/bin/uv pip install -q --python .venv/bin/python --no-deps --require-
   --target .cache/protoc -r protos/requirements.lock
 
 say "compiled kernels (once for a machine)"
-.venv/bin/python -c 'from sluice.formats.column_memory import load_kernels; load_kernels()'
+.venv/bin/sluice warm >/dev/null
 
 say "Iceberg's runtime for Spark"
 .venv/bin/sluice jars fetch .cache/jars >/dev/null

@@ -29,6 +29,7 @@ from sluice.cli.spark_files import spark_files
 from sluice.cli.sql import sql
 from sluice.cli.status import status
 from sluice.cli.tier import tier
+from sluice.cli.warm import warm
 from sluice.errors import ConfigurationError, SluiceError
 from sluice.masking import MaskingFormatter, mask
 
@@ -113,6 +114,7 @@ for command in (
     jars,
     spark_files,
     airflow_dag,
+    warm,
 ):
     cli.add_command(command)
 
