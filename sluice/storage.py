@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import fsspec
 import pyarrow as pa
@@ -40,9 +41,6 @@ _S3_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 _PATH_STYLE = ("path-style-access", "path.style.access")
 _HADOOP_PREFIX = "hadoop."
 _HDFS_PREFIXES = ("dfs.", "fs.defaultFS", "hadoop.")
-_CONNECT_TIMEOUT_S = 10
-_REQUEST_TIMEOUT_S = 60
-_S3_TRIES = 4
 _NO_LIBHDFS = (
     "hdfs needs Hadoop's own library: install Hadoop here and set HADOOP_HOME (or"
     " ARROW_LIBHDFS_DIR, the folder of libhdfs.so), JAVA_HOME, and CLASSPATH to what"
@@ -50,7 +48,22 @@ _NO_LIBHDFS = (
 )
 
 
-def file_system(uri: str, options: Mapping[str, str]) -> tuple[fs.FileSystem, str]:
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long an S3 that does not answer is waited for, one request at a time."""
+
+    connect_s: float = 10.0
+    request_s: float = 60.0
+    """Without a byte of the answer."""
+    tries: int = 4
+
+
+PATIENT = Patience()
+
+
+def file_system(
+    uri: str, options: Mapping[str, str], patience: Patience = PATIENT
+) -> tuple[fs.FileSystem, str]:
     """The file system of a URI, and the path on it.
 
     Paths are taken as they stand: a %23 in a partition's name is part of it.
@@ -65,7 +78,7 @@ def file_system(uri: str, options: Mapping[str, str]) -> tuple[fs.FileSystem, st
         return fs.LocalFileSystem(), "/" + rest.lstrip("/")
     authority, _, path = rest.removeprefix("//").partition("/")
     if scheme in S3_SCHEMES:
-        return s3_file_system(s3_options(options)), f"{authority}/{path}"
+        return s3_file_system(s3_options(options), patience), f"{authority}/{path}"
     if scheme in HDFS_SCHEMES:
         return _hdfs(scheme, authority, options), f"/{path}"
     try:
@@ -77,7 +90,7 @@ def file_system(uri: str, options: Mapping[str, str]) -> tuple[fs.FileSystem, st
 
 
 def fsspec_file_system(
-    uri: str, options: Mapping[str, str]
+    uri: str, options: Mapping[str, str], patience: Patience = PATIENT
 ) -> tuple[fsspec.AbstractFileSystem, str]:
     """The same as fsspec has it, for globs: S3 and HDFS through pyarrow, all others its own.
 
@@ -87,7 +100,7 @@ def fsspec_file_system(
     if uri.partition(":")[0] not in S3_SCHEMES | HDFS_SCHEMES:
         found, path = fsspec.core.url_to_fs(uri)
         return found, path
-    arrow, path = file_system(uri, options)
+    arrow, path = file_system(uri, options, patience)
     return ArrowFSWrapper(arrow, skip_instance_cache=True), path
 
 
@@ -108,7 +121,9 @@ def s3_options(options: Mapping[str, str]) -> dict[str, object]:
     return found
 
 
-def s3_file_system(arguments: Mapping[str, object]) -> fs.S3FileSystem:
+def s3_file_system(
+    arguments: Mapping[str, object], patience: Patience = PATIENT
+) -> fs.S3FileSystem:
     """Of what ``s3_options`` answers. Nothing is sent yet.
 
     :raises ConfigurationError: half of the credentials is missing.
@@ -121,9 +136,9 @@ def s3_file_system(arguments: Mapping[str, object]) -> fs.S3FileSystem:
     endpoint = next((os.environ[name] for name in _S3_ENDPOINTS if os.environ.get(name)), None)
     return fs.S3FileSystem(
         **{**({"endpoint_override": endpoint} if endpoint else {}), **arguments},
-        connect_timeout=_CONNECT_TIMEOUT_S,
-        request_timeout=_REQUEST_TIMEOUT_S,
-        retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=_S3_TRIES),
+        connect_timeout=patience.connect_s,
+        request_timeout=patience.request_s,
+        retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=patience.tries),
     )
 
 
