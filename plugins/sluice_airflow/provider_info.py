@@ -87,7 +87,11 @@ OPTIONS: dict[str, tuple[str, str, str]] = {
         "When the DAG runs: a cron expression, or 'none' for runs by hand only.",
     ),
     "spark_connection": ("string", "spark_default", "Id of the connection of type spark."),
-    "spark_binary": ("string", "", "spark-submit by another name or path; empty: from the PATH."),
+    "spark_binary": (
+        "string",
+        "",
+        "spark-submit by another name or path; empty: from the PATH, or beside Airflow's Python.",
+    ),
     "application": (
         "string",
         "",

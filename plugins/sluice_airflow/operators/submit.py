@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import Any
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
+from sluice.artifacts.spark_submit import spark_submit
 from sluice.masking import mask
 
 GRACE_S = 3.0
@@ -36,16 +38,41 @@ class GroupSubmitHook(SparkSubmitHook):
 
     def _build_spark_submit_command(self, application: str) -> list[str]:
         command: list[str] = super()._build_spark_submit_command(application)
-        if self.secret_environment:
-            variables: dict[str, Any] = self._env or {}
-            self._env = {**variables, **self.secret_environment}
-            if self._connection["deploy_mode"] == "cluster":
-                self.log.warning(
-                    "the driver runs on the cluster, where logins and keys of the Fluss connection"
-                    " do not reach it: give it %s there (docs/airflow.md)",
-                    ", ".join(self.secret_environment),
-                )
+        variables: dict[str, Any] = self._env or {}
+        self._env = {**variables, **self._path(), **self.secret_environment}
+        if self.secret_environment and self.deploy_mode == "cluster":
+            self.log.warning(
+                "the driver runs on the cluster, where logins and keys of the Fluss connection"
+                " do not reach it: give it %s there (docs/airflow.md)",
+                ", ".join(self.secret_environment),
+            )
         return command
+
+    @property
+    def binary(self) -> str:
+        """spark-submit, by name or path, as setting or connection name it."""
+        return str(self._connection["spark_binary"])
+
+    @property
+    def master(self) -> str:
+        return str(self._connection["master"])
+
+    @property
+    def deploy_mode(self) -> str | None:
+        """None: the connection leaves it to Spark's configuration."""
+        mode: str | None = self._connection["deploy_mode"]
+        return mode
+
+    def _path(self) -> dict[str, str]:
+        """Where spark-submit is found beside our Python alone, it has to find that Python, too."""
+        found = spark_submit(self.binary)
+        if found is None or shutil.which(self.binary):
+            return {}
+        return {"PATH": os.pathsep.join([str(found.parent), os.environ.get("PATH", "")])}
+
+    def _get_spark_binary_path(self) -> list[str]:
+        found = spark_submit(self.binary)
+        return [self.binary if found is None else str(found)]
 
     @property
     def exit_code(self) -> int | None:
