@@ -52,13 +52,13 @@ def doctor(
     """
     overrides = {"client.bootstrap": bootstrap, **lake_overrides(warehouse)}
     config = configuration(config_file, overrides)
-    from sluice.driver.doctor import examine
+    from sluice.driver.doctor import findings
 
-    findings = list(examine(config, work_uri))
+    found = list(findings(config, work_uri))
     if output_format == "json":
-        print_json([asdict(finding) for finding in findings])
+        print_json([asdict(finding) for finding in found])
     else:
-        words = {True: "ok", False: "WRONG", None: "not tried"}
-        rows = [[f.what, words[f.ok], f.seen] for f in findings]
+        words = {True: "ok", False: "WRONG", None: "not checked"}
+        rows = [[f.what, words[f.ok], f.seen] for f in found]
         print_table(["checked", "result", "seen"], rows, empty="")
-    ctx.exit(EXIT_ILL if any(finding.ok is False for finding in findings) else 0)
+    ctx.exit(EXIT_ILL if any(finding.ok is False for finding in found) else 0)

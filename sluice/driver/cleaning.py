@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import closing, nullcontext, suppress
 
+from sluice.checks.lake import check_lake
 from sluice.client import connect
 from sluice.clock import Clock, SystemClock
 from sluice.config import Config
 from sluice.driver.jvm import Jvm
-from sluice.driver.local import check_lake
 from sluice.errors import DatabaseNotExist, LakeTableMissing, SluiceError
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.model import Claim, TablePath

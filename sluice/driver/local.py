@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 
+from sluice.checks.lake import check_lake
 from sluice.client import connect
 from sluice.client.client import Client
 from sluice.client.heartbeats import Heartbeats
@@ -18,11 +19,7 @@ from sluice.config import Config
 from sluice.driver.jvm import Jvm
 from sluice.driver.not_due import not_due
 from sluice.driver.threads import ThreadRunner
-from sluice.errors import (
-    ClaimLost,
-    ConfigurationError,
-    SluiceError,
-)
+from sluice.errors import ClaimLost, SluiceError
 from sluice.failpoints import failpoint
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.model import BucketSnapshot, Claim, TableInfo, TablePath
@@ -81,19 +78,6 @@ def tier_once(
         result = _report(client, claim, result)
         failpoint("round.report.after")
         return result
-
-
-def check_lake(config: Config) -> None:
-    """:raises ConfigurationError: unless the lake is Iceberg and has catalog settings."""
-    if config.datalake.format != "iceberg":
-        raise ConfigurationError(
-            f"datalake.format={config.datalake.format}: only iceberg is there so far"
-        )
-    if not config.datalake.iceberg:
-        raise ConfigurationError(
-            "no lake is configured: give datalake.iceberg.type and datalake.iceberg.warehouse"
-            " (or uri), as in Iceberg's own catalog properties"
-        )
 
 
 def limits_of(config: Config) -> RoundLimits:

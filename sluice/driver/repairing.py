@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 
+from sluice.checks.lake import check_lake
 from sluice.client import connect
 from sluice.client.client import Client
 from sluice.clock import Clock, SystemClock
 from sluice.config import Config
 from sluice.driver.jvm import Jvm
-from sluice.driver.local import check_lake, tier_once
+from sluice.driver.local import tier_once
 from sluice.errors import FlussError, LakeRolledBack, TableNotDue
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.model import TablePath

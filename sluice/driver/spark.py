@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from sluice.checks.lake import check_lake
 from sluice.client import connect
 from sluice.client.log_source import ClientLogSource
 from sluice.config import Config, load_config
-from sluice.driver.local import check_lake, keyed_start, limits_of
+from sluice.driver.local import keyed_start, limits_of
 from sluice.errors import SluiceError, UnknownFileVersion
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.model import TableInfo

@@ -1,0 +1,1 @@
+"""What a round needs, looked at before it costs anything; also by `sluice doctor`."""

@@ -1,0 +1,128 @@
+"""Whether a lake is configured, and whether its catalog and storage can be reached from here."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import fsspec
+from fsspec.implementations.arrow import ArrowFSWrapper
+
+from sluice.checks.findings import Check, NotChecked
+from sluice.checks.folders import IMPATIENT, local_path, scheme_of, write_and_remove
+from sluice.config import Config, DatalakeConfig
+from sluice.errors import ConfigurationError
+from sluice.storage import HDFS_SCHEMES, file_system
+
+_CONNECT_TIMEOUT_S = 3.0
+_PORTS = {"http": 80, "https": 443, "thrift": 9083, "postgresql": 5432, "mysql": 3306}
+_PROXY = "rest.client.proxy.hostname"
+
+
+def check_lake(config: Config) -> None:
+    """:raises ConfigurationError: unless the lake is Iceberg and has catalog settings."""
+    if config.datalake.format != "iceberg":
+        raise ConfigurationError(
+            f"datalake.format={config.datalake.format}: only iceberg is there so far"
+        )
+    if not config.datalake.iceberg:
+        raise ConfigurationError(
+            "no lake is configured: give datalake.iceberg.type and datalake.iceberg.warehouse"
+            " (or uri), as in Iceberg's own catalog properties"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What this machine has to do with the rounds."""
+
+    driver_is_here: bool = True
+    """A round's driver runs on it, and meets its local paths."""
+    all_is_here: bool = True
+    """Executors do, too: what this machine cannot reach, no part of the round reaches."""
+    hdfs: bool = True
+    """HDFS is worth the JVM that Hadoop's library starts in this process."""
+
+
+def lake(config: Config, reach: Reach) -> list[Check]:
+    """The lake's settings, then its catalog, then its warehouse.
+
+    Nothing but the settings can be looked at where only Spark reaches the lake: not checked.
+    """
+    iceberg = config.datalake.iceberg
+    settings = Check("lake configured", lambda: _configured(config, reach))
+    if not iceberg:
+        return [settings]
+    return [settings, *_catalog(iceberg, reach), _warehouse(iceberg, reach)]
+
+
+def _configured(config: Config, reach: Reach) -> str | NotChecked:
+    try:
+        check_lake(config)
+    except ConfigurationError as error:
+        if config.datalake == DatalakeConfig() and not reach.driver_is_here:
+            return NotChecked(f"the driver may have settings of its own; here {error}")
+        raise
+    iceberg = config.datalake.iceberg
+    where = iceberg.get("uri") or iceberg.get("warehouse", "")
+    return f"iceberg, catalog {iceberg.get('type', 'of its own class')} at {where}"
+
+
+def _catalog(iceberg: Mapping[str, str], reach: Reach) -> list[Check]:
+    """Whether somebody listens there. What the catalog says to whom, only its client knows."""
+    if iceberg.get("type") == "hadoop":
+        return []  # its catalog is the warehouse
+    address = None if iceberg.get(_PROXY) else _address(iceberg.get("uri", ""))
+    if address is None:
+        return [Check("lake catalog", lambda: NotChecked("only Spark reaches it"))]
+    shown = f"{address[0]}:{address[1]}"
+
+    def look() -> str:
+        socket.create_connection(address, _CONNECT_TIMEOUT_S).close()
+        return f"{shown} takes connections"
+
+    remedy = f"start it, or correct iceberg.uri ({shown})"
+    return [Check("lake catalog", look, remedy, reach.all_is_here)]
+
+
+def _address(uri: str) -> tuple[str, int] | None:
+    """Host and port of a catalog; None where that cannot be told from its address."""
+    try:
+        parts = urlsplit(uri.removeprefix("jdbc:"))
+        host, port = parts.hostname, parts.port or _PORTS.get(parts.scheme)
+    except ValueError:  # several hosts, or no port of numbers
+        return None
+    # A comma parts several hosts. With an @ behind them, "host" is a part of some password.
+    is_plain = "," not in parts.netloc and "@" not in parts.path + parts.query + parts.fragment
+    is_known = parts.scheme in _PORTS and is_plain
+    return (host, port) if is_known and host and port else None
+
+
+def _warehouse(iceberg: Mapping[str, str], reach: Reach) -> Check:
+    uri, kind = iceberg.get("warehouse", ""), iceberg.get("type")
+    if "/" not in uri and kind != "hadoop":
+        why = NotChecked("the catalog decides where")
+        return Check("write to the lake", lambda: why)
+    what, scheme = f"write to the lake, {uri}", scheme_of(uri)
+    if local_path(uri) is not None and not reach.driver_is_here:
+        return Check(what, lambda: NotChecked("a path of the machines that Spark runs on"))
+    if scheme in HDFS_SCHEMES and not reach.hdfs:
+        return Check(what, lambda: NotChecked("only Spark reaches HDFS"))
+    # A catalog behind REST may keep its tables elsewhere.
+    is_certain = kind != "rest" and (reach.all_is_here or local_path(uri) is not None)
+    remedy = "let this user write there, or correct iceberg.warehouse"
+    return Check(
+        what, lambda: write_and_remove(*_opened(uri.rstrip("/"), iceberg)), remedy, is_certain
+    )
+
+
+def _opened(uri: str, options: Mapping[str, str]) -> tuple[Any, str]:
+    """The file system as those who write the lake's files have it, in fsspec's form."""
+    path = local_path(uri)
+    if path is not None:
+        return fsspec.filesystem("file"), path
+    arrow, path = file_system(uri, options, IMPATIENT)
+    return ArrowFSWrapper(arrow, skip_instance_cache=True), path

@@ -1,0 +1,87 @@
+"""Folders are tried by writing into them, and stay as they were."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import fsspec
+import pytest
+from pyarrow.fs import FileSelector
+
+from sluice.checks.findings import look_at
+from sluice.checks.folders import local_path, work_folder, write_and_remove
+from sluice.storage import fsspec_file_system
+from tests.support.s3_server import S3Server
+
+SEEN = "a file was written, read and removed"
+
+
+@pytest.mark.parametrize(
+    ("uri", "path"),
+    [
+        ("/srv/work", "/srv/work"),
+        ("file:///srv/work", "/srv/work"),
+        ("file:/srv/work", "/srv/work"),
+        ("work", "work"),
+        ("s3://bucket/work", None),
+        ("local:///opt/x.py", None),
+        ("hdfs:/x", None),
+    ],
+)
+def test_paths_of_this_machine(uri: str, path: str | None) -> None:
+    assert local_path(uri) == path
+
+
+def test_a_folder_that_was_there_stays_as_it_was(tmp_path: Path) -> None:
+    (tmp_path / "a").touch()
+    assert write_and_remove(*fsspec_file_system(f"file://{tmp_path}", {})) == SEEN
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_all_folders_that_it_made_go(tmp_path: Path) -> None:
+    assert look_at(work_folder(f"file://{tmp_path}/a/b/c/")).ok
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_others_put_into_a_folder_that_it_made_stays(tmp_path: Path) -> None:
+    class Late(type(fsspec.filesystem("file"))):  # a round begins while the check runs
+        cachable = False
+
+        def rm_file(self, path: str) -> None:
+            super().rm_file(path)
+            (Path(path).parent / "of a round").touch()
+
+    write_and_remove(Late(), str(tmp_path / "a/b"))
+    assert [path.name for path in (tmp_path / "a/b").iterdir()] == ["of a round"]
+
+
+def test_a_path_below_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    found = look_at(work_folder(f"file://{tmp_path}/file/work"))
+    assert found.ok is False
+    assert found.seen.startswith("NotADirectoryError: ")
+    assert found.seen.endswith("; let this user write there, or correct work_uri")
+
+
+def test_a_storage_that_no_library_knows() -> None:
+    found = look_at(work_folder("nowhere://x"))
+    assert found.ok is False
+    assert "Protocol not known: nowhere" in found.seen
+    assert look_at(work_folder("nowhere://x", is_certain=False)).ok is None
+
+
+def test_s3(monkeypatch: pytest.MonkeyPatch) -> None:
+    with S3Server() as server:
+        bucket = server.bucket("bucket")
+        monkeypatch.setenv("AWS_ENDPOINT_URL", server.endpoint)
+        monkeypatch.setenv("AWS_REGION", "eu-central-1")
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "tester")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "planted-secret")
+        assert look_at(work_folder("s3://bucket/work")).seen == SEEN
+        left = bucket.get_file_info(FileSelector("bucket", recursive=True))
+        assert [file.path for file in left if file.is_file] == []
+        server.allowed = {}
+        found = look_at(work_folder("s3://bucket/work"))
+        assert found.ok is False
+        assert "ACCESS_DENIED" in found.seen or "not with this key" in found.seen
+        assert "planted" not in found.seen

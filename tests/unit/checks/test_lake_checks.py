@@ -1,0 +1,126 @@
+"""What a lake's settings let this machine look at."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from sluice.checks.findings import Finding, examine
+from sluice.checks.lake import Reach, lake
+from sluice.config import Config, DatalakeConfig
+from sluice.testing.ports import kept_port
+from tests.support.s3_server import S3Server
+
+ALL_HERE = Reach()
+DRIVER_HERE = Reach(all_is_here=False, hdfs=False)
+NOTHING_HERE = Reach(driver_is_here=False, all_is_here=False, hdfs=False)
+
+
+def looked(reach: Reach = ALL_HERE, **iceberg: str) -> list[Finding]:
+    options = {name.replace("__", ".").replace("_", "-"): value for name, value in iceberg.items()}
+    config = Config(datalake=DatalakeConfig(iceberg=options))
+    return examine(lake(config, reach), config.secrets(), timeout_s=30)
+
+
+def test_a_warehouse_on_this_machine(tmp_path: Path) -> None:
+    where = f"{tmp_path}/lake"
+    for warehouse in (where, f"file://{where}"):
+        configured, write = looked(type="hadoop", warehouse=warehouse)
+        assert configured.seen == f"iceberg, catalog hadoop at {warehouse}"
+        assert write == Finding(
+            f"write to the lake, {warehouse}", True, "a file was written, read and removed"
+        )
+        assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("reach", "ok"), [(ALL_HERE, False), (DRIVER_HERE, False), (NOTHING_HERE, None)]
+)
+def test_a_path_below_a_file(reach: Reach, ok: bool | None, tmp_path: Path) -> None:
+    """The driver writes there, wherever the executors are."""
+    (tmp_path / "lake").touch()
+    _, write = looked(reach, type="hadoop", warehouse=f"{tmp_path}/lake/house")
+    assert write.ok is ok
+    assert ("NotADirectoryError" in write.seen) == (ok is False)
+
+
+def test_no_lake() -> None:
+    [found] = looked()
+    assert found.ok is False
+    assert "no lake is configured: give datalake.iceberg.type" in found.seen
+    [found] = looked(NOTHING_HERE)
+    assert found.ok is None
+    config = Config(datalake=DatalakeConfig(format="parquet", iceberg={"type": "hadoop"}))
+    found = examine(lake(config, NOTHING_HERE)[:1])[0]
+    assert found == Finding("lake configured", False, found.seen)
+    assert "datalake.format=parquet" in found.seen
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "http://127.0.0.1:{port}/catalog",
+        "https://bob:planted@127.0.0.1:{port}",
+        "thrift://127.0.0.1:{port}",
+        "jdbc:postgresql://127.0.0.1:{port}/lake?user=u&password=planted",
+        "jdbc:mysql://127.0.0.1:{port}",
+    ],
+)
+def test_a_catalog_that_listens_and_one_that_does_not(uri: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        _, catalog, write = looked(type="rest", uri=uri.format(port=port), warehouse="main")
+        assert catalog == Finding("lake catalog", True, f"127.0.0.1:{port} takes connections")
+        assert write == Finding("write to the lake", None, "the catalog decides where")
+    with kept_port() as port:
+        for reach, ok in ((ALL_HERE, False), (DRIVER_HERE, None), (NOTHING_HERE, None)):
+            found = looked(reach, type="rest", uri=uri.format(port=port))
+            assert found[1].ok is ok
+            assert "Connection refused" in found[1].seen
+            assert "planted" not in str(found)
+            assert (f"correct iceberg.uri (127.0.0.1:{port})" in found[1].seen) == (ok is False)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"type": "glue"},
+        {"type": "jdbc", "uri": "jdbc:sqlite:/srv/catalog.db"},
+        {"type": "jdbc", "uri": "jdbc:postgresql://a:1,b:2/lake"},
+        {"type": "jdbc", "uri": "jdbc:postgresql://bob:12/planted@db/lake"},
+        {"type": "jdbc", "uri": "jdbc:oracle:thin:@//127.0.0.1:1/x"},
+        {"type": "rest", "uri": "http://127.0.0.1:x/"},
+        {
+            "type": "rest",
+            "uri": "http://127.0.0.1:1/",
+            "rest__client__proxy__hostname": "proxy",
+        },
+    ],
+)
+def test_catalogs_that_only_spark_reaches(options: dict[str, str]) -> None:
+    _, catalog, _ = looked(**options)
+    assert catalog == Finding("lake catalog", None, "only Spark reaches it")
+
+
+def test_hdfs_is_left_to_spark() -> None:
+    _, write = looked(DRIVER_HERE, type="hadoop", warehouse="hdfs://127.0.0.1:1/lake")
+    assert write == Finding(
+        "write to the lake, hdfs://127.0.0.1:1/lake", None, "only Spark reaches HDFS"
+    )
+
+
+def test_s3_with_the_keys_of_the_lake() -> None:
+    with S3Server() as server:
+        server.bucket("lake")
+        server.allowed = {"tester": ""}
+        options = {"type": "hadoop", "warehouse": "s3a://lake/house"}
+        good = {k.replace(".", "__").replace("-", "_"): v for k, v in server.options().items()}
+        assert looked(**options, **good)[1].ok
+        bad = {**good, "s3__access_key_id": "stranger", "s3__secret_access_key": "planted-secret"}
+        for reach, ok in ((ALL_HERE, False), (DRIVER_HERE, None)):
+            found = looked(reach, **options, **bad)
+            assert found[1].ok is ok, found
+            assert "planted" not in str(found)
+        assert looked(NOTHING_HERE, **{**options, "type": "rest"}, **bad)[-1].ok is None
