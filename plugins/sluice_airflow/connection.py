@@ -134,6 +134,10 @@ class FlussConnection:
         public = ("client.username", "client.tls_ca")
         return [value for name, value in found.items() if value and name not in public]
 
+    def settings(self) -> dict[str, str]:
+        """All settings of the driver, ``section.key`` to value, secret ones too."""
+        return {**self._settings(), **self.secret_settings()}
+
     def _settings(self) -> dict[str, str]:
         return {
             **{f"datalake.{name}": value for name, value in self.datalake.items()},

@@ -168,17 +168,25 @@ def _tier_arguments(settings: Settings) -> dict[str, Any]:
 
 
 def _acquire(hook: FlussHook, settings: Settings, job: str) -> list[Entry]:
+    # They load pyarrow, which a DAG file does not need.
+    from sluice_airflow import preflight
+    from sluice_airflow.submission import submission_of
+
     context = get_current_context()
     asked, ti = context["params"], context["ti"]
     try:
         acquiring.refuse_unknown(context["dag_run"].conf, params())
+        connection = hook.config()
+        submission = submission_of(settings, asked["spark_conf"] or {})
+        if missing := preflight.before_run(connection, submission):
+            raise AirflowFailException(missing)
         busy = ti.get_ti_count(dag_id=ti.dag_id, task_ids=[TIER], states=["running", "queued"])
         tables_max = min(asked["max_tables"], slots_at_once(settings) - busy)
         refused: dict[str, str] = {}
         with hook.get_client() as client:
             entries = acquiring.acquire(
                 client,
-                hook.config(),
+                connection,
                 job,
                 asked["tables"],
                 tables_max,

@@ -117,6 +117,11 @@ class Place:
     address: str
     work: Path
 
+    @property
+    def lake(self) -> Path:
+        """Where the connection says that the lake is; driver.py writes nothing there."""
+        return self.work.with_name("lake")
+
     def table(self, name: str, rows: int = 3, freshness: str = "1 s") -> TablePath:
         """A lake table with some rows, waiting to be tiered; driver.py reads its name."""
         path = TablePath("shop", name)
@@ -154,7 +159,7 @@ class Place:
             "port": int(port),
             "extra": {
                 "work_uri": f"file://{self.work}",
-                "datalake": {"iceberg.type": "hadoop", "iceberg.warehouse": "/nowhere"},
+                "datalake": {"iceberg.type": "hadoop", "iceberg.warehouse": str(self.lake)},
                 **extra,
             },
         }

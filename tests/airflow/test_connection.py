@@ -1,6 +1,8 @@
 """Fields of a connection of type fluss."""
 
 import json
+import socket
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -165,7 +167,17 @@ def test_a_token_and_an_authority_reach_the_driver(extra: dict, plain: dict, hid
 @pytest.mark.airflow
 def test_the_test_button(place: Place) -> None:
     answer = place.airflow.ask("connection", environment=place.connection())
-    assert answer == {"ok": True, "said": f"{place.address} answers: 1 databases"}
+    host = socket.gethostname()
+    script = Path(place.airflow.environment["AIRFLOW__SLUICE__SPARK_BINARY"])
+    packages = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
+    assert answer == {
+        "ok": True,
+        "said": f"cluster {place.address}: answers; 1 database. Checked on {host}: the driver's"
+        f" script, spark-submit, work folder file://{place.work}, lake configured, write to the"
+        f" lake, {place.lake}. Not checked: Java: {script} is a program of its own and may bring"
+        f" it; packages: spark-submit fetches {packages}",
+    }
+    assert not place.work.exists(), "it leaves nothing behind"
     wrong = place.connection(transport="http")
     answer = place.airflow.ask("connection", environment=wrong)
     assert not answer["ok"]
@@ -178,5 +190,46 @@ def test_the_test_button_without_a_server(place: Place) -> None:
     there = {"AIRFLOW_CONN_FLUSS_DEFAULT": json.dumps({**content, "port": 1})}
     answer = place.airflow.ask("connection", environment=there)
     assert not answer["ok"]
-    assert answer["said"].startswith("NetworkError: ")
-    assert "127.0.0.1:1" in answer["said"]
+    assert answer["said"].startswith("cluster grpc://127.0.0.1:1: NetworkError: ")
+
+
+@pytest.mark.airflow
+def test_the_test_button_says_the_one_thing_that_is_missing(place: Place) -> None:
+    """Where tasks run beside Airflow. On another machine its absence says nothing."""
+    missing = {**place.connection(), "AIRFLOW__SLUICE__SPARK_BINARY": "spark3-submit"}
+    for executor in ("LocalExecutor", "airflow.executors.local_executor.LocalExecutor"):
+        environment = {**missing, "AIRFLOW__CORE__EXECUTOR": executor}
+        answer = place.airflow.ask("connection", environment=environment)
+        assert not answer["ok"]
+        assert answer["said"].startswith("spark-submit: there is no program 'spark3-submit': pip")
+        assert answer["said"].endswith(f"(on {socket.gethostname()}, where this test runs)")
+    environment = {**missing, "AIRFLOW__CORE__EXECUTOR": "CeleryExecutor"}
+    answer = place.airflow.ask("connection", environment=environment)
+    assert answer["ok"]
+    assert (
+        "Not checked: the driver's script, spark-submit, Java: tasks run on other machines"
+        " (CeleryExecutor); acquire_lease looks there"
+    ) in answer["said"]
+
+
+@pytest.mark.airflow
+@pytest.mark.parametrize(
+    ("spark", "said"),
+    [
+        ({"extra": {"spark-binary": "rm"}}, "connection 'spark_default': The spark-binary extra"),
+        ({"extra": {"deploy-mode": "cluster"}, "host": "yarn"}, ""),
+    ],
+)
+def test_what_the_spark_connection_says(place: Place, spark: dict[str, Any], said: str) -> None:
+    content = {"conn_type": "spark", "host": "local[1]", **spark}
+    environment = {
+        **place.connection(),
+        "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(content),
+        "AIRFLOW__SLUICE__SPARK_BINARY": "",
+    }
+    answer = place.airflow.ask("connection", environment=environment)
+    assert answer["ok"] is (not said), answer
+    assert said in answer["said"]
+    if not said:
+        assert ", Java, " in answer["said"], "pyspark's own spark-submit, beside Python"
+        assert f"{place.lake}: a path of the machines that Spark runs on" in answer["said"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -22,6 +23,7 @@ from tests.airflow.place import AirflowProcess, Place
 from tests.airflow.test_spark_run import CONF, SPARK
 from tests.support.contents import contents
 from tests.support.findings import finding
+from tests.support.s3_server import REGION, S3Server
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow]
 
@@ -46,12 +48,28 @@ def place(airflow: AirflowProcess, tmp_path: Path) -> Iterator[Place]:
         yield Place(airflow, client, cluster.address, tmp_path / "work")
 
 
-def connection(place: Place) -> dict[str, str]:
-    """A lake behind a JDBC catalog that nobody reaches, with secrets in options and address."""
+@pytest.fixture
+def storage() -> Iterator[S3Server]:
+    with S3Server() as server:
+        server.bucket("bucket")
+        yield server
+
+
+@pytest.fixture
+def catalog() -> Iterator[int]:
+    """The port of a database that says nothing to anybody."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+def connection(place: Place, storage: S3Server, catalog: int) -> dict[str, str]:
+    """A lake behind a JDBC catalog that nobody can read, with secrets in options and address."""
     options = {
         "iceberg.type": "jdbc",
-        "iceberg.uri": f"jdbc:postgresql://bob:{IN_ADDRESS}@127.0.0.1:1/lake",
+        "iceberg.uri": f"jdbc:postgresql://bob:{IN_ADDRESS}@127.0.0.1:{catalog}/lake",
         "iceberg.warehouse": "s3://bucket/lake",
+        "iceberg.s3.endpoint": storage.endpoint,
+        "iceberg.client.region": REGION,
     }
     fs = {}
     for name, value in PLANTED.items():
@@ -96,16 +114,33 @@ def search(place: Place, run: Any) -> None:
     with finding():
         assert leaks(texts) == []
     assert any("airflow" in name for name in texts), "the logs are among them"
+    place.work.mkdir(exist_ok=True)
     proof = place.work / "proof"
     proof.write_text(f"as it would be seen: {IN_ADDRESS}")
     assert leaks(written(place, run)) == [(str(proof), IN_ADDRESS)]
 
 
-def test_a_driver_that_blurts_everything_out(place: Place) -> None:
+def test_a_run_that_is_not_begun(place: Place, storage: S3Server, catalog: int) -> None:
+    """The lake refuses the keys: its own words, and the address of the catalog, are looked at."""
+    path = place.table("ok")
+    place.wait(path)
+    storage.allowed = {}
+    settings = connection(place, storage, catalog)
+    run = place.run({}, **settings)
+    assert (run["state"], run["tasks"]["acquire_lease"]) == ("failed", "failed")
+    assert "write to the lake, s3://bucket/lake: " in place.airflow.log.read_text(errors="replace")
+    assert place.status(path).status == "Pending"
+    answer = place.airflow.ask("connection", environment=settings)
+    assert not answer["ok"]
+    search(place, [run, answer])
+
+
+def test_a_driver_that_blurts_everything_out(place: Place, storage: S3Server, catalog: int) -> None:
     """It prints secrets with and without a name, a signed address, and dies without a reason."""
     path = place.table("leaky")
     place.wait(path)
-    run = place.run({}, **connection(place), AIRFLOW__SLUICE__TIER_RETRIES="0")
+    settings = connection(place, storage, catalog)
+    run = place.run({}, **settings, AIRFLOW__SLUICE__TIER_RETRIES="0")
     assert run["state"] == "failed"
     failure = run["xcoms"]["per_table.tier[0]"]["failure"]
     assert failure["kind"] == "DriverLost"
@@ -117,11 +152,11 @@ def test_a_driver_that_blurts_everything_out(place: Place) -> None:
 
 
 @pytest.mark.spark
-def test_a_catalog_that_quotes_its_address(place: Place) -> None:
+def test_a_catalog_that_quotes_its_address(place: Place, storage: S3Server, catalog: int) -> None:
     """The real driver: Java's own words name the address, password and all."""
     path = place.table("events")
     place.wait(path)
-    run = place.run({"spark_conf": CONF}, **{**connection(place), **SPARK})
+    run = place.run({"spark_conf": CONF}, **{**connection(place, storage, catalog), **SPARK})
     assert run["state"] == "failed", run["tasks"]
     error = place.status(path).last_error
     assert error is not None

@@ -1,7 +1,9 @@
 """Whole runs of the DAG on a real embedded server; driver.py stands where spark-submit does."""
 
 import json
+import os
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
@@ -43,7 +45,7 @@ def test_a_table_is_tiered(place: Place) -> None:
         assert len(json.dumps(values)) < 2000, task
     [command] = place.work.rglob("command-*")
     said = command.read_text().splitlines()
-    assert "spark.sluice.datalake.iceberg.warehouse=/nowhere" in said
+    assert f"spark.sluice.datalake.iceberg.warehouse={place.lake}" in said
     assert "spark.executor.memory=2g" in said
     assert said[said.index("--packages") + 1].startswith("org.apache.iceberg:")
     assert said[-5].endswith("sluice_spark/tier_table.py")
@@ -156,30 +158,65 @@ def test_a_driver_that_takes_too_long_is_ended(place: Place) -> None:
         assert not lives(int(started.read_text()))
 
 
-def test_spark_submit_that_is_not_there(place: Place) -> None:
+def test_spark_submit_that_does_not_start(place: Place) -> None:
     path = place.table("ok")
     place.wait(path)
-    run = place.run(AIRFLOW__SLUICE__SPARK_BINARY="/nowhere/spark-submit")
+    binary = place.work.with_name("spark-submit")
+    binary.write_text("#!/nowhere/shell\n")
+    binary.chmod(0o755)
+    run = place.run(AIRFLOW__SLUICE__SPARK_BINARY=str(binary))
     assert run["state"] == "failed"
     assert run["tries"]["per_table.tier"] == 1
     error = place.status(path).last_error
     assert error is not None
     assert error.startswith("DriverRefused: spark-submit could not be started:")
-    assert "/nowhere/spark-submit" in error
+    assert str(binary) in error
+
+
+def test_what_a_run_needs_is_missing(place: Place) -> None:
+    """Nothing is claimed or leased, and the log names the first thing."""
+    path = place.table("ok")
+    place.wait(path)
+    before = place.status(path)
+    (place.work.parent / "file").touch()
+    lake = {"iceberg.type": "hadoop", "iceberg.warehouse": f"{place.work.parent}/file/lake"}
+    for environment, said in (
+        (
+            {"AIRFLOW__SLUICE__APPLICATION": "/nowhere/tier.py"},
+            "the driver's script: there is no file /nowhere/tier.py",
+        ),
+        ({"AIRFLOW_CONN_SPARK_DEFAULT": ""}, "there is no connection 'spark_default': airflow"),
+        (place.connection(datalake=lake), f"write to the lake, {place.work.parent}/file/lake: "),
+        (place.connection(work_uri=f"file://{place.work.parent}/file/work"), "work folder file:"),
+    ):
+        seen = len(place.airflow.log.read_text())
+        run = place.run(**environment)
+        assert run["state"] == "failed"
+        assert run["tasks"]["acquire_lease"] == "failed"
+        assert run["tasks"]["drop_lease"] == "failed"
+        assert run["tries"]["acquire_lease"] == 1
+        assert said in place.airflow.log.read_text()[seen:]
+        assert not place.work.exists(), "no plan was written"
+        assert place.client.leases.all() == []
+        assert replace(place.status(path), lag_ms=before.lag_ms) == before
 
 
 def test_drop_lets_go_when_acquire_fails_midway(place: Place) -> None:
-    """The work folder turns out to be a file: the first claim is handed back with the reason."""
+    """A work folder for short names only: the first claim is handed back with the reason."""
     path = place.table("ok")
     place.wait(path)
-    place.work.write_text("in the way")
-    run = place.run()
+    # Longer than this no path may be: a check's file fits, a plan's does not.
+    most = os.pathconf("/", "PC_PATH_MAX") - 1
+    work = place.work
+    while len(str(work)) < most - 60:
+        work = work / ("w" * min(200, most - 60 - len(str(work))))
+    run = place.run(**place.connection(work_uri=f"file://{work}"))
     assert run["state"] == "failed"
     assert run["tasks"]["acquire_lease"] == "failed"
     assert run["tasks"]["drop_lease"] == "failed"
     status = place.status(path)
     assert status.last_error is not None
-    assert status.last_error.startswith(f"work folder file://{place.work}: the plan cannot be")
+    assert status.last_error.startswith(f"work folder file://{work}: the plan cannot be")
     assert status.status == "Pending"
 
 

@@ -47,7 +47,7 @@ def connection(place: Place, token: str, tls_ca: str) -> dict[str, str]:
         "password": token,
         "extra": {
             "work_uri": place.work.as_uri(),
-            "datalake": {"iceberg.type": "hadoop", "iceberg.warehouse": "/nowhere"},
+            "datalake": {"iceberg.type": "hadoop", "iceberg.warehouse": str(place.lake)},
             "tls_ca": tls_ca,
         },
     }
@@ -89,7 +89,10 @@ def test_a_token_of_the_role_read_tiers_nothing_and_says_so(guarded: Place) -> N
 def test_the_test_button_says_what_is_wrong(guarded: Place) -> None:
     token, pem = ANY_TOKEN["read"], authority().pem
     for given, told in (
-        (connection(guarded, token, pem), f"{guarded.address} answers: 1 databases"),
+        (
+            connection(guarded, token, pem),
+            f"cluster {guarded.address}: answers; 1 database. Checked on ",
+        ),
         (connection(guarded, "guessed", pem), "AuthenticateError: nobody has this token"),
         (connection(guarded, "", pem), "AuthenticateError: the server asks for a bearer token"),
         (connection(guarded, token, ""), "speaks TLS on this port: set client.tls_ca"),

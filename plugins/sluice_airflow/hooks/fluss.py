@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook
@@ -12,9 +11,6 @@ from sluice_airflow.connection import FlussConnection
 
 if TYPE_CHECKING:
     from sluice.client import Client
-
-
-TEST_TIMEOUT_MS = 5_000
 
 
 class FlussHook(BaseHook):
@@ -59,19 +55,22 @@ class FlussHook(BaseHook):
         return self.get_client()
 
     def test_connection(self) -> tuple[bool, str]:
-        """Asks the coordinator for its databases; gives up soon, because a user waits."""
-        from sluice.client import connect
+        """Looks for all that a run needs, and says the one thing that is missing.
+
+        It looks on the machine that it runs on, which is Airflow's API server for the button of the
+        UI. Gives up soon, because a user waits.
+        """
         from sluice.errors import SluiceError
         from sluice.masking import reason_text
+        from sluice_airflow import preflight, submission
+        from sluice_airflow.settings import load_settings
 
         try:
-            config = replace(
-                self.config().client_config(),
-                request_timeout_ms=TEST_TIMEOUT_MS,
-                retry_timeout_ms=TEST_TIMEOUT_MS,
-            )
-            with connect(config) as client:
-                databases = client.admin.list_databases()
-            return True, f"{config.bootstrap} answers: {len(databases)} databases"
+            connection, settings = self.config(), load_settings()
+            if submission.tasks_run_here():
+                submitted = submission.submission_of(settings, {})
+            else:
+                submitted = submission.submission_elsewhere(settings)
+            return preflight.answer(connection, submitted)
         except SluiceError as error:
             return False, reason_text(f"{type(error).__name__}: {error}")

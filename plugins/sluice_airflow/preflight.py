@@ -1,0 +1,178 @@
+"""What is looked at before a run costs anything: by acquire_lease, and by *Test connection*.
+
+The checks are those of :mod:`sluice.checks`. Here it is decided which of them this machine can
+answer: Airflow's tasks, Spark's driver and its executors may each run on another one. Plain
+functions: no Airflow here.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sluice.checks import spark
+from sluice.checks.cluster import cluster
+from sluice.checks.findings import Check, Finding, NotChecked, examine, first_failure
+from sluice.checks.folders import local_path, work_folder
+from sluice.checks.lake import Reach, lake
+from sluice.config import Config, load_config
+from sluice.errors import ConfigurationError
+from sluice.masking import is_secret_name
+from sluice_airflow.connection import CONF_PREFIX, FlussConnection
+
+log = logging.getLogger(__name__)
+
+CALL_TIMEOUT_MS = 5_000
+_CLUSTER_TIMEOUT_S = 2 * CALL_TIMEOUT_MS / 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """How the tier tasks call spark-submit; the names are those of the section [sluice]."""
+
+    application: str = ""
+    binary: str = "spark-submit"
+    master: str = ""
+    deploy_mode: str = "client"
+    jars: str = ""
+    packages: str = ""
+    py_files: str = ""
+    spark_conf: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """Properties that the run was asked for."""
+    elsewhere: str = ""
+    """The executor that runs tasks on other machines; empty: they run on this one."""
+
+    @property
+    def driver_is_here(self) -> bool:
+        return not self.elsewhere and self.deploy_mode != "cluster"
+
+    @property
+    def spark_is_here(self) -> bool:
+        """Whether no part of the application runs on another machine."""
+        return self.driver_is_here and self.master.startswith("local")
+
+
+def before_run(connection: FlussConnection, submission: Submission) -> str | None:
+    """What keeps a run from tiering anything, as one line; None if nothing is found that does.
+
+    What cannot be checked goes to the log. The cluster is left to the calls that follow: they wait
+    for a coordinator that is being started.
+    """
+    findings = look(connection, submission)
+    failed = first_failure(findings)
+    if failed is not None:
+        return f"{failed} (on {socket.gethostname()}; no table was claimed)"
+    for finding in findings:
+        if finding.ok is None:
+            log.info("not checked: %s", finding)
+    log.info("checked: %s", _names(findings))
+    return None
+
+
+def answer(connection: FlussConnection, submission: Submission) -> tuple[bool, str]:
+    """What *Test connection* answers: the one thing that is missing, or what was checked."""
+    config = replace(
+        connection.client_config(),
+        request_timeout_ms=CALL_TIMEOUT_MS,
+        retry_timeout_ms=CALL_TIMEOUT_MS,
+        connect_timeout_ms=CALL_TIMEOUT_MS,
+    )
+    [answered] = examine([cluster(config)], connection.secrets(), _CLUSTER_TIMEOUT_S)
+    if not answered.ok:
+        return False, str(answered)
+    findings, here = look(connection, submission), socket.gethostname()
+    failed = first_failure(findings)
+    if failed is not None:
+        return False, f"{failed} (on {here}, where this test runs)"
+    said = f"{answered}. Checked on {here}: {_names(findings)}"
+    if others := "; ".join(str(finding) for finding in findings if finding.ok is None):
+        said += f". Not checked: {others}"
+    return True, said
+
+
+def look(connection: FlussConnection, submission: Submission) -> list[Finding]:
+    """Everything but the cluster; causes come before what follows from them."""
+    asked = submission.spark_conf.items()
+    secrets = connection.secrets() + [str(value) for name, value in asked if is_secret_name(name)]
+    try:
+        config = _driver_config(connection, submission)
+    except ConfigurationError as error:
+        on_lake = [_refused(error)]
+    else:
+        secrets += config.secrets()
+        reach = Reach(submission.driver_is_here, submission.spark_is_here, hdfs=False)
+        on_lake = lake(config, reach)
+    on_spark = _elsewhere(submission) if submission.elsewhere else _here(submission)
+    work = _work(connection, submission.elsewhere)
+    return examine([*on_spark, *_iceberg(submission), work, *on_lake], secrets)
+
+
+def _here(submission: Submission) -> list[Check]:
+    found = [
+        spark.driver_script(
+            submission.application, "correct [sluice] application, or leave it empty"
+        ),
+        spark.program(submission.binary, "or set [sluice] spark_binary to another"),
+        spark.java_of(submission.binary, submission.driver_is_here),
+    ]
+    if submission.py_files:
+        found.append(spark.files("py_files", submission.py_files, "correct [sluice] py_files"))
+    return found
+
+
+def _elsewhere(submission: Submission) -> list[Check]:
+    why = f"tasks run on other machines ({submission.elsewhere}); acquire_lease looks there"
+    return [_not_checked("the driver's script, spark-submit, Java", why)]
+
+
+def _iceberg(submission: Submission) -> list[Check]:
+    """Iceberg's runtime; packages do not count if there are jars."""
+    if submission.jars and submission.elsewhere:
+        return [_not_checked("jars", f"tasks run on other machines: {submission.jars}")]
+    if submission.jars:
+        return [spark.files("jars", submission.jars, "correct [sluice] jars")]
+    if submission.packages:
+        return [spark.packages(submission.packages, "correct [sluice] packages")]
+    return [_not_checked("jars", "neither jars nor packages are set: Spark has to bring Iceberg's")]
+
+
+def _work(connection: FlussConnection, elsewhere: str) -> Check:
+    uri = connection.work_uri
+    if not uri:
+        return Check("work folder", connection.require_work_uri)
+    if elsewhere and local_path(uri) is not None:
+        return _not_checked(f"work folder {uri}", "it is on the machines that run tasks")
+    return work_folder(uri, is_certain=not elsewhere)
+
+
+def _driver_config(connection: FlussConnection, submission: Submission) -> Config:
+    """The settings that the driver will find, as far as they are known here.
+
+    :raises ConfigurationError: the driver will refuse one of them.
+    """
+    asked = {
+        name.removeprefix(CONF_PREFIX): str(value)
+        for name, value in submission.spark_conf.items()
+        if name.startswith(CONF_PREFIX)
+    }
+    environment = os.environ if submission.driver_is_here else {}
+    return load_config(None, environment, {**asked, **connection.settings()})
+
+
+def _refused(error: ConfigurationError) -> Check:
+    def refuse() -> str:
+        raise error
+
+    return Check("lake configured", refuse)
+
+
+def _not_checked(what: str, why: str) -> Check:
+    return Check(what, lambda: NotChecked(why))
+
+
+def _names(findings: list[Finding]) -> str:
+    return ", ".join(finding.what for finding in findings if finding.ok)

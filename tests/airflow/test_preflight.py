@@ -1,0 +1,237 @@
+"""What is looked at before a run, without Airflow: real files, programs and storages."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sluice.checks.findings import Finding
+from sluice_airflow.connection import FlussConnection
+from sluice_airflow.preflight import Submission, answer, before_run, look
+from tests.support.java import java_that
+from tests.support.s3_server import S3Server
+
+PACKAGES = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
+
+
+@pytest.fixture
+def submission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Submission:
+    """All of Spark on this machine, and all of it well."""
+    for name in ("spark-submit", "spark-class"):
+        program = tmp_path / "spark/bin" / name
+        program.parent.mkdir(parents=True, exist_ok=True)
+        program.write_text("#!/bin/sh\n")
+        program.chmod(0o755)
+    (tmp_path / "iceberg.jar").touch()
+    monkeypatch.setenv("PATH", str(tmp_path / "spark/bin"))
+    for variable in ("SPARK_HOME", "SPARK_CONF_DIR"):
+        monkeypatch.delenv(variable, raising=False)
+    for variable in [name for name in os.environ if name.startswith("SLUICE_")]:
+        monkeypatch.delenv(variable)
+    java_that("""echo 'openjdk version "17.0.1"' >&2""", tmp_path / "java", monkeypatch)
+    return Submission(master="local[2]", jars=str(tmp_path / "iceberg.jar"))
+
+
+def connection(tmp_path: Path, **extra: Any) -> FlussConnection:
+    lake = {"iceberg.type": "hadoop", "iceberg.warehouse": str(tmp_path / "lake")}
+    given = {"work_uri": f"file://{tmp_path}/work", "datalake": lake, **extra}
+    return FlussConnection.parse("fluss_default", "127.0.0.1", 1, given)
+
+
+def states(findings: list[Finding]) -> dict[str, bool | None]:
+    return {finding.what: finding.ok for finding in findings}
+
+
+def test_all_is_well(
+    submission: Submission, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    there = sorted(tmp_path.iterdir())
+    with caplog.at_level(logging.INFO):
+        assert before_run(connection(tmp_path), submission) is None
+    assert [record.getMessage() for record in caplog.records] == [
+        "checked: the driver's script, spark-submit, Java, jars,"
+        f" work folder file://{tmp_path}/work, lake configured,"
+        f" write to the lake, {tmp_path}/lake"
+    ]
+    assert sorted(tmp_path.iterdir()) == there, "nothing is left behind"
+
+
+def test_what_is_not_checked_is_logged_line_by_line(
+    submission: Submission, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    far = replace(submission, jars="", packages=PACKAGES, application="s3://b/tier_table.py")
+    with caplog.at_level(logging.INFO):
+        assert before_run(connection(tmp_path), far) is None
+    assert [record.getMessage() for record in caplog.records][:2] == [
+        "not checked: the driver's script: left to Spark: s3://b/tier_table.py",
+        f"not checked: packages: spark-submit fetches {PACKAGES}",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (
+            {"application": "/nowhere/tier.py"},
+            "the driver's script: there is no file /nowhere/tier.py; correct [sluice] application,"
+            " or leave it empty",
+        ),
+        (
+            {"binary": "spark3-submit"},
+            "spark-submit: there is no program 'spark3-submit': pip install 'fluss-sluice[spark]'"
+            " brings spark-submit; or set [sluice] spark_binary to another",
+        ),
+        (
+            {"jars": "/nowhere/a.jar"},
+            "jars: there is no file /nowhere/a.jar; correct [sluice] jars",
+        ),
+        (
+            {"jars": "", "packages": "iceberg"},
+            "packages: 'iceberg' is not GROUP:ARTIFACT:VERSION; correct [sluice] packages",
+        ),
+        (
+            {"py_files": "/nowhere/sluice.zip"},
+            "py_files: there is no file /nowhere/sluice.zip; correct [sluice] py_files",
+        ),
+    ],
+)
+def test_the_one_thing_that_is_missing(
+    wrong: dict[str, str], said: str, submission: Submission, tmp_path: Path
+) -> None:
+    here = f"(on {socket.gethostname()}; no table was claimed)"
+    assert before_run(connection(tmp_path), replace(submission, **wrong)) == f"{said} {here}"
+
+
+def test_causes_come_first(submission: Submission, tmp_path: Path) -> None:
+    (tmp_path / "work").touch()
+    broken = connection(tmp_path, datalake={})
+    wrong = replace(submission, application="/nowhere", binary="/nowhere", jars="/nowhere")
+    for told, right in (
+        ("the driver's script: ", {"application": ""}),
+        ("spark-submit: ", {"binary": "spark-submit"}),
+        ("jars: ", {"jars": submission.jars}),
+    ):
+        assert (before_run(broken, wrong) or "").startswith(told)
+        wrong = replace(wrong, **right)
+    assert (before_run(broken, wrong) or "").startswith(f"work folder file://{tmp_path}/work: ")
+    (tmp_path / "work").unlink()
+    assert "no lake is configured" in (before_run(broken, wrong) or "")
+
+
+def test_a_java_that_is_too_old(
+    submission: Submission, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    java_that("""echo 'openjdk version "11.0.2"' >&2""", tmp_path / "old", monkeypatch)
+    assert (before_run(connection(tmp_path), submission) or "").startswith(
+        f"Java: {tmp_path}/old/bin/java is Java 11, too old for Spark 4; install Java 17"
+    )
+
+
+def test_no_work_folder(submission: Submission, tmp_path: Path) -> None:
+    said = before_run(connection(tmp_path, work_uri=""), submission)
+    assert "the Fluss connection has no work_uri: give a folder" in (said or "")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"format": "paimon", "iceberg.type": "hadoop"}, "datalake.format=paimon: only iceberg"),
+        ({"iceberg.type": "hadoop", "paimon": "x"}, "no such setting; datalake has format"),
+    ],
+)
+@pytest.mark.parametrize("deploy_mode", ["client", "cluster"])
+def test_options_that_the_driver_will_refuse(
+    options: dict, said: str, deploy_mode: str, submission: Submission, tmp_path: Path
+) -> None:
+    there = replace(submission, deploy_mode=deploy_mode)
+    line = before_run(connection(tmp_path, datalake=options), there) or ""
+    assert line.startswith("lake configured: ")
+    assert said in line
+
+
+def test_a_lake_that_the_run_or_the_environment_names(
+    submission: Submission, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    none = connection(tmp_path, datalake={})
+    named = {"type": "hadoop", "warehouse": f"{tmp_path}/file/lake"}
+    asked = {f"spark.sluice.datalake.iceberg.{name}": value for name, value in named.items()}
+    line = before_run(none, replace(submission, spark_conf=asked)) or ""
+    assert line.startswith(f"write to the lake, {tmp_path}/file/lake: NotADirectoryError")
+    for name, value in named.items():
+        monkeypatch.setenv(f"SLUICE_DATALAKE_ICEBERG_{name.upper()}", value)
+    assert before_run(none, submission) == line
+    there = replace(submission, deploy_mode="cluster")
+    assert before_run(none, there) is None, "a driver on the cluster has another environment"
+
+
+def test_a_driver_on_a_cluster(submission: Submission, tmp_path: Path) -> None:
+    (tmp_path / "lake").touch()
+    there = replace(submission, master="yarn", deploy_mode="cluster")
+    found = look(connection(tmp_path), there)
+    assert states(found)[f"write to the lake, {tmp_path}/lake"] is None
+    [java] = [finding for finding in found if finding.what == "Java"]
+    assert java.ok, "spark-submit needs one here"
+    assert java.seen.endswith("the driver's, on the cluster: not checked")
+
+
+def test_a_machine_where_no_task_runs(tmp_path: Path) -> None:
+    """Its own files say nothing; what storages answer does."""
+    there = Submission(jars="/nowhere/a.jar", elsewhere="CeleryExecutor")
+    assert set(states(look(connection(tmp_path), there)).values()) == {None, True}
+    assert states(look(connection(tmp_path, work_uri="nowhere://x"), there)) == {
+        "the driver's script, spark-submit, Java": None,
+        "jars": None,
+        "work folder nowhere://x": None,
+        "lake configured": True,
+        f"write to the lake, {tmp_path}/lake": None,
+    }
+    assert list(tmp_path.iterdir()) == []
+    wrong = connection(tmp_path, datalake={"format": "paimon"})
+    assert states(look(wrong, there))["lake configured"] is False
+
+
+def test_no_secret_is_told(
+    submission: Submission, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keys of the work folder, of the lake, of its catalog's address and of the run."""
+    planted = ["Planted/Work+4711", "Planted/Lake+4712", "Planted-4713-address", "Planted4714run"]
+    with S3Server() as server:
+        server.allowed = {}
+        monkeypatch.setenv("AWS_ENDPOINT_URL", server.endpoint)
+        monkeypatch.setenv("AWS_REGION", "eu-central-1")
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "tester")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", planted[0])
+        lake = {
+            "iceberg.type": "jdbc",
+            "iceberg.uri": f"jdbc:postgresql://bob:{planted[2]}@127.0.0.1:1/lake",
+            "iceberg.warehouse": f"s3://bucket/lake?token={planted[2]}",
+            "iceberg.s3.endpoint": server.endpoint,
+            "iceberg.s3.access-key-id": "tester",
+            "iceberg.s3.secret-access-key": planted[1],
+        }
+        given = connection(tmp_path, work_uri="s3://bucket/work", datalake=lake)
+        asked = {
+            "spark.sluice.client.fs.s3.secret-key": planted[3],
+            "spark.sluice.tiering.parallelism": planted[3],
+        }
+        for conf in ({}, asked):
+            asking = replace(submission, spark_conf=conf)
+            found = look(given, asking)
+            failed = [finding for finding in found if finding.ok is False]
+            assert len(failed) >= 2, found
+            told = [str(found), str(before_run(given, asking))]
+            assert [secret for secret in planted for text in told if secret in text] == []
+
+
+def test_the_cluster_is_the_first_that_a_test_asks(submission: Submission, tmp_path: Path) -> None:
+    ok, said = answer(connection(tmp_path), replace(submission, binary="/nowhere"))
+    assert not ok
+    assert said.startswith("cluster grpc://127.0.0.1:1: NetworkError: ")
+    assert "\n" not in said
