@@ -171,9 +171,10 @@ class TieringStatuses:
         if status is None:
             raise TableNotExist(f"table {table_id} was dropped, or is not tiered any more")
         if tiering_epoch != status.tiering_epoch:
+            # "current epoch 3" and "in Pending state": client/due_now.py reads Fluss's words
             raise FencedTieringEpoch(
                 f"table {status.path} (id {table_id}): tiering epoch {tiering_epoch} is not the"
-                f" current one, {status.tiering_epoch}: another round was begun"
+                f" current epoch {status.tiering_epoch}: another round was begun"
             )
         return status
 
@@ -197,8 +198,8 @@ class TieringStatuses:
         status = self._check_round(table_id, coordinator_epoch, tiering_epoch)
         if status.state is not State.TIERING:
             raise UnknownServerError(
-                f"table {status.path} (id {table_id}) is {_name(status.state)}, not Tiering:"
-                " it has no round that a heartbeat could keep alive"
+                f"table {status.path} (id {table_id}) is in {_name(status.state)} state, not"
+                " Tiering: it has no round that a heartbeat could keep alive"
             )
         self._tables[table_id] = replace(status, heartbeat_ms=now_ms)
 
@@ -215,10 +216,14 @@ class TieringStatuses:
     ) -> bool:
         """Ends a round well; ``forced``: there is more to do, so the table is Pending at once.
 
-        So it is where :meth:`again` was asked for meanwhile. Answers False if this was said before,
-        or the table has no round: nothing changes then. Raises as :meth:`check`.
+        So it is where :meth:`again` was asked for meanwhile, and where a forced finish comes after
+        the round's own end, as in Fluss. Answers False if this was said before, or the table has no
+        round: nothing changes then. Raises as :meth:`check`.
         """
         status = self._check_round(table_id, coordinator_epoch, tiering_epoch)
+        if forced and status.state is State.SCHEDULED:
+            self._enter(table_id, State.PENDING, next_attempt_ms=now_ms)
+            return True
         if status.state is not State.TIERING:
             return False
         claimed_ms = now_ms if status.claimed_ms is None else status.claimed_ms

@@ -130,11 +130,26 @@ def test_late_repeats_while_scheduled_change_nothing(statuses: TieringStatuses) 
     assert statuses.finished(1, EPOCH, status.tiering_epoch, 1_500)
     before = statuses.get(1)
     assert not statuses.finished(1, EPOCH, status.tiering_epoch, 9_000)
-    assert not statuses.finished(1, EPOCH, status.tiering_epoch, 9_000, forced=True)
     assert not statuses.failed(1, EPOCH, status.tiering_epoch, 9_000, "late")
     assert statuses.get(1) == before
-    with pytest.raises(UnknownServerError, match=r"db\.t1.*Scheduled, not Tiering"):
+    with pytest.raises(UnknownServerError, match=r"db\.t1.*in Scheduled state, not Tiering"):
         statuses.heartbeat(1, EPOCH, status.tiering_epoch, 9_000)
+
+
+def test_a_forced_finish_after_the_end_makes_the_table_due(statuses: TieringStatuses) -> None:
+    """As in Fluss: so a table is asked for before its freshness is over."""
+    status = claimed(statuses)
+    statuses.finished(1, EPOCH, status.tiering_epoch, 1_500)
+    rounds = list(statuses.ended)
+    assert statuses.finished(1, EPOCH, status.tiering_epoch, 1_600, forced=True)
+    done = statuses.get(1)
+    assert done is not None
+    assert (done.state, done.last_tiered_ms, done.tiering_epoch) == (State.PENDING, 1_500, 2)
+    assert statuses.ended == rounds, "no round has ended by that"
+    with pytest.raises(FencedTieringEpoch):  # the same again
+        statuses.finished(1, EPOCH, status.tiering_epoch, 1_600, forced=True)
+    assert not statuses.finished(1, EPOCH, 2, 1_600, forced=True), "it waits already"
+    assert statuses.claim(1_700) is not None
 
 
 def test_a_silent_worker_is_fenced(statuses: TieringStatuses) -> None:
@@ -151,7 +166,7 @@ def test_a_silent_worker_is_fenced(statuses: TieringStatuses) -> None:
     with pytest.raises(FencedTieringEpoch, match="epoch 1 has failed and is over"):
         statuses.heartbeat(1, EPOCH, status.tiering_epoch, 130_000)
     statuses.advance(200_000)
-    with pytest.raises(FencedTieringEpoch, match="tiering epoch 1 is not the current one, 2"):
+    with pytest.raises(FencedTieringEpoch, match="tiering epoch 1 is not the current epoch 2"):
         statuses.heartbeat(1, EPOCH, status.tiering_epoch, 200_000)
 
 
