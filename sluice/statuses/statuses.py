@@ -83,11 +83,13 @@ class TieringStatuses:
         self._enter(status.table_id, State.INITIALIZED)
         self._enter(status.table_id, State.FAILED if status.failures else State.SCHEDULED)
 
-    def enable(self, status: TableStatus, now_ms: int) -> None:
-        """Begins to tier a table, new or enabled again: New, then Scheduled.
+    def enable(self, status: TableStatus, now_ms: int, *, at_once: bool = True) -> None:
+        """Begins to tier a table, new or enabled again: New, then Scheduled, and due now.
 
         ``status`` carries the epoch that the table had reached before, so that it never goes back;
         what its rounds came to then counts no more.
+
+        :param at_once: False: its first round waits for its freshness, as in Fluss.
         """
         if status.table_id in self._tables:
             return
@@ -100,6 +102,7 @@ class TieringStatuses:
             last_tiered_ms=status.last_tiered_ms,
             file_size=status.file_size,
             record_count=status.record_count,
+            next_attempt_ms=now_ms if at_once else None,
             paused=status.paused,
         )
         self._enter(status.table_id, State.NEW)

@@ -1,13 +1,14 @@
 """The embedded server with no more than Apache Fluss has: it tells no tiering statuses.
 
-Heartbeats lose what Fluss passes over (wanted tables, claims that are given back, reasons), and a
-table that fails is handed out again at once.
+Heartbeats lose what Fluss passes over (wanted tables, claims that are given back, reasons), a table
+that fails is handed out again at once, and a new one waits for its freshness.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from sluice.clock import Clock
 from sluice.config import ServerConfig
 from sluice.server.cluster import EmbeddedCluster
 from sluice.server.coordinator.tiering_service import TieringService
+from sluice.statuses import TieringStatuses
 from sluice.wire import apis
 from sluice.wire.apis import Api
 from sluice.wire.handlers import Handler
@@ -44,5 +46,8 @@ def plain_fluss(data_dir: Path, clock: Clock, scheme: str = "fluss") -> Iterator
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TieringService, "handlers", handlers)
+        patch.setattr(
+            TieringStatuses, "enable", partialmethod(TieringStatuses.enable, at_once=False)
+        )
         with EmbeddedCluster(config, clock) as cluster:
             yield cluster

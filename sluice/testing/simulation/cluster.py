@@ -152,8 +152,9 @@ class SimCluster:
         table = self.tables[path] = self._new_table(info)
         now_ms = self._clock.now_ms()
         freshness_ms = duration_ms(FRESHNESS, freshness)
+        new = TableStatus(info.table_id, path, freshness_ms, now_ms)
         with self._change():
-            self.statuses.enable(TableStatus(info.table_id, path, freshness_ms, now_ms), now_ms)
+            self.statuses.enable(new, now_ms, at_once=self.fenced)
         return table
 
     def restart(self) -> None:

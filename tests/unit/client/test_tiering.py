@@ -30,10 +30,9 @@ LAKE = {"table.datalake.enabled": "true", "table.datalake.freshness": "60s"}
 
 
 @pytest.fixture
-def lake(client: Client, cluster: Any) -> Iterator[Client]:
+def lake(client: Client) -> Iterator[Client]:
     """A lake table that waits to be tiered."""
     create(client, PLAIN, bucket_count=2, properties=LAKE)
-    cluster.clock.ms += 61_000
     yield client
 
 
@@ -48,10 +47,8 @@ def test_it_is_a_rounds_cluster(client: Client) -> None:
     assert port is client.tiering
 
 
-def test_a_table_is_claimed_once_its_freshness_is_over(client: Client, cluster: Any) -> None:
+def test_a_new_table_is_claimed_at_once(client: Client) -> None:
     create(client, PLAIN, properties=LAKE)
-    assert client.tiering.claim() is None
-    cluster.clock.ms += 61_000
     claim = claimed(client)
     info = client.admin.table_info(PATH)
     assert (claim.path, claim.table_id) == (PATH, info.table_id)
@@ -88,9 +85,8 @@ def test_a_server_that_hands_out_any_table_gets_unwanted_ones_back() -> None:
         assert queue == ["a", "b"], "both can be had by those who want them"
 
 
-def test_only_requested_tables_are_claimed(lake: Client, cluster: Any) -> None:
+def test_only_requested_tables_are_claimed(lake: Client) -> None:
     lake.admin.create_table(ITEMS, TableDescriptor(SCHEMA, properties=LAKE))
-    cluster.clock.ms += 61_000
     assert lake.tiering.claim([TablePath("shop", "nothing")]) is None
     assert lake.tiering.claim([]) is None
     first = lake.tiering.claim([ITEMS])
@@ -187,7 +183,6 @@ def test_a_restart_of_the_coordinator_ends_every_claim(lake: Client, cluster: An
             heartbeats.check(claim)
     with pytest.raises(InvalidCoordinator):
         lake.tiering.finished(claim)
-    cluster.clock.ms += 61_000
     again = claimed(lake)
     assert again.coordinator_epoch == claim.coordinator_epoch + 1
     assert lake.tiering.still_claimed(again)
@@ -257,12 +252,11 @@ def test_offsets_do_not_go_back(lake: Client) -> None:
     assert found.snapshot_id == 901
 
 
-def test_partitions_have_offsets_of_their_own(client: Client, cluster: Any) -> None:
+def test_partitions_have_offsets_of_their_own(client: Client) -> None:
     create(client, PLAIN, partition_keys=("region",), properties=LAKE)
     for region in ("eu", "us"):
         client.admin.create_partition(PATH, {"region": region})
     write(client, orders(0, 3, "eu"), orders(3, 4, "us"))
-    cluster.clock.ms += 61_000
     claim = claimed(client)
     ends = {}
     for partition in client.tiering.partitions(PATH):

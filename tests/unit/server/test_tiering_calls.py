@@ -59,10 +59,8 @@ def node(start: Callable[..., Node], clock: OwnedClock) -> Node:
 
 def test_a_round_from_claim_to_finish(node: Node, clock: OwnedClock) -> None:
     caller = node.caller
-    assert claim(caller) is None
-    assert status(caller).status == "Scheduled"
-    clock.ms += 10_000
-    assert status(caller).status == "Pending"
+    now = status(caller)
+    assert (now.status, now.tiering_epoch, now.next_attempt_time) == ("Pending", 1, clock.ms)
     held = claim(caller)
     assert held.tiering_table.table_path.table_name == "t"
     assert held.tiering_table.tiering_epoch == 1
@@ -78,6 +76,36 @@ def test_a_round_from_claim_to_finish(node: Node, clock: OwnedClock) -> None:
     now = status(caller)
     assert (now.status, now.tiering_epoch, now.last_tiered_time) == ("Scheduled", 1, clock.ms)
     assert not now.HasField("last_error")
+
+
+def test_a_table_waits_for_its_freshness_from_its_first_round_on(
+    node: Node, clock: OwnedClock
+) -> None:
+    held = claim(node.caller)
+    beat(node.caller, finished_tables=[entry(held)])
+    for _ in range(2):
+        assert claim(node.caller) is None
+        assert status(node.caller).status == "Scheduled"
+        node.restart()
+    clock.ms += 10_000
+    assert claim(node.caller).tiering_table.tiering_epoch == 2
+
+
+def test_a_new_table_is_due_after_a_restart_too(node: Node) -> None:
+    node.restart()
+    assert claim(node.caller) is not None
+
+
+@pytest.mark.parametrize("partitioned", [False, True])
+def test_a_table_is_due_when_its_tiering_is_switched_on(
+    node: Node, clock: OwnedClock, partitioned: bool
+) -> None:
+    properties = {**LAKE_TABLE.properties, "table.datalake.enabled": "false"}
+    keys = ("text",) if partitioned else ()
+    node.caller.create_table(OTHER, LAKE_TABLE, properties=properties, partition_keys=keys)
+    assert claim(node.caller, [OTHER]) is None
+    alter(node.caller, "table.datalake.enabled", "true", OTHER)
+    assert claim(node.caller, [OTHER]) is not None
 
 
 def test_a_failure_keeps_its_reason_until_the_next_success(node: Node, clock: OwnedClock) -> None:
@@ -355,9 +383,7 @@ def test_tiering_is_switched_off_and_on(node: Node, clock: OwnedClock) -> None:
     assert answer.error.error_code == 7
     node.restart()
     alter(node.caller, "table.datalake.enabled", "true")
-    assert status(node.caller).tiering_epoch == held.tiering_table.tiering_epoch
-    clock.ms += 10_000
-    again = claim(node.caller)
+    again = claim(node.caller)  # due at once, as a new one
     assert again.tiering_table.tiering_epoch == held.tiering_table.tiering_epoch + 1
 
 
@@ -434,7 +460,7 @@ def test_alters_at_once_reach_tiering_in_the_order_of_the_catalog(
     second_done.set()
     first.join(60)
     assert not first.is_alive()
-    assert status(node.caller).status == "Scheduled"
+    assert status(node.caller).status == "Pending"
 
 
 def test_a_dropped_table_is_not_handed_out_though_the_store_fails_then(

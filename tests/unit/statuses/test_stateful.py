@@ -87,7 +87,7 @@ class Coordinator(RuleBasedStateMachine):
         path = TablePath("db", f"t{table}")
         base = old or TableStatus(table, path, FRESHNESS, 0, epoch)
         self.real.enable(base, self.now)
-        self.model.setdefault(table, Known(self.now, paused=base.paused))
+        self.model.setdefault(table, Known(self.now, due=self.now, paused=base.paused))
         self.remember()
 
     @rule(table=TABLES)

@@ -29,8 +29,8 @@ def statuses() -> TieringStatuses:
 
 def claimed(statuses: TieringStatuses, table_id: int = 1, now: int = 0) -> TableStatus:
     statuses.enable(new_table(table_id), now)
-    statuses.advance(now + FRESHNESS)
-    status = statuses.claim(now + FRESHNESS)
+    statuses.advance(now)
+    status = statuses.claim(now)
     assert status is not None
     return status
 
@@ -49,8 +49,22 @@ def state(statuses: TieringStatuses, table_id: int = 1) -> State | None:
     return status.state
 
 
-def test_a_new_table_waits_for_its_freshness(statuses: TieringStatuses) -> None:
-    statuses.enable(new_table(1), 500)
+def test_a_new_table_is_due_at_once(statuses: TieringStatuses) -> None:
+    statuses.enable(new_table(1, freshness=86_400_000), 500)
+    assert state(statuses) is State.SCHEDULED
+    assert statuses.has_due(500)
+    statuses.advance(500)
+    assert state(statuses) is State.PENDING
+    status = statuses.claim(500)
+    assert status is not None
+    assert (status.state, status.tiering_epoch) == (State.TIERING, 1)
+    statuses.finished(1, EPOCH, 1, 800)
+    assert not statuses.has_due(86_400_799), "from then on its freshness counts"
+    assert statuses.has_due(86_400_800)
+
+
+def test_a_new_table_of_fluss_waits_for_its_freshness(statuses: TieringStatuses) -> None:
+    statuses.enable(new_table(1), 500, at_once=False)
     assert not statuses.has_due(1_499)
     statuses.advance(1_499)
     assert state(statuses) is State.SCHEDULED
@@ -58,9 +72,18 @@ def test_a_new_table_waits_for_its_freshness(statuses: TieringStatuses) -> None:
     assert statuses.has_due(1_500)
     statuses.advance(1_500)
     assert state(statuses) is State.PENDING
-    status = statuses.claim(1_500)
-    assert status is not None
-    assert (status.state, status.tiering_epoch) == (State.TIERING, 1)
+
+
+def test_a_new_table_that_nobody_has_tiered_is_due_after_a_restart_too() -> None:
+    old = TieringStatuses(EPOCH, TIMEOUT)
+    old.enable(new_table(1, freshness=86_400_000), 500)
+    old.advance(500)
+    stored = old.get(1)
+    assert stored is not None
+    statuses = TieringStatuses(EPOCH + 1, TIMEOUT)
+    statuses.restore(stored)
+    statuses.advance(600)
+    assert state(statuses) is State.PENDING
 
 
 def test_a_restored_table_keeps_its_time_and_epoch(statuses: TieringStatuses) -> None:
@@ -195,14 +218,15 @@ def test_the_epoch_survives_disable_and_enable(statuses: TieringStatuses) -> Non
     statuses.enable(new_table(1, epoch=status.tiering_epoch), 50_000)
     with pytest.raises(UnknownServerError):
         statuses.heartbeat(1, EPOCH, status.tiering_epoch, 50_000)
-    statuses.advance(50_000 + FRESHNESS)
-    again = statuses.claim(50_000 + FRESHNESS)
+    statuses.advance(50_000)
+    again = statuses.claim(50_000)
     assert again is not None
     assert again.tiering_epoch == status.tiering_epoch + 1
 
 
 def test_freshness_moves_the_timer(statuses: TieringStatuses) -> None:
-    statuses.enable(new_table(1), 0)
+    status = claimed(statuses)
+    statuses.finished(1, EPOCH, status.tiering_epoch, 0)
     statuses.set_freshness(1, 5_000)
     assert not statuses.has_due(4_999)
     statuses.set_freshness(1, 10)
