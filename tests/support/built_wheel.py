@@ -17,7 +17,14 @@ UV = str(Path(sys.executable).with_name("uv"))
 _BUILD_TIMEOUT_S = 600
 _INSTALL_TIMEOUT_S = 600
 _BUILT_FROM = ("sluice", "plugins", "spark_jobs", "docs/package-index.md")
-_BUILT_BY = ("pyproject.toml", "setup.py", "MANIFEST.in", "LICENSE")
+_BUILT_BY = (
+    "pyproject.toml",
+    "setup.py",
+    "MANIFEST.in",
+    "LICENSE",
+    "scripts/build_backend.py",
+    "scripts/build_kernels.py",
+)
 
 
 def built_wheel() -> Path:
