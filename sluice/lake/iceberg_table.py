@@ -168,12 +168,35 @@ class IcebergTable:
         """Whether the lake has rows of that partition, in whatever bucket."""
         with lake_errors(f"look into partition {partition_values} of lake table {self._path}"):
             self._table.refresh()
-            scan = self._table.newScan().filter(self._in_partitions([tuple(partition_values)]))
-            tasks = scan.planFiles()
-            try:
-                return bool(tasks.iterator().hasNext())
-            finally:
-                tasks.close()
+            return self._has_rows(partition_values)
+
+    def with_rows(
+        self, partitions: Sequence[tuple[str, ...]], base: LakeSnapshot | None
+    ) -> list[tuple[str, ...]]:
+        """Those of the partitions that the lake has rows of while ``base`` is our newest snapshot.
+
+        :raises LakeCommitRefused: it is not: a rollback hides rows, and may be undone.
+        """
+        with lake_errors(f"look into partitions of lake table {self._path}"):
+            self._table.refresh()
+            newest = self._find({})
+            found = [values for values in partitions if self._has_rows(values)]
+        if (newest and newest.snapshot_id) != (base and base.snapshot_id):
+            raise LakeCommitRefused(
+                f"lake table {self._path}: our newest snapshot is"
+                f" {newest and newest.snapshot_id}, the round was planned from"
+                f" {base and base.snapshot_id}: nothing was committed"
+            )
+        return found
+
+    def _has_rows(self, partition_values: Sequence[str]) -> bool:
+        """The same in the metadata that was read last."""
+        scan = self._table.newScan().filter(self._in_partitions([tuple(partition_values)]))
+        tasks = scan.planFiles()
+        try:
+            return bool(tasks.iterator().hasNext())
+        finally:
+            tasks.close()
 
     def commit(
         self,

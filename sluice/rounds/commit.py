@@ -99,7 +99,8 @@ def commit_round(
             return _landed_earlier(claim, cluster, table, earlier, files)
         offsets = {**plan.known, **{r.bucket: r.next_offset for r in results}}
         _check_floor(claim, offsets, floor)
-        replaced = [values for values in plan.created_again if table.has_rows(values)]
+        created = plan.created_again
+        replaced = table.with_rows(created, plan.base) if created else []
         if not cluster.still_claimed(claim):
             raise ClaimLost(
                 f"table {claim.path} is no longer ours: tiering epoch {claim.tiering_epoch} is"

@@ -112,6 +112,14 @@ class LakeTable(Protocol):
     def has_rows(self, partition_values: Sequence[str]) -> bool:
         """Whether the lake has rows of that partition, in whatever bucket."""
 
+    def with_rows(
+        self, partitions: Sequence[tuple[str, ...]], base: LakeSnapshot | None
+    ) -> list[tuple[str, ...]]:
+        """Those of the partitions that the lake has rows of while ``base`` is our newest snapshot.
+
+        :raises LakeCommitRefused: it is not: a rollback hides rows, and may be undone.
+        """
+
     def commit(
         self,
         files: Sequence[DataFile],

@@ -210,6 +210,14 @@ class MemoryLakeTable:
     def has_rows(self, partition_values: Sequence[str]) -> bool:
         return any(row[0] == tuple(partition_values) for row in self.rows())
 
+    def with_rows(
+        self, partitions: Sequence[tuple[str, ...]], base: LakeSnapshot | None
+    ) -> list[tuple[str, ...]]:
+        newest = self.newest_of_ours()
+        if newest != base:
+            raise LakeCommitRefused(f"our newest snapshot is {newest}, planned was {base}")
+        return [values for values in partitions if self.has_rows(values)]
+
     def commit(
         self,
         files: Sequence[DataFile],

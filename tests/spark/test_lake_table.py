@@ -400,6 +400,11 @@ def test_a_partitions_old_rows_go_in_the_same_commit(
     first = table.commit(files_of(table, info, 0, ("x/y z",)), None, {"fluss-offsets": "/0"})
     second = table.commit(files_of(table, info, 3, ("o'k",)), first, {"fluss-offsets": "/3"})
     assert table.has_rows(("x/y z",))
+    asked = [("x/y z",), ("none",), ("o'k",)]
+    assert table.with_rows(asked, second) == [("x/y z",), ("o'k",)]
+    for other in (first, None):
+        with pytest.raises(LakeCommitRefused, match="planned from"):
+            table.with_rows(asked, other)
     again = files_of(table, info, 6, ("x/y z",))
     with pytest.raises(LakeCommitRefused):
         table.commit(again, first, {"fluss-offsets": "/6"}, [("x/y z",)])

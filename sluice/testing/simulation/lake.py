@@ -274,6 +274,11 @@ class DriverTable:
     def has_rows(self, partition_values: Sequence[str]) -> bool:
         return self._look("has_rows").has_rows(partition_values)
 
+    def with_rows(
+        self, partitions: Sequence[tuple[str, ...]], base: LakeSnapshot | None
+    ) -> list[tuple[str, ...]]:
+        return self._look("with_rows").with_rows(partitions, base)
+
     def history(self) -> LakeHistory:
         return self._look("history").history()
 

@@ -7,12 +7,15 @@ from collections.abc import Callable
 import pytest
 
 from sluice.errors import (
+    LakeCommitRefused,
     LakeRolledBack,
     LakeTableMismatch,
     LakeTableMissing,
     LogBehindLake,
 )
-from sluice.model import Partition
+from sluice.model import Partition, TableInfo
+from sluice.rounds.ports import SplitRunner, SplitWriterFactory
+from sluice.rounds.round import run_round
 
 from .conftest import World
 
@@ -271,3 +274,32 @@ def test_a_partition_created_again_loses_its_old_rows_in_the_same_commit(
     ]  # fmt: skip
     assert len(partitioned.table.snapshots()) == 2
     assert any("mon was dropped and created again" in note for note in result.notes)
+
+
+def test_a_rollback_that_is_undone_before_the_commit_leaves_no_old_rows(
+    partitioned: World,
+) -> None:
+    """While main is back, the partition's old rows are not to be seen; the commit finds them."""
+    partitioned.append(0, 1, partition_id=6)
+    first = partitioned.round()
+    partitioned.append(0, 3, partition_id=5)
+    second = partitioned.round()
+    partitioned.cluster.partition_list[0] = Partition(9, ("mon",))
+    del partitioned.cluster.logs[partitioned.bucket(0, 5)]
+    partitioned.append(0, 2, partition_id=9)
+
+    def while_rolled_back(info: TableInfo, writers: SplitWriterFactory) -> SplitRunner:
+        partitioned.table.roll_back_to(first.lake_snapshot_id)
+        partitioned.table.before_commit = lambda: partitioned.table.roll_back_to(
+            second.lake_snapshot_id
+        )
+        return partitioned.runner(info, writers)
+
+    claim = partitioned.cluster.begin_round()
+    with pytest.raises(LakeCommitRefused, match="our newest snapshot is"):
+        run_round(claim, partitioned.cluster, partitioned.lake, while_rolled_back, attempt="x")
+    partitioned.table.before_commit = None
+    partitioned.table.roll_back_to(second.lake_snapshot_id)
+    result = partitioned.round()
+    assert any("mon was dropped and created again" in note for note in result.notes)
+    assert partitioned.table.rows() == [(("mon",), 0, 0), (("mon",), 0, 1), (("tue",), 0, 0)]
