@@ -17,13 +17,13 @@ from sluice.client.claiming import Claiming
 from sluice.client.connection import Connection, table_path
 from sluice.client.heartbeats import CLAIM_GONE
 from sluice.client.recorded_statuses import RecordedStatuses
+from sluice.client.reports import entry_of, error_of, only
 from sluice.errors import (
     CorruptMessage,
     FencedTieringEpoch,
     FlussError,
     NetworkError,
     RequestTimeOut,
-    from_code,
 )
 from sluice.masking import reason_text
 from sluice.model import Claim, LakeSnapshotInfo, Partition, TableBucket, TableInfo, TablePath
@@ -119,9 +119,9 @@ class TieringClient:
 
     def beat(self, claims: Sequence[Claim], *, retry: bool = True) -> dict[int, FlussError | None]:
         """The same, and nobody is told that rounds go on."""
-        request = pb.LakeTieringHeartbeatRequest(tiering_tables=[_entry(c) for c in claims])
+        request = pb.LakeTieringHeartbeatRequest(tiering_tables=[entry_of(c) for c in claims])
         reply = self._heartbeat(request, idempotent=True, retry=retry)
-        answers = {entry.table_id: _error(entry) for entry in reply.tiering_table_resp}
+        answers = {entry.table_id: error_of(entry) for entry in reply.tiering_table_resp}
         unanswered = [claim for claim in claims if claim.table_id not in answers]
         if unanswered:
             raise CorruptMessage(f"heartbeat: no answer for {unanswered[0].path}")
@@ -142,7 +142,7 @@ class TieringClient:
             Without them the coordinator keeps what it knew.
         :raises FencedTieringEpoch, InvalidCoordinator, TableNotExist: the claim had gone.
         """
-        entry = _entry(claim)
+        entry = entry_of(claim)
         if file_size is not None:
             entry.lake_tiering_stats.file_size = file_size
         if record_count is not None:
@@ -175,7 +175,7 @@ class TieringClient:
 
     def _give_back(self, claim: Claim, reason: str) -> None:
         """Back into the queue at once; left alone, it would return when its heartbeats stay out."""
-        request = pb.LakeTieringHeartbeatRequest(released_tables=[_entry(claim)])
+        request = pb.LakeTieringHeartbeatRequest(released_tables=[entry_of(claim)])
         known = True
 
         def answers(reply: Any) -> Any:
@@ -191,7 +191,7 @@ class TieringClient:
             self._report_failure(claim, reason_text(reason))
 
     def _report_failure(self, claim: Claim, reason: str) -> None:
-        entry = _entry(claim)
+        entry = entry_of(claim)
         entry.error_message = reason
         request = pb.LakeTieringHeartbeatRequest(failed_tables=[entry])
         self._report(request, claim, lambda reply: reply.failed_table_resp)
@@ -283,7 +283,7 @@ class TieringClient:
         )
 
         def unpack(reply: Any) -> str:
-            entry = _only(reply.prepare_lake_table_resp, f"PrepareLakeTableSnapshot of {path}")
+            entry = only(reply.prepare_lake_table_resp, f"PrepareLakeTableSnapshot of {path}")
             raise_in_body(entry)
             return str(entry.lake_table_offsets_path)
 
@@ -339,7 +339,7 @@ class TieringClient:
     def _send_commit(self, request: pb.CommitLakeTableSnapshotRequest, claim: Claim) -> None:
         def unpack(reply: Any) -> None:
             what = f"CommitLakeTableSnapshot of {claim.path}"
-            raise_in_body(_only(reply.table_resp, what))
+            raise_in_body(only(reply.table_resp, what))
 
         self._connection.call_coordinator(apis.COMMIT_LAKE_TABLE_SNAPSHOT, request, unpack)
 
@@ -381,7 +381,7 @@ class TieringClient:
 
         def unpack(reply: Any) -> None:
             what = f"report of {claim.path}, tiering epoch {claim.tiering_epoch}"
-            error = _error(_only(answers(reply), what))
+            error = error_of(only(answers(reply), what))
             if error is not None and not (unknown and isinstance(error, FencedTieringEpoch)):
                 raise error
 
@@ -402,27 +402,6 @@ class _Beats:
 
     def heartbeat(self, claims: list[Claim], *, retry: bool = True) -> dict[int, FlussError | None]:
         return self._tiering.beat(claims, retry=retry)
-
-
-def _entry(claim: Claim) -> pb.PbHeartbeatReqForTable:
-    return pb.PbHeartbeatReqForTable(
-        table_id=claim.table_id,
-        coordinator_epoch=claim.coordinator_epoch,
-        tiering_epoch=claim.tiering_epoch,
-    )
-
-
-def _error(entry: Any) -> FlussError | None:
-    if not entry.HasField("error") or entry.error.error_code == 0:
-        return None
-    return from_code(entry.error.error_code, entry.error.error_message)
-
-
-def _only(entries: Sequence[Any], what: str) -> Any:
-    """The one entry of an answer about one table."""
-    if len(entries) != 1:
-        raise CorruptMessage(f"{what}: {len(entries)} answers for one table")
-    return entries[0]
 
 
 def _bucket_order(item: tuple[TableBucket, int]) -> tuple[int, int]:
