@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
 from sluice.client.connection import Connection, table_path
+from sluice.client.due_now import make_due
 from sluice.errors import (
     CorruptMessage,
     DatabaseNotExist,
@@ -335,13 +336,14 @@ class Admin:
     def tier_again(self, path: TablePath) -> None:
         """Wants one more round of a table now, whatever its freshness: after the one under way.
 
-        :raises UnsupportedVersion: by a server that does not know the call: there is no other way.
+        A Fluss that does not know the call is brought to it otherwise, but not during a round.
+
+        :raises TableNotExist: :raises InvalidTable: the table is not tiered.
+        :raises TableNotDue: by such a Fluss: a round has the table, or it cannot be made due.
         """
         if not self._control(path, values.TIERING_AGAIN):
-            raise UnsupportedVersion(
-                f"table {path}: this Fluss has no call that asks for a round before the table's"
-                " freshness is over; a lower table.datalake.freshness makes it due sooner"
-            )
+            info = self.table_info(path)
+            self._recorded().make_due(info, lambda: make_due(self._connection, path, info.table_id))
 
     def _control(self, path: TablePath, action: int) -> bool:
         """Whether the coordinator knows the call, and so has done it."""

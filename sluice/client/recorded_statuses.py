@@ -28,6 +28,7 @@ from sluice.errors import (
     InvalidTable,
     RequestTimeOut,
     SluiceError,
+    TableNotDue,
     TableNotExist,
 )
 from sluice.formats.column_memory import load_kernels
@@ -254,6 +255,26 @@ class RecordedStatuses:
                 self._upsert(recorded.retried(info.table_id, info.path, now_ms))
 
         self._bounded(do)
+
+    def make_due(self, info: TableInfo, do: Callable[[], Claim | None]) -> None:
+        """Has the coordinator make a table due, unless a round is known to have it.
+
+        :param do: does so, and answers under which claim the table had waited, if it had.
+        :raises TableNotDue: a round has it; or by ``do``. :raises InvalidTable: it is not tiered.
+        """
+        _check_tiered(info)
+        path, table_id = info.path, info.table_id
+        row = self._event(path, "who has it", lambda: self._row(table_id), _Kind.LOOK)
+        by = recorded.holder(row, self._clock.now_ms())
+        if row is not None and by is not None:
+            raise TableNotDue(
+                f"table {path} is being tiered by {by} (tiering epoch {row.tiering_epoch}):"
+                f" `sluice tier {path} --now --wait 5min` tiers it once that has ended",
+                waits=True,
+            )
+        columns = recorded.made_due(table_id, path, row, do(), self._clock.now_ms())
+        if columns:
+            self._event(path, "that it is due", lambda: self._upsert(columns), _Kind.NOTE)
 
     def list(self, infos: Iterable[TableInfo]) -> list[TieringStatus]:
         """The status of each of these tables that is tiered, by path.

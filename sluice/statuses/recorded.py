@@ -182,6 +182,25 @@ def retried(table_id: int, path: TablePath, now_ms: int) -> Columns:
     return {**_name(table_id, path), "failures": 0, "next_attempt_time": now_ms}
 
 
+def made_due(
+    table_id: int, path: TablePath, row: Recorded | None, forced: Claim | None, now_ms: int
+) -> Columns:
+    """A user wants a round now; the failures stay. A claim of which no end is known stays open.
+
+    :param forced: under which the table waited until a forced finish queued it; None: it was due.
+    """
+    if row is not None and row.is_claimed:
+        return {}
+    if row is not None and row.outcome == FAILED:
+        return {**_name(table_id, path), "next_attempt_time": now_ms}
+    if forced is None:
+        return {}
+    if row is None or row.ended_tiering_epoch is None:
+        return _ended(forced, now_ms, FORCED)
+    # The epochs stay: forced ones may have begun anew, and would reopen the claim that has ended.
+    return {**_name(table_id, path), "ended_time": now_ms, "outcome": FORCED}
+
+
 # ---- what a row says ----
 
 
@@ -195,6 +214,13 @@ def not_now(row: Recorded | None, now_ms: int) -> str | None:
         left_s = (row.next_attempt_time - now_ms + 999) // 1000
         return f"it has failed ({row.failures} in a row) and is tried again in {left_s} s"
     return None
+
+
+def holder(row: Recorded | None, now_ms: int) -> str | None:
+    """Who has the table, as far as was heard of lately; None: nobody, or it is not known."""
+    if row is None or not row.is_claimed or now_ms - row.heard_ms >= SILENCE_MS:
+        return None
+    return row.claimed_by or "a round"
 
 
 def status_of(
@@ -226,7 +252,7 @@ def _state(row: Recorded, freshness_ms: int, now_ms: int) -> tuple[str, int | No
     """The state, since or from when the table is due, and why nothing is known."""
     if row.is_claimed:
         since_ms = row.claimed_time or 0
-        if now_ms - row.heard_ms < SILENCE_MS:
+        if holder(row, now_ms) is not None:
             return State.TIERING.value, None, None
         ago_s = max(now_ms - since_ms, 0) // 1000
         return UNKNOWN, None, f"claimed {ago_s} s ago by {row.claimed_by}, no end reported"

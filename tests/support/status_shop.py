@@ -20,6 +20,7 @@ from sluice.model import (
     TieringStatus,
 )
 from sluice.model import types as t
+from sluice.server.cluster import EmbeddedCluster
 from tests.support.plain_fluss import plain_fluss
 
 SCHEMA = Schema((Column("id", t.BIGINT, 0),), highest_field_id=0)
@@ -47,7 +48,7 @@ class OwnClock:
 class Shop:
     """A cluster like Fluss, its clock, and clients of it."""
 
-    address: str
+    cluster: EmbeddedCluster
     clock: OwnClock
     closing: ExitStack
     client: Client = field(init=False)
@@ -55,6 +56,10 @@ class Shop:
     def __post_init__(self) -> None:
         self.client = self.another()
         self.client.admin.create_database("shop")
+
+    @property
+    def address(self) -> str:
+        return self.cluster.address
 
     def another(self, **settings: Any) -> Client:
         """As another process would have it. Its deadline is that of a busy machine."""
@@ -94,4 +99,4 @@ def status_shop(data_dir: Path, scheme: str = "fluss") -> Iterator[Shop]:
     """A server and its clients while the block lasts."""
     clock = OwnClock()
     with plain_fluss(data_dir, clock, scheme) as cluster, ExitStack() as closing:
-        yield Shop(cluster.address, clock, closing)
+        yield Shop(cluster, clock, closing)

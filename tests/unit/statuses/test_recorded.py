@@ -165,3 +165,56 @@ def test_rows_of_dropped_tables() -> None:
     found = [row(1, "a"), row(2, "a"), row(3, "b"), row(4, "c"), row(5, "a", "gone"), row(6, None)]
     dropped = dropped_rows(found, lambda database: there[database])
     assert [r.table_id for r in dropped] == [1, 4, 5]
+
+
+def made_due(at_ms: int, forced: Claim | None) -> Any:
+    return lambda row: recorded.made_due(CLAIM.table_id, PATH, row, forced, at_ms)
+
+
+def test_a_table_that_is_made_due_is_pending_until_its_next_claim() -> None:
+    tiered = after(recorded.claimed(CLAIM, NOW, "me"), success(CLAIM, NOW + 5))
+    due = after(made_due(NOW + 10, CLAIM), row=tiered)
+    status = seen(due, NOW + 20)
+    assert (status.status, status.next_attempt_ms) == ("Pending", NOW + 10)
+    assert (status.last_tiered_ms, status.failures) == (NOW + 5, 0)
+    following = replace(CLAIM, tiering_epoch=6)
+    assert seen(after(recorded.claimed(following, NOW + 30, "me"), row=due), NOW + 31).status == (
+        "Tiering"
+    )
+    late = after(recorded.claimed(following, NOW + 8, "me"), row=tiered)
+    late = after(recorded.made_due(7, PATH, tiered, CLAIM, NOW + 10), row=late)
+    assert seen(late, NOW + 20).status == "Tiering", "written after the claim that came of it"
+
+
+def test_epochs_that_have_begun_anew_do_not_bring_an_ended_claim_back() -> None:
+    """As on Fluss 0.9.1 after a restart of its coordinator, whose own epoch stays the same."""
+    tiered = after(recorded.claimed(CLAIM, NOW, "me"), success(CLAIM, NOW + 5))
+    due = after(made_due(NOW + 10, replace(CLAIM, tiering_epoch=0)), row=tiered)
+    assert (seen(due, NOW + 20).status, due.is_claimed) == ("Pending", False)
+    following = recorded.claimed(replace(CLAIM, tiering_epoch=1), NOW + 30, "me")
+    assert seen(after(following, row=due), NOW + 31).status == "Tiering"
+
+
+def test_a_table_of_which_nothing_is_known_is_pending_too() -> None:
+    due = after(made_due(NOW, replace(CLAIM, tiering_epoch=0)))
+    assert (seen(due, NOW + 1).status, seen(due, NOW + 1).tiering_epoch) == ("Pending", 0)
+    assert after(made_due(NOW, None)) == Recorded(CLAIM.table_id), "it was due already"
+
+
+def test_a_failed_table_that_is_made_due_waits_no_more_and_keeps_its_failures() -> None:
+    failing = after(recorded.claimed(CLAIM, NOW, "me"), failure(CLAIM, NOW + 5))
+    assert recorded.not_now(failing, NOW + 10) is not None
+    due = after(made_due(NOW + 10, None), row=failing)
+    assert recorded.not_now(due, NOW + 10) is None
+    status = seen(due, NOW + 10)
+    assert (status.status, status.failures, status.last_error) == ("Pending", 1, "no")
+
+
+def test_a_claim_without_an_end_stays_as_it_is() -> None:
+    """The next claim says what became of it."""
+    silent = after(recorded.claimed(CLAIM, NOW, "me"))
+    assert recorded.made_due(7, PATH, silent, CLAIM, NOW + 200_000) == {}
+    assert recorded.holder(silent, NOW + 119_999) == "me"
+    assert recorded.holder(silent, NOW + 120_000) is None
+    assert recorded.holder(after(success(CLAIM, NOW), row=silent), NOW) is None
+    assert recorded.holder(None, NOW) is None

@@ -1,0 +1,282 @@
+"""A table made due on a Fluss that has no call for that, and no open claim ended by it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sluice.client import connect
+from sluice.client.connection import Connection
+from sluice.client.due_now import make_due
+from sluice.config import ClientConfig
+from sluice.driver.not_due import claim_table
+from sluice.errors import FlussError, TableNotDue, TableNotExist
+from sluice.model import Claim, TableBucket, TablePath
+from sluice.wire import apis
+from sluice.wire import fluss_api_pb2 as pb
+from sluice.wire.apis import Role
+from tests.support.status_shop import Shop, status_shop
+from tests.support.wire_server import WireServer
+
+DAY = {"table.datalake.freshness": "1d"}
+PATH = TablePath("shop", "orders")
+
+
+@pytest.fixture
+def shop(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Shop]:
+    with status_shop(tmp_path / "data", getattr(request, "param", "fluss")) as shop:
+        yield shop
+
+
+EITHER_DOOR = pytest.mark.parametrize("shop", ["grpc", "fluss"], indirect=True)
+
+
+def claimed_now(shop: Shop, path: TablePath) -> Claim:
+    return claim_table(shop.another(), path, now=True, clock=shop.clock)
+
+
+@EITHER_DOOR
+def test_a_table_that_nobody_has_tiered(shop: Shop) -> None:
+    path = shop.create("orders", **DAY)
+    assert shop.client.tiering.claim([path]) is None, "as in Fluss, it waits for its freshness"
+    shop.client.admin.tier_again(path)
+    seen = shop.status(path)
+    assert (seen.status, seen.next_attempt_ms) == ("Pending", shop.clock.ms)
+    assert claimed_now(shop, path).tiering_epoch == 1
+
+
+@EITHER_DOOR
+def test_a_table_after_its_round(shop: Shop) -> None:
+    path = shop.create("orders", **DAY)
+    for epoch in (1, 2, 3):
+        claim = claimed_now(shop, path)
+        assert claim.tiering_epoch == epoch
+        shop.clock.ms += 1_000
+        shop.another().tiering.finished(claim)
+        seen = shop.status(path)
+        assert (seen.status, seen.last_tiered_ms) == ("Scheduled", shop.clock.ms)
+    shop.client.admin.tier_again(path)
+    shop.client.admin.tier_again(path)  # the same again
+    seen = shop.status(path)
+    assert (seen.status, seen.last_tiered_ms, seen.failures) == ("Pending", shop.clock.ms, 0)
+    assert claimed_now(shop, path).tiering_epoch == 4
+
+
+@EITHER_DOOR
+def test_after_a_restart_of_the_coordinator(shop: Shop) -> None:
+    path = shop.create("orders", **DAY)
+    shop.client.tiering.finished(claimed_now(shop, path))
+    shop.cluster.stop()
+    shop.cluster.start()
+    with connect(ClientConfig(shop.address, tiering_status_timeout_ms=60_000)) as client:
+        assert claim_table(client, path, now=True).tiering_epoch == 2
+
+
+def test_a_round_that_is_written_down_is_left_alone_and_not_even_asked(shop: Shop) -> None:
+    path = shop.create("orders", **DAY)
+    claim = claimed_now(shop, path)
+    for ask in (lambda: shop.another().admin.tier_again(path), lambda: claimed_now(shop, path)):
+        with pytest.raises(TableNotDue, match=r"is being tiered.*\(tiering epoch 1\)") as caught:
+            ask()
+        assert "`sluice tier shop.orders --now --wait 5min`" in str(caught.value)
+        assert caught.value.details["waits"]
+    shop.clock.ms += 119_000
+    with pytest.raises(TableNotDue):
+        claimed_now(shop, path)
+    shop.clock.ms += 1_000  # what asks must not keep a dead round alive
+    assert claimed_now(shop, path).tiering_epoch > claim.tiering_epoch
+
+
+@EITHER_DOOR
+def test_a_round_that_nobody_has_written_down_is_left_alone(shop: Shop) -> None:
+    """Of another tiering service, or where rows could not be written."""
+    path = shop.create("orders", **DAY)
+    shop.client.admin.tier_again(path)
+    foreign = shop.client.tiering._next_claim(())
+    assert foreign is not None
+    with pytest.raises(TableNotDue, match=r"is being tiered \(tiering epoch 1\)") as caught:
+        claimed_now(shop, path)
+    assert caught.value.details == {"waits": True, "ask_again": False}
+    assert shop.client.tiering.beat([foreign]) == {foreign.table_id: None}
+    file = shop.client.tiering.prepare_lake_snapshot(
+        foreign.table_id, path, {TableBucket(foreign.table_id, None, 0): 0}
+    )
+    assert file, "it goes on"
+    shop.client.tiering._report(
+        pb.LakeTieringHeartbeatRequest(finished_tables=[_entry(foreign)]),
+        foreign,
+        lambda reply: reply.finished_table_resp,
+    )
+    assert claimed_now(shop, path).tiering_epoch == 2, "its end was not written down either"
+
+
+def _entry(claim: Claim) -> pb.PbHeartbeatReqForTable:
+    return pb.PbHeartbeatReqForTable(
+        table_id=claim.table_id,
+        coordinator_epoch=claim.coordinator_epoch,
+        tiering_epoch=claim.tiering_epoch,
+    )
+
+
+def test_a_failing_table_is_tried_at_once(shop: Shop) -> None:
+    path = shop.create("orders", **DAY)
+    shop.client.tiering.failed(claimed_now(shop, path), "no such bucket")
+    assert shop.status(path).status == "Failed"
+    shop.another().admin.tier_again(path)
+    seen = shop.status(path)
+    assert (seen.status, seen.failures, seen.last_error) == ("Pending", 1, "no such bucket")
+    shop.client.tiering.failed(claim_table(shop.another(), path, clock=shop.clock), "no such key")
+    assert shop.status(path).failures == 2
+    claimed_now(shop, path)
+    assert shop.status(path).failures == 0, "as after a retry"
+
+
+def test_a_pause_holds(shop: Shop) -> None:
+    path = shop.create("orders", **DAY)
+    shop.client.admin.pause_tiering(path)
+    with pytest.raises(TableNotDue, match="is paused: `sluice resume shop.orders`"):
+        claimed_now(shop, path)
+    shop.client.admin.tier_again(path)  # wanted, once it is resumed
+    assert shop.another().tiering.claim([path]) is None
+    shop.client.admin.resume_tiering(path)
+    assert shop.another().tiering.claim([path]) is not None
+
+
+def test_several_at_once_get_one_round_each_and_end_none(shop: Shop) -> None:
+    path = shop.create("orders", **DAY)
+    clients = [shop.another() for _ in range(4)]
+
+    def one(client: Any) -> Claim | None:
+        try:
+            return claim_table(client, path, now=True, clock=shop.clock)
+        except TableNotDue:
+            return None
+
+    with ThreadPoolExecutor(4) as pool:
+        claims = [claim for claim in pool.map(one, clients) if claim is not None]
+    (claim,) = claims
+    assert shop.client.tiering.beat([claim]) == {claim.table_id: None}
+
+
+# ---- a coordinator that answers in the words of Fluss 0.9.1 ----
+
+
+class Words:
+    """One table's tiering as Fluss 0.9.1 keeps it, and what it says of it. Seen on a real one."""
+
+    def __init__(self, state: str, epoch: int, *, known: bool = True) -> None:
+        self.state, self.epoch, self.known = state, epoch, known
+        self.finished: list[int] = []
+        self.beats: list[int] = []
+        self.before_finish: Callable[[], None] = lambda: None
+        self.words = (
+            "The tiering epoch {asked} is not match current epoch {epoch} in coordinator for table"
+            " 7.",
+            "java.lang.IllegalStateException: The table 7 to renew tiering heartbeat must in"
+            " Tiering state, but in {state} state.\n\tat org.apache.fluss.server.Something",
+        )
+
+    def heartbeat(self, request: Any) -> Any:
+        reply = pb.LakeTieringHeartbeatResponse(coordinator_epoch=0)
+        for entry in request.tiering_tables:
+            self.beats.append(entry.tiering_epoch)
+            self._say(reply.tiering_table_resp.add(table_id=7), entry, heartbeat=True)
+        for entry in request.finished_tables:
+            self.before_finish()
+            assert list(request.force_finished_tables) == [7]
+            self.finished.append(entry.tiering_epoch)
+            if self._say(reply.finished_table_resp.add(table_id=7), entry):
+                self.state, self.epoch = "Pending", self.epoch + 1
+        return reply
+
+    def _say(self, answer: Any, entry: Any, *, heartbeat: bool = False) -> bool:
+        code, text = 0, ""
+        if not self.known:
+            code, text = 7, "The table 7 doesn't exist."
+        elif entry.tiering_epoch != self.epoch:
+            code, text = 50, self.words[0].format(asked=entry.tiering_epoch, epoch=self.epoch)
+        elif heartbeat and self.state != "Tiering":
+            code, text = -1, self.words[1].format(state=self.state)
+        if code:
+            answer.error.error_code, answer.error.error_message = code, text
+        return not code
+
+
+def made_due(words: Words) -> Claim | None:
+    handlers = {(Role.COORDINATOR, apis.LAKE_TIERING_HEARTBEAT): words.heartbeat}
+    with WireServer(handlers) as server:
+        connection = Connection(ClientConfig(server.address))
+        try:
+            return make_due(connection, PATH, 7)
+        finally:
+            connection.close()
+
+
+@pytest.mark.parametrize("epoch", [0, 1, 12])
+def test_a_scheduled_table_is_finished_under_the_epoch_that_fluss_names(epoch: int) -> None:
+    words = Words("Scheduled", epoch)
+    assert made_due(words) == Claim(7, PATH, epoch, 0)
+    assert (words.finished, words.state) == ([epoch], "Pending")
+
+
+@pytest.mark.parametrize("epoch", [1, 12])
+def test_what_is_due_already_is_left_alone(epoch: int) -> None:
+    words = Words("Pending", epoch)
+    assert made_due(words) is None
+    assert words.finished == []
+
+
+@pytest.mark.parametrize("epoch", [1, 12])
+def test_an_open_claim_is_left_alone(epoch: int) -> None:
+    words = Words("Tiering", epoch)
+    with pytest.raises(TableNotDue, match=rf"is being tiered \(tiering epoch {epoch}\)"):
+        made_due(words)
+    assert (words.finished, words.beats) == ([], [0, epoch])
+
+
+@pytest.mark.parametrize(
+    "words", [("Fenced: {asked}", "no"), ("current epoch {epoch}", "it is {state} now"), ("", "")]
+)
+@pytest.mark.parametrize("state", ["Scheduled", "Pending"])
+def test_words_that_nobody_knows_are_not_guessed_at(words: tuple[str, str], state: str) -> None:
+    unknown = Words(state, 3)
+    unknown.words = words
+    with pytest.raises(TableNotDue, match="cannot be made due: this Fluss does not say") as caught:
+        made_due(unknown)
+    assert "`sluice tier shop.orders --wait 5min`" in str(caught.value)
+    assert unknown.finished == []
+
+
+def test_a_table_that_becomes_due_meanwhile_is_claimed_by_others_in_peace() -> None:
+    """Its freshness ends, and somebody claims it, between the heartbeat and the report."""
+    words = Words("Scheduled", 4)
+
+    def claimed() -> None:
+        words.state, words.epoch = "Tiering", 5
+
+    words.before_finish = claimed
+    assert made_due(words) is None
+    assert (words.finished, words.state, words.epoch) == ([4], "Tiering", 5)
+
+
+def test_the_report_is_never_sent_twice() -> None:
+    """Its answer is lost with the coordinator; the next one may have come to that epoch again."""
+    words = Words("Scheduled", 1)
+
+    def lost() -> None:
+        words.finished.append(1)
+        raise FlussError("the coordinator is gone")
+
+    words.before_finish = lost
+    with pytest.raises(FlussError):
+        made_due(words)
+    assert words.finished == [1]
+
+
+def test_a_table_that_the_coordinator_does_not_know() -> None:
+    with pytest.raises(TableNotExist, match=r"does not know table shop\.orders \(id 7\)"):
+        made_due(Words("Scheduled", 0, known=False))
