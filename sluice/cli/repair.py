@@ -47,7 +47,7 @@ Examples:
     default="2 min",
     show_default=True,
     metavar="DURATION",
-    help="How long to wait for the table to be due, where the way is a round.",
+    help="How long to wait for a round under way, where the way is a round.",
 )
 @warehouse_option
 @format_option

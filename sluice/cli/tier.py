@@ -35,6 +35,7 @@ LOOK_EVERY_S_MAX = 10.0
 \b
 Examples:
   sluice tier shop.orders --warehouse ./lake
+  sluice tier shop.orders --warehouse ./lake --now
   sluice tier shop.orders --warehouse ./lake --wait 5min
   sluice tier shop.orders --config sluice.toml --format json
 """,
@@ -44,6 +45,7 @@ Examples:
 @click.option(
     "--parallelism", type=click.IntRange(min=1), metavar="N", help="Buckets copied at once."
 )
+@click.option("--now", is_flag=True, help="Tier it though it is not due, or waits after a failure.")
 @click.option(
     "--wait",
     "wait_ms",
@@ -60,6 +62,7 @@ def tier(
     table: TablePath,
     warehouse: str | None,
     parallelism: int | None,
+    now: bool,
     wait_ms: int,
     output_format: str,
     bootstrap: str | None,
@@ -69,14 +72,15 @@ def tier(
 
     It claims the table from the coordinator, copies what is new with threads, and commits to
     Iceberg and then to Fluss: the same round that Spark runs. A table becomes due one freshness
-    after its last round. A round that takes longer than the table's freshness (a minute at least),
-    or than tiering.max_round_ms or tiering.max_round_bytes allow, commits what it has; the rest is
-    due at once. Needs Java 17 for the commit.
+    after its last round; --now does not wait for that. It leaves a pause and a round under way
+    alone, whose end --wait waits for. A round that takes longer than the table's freshness (a
+    minute at least), or than tiering.max_round_ms or tiering.max_round_bytes allow, commits what it
+    has; the rest is due at once. Needs Java 17 for the commit.
 
-    Exit code 0: the lake has the rows, or there were no new ones. 1: the round failed, or the table
-    was not due. 2: wrong arguments or settings. 3: the claim was lost before the commit (the
-    coordinator gave the table to another round, or was restarted): nothing was committed, and the
-    next round of the table brings the rows.
+    Exit code 0: the lake has the rows, or there were no new ones. 1: the round failed, or nobody
+    could claim the table. 2: wrong arguments or settings. 3: the claim was lost before the commit
+    (the coordinator gave the table to another round, or was restarted): nothing was committed, and
+    the next round of the table brings the rows.
     """
     overrides: dict[str, str | int | bool | None] = {
         "client.bootstrap": bootstrap,
@@ -86,7 +90,7 @@ def tier(
     config = configuration(config_file, overrides)
     if not config.datalake.iceberg:
         raise click.UsageError("give --warehouse PATH, or the lake's catalog in --config FILE")
-    result, spent_s = _tier(config, table, wait_ms)
+    result, spent_s = _tier(config, table, wait_ms, now)
     if output_format == "json":
         from sluice.cli.output import print_json
 
@@ -96,7 +100,7 @@ def tier(
     ctx.exit(EXIT_GIVEN_UP if result.is_given_up else 0)
 
 
-def _tier(config: Config, table: TablePath, wait_ms: int) -> tuple[RoundResult, float]:
+def _tier(config: Config, table: TablePath, wait_ms: int, now: bool) -> tuple[RoundResult, float]:
     """The round, begun as soon as the table is due, and the seconds that it took.
 
     :raises TableNotDue: it was not due in that time, or never will be.
@@ -110,12 +114,14 @@ def _tier(config: Config, table: TablePath, wait_ms: int) -> tuple[RoundResult, 
         while True:
             started = time.monotonic()
             try:
-                return tier_once(config, table, progress=bar), time.monotonic() - started
+                result = tier_once(config, table, now=now, progress=bar)
+                return result, time.monotonic() - started
             except TableNotDue as error:
                 waited_s = time.monotonic() - asked
                 left_s = wait_ms / 1000 - waited_s
                 if left_s <= 0 or not error.details.get("waits"):
                     raise
+                now = now and error.details.get("ask_again", True)
                 bar.phase("wait")
                 time.sleep(min(left_s, until_next_look_s(waited_s)))
 

@@ -14,10 +14,9 @@ from sluice.client.client import Client
 from sluice.client.heartbeats import Heartbeats
 from sluice.client.log_source import ClientLogSource
 from sluice.client.snapshot_lease import never_tiered
-from sluice.clock import SystemClock
 from sluice.config import Config
 from sluice.driver.jvm import Jvm
-from sluice.driver.not_due import not_due
+from sluice.driver.not_due import claim_table
 from sluice.driver.threads import ThreadRunner
 from sluice.errors import ClaimLost, SluiceError
 from sluice.failpoints import failpoint
@@ -39,6 +38,7 @@ def tier_once(
     config: Config,
     path: TablePath | None,
     *,
+    now: bool = False,
     attempt: str | None = None,
     progress: Progress | None = None,
     jvm: Jvm | None = None,
@@ -47,6 +47,7 @@ def tier_once(
     """Claims a table, runs one round of it here, and reports it.
 
     :param path: this table only; None: whichever waits longest.
+    :param now: has the table made due if it is not; not if it is paused, or another round has it.
     :param jvm: one that runs already, for several rounds; else one is started and ended here.
     :param mend: what to do with a lake that is behind Fluss.
     :raises TableNotDue: none can be claimed now; says why, and whether waiting helps.
@@ -55,9 +56,7 @@ def tier_once(
     check_lake(config)
     with connect(config.client) as client:
         failpoint("round.claim.before")
-        claim = client.tiering.claim(None if path is None else [path])
-        if claim is None:
-            raise not_due(client, path, SystemClock().now_ms())
+        claim = claim_table(client, path, now=now)
         failpoint("round.claim.after")
         lost = threading.Event()
         with Heartbeats(client.tiering, on_lost=lambda *_: lost.set()) as heartbeats:

@@ -7,17 +7,21 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
 from sluice.cli.main import cli
+from sluice.cli.options import DURATION
 from sluice.client import Client, connect
+from sluice.client.due_now import make_due
 from sluice.config import ClientConfig, ServerConfig
-from sluice.driver.not_due import not_due
-from sluice.errors import TableNotExist
-from sluice.model import TableDescriptor, TablePath
+from sluice.driver.not_due import claim_table, not_due
+from sluice.errors import TableNotDue, TableNotExist
+from sluice.model import Claim, TableDescriptor, TablePath
 from sluice.model import types as t
+from sluice.model.durations import duration_ms
 from sluice.server.cluster import EmbeddedCluster
 from sluice.testing.tables import table_info
 from tests.support.plain_fluss import plain_fluss
@@ -83,27 +87,113 @@ def create(client: Client, name: str = "orders", **properties: str) -> TablePath
     return path
 
 
-def test_a_table_says_when_it_is_due(client: Client) -> None:
+def tiered(client: Client, path: TablePath) -> None:
+    """Its first round, for which it waits for nothing, has ended now."""
+    claim = client.tiering.claim([path])
+    assert claim is not None
+    client.tiering.finished(claim)
+
+
+def test_a_table_says_when_it_is_due_and_what_does_not_wait(
+    client: Client, clock: WallClock
+) -> None:
     path = create(client, enabled="true", freshness="90 min")
+    tiered(client, path)
     error = not_due(client, path, START_MS + 10 * MINUTE_MS + 500)
     assert str(error) == (
-        "table shop.orders is Scheduled: it is due in 1 h 20 min, 90 min after it was created"
-        " (table.datalake.freshness)"
+        "table shop.orders is Scheduled: it is due in 1 h 20 min (table.datalake.freshness is"
+        " 90 min). `sluice tier shop.orders --now` does not wait, `sluice tier shop.orders --wait"
+        " 81min` does"
     )
     assert error.details["waits"]
-    assert "due any moment" in str(not_due(client, path, START_MS + 90 * MINUTE_MS))
+    assert str(not_due(client, path, START_MS + 90 * MINUTE_MS)) == (
+        "table shop.orders is Scheduled: it is due any moment (table.datalake.freshness is 90 min)."
+        " `sluice tier shop.orders --now` does not wait, `sluice tier shop.orders --wait 1min` does"
+    )
 
 
-def test_after_a_round_it_is_due_one_freshness_later(client: Client, clock: WallClock) -> None:
-    path = create(client, enabled="true", freshness="0s")
-    while (claim := client.tiering.claim([path])) is None:
-        time.sleep(0.01)
-    assert "is being tiered (tiering epoch 1)" in str(not_due(client, path, clock.ms))
+@pytest.mark.parametrize(
+    ("freshness", "wait"), [("1s", "1min"), ("2 min", "3min"), ("120 min", "3h"), ("1d", "25h")]
+)
+def test_the_wait_that_is_named_is_long_enough(
+    client: Client, clock: WallClock, freshness: str, wait: str
+) -> None:
+    path = create(client, enabled="true", freshness=freshness)
+    tiered(client, path)
+    assert f"`sluice tier shop.orders --wait {wait}` does" in str(not_due(client, path, clock.ms))
+    assert DURATION.convert(wait, None, None) > duration_ms("freshness", freshness)
+
+
+def test_during_a_round_and_after_a_change_of_the_freshness(
+    client: Client, clock: WallClock
+) -> None:
+    path = create(client, enabled="true", freshness="1d")
+    claim = claim_table(client, path, clock=clock)
+    assert str(not_due(client, path, clock.ms)).startswith(
+        "table shop.orders is being tiered (tiering epoch 1): `sluice tier shop.orders --now --wait"
+        " 5min` tiers it once that has ended. A claim whose holder is silent"
+    )
     clock.ms += MINUTE_MS
-    client.admin.set_options(path, {"table.datalake.freshness": "3 min"})
     client.tiering.finished(claim)
+    client.admin.set_options(path, {"table.datalake.freshness": "3 min"})
     error = not_due(client, path, clock.ms + MINUTE_MS)
-    assert "it is due in 2 min, 3 min after its last round" in str(error)
+    assert "it is due in 2 min (table.datalake.freshness is 3 min)" in str(error)
+
+
+def test_of_no_table_in_particular(client: Client, clock: WallClock) -> None:
+    with pytest.raises(TableNotDue) as caught:
+        claim_table(client, None, now=True, clock=clock)
+    assert str(caught.value) == (
+        "no table waits to be tiered: `sluice status` says when each is due, `sluice tier DB.TABLE"
+        " --now` does not wait"
+    )
+
+
+def test_a_table_is_claimed_now(client: Client, clock: WallClock) -> None:
+    path = create(client, enabled="true", freshness="1d")
+    tiered(client, path)
+    with pytest.raises(TableNotDue, match="it is due in 24 h"):
+        claim_table(client, path, clock=clock)
+    claim = claim_table(client, path, now=True, clock=clock)
+    assert (claim.path, claim.tiering_epoch) == (path, 2)
+    with pytest.raises(TableNotDue, match=r"is being tiered \(tiering epoch 2\)"):
+        claim_table(client, path, now=True, clock=clock)
+    client.tiering.finished(claim)
+    assert client.tiering.claim([path]) is None, "asking during a round has left no trace"
+
+
+def test_a_failing_table_is_claimed_now(client: Client, clock: WallClock) -> None:
+    path = create(client, enabled="true", freshness="1d")
+    client.tiering.failed(claim_table(client, path, clock=clock), "the lake is full")
+    with pytest.raises(TableNotDue, match="has failed once: it is tried again in 10 s"):
+        claim_table(client, path, clock=clock)
+    claim_table(client, path, now=True, clock=clock)
+    assert client.admin.list_tiering_statuses(path)[0].failures == 0, "as after a retry"
+
+
+def test_a_pause_holds_against_now(client: Client, clock: WallClock) -> None:
+    path = create(client, enabled="true", freshness="1d")
+    client.admin.pause_tiering(path)
+    with pytest.raises(TableNotDue, match="is paused: `sluice resume shop.orders`"):
+        claim_table(client, path, now=True, clock=clock)
+    client.admin.resume_tiering(path)
+    assert claim_table(client, path, clock=clock).tiering_epoch == 1
+
+
+def test_who_was_slower_is_told_what_to_do(client: Client, clock: WallClock) -> None:
+    """Another claim comes between making it due and one's own."""
+    path = create(client, enabled="true", freshness="1d")
+    tiered(client, path)
+    with connect(client.config) as other:
+        real = other.admin.tier_again
+
+        def and_then_somebody(wanted: TablePath) -> None:
+            real(wanted)
+            assert client.tiering.claim([wanted]) is not None
+
+        other.admin.tier_again = and_then_somebody  # type: ignore[method-assign]
+        with pytest.raises(TableNotDue, match=r"is being tiered \(tiering epoch 2\)"):
+            claim_table(other, path, now=True, clock=clock)
 
 
 def test_a_failing_table_says_why_and_when_it_is_tried_again(
@@ -115,8 +205,8 @@ def test_a_failing_table_says_why_and_when_it_is_tried_again(
     assert claim is not None
     client.tiering.failed(claim, "the lake is full")
     assert str(not_due(client, path, clock.ms)) == (
-        "table shop.orders has failed once: it is tried again in 10 s, and at once by"
-        " `sluice retry shop.orders` (the last reason: the lake is full)"
+        "table shop.orders has failed once: it is tried again in 10 s, and at once by `sluice tier"
+        " shop.orders --now` or `sluice retry shop.orders` (the last reason: the lake is full)"
     )
 
 
@@ -159,10 +249,10 @@ def test_a_table_that_is_not_there(client: Client) -> None:
 def test_tier_waits_as_long_as_it_is_told(
     client: Client, sluice: Callable[..., Result], clock: WallClock
 ) -> None:
-    create(client, enabled="true", freshness="10 min")
+    tiered(client, create(client, enabled="true", freshness="10 min"))
     refused = sluice("tier", "shop.orders", "--warehouse", "/nowhere", "--wait", "1ms")
     assert refused.exit_code == 1
-    assert "TableNotDue: table shop.orders is Scheduled: it is due" in refused.output
+    assert "TableNotDue: table shop.orders is Scheduled" in refused.output
     timer = threading.Timer(0.7, lambda: setattr(clock, "ms", clock.ms + 10 * MINUTE_MS))
     timer.start()
     # Once it is due the round begins, and fails for a reason of its own.
@@ -173,6 +263,55 @@ def test_tier_waits_as_long_as_it_is_told(
     assert "/proc/nowhere" in begun.output
 
 
+@pytest.mark.spark
+def test_tier_now_does_not_wait(
+    client: Client, sluice: Callable[..., Result], clock: WallClock
+) -> None:
+    path = create(client, enabled="true", freshness="1d")
+    tiered(client, path)
+    begun = sluice("tier", "shop.orders", "--warehouse", "/proc/nowhere", "--now")
+    assert (begun.exit_code, "TableNotDue" in begun.output) == (1, False)
+    assert "/proc/nowhere" in begun.output, "the round was begun"
+    assert client.admin.list_tiering_statuses(path)[0].failures == 1
+    # It waits after that failure, and is tried at once all the same.
+    again = sluice("tier", "shop.orders", "--warehouse", "/proc/nowhere", "--now")
+    assert ("TableNotDue" in again.output, "/proc/nowhere" in again.output) == (False, True)
+    client.admin.pause_tiering(path)
+    paused = sluice("tier", "shop.orders", "--warehouse", "/proc/nowhere", "--now")
+    assert paused.exit_code == 1
+    assert "is paused: `sluice resume shop.orders` has it tiered again" in paused.output
+
+
+def test_who_waits_keeps_no_round_alive_by_asking_again(
+    tmp_path: Path, clock: WallClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To ask how an unknown round stands counts as its heartbeat: so it is asked once."""
+    asked = []
+
+    def counted(*arguments: Any) -> Claim | None:
+        asked.append(1)
+        return make_due(*arguments)
+
+    monkeypatch.setattr("sluice.client.admin.make_due", counted)
+    with (
+        plain_fluss(tmp_path / "plain", clock) as server,
+        connect(ClientConfig(server.address, tiering_status_timeout_ms=60_000)) as client,
+    ):
+        client.admin.create_database("shop")
+        path = create(client, enabled="true", freshness="1d")
+        client.admin.tier_again(path)
+        assert client.tiering._next_claim(()) is not None, "by somebody who writes nothing down"
+        environment = {
+            "SLUICE_CLIENT_BOOTSTRAP": server.address,
+            "SLUICE_CLIENT_TIERING_STATUS_TIMEOUT_MS": "60000",
+        }
+        asked.clear()
+        command = ["tier", "shop.orders", "--warehouse", "/nowhere", "--now", "--wait", "3s"]
+        told = CliRunner().invoke(cli, command, env=environment)
+    assert (told.exit_code, asked) == (1, [1])
+    assert "TableNotDue: table shop.orders is Pending: it is due any moment" in told.output
+
+
 def test_where_nothing_is_known_of_a_table(tmp_path: Path, clock: WallClock) -> None:
     with (
         plain_fluss(tmp_path / "plain", clock) as server,
@@ -181,8 +320,8 @@ def test_where_nothing_is_known_of_a_table(tmp_path: Path, clock: WallClock) -> 
         client.admin.create_database("shop")
         path = create(client, enabled="true")
         assert str(not_due(client, path, clock.ms)) == (
-            "table shop.orders is not handed out now: it is being tiered, or not due yet"
-            " (no round of Sluice is written down)"
+            "table shop.orders is not handed out now, it is being tiered or not due yet (no round"
+            " of Sluice is written down): `sluice tier shop.orders --now` does not wait"
         )
         client.admin.pause_tiering(path)
         assert "is paused: `sluice resume shop.orders`" in str(not_due(client, path, clock.ms))
