@@ -75,8 +75,9 @@ def repair(
         way = choose(found, by)
         if way.name not in _MENDS and way.name != REGISTER:
             return Repaired(found, way, tuple(set_right(way, seen)))
-        with suppress(FlussError):  # not to wait for what failed; not every server or user may
+        with suppress(FlussError, TableNotDue):  # not to wait; not every server or user may
             client.admin.retry_tiering(path)
+            client.admin.tier_again(path)
         deadline_s = (clock := clock or SystemClock()).monotonic_s() + wait_ms / 1000
         while True:
             try:
