@@ -16,6 +16,10 @@ SYSTEM_COLUMN = "ours keeps the lake's system columns free from the start, also 
 LOOKED_AT = "a real Fluss confirms a lease on whatever is asked for; ours looks (its issue 2600)"
 LIMITED = "a real Fluss takes any lease id and duration; ours says what is wrong"
 FINAL = "a real Fluss makes a lease that is gone anew; ours lets nobody renew what was dropped"
+AT_ONCE = (
+    "a real Fluss lets a new table wait for its freshness; here its first round is due at once"
+)
+AFTERWARDS = "ours remembers during a round that another one is wanted; a real Fluss has no call"
 LEASE_CALL = "one of our own calls about leases, which no Fluss has"
 
 
@@ -37,6 +41,10 @@ EMBEDDED: dict[tuple[str, str], Difference] = {
     ("schemas", "schema id at the end"): Difference(2, SYSTEM_COLUMN),
     ("options", "a column while it is tiered"): Difference("done", COLUMNS),
     ("options", "tiering on again"): Difference("done", COLUMNS),
+    ("due", "a new one, at once"): Difference(True, AT_ONCE),
+    ("due", "one that is tiered from now on"): Difference(True, AT_ONCE),
+    ("due", "wanted during a round"): Difference("done", AFTERWARDS),
+    ("due", "another round follows it"): Difference(True, AFTERWARDS),
     ("lake_snapshots", "offsets of one bucket"): Difference("InvalidUpdateVersion", BACKWARDS),
     ("lake_snapshots", "nothing is merged in"): Difference((33, {0: 8, 1: 9}), BACKWARDS),
     ("lake_fences", "prepare for an unknown table"): Difference(

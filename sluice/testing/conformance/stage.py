@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from sluice.client import Client
-from sluice.errors import FlussError
+from sluice.errors import SluiceError
 from sluice.model import (
     Claim,
     Column,
@@ -65,7 +65,7 @@ class Stage:
         """Asks and writes down the answer; an error counts by the name of its class."""
         try:
             answered = call()
-        except FlussError as error:
+        except SluiceError as error:
             answered = type(error).__name__
         self.see(question, answered, expected)
 

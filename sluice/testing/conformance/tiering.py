@@ -67,6 +67,46 @@ def claims_of_wanted_tables(stage: Stage) -> None:
 
 
 @scenario
+def due(stage: Stage) -> None:
+    """When a table is handed out: a new one, after a round, and where a round is wanted."""
+    admin, tiering = stage.client.admin, stage.client.tiering
+    day = LAKE | {FRESHNESS: "1d"}
+    path = stage.create("t", {"id": t.INT}, properties=day)
+    first = tiering.claim([path])
+    stage.see("a new one, at once", first is not None, False)
+    if first is None:
+        admin.tier_again(path)
+        first = stage.claim(path)
+    stage.see("its first tiering epoch", first.tiering_epoch, 1)
+    tiering.finished(first)
+    stage.see("after its round", tiering.claim([path]), None)
+    stage.ask("wanted at once", done(lambda: admin.tier_again(path)), "done")
+    second = stage.claim(path)
+    stage.see("tiering epoch of that round", second.tiering_epoch, 2)
+    stage.ask("wanted during a round", done(lambda: admin.tier_again(path)), "TableNotDue")
+    stage.see("heartbeat of that round", stage.beat(second), "accepted")
+    tiering.finished(second)
+    third = tiering.claim([path])
+    stage.see("another round follows it", third is not None, False)
+    last = third or second
+    if third is not None:
+        tiering.finished(third)
+    stage.ask(
+        "forced finish after the end", done(lambda: tiering.finished(last, forced=True)), "done"
+    )
+    following = stage.claim(path)
+    stage.see("epochs between them", following.tiering_epoch - last.tiering_epoch, 1)
+    later = stage.create("later", {"id": t.INT})
+    admin.set_options(later, day)
+    enabled = tiering.claim([later])
+    stage.see("one that is tiered from now on", enabled is not None, False)
+    if enabled is None:
+        admin.tier_again(later)
+        enabled = stage.claim(later)
+    stage.see("its own first tiering epoch", enabled.tiering_epoch, 1)
+
+
+@scenario
 def lake_snapshots(stage: Stage) -> None:
     admin, tiering = stage.client.admin, stage.client.tiering
     path = stage.create("t", {"id": t.INT}, bucket_count=2, properties=LAKE)
