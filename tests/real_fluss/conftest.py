@@ -24,8 +24,7 @@ from sluice.rounds.files import RoundResult
 from sluice.testing.lost_tables import create_table
 from sluice.testing.real_fluss import RealFluss
 
-LAKE = {"table.datalake.enabled": "true", "table.datalake.freshness": "1s"}
-DUE_S = 120.0
+from .place import DUE_S, LAKE, PATIENCE_MS, Place, make_status_table
 
 
 @pytest.fixture(scope="session")
@@ -99,4 +98,20 @@ def site(
     with connect(config.client) as client:
         client.admin.create_database(database)
         yield RealSite(real_fluss, client, config, database, jvm, lake_sql)
+        client.admin.drop_database(database, cascade=True)
+
+
+@pytest.fixture
+def place(real_fluss: RealFluss, jvm: Jvm) -> Iterator[Place]:
+    lake = {"type": "hadoop", "warehouse": str(real_fluss.warehouse)}
+    config = Config(
+        client=ClientConfig(real_fluss.bootstrap, tiering_status_timeout_ms=PATIENCE_MS),
+        datalake=DatalakeConfig("iceberg", lake),
+        tiering=TieringConfig(jars=os.environ.get("SLUICE_TIERING_JARS", "")),
+    )
+    database = f"db_{uuid.uuid4().hex[:10]}"
+    with connect(config.client) as client:
+        make_status_table(client)
+        client.admin.create_database(database)
+        yield Place(real_fluss, client, config, database, jvm)
         client.admin.drop_database(database, cascade=True)

@@ -4,42 +4,32 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import re
 import signal
 import time
 import uuid
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
-from click.testing import CliRunner, Result
 
-from sluice.cli.main import cli
 from sluice.client import Client, connect
 from sluice.client.status_table import DESCRIPTOR, PATH
 from sluice.clock import SystemClock
-from sluice.config import ClientConfig, Config, DatalakeConfig, TieringConfig
-from sluice.driver.jvm import Jvm
+from sluice.config import DatalakeConfig
 from sluice.driver.local import tier_once
 from sluice.errors import (
-    DatabaseAlreadyExist,
     FencedTieringEpoch,
     SluiceError,
     TableNotDue,
-    UnsupportedVersion,
 )
-from sluice.formats.types import schema_from_arrow
-from sluice.model import Claim, TableDescriptor, TablePath, TieringStatus
+from sluice.model import Claim
 from sluice.model import types as t
 from sluice.rounds.files import RoundResult
-from sluice.testing.lost_tables import create_table, is_led
-from sluice.testing.real_fluss import RealFluss
+from sluice.testing.lost_tables import create_table
 from sluice.wire import fluss_api_pb2 as pb
 from sluice_airflow.acquire import acquire
 from sluice_airflow.connection import FlussConnection
@@ -47,12 +37,10 @@ from sluice_airflow.settle import settle
 from tests.support.driver_process import DriverProcess
 from tests.support.processes import SLUICE
 
-from .conftest import DUE_S, LAKE
+from .place import DUE_S, Place
 
 pytestmark = [pytest.mark.real_fluss, pytest.mark.spark, pytest.mark.timeout(600)]
 
-ROWS = pa.table({"id": pa.array(range(3), pa.int64())})
-PATIENCE_MS = 60_000
 NOTHING = pb.LakeTieringHeartbeatRequest()
 DAY = {"table.datalake.freshness": "1d"}
 
@@ -65,101 +53,6 @@ class Later(SystemClock):
 
     def now_ms(self) -> int:
         return super().now_ms() + self._ms
-
-
-@dataclass
-class Place:
-    """A database of a real Fluss, clients that are patient with a busy machine, and rounds."""
-
-    fluss: RealFluss
-    client: Client
-    config: Config
-    database: str
-    jvm: Jvm
-
-    def create(self, name: str, rows: bool = True) -> TablePath:
-        path = TablePath(self.database, name)
-        described = TableDescriptor(schema_from_arrow(ROWS.schema), bucket_count=1, properties=LAKE)
-        create_table(self.client, path, described, self.fluss.warehouse)
-        if rows:
-            with self.client.log_writer(path) as writer:
-                writer.write(ROWS)
-        return path
-
-    def soon(self, call: Callable[[], Any]) -> Any:
-        """What a call answers once the table is due."""
-        deadline = time.monotonic() + 2 * DUE_S
-        while True:
-            with suppress(TableNotDue):
-                if (answer := call()) is not None:
-                    return answer
-            assert time.monotonic() < deadline, "it was not handed out"
-            time.sleep(0.1)
-
-    def claim(self, path: TablePath) -> Claim:
-        claim: Claim = self.soon(lambda: self.client.tiering.claim([path]))
-        return claim
-
-    def hands_out(self, path: TablePath) -> None:
-        """Waits until Fluss hands the table out to somebody who knows nothing of statuses."""
-        tiering = self.client.tiering
-        others = []
-
-        def look() -> Claim | None:
-            claim = tiering._next_claim(())
-            if claim is None or claim.path == path:
-                return claim
-            others.append(claim)
-            return None
-
-        for claim in [self.soon(look), *others]:
-            tiering._give_back(claim, "only looked")
-
-    def tier(self, path: TablePath) -> RoundResult:
-        result: RoundResult = self.soon(lambda: tier_once(self.config, path, jvm=self.jvm))
-        return result
-
-    def status(self, path: TablePath) -> TieringStatus:
-        with connect(self.config.client) as client:
-            (status,) = client.admin.list_tiering_statuses(path)
-        return status
-
-    def sluice(self, *arguments: str) -> Result:
-        return CliRunner().invoke(cli, arguments, env=self.environment)
-
-    @property
-    def environment(self) -> dict[str, str]:
-        return {
-            "SLUICE_CLIENT_BOOTSTRAP": self.fluss.bootstrap,
-            "SLUICE_CLIENT_TIERING_STATUS_TIMEOUT_MS": str(PATIENCE_MS),
-        }
-
-
-def make_status_table(client: Client) -> None:
-    """As rounds do by themselves; but for certain, though the coordinator may miss it."""
-    with suppress(DatabaseAlreadyExist):
-        client.admin.create_database(PATH.database)
-    if client.admin.table_exists(PATH):
-        if is_led(client, PATH, 8.0):
-            return
-        client.admin.drop_table(PATH)
-    create_table(client, PATH, DESCRIPTOR)
-
-
-@pytest.fixture
-def place(real_fluss: RealFluss, jvm: Jvm) -> Iterator[Place]:
-    lake = {"type": "hadoop", "warehouse": str(real_fluss.warehouse)}
-    config = Config(
-        client=ClientConfig(real_fluss.bootstrap, tiering_status_timeout_ms=PATIENCE_MS),
-        datalake=DatalakeConfig("iceberg", lake),
-        tiering=TieringConfig(jars=os.environ.get("SLUICE_TIERING_JARS", "")),
-    )
-    database = f"db_{uuid.uuid4().hex[:10]}"
-    with connect(config.client) as client:
-        make_status_table(client)
-        client.admin.create_database(database)
-        yield Place(real_fluss, client, config, database, jvm)
-        client.admin.drop_database(database, cascade=True)
 
 
 def test_tables_in_every_condition(place: Place) -> None:
@@ -233,8 +126,6 @@ def test_a_paused_table_is_tiered_once_it_is_resumed(place: Place) -> None:
         tier_once(place.config, path, jvm=place.jvm)
     assert place.sluice("resume", str(path)).exit_code == 0
     assert place.tier(path).rows == 3
-    with pytest.raises(UnsupportedVersion, match="no call that asks for a round"):
-        place.client.admin.tier_again(path)
 
 
 @pytest.mark.slow
