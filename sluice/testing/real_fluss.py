@@ -179,7 +179,7 @@ class RealFluss:
         self._kill(COORDINATOR)
 
     def start_coordinator(self) -> None:
-        """Starts the coordinator again, with the next epoch; ends when it leads.
+        """Starts the coordinator again; ends when it leads. Its epoch stays 0 in Fluss 0.9.1.
 
         :raises RealFlussNotStarted: as ``start_tablet``.
         """

@@ -26,9 +26,9 @@ def test_the_lake_is_read_as_the_readme_says(tmp_path: Path) -> None:
     (tmp_path / ".cache/jars").symlink_to(environment()["SLUICE_TIERING_JARS"])
     with served(tmp_path / "data") as server:
         for arguments in (
-            ("create-table", "shop.orders", "--schema", schema, "--freshness", "1s"),
+            ("create-table", "shop.orders", "--schema", schema),
             ("append", "shop.orders", str(tmp_path / "orders.csv")),
-            ("tier", "shop.orders", "--warehouse", str(tmp_path / "lake"), "--wait", "1min"),
+            ("tier", "shop.orders", "--warehouse", str(tmp_path / "lake")),
         ):
             done = sluice(*arguments, timeout_s=300, SLUICE_CLIENT_BOOTSTRAP=server.address)
             assert done.returncode == 0, done.stderr
