@@ -14,12 +14,12 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import DAG, Param, get_current_context, setup, task_group, teardown
-from airflow.sdk.exceptions import AirflowFailException
 
 from sluice.client.lease_ids import lease_id
 from sluice.errors import SluiceError
 from sluice_airflow import acquire as acquiring
 from sluice_airflow import settle as settling
+from sluice_airflow.airflow_names import AirflowFailException
 from sluice_airflow.claims import Entry
 from sluice_airflow.hooks.fluss import FlussHook
 from sluice_airflow.operators.tier import SluiceTierOperator
@@ -162,7 +162,8 @@ def _tier_arguments(settings: Settings) -> dict[str, Any]:
         "retries": settings.tier_retries,
         "retry_delay": settings.tier_retry_delay,
         "execution_timeout": settings.tier_timeout,
-        "map_index_template": "{{ task.entry['table'] }}",
+        # Known at once by the task; in Airflow 3.1 only by what the task says while it runs.
+        "map_index_template": "{{ table | default(task.entry['table']) }}",
         **iceberg,
     }
 

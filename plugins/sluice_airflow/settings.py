@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from datetime import timedelta
 
-from airflow.sdk.configuration import conf
-
 from sluice.artifacts.spark_files import driver_script
 from sluice.errors import ConfigurationError
+from sluice_airflow.airflow_names import conf
 from sluice_airflow.provider_info import OPTIONS
 
 

@@ -91,7 +91,7 @@ def test_provider_is_found_and_describes_its_connection(
         "manager = ProvidersManager()\n"
         "hook = manager.hooks['fluss']\n"
         "fields = [n for n in manager.connection_form_widgets if n.startswith('extra__fluss__')]\n"
-        "from airflow.sdk.configuration import conf\n"
+        "from sluice_airflow.airflow_names import conf\n"
         "heavy = sorted({'pyspark', 'sluice.server', 'sluice.lake', 'grpc'} & set(sys.modules))\n"
         "print(json.dumps([hook.hook_class_name, fields, conf.get('sluice', 'schedule'), heavy]))\n"
     )

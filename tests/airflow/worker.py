@@ -32,12 +32,26 @@ def shape(dag: Any) -> dict[str, Any]:
 
 def load(path: str) -> Any:
     """The DAG of our one DAG file, built anew: its settings come from the environment."""
-    from airflow.dag_processing.dagbag import DagBag
+    try:
+        from airflow.dag_processing.dagbag import DagBag
+    except ImportError:  # Airflow 3.1
+        from airflow.models.dagbag import DagBag
 
     bag = DagBag(dag_folder=path)
     assert not bag.import_errors, bag.import_errors
     assert list(bag.dags) == ["sluice_lake_tiering"]
+    if DagBag.__module__ == "airflow.models.dagbag":
+        write_to_database(bag)
     return bag.dags["sluice_lake_tiering"]
+
+
+def write_to_database(bag: Any) -> None:
+    """What ``dag.test()`` does itself after Airflow 3.1."""
+    from airflow.dag_processing.bundles.manager import DagBundlesManager
+    from airflow.models.dagbag import sync_bag_to_db
+
+    DagBundlesManager().sync_bundles_to_db()
+    sync_bag_to_db(bag, "dags-folder", None)
 
 
 def xcoms(dag_id: str, run_id: str) -> dict[str, Any]:
@@ -78,12 +92,11 @@ def describe(dag: Any) -> dict[str, Any]:
     for name in dag.params:
         param = dag.params.get_param(name)
         params[name] = {**param.schema, "default": param.value, "description": param.description}
-    schedule = getattr(dag.timetable, "expression", None)
     return {
         "tasks": shape(dag),
         "params": params,
         "dag": {
-            "schedule": schedule,
+            "schedule": dag.schedule,
             "catchup": dag.catchup,
             "max_active_runs": dag.max_active_runs,
             "dagrun_timeout": dag.dagrun_timeout,

@@ -6,7 +6,8 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -15,6 +16,7 @@ from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from sluice.artifacts.spark_submit import spark_submit
 from sluice.masking import mask
 
+LAST_LINES = 5
 GRACE_S = 3.0
 """Airflow itself kills a task five seconds after asking it to end."""
 
@@ -32,6 +34,7 @@ class GroupSubmitHook(SparkSubmitHook):
     """Values that no line of spark-submit may show."""
 
     _env: dict[str, Any] | None
+    _tail: Collection[str] = ()
 
     def submit(self, application: str = "", **kwargs: Any) -> str | None:
         return super().submit(application, start_new_session=True, **kwargs)
@@ -82,14 +85,22 @@ class GroupSubmitHook(SparkSubmitHook):
     @property
     def last_lines(self) -> str:
         """The end of what spark-submit said, secrets masked."""
-        lines: list[str] = [self._mask_cmd([line]) for line in self._last_submit_log_lines if line]
-        return "\n".join(lines[-5:])
+        return "\n".join(self._mask_cmd([line]) for line in self._tail)
 
     def _process_spark_submit_log(self, itr: Iterator[Any]) -> None:
         # Whoever gave up while spark-submit was about to start found no process to end.
         if self.not_wanted():
             self.on_kill()
-        super()._process_spark_submit_log(mask(str(line), self.secrets) for line in itr)
+        super()._process_spark_submit_log(self._shown(itr))
+
+    def _shown(self, lines: Iterator[Any]) -> Iterator[str]:
+        """Masks each line, and remembers the last ones; providers before 6.3 do not."""
+        self._tail = tail = deque[str](maxlen=LAST_LINES)
+        for line in lines:
+            shown = mask(str(line), self.secrets)
+            if text := shown.strip():
+                tail.append(text)
+            yield shown
 
     def on_kill(self) -> None:
         process = self._submit_sp

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowTaskTimeout
 
 from sluice.client.heartbeats import Heartbeats
 from sluice.errors import ClaimLost, DriverLost, DriverRefused, LeaseLost, SluiceError
@@ -22,6 +21,11 @@ from sluice.rounds.files import (
     write_json,
 )
 from sluice_airflow import leasing
+from sluice_airflow.airflow_names import (
+    AirflowException,
+    AirflowFailException,
+    AirflowTaskTimeout,
+)
 from sluice_airflow.claims import Entry, claim_of
 from sluice_airflow.connection import CONF_PREFIX
 from sluice_airflow.hooks.fluss import FlussHook
@@ -68,10 +72,10 @@ class SluiceTierOperator(SparkSubmitOperator):
         heartbeat_interval_s: float = 20.0,
         **kwargs: Any,
     ) -> None:
-        # A driver that an earlier try left behind knows another attempt and is fenced by its base:
-        # a new one is always begun.
-        kwargs.setdefault("durable", False)
         super().__init__(**kwargs)
+        # A driver that an earlier try left behind knows another attempt and is fenced by its base:
+        # a new one is always begun. No argument, since providers before 6.2 do not take it.
+        self.durable = False
         self.entry = entry
         self.fluss_conn_id = fluss_conn_id
         self.acquire_task_id = acquire_task_id
@@ -87,6 +91,7 @@ class SluiceTierOperator(SparkSubmitOperator):
         :raises TierFailed, TierFailedForGood: with the driver's own reason as the message.
         """
         entry, ti = self.entry, context["ti"]
+        context["table"] = entry["table"]  # of the map index
         attempt = str(ti.id)
         try:
             outcome = self._tier(context, claim_of(entry), attempt)

@@ -1,0 +1,12 @@
+"""Names that moved from ``airflow`` to ``airflow.sdk`` after 3.1. No other module knows of it."""
+
+from __future__ import annotations
+
+try:
+    from airflow.sdk.configuration import conf
+    from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowTaskTimeout
+except ImportError:  # Airflow 3.1
+    from airflow.configuration import conf
+    from airflow.exceptions import AirflowException, AirflowFailException, AirflowTaskTimeout
+
+__all__ = ["AirflowException", "AirflowFailException", "AirflowTaskTimeout", "conf"]
