@@ -4,9 +4,25 @@ from __future__ import annotations
 
 try:
     from airflow.sdk.configuration import conf
-    from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowTaskTimeout
+    from airflow.sdk.exceptions import (
+        AirflowException,
+        AirflowFailException,
+        AirflowNotFoundException,
+        AirflowTaskTimeout,
+    )
 except ImportError:  # Airflow 3.1
     from airflow.configuration import conf
-    from airflow.exceptions import AirflowException, AirflowFailException, AirflowTaskTimeout
+    from airflow.exceptions import (
+        AirflowException,
+        AirflowFailException,
+        AirflowNotFoundException,
+        AirflowTaskTimeout,
+    )
 
-__all__ = ["AirflowException", "AirflowFailException", "AirflowTaskTimeout", "conf"]
+__all__ = [
+    "AirflowException",
+    "AirflowFailException",
+    "AirflowNotFoundException",
+    "AirflowTaskTimeout",
+    "conf",
+]

@@ -8,11 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from airflow.sdk import BaseHook
-from airflow.sdk.configuration import conf
-from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
 
 from sluice.errors import ConfigurationError
 from sluice.extras import install_command
+from sluice_airflow.airflow_names import AirflowException, AirflowNotFoundException, conf
 from sluice_airflow.preflight import Submission
 from sluice_airflow.settings import Settings
 
