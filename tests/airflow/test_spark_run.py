@@ -51,7 +51,8 @@ def test_a_lake_that_cannot_be_written(place: Place, tmp_path: Path) -> None:
     """The reason is the driver's own, not the command line of spark-submit."""
     path = place.table("events")
     place.wait(path)
-    (tmp_path / "lake").write_text("in the way")
+    (tmp_path / "lake").mkdir()  # what is looked at before the run is well
+    (tmp_path / "lake/shop").write_text("in the way")
     connection = place.connection(datalake=lake_at(tmp_path / "lake"))
     run = place.run({"spark_conf": CONF}, **{**connection, **SPARK})
     assert run["state"] == "failed"
