@@ -59,7 +59,9 @@ def look_at(check: Check, secrets: Iterable[str] = ()) -> Finding:
     except Exception as error:  # storage libraries raise errors of their own
         said = _line(_text(error), hidden)
         if not check.is_certain:
-            return Finding(what, None, f"this machine has no success, Spark may have: {said}")
+            return Finding(
+                what, None, f"fails on this machine, may work where it is needed: {said}"
+            )
         return Finding(what, False, f"{said}; {check.remedy}" if check.remedy else said)
     if isinstance(seen, NotChecked):
         return Finding(what, None, _line(seen.why, hidden))

@@ -53,7 +53,7 @@ def test_a_failure_is_one_line(error: Exception, said: str) -> None:
 def test_a_failure_that_proves_nothing_is_not_checked() -> None:
     found = look_at(fails(OSError("away"), remedy="buy one", is_certain=False))
     assert found.ok is None
-    assert found.seen == "this machine has no success, Spark may have: OSError: away"
+    assert found.seen == "fails on this machine, may work where it is needed: OSError: away"
 
 
 @pytest.mark.parametrize("seen", ["as geheim-1", NotChecked("as geheim-1"), OSError("as geheim-1")])
