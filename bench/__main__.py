@@ -8,6 +8,7 @@ from bench.measure import Benchmark
 
 NAMES = (
     "formats",
+    "kernel_variants",
     "leases",
     "kv_put",
     "kv_snapshot_read",

@@ -97,7 +97,7 @@ def _rows(batches: list[pa.RecordBatch], rows: int) -> None:
     types = [column.data_type for column in schema.columns]
     m = rows / 1e6
     limit = m / best_cpu_s(lambda: _parquet(batches))
-    encoded = {of: _encode(batches, types, of) for of in (COMPACTED, INDEXED)}
+    encoded = {of: encode(batches, types, of) for of in (COMPACTED, INDEXED)}
     keys = [encode_key(b, ["id"], schema, None) for b in batches]
     values = [stored_values(each, 1) for each in encoded[COMPACTED]]
     pairs = list(zip(keys, encoded[COMPACTED], strict=True))
@@ -111,21 +111,19 @@ def _rows(batches: list[pa.RecordBatch], rows: int) -> None:
     }
     for of, arrays in encoded.items():
         name = f"rows_{of.lower()}"
-        work[f"{name}_encode"] = partial(_encode, batches, types, of)
-        work[f"{name}_decode"] = partial(_decode, arrays, types, of)
+        work[f"{name}_encode"] = partial(encode, batches, types, of)
+        work[f"{name}_decode"] = partial(decode, arrays, types, of)
     report(Line("rows_as_parquet", limit, "M rows/core-s", None, "pyarrow, zstd: the reference"))
     for name in sorted(work):
         value = m / best_cpu_s(work[name])
         report(Line(name, value, "M rows/core-s", value / limit, "pyarrow's zstd Parquet"))
 
 
-def _encode(
-    batches: list[pa.RecordBatch], types: list[DataType], row_format: str
-) -> list[pa.Array]:
+def encode(batches: list[pa.RecordBatch], types: list[DataType], row_format: str) -> list[pa.Array]:
     return [encode_rows(batch, types, row_format) for batch in batches]
 
 
-def _decode(arrays: list[pa.Array], types: list[DataType], row_format: str) -> None:
+def decode(arrays: list[pa.Array], types: list[DataType], row_format: str) -> None:
     for rows in arrays:
         decode_rows(rows, types, row_format)
 

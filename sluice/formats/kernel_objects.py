@@ -50,13 +50,13 @@ class Variant:
 
 
 VARIANTS = (
-    # more than AVX2 was tried: BMI2 makes encoders 10 % slower, AVX-512 makes nothing faster
+    # tried too: BMI2 makes encoders 10 % slower, AVX-512 makes nothing faster
     Variant("x86-64-avx2", "linux-x86_64", "x86-64", "+avx2", frozenset({"avx2"})),
     Variant("x86-64", "linux-x86_64", "x86-64"),
     # built on such a machine only, where nobody has tried it yet
     Variant("aarch64", "linux-aarch64", "generic"),
 )
-"""The better before the worse."""
+"""Of those that a CPU can run, the first is taken; ``bench/kernel_variants.py`` compares them."""
 
 
 class Origin(Enum):
@@ -82,7 +82,7 @@ class Loaded:
 
 
 def load(cpuinfo: Path = Path("/proc/cpuinfo")) -> Loaded | None:
-    """The best that this CPU can run; None if the package has none for it.
+    """The first kind that this CPU can run; None if the package has none for it.
 
     :param cpuinfo: where Linux describes the CPU.
     :raises ConfigurationError: there is one, but the system refuses to load it.
@@ -107,14 +107,18 @@ def load(cpuinfo: Path = Path("/proc/cpuinfo")) -> Loaded | None:
             f"Sluice's compiled loops cannot be loaded: {error}. "
             "TMPDIR must name a folder from which code may run if the package is a zip file"
         ) from error
+    return described(library, str(found) if isinstance(found, Path) else found.name)
+
+
+def described(library: ctypes.CDLL, file: str) -> Loaded:
+    """The kernels of a shared object, as it describes them itself."""
     text = ctypes.c_char.in_dll(library, DESCRIPTION)
     description = json.loads(ctypes.string_at(ctypes.addressof(text)))
     kernels = {
         name: (ctypes.cast(library[symbol_of(name)], ctypes.c_void_p).value or 0, count)
         for name, count in description["kernels"].items()
     }
-    place = str(found) if isinstance(found, Path) else found.name
-    return Loaded(library, kernels, Origin.PACKAGE, place, description["compiler"])
+    return Loaded(library, kernels, Origin.PACKAGE, file, description["compiler"])
 
 
 def purpose() -> str:
@@ -124,7 +128,7 @@ def purpose() -> str:
 
 
 def fitting(platform: str, flags: frozenset[str]) -> list[Variant]:
-    """What a CPU with these flags can run, the best first."""
+    """What a CPU with these flags can run, the preferred first."""
     return [each for each in VARIANTS if each.platform == platform and each.flags <= flags]
 
 

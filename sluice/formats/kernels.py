@@ -30,6 +30,11 @@ def _load() -> Loaded:
     return kernel_engine.load()
 
 
+def callables(loaded: Loaded) -> dict[str, Kernel]:
+    """Its kernels as functions, by name."""
+    return {name: _kernel(address, count) for name, (address, count) in loaded.kernels.items()}
+
+
 def _kernel(address: int, count: int) -> Kernel:
     """numba's calling convention: result and exception by address, then the arguments."""
     kind = ctypes.CFUNCTYPE(
@@ -47,7 +52,7 @@ def _kernel(address: int, count: int) -> Kernel:
 
 
 LOADED = _load()
-_kernels = {name: _kernel(*found) for name, found in LOADED.kernels.items()}
+_kernels = callables(LOADED)
 decode_rows = _kernels["decode_rows"]
 gather = _kernels["gather"]
 encode_rows = _kernels["encode_rows"]
