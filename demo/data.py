@@ -11,10 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from sluice.artifacts.jars import ICEBERG as ICEBERG_JAR
-
 FIRST_MONTHS = 10
-ICEBERG = ICEBERG_JAR.coordinates
 SHORT_LIVED_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Java options for programs that end before the optimising compiler pays."""
 

@@ -15,7 +15,8 @@ from typing import Any
 
 from demo import flight_status
 from demo.compare import lake_facts, offset_differences, whole_rows_in, with_whole_rows
-from demo.data import ICEBERG, SHORT_LIVED_JAVA, read_sources
+from demo.data import SHORT_LIVED_JAVA, read_sources
+from sluice.artifacts.iceberg import installed_iceberg
 
 
 def session(warehouse: str) -> Any:
@@ -35,10 +36,10 @@ def session(warehouse: str) -> Any:
         .config("spark.driver.extraJavaOptions", SHORT_LIVED_JAVA)
     )
     folder = Path(os.environ.get("SLUICE_TIERING_JARS", "-"))
-    jars = sorted(folder.glob("iceberg-spark-runtime*.jar"))
-    if jars:
-        return builder.config("spark.jars", str(jars[-1])).getOrCreate()
-    return builder.config("spark.jars.packages", ICEBERG).getOrCreate()
+    runtime = installed_iceberg()
+    if (folder / runtime.name).is_file():
+        return builder.config("spark.jars", str(folder / runtime.name)).getOrCreate()
+    return builder.config("spark.jars.packages", runtime.coordinates).getOrCreate()
 
 
 def main(warehouse: str, questions: str, answers: str) -> None:

@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from demo.compare import Difference
-from demo.data import ICEBERG
+from sluice.artifacts.iceberg import installed_iceberg
 from sluice.client import Client
 from sluice.errors import UnsupportedVersion
 from sluice.model import TablePath
@@ -140,7 +140,8 @@ def print_where_next(console: Console, folder: Path, fluss: str, kept: bool) -> 
         )
     lines = (
         *cluster,
-        f"PYSPARK_PYTHON=$PWD/.venv/bin/python .venv/bin/spark-sql --packages {ICEBERG} \\",
+        "PYSPARK_PYTHON=$PWD/.venv/bin/python .venv/bin/spark-sql"
+        f" --packages {installed_iceberg().coordinates} \\",
         "    --conf spark.sql.catalogImplementation=in-memory --conf spark.log.level=ERROR \\",
         "    --conf spark.sql.catalog.lake=org.apache.iceberg.spark.SparkCatalog \\",
         "    --conf spark.sql.catalog.lake.type=hadoop \\",

@@ -18,6 +18,7 @@ from demo.data import SHORT_LIVED_JAVA, Source, plant_difference, read_sources
 from demo.processes import Processes
 from demo.servers import KINDS, serve
 from demo.steps import Say, Steps
+from sluice.artifacts.iceberg import installed_iceberg
 from sluice.client import Client, connect
 from sluice.testing.lost_tables import create_table
 
@@ -176,9 +177,8 @@ class Demo:
 
 def _jars() -> dict[str, str]:
     """The Iceberg runtime that set-up fetched, so that no driver looks for it anew."""
-    folder = Path(jars_folder())
-    jars = sorted(folder.glob("iceberg-spark-runtime*.jar"))
-    return {"AIRFLOW__SLUICE__JARS": str(jars[-1])} if jars else {}
+    jar = Path(jars_folder()) / installed_iceberg().name
+    return {"AIRFLOW__SLUICE__JARS": str(jar)} if jar.is_file() else {}
 
 
 def jars_folder() -> str:

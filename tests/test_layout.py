@@ -7,7 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-from sluice.artifacts.jars import ICEBERG
 from tests.support.parsing import parsed
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -104,6 +103,18 @@ def test_pyspark_and_its_client_have_the_same_version() -> None:
     assert pins["pyspark"].startswith("4.1.")
 
 
+def test_one_module_knows_what_moved_between_airflows() -> None:
+    moved = ("airflow.configuration", "airflow.exceptions")
+    moved += tuple(name.replace("airflow.", "airflow.sdk.") for name in moved)
+    importers = {
+        path.name
+        for path in CODE
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.ImportFrom) and node.module in moved
+    }
+    assert importers == {"airflow_names.py"}
+
+
 def test_lint_sees_a_breach_of_the_import_contract(tmp_path: Path) -> None:
     """The contract on a copy of the tree: clean, then with an engine inside the core."""
     for name in ("sluice", "plugins/sluice_airflow", "spark_jobs"):
@@ -122,9 +133,3 @@ def test_lint_sees_a_breach_of_the_import_contract(tmp_path: Path) -> None:
         file.write("\n\ndef breach() -> None:\n    import pyspark\n")
     assert not kept()
     assert "pipefail" in (ROOT / "Makefile").read_text(), "or make would not see it"
-
-
-def test_the_provider_names_the_same_iceberg() -> None:
-    """It imports nothing, so it says the coordinates once more."""
-    text = (ROOT / "plugins/sluice_airflow/provider_info.py").read_text()
-    assert ICEBERG.coordinates in text

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from sluice.artifacts.iceberg import AUTO
 from sluice.checks import spark
 from sluice.checks.cluster import cluster
 from sluice.checks.findings import Check, Finding, NotChecked, examine, first_failure
@@ -135,6 +136,11 @@ def _iceberg(submission: Submission) -> list[Check]:
         return [_not_checked("jars", f"tasks run on other machines: {submission.jars}")]
     if submission.jars:
         return [spark.files("jars", submission.jars, "correct [sluice] jars")]
+    if submission.packages == AUTO and submission.elsewhere:
+        return [_not_checked("packages", "those for the Spark of the machines that run tasks")]
+    if submission.packages == AUTO:
+        remedy = "or name Iceberg's runtime for your Spark in [sluice] packages"
+        return [spark.iceberg_packages(submission.binary, remedy)]
     if submission.packages:
         return [spark.packages(submission.packages, "correct [sluice] packages")]
     return [_not_checked("jars", "neither jars nor packages are set: Spark has to bring Iceberg's")]

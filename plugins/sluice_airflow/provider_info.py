@@ -104,8 +104,9 @@ OPTIONS: dict[str, tuple[str, str, str]] = {
     ),
     "packages": (
         "string",
-        "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
-        "spark.jars.packages; not used if jars is given.",
+        "auto",
+        "spark.jars.packages; auto: Iceberg's runtime for the Spark that spark-submit starts;"
+        " empty: none. Not used if jars is given.",
     ),
     "jars": ("string", "", "Iceberg's Spark runtime as files, for a Spark without network."),
     "pool": ("string", "default_pool", "Airflow pool of the tier tasks."),

@@ -52,16 +52,6 @@ class Jar:
         return f"{self.group}:{self.artifact}:{self.version}"
 
 
-ICEBERG = Jar(
-    "org.apache.iceberg",
-    "iceberg-spark-runtime-4.1_2.13",
-    "1.12.0",
-    "3123c3798af642dd537230923548e013ef41cc28b6626e5225808cf5670a0f82",
-    46,
-)
-"""Iceberg's runtime for Spark 4.1."""
-
-
 def tell(line: str) -> None:
     """Writes a line to standard error."""
     sys.stderr.write(line + "\n")

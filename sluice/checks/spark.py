@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sluice.artifacts import spark_files
+from sluice.artifacts.iceberg import installed_iceberg
 from sluice.artifacts.java import java, java_version
 from sluice.artifacts.spark_submit import spark_submit
 from sluice.checks.findings import Check, NotChecked
@@ -69,6 +70,16 @@ def packages(coordinates: str, remedy: str) -> Check:
             if len(parts) != 3 or not all(part.strip() for part in parts):
                 raise ConfigurationError(f"{each.strip()!r} is not GROUP:ARTIFACT:VERSION")
         return NotChecked(f"spark-submit fetches {coordinates}")
+
+    return Check("packages", look, remedy)
+
+
+def iceberg_packages(binary: str, remedy: str) -> Check:
+    """The coordinates of Iceberg's runtime for the Spark that spark-submit starts."""
+
+    def look() -> NotChecked:
+        runtime = installed_iceberg(spark_submit(binary))
+        return NotChecked(f"spark-submit fetches {runtime.coordinates}")
 
     return Check("packages", look, remedy)
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from sluice.cli.options import spark_option
+
 
 @click.group(short_help="Fetch the jars that a lake needs.")
 def jars() -> None:
@@ -18,17 +20,20 @@ def jars() -> None:
 \b
 Examples:
   sluice jars fetch ./jars
+  sluice jars fetch ./jars --spark 4.0
   SLUICE_TIERING_JARS=./jars sluice tier shop.orders --warehouse ./lake
 """,
 )
 @click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
-def fetch(folder: Path) -> None:
+@spark_option
+def fetch(folder: Path, spark: str | None) -> None:
     """Fetch Iceberg's runtime for Spark into DIR and check its SHA-256.
 
     It comes from Maven Central by Ivy, which pyspark brings, so this needs Java. A jar that is
     there already is only checked. Prints the path of the jar.
     """
-    from sluice.artifacts.jars import ICEBERG
+    from sluice.artifacts.iceberg import iceberg_runtime, installed_iceberg
     from sluice.artifacts.jars import fetch as fetch_jar
 
-    click.echo(fetch_jar(ICEBERG, folder.absolute()))
+    runtime = iceberg_runtime(spark) if spark else installed_iceberg()
+    click.echo(fetch_jar(runtime, folder.absolute()))

@@ -39,6 +39,11 @@ bootstrap_option = click.option(
     help="Address of the cluster, grpc://HOST:PORT or fluss://HOST:PORT"
     "  [default: client.bootstrap]",
 )
+spark_option = click.option(
+    "--spark",
+    metavar="VERSION",
+    help="The Spark that Iceberg's runtime is for, such as 4.0  [default: the installed one]",
+)
 format_option = click.option(
     "--format",
     "output_format",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from sluice.cli.options import format_option
+from sluice.cli.options import format_option, spark_option
 
 
 @click.command(
@@ -19,7 +19,7 @@ from sluice.cli.options import format_option
 Examples:
   sluice spark-files
   sluice spark-files --copy /srv/sluice/spark
-  sluice spark-files --format json
+  sluice spark-files --spark 4.0 --format json
 """,
 )
 @click.option(
@@ -29,8 +29,9 @@ Examples:
     metavar="DIR",
     help="Copy script and zip into this folder, which is made if it is missing.",
 )
+@spark_option
 @format_option
-def spark_files(folder: Path | None, output_format: str) -> None:
+def spark_files(folder: Path | None, spark: str | None, output_format: str) -> None:
     """Print what spark-submit needs to tier a table, one line each.
 
     script: the driver's program. py-files: a zip of Sluice's packages, for executors that do not
@@ -39,11 +40,15 @@ def spark_files(folder: Path | None, output_format: str) -> None:
 
     Without --copy the script is the installed one, and the zip lies in the user's cache folder.
     """
-    from sluice.artifacts.jars import ICEBERG
+    from sluice.artifacts.iceberg import iceberg_runtime, installed_iceberg
     from sluice.artifacts.spark_files import driver_script, make_zip
     from sluice.cli.output import print_json
     from sluice.errors import ConfigurationError
 
+    try:
+        runtime = iceberg_runtime(spark) if spark else installed_iceberg()
+    except ConfigurationError as error:
+        raise error if spark else ConfigurationError(f"{error}; or say --spark VERSION") from error
     script = driver_script()
     try:
         if folder is None:
@@ -57,7 +62,7 @@ def spark_files(folder: Path | None, output_format: str) -> None:
             script = new.replace(folder / script.name)
     except OSError as error:
         raise ConfigurationError(f"the files cannot be written: {error}") from error
-    found = {"script": str(script), "py-files": str(archive), "packages": ICEBERG.coordinates}
+    found = {"script": str(script), "py-files": str(archive), "packages": runtime.coordinates}
     if output_format == "json":
         print_json(found)
         return

@@ -18,7 +18,8 @@ from typing import IO, Any
 from py4j.java_gateway import GatewayClient, GatewayParameters, JavaGateway
 from py4j.protocol import Py4JError, get_return_value, is_error
 
-from sluice.artifacts.jars import ICEBERG, fetch
+from sluice.artifacts.iceberg import installed_iceberg
+from sluice.artifacts.jars import fetch
 from sluice.artifacts.java import java, pyspark_jars
 from sluice.errors import ConfigurationError, DriverRefused
 
@@ -177,11 +178,13 @@ def _class_path(iceberg: Path, jars: str, spark_jars: Path) -> str:
 
 
 def iceberg_jar(jars: str) -> Path:
-    """Iceberg's Spark runtime.
+    """Iceberg's runtime for the installed Spark.
 
-    :raises ConfigurationError: it is nowhere, and cannot be fetched.
+    :raises ConfigurationError: it is nowhere, and cannot be fetched; or Sluice does not run on
+        that Spark.
     """
-    name = ICEBERG.name
+    runtime = installed_iceberg()
+    name = runtime.name
     if jars:
         if (Path(jars) / name).is_file():
             return Path(jars) / name
@@ -192,10 +195,10 @@ def iceberg_jar(jars: str) -> Path:
     homes = sorted(Path.home().glob(".ivy2*"), reverse=True)
     known = [
         cache / name,
-        *(h / "cache" / ICEBERG.group / ICEBERG.artifact / "jars" / name for h in homes),
-        *(h / "jars" / f"{ICEBERG.group}_{name}" for h in homes),
+        *(h / "cache" / runtime.group / runtime.artifact / "jars" / name for h in homes),
+        *(h / "jars" / f"{runtime.group}_{name}" for h in homes),
     ]
     for path in known:
         if path.is_file():
             return path
-    return fetch(ICEBERG, cache)
+    return fetch(runtime, cache)

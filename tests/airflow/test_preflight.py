@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
+from sluice.artifacts.iceberg import AUTO, RUNTIMES
 from sluice.checks.findings import Finding
 from sluice_airflow.connection import FlussConnection
 from sluice_airflow.preflight import Submission, answer, before_run, look
 from tests.support.java import java_that
 from tests.support.s3_server import S3Server
 
-PACKAGES = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
+PACKAGES = RUNTIMES["4.0"].coordinates
 
 
 @pytest.fixture
@@ -72,6 +73,22 @@ def test_what_is_not_checked_is_logged_line_by_line(
         "not checked: the driver's script: left to Spark: s3://b/tier_table.py",
         f"not checked: packages: spark-submit fetches {PACKAGES}",
     ]
+
+
+def test_icebergs_runtime_for_the_spark_of_spark_submit(
+    submission: Submission, tmp_path: Path
+) -> None:
+    asked, jars = replace(submission, jars="", packages=AUTO), tmp_path / "spark/jars"
+    jars.mkdir()
+    (jars / "spark-core_2.13-4.0.2.jar").touch()
+    seen = {str(finding) for finding in look(connection(tmp_path), asked)}
+    assert f"packages: spark-submit fetches {PACKAGES}" in seen
+    (jars / "spark-core_2.13-4.0.2.jar").rename(jars / "spark-core_2.12-3.5.7.jar")
+    line = before_run(connection(tmp_path), asked) or ""
+    assert line.startswith("packages: Spark 3.5.7 is not supported: Sluice runs on Spark 4.0 and 4")
+    assert "or name Iceberg's runtime for your Spark in [sluice] packages" in line
+    far = replace(asked, elsewhere="CeleryExecutor")
+    assert states(look(connection(tmp_path), far))["packages"] is None
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from sluice.artifacts.iceberg import installed_iceberg
 from sluice.rounds.files import PlanFile, read_json
 from tests.airflow.place import Place
 from tests.support.findings import finding
@@ -47,7 +48,7 @@ def test_a_table_is_tiered(place: Place) -> None:
     said = command.read_text().splitlines()
     assert f"spark.sluice.datalake.iceberg.warehouse={place.lake}" in said
     assert "spark.executor.memory=2g" in said
-    assert said[said.index("--packages") + 1].startswith("org.apache.iceberg:")
+    assert said[said.index("--packages") + 1] == installed_iceberg().coordinates
     assert said[-5].endswith("sluice_spark/tier_table.py")
 
 

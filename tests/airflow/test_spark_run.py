@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from sluice.artifacts.iceberg import installed_iceberg
 from tests.airflow.place import ROOT, Place
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark]
@@ -14,7 +15,7 @@ SPARK = {
     # spark-submit is found beside Airflow's own Python, and finds that Python from there.
     "AIRFLOW__SLUICE__SPARK_BINARY": "",
     "PATH": "/usr/bin:/bin",
-    "AIRFLOW__SLUICE__JARS": str(ROOT / ".cache/jars/iceberg-spark-runtime-4.1_2.13-1.12.0.jar"),
+    "AIRFLOW__SLUICE__JARS": str(ROOT / ".cache/jars" / installed_iceberg().name),
     "AIRFLOW__SLUICE__TIER_RETRIES": "0",
     "SPARK_LOCAL_IP": "127.0.0.1",
 }

@@ -12,6 +12,7 @@ import pytest
 
 from demo.airflow import Airflow, AirflowFailed, spark_environment
 from demo.processes import Processes
+from sluice.artifacts.iceberg import installed_iceberg
 from sluice.client import connect
 from tests.faults.scene import Scene
 from tests.support.processes import ROOT, environment, wait_for
@@ -27,7 +28,7 @@ def settings(scene: Scene) -> dict[str, str]:
     lake = {"iceberg.type": "hadoop", "iceberg.warehouse": str(scene.warehouse)}
     extra = {"work_uri": (scene.home / "work").as_uri(), "datalake": lake}
     fluss = {"conn_type": "fluss", "host": host, "port": int(port), "extra": extra}
-    jar = next((ROOT / ".cache/jars").glob("iceberg-spark-runtime*.jar"))
+    jar = ROOT / ".cache/jars" / installed_iceberg().name
     return {
         **spark_environment(),
         "AIRFLOW_CONN_FLUSS_DEFAULT": json.dumps(fluss),

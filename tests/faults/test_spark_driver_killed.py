@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from sluice.artifacts.iceberg import installed_iceberg
 from sluice.artifacts.spark_files import driver_script
 from sluice.client import Heartbeats
 from sluice.client.client import Client
@@ -33,7 +34,7 @@ def spark_round(scene: Scene, client: Client, claim: Claim, failpoints: str) -> 
     """A round by spark-submit, its claim kept alive meanwhile: exit code, and the plan's URI."""
     uri = plan_uri((scene.home / "work").as_uri(), "sluice-lease", claim)
     write_json(uri, PlanFile(claim, "sluice-lease", scene.server.address).to_json())
-    [jar] = (ROOT / ".cache/jars").glob("iceberg-spark-runtime*.jar")
+    jar = ROOT / ".cache/jars" / installed_iceberg().name
     command = [
         str(Path(sys.executable).with_name("spark-submit")),
         "--master", "local[2]",

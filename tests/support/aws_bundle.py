@@ -7,14 +7,16 @@ import os
 import shutil
 from pathlib import Path
 
-from sluice.artifacts.jars import ICEBERG, Jar, fetch
+from sluice.artifacts.iceberg import RUNTIMES
+from sluice.artifacts.jars import Jar, fetch
 from sluice.driver.jvm import iceberg_jar
 
 ROOT = Path(__file__).resolve().parents[2]
+_ICEBERG = RUNTIMES["4.1"]
 BUNDLE = Jar(
-    ICEBERG.group,
+    _ICEBERG.group,
     "iceberg-aws-bundle",
-    ICEBERG.version,
+    _ICEBERG.version,
     "dd7e49ffa4ac9b215bed846581991259e3aec9bb2fa08d6cec029c46cd66d957",
     69,
 )

@@ -14,7 +14,7 @@ import pytest
 
 from demo.airflow import DAG_ID, Airflow
 from demo.processes import Processes
-from sluice.artifacts.jars import ICEBERG
+from sluice.artifacts.iceberg import installed_iceberg
 from sluice.client import Client, connect
 from sluice.formats.types import schema_from_arrow
 from sluice.model import TableDescriptor, TablePath
@@ -65,7 +65,7 @@ def settings(address: str, home: Path, dags: Path) -> dict[str, str]:
         "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[1]"}),
         "AIRFLOW__SLUICE__SCHEDULE": "none",
         "AIRFLOW__SLUICE__TIER_RETRIES": "0",
-        "AIRFLOW__SLUICE__JARS": f"{JARS}/{ICEBERG.name}",
+        "AIRFLOW__SLUICE__JARS": f"{JARS}/{installed_iceberg().name}",
     }
 
 

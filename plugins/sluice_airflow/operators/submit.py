@@ -13,6 +13,7 @@ from typing import Any
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
+from sluice.artifacts.iceberg import AUTO, installed_iceberg
 from sluice.artifacts.spark_submit import spark_submit
 from sluice.masking import mask
 
@@ -34,12 +35,15 @@ class GroupSubmitHook(SparkSubmitHook):
     """Values that no line of spark-submit may show."""
 
     _env: dict[str, Any] | None
+    _packages: str | None
     _tail: Collection[str] = ()
 
     def submit(self, application: str = "", **kwargs: Any) -> str | None:
         return super().submit(application, start_new_session=True, **kwargs)
 
     def _build_spark_submit_command(self, application: str) -> list[str]:
+        if self._packages == AUTO:
+            self._packages = installed_iceberg(spark_submit(self.binary)).coordinates
         command: list[str] = super()._build_spark_submit_command(application)
         variables: dict[str, Any] = self._env or {}
         self._env = {**variables, **self._path(), **self.secret_environment}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sluice.artifacts.jars import ICEBERG, Jar, fetch
+from sluice.artifacts.jars import Jar, fetch
 from sluice.errors import ConfigurationError
 from tests.support.java import Pauses, java_that
 
@@ -18,8 +18,8 @@ GIVES = f'for last; do :; done; echo jar > "${{last%/*}}/{JAR.name}"'
 
 
 def test_names() -> None:
-    assert ICEBERG.name == "iceberg-spark-runtime-4.1_2.13-1.12.0.jar"
-    assert ICEBERG.coordinates == "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
+    assert JAR.name == "some-1.0.jar"
+    assert JAR.coordinates == "org.example:some:1.0"
 
 
 def test_a_jar_that_is_there_is_only_checked(

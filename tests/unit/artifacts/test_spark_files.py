@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from sluice.artifacts.jars import ICEBERG
+from sluice.artifacts.iceberg import RUNTIMES, installed_iceberg
 from sluice.artifacts.spark_files import driver_script, make_zip
 from sluice.cli.airflow_dag import DAG_FILE
 from sluice.cli.main import cli
@@ -32,12 +32,20 @@ def test_they_are_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     script, archive, packages = (line.split() for line in run("spark-files").splitlines())
     assert script == ["script", str(driver_script())]
-    assert packages == ["packages", ICEBERG.coordinates]
+    assert packages == ["packages", installed_iceberg().coordinates]
     assert archive[0] == "py-files"
     assert zipfile.is_zipfile(archive[1])
     found = json.loads(run("spark-files", "--format", "json"))
     assert found == dict([script, archive, packages]), "the same files, the same name"
     assert [p.name for p in (tmp_path / "sluice/spark").iterdir()] == [Path(archive[1]).name]
+
+
+def test_for_another_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert RUNTIMES["4.0"].coordinates in run("spark-files", "--spark", "4.0.1")
+    done = CliRunner().invoke(cli, ["spark-files", "--spark", "3.5"])
+    assert done.exit_code == 2
+    assert "Spark 3.5 is not supported: Sluice runs on Spark 4.0 and 4.1" in done.stderr
 
 
 def test_they_are_copied(tmp_path: Path) -> None:

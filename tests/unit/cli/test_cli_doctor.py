@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from sluice import __version__
-from sluice.artifacts.jars import ICEBERG
+from sluice.artifacts.iceberg import installed_iceberg
 from sluice.cli.main import cli
 from sluice.client import connect
 from sluice.config import ServerConfig
@@ -25,7 +25,7 @@ Examine = Callable[..., tuple[int, dict[str, tuple[bool | None, str]]]]
 def jars(tmp_path: Path) -> str:
     folder = tmp_path / "jars"
     folder.mkdir()
-    (folder / ICEBERG.name).touch()
+    (folder / installed_iceberg().name).touch()
     return str(folder)
 
 

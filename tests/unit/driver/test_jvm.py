@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from sluice.artifacts import jars
+from sluice.artifacts.iceberg import installed_iceberg
 from sluice.driver import jvm
 from sluice.errors import ConfigurationError, DriverRefused
 
-JAR = "iceberg-spark-runtime-4.1_2.13-1.12.0.jar"
+ICEBERG = installed_iceberg()
+JAR = ICEBERG.name
 
 
 @pytest.fixture
@@ -40,7 +42,7 @@ def test_the_configured_folder_is_the_only_one_looked_into(home: Path) -> None:
     ("folder", "name"),
     [
         (".cache/sluice/jars", JAR),
-        (".ivy2.5.2/cache/org.apache.iceberg/iceberg-spark-runtime-4.1_2.13/jars", JAR),
+        (f".ivy2.5.2/cache/org.apache.iceberg/{ICEBERG.artifact}/jars", JAR),
         (".ivy2/jars", f"org.apache.iceberg_{JAR}"),
     ],
 )
