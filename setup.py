@@ -27,11 +27,12 @@ class Distribution(setuptools.Distribution):
 
 
 class BuildPy(build_py):
-    """Modules and compiled loops into a folder that holds nothing of an earlier build."""
+    """Modules and compiled loops into folders that hold nothing of an earlier build."""
 
     def run(self) -> None:
         if not self.editable_mode:
-            shutil.rmtree(self.build_lib, ignore_errors=True)
+            for package in {name.partition(".")[0] for name in self.packages}:
+                shutil.rmtree(Path(self.build_lib, package), ignore_errors=True)
         super().run()
         if self.distribution.has_ext_modules():
             variants = build_kernels.variants()
