@@ -8,12 +8,13 @@ FLUSS ?= embedded
 WORKERS ?= 2
 # Hypothesis tries the same examples each time here; "default" tries others, "nightly" many more.
 export HYPOTHESIS_PROFILE ?= ci
-# Runs that share a FLAKY_LIST are judged as one.
-PYTEST = $(PYTHON) -m pytest -q -n $(WORKERS) --dist loadgroup --rerun-alone \
-  $(if $(FLAKY_LIST),--flaky-list $(FLAKY_LIST))
+# Groups of tests start in the order of tests/conftest.py. Runs that share a FLAKY_LIST are judged as one.
+PYTEST = $(PYTHON) -m pytest -q -n $(WORKERS) --dist loadgroup --no-loadscope-reorder --rerun-alone \
+  --durations=15 --durations-min=2 \
+  $(if $(FLAKY_LIST),--flaky-list=$(FLAKY_LIST))
 export PYSPARK_PYTHON := $(CURDIR)/.venv/bin/python
 
-.PHONY: help setup demo quick-java test test-slow test-full lint format bench matrix protos zip lock config-docs clean
+.PHONY: help setup demo quick-java test test-slow test-long test-full lint format bench matrix protos zip lock config-docs clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -30,13 +31,16 @@ matrix: setup ## scenarios against the embedded server and a real Fluss, every a
 quick-java: setup
 	@$(PYTHON) -m tests.support.quick_java
 
-test: setup quick-java lint ## lint and every test but the long ones (under 12 minutes on 2 cores)
-	$(PYTEST) -m "not slow" $(ARGS)
+test: setup quick-java lint ## lint and the quick tests (at most 8 minutes on 2 cores)
+	$(PYTEST) -m "not slow and not long" $(ARGS)
 
-test-slow: setup quick-java ## the long tests only
-	$(PYTEST) -m slow $(ARGS)
+test-slow: setup quick-java ## the slow tests, one case of each kind
+	$(PYTEST) -m "slow and not long" $(ARGS)
 
-test-full: test test-slow ## everything (under 60 minutes)
+test-long: setup quick-java ## many seeds, every failure case, Flink, S3, other versions (at most 90 minutes)
+	$(PYTEST) -m long $(ARGS)
+
+test-full: test test-slow test-long ## everything
 
 lint: setup ## ruff, mypy, the import contract, generated code compared with protos/
 	@.venv/bin/ruff check .

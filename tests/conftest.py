@@ -36,6 +36,13 @@ if PROFILE == "ci":
 pytest_plugins = ["tests.support.rerun_alone"]
 
 PROGRAMS_TIMEOUT_S = 900
+LONGEST = (
+    "test_demo_real.py",
+    "test_airflow_killed.py",
+    "test_live.py",
+    "test_airflow_failpoints.py",
+)
+"""Files whose tests take longest, longest first."""
 
 
 def pytest_configure() -> None:
@@ -52,21 +59,31 @@ def pytest_configure() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """With several workers, tests that share something slow to start go to the same one.
 
-    The long tests take so much longer than the start that each file may go where there is room.
-    Whatever starts other programs has a time-out of its own: a busy machine takes minutes for it.
+    The slow and the long tests take so much longer than the start of Spark or Fluss that each may
+    go where there is room, or each file whose tests share more. What takes longest begins first, so
+    that all workers end together. Whatever starts other programs has a time-out of its own: a busy
+    machine takes minutes for it.
     """
+    first = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: first.get(item.path.name, len(first)))
     for item in items:
         shared = {"spark", "real_fluss"} & set(getattr(item, "fixturenames", ()))
-        marks = ("slow", "spark", "real_fluss", "airflow")
+        marks = ("slow", "long", "spark", "real_fluss", "airflow")
         starts_programs = shared or any(item.get_closest_marker(mark) for mark in marks)
         if starts_programs and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(PROGRAMS_TIMEOUT_S))
-        if item.get_closest_marker("slow"):
-            item.add_marker(pytest.mark.xdist_group(item.path.name))
+        if item.get_closest_marker("slow") or item.get_closest_marker("long"):
+            if _shares_with_its_file(item):
+                item.add_marker(pytest.mark.xdist_group(item.path.name))
         elif shared or item.get_closest_marker("spark") or item.get_closest_marker("real_fluss"):
             item.add_marker(pytest.mark.xdist_group("jvm"))
         elif item.get_closest_marker("airflow"):
             item.add_marker(pytest.mark.xdist_group("airflow"))
+
+
+def _shares_with_its_file(item: pytest.Item) -> bool:
+    known = getattr(item, "_fixtureinfo").name2fixturedefs.values()  # noqa: B009
+    return any(made.scope in ("package", "module", "class") for each in known for made in each)
 
 
 @pytest.fixture(scope="session")

@@ -65,11 +65,11 @@ class Runs:
 @pytest.mark.parametrize(
     ("step", "committed"),
     [
-        ("airflow.acquire.after_claim", False),
-        ("airflow.acquire.after_plan", False),
-        ("airflow.tier.before_submit", False),
+        pytest.param("airflow.acquire.after_claim", False, marks=pytest.mark.long),
+        pytest.param("airflow.acquire.after_plan", False, marks=pytest.mark.long),
+        pytest.param("airflow.tier.before_submit", False, marks=pytest.mark.long),
         ("airflow.tier.after_submit", True),
-        ("airflow.settle.before_report", True),
+        pytest.param("airflow.settle.before_report", True, marks=pytest.mark.long),
     ],
 )
 def test_killed_task(
@@ -100,7 +100,7 @@ def test_killed_task(
     ("step", "state", "outcome"),
     [
         ("round.lake_commit.after", "success", "already_landed"),
-        ("round.prepare.after", "failed", ""),
+        pytest.param("round.prepare.after", "failed", "", marks=pytest.mark.long),
     ],
 )
 def test_a_driver_killed_below_a_task_that_tries_twice(

@@ -11,7 +11,7 @@ from tests.faults.scene import Scene
 from tests.support.driver_process import DriverProcess
 from tests.support.processes import SLUICE
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
 def start_clean(scene: Scene, failpoints: str = "") -> DriverProcess:
@@ -49,8 +49,8 @@ def test_a_driver_that_stands_before_its_commit_finds_all_of_its_files(scene: Sc
     "step",
     [
         "clean.batch.after",
-        pytest.param("clean.batch.before", marks=pytest.mark.slow),
-        pytest.param("clean.list.after", marks=pytest.mark.slow),
+        pytest.param("clean.batch.before", marks=pytest.mark.long),
+        pytest.param("clean.list.after", marks=pytest.mark.long),
     ],
 )
 def test_a_clean_up_that_is_killed_leaves_nothing_worse(scene: Scene, step: str) -> None:

@@ -12,10 +12,9 @@ import pytest
 
 from tests.faults.scene import Scene
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
-@pytest.mark.slow
 def test_clean_up_while_a_round_has_written_and_not_committed(scene: Scene) -> None:
     scene.append(200)
     scene.kill_tier("round.copy.after")
@@ -55,7 +54,6 @@ def test_naive_clean_up_takes_a_file_that_the_round_then_commits(scene: Scene) -
     assert damage["missing"] == 200
 
 
-@pytest.mark.slow
 def test_a_round_that_commits_between_the_steps_of_clean_up(scene: Scene) -> None:
     """Its files were listed before anything referenced them."""
     scene.append(200)

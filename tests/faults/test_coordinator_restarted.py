@@ -10,17 +10,17 @@ import pytest
 
 from tests.faults.scene import Scene
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
 @pytest.mark.parametrize(
     ("step", "landed"),
     [
-        pytest.param("round.claim.after", False, marks=pytest.mark.slow),
-        pytest.param("round.plan.after", False, marks=pytest.mark.slow),
-        pytest.param("round.copy.after", False, marks=pytest.mark.slow),
+        pytest.param("round.claim.after", False, marks=pytest.mark.long),
+        pytest.param("round.plan.after", False, marks=pytest.mark.long),
+        pytest.param("round.copy.after", False, marks=pytest.mark.long),
         ("round.prepare.after", True),
-        pytest.param("round.lake_commit.after", True, marks=pytest.mark.slow),
+        pytest.param("round.lake_commit.after", True, marks=pytest.mark.long),
     ],
 )
 def test_a_coordinator_restarted_while_a_round_is_at_a_step(
@@ -46,7 +46,6 @@ def test_a_coordinator_restarted_while_a_round_is_at_a_step(
     scene.check_whole()
 
 
-@pytest.mark.slow
 def test_a_coordinator_restarted_after_the_fluss_commit_of_a_round_that_cannot_report(
     scene: Scene,
 ) -> None:

@@ -12,11 +12,8 @@ from tests.faults.scene import Scene
 
 pytestmark = pytest.mark.spark  # the checker reads with Spark
 
-MAIN = [
-    "round.lake_commit.ready",
-    "round.lake_commit.after",
-    "round.fluss_commit.after",
-]
+QUICK = ["round.lake_commit.after"]
+SLOW = ["round.lake_commit.ready", "round.fluss_commit.after"]
 OTHERS = [
     "round.claim.before",
     "round.claim.after",
@@ -48,7 +45,12 @@ LEAVE_FILES = {
 
 
 @pytest.mark.parametrize(
-    "step", [*MAIN, *(pytest.param(step, marks=pytest.mark.slow) for step in OTHERS)]
+    "step",
+    [
+        *QUICK,
+        *(pytest.param(step, marks=pytest.mark.slow) for step in SLOW),
+        *(pytest.param(step, marks=pytest.mark.long) for step in OTHERS),
+    ],
 )
 def test_a_driver_killed_at_a_step_of_its_second_round(scene: Scene, step: str) -> None:
     scene.append(300)
@@ -61,12 +63,13 @@ def test_a_driver_killed_at_a_step_of_its_second_round(scene: Scene, step: str) 
     scene.check_whole()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "step",
     [
         "round.fluss_commit.before",
         *(
-            pytest.param(step, marks=pytest.mark.slow)
+            pytest.param(step, marks=pytest.mark.long)
             for step in ("round.recover.after", "round.copy.after", "round.lake_commit.ready")
         ),
     ],
@@ -79,9 +82,10 @@ def test_a_driver_killed_in_the_first_round_of_a_table(scene: Scene, step: str) 
     scene.check_whole()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "step",
-    ["round.recover.prepared", pytest.param("round.recover.after", marks=pytest.mark.slow)],
+    ["round.recover.prepared", pytest.param("round.recover.after", marks=pytest.mark.long)],
 )
 def test_a_driver_killed_while_it_registers_what_a_dead_one_committed(
     scene: Scene, step: str

@@ -10,18 +10,18 @@ import pytest
 from tests.faults.scene import Scene
 from tests.support.processes import wait_for
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
 @pytest.mark.parametrize(
     ("step", "landed"),
     [
-        pytest.param("round.plan.after", False, marks=pytest.mark.slow),
-        pytest.param("round.copy.file.before", False, marks=pytest.mark.slow),
-        pytest.param("round.copy.after", False, marks=pytest.mark.slow),
-        pytest.param("round.lake_commit.before", False, marks=pytest.mark.slow),
+        pytest.param("round.plan.after", False, marks=pytest.mark.long),
+        pytest.param("round.copy.file.before", False, marks=pytest.mark.long),
+        pytest.param("round.copy.after", False, marks=pytest.mark.long),
+        pytest.param("round.lake_commit.before", False, marks=pytest.mark.long),
         ("round.lake_commit.ready", False),
-        pytest.param("round.fluss_commit.before", True, marks=pytest.mark.slow),
+        ("round.fluss_commit.before", True),
     ],
 )
 def test_a_driver_stopped_beyond_the_time_out_and_continued_after_another_round(

@@ -112,9 +112,10 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
         yield running
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
-    "seed", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 10))]
+    "seed", [0, *(pytest.param(n, marks=pytest.mark.long) for n in range(1, 10))]
 )
 def test_the_lake_equals_what_was_acknowledged(
     tmp_path: Path,

@@ -20,7 +20,7 @@ from tests.faults.real_scene import RealScene
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.real_fluss,
-    pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.timeout(900),
 ]
 ROUNDS = 16

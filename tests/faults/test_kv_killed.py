@@ -200,6 +200,7 @@ def _resources() -> KvResources:
     return KvResources(block_cache_bytes=1 << 20, write_buffer_bytes=256 << 20, open_max=1)
 
 
+@pytest.mark.slow
 def test_a_store_killed_while_it_is_closed_has_the_rows_that_its_offset_tells_of(
     tmp_path: Path,
 ) -> None:

@@ -141,6 +141,7 @@ def plan(rand: random.Random) -> list[tuple[str, str]]:
     return runs
 
 
+@pytest.mark.slow
 def test_several_writers_and_a_server_killed_where_the_answer_is_lost(tmp_path: Path) -> None:
     with played(tmp_path, 1) as scene:
         for step in ("server.put_kv.after_log", "server.put_kv.after_store"):
@@ -150,7 +151,7 @@ def test_several_writers_and_a_server_killed_where_the_answer_is_lost(tmp_path: 
         assert scene.model.seen["stored before"] >= 2
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", range(4))
 def test_a_server_killed_at_random_a_hundred_times(tmp_path: Path, seed: int) -> None:

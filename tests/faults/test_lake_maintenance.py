@@ -24,15 +24,16 @@ def two_rounds(scene: Scene) -> None:
         scene.tier()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("maintenance", "step"),
     [
-        pytest.param([COMPACT], "round.copy.after", id="compaction", marks=pytest.mark.slow),
+        pytest.param([COMPACT], "round.copy.after", id="compaction", marks=pytest.mark.long),
         pytest.param(
-            [COMPACT], "round.lake_commit.ready", id="compaction-late", marks=pytest.mark.slow
+            [COMPACT], "round.lake_commit.ready", id="compaction-late", marks=pytest.mark.long
         ),
-        pytest.param([EXPIRE], "round.copy.after", id="expiry", marks=pytest.mark.slow),
-        pytest.param([EXPIRE], "round.lake_commit.ready", id="expiry-late", marks=pytest.mark.slow),
+        pytest.param([EXPIRE], "round.copy.after", id="expiry", marks=pytest.mark.long),
+        pytest.param([EXPIRE], "round.lake_commit.ready", id="expiry-late", marks=pytest.mark.long),
         pytest.param([COMPACT, EXPIRE], "round.copy.after", id="compaction-and-expiry"),
     ],
 )
@@ -71,9 +72,10 @@ def test_compaction_and_expiry_after_a_driver_died_between_its_commits(scene: Sc
     scene.check_whole()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "step",
-    ["round.lake_commit.ready", pytest.param("round.copy.after", marks=pytest.mark.slow)],
+    ["round.lake_commit.ready", pytest.param("round.copy.after", marks=pytest.mark.long)],
 )
 def test_a_rollback_between_plan_and_commit_refuses_the_round(scene: Scene, step: str) -> None:
     two_rounds(scene)

@@ -164,7 +164,7 @@ def test_a_lease_that_is_dropped_beside_its_keeper_is_gone(server: ClockedServer
     assert race.found == 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_keeper_brings_nothing_back_whenever_the_server_dies(
     server: ClockedServerProcess,

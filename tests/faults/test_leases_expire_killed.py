@@ -27,8 +27,8 @@ def server(tmp_path: Path) -> Iterator[ClockedServerProcess]:
     ("failpoint", "is_stored"),
     [
         ("server.lease.before_commit=kill@3", False),  # after the two acquires
-        pytest.param("server.lease.after_commit=kill@3", True, marks=pytest.mark.slow),
-        pytest.param("server.kv_snapshot.before_delete=kill", True, marks=pytest.mark.slow),
+        pytest.param("server.lease.after_commit=kill@3", True, marks=pytest.mark.long),
+        pytest.param("server.kv_snapshot.before_delete=kill", True, marks=pytest.mark.long),
     ],
 )
 def test_killed_while_a_lease_expires(
@@ -60,7 +60,7 @@ def test_killed_while_a_lease_expires(
         assert [len(ids) for ids in history.snapshots().values()] == [2, 1, 1]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_leases_come_and_run_out_between_kills(server: ClockedServerProcess) -> None:
     history = History(server, seed=5)

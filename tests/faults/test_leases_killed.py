@@ -160,7 +160,7 @@ def test_killed_before_and_after_a_change_is_stored(server: ServerProcess) -> No
     killed_at(server, ["server.lease.before_commit=kill@9", "server.lease.after_commit=kill@7"])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("step", ["lease.before_commit", "lease.after_commit"])
 def test_killed_at_many_changes(server: ServerProcess, step: str) -> None:
     killed_at(server, [f"server.{step}=kill@{passage}" for passage in (1, 2, 5, 12, 40)])
@@ -171,7 +171,7 @@ def test_killed_while_snapshots_are_deleted(server: ServerProcess) -> None:
     killed_at(server, [f"server.kv_snapshot.before_delete=kill@{n}" for n in (1, 3, 8)])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_killed_forty_times_at_any_moment(server: ServerProcess) -> None:
     server.start()

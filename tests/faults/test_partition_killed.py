@@ -28,7 +28,12 @@ def scene(
 
 
 @pytest.mark.parametrize(
-    "step", ["round.lake_commit.ready", "round.lake_commit.after", "round.fluss_commit.after"]
+    "step",
+    [
+        pytest.param("round.lake_commit.ready", marks=pytest.mark.long),
+        "round.lake_commit.after",
+        pytest.param("round.fluss_commit.after", marks=pytest.mark.long),
+    ],
 )
 def test_a_driver_killed_in_the_round_of_a_partition_created_again(scene: Scene, step: str) -> None:
     """Its old rows go and its new rows come by one commit, whichever round makes it."""

@@ -42,10 +42,10 @@ def scene(
 @pytest.mark.parametrize(
     "step",
     [
-        "round.prepare.after",
+        pytest.param("round.prepare.after", marks=pytest.mark.long),
         "round.lake_commit.after",
-        "round.fluss_commit.after",
-        "round.report.before",
+        pytest.param("round.fluss_commit.after", marks=pytest.mark.long),
+        pytest.param("round.report.before", marks=pytest.mark.long),
     ],
 )
 def test_a_driver_killed_at_a_step_on_a_real_fluss(scene: RealScene, step: str) -> None:
@@ -59,7 +59,13 @@ def test_a_driver_killed_at_a_step_on_a_real_fluss(scene: RealScene, step: str) 
     scene.check_whole()
 
 
-@pytest.mark.parametrize("fence", [True, False], ids=["fence", "without-fence"])
+@pytest.mark.parametrize(
+    "fence",
+    [
+        pytest.param(True, id="fence"),
+        pytest.param(False, id="without-fence", marks=pytest.mark.long),
+    ],
+)
 def test_an_older_round_that_goes_on_after_a_newer_one_on_a_real_fluss(
     scene: RealScene, fence: bool
 ) -> None:

@@ -12,7 +12,7 @@ from tests.faults.scene import Scene
 from tests.support.driver_process import DriverProcess
 from tests.support.processes import SLUICE, sluice
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 EXPIRE = (
     "CALL lake.system.expire_snapshots(table => '{name}', retain_last => 1,"
     " older_than => TIMESTAMP '2100-01-01 00:00:00')"
@@ -69,7 +69,6 @@ def test_it_shows_what_it_would_do_before_it_does(scene: Scene) -> None:
     scene.check()
 
 
-@pytest.mark.slow
 def test_what_loses_something_is_not_done_unless_it_is_named(scene: Scene) -> None:
     for _ in range(2):
         scene.append(100)
@@ -91,8 +90,9 @@ def test_what_loses_something_is_not_done_unless_it_is_named(scene: Scene) -> No
     assert json.loads(again.stdout)["done"] is None
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("step", ["repair.restore.before", "repair.restore.after"])
+@pytest.mark.parametrize(
+    "step", [pytest.param("repair.restore.before", marks=pytest.mark.long), "repair.restore.after"]
+)
 def test_killed_while_it_moves_main(scene: Scene, step: str) -> None:
     roll_back(scene)
     process = start_repair(scene, f"{step}=kill")
@@ -100,10 +100,13 @@ def test_killed_while_it_moves_main(scene: Scene, step: str) -> None:
     mend(scene)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "step",
-    ["round.copy.after", "round.lake_commit.before", "round.lake_commit.after"],
+    [
+        pytest.param("round.copy.after", marks=pytest.mark.long),
+        pytest.param("round.lake_commit.before", marks=pytest.mark.long),
+        "round.lake_commit.after",
+    ],
 )
 def test_killed_while_it_copies_again_what_the_lake_lost(scene: Scene, step: str) -> None:
     lose_the_second(scene)
@@ -113,7 +116,6 @@ def test_killed_while_it_copies_again_what_the_lake_lost(scene: Scene, step: str
     mend(scene)
 
 
-@pytest.mark.slow
 def test_killed_while_it_marks_main(scene: Scene) -> None:
     """A compaction is main's only snapshot: ours has expired."""
     scene.append(100)
@@ -128,7 +130,6 @@ def test_killed_while_it_marks_main(scene: Scene) -> None:
     mend(scene)
 
 
-@pytest.mark.slow
 def test_beside_a_round_that_is_about_to_commit(scene: Scene) -> None:
     """It was planned before the rollback. Main moves back below it; no second round is begun."""
     for _ in range(2):

@@ -11,7 +11,13 @@ from tests.faults.scene import Scene
 pytestmark = pytest.mark.spark  # the checker reads with Spark
 
 
-@pytest.mark.parametrize("step", ["server.append.before_write", "server.append.after_write"])
+@pytest.mark.parametrize(
+    "step",
+    [
+        pytest.param("server.append.before_write", marks=pytest.mark.slow),
+        "server.append.after_write",
+    ],
+)
 def test_a_server_killed_during_appends(scene: Scene, step: str) -> None:
     """Before the write nothing is stored, after it nothing was said: the resend is stored once."""
     scene.append(400)
@@ -28,7 +34,10 @@ def test_a_server_killed_during_appends(scene: Scene, step: str) -> None:
     scene.check_whole()
 
 
-@pytest.mark.parametrize("step", ["server.commit_lake.before", "server.commit_lake.after"])
+@pytest.mark.parametrize(
+    "step",
+    [pytest.param("server.commit_lake.before", marks=pytest.mark.slow), "server.commit_lake.after"],
+)
 def test_a_server_killed_while_a_round_commits(scene: Scene, step: str) -> None:
     """The lake has the snapshot; whether Fluss has heard of it, the next round finds out."""
     scene.append(400)

@@ -69,9 +69,9 @@ def snapshots(scene: Scene) -> int:
 @pytest.mark.parametrize(
     ("step", "landed"),
     [
-        ("round.lake_commit.ready", False),
+        pytest.param("round.lake_commit.ready", False, marks=pytest.mark.long),
         ("round.lake_commit.after", True),
-        ("round.fluss_commit.after", True),
+        pytest.param("round.fluss_commit.after", True, marks=pytest.mark.long),
     ],
 )
 def test_a_spark_driver_killed_at_a_step(scene: Scene, step: str, landed: bool) -> None:

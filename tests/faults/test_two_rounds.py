@@ -14,6 +14,7 @@ FILES_WRITTEN = "round.copy.after=stop"
 COMMIT_READY = "round.lake_commit.ready=stop"
 
 
+@pytest.mark.slow
 def test_two_tries_under_one_claim_the_second_finds_the_round_landed(scene: Scene) -> None:
     scene.append(200)
     claim = scene.claim()
@@ -53,9 +54,9 @@ def test_two_tries_under_one_claim_that_commit_at_the_same_moment(scene: Scene) 
     ("step", "ends_as"),
     [
         (COMMIT_READY, "LakeCommitRefused"),
-        pytest.param("round.lake_commit.before=stop", "LakeCommitRefused", marks=pytest.mark.slow),
-        pytest.param("round.prepare.after=stop", "LakeCommitRefused", marks=pytest.mark.slow),
-        pytest.param(FILES_WRITTEN, "claim_lost", marks=pytest.mark.slow),
+        pytest.param("round.lake_commit.before=stop", "LakeCommitRefused", marks=pytest.mark.long),
+        pytest.param("round.prepare.after=stop", "LakeCommitRefused", marks=pytest.mark.long),
+        pytest.param(FILES_WRITTEN, "claim_lost", marks=pytest.mark.long),
     ],
 )
 def test_an_older_round_that_goes_on_after_a_newer_one_committed(
@@ -78,6 +79,7 @@ def test_an_older_round_that_goes_on_after_a_newer_one_committed(
     scene.check_whole()
 
 
+@pytest.mark.slow
 def test_without_the_fence_the_older_round_doubles_every_row(scene: Scene) -> None:
     """The control: the same, but for a fence that lets every commit through."""
     scene.append(200)

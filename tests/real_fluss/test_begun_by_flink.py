@@ -21,7 +21,7 @@ from tests.support.keyed_stock import Stock, stock_table
 
 from .conftest import RealSite
 
-pytestmark = [pytest.mark.real_fluss, pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.real_fluss, pytest.mark.spark, pytest.mark.long]
 
 USER = "__fluss_lake_tiering"
 CATALOG = "begun_by_flink"

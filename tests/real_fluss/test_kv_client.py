@@ -260,6 +260,7 @@ def test_writing_goes_on_over_a_restart_of_the_tablet_server(fluss: RealFluss) -
         assert snapshot_rows(client, path) == sorted(expected.values(), key=repr)
 
 
+@pytest.mark.long
 def test_snapshots_on_s3_are_read_with_the_clusters_token(tmp_path: Path) -> None:
     with S3Server() as s3:
         s3.bucket("fluss")

@@ -16,7 +16,7 @@ from sluice.testing.lost_tables import create_table
 
 from .conftest import RealSite
 
-pytestmark = [pytest.mark.real_fluss, pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.real_fluss, pytest.mark.spark, pytest.mark.long]
 ROWS = 5_000_000
 BUCKETS = 4
 

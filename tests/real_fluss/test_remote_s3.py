@@ -19,7 +19,7 @@ from sluice.testing.lost_tables import create_table
 from tests.support.s3_fluss import CLUSTER_KEY, S3Fluss
 from tests.support.s3_server import S3Server
 
-pytestmark = [pytest.mark.real_fluss, pytest.mark.slow]
+pytestmark = [pytest.mark.real_fluss, pytest.mark.long]
 SCHEMA = pa.schema([("id", pa.int64()), ("value", pa.float64())])
 ROWS = 160_000
 

@@ -46,7 +46,7 @@ def wait_for_snapshots(stock: Stock) -> None:
     wait_for("KV snapshots of all that was written", taken, 60)
 
 
-@pytest.mark.parametrize("image", ["FULL", "WAL"])
+@pytest.mark.parametrize("image", ["FULL", pytest.param("WAL", marks=pytest.mark.long)])
 def test_a_leased_snapshot_its_log_and_changes_make_the_lake_the_table(
     site: RealSite, new_stock: NewStock, image: str
 ) -> None:
@@ -91,7 +91,7 @@ def test_partitions_dropped_and_created_again_while_others_change(
     stock.assert_equal()
 
 
-@pytest.mark.parametrize("engine", ["first_row", "versioned"])
+@pytest.mark.parametrize("engine", [pytest.param("first_row", marks=pytest.mark.long), "versioned"])
 def test_merge_engines(site: RealSite, new_stock: NewStock, engine: str) -> None:
     version = {"table.merge-engine.versioned.ver-column": "n"} if engine == "versioned" else {}
     stock = new_stock({"table.merge-engine": engine, **version})
@@ -103,6 +103,7 @@ def test_merge_engines(site: RealSite, new_stock: NewStock, engine: str) -> None
     assert {key[1]: row[1] for key, row in stock.in_lake().items()} == kept
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("image", ["FULL", "WAL"])
 def test_random_operations_and_rounds(site: RealSite, new_stock: NewStock, image: str) -> None:
     rng = random.Random(f"real {image}")

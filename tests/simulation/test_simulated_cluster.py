@@ -50,7 +50,7 @@ PLACES = (
 """Calls at which somebody has to have been killed."""
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_thousands_of_seeds() -> None:
     happened = run(range(FEW + 1, FEW + MANY + 1))

@@ -54,7 +54,7 @@ def test_the_lake_is_the_table_whatever_happens() -> None:
     assert [kind for kind in MUST_OCCUR if not happened[kind]] == []
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_thousands_of_keyed_seeds() -> None:
     happened = run(range(FEW + 1, FEW + MANY + 1))

@@ -20,7 +20,7 @@ from sluice.server.cluster import EmbeddedCluster
 from tests.support.aws_bundle import jars_with_s3
 from tests.support.s3_server import S3Server
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 PATH = TablePath("shop", "orders")
 ROWS = pa.table({"id": pa.array(range(1000), pa.int64())})
 

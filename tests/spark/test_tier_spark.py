@@ -217,6 +217,7 @@ def test_spark_conf_overrides_the_configuration(spark: Any, tmp_path: Path) -> N
     assert config.tiering.parallelism == 9
 
 
+@pytest.mark.slow
 def test_spark_submit_with_the_package_as_a_zip(site: Site, tmp_path: Path) -> None:
     package = tmp_path / "sluice.zip"
     make_zip(package)

@@ -30,7 +30,7 @@ def test_no_read_leaves_a_broken_row() -> None:
     assert refused > 100
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(2, 4))
 def test_no_read_leaves_any_of_many_broken_rows(seed: int) -> None:
     assert sum(guarded(seed, 50_000)) == 50_000

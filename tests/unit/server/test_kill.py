@@ -69,8 +69,8 @@ def texts(count: int) -> list[str]:
     "where",
     [
         "server.append.before_write=kill@8",
-        "server.append.after_write=kill@8",
-        "server.roll.after_index=kill@2",
+        pytest.param("server.append.after_write=kill@8", marks=pytest.mark.slow),
+        pytest.param("server.roll.after_index=kill@2", marks=pytest.mark.slow),
     ],
 )
 def test_a_kill_during_appends(tmp_path: Path, where: str) -> None:
@@ -101,7 +101,10 @@ def test_a_kill_during_appends(tmp_path: Path, where: str) -> None:
         ]
 
 
-@pytest.mark.parametrize("where", ["server.commit_lake.before", "server.commit_lake.after"])
+@pytest.mark.parametrize(
+    "where",
+    ["server.commit_lake.before", pytest.param("server.commit_lake.after", marks=pytest.mark.slow)],
+)
 def test_a_kill_during_a_lake_commit(tmp_path: Path, where: str) -> None:
     with serving(tmp_path, f"{where}=kill@2") as (caller, process):
         table = caller.create_table()

@@ -172,7 +172,7 @@ def test_a_table_is_a_dictionary() -> None:
     run(KvMachine, 4, 15)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("machine", [KvMachine, WalMachine])
 def test_a_table_is_a_dictionary_for_long(machine: type[KvMachine]) -> None:

@@ -154,7 +154,7 @@ class Storm:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(n, marks=pytest.mark.long) for n in (2, 3))])
 def test_scans_among_puts_and_changes_of_leadership(start: Callable[..., Node], seed: int) -> None:
     node = start(kv_max_open_tablets=2, kv_snapshot_interval_ms=0, max_workers=16)
     bucket_count = 4
