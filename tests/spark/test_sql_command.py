@@ -88,7 +88,7 @@ def cluster_at(tmp_path: Path, scheme: str = "grpc") -> Iterator[EmbeddedCluster
 
 def test_a_query_is_answered_and_nothing_is_left(commands: Commands, tmp_path: Path) -> None:
     with cluster_at(tmp_path) as cluster:
-        where = "database_name = 'shop' AND table_name = 'stock' AND status = 'Scheduled'"
+        where = "database_name = 'shop' AND table_name = 'stock' AND status = 'Pending'"
         code, output, errors = commands.run(
             f"{QUERY} WHERE {where}", "--bootstrap", cluster.address, "--format", "json"
         )
@@ -97,8 +97,8 @@ def test_a_query_is_answered_and_nothing_is_left(commands: Commands, tmp_path: P
         {
             "database_name": "shop",
             "table_name": "stock",
-            "status": "Scheduled",
-            "tiering_epoch": 0,
+            "status": "Pending",
+            "tiering_epoch": 1,
             "last_tiered_time": None,
             "last_error": None,
             "last_error_time": None,
@@ -115,7 +115,7 @@ def test_tables_for_people_and_a_limit(commands: Commands, tmp_path: Path) -> No
     assert (code, errors) == (0, "only the first 1 row: --limit shows more\n")
     heading, _, row = output.splitlines()
     assert heading.split()[:4] == ["database_name", "table_name", "status", "tiering_epoch"]
-    assert row.split() == ["shop", "orders", "Scheduled", "0"]
+    assert row.split() == ["shop", "orders", "Pending", "1"]
 
 
 @pytest.mark.slow

@@ -134,7 +134,7 @@ def test_the_rows_are_the_coordinators_word(session: Any, tmp_path: Path) -> Non
     assert bad[6] is not None
     assert (good[1:4], good[5:]) == (("good", "Scheduled", 1), (None, None))
     assert good[4] is not None
-    assert late[1:] == ("late", "Scheduled", 0, None, None, None)
+    assert late[1:] == ("late", "Pending", 1, None, None, None)
 
 
 def test_statuses_that_rounds_wrote_are_told_too(session: Any, tmp_path: Path) -> None:
