@@ -29,8 +29,10 @@ class Processes:
     every program inherits.
     """
 
-    def __init__(self, logs: Path, environment: Mapping[str, str]) -> None:
+    def __init__(self, logs: Path, environment: Mapping[str, str], cwd: Path | None = None) -> None:
+        """``cwd``: where programs run; where this process runs if not given."""
         self._logs = logs
+        self._cwd = cwd
         self._mark = uuid.uuid4().hex
         self._environment = {**environment, MARK: self._mark}
         self._started: dict[str, subprocess.Popen[bytes]] = {}
@@ -42,6 +44,7 @@ class Processes:
         with self.log(name).open("ab") as log:
             process = subprocess.Popen(
                 command,
+                cwd=self._cwd,
                 env={**self._environment, **(extra or {})},
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 stamp=.venv/.sluice-stamp
-want=$(cat requirements.lock protos/requirements.lock pyproject.toml scripts/setup.sh sluice/artifacts/jars.py \
+want=$(cat requirements.lock protos/requirements.lock pyproject.toml scripts/setup.sh sluice/artifacts/jars.py sluice/artifacts/iceberg.py \
   | sha256sum | cut -d' ' -f1)
 if [ -x .venv/bin/python ] && [ "$(cat "$stamp" 2>/dev/null || true)" = "$want $PWD" ]; then exit 0; fi
 
@@ -38,6 +38,8 @@ done
 [ -n "$python" ] || { install python3 "Python 3.11 or newer"; python=python3; }
 is_311 "$python" || die "Python 3.11 or newer is needed; $($python --version) was found"
 "$python" -c 'import ensurepip, venv' 2>/dev/null || install python3-venv "Python's venv module"
+command -v cc >/dev/null || install gcc "a C compiler, for the compiled loops of a wheel"
+command -v objdump >/dev/null || install binutils "objdump, which tells what a wheel needs"
 java_17() { command -v java >/dev/null && java -version 2>&1 | grep -qE 'version "(1[7-9]|2[0-9])'; }
 java_17 || install openjdk-17-jre-headless "Java 17, for Spark"
 

@@ -10,13 +10,25 @@ from pathlib import Path
 from tests.support.parsing import parsed
 
 ROOT = Path(__file__).resolve().parent.parent
-TRACKED = subprocess.run(
-    ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
-    cwd=ROOT,
-    capture_output=True,
-    text=True,
-    check=True,
-).stdout.splitlines()
+
+
+def files_of_the_tree() -> list[str]:
+    """What git tracks or would; all of it where the tree is an unpacked sdist."""
+    if not (ROOT / ".git").exists():
+        made = (".venv", ".cache", "build", "dist")
+        paths = [path.relative_to(ROOT) for path in ROOT.rglob("*.py")]
+        return [str(path) for path in paths if path.parts[0] not in made]
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return listed.stdout.splitlines()
+
+
+TRACKED = files_of_the_tree()
 SOURCES = sorted(
     ROOT / name
     for name in TRACKED

@@ -11,7 +11,8 @@ import hashlib
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,23 +73,35 @@ def fetch(
     """
     target = folder / jar.name
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with (folder / ".lock").open("w") as lock:  # several processes may begin at once
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not target.is_file():
-                ivy = _ivy(jar)
-                say(f"fetching {jar.name} ({jar.megabytes} MB, once) to {folder}")
-                _fetch(ivy, jar, folder, clock or SystemClock())
-                return target
+        if not target.is_file():
+            folder.mkdir(parents=True, exist_ok=True)
+            with _locked(folder, say):
+                if not target.is_file():
+                    ivy = _ivy(jar)
+                    say(f"fetching {jar.name} ({jar.megabytes} MB, once) to {folder}")
+                    _fetch(ivy, jar, folder, clock or SystemClock())
+                    return target
+        found = sha256(target)
     except OSError as error:
-        raise ConfigurationError(f"{folder} cannot take {jar.name}: {error}") from error
-    found = sha256(target)
+        raise ConfigurationError(f"{jar.name} in {folder}: {error}") from error
     if found != jar.sha256:
         raise ConfigurationError(
             f"{target}: SHA-256 is {found}, not {jar.sha256}: the file is damaged or another;"
             " delete it and run the command again"
         )
     return target
+
+
+@contextmanager
+def _locked(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
+    """For one process at a time; the others wait while it fetches, which has time-outs."""
+    with (folder / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f"waiting for another process that fetches jars to {folder}")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def sha256(path: Path) -> str:
@@ -131,7 +144,7 @@ def _check(jar: Jar, found: Path) -> None:
     if digest != jar.sha256:
         raise ConfigurationError(
             f"{jar.name} as fetched has SHA-256 {digest}, not {jar.sha256}: it was not kept;"
-            " ask whoever runs your Maven mirror"
+            f" get version {jar.version} in another way and put it into the folder"
         )
 
 

@@ -53,6 +53,12 @@ def make_zip(target: Path) -> None:
     temporary.replace(target)
 
 
+def has_loops(archive: Path) -> bool:
+    """Whether a zip has the loops as machine code; a wheel has them, a source tree has not."""
+    with zipfile.ZipFile(archive) as opened:
+        return any(name.endswith(".so") for name in opened.namelist())
+
+
 def _folder(package: str) -> Path:
     """Of an installed package, which is not imported."""
     spec = importlib.util.find_spec(package)

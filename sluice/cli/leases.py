@@ -80,7 +80,8 @@ def drop(
     """
     there: bool | None
     if data_dir is not None:
-        require("sluice.server.coordinator.leases_offline", "server", "--data-dir")
+        purpose = "sluice leases drop --data-dir"
+        require("sluice.server.coordinator.leases_offline", "server", purpose)
         from sluice.server.coordinator.leases_offline import drop_stored_lease
 
         there = drop_stored_lease(data_dir, lease_id)

@@ -41,9 +41,10 @@ def spark_files(folder: Path | None, spark: str | None, output_format: str) -> N
     Without --copy the script is the installed one, and the zip lies in the user's cache folder.
     """
     from sluice.artifacts.iceberg import iceberg_runtime, installed_iceberg
-    from sluice.artifacts.spark_files import driver_script, make_zip
+    from sluice.artifacts.spark_files import driver_script, has_loops, make_zip
     from sluice.cli.output import print_json
     from sluice.errors import ConfigurationError
+    from sluice.extras import install_command
 
     try:
         runtime = iceberg_runtime(spark) if spark else installed_iceberg()
@@ -68,6 +69,12 @@ def spark_files(folder: Path | None, spark: str | None, output_format: str) -> N
         return
     for name, value in found.items():
         click.echo(f"{name:<9} {value}")
+    if not has_loops(archive):
+        click.echo(
+            "the zip has no compiled loops, because no wheel is installed here: executors that read"
+            f" tables with a primary key need {install_command('compile')}",
+            err=True,
+        )
 
 
 def cached_zip() -> Path:

@@ -43,9 +43,10 @@ def built_wheel() -> Path:
     return wheel
 
 
-def built_sdist() -> Path:
-    """The sdist that :func:`built_wheel` was built from."""
-    [sdist] = built_wheel().parent.glob("*.tar.gz")
+def new_sdist(folder: Path) -> Path:
+    """The sdist of the tree as it is now."""
+    run([UV, "build", "-q", "--sdist", "--out-dir", str(folder), str(ROOT)], _BUILD_TIMEOUT_S)
+    [sdist] = folder.glob("*.tar.gz")
     return sdist
 
 

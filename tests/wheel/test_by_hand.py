@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -43,20 +44,37 @@ def sluice(one_machine: Environment, address: str, tmp_path: Path) -> Callable[.
     return run
 
 
-def test_two_tables_reach_the_lake(sluice: Callable[..., str], tmp_path: Path) -> None:
-    schema = "id BIGINT NOT NULL, item STRING"
-    sluice("create-table", "shop.orders", "--schema", schema, "--freshness", "1s")
-    keyed = f"{schema}, PRIMARY KEY (id)"
-    sluice("create-table", "shop.stock", "--schema", keyed, "--freshness", "1s")
-    (tmp_path / "rows.csv").write_text("id,item\n1,pen\n2,ink\n")
-    for table in ("shop.orders", "shop.stock"):
-        sluice("append", table, "rows.csv")
-        said = sluice("tier", table, "--warehouse", "lake", "--wait", "1min")
-        assert "committed to the lake" in said
-    found = json.loads(sluice("status", "--format", "json"))
-    assert {s["path"]: (s["lag_rows"], s["failures"]) for s in found} == {
-        "shop.orders": (0, 0),
-        "shop.stock": (0, 0),
-    }
-    assert {s["status"] for s in found} <= {"Scheduled", "Pending"}
+def test_the_lines_of_the_package_index_do_what_they_say(
+    one_machine: Environment, address: str, tmp_path: Path
+) -> None:
+    """A table is due at once, so no line waits."""
+    page = (ROOT / "docs/package-index.md").read_text()
+    [block] = [part for part in page.split("```")[1::2] if "sluice serve" in part]
+    install, serve, *lines = block.strip().splitlines()
+    assert install == "pip install 'fluss-sluice[server,spark]'"
+    assert serve == "sluice serve --data-dir ./data &", "the fixture stands for it"
+    more = {"SLUICE_CLIENT_BOOTSTRAP": address, "SLUICE_TIERING_JARS": JARS}
+    done = subprocess.run(
+        ["bash", "-euc", "\n".join(lines)],
+        cwd=tmp_path,
+        env={**one_machine.variables, **more},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "shop.orders: committed to the lake" in done.stdout
     assert list((tmp_path / "lake/shop/orders").rglob("*.parquet"))
+
+
+def test_a_table_with_a_primary_key_reaches_the_lake(
+    sluice: Callable[..., str], tmp_path: Path
+) -> None:
+    schema = "id BIGINT NOT NULL, item STRING, PRIMARY KEY (id)"
+    sluice("create-table", "shop.stock", "--schema", schema)
+    (tmp_path / "rows.csv").write_text("id,item\n1,pen\n2,ink\n")
+    sluice("append", "shop.stock", "rows.csv")
+    assert "committed to the lake" in sluice("tier", "shop.stock", "--warehouse", "lake")
+    [found] = json.loads(sluice("status", "--format", "json"))
+    assert (found["path"], found["lag_rows"], found["failures"]) == ("shop.stock", 0, 0)

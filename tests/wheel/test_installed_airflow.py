@@ -82,9 +82,12 @@ def test_the_dag_of_the_wheel_tiers_two_tables(
     dags = tmp_path / "dags"
     dags.mkdir()
     printed = airflow_alone.run("sluice", "airflow-dag", cwd=tmp_path)
-    (dags / f"{DAG_ID}.py").write_text(printed.stdout)
+    home = str(airflow_alone.home)
+    check = f"\nimport sluice\n\nassert sluice.__file__.startswith({home!r})\n"
+    (dags / f"{DAG_ID}.py").write_text(printed.stdout + check)
     (tmp_path / "logs").mkdir()
-    processes = Processes(tmp_path / "logs", airflow_alone.variables)
+    # not in the checkout, which `python -m airflow` would import from
+    processes = Processes(tmp_path / "logs", airflow_alone.variables, cwd=tmp_path)
     wanted = settings(server.address, tmp_path, dags)
     try:
         airflow = Airflow(tmp_path / "airflow", processes, wanted, airflow_alone.python)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
 
-from tests.support.built_wheel import ROOT, Environment, built_sdist, built_wheel
+from tests.support.built_wheel import ROOT, Environment, built_wheel, new_sdist
 
 pytestmark = pytest.mark.slow
 
-NEVER_IN_BASE = ("airflow", "pyspark", "numba", "llvmlite", "rocksdict", "grpc_tools", "pytest")
+NEVER_IN_BASE = ("airflow", "pyspark", "numba", "llvmlite", "rocksdict", "grpcio_tools", "pytest")
 
 
 def contents() -> list[str]:
@@ -58,10 +61,17 @@ def test_its_description_has_no_relative_link() -> None:
     assert [link for link in links if not link.startswith("https://")] == []
 
 
-def test_the_sdist_is_the_repository() -> None:
-    """The wheel was built from it; here, that whoever unpacks it can run the tests."""
-    with tarfile.open(built_sdist()) as sdist:
-        names = {name.partition("/")[2] for name in sdist.getnames()}
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sdist, as somebody has it who downloads it."""
+    folder = tmp_path_factory.mktemp("sdist")
+    with tarfile.open(new_sdist(folder)) as sdist:
+        sdist.extractall(folder, filter="data")
+    [tree] = (path for path in folder.iterdir() if path.is_dir())
+    return tree
+
+
+def test_the_sdist_is_the_repository(unpacked: Path) -> None:
     wanted = {
         str(path.relative_to(ROOT))
         for folder in ("sluice", "tests", "scripts", "protos", "docs", "dags", "demo", "bench")
@@ -69,7 +79,25 @@ def test_the_sdist_is_the_repository() -> None:
         if path.is_file() and "__pycache__" not in path.parts
     }
     wanted |= {"Makefile", "requirements.lock", ".ci/run", "docker-compose.yaml", "README.md"}
-    assert sorted(wanted - names) == []
+    assert sorted(name for name in wanted if not (unpacked / name).is_file()) == []
+
+
+def test_the_sdist_tests_by_itself(unpacked: Path) -> None:
+    """No repository is around it: its layout is checked, all tests load, and some run."""
+    places = [unpacked, unpacked / "plugins", unpacked / "spark_jobs"]
+    path = {"PYTHONPATH": os.pathsep.join(map(str, places))}
+    pytest_there = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    for arguments in (["--collect-only"], ["tests/test_layout.py", "tests/unit/leases"]):
+        done = subprocess.run(
+            [*pytest_there, *arguments],
+            cwd=unpacked,
+            env={**os.environ, **path},
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
 
 
 def test_the_base_is_light(base: Environment, tmp_path: Path) -> None:
@@ -87,6 +115,8 @@ def test_the_base_is_light(base: Environment, tmp_path: Path) -> None:
         (["serve", "--data-dir", "d"], "pip install 'fluss-sluice[server]'"),
         (["sql", "SELECT 1"], "pip install 'fluss-sluice[spark]'"),
         (["jars", "fetch", "jars"], "pip install 'fluss-sluice[spark]'"),
+        (["tier", "a.b", "--warehouse", "lake"], "pip install 'fluss-sluice[spark]'"),
+        (["leases", "drop", "x", "--data-dir", "."], "pip install 'fluss-sluice[server]'"),
     ],
 )
 def test_a_missing_extra_is_one_line(
@@ -96,6 +126,20 @@ def test_a_missing_extra_is_one_line(
     assert done.returncode != 0
     assert len(done.stderr.strip().splitlines()) == 1, done.stderr
     assert said in done.stderr
+
+
+def test_its_zip_for_executors_has_the_loops(base: Environment, tmp_path: Path) -> None:
+    """Decoding needs neither numba nor the package itself then, as on an executor."""
+    done = base.run("sluice", "spark-files", "--spark", "4.1", "--copy", ".", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    code = (
+        "import sys; sys.path.insert(0, 'sluice.zip')\n"
+        "import sluice.formats.kernels as kernels\n"
+        "assert kernels.__file__.startswith('sluice.zip'), kernels.__file__\n"
+        "assert 'numba' not in sys.modules\n"
+    )
+    done = base.run("python", "-c", code, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
 
 
 def test_every_command_has_its_help_in_the_base(base: Environment, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 from pathlib import Path
 
@@ -30,6 +31,27 @@ def test_a_jar_that_is_there_is_only_checked(
     said: list[str] = []
     assert fetch(JAR, tmp_path, said.append) == tmp_path / JAR.name
     assert said == []
+
+
+def test_a_jar_that_is_there_needs_no_lock(tmp_path: Path) -> None:
+    """An image may have it in a folder that its user cannot write to."""
+    (tmp_path / JAR.name).write_bytes(CONTENT)
+    assert fetch(JAR, tmp_path) == tmp_path / JAR.name
+    assert [path.name for path in tmp_path.iterdir()] == [JAR.name]
+
+
+def test_who_waits_for_another_process_says_so(tmp_path: Path) -> None:
+    said: list[str] = []
+    with (tmp_path / ".lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+
+        def arrives(line: str) -> None:
+            said.append(line)
+            (tmp_path / JAR.name).write_bytes(CONTENT)
+            fcntl.flock(held, fcntl.LOCK_UN)
+
+        assert fetch(JAR, tmp_path, arrives) == tmp_path / JAR.name
+    assert said == [f"waiting for another process that fetches jars to {tmp_path}"]
 
 
 def test_a_damaged_jar_is_refused(tmp_path: Path) -> None:
@@ -71,7 +93,7 @@ def test_a_refused_fetch_says_what_to_do(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigurationError, match=r"cannot take some-1\.0\.jar"):
+    with pytest.raises(ConfigurationError, match=r"some-1\.0\.jar in .*jars: .*Not a dir"):
         fetch(JAR, tmp_path / "file" / "jars", lambda _: None)
 
 

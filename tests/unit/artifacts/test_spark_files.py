@@ -48,6 +48,12 @@ def test_for_another_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert "Spark 3.5 is not supported: Sluice runs on Spark 4.0 and 4.1" in done.stderr
 
 
+def test_a_zip_without_loops_says_what_executors_need(tmp_path: Path) -> None:
+    """A checkout has none; of a wheel's zip tests/wheel tells."""
+    done = CliRunner().invoke(cli, ["spark-files", "--copy", str(tmp_path)])
+    assert "pip install 'fluss-sluice[compile]'" in done.stderr
+
+
 def test_they_are_copied(tmp_path: Path) -> None:
     said = run("spark-files", "--copy", str(tmp_path / "new"))
     assert f"py-files  {tmp_path}/new/sluice.zip" in said
