@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyarrow import fs
 
 from sluice.errors import LakeNotWritable
@@ -114,13 +115,31 @@ class IcebergReferences:
 
     def _paths_in(self, manifest: Any) -> Iterator[str]:
         """Names of the live files in a manifest, of data or of deletes."""
+        try:
+            paths = self._all_paths(manifest)
+        except Py4JJavaError:
+            if manifest.content().toString() != "DELETES":
+                raise
+            paths = self._paths_of_deletes(manifest)
+        return (path.rpartition("/")[2] for path in paths)
+
+    def _all_paths(self, manifest: Any) -> Sequence[str]:
+        """In one text. Iceberg before 1.12 has this for data only, and throws for deletes."""
         read = self._jvm.org.apache.iceberg.ManifestFiles.readPaths
         paths = read(manifest, self._table.io(), self._table.specs())
         try:
-            text = str(self._jvm.java.lang.String.join("\n", paths))
+            return str(self._jvm.java.lang.String.join("\n", paths)).split("\n")
         finally:
             paths.close()
-        return (path.rpartition("/")[2] for path in text.split("\n"))
+
+    def _paths_of_deletes(self, manifest: Any) -> Sequence[str]:
+        """One by one, which asks the JVM three times for each."""
+        read = self._jvm.org.apache.iceberg.ManifestFiles.readDeleteManifest
+        files = read(manifest, self._table.io(), self._table.specs())
+        try:
+            return [str(file.location()) for file in iterate(files)]
+        finally:
+            files.close()
 
 
 def folders_of(table: Any) -> list[str]:
