@@ -12,11 +12,12 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSource, DataSourceReader, EqualTo, Filter, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import LongType, StringType, StructType, TimestampType
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql.datasource import EqualTo, Filter
 
     from sluice.config import ClientConfig
     from sluice.model import TablePath, TieringStatus
@@ -64,7 +65,12 @@ class LakeTieringStatusReader(DataSourceReader):
         self._path: tuple[str, str] | None = None
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  (Spark's)
-        """Takes ``database_name = ...`` and ``table_name = ...`` if both are there."""
+        """Takes ``database_name = ...`` and ``table_name = ...`` if both are there.
+
+        Spark 4.0 has no such call, nor its classes: there Spark filters the rows of all tables.
+        """
+        from pyspark.sql.datasource import EqualTo
+
         taken: dict[str, EqualTo] = {}
         for entry in filters:
             if isinstance(entry, EqualTo) and len(entry.attribute) == 1 and entry.value:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from pyspark_sluice.lake_tiering_status import LakeTieringStatus
@@ -15,6 +16,11 @@ STATEMENTS = (
 
 def add_sys_tables(spark: SparkSession) -> None:
     """Creates ``sys.lake_tiering_status`` in Spark's session catalog, if it is not there yet."""
-    spark.dataSource.register(LakeTieringStatus)
+    try:
+        spark.dataSource.register(LakeTieringStatus)
+    except AnalysisException as error:
+        # Spark 4.0 refuses a source that it has found by its package's name already.
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
     for statement in STATEMENTS:
         spark.sql(statement)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import datasource
 
 from pyspark_sluice import add_sys_tables
 from sluice.client import Client, connect
@@ -39,6 +40,8 @@ COLUMNS = [  # of seed 001, in Spark's words
     ("last_error", "string"),
     ("last_error_time", "timestamp"),
 ]
+PUSHES_FILTERS = hasattr(datasource, "EqualTo")
+"""Spark 4.0 asks no Python data source to filter."""
 REASON = "S3 said 403: 'no such key' = \"x\"; 川"
 
 
@@ -193,12 +196,14 @@ def test_a_table_filter_becomes_one_question(session: Any) -> None:
         shop = "database_name = 'shop'"
         assert tables(f"table_name = 'a' AND {shop}") == ["a"]
         assert tables(f"{shop} AND table_name = 'b' AND status = 'Failed'") == []
-        assert asked == ["shop.a", "shop.b"]
+        assert asked == (["shop.a", "shop.b"] if PUSHES_FILTERS else ["all"] * 2)
         asked.clear()
         assert tables("status = 'Failed'") == ["a", "c"]
         assert tables("table_name = 'b'") == ["b"]
         assert tables(f"{shop} AND table_name IN ('a', 'b')") == ["a", "b"]
         assert asked == ["all"] * 3
+    if not PUSHES_FILTERS:
+        return
     plan = session.sql(f"SELECT * FROM {TABLE} WHERE {shop} AND table_name = 'a'")
     assert "EqualTo" not in plan._jdf.queryExecution().toString()
     assert " = a" not in plan._jdf.queryExecution().optimizedPlan().toString()
