@@ -118,6 +118,10 @@ TLS_THERE = (
     "the server speaks TLS on this port: set client.tls_ca to the certificate of its authority, or"
     " client.tls = true if a public one has signed"
 )
+_OTHER_HOST = (
+    "the server's certificate does not name this host: use an address that it names, or have one"
+    " made for this host too"
+)
 _MEANINGS = (
     ("WRONG_VERSION_NUMBER", NO_TLS_THERE),
     (
@@ -130,11 +134,8 @@ _MEANINGS = (
         "the certificate of the server or of its authority is not valid yet: is the clock of this"
         " machine right?",
     ),
-    (
-        "Hostname Verification Check failed",
-        "the server's certificate does not name this host: use an address that it names, or have"
-        " one made for this host too",
-    ),
+    ("Hostname Verification Check failed", _OTHER_HOST),
+    ("is not in peer certificate", _OTHER_HOST),  # of gRPC that is older
     (
         "CERTIFICATE_VERIFY_FAILED",
         "no authority that this client trusts has signed the server's certificate: set"
