@@ -20,6 +20,7 @@ from sluice.errors import TableNotDue
 from sluice.model import TablePath
 from sluice.rounds.files import RoundResult
 from sluice.server.cluster import EmbeddedCluster
+from tests.support.needs import needs_pyfluss
 from tests.support.official_client import OfficialClient
 
 pytestmark = pytest.mark.spark
@@ -44,6 +45,7 @@ def tier(config: Config, jvm: Jvm) -> RoundResult:
             time.sleep(0.05)
 
 
+@needs_pyfluss
 def test_what_pyfluss_wrote_comes_into_the_lake(
     tmp_path: Path, jvm: Jvm, lake_sql: Callable[[Path, str], list[Any]]
 ) -> None:

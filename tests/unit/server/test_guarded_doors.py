@@ -38,6 +38,7 @@ from sluice.wire.error_codes import ERROR_KEY
 from sluice.wire.native_connection import LOGIN_BYTES_MAX
 from sluice.wire.sasl import AUTHENTICATE
 from tests.support.certificates import authority
+from tests.support.needs import needs_pyfluss
 from tests.support.official_client import OfficialClient
 from tests.support.users import ANY_TOKEN, TOKENS, write_users
 
@@ -269,6 +270,7 @@ class _WithToken(grpc.StreamStreamClientInterceptor):
         return continuation(details._replace(metadata=metadata), requests)
 
 
+@needs_pyfluss
 def test_the_official_client_logs_in(cluster: EmbeddedCluster) -> None:
     with over_grpc(cluster, "admin") as client:
         client.admin.create_database("db")

@@ -27,10 +27,12 @@ from sluice.client import Client, connect
 from sluice.model import Column, Schema, TableBucket, TableDescriptor, TablePath
 from sluice.model.types import BIGINT, INT, TypeRoot
 from sluice.testing.conformance.every_type import EVERY_TYPE, every_value
+from tests.support.needs import needs_pyfluss
 from tests.support.official_client import BUCKET, OFFSET, OfficialClient
 
 from .support import Node
 
+pytestmark = needs_pyfluss
 ROOT = Path(__file__).parents[3]
 TYPES = Schema(tuple(Column(n, kind, i) for i, (n, kind) in enumerate(EVERY_TYPE.items())))
 PATH = TablePath("tour", "types")
