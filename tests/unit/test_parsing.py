@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import gc
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -44,3 +46,37 @@ def test_a_file_is_parsed_beside_garbage(objects: int) -> None:
         tree = parsed(Path(__file__))
     assert ast.get_docstring(tree) == __doc__
     assert gc.isenabled()
+
+
+FAILING = (
+    """
+import pytest
+from tests.unit.test_parsing import garbage
+
+@pytest.fixture(params=range(2000, 32000, 10000))
+def beside_garbage(request):
+    with garbage(request.param):
+        yield
+
+def test_it(beside_garbage):
+    raise AssertionError("as it should")
+
+"""
+    + "MANY = [1, (2, 3)]\n" * 2000
+)
+"""Large, so that most of what a report makes is made by the parser."""
+
+
+def test_a_failure_is_reported_beside_garbage(tmp_path: Path) -> None:
+    """Without the plugin the first of these ends the whole run."""
+    (tmp_path / "test_failing.py").write_text(FAILING)
+    plugins = ["-p", "no:cacheprovider", "-p", "tests.support.parsing"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", *plugins, "--rootdir", str(tmp_path), str(tmp_path)],
+        cwd=Path(__file__).resolve().parents[2],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert "3 failed" in done.stdout, done.stdout[-3000:]
