@@ -5,7 +5,7 @@ from __future__ import annotations
 import random as random_module
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -19,6 +19,7 @@ from sluice.client.connection import Connection, table_path
 from sluice.client.retry import interruptible
 from sluice.client.row_buffers import RowBuffers
 from sluice.client.sender import BatchSender
+from sluice.client.sent_batches import Cut, Outstanding, Waiting, WriterJournal, WriterStart
 from sluice.errors import (
     CorruptMessage,
     DuplicateSequence,
@@ -28,7 +29,8 @@ from sluice.errors import (
     RecordTooLarge,
     from_code,
 )
-from sluice.formats.bucketing import buckets_of
+from sluice.failpoints import failpoint
+from sluice.formats.bucketing import bucket_keys, buckets_of
 from sluice.formats.conform import conform
 from sluice.formats.partitions import partition_values
 from sluice.model import Schema, TableBucket, TableInfo
@@ -81,21 +83,33 @@ class BucketWriter(ABC):
         info: TableInfo,
         *,
         dynamic_partitions: bool = False,
+        journal: WriterJournal | None = None,
         random: Callable[[], float] = random_module.random,
     ) -> None:
-        """:param dynamic_partitions: creates a partition when the first row for it comes."""
+        """:param dynamic_partitions: creates a partition when the first row for it comes.
+        :param journal: remembers what is sent; where it knows of a writer before, this one goes on
+            in its place and must be given the same rows, from the first on.
+        """
         self.info = info
         self._connection = connection
         self._admin = admin
         self._dynamic_partitions = dynamic_partitions
         config = connection.config
-        self._batch_bytes = config.writer_batch_bytes
+        self._journal = journal
+        start = journal.start if journal else None
+        self._batch_bytes = start.batch_bytes if start else config.writer_batch_bytes
+        self._goes_on = start is not None
+        self._outstanding = Outstanding()
         self._lock = threading.RLock()  # guards all below
         self._closed = False
-        self._writer_id: int | None = None
+        self._writer_id = start.writer_id if start else None
         self._sequences: dict[TableBucket, int] = {}
+        self._known: dict[TableBucket, list[Cut]] = {}
+        self._cut_rows: dict[_Key, int] = {}
+        self._taken_rows = 0
         self._partitions: dict[tuple[str, ...], int] = {}
-        self._next_bucket = int(random() * self.info.bucket_count)
+        drawn = int(random() * self.info.bucket_count)
+        self._first_bucket = self._next_bucket = start.next_bucket if start else drawn
         self._buffers: RowBuffers[_Key] = RowBuffers(
             self._batch_bytes, _BUFFERED_BATCHES_MAX * self._batch_bytes
         )
@@ -129,8 +143,9 @@ class BucketWriter(ABC):
         """
         with self._lock:
             self._check_open()
-            for key, batch in self._buffers.take_all():
-                self._enqueue(key, batch)
+            for key, batch, mark in self._buffers.take_all():
+                self._enqueue(key, batch, mark)
+            self._raise_floor()
             self._sender.drain(self._default_timeout_s() if timeout_s is None else timeout_s)
 
     def close(self, timeout_s: float | None = None) -> None:
@@ -149,6 +164,31 @@ class BucketWriter(ABC):
         with self._lock:
             self._closed = True
             self._sender.stop()
+
+    @property
+    def stored_rows(self) -> int:
+        """So many of the rows that this writer was given, from the first on, are stored.
+
+        Some of those after them may be stored as well. It never goes back, and also holds after a
+        failure or an interruption.
+        """
+        return self._outstanding.stored_rows
+
+    def missing_partitions(self, wanted: Iterable[tuple[str, ...]]) -> list[tuple[str, ...]]:
+        """Those that the table lacks, by their values in the order of the partition keys."""
+        with self._lock:
+            wanted = list(wanted)
+            if self._missing(wanted):
+                self._load_partitions()
+            return self._missing(wanted)
+
+    def ensure_partitions(self, wanted: Iterable[tuple[str, ...]]) -> None:
+        """Creates partitions that are missing, if the writer was made for it, before rows come.
+
+        :raises PartitionNotExists: it was not. :raises FlussError: the cluster makes no more.
+        """
+        with self._lock:
+            self._find_partitions(list(wanted))
 
     # ---- rows into batches ----
 
@@ -177,6 +217,7 @@ class BucketWriter(ABC):
         with self._lock:
             self._check_open()
             self._sender.check()
+            given = data.num_rows
             # All is encoded before anything waits: a row that does not fit costs no other.
             parts = [
                 _Part(values, buckets_of(rows, self.info), content_of(rows))
@@ -194,8 +235,52 @@ class BucketWriter(ABC):
             for part in parts:
                 partition_id = self._partitions[part.values] if part.values else None
                 for number, content in _by_bucket(part.buckets, part.content):
-                    for key, full in self._buffers.add((partition_id, number), content):
-                        self._enqueue(key, full)
+                    where, mark = (partition_id, number), self._taken_rows
+                    for key, full, first in self._buffers.add(where, content, mark):
+                        self._enqueue(key, full, first)
+                    self._raise_floor()
+            self._taken_rows += given
+            self._raise_floor()
+
+    def _raise_floor(self) -> None:
+        """All rows but those that wait, and those of a call that is not done, are in batches."""
+        lowest = self._buffers.lowest_mark
+        self._outstanding.raise_floor(self._taken_rows if lowest is None else lowest)
+
+    def _check(
+        self,
+        data: pa.Table | pa.RecordBatch,
+        schema: Schema,
+        content_of: Callable[[pa.RecordBatch], pa.RecordBatch],
+    ) -> set[tuple[str, ...]]:
+        """Raises what :meth:`_take` would raise of these rows, and takes none.
+
+        :returns: the partitions that they belong to.
+        """
+        partitions = set()
+        for chunk in self._chunks(data, schema):
+            for values, _ in self._groups(chunk):
+                partitions.add(values)
+            # The key is hashed for its nulls and its type alone: one row does for the type.
+            keys = [chunk.column(name) for name in bucket_keys(self.info)]
+            buckets_of(chunk if any(k.null_count for k in keys) else chunk.slice(0, 1), self.info)
+            self._check_size(content_of(chunk))
+        return partitions
+
+    def _check_size(self, content: pa.RecordBatch) -> None:
+        """:raises RecordTooLarge: for a row that fills more than a request by itself."""
+        if content.nbytes <= self._records_max or not content.num_rows:
+            return
+        if content.num_rows > 1:
+            half = content.num_rows // 2
+            self._check_size(content.slice(0, half))
+            self._check_size(content.slice(half))
+            return
+        size = len(self._batch(content, 0, 0))
+        if size > self._records_max:
+            raise RecordTooLarge(
+                f"a row has {size:,} bytes, client.max_message_bytes allows {self._records_max:,}"
+            )
 
     def _chunks(self, data: pa.Table | pa.RecordBatch, schema: Schema) -> Iterator[pa.RecordBatch]:
         batches = [data] if isinstance(data, pa.RecordBatch) else data.to_batches()
@@ -213,12 +298,14 @@ class BucketWriter(ABC):
     def _partitioned(
         self, batch: pa.RecordBatch
     ) -> Iterator[tuple[tuple[str, ...], pa.RecordBatch]]:
-        if not self.info.is_partitioned:
-            yield (), batch
-            return
-        groups = partition_values(batch, self.info)
+        groups = self._groups(batch)
         for values, indices in groups:
             yield values, batch if len(groups) == 1 else batch.take(pa.array(indices))
+
+    def _groups(self, batch: pa.RecordBatch) -> list[tuple[tuple[str, ...], np.ndarray]]:
+        if not self.info.is_partitioned:
+            return [((), np.zeros(0, np.int64))]
+        return partition_values(batch, self.info)
 
     def _find_partitions(self, wanted: list[tuple[str, ...]]) -> None:
         if not self._missing(wanted):
@@ -250,24 +337,58 @@ class BucketWriter(ABC):
 
     # ---- batches onto their way ----
 
-    def _enqueue(self, key: _Key, batch: pa.RecordBatch) -> None:
+    def _enqueue(self, key: _Key, batch: pa.RecordBatch, mark: int) -> None:
         partition_id, number = key
         if number is None:  # no bucket key: whole batches go round the buckets
             number = self._next_bucket % self.info.bucket_count
             self._next_bucket += 1
         bucket = TableBucket(self.info.table_id, partition_id, number)
         sequence = self._sequences.get(bucket, 0)
+        cut = Cut(self._cut_rows.get(key, 0), batch.num_rows)
+        known = self._known_of(bucket)
+        if sequence < len(known):
+            self._check_alike(bucket, sequence, known[sequence], cut)
+        if sequence >= len(known) - 1:  # the others are stored
+            self._put(bucket, batch, sequence, Waiting(mark, cut, again=sequence < len(known)))
+        self._sequences[bucket] = 0 if sequence == _SEQUENCE_MAX else sequence + 1
+        self._cut_rows[key] = cut.first + cut.rows
+
+    def _put(
+        self, bucket: TableBucket, batch: pa.RecordBatch, sequence: int, waiting: Waiting
+    ) -> None:
         records = self._batch(batch, self._id(), sequence)
-        limit = self._connection.config.max_message_bytes - _MESSAGE_OVERHEAD_BYTES
-        if len(records) > limit:
+        if len(records) > self._records_max:
             self._sender.fail(
                 RecordTooLarge(
                     f"{self._name(bucket)}: a batch of {batch.num_rows} rows has {len(records):,}"
-                    f" bytes, client.max_message_bytes allows {limit:,}"
+                    f" bytes, client.max_message_bytes allows {self._records_max:,}"
                 )
             )
+        self._outstanding.add(bucket, waiting)
         self._sender.put(bucket, records)
-        self._sequences[bucket] = 0 if sequence == _SEQUENCE_MAX else sequence + 1
+
+    def _known_of(self, bucket: TableBucket) -> list[Cut]:
+        """What a writer before is known to have sent to a bucket."""
+        if self._journal is None:
+            return []
+        if bucket not in self._known:
+            self._known[bucket] = self._journal.known(bucket)
+        return self._known[bucket]
+
+    def _check_alike(self, bucket: TableBucket, sequence: int, before: Cut, now: Cut) -> None:
+        if before != now:
+            self._sender.fail(
+                InvalidTable(
+                    f"{self._name(bucket)}: batch {sequence} of the writer before has {before.rows}"
+                    f" rows from {before.first} on, but {now.rows} from {now.first} on now: other"
+                    " rows, or another version of Sluice"
+                )
+            )
+
+    @property
+    def _records_max(self) -> int:
+        """Most bytes of an encoded batch."""
+        return self._connection.config.max_message_bytes - _MESSAGE_OVERHEAD_BYTES
 
     def _id(self) -> int:
         if self._writer_id is None:
@@ -275,10 +396,17 @@ class BucketWriter(ABC):
             self._writer_id = self._connection.call_tablet(
                 apis.INIT_WRITER, request, lambda reply: int(reply.writer_id)
             )
+            if self._journal is not None:
+                start = WriterStart(self._writer_id, self._first_bucket, self._batch_bytes)
+                self._journal.begin(start)
         return self._writer_id
 
     def _send(self, bucket: TableBucket, records: bytes) -> None:
         """Sends one batch until it is stored; runs on the sender's threads."""
+        batch = self._outstanding.first(bucket)
+        if self._journal is not None and not batch.again:
+            self._journal.sending(bucket, batch.cut, self.stored_rows)
+            failpoint("client.write.noted")
         failures: list[FlussError] = []
 
         def unpack(reply: Any) -> None:
@@ -286,7 +414,7 @@ class BucketWriter(ABC):
                 count = len(reply.buckets_resp)
                 raise CorruptMessage(f"{self._API.name}: {count} answers for one batch")
             entry = reply.buckets_resp[0]
-            if entry.error_code == DuplicateSequence.code and failures:
+            if entry.error_code == DuplicateSequence.code and (failures or self._goes_on):
                 return  # an earlier attempt had stored it, only its answer was lost
             if entry.error_code:
                 raise from_code(entry.error_code, entry.error_message)
@@ -305,6 +433,8 @@ class BucketWriter(ABC):
             )
         except FlussError as error:
             raise type(error)(f"{self._name(bucket)}: {error}", **error.details) from error
+        failpoint("client.write.answered")
+        self._outstanding.stored(bucket)
 
     def _name(self, bucket: TableBucket) -> str:
         partition = [v for v, id_ in self._partitions.items() if id_ == bucket.partition_id]

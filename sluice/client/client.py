@@ -17,6 +17,7 @@ from sluice.client.leases import DAY_MS, LeaseClient
 from sluice.client.log_reader import LogReader
 from sluice.client.log_writer import LogWriter
 from sluice.client.recorded_statuses import RecordedStatuses
+from sluice.client.sent_batches import WriterJournal
 from sluice.client.snapshot_lease import Leave, SnapshotLease
 from sluice.client.tiering import TieringClient
 from sluice.clock import Clock
@@ -40,13 +41,26 @@ class Client:
         self.tiering = TieringClient(self._connection, self.admin, self._statuses)
         self.leases = LeaseClient(self._connection)
 
-    def log_writer(self, path: TablePath, *, dynamic_partitions: bool = False) -> LogWriter:
+    def log_writer(
+        self,
+        path: TablePath,
+        *,
+        dynamic_partitions: bool = False,
+        journal: WriterJournal | None = None,
+    ) -> LogWriter:
         """A writer of one log table, to be closed by its user.
 
         :param dynamic_partitions: creates a partition when the first row for it comes.
+        :param journal: remembers what is sent, so that another process can go on exactly there.
         :raises TableNotExist: :raises InvalidTable: if it is not a log table.
         """
-        return LogWriter(self._connection, self.admin, path, dynamic_partitions=dynamic_partitions)
+        return LogWriter(
+            self._connection,
+            self.admin,
+            path,
+            dynamic_partitions=dynamic_partitions,
+            journal=journal,
+        )
 
     def log_reader(self, path: TablePath) -> LogReader:
         """A reader of one table's log, in the schema that the table has now.
@@ -63,11 +77,13 @@ class Client:
         target_columns: Sequence[str] | None = None,
         *,
         dynamic_partitions: bool = False,
+        journal: WriterJournal | None = None,
     ) -> KvWriter:
         """A writer of one table with a primary key, to be closed by its user.
 
         :param target_columns: only these are written, the primary key among them; all by default.
         :param dynamic_partitions: creates a partition when the first row for it comes.
+        :param journal: remembers what is sent, so that another process can go on exactly there.
         :raises TableNotExist: :raises NonPrimaryKeyTable: for a log table.
         :raises InvalidTargetColumn: for columns that cannot be written alone.
         """
@@ -77,6 +93,7 @@ class Client:
             path,
             target_columns=target_columns,
             dynamic_partitions=dynamic_partitions,
+            journal=journal,
         )
 
     def kv_reader(self, path: TablePath) -> KvReader:

@@ -9,6 +9,7 @@ import pyarrow as pa
 from sluice.client.admin import Admin
 from sluice.client.bucket_writer import ACKS_ALL, BucketWriter
 from sluice.client.connection import Connection
+from sluice.client.sent_batches import WriterJournal
 from sluice.errors import InvalidTargetColumn, NonPrimaryKeyTable
 from sluice.formats.kv_batch import build_kv_batch
 from sluice.formats.primary_keys import primary_keys
@@ -36,11 +37,13 @@ class KvWriter(BucketWriter):
         *,
         target_columns: Sequence[str] | None = None,
         dynamic_partitions: bool = False,
+        journal: WriterJournal | None = None,
     ) -> None:
         """:param target_columns: writes these columns only, the primary key among them; the others
             of a row keep their values, or are null in a new one. A delete makes the target columns
             null, and the row goes once the others are null too.
         :param dynamic_partitions: creates a partition when the first row for it comes.
+        :param journal: see ``BucketWriter``.
 
         :raises TableNotExist: :raises NonPrimaryKeyTable: for a log table.
         :raises InvalidTargetColumn: for columns that cannot be written alone.
@@ -55,7 +58,9 @@ class KvWriter(BucketWriter):
         self._columns = arrow_schema(schema)
         self._types = [column.data_type for column in schema.columns]
         self._row_format = info.descriptor.properties.get("table.kv.format", "COMPACTED").upper()
-        super().__init__(connection, admin, info, dynamic_partitions=dynamic_partitions)
+        super().__init__(
+            connection, admin, info, dynamic_partitions=dynamic_partitions, journal=journal
+        )
 
     def upsert(self, data: pa.Table | pa.RecordBatch) -> None:
         """Takes rows that replace those of the same key; columns go by name and are cast where
@@ -77,8 +82,22 @@ class KvWriter(BucketWriter):
         :raises InvalidTable: a column of the primary key is missing, or holds nulls.
         :raises FlussError: as ``upsert``; DeletionDisabled where the table allows none.
         """
-        names = [name for name in keys.schema.names if name in self.info.schema.primary_key]
-        self._take(keys.select(names), self._keys, self._deletes, where_partitions_are=True)
+        self._take(self._key_part(keys), self._keys, self._deletes, where_partitions_are=True)
+
+    def check_upsert(self, data: pa.Table | pa.RecordBatch) -> set[tuple[str, ...]]:
+        """Raises what :meth:`upsert` would say of these rows, and takes none.
+
+        :returns: the partitions that they belong to; whether these exist is not looked up.
+        :raises FlussError: what is wrong with the rows.
+        """
+        return self._check(data, self._written, self._upserts)
+
+    def check_delete(self, keys: pa.Table | pa.RecordBatch) -> set[tuple[str, ...]]:
+        """As :meth:`check_upsert`, for :meth:`delete`."""
+        return self._check(self._key_part(keys), self._keys, self._deletes)
+
+    def _key_part(self, keys: pa.Table | pa.RecordBatch) -> pa.Table | pa.RecordBatch:
+        return keys.select([n for n in keys.schema.names if n in self.info.schema.primary_key])
 
     def _upserts(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         whole = rows

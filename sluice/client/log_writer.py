@@ -10,6 +10,7 @@ import pyarrow as pa
 from sluice.client.admin import Admin
 from sluice.client.bucket_writer import ACKS_ALL, BucketWriter
 from sluice.client.connection import Connection
+from sluice.client.sent_batches import WriterJournal
 from sluice.errors import InvalidTable
 from sluice.formats.log_batch import encode_log_batch
 from sluice.model import TableBucket, TableInfo, TablePath
@@ -32,9 +33,11 @@ class LogWriter(BucketWriter):
         path: TablePath,
         *,
         dynamic_partitions: bool = False,
+        journal: WriterJournal | None = None,
         random: Callable[[], float] = random_module.random,
     ) -> None:
         """:param dynamic_partitions: creates a partition when the first row for it comes.
+        :param journal: see ``BucketWriter``.
 
         :raises TableNotExist: :raises InvalidTable: if this is not a log table in Arrow format.
         """
@@ -44,7 +47,12 @@ class LogWriter(BucketWriter):
         self._compression = properties.get("table.log.arrow.compression.type", "ZSTD").upper()
         self._level = int(properties.get("table.log.arrow.compression.zstd.level", "3"))
         super().__init__(
-            connection, admin, info, dynamic_partitions=dynamic_partitions, random=random
+            connection,
+            admin,
+            info,
+            dynamic_partitions=dynamic_partitions,
+            journal=journal,
+            random=random,
         )
 
     def write(self, data: pa.Table | pa.RecordBatch) -> None:
@@ -57,6 +65,14 @@ class LogWriter(BucketWriter):
             the name of its bucket.
         """
         self._take(data, self.info.schema, lambda rows: rows)
+
+    def check(self, data: pa.Table | pa.RecordBatch) -> set[tuple[str, ...]]:
+        """Raises what :meth:`write` would say of these rows, and takes none.
+
+        :returns: the partitions that they belong to; whether these exist is not looked up.
+        :raises FlussError: what is wrong with the rows.
+        """
+        return self._check(data, self.info.schema, lambda rows: rows)
 
     def _batch(self, content: pa.RecordBatch, writer_id: int, sequence: int) -> bytes:
         return encode_log_batch(

@@ -19,6 +19,7 @@ class _Buffer:
     slices: list[pa.RecordBatch] = field(default_factory=list)
     rows: int = 0
     size_bytes: int = 0
+    mark: int = 0
 
 
 class RowBuffers(Generic[K]):
@@ -31,10 +32,15 @@ class RowBuffers(Generic[K]):
         self._buffers: dict[K, _Buffer] = {}
         self._total_bytes = 0
 
-    def add(self, key: K, rows: pa.RecordBatch) -> Iterator[tuple[K, pa.RecordBatch]]:
-        """Takes rows and gives out the batches that are full by them."""
+    def add(
+        self, key: K, rows: pa.RecordBatch, mark: int = 0
+    ) -> Iterator[tuple[K, pa.RecordBatch, int]]:
+        """Takes rows and gives out the batches that are full by them, each with its lowest mark.
+
+        :param mark: a number of the caller's for these rows, never lower than before.
+        """
         while rows.num_rows:
-            buffer = self._buffers.setdefault(key, _Buffer())
+            buffer = self._buffers.setdefault(key, _Buffer(mark=mark))
             size = rows.nbytes
             room = self._batch_bytes - buffer.size_bytes
             count = rows.num_rows
@@ -43,36 +49,46 @@ class RowBuffers(Generic[K]):
                 count = max(count * max(room, 0) // size, 0 if buffer.rows else 1)
             count = min(count, BATCH_ROWS_MAX - buffer.rows)
             if count == 0:
-                yield key, self._take(key)
+                yield key, *self._take(key)
                 continue
             part = rows.slice(0, count)
             size = size if count == rows.num_rows else part.nbytes
+            while count > 1 and size > 2 * self._batch_bytes:  # a few of them are very large
+                count //= 2
+                part = rows.slice(0, count)
+                size = part.nbytes
             buffer.slices.append(part)
             buffer.rows += count
             buffer.size_bytes += size
             self._total_bytes += size
             rows = rows.slice(count)
             if rows.num_rows or buffer.size_bytes >= self._batch_bytes:
-                yield key, self._take(key)
+                yield key, *self._take(key)
         yield from self._shrink()
 
-    def take_all(self) -> Iterator[tuple[K, pa.RecordBatch]]:
+    def take_all(self) -> Iterator[tuple[K, pa.RecordBatch, int]]:
         """Gives out everything, full or not."""
         for key in list(self._buffers):
-            yield key, self._take(key)
+            yield key, *self._take(key)
 
-    def _shrink(self) -> Iterator[tuple[K, pa.RecordBatch]]:
+    @property
+    def lowest_mark(self) -> int | None:
+        """Of the rows that wait; None if there are none."""
+        first = next(iter(self._buffers.values()), None)  # marks rise, and so they lie in order
+        return None if first is None else first.mark
+
+    def _shrink(self) -> Iterator[tuple[K, pa.RecordBatch, int]]:
         if self._total_bytes <= self._total_bytes_max:
             return
         for key in sorted(self._buffers, key=lambda k: -self._buffers[k].size_bytes):
             if self._total_bytes <= self._total_bytes_max // 2:
                 return
-            yield key, self._take(key)
+            yield key, *self._take(key)
 
-    def _take(self, key: K) -> pa.RecordBatch:
+    def _take(self, key: K) -> tuple[pa.RecordBatch, int]:
         buffer = self._buffers.pop(key)
         self._total_bytes -= buffer.size_bytes
         if len(buffer.slices) == 1:
-            return buffer.slices[0]
+            return buffer.slices[0], buffer.mark
         (batch,) = pa.Table.from_batches(buffer.slices).combine_chunks().to_batches()
-        return batch
+        return batch, buffer.mark

@@ -41,10 +41,10 @@ def test_every_row_comes_out_once_in_its_order(
     for at, (key, count) in enumerate(writes):
         part = rows(at * 1000, count)
         given_in[key] += part["id"].to_pylist()
-        for out, batch in buffers.add(key, part):
+        for out, batch, _ in buffers.add(key, part):
             assert 0 < batch.nbytes <= max(batch_bytes, 8)
             taken[out] += batch["id"].to_pylist()
-    for out, batch in buffers.take_all():
+    for out, batch, _ in buffers.take_all():
         taken[out] += batch["id"].to_pylist()
     assert taken == given_in
     assert list(buffers.take_all()) == []
@@ -52,14 +52,14 @@ def test_every_row_comes_out_once_in_its_order(
 
 def test_batches_have_about_the_wanted_size() -> None:
     buffers: RowBuffers[str] = RowBuffers(8000, 1 << 30)
-    sizes = [batch.num_rows for _, batch in buffers.add("a", rows(0, 2500))]
+    sizes = [batch.num_rows for _, batch, _ in buffers.add("a", rows(0, 2500))]
     assert sizes == [1000, 1000]
-    assert [batch.num_rows for _, batch in buffers.add("a", rows(0, 600))] == [1000]
+    assert [batch.num_rows for _, batch, _ in buffers.add("a", rows(0, 600))] == [1000]
 
 
 def test_narrow_rows_do_not_make_batches_of_any_length() -> None:
     buffers: RowBuffers[str] = RowBuffers(1 << 30, 1 << 40)
-    batches = [batch for _, batch in buffers.add("a", rows(0, 2 * BATCH_ROWS_MAX + 1))]
+    batches = [batch for _, batch, _ in buffers.add("a", rows(0, 2 * BATCH_ROWS_MAX + 1))]
     assert [batch.num_rows for batch in batches] == [BATCH_ROWS_MAX, BATCH_ROWS_MAX]
 
 
