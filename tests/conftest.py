@@ -86,6 +86,12 @@ def _shares_with_its_file(item: pytest.Item) -> bool:
     return any(made.scope in ("package", "module", "class") for each in known for made in each)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _state_home(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What commands of the tests note down is no business of the user's own commands."""
+    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """One Spark session for all tests: the independent reader of the lake."""

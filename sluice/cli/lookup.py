@@ -122,7 +122,8 @@ def _asked(reader: KvReader, key: Sequence[str]) -> pa.Table:
     """COLUMN=VALUE as a table of one row."""
     import pyarrow as pa
 
-    from sluice.cli.files import columns_of, from_text
+    from sluice.cli.file_values import from_text
+    from sluice.cli.files import columns_of
 
     schema = reader.info.schema
     fields = {field.name: field for field in columns_of(schema, schema.primary_key)}

@@ -1,13 +1,15 @@
 """Parquet and CSV files as Arrow batches of a wanted schema."""
 
+import os
 from pathlib import Path
 
 import click
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sluice.cli.files import batches, columns_of, row_count, schema_of
+from sluice.cli.files import columns_of, rows_of, schema_of
 from sluice.model import Column, Schema
 from sluice.model import types as t
 
@@ -21,7 +23,7 @@ WANTED = pa.schema(
 
 
 def read(path: Path, schema: pa.Schema = WANTED) -> pa.Table:
-    return pa.Table.from_batches(batches(path, schema), schema)
+    return pa.Table.from_batches(rows_of(path, schema).batches(), schema)
 
 
 def test_a_parquet_file_is_read_by_column_name_and_cast(
@@ -36,7 +38,7 @@ def test_a_parquet_file_is_read_by_column_name_and_cast(
         }
     )
     pq.write_table(source, tmp_path / "t.parquet")
-    assert row_count(tmp_path / "t.parquet") == 2
+    assert rows_of(tmp_path / "t.parquet", WANTED, tell=False).rows == 2
     rows = read(tmp_path / "t.parquet")
     assert rows.schema == WANTED
     assert "left out, not in the table: extra" in capsys.readouterr().err
@@ -49,7 +51,7 @@ def test_a_csv_file_has_the_tables_types_and_knows_nulls(tmp_path: Path) -> None
     rows = read(tmp_path / "t.csv")
     assert rows.column("name").to_pylist() == [None, "x"]
     assert rows.column("at").null_count == 1
-    assert row_count(tmp_path / "t.csv") is None
+    assert rows_of(tmp_path / "t.csv", WANTED).rows is None
 
 
 def test_what_stands_in_quotes_is_no_null(tmp_path: Path) -> None:
@@ -86,7 +88,9 @@ def test_an_instant_may_have_a_zone_and_is_utc_without_one(tmp_path: Path, preci
 def test_no_instant_is_refused_by_its_column(tmp_path: Path) -> None:
     wanted = columns_of(Schema((Column("at", t.timestamp_ltz(6), 0),), highest_field_id=0), ["at"])
     (tmp_path / "t.csv").write_text("at\nsoon\n")
-    with pytest.raises(click.ClickException, match=r"column 'at': .*soon"):
+    with pytest.raises(
+        click.ClickException, match=r"line 2: column at: expected TIMESTAMP_LTZ\(6\), found 'soon'"
+    ):
         read(tmp_path / "t.csv", wanted)
 
 
@@ -99,28 +103,206 @@ def test_an_instant_of_a_parquet_file_keeps_its_moment(tmp_path: Path) -> None:
     assert found.cast(pa.int64()).to_pylist() == [7]
 
 
+EVERY = Schema(
+    tuple(
+        Column(name, data_type, at)
+        for at, (name, data_type) in enumerate(
+            {
+                "id": t.BIGINT.not_null(),
+                "tiny": t.TINYINT,
+                "price": t.decimal(5, 2),
+                "ratio": t.FLOAT,
+                "at": t.timestamp(3),
+                "day": t.DATE,
+                "ok": t.BOOLEAN,
+                "code": t.binary(2),
+                "note": t.STRING,
+            }.items()
+        )
+    ),
+    highest_field_id=8,
+)
+GOOD = ["1", "1", "1.25", "0.1", "2024-05-01 10:00:00.125", "2024-05-01", "true", "ab", "x"]
+
+
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("column", "text", "told"),
     [
-        ("id,at\n1,2013-01-01T10:00:00\n", "no column name"),
-        ("id,name,at\n,x,2013-01-01T10:00:00\n", "'id' is NOT NULL and has nulls"),
-        ("id,name,at\n1.5,x,2013-01-01T10:00:00\n", "t.csv"),
+        ("id", "", "expected BIGINT NOT NULL, found no value"),
+        ("id", "ten", "expected BIGINT NOT NULL, found 'ten'"),
+        ("id", "9223372036854775808", "expected BIGINT NOT NULL, found '9223372036854775808'"),
+        ("tiny", "128", "expected TINYINT, found '128'"),
+        ("tiny", '"NA"', "expected TINYINT, found 'NA'"),
+        ("price", "1.255", "expected DECIMAL(5,2), found '1.255'"),
+        ("price", "12345", "expected DECIMAL(5,2), found 12345.00"),
+        ("ratio", "1e300", "expected FLOAT, found 1e+300"),
+        ("at", "2024-05-01 10:00:00.1255", "expected TIMESTAMP(3), found '2024-05-01 10:"),
+        ("day", "2024-02-30", "expected DATE, found '2024-02-30'"),
+        ("ok", "perhaps", "expected BOOLEAN, found 'perhaps'"),
+        ("code", "abc", "expected BINARY(2), found 'abc'"),
+        ("note", "\udcff", "expected STRING, found b'\\xff'"),
+        ("note", "y" * 3_000_000, "the row has more than 1,048,576 bytes"),
+        ("note", "x,y", "expected 9 values by the header, found 10"),
+        ("note", '"x', "a quote in the row that begins here is not closed"),
     ],
 )
-def test_rows_that_do_not_fit_are_refused_with_file_and_column(
-    tmp_path: Path, content: str, told: str
+def test_the_first_row_that_does_not_fit_is_told_by_line_column_and_value(
+    tmp_path: Path, column: str, text: str, told: str
 ) -> None:
-    (tmp_path / "t.csv").write_text(content)
-    with pytest.raises(click.ClickException, match=told) as caught:
-        read(tmp_path / "t.csv")
+    path, at = tmp_path / "t.csv", EVERY.names.index(column)
+    bad = [*GOOD[:at], text, *GOOD[at + 1 :]]
+    quoted = [*GOOD[:-1], '"two\nlines, ""and"" more"']
+    lines = [",".join(EVERY.names), *[",".join(GOOD)] * 20_000, "", ",".join(quoted), ",".join(bad)]
+    after = [] if "quote" in told else lines[1:]  # where one would close it
+    path.write_bytes("\n".join([*lines, *after]).encode(errors="surrogateescape"))
+    found = rows_of(path, columns_of(EVERY, EVERY.names))
+    with pytest.raises(click.ClickException) as caught:
+        found.read_through()
+        list(found.batches())
+    where = "" if "row" in told or "values" in told else f"column {column}: "
+    assert caught.value.message.startswith(f"{path}: line 20005: {where}{told}")
+    assert len(caught.value.message) < 250
     assert caught.value.exit_code == 1
 
 
-def test_a_value_that_would_lose_something_is_refused(tmp_path: Path) -> None:
-    source = pa.table({"id": [1.5], "name": ["a"], "at": pa.array([1], pa.timestamp("us"))})
-    pq.write_table(source, tmp_path / "t.parquet")
-    with pytest.raises(click.ClickException, match="column 'id'"):
+def test_a_table_of_every_kind_is_read_as_it_stands(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(f"{','.join(EVERY.names)}\n{','.join(GOOD)}\n")
+    (row,) = read(tmp_path / "t.csv", columns_of(EVERY, EVERY.names)).to_pylist()
+    assert (row["id"], str(row["price"]), row["code"]) == (1, "1.25", b"ab")
+    assert row["ratio"] == pytest.approx(0.1, rel=1e-7)
+
+
+def test_quoted_lines_that_lie_across_two_blocks_are_one_value(tmp_path: Path) -> None:
+    text = '"' + "a line\n" * 30_000 + '"'  # 210 kB a row, a block has 1 MiB
+    (tmp_path / "t.csv").write_text("id,name,at\n" + "".join(f"{i},{text},\n" for i in range(20)))
+    rows = read(tmp_path / "t.csv")
+    assert rows.column("id").to_pylist() == list(range(20))
+    assert set(rows.column("name").to_pylist()) == {"a line\n" * 30_000}
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "the file is empty"),
+        ("id,at\n1,2013-01-01T10:00:00\n", "no column name; it has id, at"),
+        ("id,name,at,id\n", "more than one column id"),
+        ('id,name,"at\n1,x,', "line 1: a quote in the row that begins here is not closed"),
+    ],
+)
+def test_a_file_that_cannot_hold_the_rows_is_refused(tmp_path: Path, text: str, told: str) -> None:
+    (tmp_path / "t.csv").write_text(text)
+    with pytest.raises(click.ClickException, match=told):
+        read(tmp_path / "t.csv")
+
+
+@pytest.mark.parametrize("text", ["id,name,at", "id,name,at\n", "\ufeffid,name,at\n\n"])
+def test_a_header_alone_is_no_rows(tmp_path: Path, text: str) -> None:
+    (tmp_path / "t.csv").write_text(text)
+    assert read(tmp_path / "t.csv").num_rows == 0
+
+
+def test_a_value_that_would_lose_something_is_told_by_row_and_row_group(tmp_path: Path) -> None:
+    ids = pa.array([float(i) for i in range(150_000)])
+    ids = pa.concat_arrays([ids, pa.array([1.5]), ids])
+    source = pa.table(
+        {"id": ids, "name": [None] * len(ids), "at": pa.nulls(len(ids), pa.timestamp("us"))}
+    )
+    pq.write_table(source, tmp_path / "t.parquet", row_group_size=100_000)
+    found = r"t.parquet: row 150001 \(row group 2 of 4\): column id: expected int64, found 1.5"
+    with pytest.raises(click.ClickException, match=found):
         read(tmp_path / "t.parquet")
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "told"),
+    [
+        (
+            "id",
+            pa.array([1, None]),
+            "row 2 (row group 1 of 1): column id: expected BIGINT NOT NULL",
+        ),
+        (
+            "tiny",
+            pa.array([1, 200]),
+            "row 2 (row group 1 of 1): column tiny: expected TINYINT, found 200",
+        ),
+        (
+            "price",
+            pa.array([1, 1000]),
+            "row 2 (row group 1 of 1): column price: expected DECIMAL(5,2)",
+        ),
+        ("ratio", pa.array([1.0, 1e39]), "column ratio: expected FLOAT, found 1e+39"),
+        (
+            "at",
+            pa.array([1, 1001], pa.timestamp("us")),
+            "column at: expected TIMESTAMP(3), found 1970",
+        ),
+        ("at", pa.array([1, 1], pa.timestamp("ns")), "found 1970-01-01 00:00:00.000000001"),
+        ("day", pa.array(["2024-05-01", "soon"]), "column day: expected DATE, found 'soon'"),
+        ("ok", pa.array([{"a": 1}] * 2), "column ok: BOOLEAN cannot be made of Arrow's struct"),
+    ],
+)
+def test_values_of_a_parquet_file_that_do_not_fit(
+    tmp_path: Path, name: str, values: pa.Array, told: str
+) -> None:
+    path = tmp_path / "t.parquet"
+    others = {n: pa.array([1, 1]) if n == "id" else pa.nulls(2) for n in EVERY.names}
+    pq.write_table(pa.table({**others, name: values}), path)
+    with pytest.raises(click.ClickException) as caught:
+        read(path, columns_of(EVERY, EVERY.names))
+    assert told in caught.value.message
+
+
+def test_a_whole_number_may_become_a_decimal_with_room_for_it(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": [1], "price": [999]}), tmp_path / "t.parquet")
+    rows = read(tmp_path / "t.parquet", columns_of(EVERY, ["id", "price"]))
+    assert str(rows.column("price")[0]) == "999.00"
+
+
+def test_a_parquet_file_with_a_damaged_page_is_told_by_the_rows_before(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    ids = pa.array(np.random.default_rng(1).integers(0, 2**60, 200_000))
+    source = pa.table({"id": ids, "name": pa.nulls(200_000), "at": pa.nulls(200_000)})
+    pq.write_table(source, path, row_group_size=100_000, use_dictionary=False)
+    content = bytearray(path.read_bytes())
+    begin = pq.read_metadata(path).row_group(1).column(0).data_page_offset
+    content[begin + 100 : begin + 100_000] = bytes(99_900)
+    path.write_bytes(content)
+    with pytest.raises(click.ClickException, match=r"row 65537 \(row group 1 of 2\): this row, or"):
+        read(path)
+
+
+def test_keys_may_not_be_null_whatever_their_type_says(tmp_path: Path) -> None:
+    wanted = columns_of(EVERY, ["day"], {"day": "it is a partition key"})
+    (tmp_path / "t.csv").write_text("day,x\n2024-05-01,\n,\n")
+    told = r"line 3: column day: expected DATE, found no value \(it is a partition key\)"
+    with pytest.raises(click.ClickException, match=told):
+        read(tmp_path / "t.csv", wanted)
+
+
+def test_a_file_that_changes_is_another_one(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("id,name,at\n1,a,\n")
+    rows = rows_of(path, WANTED)
+    rows.read_through()
+    rows.check_unchanged()
+    same = rows_of(path, WANTED)
+    same.read_through()
+    assert same.fingerprint == rows.fingerprint
+    path.write_text("id,name,at\n2,a,\n")
+    other = rows_of(path, WANTED)
+    other.read_through()
+    assert other.fingerprint != rows.fingerprint
+    for change in (lambda: None, path.unlink):
+        change()
+        with pytest.raises(click.ClickException, match="was changed while it was read"):
+            rows.check_unchanged()
+
+
+def test_a_pipe_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "t.csv")
+    with pytest.raises(click.BadParameter, match="is no file: it is read twice"):
+        rows_of(tmp_path / "t.csv", WANTED)
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:

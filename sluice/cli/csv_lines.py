@@ -1,0 +1,112 @@
+"""The rows of a CSV file as they stand there, to say on which line something is wrong.
+
+Arrow reads the good files. This is for bad ones: it finds rows and their lines in the bytes, by the
+rules that Arrow's parser has (a quote opens a field only at its start, ``""`` within is a quote).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+BOM = b"\xef\xbb\xbf"
+_PIECE_BYTES = 4 * 1024 * 1024
+_LF, _CR, _QUOTE = 10, 13, 34
+_BEFORE_A_FIELD = np.frombuffer(b',\r\n"', np.uint8)
+_FIELD = rb'(?:"(?:[^"]++|"")*+"[^,\r\n]*+|[^",\r\n][^,\r\n]*+|)'
+_ROW = re.compile(_FIELD + rb"(?:," + _FIELD + rb")*+(?:\r\n|\r|\n)")
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Whole rows of a file. The header is row -1, empty lines are none."""
+
+    data: bytes
+    bounds: np.ndarray
+    """Where each row begins in ``data``, and where the last one ends (int64)."""
+    first_row: int
+    first_line: int
+    """The line on which ``data`` begins, counted from 1."""
+    is_open: bool = False
+    """Whether the only row here does not end: it is too long, or its quote is not closed."""
+
+    @property
+    def count(self) -> int:
+        return len(self.bounds) - 1
+
+    def text(self, start: int, count: int) -> bytes:
+        """Some rows from ``start`` on, counted here, with the empty lines among them."""
+        return self.data[int(self.bounds[start]) : int(self.bounds[start + count])]
+
+    def line(self, row: int) -> int:
+        """The line on which a row of the file begins."""
+        before = self.data[: int(self.bounds[row - self.first_row])]
+        return self.first_line + _line_ends(before)
+
+
+def lines_of(path: Path, row_bytes_max: int) -> Iterator[Lines]:
+    """The whole file, in pieces of whole rows. Memory is bounded by a piece and the longest row.
+
+    :param row_bytes_max: the last piece is the first row that is longer, cut off there.
+    """
+    with path.open("rb") as file:
+        rest, row, line = file.read(len(BOM)).removeprefix(BOM), -1, 1
+        while more := file.read(_PIECE_BYTES):
+            data = rest + more
+            whole = data.removesuffix(b"\r")  # what comes next may be the \n of a \r\n
+            found = _lines(whole, _row_ends(whole), row, line)
+            if found.count:
+                yield found
+            row, line = row + found.count, line + _line_ends(found.data)
+            rest = data[len(found.data) :]
+            if len(rest) > row_bytes_max:
+                break
+        else:
+            found = _lines(rest, _row_ends(rest + b"\n"), row, line)
+            if found.count:
+                yield found
+            row, line = row + found.count, line + _line_ends(found.data)
+            rest = rest[len(found.data) :]
+        if rest:
+            yield Lines(rest, np.array([0, len(rest)]), row, line, is_open=True)
+
+
+def _lines(data: bytes, ends: np.ndarray, row: int, line: int) -> Lines:
+    """The rows that end in ``data``; an empty line goes with the row before it."""
+    ends = np.minimum(ends, len(data))
+    whole = data[: int(ends[-1])] if len(ends) else b""
+    starts = np.append(0, ends[:-1])[: len(ends)]
+    starts = starts[starts < len(whole)]
+    octets = np.frombuffer(whole, np.uint8)[starts]
+    is_row = (octets != _LF) & (octets != _CR)
+    return Lines(whole, np.append(starts[is_row], len(whole)), row, line)
+
+
+def _row_ends(data: bytes) -> np.ndarray:
+    """Behind each line end outside of quotes."""
+    octets = np.frombuffer(data, np.uint8)
+    breaks = np.flatnonzero((octets == _LF) | (octets == _CR))
+    follows = octets[np.minimum(breaks + 1, len(octets) - 1)]
+    breaks = breaks[(octets[breaks] == _LF) | (follows != _LF)]  # \r\n is one
+    quotes = np.flatnonzero(octets == _QUOTE)
+    opening = quotes[::2]
+    if np.isin(octets[opening[opening > 0] - 1], _BEFORE_A_FIELD).all():
+        # each quote opens or closes: behind an even number of them nothing is open
+        is_outside = np.searchsorted(quotes, breaks) % 2 == 0
+        return np.asarray(breaks[is_outside] + 1)
+    ends, at = [], 0
+    while found := _ROW.match(data, at):  # quotes within fields
+        at = found.end()
+        ends.append(at)
+    return np.array(ends, np.int64)
+
+
+def _line_ends(data: bytes) -> int:
+    """How many line ends there are, those within quotes too."""
+    octets = np.frombuffer(data, np.uint8)
+    count, returns = np.count_nonzero(octets == _LF), np.count_nonzero(octets == _CR)
+    return int(count + returns - (data.count(b"\r\n") if returns else 0))

@@ -1,0 +1,189 @@
+"""Files as rows of a wanted schema, read as often as asked, in bounded memory."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import click
+import google_crc32c
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet
+
+from sluice.cli.file_values import cast, expected, type_text, value_at
+from sluice.errors import SluiceError
+
+_BATCH_ROWS = 64 * 1024
+_BATCH_BYTES = 16 * 1024 * 1024
+_READ_BYTES = 1024 * 1024
+Trial = Callable[[int, int], object]
+"""Does something to so many rows (the second number) from the first number on.
+
+Raises if one of them does not fit."""
+
+
+class RowFile(ABC):
+    """A file of rows. Every error names the place, the column, the value and what is expected."""
+
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        """:param schema: the columns that are read, and what they are cast to.
+
+        :raises click.BadParameter: if it is no file that can be read twice.
+        """
+        if not path.is_file():
+            raise click.BadParameter(f"{path} is no file: it is read twice, so it cannot be a pipe")
+        self.path = path
+        self.schema = schema
+        self.names: Sequence[str] = ()
+        """The columns of the file."""
+        self._state = self._state_now()
+        self._checksum = 0
+
+    @abstractmethod
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows with exactly the columns of the schema, cast without loss; the same each time.
+
+        :raises click.ClickException: the first row that does not fit.
+        """
+
+    @abstractmethod
+    def place(self, row: int) -> str:
+        """Where a row stands, counted from 0."""
+
+    @property
+    def rows(self) -> int | None:
+        """How many there are, if the file says so."""
+        return None
+
+    def read_through(self) -> None:
+        """Reads all bytes for the checksum, and looks whether they end where they should.
+
+        :raises click.ClickException: they do not.
+        """
+        with self.path.open("rb") as file:
+            while piece := file.read(_READ_BYTES):
+                self._look_at(piece)
+
+    @property
+    def fingerprint(self) -> tuple[int, int]:
+        """Size in bytes and CRC-32C of the content, once it was read through."""
+        return self._state[0], self._checksum
+
+    def change(self) -> click.ClickException | None:
+        """An error if the file is another one than at first."""
+        if self._state_now() == self._state:
+            return None
+        return click.ClickException(f"{self.path} was changed while it was read")
+
+    def check_unchanged(self) -> None:
+        """:raises click.ClickException: if the file is another one than at first."""
+        if error := self.change():
+            raise error
+
+    def problem(self, row: int, reason: str) -> click.ClickException:
+        """What is wrong with a row, and its place."""
+        return click.ClickException(f"{self.path}: {self.place(row)}: {reason}")
+
+    def _look_at(self, piece: bytes) -> None:
+        self._checksum = google_crc32c.extend(self._checksum, piece)
+
+    def _state_now(self) -> tuple[int, int, int, int]:
+        try:
+            found = self.path.stat()
+        except FileNotFoundError:
+            return -1, -1, -1, -1
+        return found.st_size, found.st_mtime_ns, found.st_ino, found.st_dev
+
+    def _cast(self, batch: pa.RecordBatch, row: int) -> pa.RecordBatch:
+        """:param row: the batch's first one in the file."""
+        arrays = []
+        for field in self.schema:
+            array = self._cast_column(batch.column(field.name), field, row)
+            if array.null_count and not field.nullable:
+                first = pc.index(array.is_null(), True).as_py()
+                raise self.problem(row + first, expected(field, None))
+            arrays.append(array)
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _cast_column(self, array: pa.Array, field: pa.Field, row: int) -> pa.Array:
+        try:
+            return cast(array, field)
+        except pa.ArrowNotImplementedError as error:
+            kinds = f"{type_text(field)} cannot be made of Arrow's {array.type}"
+            raise click.ClickException(f"{self.path}: column {field.name}: {kinds}") from error
+        except pa.ArrowException as error:
+            at = first_that_fails(
+                len(array), lambda start, count: cast(array.slice(start, count), field)
+            )
+            raise self.problem(row + at, expected(field, value_at(array, at))) from error
+
+
+class ParquetRows(RowFile):
+    """A Parquet file. Memory: a batch, and of each column a read buffer and a page.
+
+    A batch takes about 16 MiB by the sizes in the footer, more where a dictionary repeats values.
+    """
+
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        """:raises click.ClickException: if it is no Parquet file."""
+        super().__init__(path, schema)
+        try:
+            self._footer = pa.parquet.read_metadata(path)
+            self.names = self._footer.schema.to_arrow_schema().names
+        except pa.ArrowException as error:
+            raise click.ClickException(f"{path}: {error}") from error
+        groups = [self._footer.row_group(i) for i in range(self._footer.num_row_groups)]
+        self._group_rows = [group.num_rows for group in groups]
+        row_bytes = max((g.total_byte_size // max(g.num_rows, 1) for g in groups), default=0)
+        self._batch_rows = max(1, min(_BATCH_ROWS, _BATCH_BYTES // max(row_bytes, 1)))
+
+    @property
+    def rows(self) -> int:
+        return int(self._footer.num_rows)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        row = 0
+        buffer_bytes = min(_READ_BYTES, max(_READ_BYTES // 16, _BATCH_BYTES // len(self.names)))
+        with pa.parquet.ParquetFile(self.path, pre_buffer=False, buffer_size=buffer_bytes) as file:
+            batches = file.iter_batches(self._batch_rows, columns=self.schema.names)
+            while True:
+                try:
+                    batch = next(batches, None)
+                except (pa.ArrowException, OSError) as error:
+                    reason = f"this row, or one soon after it, cannot be read: {error}"
+                    raise self.problem(row, reason) from error
+                if batch is None:
+                    return
+                yield self._cast(batch, row)
+                row += batch.num_rows
+
+    def place(self, row: int) -> str:
+        group, before = 0, 0
+        while group < len(self._group_rows) - 1 and row >= before + self._group_rows[group]:
+            before += self._group_rows[group]
+            group += 1
+        return f"row {row + 1} (row group {group + 1} of {len(self._group_rows)})"
+
+
+def first_that_fails(rows: int, trial: Trial) -> int:
+    """The first of ``rows`` rows that does not fit by itself; one of them does not."""
+    start = 0
+    while rows > 1:
+        half = rows // 2
+        if succeeds(trial, start, half):
+            start += half
+            rows -= half
+        else:
+            rows = half
+    return start
+
+
+def succeeds(trial: Trial, start: int, count: int) -> bool:
+    """Whether all of these rows fit."""
+    try:
+        trial(start, count)
+    except (pa.ArrowException, SluiceError):
+        return False
+    return True
