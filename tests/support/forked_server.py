@@ -15,6 +15,8 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 _PRELOADED = ["sluice.server.cluster", "sluice.formats.kernels", "tests.support.forked_server"]
 _START_S = 180.0
 
@@ -71,6 +73,11 @@ class ForkedServer:
     @property
     def runs(self) -> bool:
         return self._process is not None and not wait([self._process.sentinel], 0)
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether a SIGSTOP holds it."""
+        return psutil.Process(self._process.pid).status() == psutil.STATUS_STOPPED
 
     def wait_until_dead(self, timeout_s: float = 180) -> int:
         """Waits for a death that is under way; the exit code. Any thread may call it."""
