@@ -12,6 +12,8 @@ import pytest
 from sluice.client import connect
 from sluice.client.connection import Connection
 from sluice.client.due_now import make_due
+from sluice.client.reports import entry_of
+from sluice.clock import Clock, SystemClock
 from sluice.config import ClientConfig
 from sluice.driver.not_due import claim_table
 from sluice.errors import NetworkError, TableNotDue, TableNotExist
@@ -107,19 +109,11 @@ def test_a_round_that_nobody_has_written_down_is_left_alone(shop: Shop) -> None:
     )
     assert file, "it goes on"
     shop.client.tiering._report(
-        pb.LakeTieringHeartbeatRequest(finished_tables=[_entry(foreign)]),
+        pb.LakeTieringHeartbeatRequest(finished_tables=[entry_of(foreign)]),
         foreign,
         lambda reply: reply.finished_table_resp,
     )
     assert claimed_now(shop, path).tiering_epoch == 2, "its end was not written down either"
-
-
-def _entry(claim: Claim) -> pb.PbHeartbeatReqForTable:
-    return pb.PbHeartbeatReqForTable(
-        table_id=claim.table_id,
-        coordinator_epoch=claim.coordinator_epoch,
-        tiering_epoch=claim.tiering_epoch,
-    )
 
 
 def test_a_failing_table_is_tried_at_once(shop: Shop) -> None:
@@ -173,6 +167,7 @@ class Words:
         self.finished: list[int] = []
         self.beats: list[int] = []
         self.before_finish: Callable[[], None] = lambda: None
+        self.after_scheduled: Callable[[], None] = lambda: None
         self.words = (
             "The tiering epoch {asked} is not match current epoch {epoch} in coordinator for table"
             " 7.",
@@ -203,15 +198,17 @@ class Words:
             code, text = -1, self.words[1].format(state=self.state)
         if code:
             answer.error.error_code, answer.error.error_message = code, text
+        if code == -1 and self.state == "Scheduled":
+            self.after_scheduled()
         return not code
 
 
-def made_due(words: Words) -> Claim | None:
+def made_due(words: Words, clock: Clock | None = None) -> Claim | None:
     handlers = {(Role.COORDINATOR, apis.LAKE_TIERING_HEARTBEAT): words.heartbeat}
     with WireServer(handlers) as server:
         connection = Connection(ClientConfig(server.address))
         try:
-            return make_due(connection, PATH, 7)
+            return make_due(connection, PATH, 7, clock)
         finally:
             connection.close()
 
@@ -276,6 +273,55 @@ def test_the_report_is_never_sent_twice() -> None:
     with pytest.raises(NetworkError):
         made_due(words)
     assert words.finished == [1]
+
+
+class Ahead(SystemClock):
+    """This machine's clock, ahead by what a test says: as after a SIGSTOP or a suspension."""
+
+    stopped_s = 0.0
+    suspended_s = 0.0
+    """The monotonic clock of Linux stands meanwhile."""
+
+    def now_ms(self) -> int:
+        return super().now_ms() + int((self.stopped_s + self.suspended_s) * 1000)
+
+    def monotonic_s(self) -> float:
+        return super().monotonic_s() + self.stopped_s
+
+
+@pytest.mark.parametrize("how", ["stopped_s", "suspended_s"])
+def test_a_claim_of_the_same_epoch_after_a_restart_is_not_ended(how: str) -> None:
+    """The client stands still, the coordinator restarts, and its epochs come to the same number."""
+    words, clock = Words("Scheduled", 1), Ahead()
+
+    def meanwhile() -> None:
+        setattr(clock, how, 60.0)
+        words.state = "Tiering"
+
+    words.after_scheduled = meanwhile
+    with pytest.raises(TableNotDue, match=r"is being tiered \(tiering epoch 1\)"):
+        made_due(words, clock)
+    assert words.finished == []
+
+
+def test_who_stood_still_once_asks_again_and_goes_on() -> None:
+    words, clock = Words("Scheduled", 2), Ahead()
+    words.after_scheduled = lambda: setattr(clock, "stopped_s", 60.0)
+    assert made_due(words, clock) == Claim(7, PATH, 2, 0)
+    assert (words.finished, words.beats) == ([2], [0, 2, 0, 2])
+
+
+def test_answers_that_are_always_old_are_given_up() -> None:
+    words, clock = Words("Scheduled", 2), Ahead()
+
+    def slow() -> None:
+        clock.stopped_s += 1.5
+
+    words.after_scheduled = slow
+    with pytest.raises(TableNotDue, match=r"was not made due: 5 times .* more than 1 s") as caught:
+        made_due(words, clock)
+    assert caught.value.details == {"waits": True}
+    assert (words.finished, len(words.beats)) == ([], 10)
 
 
 def test_a_table_that_the_coordinator_does_not_know() -> None:
