@@ -7,6 +7,7 @@ Iceberg's Spark runtime: from ``tiering.jars``, an Ivy cache of this machine, or
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import subprocess
 import tempfile
@@ -20,7 +21,7 @@ from py4j.protocol import Py4JError, get_return_value, is_error
 
 from sluice.artifacts.iceberg import installed_iceberg
 from sluice.artifacts.jars import fetch
-from sluice.artifacts.java import java, pyspark_jars
+from sluice.artifacts.java import java, java_version, pyspark_jars
 from sluice.errors import ConfigurationError, DriverRefused
 
 START_TIMEOUT_S = 120.0
@@ -34,6 +35,22 @@ _OPTIONS = (
     "-Dlog4j2.level=ERROR",
     "-Dlog4j.configurationFile=",
 )
+
+
+def check_jvm(jars: str) -> None:
+    """Makes sure that :class:`Jvm` finds what it needs; fetches Iceberg's runtime if need be.
+
+    :raises ConfigurationError: names what is missing: Spark's jars, Java, or Iceberg's runtime.
+    """
+    pyspark_jars()
+    _version_of(java())
+    iceberg_jar(jars)
+
+
+@functools.cache
+def _version_of(_command: str) -> int:
+    """Once in a process: who waits for a table looks every few seconds. Errors are not kept."""
+    return java_version()
 
 
 class Jvm:

@@ -15,7 +15,7 @@ from sluice.client.heartbeats import Heartbeats
 from sluice.client.log_source import ClientLogSource
 from sluice.client.snapshot_lease import never_tiered
 from sluice.config import Config
-from sluice.driver.jvm import Jvm
+from sluice.driver.jvm import Jvm, check_jvm
 from sluice.driver.not_due import claim_table
 from sluice.driver.threads import ThreadRunner
 from sluice.errors import ClaimLost, SluiceError
@@ -50,10 +50,13 @@ def tier_once(
     :param now: has the table made due if it is not; not if it is paused, or another round has it.
     :param jvm: one that runs already, for several rounds; else one is started and ended here.
     :param mend: what to do with a lake that is behind Fluss.
+    :raises ConfigurationError: something is missing on this machine; nothing was claimed.
     :raises TableNotDue: none can be claimed now; says why, and whether waiting helps.
     :raises SluiceError: why the round failed; the coordinator was told so.
     """
     check_lake(config)
+    if jvm is None:
+        check_jvm(config.tiering.jars)
     with connect(config.client) as client:
         failpoint("round.claim.before")
         claim = claim_table(client, path, now=now)

@@ -189,15 +189,15 @@ def test_a_lake_table_with_another_schema_is_refused_by_name(site: Site) -> None
 
 def test_why_a_table_cannot_be_claimed(site: Site) -> None:
     with pytest.raises(TableNotExist, match=r"shop\.orders"):
-        tier_once(site.config, PATH)
+        tier_once(site.config, PATH, jvm=site.jvm)
     site.create(PATH, {"id": t.BIGINT}, properties={"table.datalake.enabled": "false"})
     with pytest.raises(TableNotDue, match=r"is not tiered.*table\.datalake\.enabled"):
-        tier_once(site.config, PATH)
+        tier_once(site.config, PATH, jvm=site.jvm)
     other = TablePath("shop", "busy")
     site.create(other, {"id": t.BIGINT})
     site.claim(other)
     with pytest.raises(TableNotDue, match="is being tiered"):
-        tier_once(site.config, other)
+        tier_once(site.config, other, jvm=site.jvm)
 
 
 def test_a_missing_lake_setting_is_named(site: Site) -> None:

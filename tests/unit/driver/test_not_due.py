@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from sluice.artifacts.iceberg import installed_iceberg
 from sluice.cli.main import cli
 from sluice.cli.options import DURATION
 from sluice.client import Client, connect
@@ -77,6 +78,20 @@ def sluice(address: str, tmp_path: Path) -> Callable[..., Result]:
         return CliRunner().invoke(cli, arguments, env=environment)
 
     return run
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What `sluice tier` looks for before it claims; enough for rounds that never begin."""
+    home = tmp_path / "machine"
+    java = home / "bin/java"
+    java.parent.mkdir(parents=True)
+    java.write_text("#!/bin/sh\necho 'openjdk version \"17.0.1\"' >&2\n")
+    java.chmod(0o755)
+    (home / installed_iceberg().name).touch()
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    monkeypatch.setenv("SLUICE_TIERING_JARS", str(home))
+    return home
 
 
 def create(client: Client, name: str = "orders", **properties: str) -> TablePath:
@@ -219,6 +234,7 @@ def test_a_paused_table_says_how_to_resume_it(client: Client, clock: WallClock) 
     )
 
 
+@pytest.mark.usefixtures("machine")
 def test_a_table_that_is_not_tiered_says_how_to_change_that(
     client: Client, sluice: Callable[..., Result]
 ) -> None:
@@ -282,6 +298,25 @@ def test_tier_now_does_not_wait(
     assert "is paused: `sluice resume shop.orders` has it tiered again" in paused.output
 
 
+@pytest.mark.parametrize(
+    ("missing", "told"),
+    [
+        (installed_iceberg().name, "no iceberg-spark-runtime"),
+        ("bin/java", "Java does not run"),
+    ],
+)
+def test_what_is_missing_here_is_noticed_before_the_claim(
+    client: Client, sluice: Callable[..., Result], machine: Path, missing: str, told: str
+) -> None:
+    path = create(client, enabled="true", freshness="1d")
+    (machine / missing).unlink()
+    refused = sluice("tier", "shop.orders", "--warehouse", str(machine / "lake"))
+    assert (refused.exit_code, told in refused.output) == (2, True), refused.output
+    status = client.admin.list_tiering_statuses(path)[0]
+    assert (status.status, status.failures) == ("Pending", 0)
+
+
+@pytest.mark.usefixtures("machine")
 def test_who_waits_keeps_no_round_alive_by_asking_again(
     tmp_path: Path, clock: WallClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
