@@ -94,7 +94,7 @@ def _scheduled(
     if said is None:
         raise TableNotDue(
             f"table {path} is being tiered (tiering epoch {claim.tiering_epoch}): run this again"
-            f" once that has ended, or wait for its freshness by `sluice tier {path} --wait 5min`",
+            " once that has ended; `sluice tier` with --wait 5min waits until the table is due",
             waits=True,
             ask_again=False,
         )
@@ -107,7 +107,8 @@ def _scheduled(
     if state is None:
         raise TableNotDue(
             f"table {path} cannot be made due: this Fluss does not say how its tiering stands"
-            f" ({said}). It is due when its freshness is over: `sluice tier {path} --wait 5min`",
+            f" ({said}). It is due when its freshness is over: `sluice tier` with --wait 5min"
+            " waits for that",
             waits=True,
         )
     return None if state[1] == "Pending" else (claim, asked)

@@ -269,7 +269,7 @@ class RecordedStatuses:
         if row is not None and by is not None:
             raise TableNotDue(
                 f"table {path} is being tiered by {by} (tiering epoch {row.tiering_epoch}):"
-                f" `sluice tier {path} --now --wait 5min` tiers it once that has ended",
+                " `sluice tier` with --now --wait 5min tiers it once that has ended",
                 waits=True,
             )
         columns = recorded.made_due(table_id, path, row, do(), self._clock.now_ms())

@@ -57,8 +57,8 @@ def not_due(
     """
     if path is None:
         text = (
-            "no table waits to be tiered: `sluice status` says when each is due,"
-            " `sluice tier DB.TABLE --now` does not wait"
+            "no table waits to be tiered: `sluice status` says when each is due;"
+            " `sluice tier` with --now does not wait"
         )
         return _error(text, True)
     info = client.admin.table_info(path)
@@ -81,33 +81,35 @@ def how_to_enable(path: TablePath) -> str:
 
 
 def _in_words(status: TieringStatus, freshness: str, now_ms: int, asked: bool) -> str:
-    """What is said of the table: how it stands, and the command that helps."""
-    path = status.path
-    after_it = f"`sluice tier {path} --now --wait 5min` tiers it once that has ended"
-    at_once = f"`sluice tier {path} --now` does not wait"
+    """What is said of the table: how it stands, and the command that helps.
+
+    By its name and options only: which other options the reader gives is not known here.
+    """
+    after_it = "`sluice tier` with --now --wait 5min tiers it once that has ended"
+    at_once = "`sluice tier` with --now does not wait"
     if status.status == State.TIERING.value:
         return (
             f"is being tiered (tiering epoch {status.tiering_epoch}): {after_it}. A claim whose"
             " holder is silent is taken back after server.tiering_timeout_ms (2 minutes)"
         )
     if status.paused:
-        return f"is paused: `sluice resume {path}` has it tiered again"
+        return "is paused: `sluice resume` has it tiered again"
     if asked:
         return f"was made due, and another round has claimed it first: {after_it}"
     if status.status == UNKNOWN:
         why = f" ({status.note})" if status.note else ""
-        return f"is not handed out now, it is being tiered or not due yet{why}: {at_once}"
+        return f"is not handed out now: somebody tiers it, or it is not due{why}. {at_once}"
     left_s = ((status.next_attempt_ms or now_ms) - now_ms + 999) // 1000
     soon = f"in {_spoken(left_s)}" if left_s > 0 else "any moment"
     if status.failures:
         often = f"{status.failures} times in a row" if status.failures > 1 else "once"
         return (
-            f"has failed {often}: it is tried again {soon}, and at once by `sluice tier {path}"
-            f" --now` or `sluice retry {path}` (the last reason: {status.last_error or 'not told'})"
+            f"has failed {often}: it is tried again {soon}. `sluice tier` with --now, or `sluice"
+            f" retry`, does not wait (the last reason: {status.last_error or 'not told'})"
         )
     return (
-        f"is {status.status}: it is due {soon} ({FRESHNESS} is {freshness}). {at_once},"
-        f" `sluice tier {path} --wait {_wait(left_s)}` does"
+        f"is {status.status}: it is due {soon} ({FRESHNESS} is {freshness}). {at_once};"
+        f" with --wait {_wait(left_s)} it waits"
     )
 
 

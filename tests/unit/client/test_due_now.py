@@ -84,7 +84,7 @@ def test_a_round_that_is_written_down_is_left_alone_and_not_even_asked(shop: Sho
     for ask in (lambda: shop.another().admin.tier_again(path), lambda: claimed_now(shop, path)):
         with pytest.raises(TableNotDue, match=r"is being tiered.*\(tiering epoch 1\)") as caught:
             ask()
-        assert "`sluice tier shop.orders --now --wait 5min`" in str(caught.value)
+        assert "`sluice tier` with --now --wait 5min tiers it" in str(caught.value)
         assert caught.value.details["waits"]
     shop.clock.ms += 119_000
     with pytest.raises(TableNotDue):
@@ -132,7 +132,7 @@ def test_a_failing_table_is_tried_at_once(shop: Shop) -> None:
 def test_a_pause_holds(shop: Shop) -> None:
     path = shop.create("orders", **DAY)
     shop.client.admin.pause_tiering(path)
-    with pytest.raises(TableNotDue, match="is paused: `sluice resume shop.orders`"):
+    with pytest.raises(TableNotDue, match="is paused: `sluice resume`"):
         claimed_now(shop, path)
     shop.client.admin.tier_again(path)  # wanted, once it is resumed
     assert shop.another().tiering.claim([path]) is None
@@ -244,7 +244,7 @@ def test_words_that_nobody_knows_are_not_guessed_at(words: tuple[str, str], stat
     unknown.words = words
     with pytest.raises(TableNotDue, match="cannot be made due: this Fluss does not say") as caught:
         made_due(unknown)
-    assert "`sluice tier shop.orders --wait 5min`" in str(caught.value)
+    assert "`sluice tier` with --wait 5min" in str(caught.value)
     assert unknown.finished == []
 
 

@@ -117,13 +117,12 @@ def test_a_table_says_when_it_is_due_and_what_does_not_wait(
     error = not_due(client, path, START_MS + 10 * MINUTE_MS + 500)
     assert str(error) == (
         "table shop.orders is Scheduled: it is due in 1 h 20 min (table.datalake.freshness is"
-        " 90 min). `sluice tier shop.orders --now` does not wait, `sluice tier shop.orders --wait"
-        " 81min` does"
+        " 90 min). `sluice tier` with --now does not wait; with --wait 81min it waits"
     )
     assert error.details["waits"]
     assert str(not_due(client, path, START_MS + 90 * MINUTE_MS)) == (
         "table shop.orders is Scheduled: it is due any moment (table.datalake.freshness is 90 min)."
-        " `sluice tier shop.orders --now` does not wait, `sluice tier shop.orders --wait 1min` does"
+        " `sluice tier` with --now does not wait; with --wait 1min it waits"
     )
 
 
@@ -135,7 +134,7 @@ def test_the_wait_that_is_named_is_long_enough(
 ) -> None:
     path = create(client, enabled="true", freshness=freshness)
     tiered(client, path)
-    assert f"`sluice tier shop.orders --wait {wait}` does" in str(not_due(client, path, clock.ms))
+    assert f"; with --wait {wait} it waits" in str(not_due(client, path, clock.ms))
     assert DURATION.convert(wait, None, None) > duration_ms("freshness", freshness)
 
 
@@ -145,8 +144,8 @@ def test_during_a_round_and_after_a_change_of_the_freshness(
     path = create(client, enabled="true", freshness="1d")
     claim = claim_table(client, path, clock=clock)
     assert str(not_due(client, path, clock.ms)).startswith(
-        "table shop.orders is being tiered (tiering epoch 1): `sluice tier shop.orders --now --wait"
-        " 5min` tiers it once that has ended. A claim whose holder is silent"
+        "table shop.orders is being tiered (tiering epoch 1): `sluice tier` with --now --wait 5min"
+        " tiers it once that has ended. A claim whose holder is silent"
     )
     clock.ms += MINUTE_MS
     client.tiering.finished(claim)
@@ -159,8 +158,8 @@ def test_of_no_table_in_particular(client: Client, clock: WallClock) -> None:
     with pytest.raises(TableNotDue) as caught:
         claim_table(client, None, now=True, clock=clock)
     assert str(caught.value) == (
-        "no table waits to be tiered: `sluice status` says when each is due, `sluice tier DB.TABLE"
-        " --now` does not wait"
+        "no table waits to be tiered: `sluice status` says when each is due; `sluice tier` with"
+        " --now does not wait"
     )
 
 
@@ -189,7 +188,7 @@ def test_a_failing_table_is_claimed_now(client: Client, clock: WallClock) -> Non
 def test_a_pause_holds_against_now(client: Client, clock: WallClock) -> None:
     path = create(client, enabled="true", freshness="1d")
     client.admin.pause_tiering(path)
-    with pytest.raises(TableNotDue, match="is paused: `sluice resume shop.orders`"):
+    with pytest.raises(TableNotDue, match="is paused: `sluice resume`"):
         claim_table(client, path, now=True, clock=clock)
     client.admin.resume_tiering(path)
     assert claim_table(client, path, clock=clock).tiering_epoch == 1
@@ -220,8 +219,8 @@ def test_a_failing_table_says_why_and_when_it_is_tried_again(
     assert claim is not None
     client.tiering.failed(claim, "the lake is full")
     assert str(not_due(client, path, clock.ms)) == (
-        "table shop.orders has failed once: it is tried again in 10 s, and at once by `sluice tier"
-        " shop.orders --now` or `sluice retry shop.orders` (the last reason: the lake is full)"
+        "table shop.orders has failed once: it is tried again in 10 s. `sluice tier` with --now, or"
+        " `sluice retry`, does not wait (the last reason: the lake is full)"
     )
 
 
@@ -229,9 +228,7 @@ def test_a_paused_table_says_how_to_resume_it(client: Client, clock: WallClock) 
     path = create(client, enabled="true")
     client.admin.pause_tiering(path)
     error = not_due(client, path, clock.ms)
-    assert str(error) == (
-        "table shop.orders is paused: `sluice resume shop.orders` has it tiered again"
-    )
+    assert str(error) == "table shop.orders is paused: `sluice resume` has it tiered again"
 
 
 @pytest.mark.usefixtures("machine")
@@ -295,7 +292,7 @@ def test_tier_now_does_not_wait(
     client.admin.pause_tiering(path)
     paused = sluice("tier", "shop.orders", "--warehouse", "/proc/nowhere", "--now")
     assert paused.exit_code == 1
-    assert "is paused: `sluice resume shop.orders` has it tiered again" in paused.output
+    assert "is paused: `sluice resume` has it tiered again" in paused.output
 
 
 @pytest.mark.parametrize(
@@ -355,8 +352,8 @@ def test_where_nothing_is_known_of_a_table(tmp_path: Path, clock: WallClock) -> 
         client.admin.create_database("shop")
         path = create(client, enabled="true")
         assert str(not_due(client, path, clock.ms)) == (
-            "table shop.orders is not handed out now, it is being tiered or not due yet (no round"
-            " of Sluice is written down): `sluice tier shop.orders --now` does not wait"
+            "table shop.orders is not handed out now: somebody tiers it, or it is not due (no round"
+            " of Sluice is written down). `sluice tier` with --now does not wait"
         )
         client.admin.pause_tiering(path)
-        assert "is paused: `sluice resume shop.orders`" in str(not_due(client, path, clock.ms))
+        assert "is paused: `sluice resume`" in str(not_due(client, path, clock.ms))
