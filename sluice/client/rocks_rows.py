@@ -35,7 +35,8 @@ def read_values(folder: Path, name: str, batch_bytes: int) -> Iterator[pa.Array]
             yield array
     except NotReadHere as error:
         _LOG.debug("%s is read by RocksDB behind row %d: %s", name, given, error)
-        require("rocksdict", "server", f"{name}: {error}; reading it")
+        what = f"{name} is damaged, or of a form that only RocksDB reads: {error}"
+        require("rocksdict", "server", f"{what}. Trying RocksDB")
         from sluice.client.rocksdb_rows import read_by_rocksdb
 
         yield from read_by_rocksdb(folder, name, batch_bytes, given)
