@@ -45,7 +45,9 @@ Examples:
 @click.option(
     "--parallelism", type=click.IntRange(min=1), metavar="N", help="Buckets copied at once."
 )
-@click.option("--now", is_flag=True, help="Tier it though it is not due, or waits after a failure.")
+@click.option(
+    "--now", is_flag=True, help="Tier the table even if it is not due or has just failed."
+)
 @click.option(
     "--wait",
     "wait_ms",
@@ -72,8 +74,8 @@ def tier(
 
     It claims the table from the coordinator, copies what is new with threads, and commits to
     Iceberg and then to Fluss: the same round that Spark runs. A table becomes due one freshness
-    after its last round; --now does not wait for that. It leaves a pause and a round under way
-    alone, whose end --wait waits for. A round that takes longer than the table's freshness (a
+    after its last round; --now does not wait for that. A pause holds. A round under way goes on;
+    --wait waits for its end. A round that takes longer than the table's freshness (a
     minute at least), or than tiering.max_round_ms or tiering.max_round_bytes allow, commits what it
     has; the rest is due at once. Needs Java 17 for the commit.
 

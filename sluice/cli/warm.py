@@ -22,8 +22,8 @@ def warm() -> None:
     """Compile Sluice's loops ahead, or say that there is nothing to do.
 
     Tables with a primary key are read and written by compiled loops. An installation for x86-64 or
-    ARM Linux usually holds them. Elsewhere they are compiled once for a user and machine, which
-    takes some 10 seconds and `pip install 'fluss-sluice[compile]'`. They are kept in
+    ARM Linux usually holds them. Elsewhere they are compiled once for a user and machine. It
+    takes some 10 seconds. It needs `pip install 'fluss-sluice[compile]'`. They are kept in
     NUMBA_CACHE_DIR, or in the user's cache folder.
     """
     started = time.monotonic()
