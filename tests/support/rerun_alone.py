@@ -30,8 +30,8 @@ FLAKY_MAX = 2
 """So many in one run are forgiven."""
 RERUN_MAX = 10
 """With more failures than this something else is wrong; the others are not run again."""
-RERUN_TIMEOUT_S = 2400.0
-"""Longer than any test's own time-out."""
+RERUN_BUDGET_S = 15 * 60.0
+"""Of all second tries together; what does not fit stays failed."""
 OUTPUT_MAX = 8_000
 """Characters of a second failure that are shown."""
 MARK = "no_rerun"
@@ -98,9 +98,20 @@ class _SecondTry:
 class _Second:
     """How a test did alone."""
 
-    passed: bool
+    code: int | None
+    """Exit code; None: it was ended, out of time."""
     seconds: float
     output: str
+
+    @property
+    def passed(self) -> bool:
+        return self.code == 0
+
+    @property
+    def how(self) -> str:
+        if self.code is None:
+            return "out of time"
+        return "passed" if self.passed else "failed again"
 
 
 class _Judge:
@@ -158,10 +169,15 @@ class _Judge:
             return
         reporter.ensure_newline()
         reporter.section("failed tests, run once more alone")
+        until = time.monotonic() + RERUN_BUDGET_S
         for name in again[:RERUN_MAX]:
-            second = self._second[name] = _run_alone(self._config, name)
-            how = "passed" if second.passed else "failed again"
-            reporter.write_line(f"{name}: {how} ({second.seconds:.1f} s)")
+            left_s = until - time.monotonic()
+            if left_s <= 0:
+                over = f"the {RERUN_BUDGET_S:.0f} s of all second tries are over"
+                reporter.write_line(f"{name}: not run again: {over}")
+                continue
+            second = self._second[name] = _run_alone(self._config, name, left_s)
+            reporter.write_line(f"{name}: {second.how} ({second.seconds:.1f} s)")
         if len(again) > RERUN_MAX:
             reporter.write_line(f"{len(again) - RERUN_MAX} more are not run again")
 
@@ -242,7 +258,7 @@ def _command(config: pytest.Config, name: str) -> list[str]:
     return command
 
 
-def _run_alone(config: pytest.Config, name: str) -> _Second:
+def _run_alone(config: pytest.Config, name: str, timeout_s: float) -> _Second:
     began = time.monotonic()
     # A file: what a test leaves running may hold its output open for ever.
     with tempfile.TemporaryFile() as output:
@@ -255,7 +271,7 @@ def _run_alone(config: pytest.Config, name: str) -> _Second:
             start_new_session=True,
         )
         try:
-            code: int | None = process.wait(RERUN_TIMEOUT_S)
+            code: int | None = process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             code = None
         finally:
@@ -264,4 +280,4 @@ def _run_alone(config: pytest.Config, name: str) -> _Second:
                 process.wait()
         output.seek(0)
         said = output.read().decode(errors="replace")
-    return _Second(code == 0, time.monotonic() - began, said)
+    return _Second(code, time.monotonic() - began, said)

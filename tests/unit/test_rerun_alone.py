@@ -100,6 +100,20 @@ def test_three_flaky_tests_fail_the_run(run: Run, tmp_path: Path) -> None:
     assert closing_line(output).startswith("3 failed, 1 passed in ")
 
 
+def test_what_does_not_fit_into_the_common_time_stays_failed(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(
+        "from tests.support import rerun_alone\nrerun_alone.RERUN_BUDGET_S = 1.0\n"
+    )
+    slow = "def test_slow():\n    if first_time('s'):\n        assert False\n    time.sleep(20)\n"
+    code, output = run(slow + FLAKY.format(n=1))
+    assert code == 1
+    assert "test_small.py::test_slow: out of time (1." in output
+    assert (
+        "test_small.py::test_flaky_1: not run again: the 1 s of all second tries are over" in output
+    )
+    assert closing_line(output).startswith("2 failed, 1 passed in ")
+
+
 def test_runs_that_share_a_list_are_judged_as_one(run: Run, tmp_path: Path) -> None:
     shared = ("--flaky-list", str(tmp_path / "flaky"))
     code, output = run(FLAKY.format(n=1) + FLAKY.format(n=2), *shared)
