@@ -128,9 +128,9 @@ def retier(table: TablePath, bootstrap: str | None, config_file: str | None) -> 
     """Want one more round of TABLE now, without waiting for its freshness.
 
     Whoever claims next gets the table: `sluice tier`, or the next run of the DAG. `sluice tier
-    --now` also runs that round. If a round is under way, another one follows it at once; an Apache Fluss
-    cannot do that, and refuses. A paused table stays paused: the round comes after `sluice resume`.
-    Rows that are in the lake are not copied again.
+    --now` also runs that round. If a round is under way, another one follows it at once; an Apache
+    Fluss cannot do that, and refuses. A paused table stays paused: the round comes after `sluice
+    resume`. Rows that are in the lake are not copied again.
     """
     done = "is wanted: it is handed out to whoever claims next"
     paused = f"is wanted, but it is paused: nobody gets it until `sluice resume {table}`"
