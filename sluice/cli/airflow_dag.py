@@ -19,7 +19,7 @@ dag = lake_tiering_dag("sluice_lake_tiering")
     short_help="Print the DAG file for Airflow's dags folder.",
     epilog="""
 \b
-Example:
+Examples:
   sluice airflow-dag > "$AIRFLOW_HOME/dags/sluice_lake_tiering.py"
 """,
 )

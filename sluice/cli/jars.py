@@ -9,7 +9,14 @@ import click
 from sluice.cli.options import spark_option
 
 
-@click.group(short_help="Fetch the jars that a lake needs.")
+@click.group(
+    short_help="Fetch the jars that a lake needs.",
+    epilog="""
+\b
+Examples:
+  sluice jars fetch ./jars
+""",
+)
 def jars() -> None:
     """Fetch the jars that a lake needs."""
 

@@ -75,7 +75,11 @@ class Environment:
     def install(self, *wanted: str, options: Sequence[str] = ()) -> None:
         """Installs packages by pip's names, with options of `uv pip install`."""
         command = [UV, "pip", "install", "-q", "--python", self.python, *options, *wanted]
-        run(command, _INSTALL_TIMEOUT_S)
+        # Set-up has fetched most of it. Asked online, uv builds pyspark anew for each environment.
+        try:
+            run([*command, "--offline"], _INSTALL_TIMEOUT_S)
+        except AssertionError:
+            run(command, _INSTALL_TIMEOUT_S)
 
     def run(
         self, *words: str, cwd: Path, timeout_s: float = 120, **more: str
