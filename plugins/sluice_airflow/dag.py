@@ -19,7 +19,7 @@ from sluice.client.lease_ids import lease_id
 from sluice.errors import SluiceError
 from sluice_airflow import acquire as acquiring
 from sluice_airflow import settle as settling
-from sluice_airflow.airflow_names import AirflowFailException
+from sluice_airflow.airflow_names import AirflowException, AirflowFailException
 from sluice_airflow.claims import Entry
 from sluice_airflow.hooks.fluss import FlussHook
 from sluice_airflow.operators.tier import SluiceTierOperator
@@ -179,8 +179,9 @@ def _acquire(hook: FlussHook, settings: Settings, job: str) -> list[Entry]:
         acquiring.refuse_unknown(context["dag_run"].conf, params())
         connection = hook.config()
         submission = submission_of(settings, asked["spark_conf"] or {})
-        if missing := preflight.before_run(connection, submission):
-            raise AirflowFailException(missing)
+        if obstacle := preflight.before_run(connection, submission):
+            kind = AirflowException if obstacle.may_pass else AirflowFailException
+            raise kind(obstacle.reason)
         busy = ti.get_ti_count(dag_id=ti.dag_id, task_ids=[TIER], states=["running", "queued"])
         tables_max = min(asked["max_tables"], slots_at_once(settings) - busy)
         refused: dict[str, str] = {}

@@ -57,8 +57,18 @@ class Submission:
         return self.driver_is_here and self.master.startswith("local")
 
 
-def before_run(connection: FlussConnection, submission: Submission) -> str | None:
-    """What keeps a run from tiering anything, as one line; None if nothing is found that does.
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """What keeps a run from tiering anything."""
+
+    reason: str
+    """One line."""
+    may_pass: bool
+    """A later try may succeed: nothing is known to be missing or refused."""
+
+
+def before_run(connection: FlussConnection, submission: Submission) -> Obstacle | None:
+    """What keeps a run from tiering anything; None if nothing is found that does.
 
     What cannot be checked goes to the log. The cluster is left to the calls that follow: they wait
     for a coordinator that is being started.
@@ -66,7 +76,9 @@ def before_run(connection: FlussConnection, submission: Submission) -> str | Non
     findings = look(connection, submission)
     failed = first_failure(findings)
     if failed is not None:
-        return f"{failed} (on {socket.gethostname()}; no table was claimed)"
+        # An earlier try may have claimed tables; drop_lease lets go of them.
+        reason = f"{failed} (on {socket.gethostname()}; this try claims nothing)"
+        return Obstacle(reason, failed.may_pass)
     for finding in findings:
         if finding.ok is None:
             log.info("not checked: %s", finding)

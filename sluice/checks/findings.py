@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from sluice.checks.passing import may_pass
 from sluice.clock import Clock, SystemClock
 from sluice.errors import ConfigurationError
 from sluice.masking import mask, reason_text
@@ -25,6 +26,8 @@ class Finding:
     what: str
     ok: bool | None
     seen: str
+    may_pass: bool = False
+    """Of a failure: the same check may succeed later, as a network fails for a moment."""
 
     def __str__(self) -> str:
         return f"{self.what}: {self.seen}"
@@ -62,7 +65,8 @@ def look_at(check: Check, secrets: Iterable[str] = ()) -> Finding:
             return Finding(
                 what, None, f"fails on this machine, may work where it is needed: {said}"
             )
-        return Finding(what, False, f"{said}; {check.remedy}" if check.remedy else said)
+        told = f"{said}; {check.remedy}" if check.remedy else said
+        return Finding(what, False, told, may_pass(error))
     if isinstance(seen, NotChecked):
         return Finding(what, None, _line(seen.why, hidden))
     return Finding(what, True, _line(seen, hidden))
@@ -97,8 +101,12 @@ def examine(
 
 
 def first_failure(findings: Iterable[Finding]) -> Finding | None:
-    """The first that is not well. Checks are listed with causes before what follows from them."""
-    return next((finding for finding in findings if finding.ok is False), None)
+    """The first that is not well; one that lasts goes before one that may pass.
+
+    Checks are listed with causes before what follows from them.
+    """
+    failed = [finding for finding in findings if finding.ok is False]
+    return min(failed, key=lambda finding: finding.may_pass, default=None)
 
 
 class _Look(threading.Thread):

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
-import uuid
 from pathlib import Path
 from typing import Any
 
 from fsspec.implementations.local import LocalFileSystem
 
-from sluice.checks.findings import Check
+from sluice.checks.findings import Check, NotChecked
 from sluice.storage import S3_SCHEMES, Patience, fsspec_file_system
 
 IMPATIENT = Patience(connect_s=2.0, request_s=2.0, tries=3)
 """An S3 that hangs is given up soon: a process does not end before its last request has."""
 _CONTENT = b"sluice was here"
+_TRIES = 5
+"""Other checks may write and remove the same file meanwhile, each of them once."""
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 
 
@@ -43,31 +45,60 @@ def work_folder(uri: str, *, is_certain: bool = True) -> Check:
     )
 
 
-def write_and_remove(fs: Any, folder: str) -> str:
+def write_and_remove(fs: Any, folder: str) -> str | NotChecked:
     """Writes a file into a folder, reads it, and removes it.
 
-    On a local disk the folders that it had to make go, too.
+    Its name is the same each time, so that not more than one stays where nobody may remove it.
+    On a local disk the folders that the check had to make go, too.
 
     :param fs: a file system of fsspec.
     :raises Exception: what the storage has against it.
     """
     made = _missing(folder) if isinstance(fs, LocalFileSystem) else []
-    name = f"{folder.rstrip('/')}/_sluice-check-{uuid.uuid4().hex}"
+    name = f"{folder.rstrip('/')}/_sluice-check-{os.getuid()}"
+    kept = ""
     try:
         try:
-            _write(fs, folder, name)
-        except FileNotFoundError:  # another check has just removed the folder that it had made
-            _write(fs, folder, name)
-        try:
-            if fs.cat_file(name) != _CONTENT:
-                raise OSError(f"{name}: what was written is not what is read")
+            _write_and_read(fs, folder, name)
         finally:
-            fs.rm_file(name)
+            kept = _remove(fs, name)
     finally:
         for path in made:
             with contextlib.suppress(OSError):  # others have put something into it meanwhile
                 path.rmdir()
+    if kept:
+        return NotChecked(f"a file was written and read, but not removed: {name}: {kept}")
     return "a file was written, read and removed"
+
+
+def _write_and_read(fs: Any, folder: str, name: str) -> None:
+    """:raises Exception: what the storage has against it."""
+    failure: OSError | None = None
+    for _ in range(_TRIES):
+        try:
+            _write(fs, folder, name)
+            found = fs.cat_file(name)
+        except (FileExistsError, FileNotFoundError) as error:
+            failure = error  # another check has just removed the file, or a folder that it had made
+            continue
+        if found == _CONTENT:
+            return
+        failure = OSError(f"{name}: what was written is not what is read")
+        if not _CONTENT.startswith(found):
+            break  # else another check is about to write it
+    assert failure is not None
+    raise failure
+
+
+def _remove(fs: Any, name: str) -> str:
+    """Why the file stays; empty if it is gone. Some storages let nobody delete."""
+    try:
+        fs.rm_file(name)
+    except FileNotFoundError:
+        return ""
+    except Exception as error:  # storage libraries raise errors of their own
+        return f"{type(error).__name__}: {error}"
+    return ""
 
 
 def _write(fs: Any, folder: str, name: str) -> None:

@@ -84,7 +84,7 @@ def _catalog(iceberg: Mapping[str, str], reach: Reach) -> list[Check]:
         socket.create_connection(address, _CONNECT_TIMEOUT_S).close()
         return f"{shown} takes connections"
 
-    remedy = f"start it, or correct iceberg.uri ({shown})"
+    remedy = f"start it, or correct datalake.iceberg.uri ({shown})"
     return [Check("lake catalog", look, remedy, reach.all_is_here)]
 
 
@@ -111,9 +111,9 @@ def _warehouse(iceberg: Mapping[str, str], reach: Reach) -> Check:
         return Check(what, lambda: NotChecked("a path of the machines that Spark runs on"))
     if scheme in HDFS_SCHEMES and not reach.hdfs:
         return Check(what, lambda: NotChecked("only Spark reaches HDFS"))
-    # A catalog behind REST may keep its tables elsewhere.
-    is_certain = kind != "rest" and (reach.all_is_here or local_path(uri) is not None)
-    remedy = "let this user write there, or correct iceberg.warehouse"
+    # In every other catalog a table has a location of its own, which may lie elsewhere.
+    is_certain = kind == "hadoop" and (reach.all_is_here or local_path(uri) is not None)
+    remedy = "let this user write there, or correct datalake.iceberg.warehouse"
     return Check(
         what, lambda: write_and_remove(*_opened(uri.rstrip("/"), iceberg)), remedy, is_certain
     )

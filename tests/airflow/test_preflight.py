@@ -13,6 +13,7 @@ import pytest
 
 from sluice.artifacts.iceberg import AUTO, RUNTIMES
 from sluice.checks.findings import Finding
+from sluice.testing.ports import kept_port
 from sluice_airflow.connection import FlussConnection
 from sluice_airflow.preflight import Submission, answer, before_run, look
 from tests.support.java import java_that
@@ -43,6 +44,12 @@ def connection(tmp_path: Path, **extra: Any) -> FlussConnection:
     lake = {"iceberg.type": "hadoop", "iceberg.warehouse": str(tmp_path / "lake")}
     given = {"work_uri": f"file://{tmp_path}/work", "datalake": lake, **extra}
     return FlussConnection.parse("fluss_default", "127.0.0.1", 1, given)
+
+
+def refused(given: FlussConnection, submission: Submission) -> str:
+    """Why the run stops; empty if it does not."""
+    found = before_run(given, submission)
+    return found.reason if found else ""
 
 
 def states(findings: list[Finding]) -> dict[str, bool | None]:
@@ -84,7 +91,7 @@ def test_icebergs_runtime_for_the_spark_of_spark_submit(
     seen = {str(finding) for finding in look(connection(tmp_path), asked)}
     assert f"packages: spark-submit fetches {PACKAGES}" in seen
     (jars / "spark-core_2.13-4.0.2.jar").rename(jars / "spark-core_2.12-3.5.7.jar")
-    line = before_run(connection(tmp_path), asked) or ""
+    line = refused(connection(tmp_path), asked)
     assert line.startswith("packages: Spark 3.5.7 is not supported: Sluice runs on Spark 4.0 and 4")
     assert "or name Iceberg's runtime for your Spark in [sluice] packages" in line
     far = replace(asked, elsewhere="CeleryExecutor")
@@ -121,8 +128,28 @@ def test_icebergs_runtime_for_the_spark_of_spark_submit(
 def test_the_one_thing_that_is_missing(
     wrong: dict[str, str], said: str, submission: Submission, tmp_path: Path
 ) -> None:
-    here = f"(on {socket.gethostname()}; no table was claimed)"
-    assert before_run(connection(tmp_path), replace(submission, **wrong)) == f"{said} {here}"
+    here = f"(on {socket.gethostname()}; this try claims nothing)"
+    assert refused(connection(tmp_path), replace(submission, **wrong)) == f"{said} {here}"
+
+
+def test_what_lasts_ends_a_run_and_what_may_pass_is_tried_again(
+    submission: Submission, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_REGION", "eu-central-1")
+    with kept_port() as port:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+        away = connection(tmp_path, work_uri="s3://bucket/work")
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "tester")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret-of-tester")
+        found = before_run(away, submission)
+        assert found is not None
+        assert found.reason.startswith("work folder s3://bucket/work: ")
+        assert found.may_pass
+        (tmp_path / "lake").touch()
+        found = before_run(away, submission)
+    assert found is not None
+    assert found.reason.startswith("write to the lake, "), "what lasts is told first"
+    assert not found.may_pass
 
 
 def test_causes_come_first(submission: Submission, tmp_path: Path) -> None:
@@ -134,25 +161,25 @@ def test_causes_come_first(submission: Submission, tmp_path: Path) -> None:
         ("spark-submit: ", {"binary": "spark-submit"}),
         ("jars: ", {"jars": submission.jars}),
     ):
-        assert (before_run(broken, wrong) or "").startswith(told)
+        assert refused(broken, wrong).startswith(told)
         wrong = replace(wrong, **right)
-    assert (before_run(broken, wrong) or "").startswith(f"work folder file://{tmp_path}/work: ")
+    assert refused(broken, wrong).startswith(f"work folder file://{tmp_path}/work: ")
     (tmp_path / "work").unlink()
-    assert "no lake is configured" in (before_run(broken, wrong) or "")
+    assert "no lake is configured" in refused(broken, wrong)
 
 
 def test_a_java_that_is_too_old(
     submission: Submission, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     java_that("""echo 'openjdk version "11.0.2"' >&2""", tmp_path / "old", monkeypatch)
-    assert (before_run(connection(tmp_path), submission) or "").startswith(
+    assert refused(connection(tmp_path), submission).startswith(
         f"Java: {tmp_path}/old/bin/java is Java 11, too old for Spark 4; install Java 17"
     )
 
 
 def test_no_work_folder(submission: Submission, tmp_path: Path) -> None:
-    said = before_run(connection(tmp_path, work_uri=""), submission)
-    assert "the Fluss connection has no work_uri: give a folder" in (said or "")
+    said = refused(connection(tmp_path, work_uri=""), submission)
+    assert "the Fluss connection has no work_uri: give a folder" in said
 
 
 @pytest.mark.parametrize(
@@ -167,7 +194,7 @@ def test_options_that_the_driver_will_refuse(
     options: dict, said: str, deploy_mode: str, submission: Submission, tmp_path: Path
 ) -> None:
     there = replace(submission, deploy_mode=deploy_mode)
-    line = before_run(connection(tmp_path, datalake=options), there) or ""
+    line = refused(connection(tmp_path, datalake=options), there)
     assert line.startswith("lake configured: ")
     assert said in line
 
@@ -179,11 +206,11 @@ def test_a_lake_that_the_run_or_the_environment_names(
     none = connection(tmp_path, datalake={})
     named = {"type": "hadoop", "warehouse": f"{tmp_path}/file/lake"}
     asked = {f"spark.sluice.datalake.iceberg.{name}": value for name, value in named.items()}
-    line = before_run(none, replace(submission, spark_conf=asked)) or ""
+    line = refused(none, replace(submission, spark_conf=asked))
     assert line.startswith(f"write to the lake, {tmp_path}/file/lake: NotADirectoryError")
     for name, value in named.items():
         monkeypatch.setenv(f"SLUICE_DATALAKE_ICEBERG_{name.upper()}", value)
-    assert before_run(none, submission) == line
+    assert refused(none, submission) == line
     there = replace(submission, deploy_mode="cluster")
     assert before_run(none, there) is None, "a driver on the cluster has another environment"
 
@@ -243,7 +270,7 @@ def test_no_secret_is_told(
             found = look(given, asking)
             failed = [finding for finding in found if finding.ok is False]
             assert len(failed) >= 2, found
-            told = [str(found), str(before_run(given, asking))]
+            told = [str(found), refused(given, asking)]
             assert [secret for secret in planted for text in told if secret in text] == []
 
 

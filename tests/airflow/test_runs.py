@@ -9,6 +9,7 @@ import pytest
 
 from sluice.artifacts.iceberg import installed_iceberg
 from sluice.rounds.files import PlanFile, read_json
+from sluice.testing.ports import kept_port
 from tests.airflow.place import Place
 from tests.support.findings import finding
 from tests.support.living import lives
@@ -237,3 +238,19 @@ def test_a_run_that_asks_for_nonsense_claims_nothing(place: Place, conf: dict, w
     assert why in place.airflow.log.read_text()
     assert place.status(path).status == "Pending"
     assert place.status(path).last_error is None
+
+
+def test_a_network_that_fails_may_be_tried_again_and_a_refusal_may_not(place: Place) -> None:
+    """Airflow never tries again after an AirflowFailException."""
+    seen = len(place.airflow.log.read_text())
+    with kept_port() as port:
+        lake = {"iceberg.type": "rest", "iceberg.uri": f"http://127.0.0.1:{port}"}
+        run = place.run(**place.connection(datalake=lake))
+    assert run["tasks"]["acquire_lease"] == "failed"
+    log = place.airflow.log.read_text()
+    assert ".AirflowException: lake catalog: ConnectionRefusedError: " in log[seen:]
+    place.lake.touch()
+    run = place.run()
+    assert run["tasks"]["acquire_lease"] == "failed"
+    refused = ".AirflowFailException: write to the lake, "
+    assert refused in place.airflow.log.read_text()[len(log) :]

@@ -27,6 +27,8 @@ class S3Server:
 
     def __init__(self) -> None:
         self.allowed: dict[str, str] | None = None
+        self.refused_methods: frozenset[str] = frozenset()
+        """Such as DELETE, whoever asks."""
         self.seen: list[str] = []
         """Access keys of all requests."""
         self._moto = DomainDispatcherApplication(create_backend_app)
@@ -66,7 +68,8 @@ class S3Server:
         key = match[1] if match else ""
         self.seen.append(key)
         token = environ.get("HTTP_X_AMZ_SECURITY_TOKEN", "")
-        if self.allowed is not None and self.allowed.get(key) != token:
+        is_stranger = self.allowed is not None and self.allowed.get(key) != token
+        if is_stranger or environ["REQUEST_METHOD"] in self.refused_methods:
             environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
             body = b"" if environ["REQUEST_METHOD"] == "HEAD" else _DENIED
             start("403 Forbidden", [("Content-Type", "application/xml")])

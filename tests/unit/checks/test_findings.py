@@ -46,7 +46,9 @@ def test_what_was_seen() -> None:
     ],
 )
 def test_a_failure_is_one_line(error: Exception, said: str) -> None:
-    assert look_at(fails(error)) == Finding("it", False, said)
+    found = look_at(fails(error))
+    assert (found.what, found.ok, found.seen) == ("it", False, said)
+    assert found.may_pass != isinstance(error, ConfigurationError)
     assert look_at(fails(error, remedy="buy one")).seen == f"{said}; buy one"
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import fsspec
@@ -11,6 +13,7 @@ from pyarrow.fs import FileSelector
 from sluice.checks.findings import look_at
 from sluice.checks.folders import local_path, work_folder, write_and_remove
 from sluice.storage import fsspec_file_system
+from sluice.testing.ports import kept_port
 from tests.support.s3_server import S3Server
 
 SEEN = "a file was written, read and removed"
@@ -55,6 +58,15 @@ def test_what_others_put_into_a_folder_that_it_made_stays(tmp_path: Path) -> Non
     assert [path.name for path in (tmp_path / "a/b").iterdir()] == ["of a round"]
 
 
+def test_checks_at_the_same_time_do_not_disturb_each_other(tmp_path: Path) -> None:
+    def look(_: int) -> object:
+        return write_and_remove(*fsspec_file_system(f"file://{tmp_path}/work", {}))
+
+    with ThreadPoolExecutor(2) as threads:
+        assert set(threads.map(look, range(400))) == {SEEN}
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
 def test_a_path_below_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     found = look_at(work_folder(f"file://{tmp_path}/file/work"))
@@ -70,18 +82,51 @@ def test_a_storage_that_no_library_knows() -> None:
     assert look_at(work_folder("nowhere://x", is_certain=False)).ok is None
 
 
-def test_s3(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
+    """With a bucket ``bucket``, and this process as its user."""
     with S3Server() as server:
-        bucket = server.bucket("bucket")
+        server.bucket("bucket")
         monkeypatch.setenv("AWS_ENDPOINT_URL", server.endpoint)
         monkeypatch.setenv("AWS_REGION", "eu-central-1")
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", "tester")
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "planted-secret")
-        assert look_at(work_folder("s3://bucket/work")).seen == SEEN
-        left = bucket.get_file_info(FileSelector("bucket", recursive=True))
-        assert [file.path for file in left if file.is_file] == []
-        server.allowed = {}
+        yield server
+
+
+def test_a_storage_that_lets_nobody_delete(server: S3Server) -> None:
+    """Some keep whatever was written. That is no failure, and one file is all that is left."""
+    server.refused_methods = frozenset({"DELETE"})
+    for _ in range(2):
         found = look_at(work_folder("s3://bucket/work"))
-        assert found.ok is False
-        assert "ACCESS_DENIED" in found.seen or "not with this key" in found.seen
-        assert "planted" not in found.seen
+        assert found.ok is None
+        assert found.seen.startswith("a file was written and read, but not removed: ")
+    left = server.bucket("bucket").get_file_info(FileSelector("bucket", recursive=True))
+    assert len([file.path for file in left if file.is_file]) == 1
+
+
+def test_refused_is_for_good_and_a_silent_network_is_not(
+    server: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    for uri in (f"file://{tmp_path}/file/work", "nowhere://x", "s3://no-such-bucket/work"):
+        found = look_at(work_folder(uri))
+        assert (found.ok, found.may_pass) == (False, False), found
+    server.allowed = {}
+    found = look_at(work_folder("s3://bucket/work"))
+    assert (found.ok, found.may_pass) == (False, False), found
+    with kept_port() as port:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+        found = look_at(work_folder("s3://bucket/work"))
+    assert (found.ok, found.may_pass) == (False, True), found
+
+
+def test_s3(server: S3Server) -> None:
+    assert look_at(work_folder("s3://bucket/work")).seen == SEEN
+    left = server.bucket("bucket").get_file_info(FileSelector("bucket", recursive=True))
+    assert [file.path for file in left if file.is_file] == []
+    server.allowed = {}
+    found = look_at(work_folder("s3://bucket/work"))
+    assert found.ok is False
+    assert "ACCESS_DENIED" in found.seen or "not with this key" in found.seen
+    assert "planted" not in found.seen
