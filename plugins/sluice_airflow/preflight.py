@@ -28,7 +28,7 @@ from sluice_airflow.connection import CONF_PREFIX, FlussConnection
 log = logging.getLogger(__name__)
 
 CALL_TIMEOUT_MS = 5_000
-_CLUSTER_TIMEOUT_S = 2 * CALL_TIMEOUT_MS / 1000
+CLUSTER_TIMEOUT_S = 2 * CALL_TIMEOUT_MS / 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ def answer(connection: FlussConnection, submission: Submission) -> tuple[bool, s
         retry_timeout_ms=CALL_TIMEOUT_MS,
         connect_timeout_ms=CALL_TIMEOUT_MS,
     )
-    [answered] = examine([cluster(config)], connection.secrets(), _CLUSTER_TIMEOUT_S)
+    [answered] = examine([cluster(config)], connection.secrets(), CLUSTER_TIMEOUT_S)
     if not answered.ok:
         return False, str(answered)
     findings, here = look(connection, submission), socket.gethostname()
@@ -185,7 +185,7 @@ def _refused(error: ConfigurationError) -> Check:
     def refuse() -> str:
         raise error
 
-    return Check("lake configured", refuse)
+    return Check("settings", refuse)
 
 
 def _not_checked(what: str, why: str) -> Check:

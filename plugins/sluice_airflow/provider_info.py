@@ -105,8 +105,8 @@ OPTIONS: dict[str, tuple[str, str, str]] = {
     "packages": (
         "string",
         "auto",
-        "spark.jars.packages; auto: Iceberg's runtime for the Spark that spark-submit starts;"
-        " empty: none. Not used if jars is given.",
+        "spark.jars.packages; auto: Iceberg's runtime for the Spark that spark-submit starts,"
+        " the newest if it does not tell its version; empty: none. Not used if jars is given.",
     ),
     "jars": ("string", "", "Iceberg's Spark runtime as files, for a Spark without network."),
     "pool": ("string", "default_pool", "Airflow pool of the tier tasks."),

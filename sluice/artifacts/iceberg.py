@@ -9,6 +9,7 @@ from pathlib import Path
 
 from sluice.artifacts.jars import Jar
 from sluice.artifacts.java import pyspark_jars
+from sluice.artifacts.spark_submit import NAME
 from sluice.errors import ConfigurationError
 
 AUTO = "auto"
@@ -66,26 +67,34 @@ def spark_version(jars: Path) -> str:
     return found[0]
 
 
-def spark_jars(submit: Path | None = None) -> Path:
-    """The jars folder of the Spark that runs here.
+def spark_jars(submit: Path | None = None) -> Path | None:
+    """The jars folder of the Spark that runs here; None if spark-submit does not tell its Spark.
 
     :param submit: the program spark-submit; it may belong to a Spark other than pyspark's.
     :raises ConfigurationError: there is none.
     """
-    if submit is not None and not os.environ.get("SPARK_HOME"):
-        beside = submit.resolve().parent.parent / "jars"
-        if any(beside.glob("spark-core_*.jar")):
-            return beside
-    return pyspark_jars()
+    if submit is None or os.environ.get("SPARK_HOME"):
+        return pyspark_jars()
+    program = submit.resolve()
+    beside = program.parent.parent / "jars"
+    if any(beside.glob("spark-core_*.jar")):
+        return beside
+    # pip puts pyspark's own program beside this file, far from its jars.
+    is_pysparks = program.name == NAME and (program.parent / "find_spark_home.py").is_file()
+    return pyspark_jars() if is_pysparks else None
 
 
 def installed_iceberg(submit: Path | None = None) -> Jar:
     """Iceberg's runtime for the Spark that runs here; parameter as of :func:`spark_jars`.
 
+    The newest where spark-submit does not tell its Spark.
+
     :raises ConfigurationError: there is no Spark, Sluice does not run on it, or pyspark and
         pyspark-client do not fit together.
     """
     jars = spark_jars(submit)
+    if jars is None:
+        return list(RUNTIMES.values())[-1]
     version = spark_version(jars)
     if jars.parent.name == "pyspark":
         _check_client(version)

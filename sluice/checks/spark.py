@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sluice.artifacts import spark_files
-from sluice.artifacts.iceberg import installed_iceberg
+from sluice.artifacts.iceberg import installed_iceberg, spark_jars
 from sluice.artifacts.java import java, java_version
 from sluice.artifacts.spark_submit import spark_submit
 from sluice.checks.findings import Check, NotChecked
@@ -78,8 +78,14 @@ def iceberg_packages(binary: str, remedy: str) -> Check:
     """The coordinates of Iceberg's runtime for the Spark that spark-submit starts."""
 
     def look() -> NotChecked:
-        runtime = installed_iceberg(spark_submit(binary))
-        return NotChecked(f"spark-submit fetches {runtime.coordinates}")
+        submit = spark_submit(binary)
+        runtime = installed_iceberg(submit).coordinates
+        if spark_jars(submit) is None:
+            return NotChecked(
+                f"{submit} does not tell its Spark's version: Iceberg's newest runtime, {runtime};"
+                f" {remedy}"
+            )
+        return NotChecked(f"spark-submit fetches {runtime}")
 
     return Check("packages", look, remedy)
 

@@ -15,7 +15,7 @@ from sluice.artifacts.iceberg import AUTO, RUNTIMES
 from sluice.checks.findings import Finding
 from sluice.testing.ports import kept_port
 from sluice_airflow.connection import FlussConnection
-from sluice_airflow.preflight import Submission, answer, before_run, look
+from sluice_airflow.preflight import CLUSTER_TIMEOUT_S, Submission, answer, before_run, look
 from tests.support.java import java_that
 from tests.support.s3_server import S3Server
 
@@ -86,6 +86,11 @@ def test_icebergs_runtime_for_the_spark_of_spark_submit(
     submission: Submission, tmp_path: Path
 ) -> None:
     asked, jars = replace(submission, jars="", packages=AUTO), tmp_path / "spark/jars"
+    [told] = [found for found in look(connection(tmp_path), asked) if found.what == "packages"]
+    newest = RUNTIMES["4.1"].coordinates
+    assert told.ok is None
+    assert told.seen.startswith(f"{tmp_path}/spark/bin/spark-submit does not tell its Spark's")
+    assert newest in told.seen
     jars.mkdir()
     (jars / "spark-core_2.13-4.0.2.jar").touch()
     seen = {str(finding) for finding in look(connection(tmp_path), asked)}
@@ -183,19 +188,27 @@ def test_no_work_folder(submission: Submission, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "what", "said"),
     [
-        ({"format": "paimon", "iceberg.type": "hadoop"}, "datalake.format=paimon: only iceberg"),
-        ({"iceberg.type": "hadoop", "paimon": "x"}, "no such setting; datalake has format"),
+        (
+            {"format": "paimon", "iceberg.type": "hadoop"},
+            "lake configured: ",
+            "datalake.format=paimon: only iceberg",
+        ),
+        (
+            {"iceberg.type": "hadoop", "paimon": "x"},
+            "settings: ",
+            "no such setting; datalake has format",
+        ),
     ],
 )
 @pytest.mark.parametrize("deploy_mode", ["client", "cluster"])
 def test_options_that_the_driver_will_refuse(
-    options: dict, said: str, deploy_mode: str, submission: Submission, tmp_path: Path
+    options: dict, what: str, said: str, deploy_mode: str, submission: Submission, tmp_path: Path
 ) -> None:
     there = replace(submission, deploy_mode=deploy_mode)
     line = refused(connection(tmp_path, datalake=options), there)
-    assert line.startswith("lake configured: ")
+    assert line.startswith(what)
     assert said in line
 
 
@@ -272,6 +285,11 @@ def test_no_secret_is_told(
             assert len(failed) >= 2, found
             told = [str(found), refused(given, asking)]
             assert [secret for secret in planted for text in told if secret in text] == []
+
+
+def test_the_guide_says_how_long_a_test_asks_the_cluster() -> None:
+    guide = (Path(__file__).parents[2] / "docs/airflow.md").read_text()
+    assert f"asks the cluster, for {CLUSTER_TIMEOUT_S:g} seconds at most." in guide
 
 
 def test_the_cluster_is_the_first_that_a_test_asks(submission: Submission, tmp_path: Path) -> None:

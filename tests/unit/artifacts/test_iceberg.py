@@ -9,8 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from sluice.artifacts.iceberg import RUNTIMES, iceberg_runtime, installed_iceberg, spark_version
+from sluice.artifacts.iceberg import (
+    RUNTIMES,
+    iceberg_runtime,
+    installed_iceberg,
+    spark_jars,
+    spark_version,
+)
 from sluice.artifacts.java import pyspark_jars
+from sluice.artifacts.spark_submit import spark_submit
 from sluice.driver.jvm import iceberg_jar
 from sluice.errors import ConfigurationError
 
@@ -64,10 +71,27 @@ def test_the_spark_of_spark_submit_decides(tmp_path: Path) -> None:
         installed_iceberg(link)
 
 
-def test_a_spark_submit_of_no_spark_home_is_pysparks(tmp_path: Path) -> None:
+def test_the_spark_submit_that_pip_installs_is_pysparks() -> None:
+    submit = spark_submit()
+    assert submit is not None
+    assert spark_jars(submit) == pyspark_jars()
+
+
+def test_a_program_of_ones_own_gets_the_newest_runtime(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may start any Spark, and need not be the installed pyspark's."""
+    site = tmp_path / "site"
+    spark_home(site / "pyspark", "4.0.1")
+    (site / "pyspark/__init__.py").touch()
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    monkeypatch.setattr("sys.path", [str(site)])
+    monkeypatch.delitem(sys.modules, "pyspark", raising=False)
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/spark-submit").touch()
-    assert installed_iceberg(tmp_path / "bin/spark-submit") == installed_iceberg()
+    assert spark_jars(tmp_path / "bin/spark-submit") is None
+    assert installed_iceberg(tmp_path / "bin/spark-submit") is RUNTIMES["4.1"]
+    assert installed_iceberg() is RUNTIMES["4.0"]
 
 
 def test_a_folder_of_two_sparks_is_refused(tmp_path: Path) -> None:
