@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import uuid
 import zipfile
 from pathlib import Path
 
@@ -36,8 +37,16 @@ def make_zip(target: Path) -> None:
     :raises ConfigurationError: a package is missing. :raises OSError: the zip cannot be written.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(target.name + ".tmp")
-    with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
+    temporary = target.with_name(f"{target.name}.{uuid.uuid4().hex}.tmp")  # of this call alone
+    try:
+        _write_zip(temporary)
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _write_zip(target: Path) -> None:
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         for package in _PACKAGES:
             root = _folder(package)
             for path in sorted(root.rglob("*")):
@@ -50,7 +59,6 @@ def make_zip(target: Path) -> None:
                 entry.compress_type = zipfile.ZIP_DEFLATED
                 entry.external_attr = 0o644 << 16
                 archive.writestr(entry, path.read_bytes())
-    temporary.replace(target)
 
 
 def has_loops(archive: Path) -> bool:

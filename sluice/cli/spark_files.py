@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 import shutil
+import uuid
 from pathlib import Path
 
 import click
 
 from sluice.cli.options import format_option, spark_option
+
+_KEPT_S = 86_400
+"""A spark-submit that was given an older zip has read it by then."""
 
 
 @click.command(
@@ -80,12 +84,21 @@ def spark_files(folder: Path | None, spark: str | None, output_format: str) -> N
 def cached_zip() -> Path:
     """The zip in the user's cache folder, under a name that changes with its content.
 
-    :raises OSError: it cannot be written.
+    Zips that are older than a day go: each release, and each change of a checkout, makes another.
+
+    :raises OSError: it cannot be written. :raises ConfigurationError: the user has no home.
     """
     from sluice.artifacts.jars import sha256
     from sluice.artifacts.spark_files import make_zip
+    from sluice.cache_folder import cache_folder
 
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sluice" / "spark"
-    new = cache / f"sluice-{os.getpid()}.new"
+    cache = cache_folder() / "spark"
+    new = cache / f"sluice-{uuid.uuid4().hex}.new"
     make_zip(new)
-    return new.replace(cache / f"sluice-{sha256(new)[:16]}.zip")
+    found = new.replace(cache / f"sluice-{sha256(new)[:16]}.zip")
+    oldest_s = found.stat().st_mtime - _KEPT_S
+    for path in cache.glob("sluice-*"):
+        with contextlib.suppress(OSError):  # another process removes it, too
+            if path.stat().st_mtime < oldest_s:
+                path.unlink()
+    return found

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 import subprocess
 import tempfile
 import threading
@@ -22,6 +21,7 @@ from py4j.protocol import Py4JError, get_return_value, is_error
 from sluice.artifacts.iceberg import installed_iceberg
 from sluice.artifacts.jars import fetch
 from sluice.artifacts.java import java, java_version, pyspark_jars
+from sluice.cache_folder import cache_folder
 from sluice.errors import ConfigurationError, DriverRefused
 
 START_TIMEOUT_S = 120.0
@@ -197,8 +197,8 @@ def _class_path(iceberg: Path, jars: str, spark_jars: Path) -> str:
 def iceberg_jar(jars: str) -> Path:
     """Iceberg's runtime for the installed Spark.
 
-    :raises ConfigurationError: it is nowhere, and cannot be fetched; or Sluice does not run on
-        that Spark.
+    :raises ConfigurationError: it is nowhere, and cannot be fetched or kept; or Sluice does not
+        run on that Spark.
     """
     runtime = installed_iceberg()
     name = runtime.name
@@ -208,8 +208,10 @@ def iceberg_jar(jars: str) -> Path:
         raise ConfigurationError(
             f"tiering.jars={jars}: no {name} in that folder; `sluice jars fetch {jars}` brings it"
         )
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sluice" / "jars"
-    homes = sorted(Path.home().glob(".ivy2*"), reverse=True)
+    cache = cache_folder() / "jars"
+    homes: list[Path] = []
+    with contextlib.suppress(RuntimeError):  # a user without a home
+        homes = sorted(Path.home().glob(".ivy2*"), reverse=True)
     known = [
         cache / name,
         *(h / "cache" / runtime.group / runtime.artifact / "jars" / name for h in homes),

@@ -17,6 +17,8 @@ from pathlib import Path
 
 from llvmlite import binding
 
+from sluice.cache_folder import cache_folder
+from sluice.errors import ConfigurationError
 from sluice.formats.kernel_objects import source_digest
 
 _DIGEST_SIZE = 32
@@ -29,10 +31,9 @@ def folder() -> Path | None:
     chosen = os.environ.get("NUMBA_CACHE_DIR")
     if chosen:
         return Path(chosen, "sluice")
-    home = os.environ.get("XDG_CACHE_HOME")
     try:
-        return Path(home or Path("~/.cache").expanduser(), "sluice")
-    except RuntimeError:
+        return cache_folder()
+    except ConfigurationError:
         return None
 
 

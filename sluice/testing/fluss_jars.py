@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from sluice.artifacts.jars import Jar, fetch, tell
+from sluice.cache_folder import cache_folder
 from sluice.clock import Clock
 from sluice.errors import ConfigurationError
 
@@ -47,7 +48,7 @@ def default_folder() -> Path:
     checkout = Path(__file__).resolve().parents[2]
     if (checkout / "pyproject.toml").is_file():
         return checkout / ".cache" / "fluss"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sluice" / "fluss"
+    return cache_folder() / "fluss"
 
 
 def fetch_jars(

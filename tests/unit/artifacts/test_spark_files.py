@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,7 @@ from sluice.artifacts.iceberg import RUNTIMES, installed_iceberg
 from sluice.artifacts.spark_files import driver_script, make_zip
 from sluice.cli.airflow_dag import DAG_FILE
 from sluice.cli.main import cli
+from sluice.cli.spark_files import cached_zip
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -38,6 +42,26 @@ def test_they_are_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     found = json.loads(run("spark-files", "--format", "json"))
     assert found == dict([script, archive, packages]), "the same files, the same name"
     assert [p.name for p in (tmp_path / "sluice/spark").iterdir()] == [Path(archive[1]).name]
+
+
+def test_old_zips_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of yesterday may still be read by a driver that starts."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder = tmp_path / "sluice/spark"
+    folder.mkdir(parents=True)
+    for name, age_s in (("old.zip", 90_000), ("young.zip", 80_000), ("killed.new", 90_000)):
+        (folder / f"sluice-{name}").touch()
+        os.utime(folder / f"sluice-{name}", (time.time() - age_s,) * 2)
+    newest = cached_zip()
+    assert {path.name for path in folder.iterdir()} == {"sluice-young.zip", newest.name}
+
+
+def test_zips_made_at_the_same_time_do_not_disturb_each_other(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(make_zip, [tmp_path / "a.zip"] * 4))
+    with zipfile.ZipFile(tmp_path / "a.zip") as archive:
+        assert archive.testzip() is None
+    assert [path.name for path in tmp_path.iterdir()] == ["a.zip"]
 
 
 def test_for_another_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from sluice.artifacts import jars
 from sluice.artifacts.iceberg import installed_iceberg
 from sluice.driver import jvm
 from sluice.errors import ConfigurationError, DriverRefused
+from tests.support.no_home import take_home
 
 ICEBERG = installed_iceberg()
 JAR = ICEBERG.name
@@ -48,6 +49,21 @@ def test_the_configured_folder_is_the_only_one_looked_into(home: Path) -> None:
 )
 def test_caches_of_this_machine_are_used(home: Path, folder: str, name: str) -> None:
     found = put(home / folder, name)
+    assert jvm.iceberg_jar("") == found
+
+
+def test_a_user_without_a_home_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    take_home(monkeypatch)
+    with pytest.raises(ConfigurationError, match="set XDG_CACHE_HOME"):
+        jvm.iceberg_jar("")
+
+
+def test_a_user_without_a_home_may_name_the_cache(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_home(monkeypatch)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home))
+    found = put(home / "sluice/jars")
     assert jvm.iceberg_jar("") == found
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from sluice.formats import kernel_cache, kernel_objects
+from tests.support.no_home import take_home
 from tests.support.parsing import parsed
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -129,11 +130,7 @@ def test_the_folder_is_the_users_own(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert kernel_cache.folder() == tmp_path / ".cache" / "sluice"
-
-    def no_home(_: Path) -> Path:
-        raise RuntimeError("Could not determine home directory.")
-
-    monkeypatch.setattr(Path, "expanduser", no_home)
+    take_home(monkeypatch)
     assert kernel_cache.folder() is None
 
 
