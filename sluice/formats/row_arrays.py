@@ -173,13 +173,15 @@ def _value(array: pa.Array, data_type: DataType, row_format: str) -> pa.Array:
     if root not in NESTED:
         return array
     arrow, rows, bits = arrow_type(data_type), len(array), array.buffers()[0]
+    nulls = array.null_count  # if it is not said, Arrow before 26 ends the process for a map's keys
     if root is TypeRoot.ROW:
         children = _columns(array, [field.data_type for field in data_type.fields], row_format)
-        return pa.Array.from_buffers(arrow, rows, [bits], children=children)
+        return pa.Array.from_buffers(arrow, rows, [bits], nulls, children=children)
     if root is TypeRoot.ARRAY:
         assert data_type.element is not None
         counts, elements = _lists(array, data_type.element, row_format)
-        return pa.Array.from_buffers(arrow, rows, [bits, pa.py_buffer(counts)], children=[elements])
+        buffers = [bits, pa.py_buffer(counts)]
+        return pa.Array.from_buffers(arrow, rows, buffers, nulls, children=[elements])
     assert data_type.key is not None
     assert data_type.value is not None
     key_bytes, value_bytes = _halves(array)
@@ -187,7 +189,8 @@ def _value(array: pa.Array, data_type: DataType, row_format: str) -> pa.Array:
     value_counts, values = _lists(value_bytes, data_type.value, row_format)
     _check_map(counts, value_counts, keys)
     entries = pa.StructArray.from_arrays([keys, values], fields=[arrow.key_field, arrow.item_field])
-    return pa.Array.from_buffers(arrow, rows, [bits, pa.py_buffer(counts)], children=[entries])
+    buffers = [bits, pa.py_buffer(counts)]
+    return pa.Array.from_buffers(arrow, rows, buffers, nulls, children=[entries])
 
 
 def _arrays(

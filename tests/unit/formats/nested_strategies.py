@@ -51,12 +51,13 @@ def make_column(data_type: DataType, values: list[Any]) -> pa.Array:
     arrow = arrow_type(data_type)
     there = np.array([value is not None for value in values], bool)
     bits = pa.py_buffer(np.packbits(there, bitorder="little"))
+    nulls = len(values) - int(there.sum())  # not said, it is -1: no key of a map for old Arrows
     if data_type.fields:
         children = [
             make_column(field.data_type, [None if v is None else v[index] for v in values])
             for index, field in enumerate(data_type.fields)
         ]
-        return pa.Array.from_buffers(arrow, len(values), [bits], children=children)
+        return pa.Array.from_buffers(arrow, len(values), [bits], nulls, children=children)
     if data_type.element is None and data_type.key is None:
         return make_array(data_type, values)
     offsets = np.cumsum([0, *(len(value or []) for value in values)], dtype=np.int32)
@@ -73,7 +74,7 @@ def make_column(data_type: DataType, values: list[Any]) -> pa.Array:
         fields = [arrow.key_field, arrow.item_field]
         child = pa.StructArray.from_arrays(pairs, fields=fields)
     return pa.Array.from_buffers(
-        arrow, len(values), [bits, pa.py_buffer(offsets)], children=[child]
+        arrow, len(values), [bits, pa.py_buffer(offsets)], nulls, children=[child]
     )
 
 
