@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import os
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.built_wheel import ROOT, Environment
-from tests.support.processes import ServerProcess
+from tests.support.installed import JARS, Installed, InstalledServer
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
-
-JARS = os.environ.get("SLUICE_TIERING_JARS") or str(ROOT / ".cache/jars")
-
-
-class InstalledServer(ServerProcess):
-    """``sluice serve`` of another environment."""
-
-    def __init__(self, environment: Environment, data_dir: Path) -> None:
-        super().__init__(data_dir, environment.variables)
-        self.command = (str(environment.home / "bin/sluice"), "serve")
 
 
 @pytest.fixture
@@ -31,17 +19,6 @@ def address(one_machine: Environment, tmp_path: Path) -> Iterator[str]:
     server = InstalledServer(one_machine, tmp_path / "data")
     yield server.start()
     server.kill()
-
-
-@pytest.fixture
-def sluice(one_machine: Environment, address: str, tmp_path: Path) -> Callable[..., str]:
-    def run(*words: str) -> str:
-        more = {"SLUICE_CLIENT_BOOTSTRAP": address, "SLUICE_TIERING_JARS": JARS}
-        done = one_machine.run("sluice", *words, cwd=tmp_path, **more)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    return run
 
 
 def test_the_lines_of_the_package_index_do_what_they_say(
@@ -69,12 +46,7 @@ def test_the_lines_of_the_package_index_do_what_they_say(
 
 
 def test_a_table_with_a_primary_key_reaches_the_lake(
-    sluice: Callable[..., str], tmp_path: Path
+    one_machine: Environment, address: str, tmp_path: Path
 ) -> None:
     schema = "id BIGINT NOT NULL, item STRING, PRIMARY KEY (id)"
-    sluice("create-table", "shop.stock", "--schema", schema)
-    (tmp_path / "rows.csv").write_text("id,item\n1,pen\n2,ink\n")
-    sluice("append", "shop.stock", "rows.csv")
-    assert "committed to the lake" in sluice("tier", "shop.stock", "--warehouse", "lake")
-    [found] = json.loads(sluice("status", "--format", "json"))
-    assert (found["path"], found["lag_rows"], found["failures"]) == ("shop.stock", 0, 0)
+    Installed(one_machine, address, tmp_path).tier_a_table("shop.stock", schema)

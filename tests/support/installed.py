@@ -1,0 +1,57 @@
+"""What the wheel does once installed: a server of its own, and a table's way into the lake."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.support.built_wheel import ROOT, Environment
+from tests.support.processes import ServerProcess
+
+JARS = os.environ.get("SLUICE_TIERING_JARS") or str(ROOT / ".cache/jars")
+
+
+class InstalledServer(ServerProcess):
+    """``sluice serve`` of another environment."""
+
+    def __init__(self, environment: Environment, data_dir: Path) -> None:
+        super().__init__(data_dir, environment.variables)
+        self.command = (str(environment.home / "bin/sluice"), "serve")
+
+
+class Installed:
+    """The commands of an environment, on its own server."""
+
+    def __init__(self, environment: Environment, address: str, cwd: Path, **more: str) -> None:
+        """:param more: variables of each command."""
+        self._environment, self._cwd = environment, cwd
+        self._more = {"SLUICE_CLIENT_BOOTSTRAP": address, "SLUICE_TIERING_JARS": JARS, **more}
+
+    def sluice(self, *words: str) -> str:
+        """What a command prints; it has to succeed."""
+        done = self._environment.run("sluice", *words, cwd=self._cwd, **self._more)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def tier_a_table(self, name: str, schema: str) -> None:
+        """Makes a table of two rows and has them in the lake."""
+        self.sluice("create-table", name, "--schema", schema)
+        (self._cwd / "rows.csv").write_text("id,item\n1,pen\n2,ink\n")
+        self.sluice("append", name, "rows.csv")
+        assert "committed to the lake" in self.sluice("tier", name, "--warehouse", "lake")
+        found = json.loads(self.sluice("status", "--format", "json"))
+        [ours] = [status for status in found if status["path"] == name]
+        assert (ours["lag_rows"], ours["failures"]) == (0, 0)
+
+
+@contextmanager
+def installed(environment: Environment, folder: Path, **more: str) -> Iterator[Installed]:
+    """Starts the environment's server; its commands run in ``folder``."""
+    server = InstalledServer(environment, folder / "data")
+    try:
+        yield Installed(environment, server.start(), folder, **more)
+    finally:
+        server.kill()

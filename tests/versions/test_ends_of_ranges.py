@@ -1,0 +1,98 @@
+"""The wheel with the oldest and with the newest packages that its metadata allows.
+
+Each in a fresh environment outside the checkout. Two small ones run in CI; Spark, Airflow and other
+Pythons take longer.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from sluice.artifacts.java import pyspark_jars
+from tests.support.built_wheel import ROOT, Environment
+from tests.support.installed import installed
+from tests.support.versions import End, constraints, interpreter, version_in, wheel_at
+
+LOG = "id BIGINT NOT NULL, item STRING"
+KEYED = f"{LOG}, PRIMARY KEY (id)"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def floor_of(package: str) -> str:
+    """The lower bound in pyproject.toml, of the line for this Python."""
+    every = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["server"]]
+    [first, *_] = [line for line in every if re.match(rf"{package}[><=!;\[ ]", line)]
+    found = re.search(r">=([\d.]+)", first)
+    assert found
+    return found[1]
+
+
+def tier_by_hand(environment: Environment, folder: Path, **more: str) -> None:
+    """Server, tables with and without a key, rows, rounds and statuses."""
+    with installed(environment, folder, **more) as commands:
+        commands.tier_a_table("shop.orders", LOG)
+        commands.tier_a_table("shop.stock", KEYED)
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.parametrize("end", ["lowest-direct", "highest"])
+def test_client_and_server(end: End, tmp_path: Path) -> None:
+    """Without Spark's packages, which are large: its jars are those of this environment."""
+    environment = wheel_at(tmp_path, end, "server")
+    found = {name: version_in(environment, name) for name in ("protobuf", "grpcio", "pyarrow")}
+    at_floor = {name: found[name].startswith(floor_of(name)) for name in found}
+    assert set(at_floor.values()) == {end == "lowest-direct"}, found
+    tier_by_hand(environment, tmp_path, SPARK_HOME=str(pyspark_jars().parent))
+
+
+@pytest.mark.long
+@pytest.mark.spark
+def test_the_last_protobuf_of_the_older_major_version(tmp_path: Path) -> None:
+    environment = wheel_at(tmp_path, "highest", "server", also="protobuf<7")
+    assert version_in(environment, "protobuf").startswith("6.")
+    tier_by_hand(environment, tmp_path, SPARK_HOME=str(pyspark_jars().parent))
+
+
+@pytest.mark.long
+@pytest.mark.spark
+@pytest.mark.parametrize("python", ["3.12", "3.13"])
+def test_the_oldest_packages_on_other_pythons(python: str, tmp_path: Path) -> None:
+    environment = wheel_at(tmp_path, "lowest-direct", "server", python=interpreter(python))
+    tier_by_hand(environment, tmp_path, SPARK_HOME=str(pyspark_jars().parent))
+
+
+@pytest.mark.long
+@pytest.mark.spark
+@pytest.mark.parametrize(("end", "spark"), [("lowest-direct", "4.0."), ("highest", "4.1.")])
+def test_everything(end: End, spark: str, tmp_path: Path) -> None:
+    """All extras: pyspark and its client are of one version, and Spark answers with them."""
+    environment = wheel_at(tmp_path, end, "all")
+    version = version_in(environment, "pyspark")
+    assert version.startswith(spark)
+    assert version_in(environment, "pyspark-client") == version
+    jars = tmp_path / "jars"
+    with installed(environment, tmp_path, SLUICE_TIERING_JARS=str(jars)) as commands:
+        commands.sluice("jars", "fetch", str(jars))
+        commands.tier_a_table("shop.orders", LOG)
+        commands.tier_a_table("shop.stock", KEYED)
+        query = "SELECT table_name FROM sys.lake_tiering_status WHERE database_name = 'shop'"
+        assert "stock" in commands.sluice("sql", query)
+        assert "orders" in commands.sluice("sql", query)
+        left = {path.name for path in tmp_path.iterdir()}
+        assert "artifacts" not in left, "Spark leaves nothing where a command is run"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("python", ["3.11", "3.12", "3.13"])
+def test_extras_resolve_on_each_python(python: str, tmp_path: Path) -> None:
+    """Without installing: the oldest and the newest of everything, and both Sparks of one pair."""
+    for end in ("lowest-direct", "highest"):
+        pins = constraints(tmp_path, end, "all", python=interpreter(python)).read_text()
+        found = dict(re.findall(r"^([a-z0-9-]+)==(\S+)", pins, re.MULTILINE))
+        assert found["pyspark"] == found["pyspark-client"], (end, found)
+        assert "apache-airflow" in found
