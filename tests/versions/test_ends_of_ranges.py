@@ -38,9 +38,15 @@ def tier_by_hand(environment: Environment, folder: Path, **more: str) -> None:
         commands.tier_a_table("shop.stock", KEYED)
 
 
-@pytest.mark.slow
 @pytest.mark.spark
-@pytest.mark.parametrize("end", ["lowest-direct", "highest"])
+@pytest.mark.parametrize(
+    "end",
+    [
+        pytest.param("lowest-direct", marks=pytest.mark.slow),
+        # what was released since may break it: not CI of a change
+        pytest.param("highest", marks=pytest.mark.long),
+    ],
+)
 def test_client_and_server(end: End, tmp_path: Path) -> None:
     """Without Spark's packages, which are large: its jars are those of this environment."""
     environment = wheel_at(tmp_path, end, "server")
