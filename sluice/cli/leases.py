@@ -9,7 +9,6 @@ import click
 
 from sluice.cli.options import cluster_options, configuration, format_option
 from sluice.cli.output import print_json, print_table, when
-from sluice.extras import require
 
 if TYPE_CHECKING:
     from sluice.model import LeaseInfo
@@ -80,8 +79,6 @@ def drop(
     """
     there: bool | None
     if data_dir is not None:
-        purpose = "sluice leases drop --data-dir"
-        require("sluice.server.coordinator.leases_offline", "server", purpose)
         from sluice.server.coordinator.leases_offline import drop_stored_lease
 
         there = drop_stored_lease(data_dir, lease_id)

@@ -62,10 +62,10 @@ def catalog() -> Iterator[int]:
         yield server.getsockname()[1]
 
 
-def connection(place: Place, storage: S3Server, catalog: int) -> dict[str, str]:
+def connection(place: Place, storage: S3Server, catalog: int, kind: str = "jdbc") -> dict[str, str]:
     """A lake behind a JDBC catalog that nobody can read, with secrets in options and address."""
     options = {
-        "iceberg.type": "jdbc",
+        "iceberg.type": kind,
         "iceberg.uri": f"jdbc:postgresql://bob:{IN_ADDRESS}@127.0.0.1:{catalog}/lake",
         "iceberg.warehouse": "s3://bucket/lake",
         "iceberg.s3.endpoint": storage.endpoint,
@@ -121,11 +121,14 @@ def search(place: Place, run: Any) -> None:
 
 
 def test_a_run_that_is_not_begun(place: Place, storage: S3Server, catalog: int) -> None:
-    """The lake refuses the keys: its own words, and the address of the catalog, are looked at."""
+    """The lake refuses the keys: its own words, and the address of the catalog, are looked at.
+
+    Only a catalog of type hadoop has all of its tables below the warehouse.
+    """
     path = place.table("ok")
     place.wait(path)
     storage.allowed = {}
-    settings = connection(place, storage, catalog)
+    settings = connection(place, storage, catalog, kind="hadoop")
     run = place.run({}, **settings)
     assert (run["state"], run["tasks"]["acquire_lease"]) == ("failed", "failed")
     assert "write to the lake, s3://bucket/lake: " in place.airflow.log.read_text(errors="replace")

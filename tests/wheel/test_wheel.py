@@ -116,7 +116,6 @@ def test_the_base_is_light(base: Environment, tmp_path: Path) -> None:
         (["sql", "SELECT 1"], "pip install 'fluss-sluice[spark]'"),
         (["jars", "fetch", "jars"], "pip install 'fluss-sluice[spark]'"),
         (["tier", "a.b", "--warehouse", "lake"], "pip install 'fluss-sluice[spark]'"),
-        (["leases", "drop", "x", "--data-dir", "."], "pip install 'fluss-sluice[server]'"),
     ],
 )
 def test_a_missing_extra_is_one_line(
