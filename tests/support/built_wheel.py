@@ -8,11 +8,13 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+_FOLDER = ROOT / ".cache" / "wheels"
 UV = str(Path(sys.executable).with_name("uv"))
 _BUILD_TIMEOUT_S = 600
 _INSTALL_TIMEOUT_S = 600
@@ -29,13 +31,10 @@ _BUILT_BY = (
 
 def built_wheel() -> Path:
     """Builds sdist and then, from it, the wheel; kept in .cache under a digest of the sources."""
-    folder = ROOT / ".cache" / "wheels"
-    folder.mkdir(parents=True, exist_ok=True)
-    kept = folder / _digest()
-    with (folder / ".lock").open("w") as lock:  # several workers may begin at once
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    kept = _FOLDER / _digest()
+    with _building():
         if not kept.is_dir():
-            with tempfile.TemporaryDirectory(dir=folder) as name:
+            with tempfile.TemporaryDirectory(dir=_FOLDER) as name:
                 out = Path(name) / "out"
                 run([UV, "build", "-q", "--out-dir", str(out), str(ROOT)], _BUILD_TIMEOUT_S)
                 out.replace(kept)
@@ -45,9 +44,19 @@ def built_wheel() -> Path:
 
 def new_sdist(folder: Path) -> Path:
     """The sdist of the tree as it is now."""
-    run([UV, "build", "-q", "--sdist", "--out-dir", str(folder), str(ROOT)], _BUILD_TIMEOUT_S)
+    with _building():
+        run([UV, "build", "-q", "--sdist", "--out-dir", str(folder), str(ROOT)], _BUILD_TIMEOUT_S)
     [sdist] = folder.glob("*.tar.gz")
     return sdist
+
+
+@contextmanager
+def _building() -> Iterator[None]:
+    """One build at a time: setuptools writes its list of files into the tree."""
+    _FOLDER.mkdir(parents=True, exist_ok=True)
+    with (_FOLDER / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 @dataclass(frozen=True)
@@ -123,7 +132,7 @@ def _constraints() -> Path:
     """The lock file without hashes, which a wheel of a path cannot have."""
     lines = (ROOT / "requirements.lock").read_text().splitlines()
     pins = [line.split(" ")[0] for line in lines if "==" in line and not line.startswith(" ")]
-    target = ROOT / ".cache" / "wheels" / "constraints.txt"
+    target = _FOLDER / "constraints.txt"
     new = target.with_name(f"constraints-{os.getpid()}.new")
     new.write_text("\n".join(pins) + "\n")
     return new.replace(target)
