@@ -5,6 +5,7 @@ An editable install, an sdist, and a wheel for another platform then need no com
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import build_kernels
@@ -32,6 +33,9 @@ __all__ = [
 
 
 def get_requires_for_build_wheel(config_settings: dict[str, Any] | None = None) -> list[str]:
-    """What setuptools wants, and the compilers."""
-    compilers = build_kernels.COMPILERS if build_kernels.variants() else ()
+    """What setuptools wants, and the compilers; ends with one line where none can be chosen."""
+    try:
+        compilers = build_kernels.COMPILERS if build_kernels.variants() else ()
+    except build_kernels.CannotBuild as error:
+        sys.exit(f"build_backend: {error}")
     return [*build_meta.get_requires_for_build_wheel(config_settings), *compilers]

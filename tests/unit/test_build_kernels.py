@@ -20,7 +20,7 @@ from tests.support.shared_kernels import ROOT, SCRIPT, shared_objects
 IS_BUILT_HERE = any(each.platform == sysconfig.get_platform() for each in VARIANTS)
 built_here = pytest.mark.skipif(not IS_BUILT_HERE, reason="no loops are built on this platform")
 PARTS = ("sluice", "plugins", "spark_jobs", "scripts")
-FILES = ("setup.py", "pyproject.toml", "README.md", "LICENSE")
+FILES = ("setup.py", "pyproject.toml", "docs/package-index.md", "LICENSE")
 
 
 @pytest.fixture
@@ -39,7 +39,8 @@ def tree(tmp_path: Path) -> Path:
         ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
         shutil.copytree(ROOT / name, target / name, ignore=ignored)
     for name in FILES:
-        shutil.copy(ROOT / name, target)
+        (target / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, target / name)
     return target
 
 
@@ -101,6 +102,20 @@ def test_what_cannot_be_chosen_is_refused(
     monkeypatch.setenv(build_kernels.SWITCH, "yes")
     with pytest.raises(build_kernels.CannotBuild, match="SLUICE_BUILD_KERNELS=yes: it is 0"):
         build_kernels.variants()
+
+
+def test_a_switch_that_is_refused_ends_the_build_with_one_line(tree: Path) -> None:
+    code = "import sys; sys.path.insert(0, 'scripts'); import build_backend\n"
+    done = subprocess.run(
+        [sys.executable, "-c", code + "build_backend.get_requires_for_build_wheel()"],
+        cwd=tree,
+        env={**os.environ, "SLUICE_BUILD_KERNELS": "yes"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    refused = "SLUICE_BUILD_KERNELS=yes: it is 0 (never), 1 (or fail), or not set"
+    assert (done.returncode, done.stderr) == (1, f"build_backend: {refused}\n")
 
 
 @built_here
