@@ -62,9 +62,7 @@ def spark_files(folder: Path | None, spark: str | None, output_format: str) -> N
             folder = folder.absolute()
             archive = folder / "sluice.zip"
             make_zip(archive)
-            new = folder / f"{script.name}.tmp"
-            shutil.copyfile(script, new)
-            script = new.replace(folder / script.name)
+            script = copied(script, folder)
     except OSError as error:
         raise ConfigurationError(f"the files cannot be written: {error}") from error
     found = {"script": str(script), "py-files": str(archive), "packages": runtime.coordinates}
@@ -79,6 +77,19 @@ def spark_files(folder: Path | None, spark: str | None, output_format: str) -> N
             f" tables with a primary key need {install_command('compile')}",
             err=True,
         )
+
+
+def copied(script: Path, folder: Path) -> Path:
+    """The script in that folder, where it appears whole; several calls at once do no harm.
+
+    :raises OSError: it cannot be written.
+    """
+    new = folder / f"{script.name}.{uuid.uuid4().hex}.tmp"
+    try:
+        shutil.copyfile(script, new)
+        return new.replace(folder / script.name)
+    finally:
+        new.unlink(missing_ok=True)
 
 
 def cached_zip() -> Path:
