@@ -17,9 +17,9 @@ BLOCKED = ("numba", "llvmlite", "rocksdict")
 
 
 def shared_objects() -> list[Path]:
-    """All that are built on this platform; they are built once for sources, script and numba."""
+    """All that are built on this platform: once for sources, script, numba and Python."""
     parts = [(ROOT / "sluice/formats" / name).read_bytes() for name in SOURCES]
-    parts += [SCRIPT.read_bytes(), metadata.version("numba").encode()]
+    parts += [SCRIPT.read_bytes(), metadata.version("numba").encode(), sys.version.encode()]
     digest = hashlib.sha256()
     for part in parts:
         digest.update(hashlib.sha256(part).digest())
