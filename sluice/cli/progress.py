@@ -47,7 +47,8 @@ class RoundBar:
         self._bar.advance(self._task, rows)
 
     def __enter__(self) -> RoundBar:
-        self._bar.start()
+        if not self._bar.disable:
+            self._bar.start()
         return self
 
     def __exit__(
@@ -56,4 +57,5 @@ class RoundBar:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._bar.stop()
+        if not self._bar.disable:  # older versions of rich print a line even so
+            self._bar.stop()

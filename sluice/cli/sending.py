@@ -224,8 +224,10 @@ def _bar(description: str, total: int | None) -> Iterator[Callable[[int], None]]
         MofNCompleteColumn(),
         console=console,
         transient=True,
-        disable=not console.is_terminal,
     )
+    if not console.is_terminal:  # older versions of rich print a line, even if it is disabled
+        yield lambda _: None
+        return
     with progress:
         task = progress.add_task(description, total=total)
         yield lambda rows: progress.advance(task, rows)
