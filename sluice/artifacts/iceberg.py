@@ -33,6 +33,7 @@ RUNTIMES = {
     ),
 }
 """By Spark's major and minor version, oldest first."""
+NEWEST = list(RUNTIMES.values())[-1]
 
 _CORE = re.compile(r"spark-core_\d+\.\d+-(\d+\.\d+\.\d+.*)\.jar")
 
@@ -94,7 +95,7 @@ def installed_iceberg(submit: Path | None = None) -> Jar:
     """
     jars = spark_jars(submit)
     if jars is None:
-        return list(RUNTIMES.values())[-1]
+        return NEWEST
     version = spark_version(jars)
     if jars.parent.name == "pyspark":
         _check_client(version)

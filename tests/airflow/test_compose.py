@@ -11,7 +11,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from sluice.artifacts.iceberg import installed_iceberg
+from sluice.artifacts.iceberg import iceberg_runtime
 from sluice.cli.main import cli
 from sluice.config import ClientConfig
 from sluice_airflow.connection import FlussConnection
@@ -104,7 +104,8 @@ def test_the_image_has_what_the_services_name() -> None:
     for source in (name for names in copied for name in names):
         assert (ROOT / source).exists(), source
     assert "sluice jars fetch /opt/sluice/jars" in DOCKERFILE
-    assert AIRFLOW["AIRFLOW__SLUICE__JARS"] == f"/opt/sluice/jars/{installed_iceberg().name}"
+    [spark] = re.findall(r"^pyspark==(\S+)", (ROOT / "requirements.lock").read_text(), re.MULTILINE)
+    assert AIRFLOW["AIRFLOW__SLUICE__JARS"] == f"/opt/sluice/jars/{iceberg_runtime(spark).name}"
 
 
 def in_containers() -> list[list[str]]:

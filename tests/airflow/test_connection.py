@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sluice.artifacts.iceberg import installed_iceberg
+from sluice.artifacts.iceberg import NEWEST
 from sluice.config import load_config
 from sluice.errors import ConfigurationError
 from sluice_airflow.connection import FlussConnection
@@ -170,7 +170,7 @@ def test_the_test_button(place: Place) -> None:
     answer = place.airflow.ask("connection", environment=place.connection())
     host = socket.gethostname()
     script = Path(place.airflow.environment["AIRFLOW__SLUICE__SPARK_BINARY"])
-    packages = installed_iceberg().coordinates
+    packages = NEWEST.coordinates  # for a spark-submit of one's own
     assert answer == {
         "ok": True,
         "said": f"cluster {place.address}: answers; 1 database. Checked on {host}: the driver's"

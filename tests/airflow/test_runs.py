@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from sluice.artifacts.iceberg import installed_iceberg
+from sluice.artifacts.iceberg import NEWEST
 from sluice.rounds.files import PlanFile, read_json
 from sluice.testing.ports import kept_port
 from tests.airflow.place import Place
@@ -49,7 +49,7 @@ def test_a_table_is_tiered(place: Place) -> None:
     said = command.read_text().splitlines()
     assert f"spark.sluice.datalake.iceberg.warehouse={place.lake}" in said
     assert "spark.executor.memory=2g" in said
-    assert said[said.index("--packages") + 1] == installed_iceberg().coordinates
+    assert said[said.index("--packages") + 1] == NEWEST.coordinates
     assert said[-5].endswith("sluice_spark/tier_table.py")
 
 

@@ -71,6 +71,8 @@ def test_a_failure_is_reported_beside_garbage(tmp_path: Path) -> None:
     """Without the plugin the first of these ends the whole run."""
     (tmp_path / "test_failing.py").write_text(FAILING)
     plugins = ["-p", "no:cacheprovider", "-p", "tests.support.parsing"]
+    # it is imported behind the tests, and parsed where nothing has imported it yet
+    plugins += ["-p", "no:hypothesispytest"]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", *plugins, "--rootdir", str(tmp_path), str(tmp_path)],
         cwd=Path(__file__).resolve().parents[2],
