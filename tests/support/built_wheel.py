@@ -32,7 +32,7 @@ _BUILT_BY = (
 def built_wheel() -> Path:
     """Builds sdist and then, from it, the wheel; kept in .cache under a digest of the sources."""
     kept = _FOLDER / _digest()
-    with _building():
+    with building():
         if not kept.is_dir():
             with tempfile.TemporaryDirectory(dir=_FOLDER) as name:
                 out = Path(name) / "out"
@@ -44,14 +44,14 @@ def built_wheel() -> Path:
 
 def new_sdist(folder: Path) -> Path:
     """The sdist of the tree as it is now."""
-    with _building():
+    with building():
         run([UV, "build", "-q", "--sdist", "--out-dir", str(folder), str(ROOT)], _BUILD_TIMEOUT_S)
     [sdist] = folder.glob("*.tar.gz")
     return sdist
 
 
 @contextmanager
-def _building() -> Iterator[None]:
+def building() -> Iterator[None]:
     """One build at a time: setuptools writes its list of files into the tree."""
     _FOLDER.mkdir(parents=True, exist_ok=True)
     with (_FOLDER / ".lock").open("w") as lock:
@@ -117,7 +117,7 @@ def new_environment(home: Path, python: str = sys.executable) -> Environment:
 def locked(*extras: str) -> list[str]:
     """What to install, and the options that hold every version to the lock file's."""
     wheel = f"{built_wheel()}[{','.join(extras)}]" if extras else str(built_wheel())
-    return [wheel, "--constraints", str(_constraints())]
+    return [wheel, "--constraints", str(locked_versions())]
 
 
 def run(command: Sequence[str], timeout_s: float, env: Mapping[str, str] | None = None) -> None:
@@ -128,10 +128,11 @@ def run(command: Sequence[str], timeout_s: float, env: Mapping[str, str] | None 
     assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}{done.stderr}"[-6000:]
 
 
-def _constraints() -> Path:
+def locked_versions() -> Path:
     """The lock file without hashes, which a wheel of a path cannot have."""
     lines = (ROOT / "requirements.lock").read_text().splitlines()
     pins = [line.split(" ")[0] for line in lines if "==" in line and not line.startswith(" ")]
+    _FOLDER.mkdir(parents=True, exist_ok=True)
     target = _FOLDER / "constraints.txt"
     new = target.with_name(f"constraints-{os.getpid()}.new")
     new.write_text("\n".join(pins) + "\n")

@@ -15,7 +15,9 @@ from tests.support.built_wheel import (
     ROOT,
     UV,
     Environment,
+    building,
     built_wheel,
+    locked_versions,
     new_environment,
     run,
 )
@@ -69,6 +71,23 @@ def wheel_at(
     made = new_environment(folder / "env", python)
     made.install(f"{built_wheel()}[{','.join(extras)}]", options=["--constraints", str(pins)])
     run([UV, "pip", "check", "--python", made.python], _RESOLVE_TIMEOUT_S)
+    return made
+
+
+def development_at(folder: Path, python: str, end: End | None = None) -> Environment:
+    """What `make setup` installs, beside this checkout's own: all extras and the tools of tests.
+
+    :param end: which versions; None is the lock file's, as far as they exist for that Python.
+    """
+    pins = folder / "pins.txt"
+    versions = ["--resolution", end] if end else ["--constraints", str(locked_versions())]
+    command = [UV, "pip", "compile", "-q", str(ROOT / "pyproject.toml"), *versions]
+    command += ["--all-extras", "--group", f"{ROOT}/pyproject.toml:dev", "--python", python]
+    run([*command, "-o", str(pins)], _RESOLVE_TIMEOUT_S)
+    made = new_environment(folder / "env", python)
+    made.install(options=["-r", str(pins)])
+    with building():
+        made.install(options=["--no-deps", "-e", str(ROOT)])
     return made
 
 

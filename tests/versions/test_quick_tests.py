@@ -1,0 +1,37 @@
+"""The quick tests of this checkout once more: on other Pythons, and with the oldest packages."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.built_wheel import ROOT
+from tests.support.versions import End, development_at, interpreter
+
+QUICK = "not slow and not long and not spark and not real_fluss"
+TIMEOUT_S = 3_000
+
+
+@pytest.mark.long
+@pytest.mark.timeout(TIMEOUT_S + 600)
+@pytest.mark.parametrize(
+    ("python", "end"), [("3.11", "lowest-direct"), ("3.12", None), ("3.13", None)]
+)
+def test_quick_tests_pass(python: str, end: End | None, tmp_path: Path) -> None:
+    """Those that start Airflow are among them; Spark and a real Fluss are tried by the wheel."""
+    environment = development_at(tmp_path, interpreter(python), end)
+    scratch = ["--basetemp", str(tmp_path / "scratch"), "-p", "no:cacheprovider"]
+    command = [environment.python, "-m", "pytest", "-q", "-n", "2", "--dist", "loadgroup", *scratch]
+    done = subprocess.run(
+        [*command, "--no-loadscope-reorder", "-m", QUICK, str(ROOT / "tests")],
+        cwd=ROOT,
+        env={**environment.variables, "HYPOTHESIS_PROFILE": "ci"},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-12_000:] + done.stderr[-2_000:]
+    assert " passed" in done.stdout
