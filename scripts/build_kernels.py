@@ -71,8 +71,10 @@ def variants() -> tuple[Variant, ...]:
 def build(folder: Path, chosen: tuple[Variant, ...]) -> list[Path]:
     """Writes a shared object for each into the folder, all at a time; they appear by rename.
 
-    :raises CannotBuild: a compiler is missing or fails.
+    :raises CannotBuild: a compiler is missing or fails, or none is chosen.
     """
+    if not chosen:
+        raise CannotBuild(f"no loops are compiled for {sysconfig.get_platform()}, or {SWITCH}=0")
     linker = _linker()
     _check_compilers()
     folder.mkdir(parents=True, exist_ok=True)

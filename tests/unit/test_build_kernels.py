@@ -118,6 +118,19 @@ def test_a_switch_that_is_refused_ends_the_build_with_one_line(tree: Path) -> No
     assert (done.returncode, done.stderr) == (1, f"build_backend: {refused}\n")
 
 
+def test_nothing_to_compile_is_one_line(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), str(tmp_path / "out")],
+        env={**os.environ, "SLUICE_BUILD_KERNELS": "0"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("build_kernels: no loops are compiled for ")
+    assert not (tmp_path / "out").exists()
+
+
 @built_here
 def test_without_a_c_compiler_the_build_says_so(tmp_path: Path) -> None:
     command = [sys.executable, str(SCRIPT), str(tmp_path / "out")]
