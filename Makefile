@@ -37,7 +37,7 @@ test: setup quick-java lint ## lint and the quick tests (at most 8 minutes on 2 
 test-slow: setup quick-java ## the slow tests, one case of each kind
 	$(PYTEST) -m "slow and not long" $(ARGS)
 
-test-long: setup quick-java ## many seeds, every failure case, Flink, S3, other versions (at most 90 minutes)
+test-long: setup quick-java ## many seeds, every failure case, S3, other versions (at most 90 minutes)
 	$(PYTEST) -m long $(ARGS)
 
 test-full: test test-slow test-long ## everything
