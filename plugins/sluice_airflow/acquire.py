@@ -131,7 +131,7 @@ def requested_tables(client: Client, patterns: Sequence[str]) -> list[TablePath]
         if not any(char in pattern for char in "*?[") and pattern not in names:
             raise TableNotExist(
                 f"{pattern!r}: no table of that name is tiered into the lake; create it with"
-                " table.datalake.enabled=true, or correct 'tables'"
+                " table.datalake.enabled=true, or correct 'tables': DATABASE.TABLE, * and ? match"
             )
     return [path for path in tables if any(fnmatchcase(str(path), p) for p in patterns)]
 

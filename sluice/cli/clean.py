@@ -87,7 +87,7 @@ def clean(
         raise click.UsageError("give --warehouse PATH, or the lake's catalog in --config FILE")
     from sluice.driver.cleaning import clean_runs, clean_tables
 
-    reports = []
+    reports = None
     if not only_runs:
         reports = list(clean_tables(config, table, apply=yes, older_than_ms=older_than_ms))
     runs, error = None, ""
@@ -100,7 +100,7 @@ def clean(
 
 
 def tell(
-    reports: list[CleanReport],
+    reports: list[CleanReport] | None,
     runs: list[RunFolder] | None,
     *,
     applied: bool,
@@ -109,6 +109,7 @@ def tell(
 ) -> None:
     """Prints what was found and done.
 
+    :param reports: None if tables were not looked at.
     :param runs_error: why the work folder could not be looked at.
     :raises click.exceptions.Exit: with code 1 if something could not be removed.
     """
@@ -118,19 +119,24 @@ def tell(
         print_json(
             {
                 "applied": applied,
-                "tables": [report.to_json() for report in reports],
+                "tables": [report.to_json() for report in reports or ()],
                 "runs": [run.to_json() for run in runs or ()],
                 "runs_error": runs_error,
             }
         )
     else:
-        for report in reports:
+        for report in reports or ():
             _print_table(report, applied)
+        if reports == []:
+            click.echo(
+                "note: no table of the cluster is in this lake: check --warehouse or [datalake]",
+                err=True,
+            )
         if runs is not None:
             _print_runs(runs, applied)
         if runs_error:
             click.echo(f"runs could not be looked at: {runs_error}")
-    failed = any(report.failed or report.error for report in reports)
+    failed = any(report.failed or report.error for report in reports or ())
     if failed or runs_error or any(run.error for run in runs or ()):
         raise click.exceptions.Exit(1)
 

@@ -112,7 +112,9 @@ def create_table(
             client.admin.create_table(table, descriptor)
         except TableAlreadyExist:
             if not if_not_exists:
-                raise
+                raise TableAlreadyExist(
+                    f"table {table} exists already; with --if-not-exists it is left as it is"
+                ) from None
             click.echo(f"{table}: exists already, left as it is")
             return
         info = client.admin.table_info(table)

@@ -80,7 +80,7 @@ def rows_of(path: Path, schema: pa.Schema, *, tell: bool = True) -> RowFile:
     _check_once(rows.names, schema.names, path)
     extra = [name for name in rows.names if name not in schema.names]
     if extra and tell:
-        click.echo(f"note: {path}: left out, not in the table: {', '.join(extra)}", err=True)
+        click.echo(f"note: {path}: left out, not to be written: {', '.join(extra)}", err=True)
     return rows
 
 

@@ -79,13 +79,18 @@ TABLE_PATH = TablePathType()
 
 
 class DurationType(_Milliseconds):
-    """A duration as Fluss writes it, such as 30s, 3 min, 7d; its value is milliseconds."""
+    """A duration as Fluss writes it, such as 30s, 3 min, 7d; its value is milliseconds.
+
+    Fluss takes a bare number for milliseconds, which nobody means who types it.
+    """
 
     name = "DURATION"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         if isinstance(value, int):
             return value
+        if value.strip().isdigit() and int(value):
+            self.fail(f"{value} has no unit: write for example {value}s or {value}min", param, ctx)
         try:
             return duration_ms(param.opts[0] if param else "value", value)
         except InvalidConfig as error:

@@ -81,7 +81,7 @@ Examples:
 @cluster_options
 def resume(table: TablePath, bootstrap: str | None, config_file: str | None) -> None:
     """Have TABLE tiered again after `sluice pause`."""
-    done = "is tiered again"
+    done = "is no longer paused: it is tiered again when it is due"
     _control(table, bootstrap, config_file, lambda admin, path: admin.resume_tiering(path), done)
 
 

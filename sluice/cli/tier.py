@@ -70,14 +70,14 @@ def tier(
     bootstrap: str | None,
     config_file: str | None,
 ) -> None:
-    """Tier TABLE into the lake once, here and now, without Airflow and Spark.
+    """Tier TABLE into the lake once, here and now, without Airflow.
 
     It claims the table from the coordinator, copies what is new with threads, and commits to
     Iceberg and then to Fluss: the same round that Spark runs. A table becomes due one freshness
     after its last round; --now does not wait for that. A pause holds. A round under way goes on;
     --wait waits for its end. A round that takes longer than the table's freshness (a
     minute at least), or than tiering.max_round_ms or tiering.max_round_bytes allow, commits what it
-    has; the rest is due at once. Needs Java 17 for the commit.
+    has; the rest is due at once. Needs Java 17 and, for the commit, the extra [spark].
 
     Exit code 0: the lake has the rows, or there were no new ones. 1: the round failed, or nobody
     could claim the table. 2: wrong arguments or settings. 3: the claim was lost before the commit
@@ -139,7 +139,7 @@ def ended(result: RoundResult) -> str:
         return "nothing was committed: the claim was lost; the next round brings the rows"
     words = {
         "committed": "committed to the lake",
-        "nothing_new": "nothing new since the last round",
+        "nothing_new": "no new rows",
         "already_landed": "an earlier try of this round had committed",
         "claim_lost": "committed to the lake; the claim was lost before Fluss heard of it, the next"
         " round registers it",

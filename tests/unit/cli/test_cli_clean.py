@@ -52,6 +52,16 @@ def test_a_dry_run_says_what_would_go_and_why(
     assert "note: 2 unreferenced data files (99 bytes)" in said
 
 
+def test_a_lake_without_any_table_of_the_cluster_is_noted(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Most often the warehouse is another one."""
+    tell([], None, applied=False, as_json=False)
+    assert "no table of the cluster is in this lake: check --warehouse" in capsys.readouterr().err
+    tell(None, [], applied=False, as_json=False)
+    assert capsys.readouterr().err == ""
+
+
 def test_what_could_not_be_removed_is_exit_code_1(
     report: CleanReport, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -36,6 +36,24 @@ def test_columns_of_time_are_noted_where_the_table_is_tiered(tmp_path: Path) -> 
         assert create("days", "id INT, day DATE, at TIMESTAMP").stderr == ""
 
 
+def test_a_freshness_without_a_unit_is_refused() -> None:
+    """Fluss would take it for milliseconds."""
+    command = ["create-table", "shop.t", "--schema", "id INT", "--freshness", "3"]
+    done = CliRunner().invoke(cli, command)
+    assert done.exit_code == 2
+    assert "3 has no unit: write for example 3s or 3min" in done.stderr
+
+
+def test_a_table_that_is_there_is_an_error_that_names_the_option(tmp_path: Path) -> None:
+    with EmbeddedCluster(ServerConfig(str(tmp_path), listen="grpc://127.0.0.1:0")) as cluster:
+        command = ["create-table", "shop.t", "--schema", "id INT", "--bootstrap", cluster.address]
+        assert CliRunner().invoke(cli, command).exit_code == 0
+        again = CliRunner().invoke(cli, command)
+        assert again.exit_code == 1
+        assert "exists already; with --if-not-exists it is left as it is" in again.stderr
+        assert CliRunner().invoke(cli, [*command, "--if-not-exists"]).exit_code == 0
+
+
 @pytest.mark.parametrize("lake_format", ["iceberg", "paimon"])
 def test_keys_that_another_server_has_taken_are_noted(lake_format: str) -> None:
     """A Fluss that takes such a table; the embedded server refuses it."""

@@ -41,7 +41,7 @@ def test_a_parquet_file_is_read_by_column_name_and_cast(
     assert rows_of(tmp_path / "t.parquet", WANTED, tell=False).rows == 2
     rows = read(tmp_path / "t.parquet")
     assert rows.schema == WANTED
-    assert "left out, not in the table: extra" in capsys.readouterr().err
+    assert "left out, not to be written: extra" in capsys.readouterr().err
     assert rows.column("id").to_pylist() == [7, 8]
     assert rows.column("at").cast(pa.int64()).to_pylist() == [1000, 2000]
 

@@ -12,7 +12,7 @@ from sluice.rounds.files import RoundResult
     ("outcome", "snapshot_id", "given_up", "told"),
     [
         ("committed", 7, False, "committed to the lake"),
-        ("nothing_new", None, False, "nothing new since the last round"),
+        ("nothing_new", None, False, "no new rows"),
         ("already_landed", 7, False, "an earlier try of this round had committed"),
         ("claim_lost", 7, False, "committed to the lake; the claim was lost before Fluss"),
         ("claim_lost", None, True, "nothing was committed: the claim was lost; the next round"),
