@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from sluice.client.connection import Connection, table_path
@@ -112,14 +113,20 @@ class Admin:
         reply = self._ask(apis.LIST_TABLES, pb.ListTablesRequest(database_name=database))
         return list(reply.table_name)
 
-    def table_info(self, path: TablePath) -> TableInfo:
-        """:raises TableNotExist:"""
+    def table_info(self, path: TablePath, schema_id: int | None = None) -> TableInfo:
+        """A table as it is, or with the columns of an earlier schema.
+
+        :raises TableNotExist: :raises SchemaNotExist: it never had a schema of that id.
+        """
         reply = self._ask(apis.GET_TABLE_INFO, pb.GetTableInfoRequest(table_path=table_path(path)))
+        descriptor = descriptor_from_json(reply.table_json)
+        if schema_id is not None and schema_id != reply.schema_id:
+            descriptor = replace(descriptor, schema=self.schema(path, schema_id))
         return TableInfo(
             path=path,
             table_id=reply.table_id,
-            schema_id=reply.schema_id,
-            descriptor=descriptor_from_json(reply.table_json),
+            schema_id=reply.schema_id if schema_id is None else schema_id,
+            descriptor=descriptor,
             created_ms=reply.created_time,
             modified_ms=reply.modified_time,
         )

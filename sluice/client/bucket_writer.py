@@ -56,6 +56,10 @@ class _Part:
     values: tuple[str, ...]
     buckets: np.ndarray | None
     content: pa.RecordBatch
+    mark: int
+    """All rows before so many are in parts before this one, or in this one's chunk."""
+    is_chunk: bool
+    """Whether it holds all rows of its chunk, in their order."""
 
 
 _Key = tuple[int | None, int | None]
@@ -106,7 +110,7 @@ class BucketWriter(ABC):
         self._sequences: dict[TableBucket, int] = {}
         self._known: dict[TableBucket, list[Cut]] = {}
         self._cut_rows: dict[_Key, int] = {}
-        self._taken_rows = 0
+        self._taken_rows = self._given_rows = 0
         self._partitions: dict[tuple[str, ...], int] = {}
         drawn = int(random() * self.info.bucket_count)
         self._first_bucket = self._next_bucket = start.next_bucket if start else drawn
@@ -145,7 +149,7 @@ class BucketWriter(ABC):
             self._check_open()
             for key, batch, mark in self._buffers.take_all():
                 self._enqueue(key, batch, mark)
-            self._raise_floor()
+            self._raise_floor(self._taken_rows)
             self._sender.drain(self._default_timeout_s() if timeout_s is None else timeout_s)
 
     def close(self, timeout_s: float | None = None) -> None:
@@ -173,6 +177,11 @@ class BucketWriter(ABC):
         failure or an interruption.
         """
         return self._outstanding.stored_rows
+
+    @property
+    def sent_rows(self) -> int:
+        """No row after so many has been sent; not all of those before it need have been."""
+        return self._given_rows
 
     def missing_partitions(self, wanted: Iterable[tuple[str, ...]]) -> list[tuple[str, ...]]:
         """Those that the table lacks, by their values in the order of the partition keys."""
@@ -219,11 +228,13 @@ class BucketWriter(ABC):
             self._sender.check()
             given = data.num_rows
             # All is encoded before anything waits: a row that does not fit costs no other.
-            parts = [
-                _Part(values, buckets_of(rows, self.info), content_of(rows))
-                for chunk in self._chunks(data, schema)
-                for values, rows in self._partitioned(chunk)
-            ]
+            parts, mark = list[_Part](), self._taken_rows
+            for chunk in self._chunks(data, schema):
+                for values, rows in self._partitioned(chunk):
+                    is_chunk = rows.num_rows == chunk.num_rows
+                    buckets = buckets_of(rows, self.info)
+                    parts.append(_Part(values, buckets, content_of(rows), mark, is_chunk))
+                mark += chunk.num_rows
             if self.info.is_partitioned:
                 wanted = [part.values for part in parts]
                 if where_partitions_are:
@@ -232,20 +243,31 @@ class BucketWriter(ABC):
                     parts = [part for part in parts if part.values in self._partitions]
                 else:
                     self._find_partitions(wanted)
+            self._given_rows = self._taken_rows + given
             for part in parts:
-                partition_id = self._partitions[part.values] if part.values else None
-                for number, content in _by_bucket(part.buckets, part.content):
-                    where, mark = (partition_id, number), self._taken_rows
-                    for key, full, first in self._buffers.add(where, content, mark):
-                        self._enqueue(key, full, first)
-                    self._raise_floor()
+                self._raise_floor(part.mark)
+                self._place(part)
             self._taken_rows += given
-            self._raise_floor()
+            self._raise_floor(self._taken_rows)
 
-    def _raise_floor(self) -> None:
-        """All rows but those that wait, and those of a call that is not done, are in batches."""
+    def _place(self, part: _Part) -> None:
+        """Has the rows of a part wait for their buckets, and what is full go its way."""
+        partition_id = self._partitions[part.values] if part.values else None
+        by_bucket = _by_bucket(part.buckets, part.content)
+        in_order = part.is_chunk and len(by_bucket) == 1
+        for number, content in by_bucket:
+            waiting = self._buffers.add(
+                (partition_id, number), content, part.mark, in_order=in_order
+            )
+            for key, full, first in waiting:
+                self._enqueue(key, full, first)
+                if in_order:
+                    self._raise_floor(max(part.mark, first + full.num_rows))
+
+    def _raise_floor(self, placed: int) -> None:
+        """All rows before so many are in batches, or wait."""
         lowest = self._buffers.lowest_mark
-        self._outstanding.raise_floor(self._taken_rows if lowest is None else lowest)
+        self._outstanding.raise_floor(placed if lowest is None else min(placed, lowest))
 
     def _check(
         self,
@@ -397,8 +419,8 @@ class BucketWriter(ABC):
                 apis.INIT_WRITER, request, lambda reply: int(reply.writer_id)
             )
             if self._journal is not None:
-                start = WriterStart(self._writer_id, self._first_bucket, self._batch_bytes)
-                self._journal.begin(start)
+                begun = (self._first_bucket, self._batch_bytes, self.info.schema_id)
+                self._journal.begin(WriterStart(self._writer_id, *begun))
         return self._writer_id
 
     def _send(self, bucket: TableBucket, records: bytes) -> None:

@@ -48,7 +48,8 @@ class KvWriter(BucketWriter):
         :raises TableNotExist: :raises NonPrimaryKeyTable: for a log table.
         :raises InvalidTargetColumn: for columns that cannot be written alone.
         """
-        info = admin.table_info(path)
+        start = journal.start if journal else None
+        info = admin.table_info(path, start.schema_id if start else None)
         if not info.has_primary_key:
             raise NonPrimaryKeyTable(f"table {path} has no primary key: append rows to its log")
         self._targets = _targets(info, target_columns)

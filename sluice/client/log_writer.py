@@ -41,7 +41,8 @@ class LogWriter(BucketWriter):
 
         :raises TableNotExist: :raises InvalidTable: if this is not a log table in Arrow format.
         """
-        info = admin.table_info(path)
+        start = journal.start if journal else None
+        info = admin.table_info(path, start.schema_id if start else None)
         _check_table(info)
         properties = info.descriptor.properties
         self._compression = properties.get("table.log.arrow.compression.type", "ZSTD").upper()

@@ -33,11 +33,12 @@ class RowBuffers(Generic[K]):
         self._total_bytes = 0
 
     def add(
-        self, key: K, rows: pa.RecordBatch, mark: int = 0
+        self, key: K, rows: pa.RecordBatch, mark: int = 0, *, in_order: bool = False
     ) -> Iterator[tuple[K, pa.RecordBatch, int]]:
         """Takes rows and gives out the batches that are full by them, each with its lowest mark.
 
         :param mark: a number of the caller's for these rows, never lower than before.
+        :param in_order: it is the number of the first one, and of each other the one after.
         """
         while rows.num_rows:
             buffer = self._buffers.setdefault(key, _Buffer(mark=mark))
@@ -62,6 +63,7 @@ class RowBuffers(Generic[K]):
             buffer.size_bytes += size
             self._total_bytes += size
             rows = rows.slice(count)
+            mark += count if in_order else 0
             if rows.num_rows or buffer.size_bytes >= self._batch_bytes:
                 yield key, *self._take(key)
         yield from self._shrink()

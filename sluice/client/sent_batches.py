@@ -18,6 +18,8 @@ class WriterStart:
     next_bucket: int
     """Where the round of the buckets begins, if the table has no bucket key."""
     batch_bytes: int
+    schema_id: int
+    """Of the table as it was then: columns may have come since."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,7 @@ class Waiting:
     """A batch that is on its way, or will be."""
 
     mark: int
-    """How many rows the writer had been given before the call that brought its first row."""
+    """All rows of this batch come after so many that the writer was given, maybe more."""
     cut: Cut
     again: bool = False
     """Whether the journal has it: another process has sent it before."""
