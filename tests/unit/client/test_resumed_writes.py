@@ -110,10 +110,13 @@ def test_what_broke_off_is_stored_once_by_those_who_go_on(
     assert sorted(stored(client)) == list(range(ROWS))
 
 
-def test_batches_without_a_line_are_sent_again_and_stored_once(
+def test_the_embedded_server_knows_all_batches_that_have_no_line_in_the_journal(
     client: Client, small: Client
 ) -> None:
-    """The machine lost power: the last lines, of more batches than a server remembers, are lost."""
+    """The machine lost power, and with it the last lines.
+
+    A real Fluss knows five batches of a writer, and refuses older ones with OutOfOrderSequence.
+    """
     create(client, PLAIN)
     rows, journal = mixed(), Journal(breaks_at=25)
     send(small, journal, rows)
