@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,9 +13,10 @@ from sluice.cli.options import TABLE_PATH, cluster_options, configuration
 from sluice.model import TableInfo, TablePath
 
 if TYPE_CHECKING:
-    from sluice.cli.row_files import RowFile
+    from sluice.cli.earlier_runs import Appended
     from sluice.cli.send_journal import SendJournal
-    from sluice.cli.sending import Sending
+    from sluice.cli.sending import Check, Send, Sending
+    from sluice.client import Client
     from sluice.client.bucket_writer import BucketWriter
 
 _FILE = click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
@@ -82,43 +81,41 @@ def append(
 
     If sending breaks off, the command prints how many rows are stored, and the command that goes
     on. A second run of the same file is then refused; on a terminal it asks. Going on is exact: no
-    row is lost, none comes twice. That takes the same user and machine, within six days: a record
-    lies in $XDG_STATE_HOME/sluice/append (by default ~/.local/state). Without the record, rows
-    after N that are stored already come twice. A table with a primary key needs no record: there,
-    run the command again.
+    row is lost, none comes twice. That takes the same user, machine and file, within six days; or
+    sooner, where the cluster's server.writer-id.expiration-time is shorter than its default of
+    seven. A record lies in $XDG_STATE_HOME/sluice/append (by default ~/.local/state). Without it,
+    rows after N that are stored already come twice. A table with a primary key needs no record:
+    there, run the command again, unless the table aggregates.
     """
     from sluice.cli import files
-    from sluice.cli.sending import Sending, rows_to_skip, stopped_by_sigterm
+    from sluice.cli.earlier_runs import Appended, rows_to_skip
+    from sluice.cli.going_on import Command
+    from sluice.cli.sending import Sending, nothing_sent, stopped_by_sigterm
     from sluice.client import connect
 
     config = configuration(config_file, {"client.bootstrap": bootstrap})
     targets = [name.strip() for name in columns.split(",")] if columns else None
-    command = _command(context)
+    command = Command(context)
     with connect(config.client) as client, stopped_by_sigterm(), ExitStack() as stack:
-        info = client.admin.table_info(table)
+        info = begun = client.admin.table_info(table)
         if targets is not None and not info.has_primary_key:
             raise click.BadParameter(f"{table} has no primary key", param_hint="--columns")
-        wanted = files.columns_of(info.schema, targets or info.schema.names, files.keys_of(info))
-        rows = files.rows_of(file, wanted)
-        rows.read_through()
-        journal = stack.enter_context(_journal(info, rows)) if _comes_twice(info) else None
-        skipped = skip_rows or 0
-        if journal is not None:
-            skipped = rows_to_skip(journal, file.name, command, skip_rows, again=again)
-        writer: BucketWriter
-        if info.has_primary_key:
-            writer = keyed = client.kv_writer(
-                table, targets, dynamic_partitions=create_partitions, journal=journal
-            )
-            check, send = keyed.check_upsert, keyed.upsert
-        else:
-            writer = log = client.log_writer(
-                table, dynamic_partitions=create_partitions, journal=journal
-            )
-            check, send = log.check, log.write
-        sending = Sending(
-            table, rows, writer, check, send, command, create_partitions, journal=journal
-        )
+        appended = Appended(info, file, targets)
+        if _comes_twice(info) and not again:
+            begun = _as_begun(client, appended)
+        wanted = files.columns_of(begun.schema, targets or begun.schema.names, files.keys_of(info))
+        rows = files.rows_of(file, wanted, tell=begun is info)
+        with nothing_sent():
+            rows.read_through()
+        journal, skipped = None, skip_rows or 0
+        if _comes_twice(info):
+            journal = stack.enter_context(appended.journal(rows))
+            if journal.earlier is None and begun is not info:
+                raise click.ClickException(f"{file} was changed while it was read")
+            skipped = rows_to_skip(journal, appended, rows, command, skip_rows, again=again)
+        with nothing_sent():
+            into = _into(client, info, targets, create_partitions, journal)
+        sending = Sending(table, rows, *into, command, create_partitions, journal=journal)
         _send(sending, skipped, "row", "upserted" if info.has_primary_key else "appended")
 
 
@@ -152,7 +149,8 @@ def delete(
     command again, or the command that it prints.
     """
     from sluice.cli import files
-    from sluice.cli.sending import Sending, stopped_by_sigterm
+    from sluice.cli.going_on import Command
+    from sluice.cli.sending import Sending, nothing_sent, stopped_by_sigterm
     from sluice.client import connect
 
     config = configuration(config_file, {"client.bootstrap": bootstrap})
@@ -160,8 +158,9 @@ def delete(
         writer = client.kv_writer(table)
         schema, keys = writer.info.schema, files.keys_of(writer.info)
         rows = files.rows_of(file, files.columns_of(schema, schema.primary_key, keys), tell=False)
-        rows.read_through()
-        check, send, command = writer.check_delete, writer.delete, _command(context)
+        with nothing_sent():
+            rows.read_through()
+        check, send, command = writer.check_delete, writer.delete, Command(context)
         sending = Sending(
             table, rows, writer, check, send, command, needs_partitions=False, done="deleted"
         )
@@ -197,32 +196,33 @@ def _comes_twice(info: TableInfo) -> bool:
     return not info.has_primary_key or merge_engine.lower() == "aggregation"
 
 
-def _journal(info: TableInfo, rows: RowFile) -> SendJournal:
-    """The record of these rows on their way into this table, whatever the file's name is."""
-    from sluice.cli.send_journal import SendJournal
-
-    size_bytes, checksum = rows.fingerprint
-    return SendJournal(
-        {
-            "table": str(info.path),
-            "table_id": info.table_id,
-            "created_ms": info.created_ms,
-            "columns": rows.schema.names,
-            "size_bytes": size_bytes,
-            "checksum": checksum,
-        }
+def _as_begun(client: Client, appended: Appended) -> TableInfo:
+    """The table, with the columns that it had when an earlier run of this file began."""
+    now, schema_id = appended.table, appended.schema_id()
+    if schema_id in (None, now.schema_id):
+        return now
+    then = client.admin.table_info(now.path, schema_id)
+    added = [name for name in now.schema.names if name not in then.schema.names]
+    click.echo(
+        f"note: {now.path} has got columns since an earlier run of {appended.file.name} broke off:"
+        f" {', '.join(added)}; going on leaves them null in its rows",
+        err=True,
     )
+    return then
 
 
-def _command(context: click.Context) -> Callable[[int], str]:
-    """The command as it was given, but to start after so many rows."""
-    words = ["sluice", str(context.command.name)]
-    for parameter in context.command.params:
-        value = context.params.get(str(parameter.name))
-        if value in (None, False) or parameter.name in ("skip_rows", "again"):
-            continue
-        if isinstance(parameter, click.Option):
-            words.append(parameter.opts[0])
-        if value is not True:
-            words.append(str(value))
-    return lambda rows: shlex.join([*words, "--skip-rows", str(rows)])
+def _into(
+    client: Client,
+    info: TableInfo,
+    targets: list[str] | None,
+    create_partitions: bool,
+    journal: SendJournal | None,
+) -> tuple[BucketWriter, Check, Send]:
+    """A writer for a table, with what checks rows for it and what sends them."""
+    if info.has_primary_key:
+        keyed = client.kv_writer(
+            info.path, targets, dynamic_partitions=create_partitions, journal=journal
+        )
+        return keyed, keyed.check_upsert, keyed.upsert
+    log = client.log_writer(info.path, dynamic_partitions=create_partitions, journal=journal)
+    return log, log.check, log.write

@@ -60,6 +60,8 @@ class _Commands(click.Group):
         if ctx.params.get("debug"):
             raise error
         click.secho(f"sluice: {mask(' '.join(line.split()))}", fg="red", err=True)
+        for command in getattr(error, "__notes__", []) if isinstance(error, SluiceError) else []:
+            click.echo(command, err=True)  # to be copied: neither joined nor masked
         ctx.exit(code)
 
 

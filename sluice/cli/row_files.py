@@ -13,11 +13,18 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from sluice.cli.file_values import cast, expected, type_text, value_at
-from sluice.errors import SluiceError
+from sluice.errors import (
+    InvalidTable,
+    PartitionNotExists,
+    PartitionSpecInvalid,
+    RecordTooLarge,
+)
 
 _BATCH_ROWS = 64 * 1024
 _BATCH_BYTES = 16 * 1024 * 1024
 _READ_BYTES = 1024 * 1024
+ROW_ERRORS = (InvalidTable, PartitionNotExists, PartitionSpecInvalid, RecordTooLarge)
+"""What is said of rows that do not fit a table; any other error is not of a row."""
 Trial = Callable[[int, int], object]
 """Does something to so many rows (the second number) from the first number on.
 
@@ -184,6 +191,6 @@ def succeeds(trial: Trial, start: int, count: int) -> bool:
     """Whether all of these rows fit."""
     try:
         trial(start, count)
-    except (pa.ArrowException, SluiceError):
+    except (pa.ArrowException, *ROW_ERRORS):
         return False
     return True

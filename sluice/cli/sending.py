@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import signal
-import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,9 +11,11 @@ from dataclasses import dataclass
 import click
 import pyarrow as pa
 
+from sluice.cli.earlier_runs import COME_TWICE
+from sluice.cli.going_on import Command, Told, stored_text
 from sluice.cli.output import counted
-from sluice.cli.row_files import RowFile, first_that_fails
-from sluice.cli.send_journal import RESUMABLE_S, SendJournal
+from sluice.cli.row_files import ROW_ERRORS, RowFile, first_that_fails
+from sluice.cli.send_journal import SendJournal
 from sluice.client.bucket_writer import BucketWriter
 from sluice.errors import (
     InvalidTable,
@@ -24,12 +24,12 @@ from sluice.errors import (
     SluiceError,
     UnknownWriterId,
 )
+from sluice.failpoints import failpoint
 from sluice.model import TablePath
 
 Values = tuple[str, ...]
 Check = Callable[[pa.RecordBatch], set[Values]]
 Send = Callable[[pa.RecordBatch], None]
-_ANEW = "With --again the whole file is appended once more"
 _NOBODY_GOES_ON = (OutOfOrderSequence, UnknownWriterId, InvalidTable)
 """The cluster has lost batches or forgotten the writer; or it would be given other batches."""
 _PARTITIONS_MAX = 100_000
@@ -46,8 +46,8 @@ class Sending:
     check: Check
     """Raises what sending these rows would raise; answers their partitions."""
     send: Send
-    command: Callable[[int], str]
-    """The command that goes on after so many rows."""
+    command: Command
+    """As it was given, to tell how to go on."""
     create_partitions: bool = False
     needs_partitions: bool = True
     """Whether rows of a partition that is missing are wrong; else they are passed over."""
@@ -62,7 +62,7 @@ class Sending:
         :raises click.ClickException: :raises SluiceError: what is wrong, with its place.
         """
         total, seen = 0, set[Values]()
-        try:
+        with nothing_sent():
             with _bar(f"checking {self.rows.path.name}", self.rows.rows) as advance:
                 for batch in self.rows.batches():
                     seen |= self._checked(batch, total, seen)
@@ -71,13 +71,7 @@ class Sending:
             self.rows.check_unchanged()
             if self.create_partitions:
                 self.writer.ensure_partitions(sorted(seen - {()}))
-        except click.ClickException as error:
-            raise click.ClickException(f"{error.message}. Nothing was sent") from error
-        except SluiceError as error:
-            raise type(error)(f"{error}. Nothing was sent", **error.details) from error
-        except KeyboardInterrupt:
-            click.echo("\nNothing was sent", err=True)
-            raise
+            failpoint("client.append.checked")
         return total
 
     def send_all(self, total: int, skipped_rows: int) -> None:
@@ -98,13 +92,12 @@ class Sending:
                 self.writer.flush()
         except click.ClickException as error:  # all could be read before
             found = self.rows.change() or error
-            text = f"{found.message}. {self._left(total, skipped_rows)}"
+            text = f"{found.message}. {self._left(total, skipped_rows).lines}"
             raise click.ClickException(text) from error
         except SluiceError as error:
-            text = f"{error}. {self._left(total, skipped_rows, error)}"
-            raise type(error)(text, **error.details) from error
+            raise self._left(total, skipped_rows, error).told_by(error) from error
         except BaseException:
-            click.echo(f"\n{self._left(total, skipped_rows)}", err=True)
+            click.echo(f"\n{self._left(total, skipped_rows).lines}", err=True)
             raise
         if self.journal is not None:
             self.journal.forget()
@@ -113,7 +106,7 @@ class Sending:
         """The partitions of rows of which the first is number ``row`` of the file."""
         try:
             return self._partitions(batch, seen)
-        except SluiceError as error:
+        except ROW_ERRORS as error:
             at = first_that_fails(
                 batch.num_rows,
                 lambda start, count: self._partitions(batch.slice(start, count), seen),
@@ -121,7 +114,7 @@ class Sending:
             place = f"{self.rows.path}: {self.rows.place(row + at)}"
             try:
                 self._partitions(batch.slice(at, 1), seen)
-            except SluiceError as one:
+            except ROW_ERRORS as one:
                 reason = str(one).removeprefix("row 0: ")
                 raise type(one)(f"{place}: {reason}", **one.details) from error
             raise
@@ -141,61 +134,44 @@ class Sending:
                 )
         return found
 
-    def _left(self, total: int, skipped_rows: int, error: BaseException | None = None) -> str:
+    def _left(self, total: int, skipped_rows: int, error: BaseException | None = None) -> Told:
         """What a run that broke off leaves behind, and how to go on."""
-        stored = skipped_rows + self.writer.stored_rows
-        twice = ""
-        if self.journal is not None:
-            if not self.journal.has_begun:
-                return "Nothing was sent"
-            self.journal.break_off(self.writer.stored_rows)
-            if self.journal.is_unfinished and isinstance(error, _NOBODY_GOES_ON):
-                return f"So nobody can go on exactly where the earlier run broke off. {_ANEW}"
-            stored = max(stored, self.journal.stored_rows)
-            if not self.journal.is_kept:
-                twice = " (rows after them that are stored come twice then)"
-        return (
-            f"{_stored_text(self.rows.path.name, stored, total, self.done)}. Go on with:"
-            f" {self.command(stored)}{twice}"
-        )
+        stored, journal = skipped_rows + self.writer.stored_rows, self.journal
+        name = self.rows.path.name
+        if journal is None:
+            return self.command.told(stored_text(name, stored, total, self.done), stored)
+        if not journal.has_begun:
+            return Told("Nothing was sent")
+        nobody = journal.is_unfinished and isinstance(error, _NOBODY_GOES_ON)
+        is_lost = nobody and not isinstance(error, InvalidTable)
+        journal.break_off(self.writer.stored_rows, type(error).__name__ if is_lost else "")
+        stored = journal.stored_rows
+        text = stored_text(name, stored, total, self.done)
+        if nobody:
+            text = (
+                "So nobody can go on exactly where the earlier run broke off."
+                f" {text}. With --again {COME_TWICE}"
+            )
+        elif self.rows.change():
+            text += f". To go on exactly, put the file back as it was; else {COME_TWICE}"
+        elif not journal.is_kept:
+            most = skipped_rows + self.writer.sent_rows - stored
+            text += f". No record was kept: {COME_TWICE}, at most {counted(most, 'row')}"
+        return self.command.told(text, stored, again=nobody)
 
 
-def _stored_text(name: str, stored: int, total: int, done: str = "stored") -> str:
-    return f"The first {stored:,} of {counted(total, 'row')} of {name} are {done}, maybe more"
-
-
-def rows_to_skip(
-    journal: SendJournal,
-    name: str,
-    command: Callable[[int], str],
-    skip_rows: int | None,
-    *,
-    again: bool,
-) -> int:
-    """How many rows the writer is not given, by what an earlier run left and the user wants.
-
-    A writer that goes on in place of an earlier one is given the same rows as that one was.
-
-    :param name: of the file. :param command: goes on after so many rows.
-    :raises click.UsageError: an earlier run did not end, and nobody says what to do about it.
-    """
-    if again:
-        journal.forget()
-    if not journal.is_unfinished:
-        return skip_rows or 0
-    stored = journal.stored_rows
-    told = f"An earlier run broke off. {_stored_text(name, stored, journal.rows)}"
-    if time.time() - journal.sent_at_s > RESUMABLE_S:
-        raise click.UsageError(
-            f"{told}. It is too long ago to go on exactly. {_ANEW}; with --again --skip-rows"
-            f" {stored} only what is stored after row {stored:,} comes twice"
-        )
-    if skip_rows is None and sys.stdin.isatty():
-        if not click.confirm(f"{told}. Go on after them?", default=True, err=True):
-            raise click.UsageError(f"nothing was sent. {_ANEW}")
-    elif skip_rows != stored:
-        raise click.UsageError(f"{told}. Go on with: {command(stored)}. {_ANEW}")
-    return journal.skipped_rows
+@contextmanager
+def nothing_sent() -> Iterator[None]:
+    """What is raised inside says that nothing was sent."""
+    try:
+        yield
+    except click.ClickException as error:
+        raise click.ClickException(f"{error.message}. Nothing was sent") from error
+    except SluiceError as error:
+        raise Told("Nothing was sent").told_by(error) from error
+    except KeyboardInterrupt:
+        click.echo("\nNothing was sent", err=True)
+        raise
 
 
 @contextmanager

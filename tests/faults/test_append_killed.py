@@ -97,6 +97,38 @@ def test_a_command_killed_again_and_again(shop: Shop, layout: str, name: str, st
     shop.check_whole()
 
 
+def test_a_command_killed_while_it_checks_leaves_what_was_noted(shop: Shop) -> None:
+    """With --again, too: the earlier run's record goes when rows are sent, not before."""
+    shop.create("plain")
+    path = shop.file("a.parquet")
+    assert shop.append(path, "client.write.noted=kill@7").wait() == -signal.SIGKILL
+    again = (*shop.words(path), "--again")
+    assert shop.run(*again, failpoints="client.append.checked=kill").wait() == -signal.SIGKILL
+    _, command = told(shop.append(path).stderr)
+    done = shop.run(*command)
+    assert done.wait() == 0, done.stderr
+    shop.check_whole()
+
+
+@pytest.mark.parametrize("step", ["made", "replaced"])
+def test_a_command_killed_while_it_replaces_a_record(shop: Shop, step: str) -> None:
+    """Either the earlier run's record is there, or the new one; nothing was sent yet."""
+    shop.create("plain")
+    path = shop.file("a.parquet")
+    assert shop.append(path, "client.write.noted=kill@7").wait() == -signal.SIGKILL
+    stored, _ = told(shop.append(path).stderr)
+    before = len(shop.ids())
+    killed = shop.run(*shop.words(path), "--again", failpoints=f"client.append.record_{step}=kill")
+    assert killed.wait() == -signal.SIGKILL
+    assert len(shop.ids()) == before
+    left, command = told(shop.append(path).stderr)
+    assert left == (stored if step == "made" else 0)
+    done = shop.run(*command)
+    assert done.wait() == 0, done.stderr
+    assert len(shop.ids()) == ROWS + (0 if step == "made" else before)
+    assert not list((shop.home / "state").rglob("*.*"))
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_command_that_is_stopped_says_how_to_go_on(shop: Shop, number: signal.Signals) -> None:
     """A batch is on its way to a server that stands still, and the user has enough."""

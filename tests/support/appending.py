@@ -19,7 +19,7 @@ from tests.support.forked_command import ForkedCommand
 ROWS = 60_000
 SCHEMA = "id BIGINT NOT NULL, region STRING NOT NULL, note STRING"
 GOES_ON = re.compile(
-    r"The first ([\d,]+) of 60,000 rows of (\S+) are stored.*Go on with: (sluice .*)"
+    r"The first ([\d,]+) of 60,000 rows of (\S+) are stored.*Go on with:\n(sluice .*)"
 )
 LAYOUTS = {
     "plain": ("--buckets", "1"),
@@ -105,5 +105,4 @@ def told(text: str) -> tuple[int, tuple[str, ...]]:
     """How many rows are stored, and the words of the command that goes on."""
     found = GOES_ON.search(text)
     assert found, text
-    words = shlex.split(found[3].partition(". With --again")[0])
-    return int(found[1].replace(",", "")), tuple(words[1:])
+    return int(found[1].replace(",", "")), tuple(shlex.split(found[3])[1:])

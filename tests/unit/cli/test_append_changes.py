@@ -1,0 +1,145 @@
+"""`sluice append` that broke off, and then file or table changed: no row is lost without a word."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from sluice.cli.sending import Sending
+from sluice.client import connect
+from sluice.model import Column
+from sluice.model import types as t
+from tests.support.append_shop import ORDERS, ROWS, Shop, command_of, stored_of
+
+NO_RECORD = "note: no record of an earlier run of rows.csv as it is now was found: rows after the"
+
+
+def changed_while_sent(shop: Shop, path: Path, change: Callable[[], None]) -> str:
+    """What a run says whose file changes after its first part was sent."""
+    send_all = Sending.send_all
+
+    def send_and_change(sending: Sending, total: int, skipped_rows: int) -> None:
+        def send(batch: pa.RecordBatch) -> None:
+            sending.send(batch)
+            change()
+
+        send_all(Sending(**{**sending.__dict__, "send": send}), total, skipped_rows)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Sending, "send_all", send_and_change)
+        return shop.append(path, fails=1)
+
+
+def test_a_file_that_changes_while_it_is_sent_ends_the_run(shop: Shop) -> None:
+    """Who follows the printed command loses no row, and is told that some come twice."""
+    shop.create(ORDERS)
+    path = shop.file(40_000)
+    before = path.read_bytes()
+
+    def change() -> None:
+        path.write_bytes(before + b"40000,one more\n")
+
+    said = changed_while_sent(shop, path, change)
+    told = "To go on exactly, put the file back as it was; else rows after them that are stored"
+    assert "rows.csv was changed while it was read. The first" in said
+    assert f"maybe more. {told} come twice. Go on with:\n" in said
+    assert 0 < len(set(shop.ids())) < 40_000
+    went_on = shop.run(*command_of(said))
+    assert NO_RECORD in went_on
+    assert set(shop.ids()) == set(range(40_001))
+
+
+def test_a_file_that_is_put_back_goes_on_exactly(shop: Shop) -> None:
+    shop.create(ORDERS)
+    path = shop.file(40_000)
+    before = path.read_bytes()
+    said = changed_while_sent(shop, path, lambda: os.truncate(path, 1_000_000))
+    assert "rows.csv was changed while it was read. The first" in said
+    path.write_bytes(before)
+    assert NO_RECORD not in shop.run(*command_of(said))
+    assert sorted(shop.ids()) == list(range(40_000))
+
+
+def test_a_file_changed_between_the_runs_is_sent_whole_with_a_note(
+    shop: Shop, broken: tuple[Path, str]
+) -> None:
+    path, said = broken
+    stored = stored_of(said)
+    with path.open("a") as file:
+        file.write("20000,one more\n")
+    note = (
+        "note: an earlier run of rows.csv with another content broke off, with the first"
+        f" {stored:,} rows stored: to go on after them, stop this run and add --skip-rows {stored}"
+    )
+    before = len(shop.ids())
+    plain = shop.append(path)
+    assert note in plain
+    assert len(shop.ids()) == before + ROWS + 1
+    assert NO_RECORD in shop.append(path, "--skip-rows", str(stored))
+    copy = path.with_name("copy.csv")
+    copy.write_bytes(path.read_bytes())
+    assert "note:" not in shop.append(copy), "a file of another name"
+
+
+def test_a_table_created_anew_gets_the_whole_file(shop: Shop, broken: tuple[Path, str]) -> None:
+    path, said = broken
+    with connect(shop.address) as client:
+        client.admin.drop_table(shop.table)
+    shop.create(ORDERS, "--buckets", "2")
+    anew = f"{shop.table} was created anew since an earlier run of rows.csv broke off"
+    refused = shop.run(*command_of(said), fails=2)
+    assert anew in refused
+    assert shop.ids() == []
+    assert command_of(refused) == ["append", str(shop.table), str(path)]
+    went_on = shop.run(*command_of(refused))
+    assert f"note: {anew}, or is another cluster's: the whole file is sent" in went_on
+    assert sorted(shop.ids()) == list(range(ROWS))
+    shop.append(path, "--again", "--skip-rows", "19990")
+    assert len(shop.ids()) == ROWS + 10, "who insists may leave rows out"
+
+
+@pytest.mark.parametrize("has_it", [True, False])
+def test_columns_that_came_between_the_runs_stay_null(
+    shop: Shop, breaks: Callable[[int], None], has_it: bool
+) -> None:
+    """Whether the file has such a column or not."""
+    shop.create(ORDERS, "--buckets", "2")
+    path = shop.file()
+    if has_it:
+        lines = path.read_text().splitlines()
+        more = ["z", *("7" for _ in lines[1:])]
+        path.write_text("".join(f"{a},{b}\n" for a, b in zip(lines, more, strict=True)))
+    breaks(80)
+    said = shop.append(path, fails=1)
+    breaks(0)
+    with connect(shop.address) as client:
+        client.admin.add_columns(shop.table, [Column("z", t.INT, 2)])
+    refused = shop.append(path, fails=2)
+    assert command_of(refused) == command_of(said)
+    went_on = shop.run(*command_of(said))
+    assert f"note: {shop.table} has got columns since an earlier run of rows.csv" in went_on
+    assert "left out, not in the table" not in went_on
+    assert sorted(shop.ids()) == list(range(ROWS))
+    assert shop.records == []
+
+
+def test_rows_can_be_skipped_without_an_earlier_run(
+    shop: Shop, breaks: Callable[[int], None]
+) -> None:
+    """And that run, too, can break off."""
+    shop.create(ORDERS)
+    path = shop.file()
+    breaks(80)
+    said = shop.append(path, "--skip-rows", "4321", fails=1)
+    assert f"{NO_RECORD} first 4,321 that are stored already come twice\n" in said
+    stored = stored_of(said)
+    breaks(0)
+    assert stored > 4321
+    assert NO_RECORD not in shop.append(path, "--skip-rows", str(stored))
+    assert sorted(shop.ids()) == list(range(4321, ROWS))
+    assert "rows.csv has 20,000 rows" in shop.append(path, "--skip-rows", "20001", fails=2)
+    assert " s, after the first 20,000\n" in shop.append(path, "--skip-rows", "20000")
