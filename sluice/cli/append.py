@@ -14,6 +14,7 @@ from sluice.model import TableInfo, TablePath
 
 if TYPE_CHECKING:
     from sluice.cli.earlier_runs import Appended
+    from sluice.cli.row_files import RowFile
     from sluice.cli.send_journal import SendJournal
     from sluice.cli.sending import Check, Send, Sending
     from sluice.client import Client
@@ -87,7 +88,6 @@ def append(
     rows after N that are stored already come twice. A table with a primary key needs no record:
     there, run the command again, unless the table aggregates.
     """
-    from sluice.cli import files
     from sluice.cli.earlier_runs import Appended, rows_to_skip
     from sluice.cli.going_on import Command
     from sluice.cli.sending import Sending, nothing_sent, stopped_by_sigterm
@@ -98,15 +98,10 @@ def append(
     command = Command(context)
     with connect(config.client) as client, stopped_by_sigterm(), ExitStack() as stack:
         info = begun = client.admin.table_info(table)
-        if targets is not None and not info.has_primary_key:
-            raise click.BadParameter(f"{table} has no primary key", param_hint="--columns")
         appended = Appended(info, file, targets)
         if _comes_twice(info) and not again:
             begun = _as_begun(client, appended)
-        wanted = files.columns_of(begun.schema, targets or begun.schema.names, files.keys_of(info))
-        rows = files.rows_of(file, wanted, tell=begun is info)
-        with nothing_sent():
-            rows.read_through()
+        rows = _rows(appended, begun)
         journal, skipped = None, skip_rows or 0
         if _comes_twice(info):
             journal = stack.enter_context(appended.journal(rows))
@@ -194,6 +189,24 @@ def _comes_twice(info: TableInfo) -> bool:
     """Whether a row that is sent twice counts twice."""
     merge_engine = info.descriptor.properties.get("table.merge-engine", "")
     return not info.has_primary_key or merge_engine.lower() == "aggregation"
+
+
+def _rows(appended: Appended, begun: TableInfo) -> RowFile:
+    """The rows of a file, read through once.
+
+    :param begun: the table with the columns that are looked for.
+    """
+    from sluice.cli import files
+    from sluice.cli.sending import nothing_sent
+
+    names, targets = begun.schema.names, appended.targets
+    if targets is not None and not begun.has_primary_key:
+        raise click.BadParameter(f"{begun.path} has no primary key", param_hint="--columns")
+    wanted = files.columns_of(begun.schema, targets or names, files.keys_of(begun))
+    rows = files.rows_of(appended.file, wanted, tell=begun is appended.table)
+    with nothing_sent():
+        rows.read_through()
+    return rows
 
 
 def _as_begun(client: Client, appended: Appended) -> TableInfo:

@@ -152,11 +152,11 @@ class Sending:
                 "So nobody can go on exactly where the earlier run broke off."
                 f" {text}. With --again {COME_TWICE}"
             )
-        elif self.rows.change():
-            text += f". To go on exactly, put the file back as it was; else {COME_TWICE}"
         elif not journal.is_kept:
             most = skipped_rows + self.writer.sent_rows - stored
             text += f". No record was kept: {COME_TWICE}, at most {counted(most, 'row')}"
+        elif self.rows.change():
+            text += f". To go on exactly, put the file back as it was; else {COME_TWICE}"
         return self.command.told(text, stored, again=nobody)
 
 

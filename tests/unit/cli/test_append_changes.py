@@ -14,6 +14,7 @@ from sluice.client import connect
 from sluice.model import Column
 from sluice.model import types as t
 from tests.support.append_shop import ORDERS, ROWS, Shop, command_of, stored_of
+from tests.support.processes import wait_for
 
 NO_RECORD = "note: no record of an earlier run of rows.csv as it is now was found: rows after the"
 
@@ -25,6 +26,7 @@ def changed_while_sent(shop: Shop, path: Path, change: Callable[[], None]) -> st
     def send_and_change(sending: Sending, total: int, skipped_rows: int) -> None:
         def send(batch: pa.RecordBatch) -> None:
             sending.send(batch)
+            wait_for("rows to be stored", lambda: sending.writer.stored_rows > 0)
             change()
 
         send_all(Sending(**{**sending.__dict__, "send": send}), total, skipped_rows)
