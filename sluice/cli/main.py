@@ -30,11 +30,12 @@ from sluice.cli.sql import sql
 from sluice.cli.status import status
 from sluice.cli.tier import tier
 from sluice.cli.warm import warm
-from sluice.errors import ConfigurationError, SluiceError
+from sluice.errors import ConfigurationError, DatabaseNotExist, SluiceError, TableNotExist
 from sluice.masking import MaskingFormatter, mask
 
 EXIT_FAILED = 1
 EXIT_WRONG_ARGUMENTS = 2
+_MISSING = (DatabaseNotExist, TableNotExist)
 
 
 class _Commands(click.Group):
@@ -46,7 +47,8 @@ class _Commands(click.Group):
         except SluiceError as error:
             wrong = isinstance(error, ConfigurationError)
             code = EXIT_WRONG_ARGUMENTS if wrong else EXIT_FAILED
-            self._fail(ctx, error, f"{type(error).__name__}: {error}", code)
+            hint = "; `sluice tables` lists what there is" if isinstance(error, _MISSING) else ""
+            self._fail(ctx, error, f"{type(error).__name__}: {error}{hint}", code)
         except (click.exceptions.Exit, click.ClickException, click.Abort, BrokenPipeError):
             raise
         except OSError as error:
@@ -69,7 +71,7 @@ EXAMPLES = """
 \b
 Examples:
   sluice serve --data-dir ./data --listen grpc://127.0.0.1:9123
-  sluice create-table shop.orders --schema "id BIGINT NOT NULL, item STRING" --datalake
+  sluice create-table shop.orders --schema "id BIGINT NOT NULL, item STRING"
   sluice append shop.orders orders.parquet
   sluice tier shop.orders --warehouse ./lake
   sluice status

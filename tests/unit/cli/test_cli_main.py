@@ -10,6 +10,8 @@ from click.testing import CliRunner, Result
 
 from sluice import __version__
 from sluice.cli.main import cli
+from sluice.config import ServerConfig
+from sluice.server.cluster import EmbeddedCluster
 
 NOBODY = "grpc://127.0.0.1:1"
 
@@ -66,6 +68,13 @@ def test_wrong_arguments_end_with_code_2_and_say_what_to_write(
     assert result.exit_code == 2
     assert told in result.output
     assert "Traceback" not in result.output
+
+
+def test_a_table_that_is_not_there_names_the_command_that_lists_them(tmp_path: Path) -> None:
+    with EmbeddedCluster(ServerConfig(str(tmp_path), listen="grpc://127.0.0.1:0")) as cluster:
+        done = run("lookup", "shop.ordres", "--bootstrap", cluster.address)
+    assert done.exit_code == 1
+    assert done.stderr.endswith(" does not exist; `sluice tables` lists what there is\n")
 
 
 def test_a_wrong_setting_is_named_with_its_value(tmp_path: Path) -> None:
