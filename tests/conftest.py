@@ -33,7 +33,11 @@ if PROFILE == "ci":
     # a test would get other examples with other tests before it in its process.
     vars(providers)["_get_local_constants"] = lambda: providers._local_constants
 
-pytest_plugins = ["tests.support.parsing", "tests.support.rerun_alone"]
+pytest_plugins = [
+    "tests.support.parsing",
+    "tests.support.rerun_alone",
+    "tests.support.crashed_workers",
+]
 
 PROGRAMS_TIMEOUT_S = 900
 LONGEST = (

@@ -46,7 +46,12 @@ def run(tmp_path: Path) -> Run:
     def _run(text: str, *options: str) -> tuple[int, str]:
         (tmp_path / "test_small.py").write_text(HEAD + text)
         kept = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST")}
-        plugins = ("tests.support.rerun_alone", "xdist.plugin", "pytest_timeout")
+        plugins = (
+            "tests.support.rerun_alone",
+            "xdist.plugin",
+            "tests.support.crashed_workers",
+            "pytest_timeout",
+        )
         loaded = [word for name in plugins for word in ("-p", name)]
         done = subprocess.run(
             [sys.executable, "-m", "pytest", "-q", "-ra", *loaded, "--rerun-alone", *options],
@@ -166,13 +171,62 @@ def test_torn_down(around):
     assert (code, closing_line(output)[:18]) == (0, "1 passed, 1 flaky "), output
 
 
+CRASH = """
+{mark}
+def test_crash_{n}():
+    tries("crashes_{n}")
+    if first_time("crash_{n}") or {always}: os._exit(3)
+"""
+OTHERS = [f"\ndef test_other_{n}(): pass\n" for n in range(12)]
+GROUP = [f'\n@pytest.mark.xdist_group("g")\ndef test_grouped_{n}(): pass\n' for n in range(3)]
+
+
+def crash(n: int, mark: str = "", always: bool = False) -> str:
+    return CRASH.format(n=n, mark=mark, always=always)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("mark", "ends"), [("", 0), ("@pytest.mark.no_rerun", 1)])
-def test_a_worker_that_crashes_once(run: Run, mark: str, ends: int) -> None:
-    crash = f"{mark}\ndef test_crash():\n    if first_time('crash'): os._exit(3)\n"
-    code, output = run(crash, "-n", "2", "--dist", "loadgroup")
-    assert code == ends, output
-    assert ("\nFLAKY test_small.py::test_crash\n" in output) == (ends == 0)
+@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("place", [0, 6, 11])
+def test_a_worker_that_crashes_once_is_flaky(run: Run, workers: str, place: int) -> None:
+    """Finished tests are not handed out again, nor the one that crashed; all others still run."""
+    tests = [*OTHERS[:place], crash(0), *OTHERS[place:], *GROUP]
+    code, output = run("".join(tests), "-n", workers, "--dist", "loadgroup")
+    assert code == 0, output
+    assert "\nFLAKY test_small.py::test_crash_0\n" in output
+    assert closing_line(output).startswith("16 passed, 1 flaky in ")
+
+
+@pytest.mark.slow
+def test_a_crash_in_a_group_leaves_the_rest_of_it(run: Run, tmp_path: Path) -> None:
+    grouped = crash(0, '@pytest.mark.xdist_group("g")')
+    tests = [*GROUP[:2], grouped, GROUP[2], *OTHERS]
+    code, output = run("".join(tests), "-n", "2", "--dist", "loadgroup")
+    assert code == 0, output
+    assert closing_line(output).startswith("16 passed, 1 flaky in ")
+    assert (tmp_path / "crashes_0").read_text() == "xx"
+
+
+@pytest.mark.slow
+def test_two_workers_that_crash_at_once_are_both_replaced(run: Run) -> None:
+    tests = [crash(0), crash(1), *OTHERS]
+    code, output = run("".join(tests), "-n", "2", "--dist", "loadgroup")
+    assert code == 0, output
+    assert closing_line(output).startswith("13 passed, 2 flaky in ")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("mark", "always", "tries"), [("", True, "xx"), ("@pytest.mark.no_rerun", False, "x")]
+)
+def test_a_crash_that_is_no_chance_fails_the_run(
+    run: Run, tmp_path: Path, mark: str, always: bool, tries: str
+) -> None:
+    tests = [*OTHERS[:6], crash(0, mark, always), *OTHERS[6:]]
+    code, output = run("".join(tests), "-n", "2", "--dist", "loadgroup")
+    assert code == 1, output
+    assert closing_line(output).startswith("1 failed, 13 passed in ")
+    assert (tmp_path / "crashes_0").read_text() == tries
 
 
 def test_a_file_that_cannot_be_read_and_a_run_cut_short_are_not_judged(run: Run) -> None:
