@@ -5,28 +5,36 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
+
 
 class Finding(AssertionError):
     """Something was lost, doubled, damaged or left behind. A test that ends so is not run again."""
 
 
 @contextmanager
-def finding() -> Iterator[None]:
-    """What does not hold in the block is a :class:`Finding`."""
+def finding(*more: type[Exception]) -> Iterator[None]:
+    """What does not hold in the block, or ends it with an error of these kinds, is a Finding."""
     try:
         yield
     except Finding:
         raise
-    except AssertionError as error:
-        raise Finding(str(error)) from error
+    except (AssertionError, pytest.fail.Exception, *more) as error:
+        said = str(error) if isinstance(error, AssertionError) else repr(error)
+        raise Finding(said) from error
 
 
 def is_finding(error: BaseException | None) -> bool:
     """Whether an error is one, came while one was on its way, or holds one in its group."""
-    while error is not None:
+    left, seen = [error], set[int]()
+    while left:
+        error = left.pop()
+        if error is None or id(error) in seen:
+            continue
         if isinstance(error, Finding):
             return True
-        if isinstance(error, BaseExceptionGroup) and any(map(is_finding, error.exceptions)):
-            return True
-        error = error.__cause__ or error.__context__
+        seen.add(id(error))
+        left += [error.__cause__, error.__context__]
+        if isinstance(error, BaseExceptionGroup):
+            left += error.exceptions
     return False

@@ -147,11 +147,35 @@ def test_cleaning_up_hides_no_finding():
             assert 1 == 2
     finally:
         raise OSError("late")
+
+def test_nor_does_an_error_that_another_one_caused():
+    tries("count")
+    try:
+        with finding():
+            assert 1 == 2
+    finally:
+        raise OSError("late") from KeyError("cause")
+
+def test_pytest_fail():
+    tries("count")
+    with finding():
+        pytest.fail("lost")
+
+@finding(OSError)
+def test_another_kind():
+    tries("count")
+    raise FileNotFoundError("a manifest")
+
+@finding(OSError)
+def test_any_other_kind_may_be_chance():
+    if first_time("value"):
+        raise ValueError("late")
 """
     code, output = run(text)
     assert code == 1
-    assert (tmp_path / "count").read_text() == "xxx"
-    assert closing_line(output).startswith("3 failed, 1 passed in ")
+    assert (tmp_path / "count").read_text() == "xxxxxx"
+    assert closing_line(output).startswith("6 failed, 1 passed, 1 flaky in ")
+    assert "FileNotFoundError: a manifest" in output, "the error itself is shown"
 
 
 def test_a_timeout_a_setup_and_a_teardown_that_fail_once(run: Run) -> None:
