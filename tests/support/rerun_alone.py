@@ -1,8 +1,9 @@
 """A pytest plugin: with ``--rerun-alone`` a failed test is run once more at the end, alone.
 
 If it passes then, it is FLAKY and no failure; three FLAKY tests fail the run. The second run is a
-process of its own, after all workers have ended, with the same options for Hypothesis. A test with
-the mark ``no_rerun``, or one that ended with a ``Finding``, is not run again.
+process of its own, after all workers have ended, with the same seed for Hypothesis, drawn where
+none is given. A test with the mark ``no_rerun``, or one that ended with a ``Finding``, is not run
+again.
 
 pytest-rerunfailures does not fit: it runs a test again at once, in the process and beside the tests
 that may have disturbed it, and counts any number of such tests as passed.
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -35,7 +37,8 @@ RERUN_BUDGET_S = 15 * 60.0
 OUTPUT_MAX = 8_000
 """Characters of a second failure that are shown."""
 MARK = "no_rerun"
-_PASSED_ON = ("hypothesis_seed", "hypothesis_profile", "timeout")
+SEED = "hypothesis_seed"
+_PASSED_ON = (SEED, "hypothesis_profile", "timeout")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -52,17 +55,28 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="names of FLAKY tests are added to this file, and those in it count, too:"
         " for several runs that are judged as one",
     )
-    group.addoption("--second-try", action="store_true", help=argparse.SUPPRESS)
+    group.addoption("--second-try", type=Path, metavar="FILE", help=argparse.SUPPRESS)
 
 
+@pytest.hookimpl(tryfirst=True)  # before Hypothesis looks for its seed
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", f"{MARK}: a failure is never a matter of chance")
     if hasattr(config, "workerinput"):
+        vars(config.option).update(config.workerinput.get("rerun_alone", {}))
         return
     if config.getoption("second_try"):
         config.pluginmanager.register(_SecondTry(config), "rerun_alone_second_try")
     elif config.getoption("rerun_alone"):
+        if vars(config.option).get(SEED, "") is None:
+            setattr(config.option, SEED, str(random.randrange(2**32)))
         config.pluginmanager.register(_Judge(config), "rerun_alone_judge")
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    seeds = [f"PYTHONHASHSEED={os.environ.get('PYTHONHASHSEED', '')}"]
+    if (seed := vars(config.option).get(SEED)) is not None:
+        seeds.append(f"--hypothesis-seed={seed}")
+    return f"seeds: {' '.join(seeds)}"
 
 
 @pytest.hookimpl(wrapper=True)
@@ -76,10 +90,14 @@ def pytest_runtest_makereport(
 
 
 class _SecondTry:
-    """In the process that runs one test again: nothing but a pass is a pass."""
+    """In the process that runs one test again: nothing but a pass is a pass.
+
+    It is noted in a file: the exit code alone may be what the test has ended its process with.
+    """
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
+        self._file: Path = config.getoption("second_try")
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Of a test whose worker crashed nobody knew the marks before."""
@@ -90,7 +108,11 @@ class _SecondTry:
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         reporter = self._config.pluginmanager.get_plugin("terminalreporter")
         assert reporter is not None
-        if session.exitstatus == pytest.ExitCode.OK and not reporter.stats.get("passed"):
+        if session.exitstatus != pytest.ExitCode.OK:
+            return
+        if reporter.stats.get("passed"):
+            self._file.touch()
+        else:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
@@ -100,18 +122,26 @@ class _Second:
 
     code: int | None
     """Exit code; None: it was ended, out of time."""
+    noted: bool
+    """Whether pytest saw it pass."""
     seconds: float
     output: str
 
     @property
     def passed(self) -> bool:
-        return self.code == 0
+        return self.code == 0 and self.noted
 
     @property
     def how(self) -> str:
         if self.code is None:
             return "out of time"
+        if self.code == 0 and not self.noted:
+            return "ended its process"
         return "passed" if self.passed else "failed again"
+
+
+class _Counted(int):
+    """The result of a run that pytest itself has set: equal to it, but known again."""
 
 
 class _Judge:
@@ -124,6 +154,7 @@ class _Judge:
         self._first: dict[str, list[pytest.TestReport]] = {}
         self._second: dict[str, _Second] = {}
         self._earlier = 0
+        self._not_run = 0
 
     @property
     def _flaky(self) -> list[str]:
@@ -137,12 +168,33 @@ class _Judge:
         if report.when not in ("setup", "call"):  # a teardown, or the crash of a worker
             self._ended.add(_name(report.nodeid))
 
-    @pytest.hookimpl(trylast=True)
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        if session.exitstatus != pytest.ExitCode.TESTS_FAILED:
+    def pytest_sessionstart(self) -> None:
+        reporter = self._config.pluginmanager.get_plugin("terminalreporter")
+        if reporter is not None and not reporter.showheader:  # -q
+            reporter.write_line(pytest_report_header(self._config))
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        """A worker of xdist knows only what was on the command line."""
+        if (seed := vars(self._config.option).get(SEED)) is not None:
+            node.workerinput["rerun_alone"] = {SEED: seed}
+
+    @pytest.hookimpl(wrapper=True, trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None]:
+        status = session.exitstatus
+        counted = session.exitstatus = _Counted(status)
+        yield
+        if session.exitstatus is not counted:
+            return  # somebody else has judged
+        session.exitstatus = status
+        if status != pytest.ExitCode.TESTS_FAILED:
             return  # all passed; or interrupted, or nothing could be collected
         if session.shouldstop or session.shouldfail:
             return  # -x
+        self._not_run = session.testscollected - len(self._ended)
+        self._judge(session)
+
+    def _judge(self, session: pytest.Session) -> None:
         reporter = self._config.pluginmanager.get_plugin("terminalreporter")
         assert reporter is not None
         failed = [*reporter.stats.get("failed", ()), *reporter.stats.get("error", ())]
@@ -152,11 +204,11 @@ class _Judge:
         self._run_again(reporter)
         if self._list is not None:
             self._earlier = _add(self._list, self._flaky)
-        if self._too_many:
+        if self._too_many or not self._flaky:
             return
         _move(reporter, set(self._flaky))
-        whole = len(self._ended) >= session.testscollected
-        if whole and not reporter.stats.get("failed") and not reporter.stats.get("error"):
+        forgiven = sum(len(self._first[name]) for name in self._flaky)
+        if forgiven == session.testsfailed and self._not_run <= 0:
             session.exitstatus = pytest.ExitCode.OK
 
     def _run_again(self, reporter: pytest.TerminalReporter) -> None:
@@ -186,6 +238,9 @@ class _Judge:
             if not second.passed:
                 terminalreporter.section(f"second failure: {name}")
                 terminalreporter.write_line(second.output[-OUTPUT_MAX:])
+        if self._not_run > 0:
+            total = self._not_run + len(self._ended)
+            terminalreporter.write_line(f"{self._not_run} of {total} tests did not run.")
         if not self._flaky:
             return
         if not self._too_many:  # else they are shown among the failures
@@ -237,9 +292,9 @@ def _add(file: Path, names: list[str]) -> int:
     return len(earlier)
 
 
-def _command(config: pytest.Config, name: str) -> list[str]:
+def _command(config: pytest.Config, name: str, noted: Path) -> list[str]:
     option = config.option
-    command = [sys.executable, "-m", "pytest", name, "--second-try", "-q"]
+    command = [sys.executable, "-m", "pytest", name, f"--second-try={noted}", "-q"]
     command += ["-p", "no:cacheprovider", "--rootdir", str(config.rootpath)]
     if config.inipath is not None:
         command += ["-c", str(config.inipath)]
@@ -260,13 +315,13 @@ def _command(config: pytest.Config, name: str) -> list[str]:
 
 def _run_alone(config: pytest.Config, name: str, timeout_s: float) -> _Second:
     began = time.monotonic()
-    # A file: what a test leaves running may hold its output open for ever.
-    with tempfile.TemporaryFile() as output:
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as output:
+        noted = Path(folder, "passed")
         process = subprocess.Popen(
-            _command(config, name),
+            _command(config, name, noted),
             cwd=config.rootpath,
             stdin=subprocess.DEVNULL,
-            stdout=output,
+            stdout=output,  # a file: what a test leaves running may hold its output open for ever
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
@@ -280,4 +335,4 @@ def _run_alone(config: pytest.Config, name: str, timeout_s: float) -> _Second:
                 process.wait()
         output.seek(0)
         said = output.read().decode(errors="replace")
-    return _Second(code, time.monotonic() - began, said)
+        return _Second(code, noted.exists(), time.monotonic() - began, said)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -266,3 +267,86 @@ def test_a_second_try_that_is_skipped_is_no_pass(run: Run) -> None:
     code, output = run("def test_a():\n    assert not first_time('a')\n    pytest.skip()\n")
     assert code == 1
     assert "test_a: failed again" in output
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        "def test_a():\n    assert not first_time('a')\n    os._exit(0)\n",
+        "@pytest.fixture\ndef torn():\n    yield\n    assert not first_time('a')\n    os._exit(0)\n"
+        "def test_a(torn):\n    pass\n",
+    ],
+)
+def test_a_second_try_that_ends_its_own_process_is_no_pass(run: Run, broken: str) -> None:
+    code, output = run(broken)
+    assert code == 1, output
+    assert "test_a: ended its process" in output
+
+
+@pytest.mark.slow
+def test_a_test_that_always_ends_its_worker_well_is_no_pass(run: Run) -> None:
+    code, output = run(
+        "def test_a():\n    os._exit(0)\n" + "".join(OTHERS), "-n", "2", "--dist", "loadgroup"
+    )
+    assert code == 1, output
+    assert closing_line(output).startswith("1 failed, 13 passed in ")
+
+
+@pytest.mark.parametrize("tests", ["", FLAKY.format(n=1)])
+@pytest.mark.parametrize(
+    ("hook", "fails"),
+    [("pytest_runtestloop", "testsfailed += 1"), ("pytest_sessionfinish", "exitstatus = 1")],
+)
+def test_a_run_that_somebody_else_has_failed_stays_failed(
+    run: Run, tmp_path: Path, tests: str, hook: str, fails: str
+) -> None:
+    (tmp_path / "conftest.py").write_text(f"""
+import pytest
+@pytest.hookimpl(wrapper=True)
+def {hook}(session):
+    result = yield
+    session.{fails}
+    return result
+""")
+    code, output = run(tests)
+    assert code == 1, output
+
+
+@pytest.mark.slow
+def test_a_run_that_is_not_whole_says_so_and_stays_failed(run: Run) -> None:
+    options = ("-n", "2", "--dist", "loadgroup", "--max-worker-restart", "0")
+    code, output = run(crash(0) + "".join(OTHERS), *options)
+    assert code == 1, output
+    found = re.search(r"^(\d+) of 14 tests did not run", output, re.MULTILINE)
+    assert found, output
+    passed = re.match(r"(\d+) passed, 1 flaky in ", closing_line(output))
+    assert passed and int(found[1]) + int(passed[1]) == 13
+
+
+@pytest.mark.parametrize("workers", ["0", pytest.param("2", marks=pytest.mark.slow)])
+def test_both_tries_have_the_same_seeds(run: Run, tmp_path: Path, workers: str) -> None:
+    """Also where nobody gave one and Hypothesis draws examples by chance."""
+    text = """
+from hypothesis import given, settings, strategies
+
+@given(strategies.integers(0, 10**9))
+@settings(max_examples=5, database=None, derandomize=False)
+def draws(number):
+    with Path(__file__).with_name(f"drawn_{os.getpid()}").open("a") as file:
+        file.write(f"{number} ")
+
+def test_flaky():
+    draws()
+    assert not first_time("flaky")
+"""
+    options = ("-p", "_hypothesis_pytestplugin", "-n", workers, "--dist", "loadgroup")
+    code, output = run(text, *options)
+    assert code == 0, output
+    first, second = [file.read_text().split() for file in tmp_path.glob("drawn_*")]
+    assert len(first) == 5
+    assert first == second
+    seed = re.search(r"--hypothesis-seed=(\d+)", output)
+    assert seed, output
+    (tmp_path / "flaky").unlink()
+    run(text, *options, seed[0])
+    assert {tuple(file.read_text().split()) for file in tmp_path.glob("drawn_*")} == {tuple(first)}
