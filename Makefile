@@ -8,10 +8,16 @@ FLUSS ?= embedded
 WORKERS ?= 2
 # Hypothesis tries the same examples each time here; "default" tries others, "nightly" many more.
 export HYPOTHESIS_PROFILE ?= ci
-# Groups of tests start in the order of tests/conftest.py. Runs that share a FLAKY_LIST are judged as one.
+# Drawn once: all workers and second tries walk sets in the same order. The run prints it.
+ifndef PYTHONHASHSEED
+PYTHONHASHSEED := $(shell echo $$((RANDOM * 32768 + RANDOM)))
+endif
+export PYTHONHASHSEED
+# Runs that share a FLAKY_LIST are judged as one: those of one make, or of several that are given it.
+FLAKY_LIST := $(or $(FLAKY_LIST),$(shell mktemp -u -t sluice-flaky-XXXXXX))
+# Groups of tests start in the order of tests/conftest.py.
 PYTEST = $(PYTHON) -m pytest -q -n $(WORKERS) --dist loadgroup --no-loadscope-reorder --rerun-alone \
-  --durations=15 --durations-min=2 \
-  $(if $(FLAKY_LIST),--flaky-list=$(FLAKY_LIST))
+  --durations=15 --durations-min=2 --flaky-list=$(FLAKY_LIST)
 export PYSPARK_PYTHON := $(CURDIR)/.venv/bin/python
 
 .PHONY: help setup demo quick-java test test-slow test-long test-full lint format bench matrix protos zip lock config-docs clean

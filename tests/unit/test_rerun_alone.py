@@ -324,7 +324,9 @@ def test_a_run_that_is_not_whole_says_so_and_stays_failed(run: Run) -> None:
 
 
 @pytest.mark.parametrize("workers", ["0", pytest.param("2", marks=pytest.mark.slow)])
-def test_both_tries_have_the_same_seeds(run: Run, tmp_path: Path, workers: str) -> None:
+def test_both_tries_have_the_same_seeds(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: str
+) -> None:
     """Also where nobody gave one and Hypothesis draws examples by chance."""
     text = """
 from hypothesis import given, settings, strategies
@@ -333,20 +335,21 @@ from hypothesis import given, settings, strategies
 @settings(max_examples=5, database=None, derandomize=False)
 def draws(number):
     with Path(__file__).with_name(f"drawn_{os.getpid()}").open("a") as file:
-        file.write(f"{number} ")
+        file.write(f"{number}-{hash('text')} ")
 
 def test_flaky():
     draws()
     assert not first_time("flaky")
 """
+    monkeypatch.setenv("PYTHONHASHSEED", "123")
     options = ("-p", "_hypothesis_pytestplugin", "-n", workers, "--dist", "loadgroup")
     code, output = run(text, *options)
     assert code == 0, output
     first, second = [file.read_text().split() for file in tmp_path.glob("drawn_*")]
     assert len(first) == 5
     assert first == second
-    seed = re.search(r"--hypothesis-seed=(\d+)", output)
+    seed = re.search(r"PYTHONHASHSEED=123 (--hypothesis-seed=\d+)\n", output)
     assert seed, output
     (tmp_path / "flaky").unlink()
-    run(text, *options, seed[0])
+    run(text, *options, seed[1])
     assert {tuple(file.read_text().split()) for file in tmp_path.glob("drawn_*")} == {tuple(first)}
