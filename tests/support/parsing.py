@@ -17,12 +17,14 @@ import pytest
 
 @contextmanager
 def no_collection() -> Iterator[None]:
-    """No garbage is collected inside the block."""
+    """No garbage is collected inside the block; after it, if it was before."""
+    before = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        gc.enable()
+        if before:
+            gc.enable()
 
 
 def parsed(path: Path) -> ast.Module:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.parsing import parsed
+from tests.support.parsing import no_collection, parsed
 
 
 class Garbage:
@@ -82,3 +82,16 @@ def test_a_failure_is_reported_beside_garbage(tmp_path: Path) -> None:
         check=False,
     )
     assert "3 failed" in done.stdout, done.stdout[-3000:]
+
+
+def test_collection_of_garbage_stays_off_where_it_was() -> None:
+    gc.disable()
+    try:
+        with no_collection():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+    with no_collection():
+        assert not gc.isenabled()
+    assert gc.isenabled()
