@@ -93,13 +93,15 @@ class RealScene(Scene):
         raise AssertionError(f"no claim of {self.path} is held")
 
     def report(self) -> Report:
-        folder = table_folder(self.server.data_dir, self.path.database, self.path.table)
-        logs = read_logs(folder, COLUMNS)
-        with finding():
+        with finding(Exception):
+            folder = table_folder(self.server.data_dir, self.path.database, self.path.table)
+            logs = read_logs(folder, COLUMNS)
             there = sum(log.num_rows for log in logs.values())
             assert there == self.written, "acknowledged, and gone"
         checker = LakeChecker(self.sql, f"lake.{self.path}", self.table_folder)
-        return checker.report(logs, self.registered())
+        registered = self.registered()
+        with finding(Exception):
+            return checker.report(logs, registered)
 
     def registered(self) -> Registered:
         """By one native call over a plain socket."""

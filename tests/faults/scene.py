@@ -268,14 +268,14 @@ class Scene:
             assert sorted(removed) == sorted(orphans)
         self.check_no_orphans()
 
+    @finding(Exception)
     def report(self) -> Report:
         """What the checker finds in lake files, Iceberg's metadata and the server's storage."""
         place = (self.server.data_dir, self.path.database, self.path.table)
         folder = table_folder(self.server.data_dir / "log", self.path.database, self.path.table)
         logs = read_logs(folder, COLUMNS)
-        with finding():
-            there = sum(log.num_rows for log in logs.values())
-            assert there == self.written, "acknowledged, and gone"
+        there = sum(log.num_rows for log in logs.values())
+        assert there == self.written, "acknowledged, and gone"
         checker = LakeChecker(
             self.sql, f"lake.{self.path}", self.table_folder, read_partitions(*place)
         )

@@ -180,7 +180,10 @@ def test_any_other_kind_may_be_chance():
 
 
 def test_a_timeout_a_setup_and_a_teardown_that_fail_once(run: Run) -> None:
-    slow = "@pytest.mark.timeout(0.5)\ndef test_slow():\n    if first_time('s'): time.sleep(60)\n"
+    slow = (
+        "@pytest.mark.timeout(0.5)\n@finding()\n"
+        "def test_slow():\n    if first_time('s'): time.sleep(60)\n"
+    )
     around = """
 @pytest.fixture
 def around():
