@@ -17,6 +17,7 @@ from sluice.client import Client, connect
 from sluice.config import ServerConfig
 from sluice.server.cluster import EmbeddedCluster
 from tests.airflow.place import LONG_MS, AirflowProcess, Place, wait_until
+from tests.support.findings import finding
 from tests.support.living import lives
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(1200)]
@@ -118,7 +119,8 @@ def test_a_run_that_a_user_marks_failed(live: Live) -> None:
     live.wait(lambda: "success" in live.tiers(run_id), "the tier of shop.ok to end")
     assert live.place.client.admin.lake_snapshot(ok) is not None
     live.airflow.mark(run_id, "failed")
-    live.wait(lambda: not lives(driver), "the driver to end")
+    with finding():
+        live.wait(lambda: not lives(driver), "the driver to end")
     assert live.ended(run_id) == "failed"
     assert live.place.client.admin.lake_snapshot(ok) is not None
     tasks = live.tasks(run_id)

@@ -16,6 +16,7 @@ from sluice.checks.findings import Finding
 from sluice.testing.ports import kept_port
 from sluice_airflow.connection import FlussConnection
 from sluice_airflow.preflight import CLUSTER_TIMEOUT_S, Submission, answer, before_run, look
+from tests.support.findings import finding
 from tests.support.java import java_that
 from tests.support.s3_server import S3Server
 
@@ -67,7 +68,8 @@ def test_all_is_well(
         f" work folder file://{tmp_path}/work, lake configured,"
         f" write to the lake, {tmp_path}/lake"
     ]
-    assert sorted(tmp_path.iterdir()) == there, "nothing is left behind"
+    with finding():
+        assert sorted(tmp_path.iterdir()) == there, "nothing is left behind"
 
 
 def test_what_is_not_checked_is_logged_line_by_line(

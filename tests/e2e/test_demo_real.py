@@ -44,6 +44,8 @@ def test_the_demo_on_a_real_fluss(tmp_path: Path) -> None:
         check=False,
     )
     said = done.stdout
+    with finding():
+        assert "The lake is not the source" not in said, said
     assert done.returncode == 0, said + done.stderr[-3000:]
     assert "Start Apache Fluss 0.9.1" in said
     assert "The lake is the source" in said

@@ -15,6 +15,7 @@ from demo.processes import Processes
 from sluice.artifacts.iceberg import installed_iceberg
 from sluice.client import connect
 from tests.faults.scene import Scene
+from tests.support.findings import finding
 from tests.support.processes import ROOT, environment, wait_for
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1200)]
@@ -100,7 +101,8 @@ def test_a_task_killed_while_its_driver_works(scene_of_own: Scene, tmp_path: Pat
         assert status.status != "Tiering", "the teardowns let go of the table"
         scene.append(500)
         airflow.follow(airflow.trigger(conf), PATIENCE_S, print)
-        wait_for("the orphaned driver to end", lambda: not drivers(processes), PATIENCE_S)
+        with finding():
+            wait_for("the orphaned driver to end", lambda: not drivers(processes), PATIENCE_S)
         scene.check_whole()
     finally:
         processes.stop_all()

@@ -9,6 +9,7 @@ import pytest
 
 from tests.faults.scene import Scene
 from tests.support.driver_process import DriverProcess
+from tests.support.findings import finding
 from tests.support.processes import SLUICE
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -38,8 +39,10 @@ def test_a_driver_that_stands_before_its_commit_finds_all_of_its_files(scene: Sc
     scene.append(100)
     driver = scene.start_tier("round.lake_commit.ready=stop")
     driver.wait_until_stopped()
-    assert len(scene.report().orphans) == 2
-    assert cleaned(scene) == []
+    orphans, removed = scene.report().orphans, cleaned(scene)
+    with finding():
+        assert len(orphans) == 2
+        assert removed == []
     driver.go_on()
     assert driver.wait() == 0, driver.said
     scene.check_no_orphans()
@@ -59,9 +62,11 @@ def test_a_clean_up_that_is_killed_leaves_nothing_worse(scene: Scene, step: str)
     scene.append(100)
     scene.kill_tier("round.lake_commit.ready")
     scene.tier_until_done()
-    assert len(scene.check().orphans) == 2
+    with finding():
+        assert len(scene.check().orphans) == 2
     process = start_clean(scene, f"{step}=kill")
     assert process.wait() == -signal.SIGKILL, process.said
-    assert len(scene.check().orphans) == (0 if step == "clean.batch.after" else 2)
-    assert len(cleaned(scene)) == (0 if step == "clean.batch.after" else 2)
+    left, removed = scene.check().orphans, cleaned(scene)
+    with finding():
+        assert len(left) == len(removed) == (0 if step == "clean.batch.after" else 2)
     scene.check_no_orphans()

@@ -19,6 +19,7 @@ import pytest
 from sluice.errors import FlussError
 from sluice.server.tablet.kv_store import KvResources, KvStore
 from tests.faults.kv_steps import PUTS, SNAPSHOTS
+from tests.support.findings import finding
 from tests.support.processes import ServerProcess
 from tests.unit.server.kv_support import KvCaller, Row, replayed, snapshot_rows
 from tests.unit.server.support import Caller
@@ -96,6 +97,7 @@ class Writer:
         except FlussError:
             pass
 
+    @finding()
     def check(self) -> None:
         """After a restart: what is pending is sent again, then everything is compared."""
         if self.pending is not None:

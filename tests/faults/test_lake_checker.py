@@ -19,7 +19,7 @@ from tests.faults.scene import Scene
 from tests.support.parsing import parsed
 from tests.support.processes import ROOT, ServerProcess
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.no_rerun]
 ROWS = 150
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from sluice.errors import LakeRolledBack
 from tests.faults.scene import COMPACT, Scene
+from tests.support.findings import finding
 
 pytestmark = pytest.mark.spark
 
@@ -89,7 +90,8 @@ def test_a_rollback_between_plan_and_commit_refuses_the_round(scene: Scene, step
     driver.wait()
     assert scene.outcome(claim, "a1") == "LakeCommitRefused"
     # Main is not known back to the base: the round may have landed before the rollback.
-    assert scene.report().orphans != [], "kept until a newer commit proves them dead"
+    with finding():
+        assert scene.report().orphans != [], "kept until a newer commit proves them dead"
     scene.report_lost()
     with pytest.raises(LakeRolledBack, match=str(second.snapshot_id)):
         scene.tier()

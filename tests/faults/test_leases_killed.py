@@ -22,6 +22,7 @@ from sluice.errors import FlussError
 from sluice.model import TableBucket
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
+from tests.support.findings import finding
 from tests.support.processes import ServerProcess
 from tests.unit.server.kv_support import KV_PATH, KvCaller
 from tests.unit.server.support import Caller
@@ -114,6 +115,7 @@ class Tenant:
         else:
             self.held[lease] = snapshot_id
 
+    @finding()
     def check(self) -> None:
         """What the server has after a start is what was acknowledged, and can be read."""
         found = {lease.lease_id: lease.oldest_snapshot_id for lease in self.client.leases.all()}

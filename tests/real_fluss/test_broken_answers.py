@@ -33,6 +33,7 @@ from sluice.testing.real_fluss import RealFluss, RealFlussNotStarted
 from sluice.wire import apis
 from tests.support import proxy as faults
 from tests.support.checkpoints import wait_for_checkpoint
+from tests.support.findings import finding
 from tests.support.proxy import Fault, Proxy
 
 pytestmark = [pytest.mark.real_fluss, pytest.mark.slow]
@@ -201,6 +202,6 @@ def test_servers_end_although_their_watchdog_has_died(fluss: RealFluss) -> None:
     assert fluss._watchdog is not watchdog
     fluss._watchdog.kill()  # type: ignore[union-attr]
     fluss.stop()
-    with pytest.raises(OSError, match="refused"):
+    with finding(), pytest.raises(OSError, match="refused"):
         socket.create_connection(("127.0.0.1", fluss.coordinator_port), 10)
     fluss.start()

@@ -10,7 +10,7 @@ from tests.support.server_files import read_logs, read_partitions, read_register
 
 from .conftest import STOCK, LocalStock
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.no_rerun]
 COLUMNS = pa.schema(
     [
         ("day", pa.string()),

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from sluice.client import connect
 from sluice.model import TableBucket, TablePath
+from tests.support.findings import finding
 from tests.support.forked_command import ForkedCommand
 
 ROWS = 60_000
@@ -90,12 +91,14 @@ class Appending:
                         found += records.batch.column("id").to_pylist()
         return found
 
+    @finding()
     def check_whole(self) -> None:
         found = self.ids()
         assert (len(found), sum(found)) == (ROWS, ROWS * (ROWS - 1) // 2)
         assert len(set(found)) == ROWS
         assert not list((self.home / "state").rglob("*.jsonl")), "what is done leaves no record"
 
+    @finding()
     def check_first(self, stored: int) -> None:
         """What is told to be stored is."""
         assert set(range(stored)) <= set(self.ids())

@@ -15,6 +15,7 @@ from sluice.client.row_buffers import BATCH_ROWS_MAX, RowBuffers
 from sluice.client.sender import BatchSender
 from sluice.errors import CorruptRecord, RequestTimeOut, UnknownServerError
 from sluice.model import TableBucket
+from tests.support.findings import finding
 from tests.support.processes import wait_for
 
 A, B = TableBucket(1, None, 0), TableBucket(1, None, 1)
@@ -194,10 +195,11 @@ def test_waiting_has_a_deadline_that_names_the_buckets() -> None:
     release.set()
     sending.drain(60)
     sending.stop()
-    wait_for(
-        "the sender's threads to end",
-        lambda: not [t for t in threading.enumerate() if t.name.startswith("test-sender")],
-    )
+    with finding():
+        wait_for(
+            "the sender's threads to end",
+            lambda: not [t for t in threading.enumerate() if t.name.startswith("test-sender")],
+        )
 
 
 # ---- prefetch ----

@@ -18,6 +18,7 @@ from sluice.errors import (
     UnknownServerError,
 )
 from sluice.model import Claim, TablePath
+from tests.support.findings import finding
 
 ORDERS = Claim(1, TablePath("shop", "orders"), 5, 1)
 ITEMS = Claim(2, TablePath("shop", "items"), 7, 1)
@@ -140,7 +141,8 @@ def test_the_thread_beats_until_it_is_stopped_and_wakes_who_waits() -> None:
         thread = heartbeats._thread
         assert thread is not None
         assert (thread.name, thread.is_alive()) == ("sluice-heartbeats", True)
-    assert not thread.is_alive()
+    with finding():
+        assert not thread.is_alive()
 
 
 def test_stopping_does_not_wait_for_the_next_beat() -> None:
@@ -149,7 +151,8 @@ def test_stopping_does_not_wait_for_the_next_beat() -> None:
     thread = heartbeats._thread
     assert thread is not None
     heartbeats.stop(60)
-    assert not thread.is_alive()
+    with finding():
+        assert not thread.is_alive()
 
 
 def test_a_broken_callback_does_not_cost_the_other_claims() -> None:

@@ -20,6 +20,7 @@ from sluice.errors import (
     RecordTooLarge,
     RequestTimeOut,
 )
+from tests.support.findings import finding
 from tests.support.orders import PATH, PLAIN, bucket, create, ids, orders, write
 from tests.support.processes import wait_for
 
@@ -62,7 +63,8 @@ def test_leaving_by_an_error_sends_nothing_more(client: Client) -> None:
     assert client.admin.list_offsets(PATH) == {0: 0}
     with pytest.raises(InvalidTable, match="closed"):
         writer.write(orders(0, 1))
-    wait_for("its threads to end", lambda: not writers_since(before))
+    with finding():
+        wait_for("its threads to end", lambda: not writers_since(before))
 
 
 def writers_since(before: set[threading.Thread]) -> list[threading.Thread]:

@@ -88,6 +88,7 @@ def test_memory_is_bounded_however_long_the_window(tmp_path: Path, schema: pa.Sc
     assert kept == (~np.isin(keys[1], keys[0])).sum()
 
 
+@pytest.mark.no_rerun
 def test_nothing_is_written_before_the_limit_and_nothing_stays_after(tmp_path: Path) -> None:
     folder = tmp_path / "below" / "spill"
     with changes(folder, 64 * MIB) as found:
@@ -106,6 +107,7 @@ def test_nothing_is_written_before_the_limit_and_nothing_stays_after(tmp_path: P
     assert list(folder.iterdir()) == []
 
 
+@pytest.mark.no_rerun
 def test_a_key_that_changes_all_the_time_is_not_spilled(tmp_path: Path) -> None:
     kinds = pa.array(np.full(5_000, 3, np.uint8))
     keys = pa.array(np.arange(5_000) % 3)
@@ -131,6 +133,7 @@ def files_of_at_most(size_bytes: int) -> Iterator[None]:
         signal.signal(signal.SIGXFSZ, handler)
 
 
+@pytest.mark.no_rerun
 def test_a_full_disk_says_so_and_nothing_stays(tmp_path: Path) -> None:
     with changes(tmp_path, MIB) as found:
         with (
@@ -191,6 +194,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
+@pytest.mark.no_rerun
 def test_what_a_killed_process_leaves_is_removed_by_the_next_that_spills(tmp_path: Path) -> None:
     code = SPILLS_AND_DIES.format(tests=str(Path(__file__).parent), folder=str(tmp_path))
     killed = subprocess.Popen([sys.executable, "-c", code])

@@ -169,7 +169,8 @@ def test_everything_is_closed_in_the_end(start: Callable[..., Node], tmp_path: P
     dropped = KvCaller(node.caller, TablePath("db", "other"))
     dropped.put((1, "t", 1))
     node.caller.drop_table(dropped.path)
-    assert not [name for name in open_files(tmp_path / "data" / "kv") if "other" in name]
+    with finding():
+        assert not [name for name in open_files(tmp_path / "data" / "kv") if "other" in name]
     node.stop()
     with finding():
         assert open_files(tmp_path / "data") == []

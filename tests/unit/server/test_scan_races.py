@@ -29,6 +29,7 @@ from sluice.server.tablet.replicas import Replicas
 from sluice.server.tablet.scan_context import Pin, View
 from sluice.server.tablet.scan_manager import Freezing, ScanBatch, ScannerManager
 from sluice.server.tablet.scan_view import Rows
+from tests.support.findings import finding
 
 from .kv_support import KvCaller, Row
 from .support import Node, OwnedClock
@@ -189,6 +190,7 @@ class Site:
 
     # -- what is left
 
+    @finding()
     def check_nothing_left(self) -> None:
         """No session, no snapshot of RocksDB, no open store that nobody can open again."""
         assert self.scanners.open_scans == self.scanners._sessions.taken == 0
