@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pyarrow.csv
 
 from sluice.cli.csv_lines import BOM, Lines, lines_of
-from sluice.cli.file_values import INSTANT, expected
+from sluice.cli.file_values import INSTANT, expected, is_infinite
 from sluice.cli.row_files import RowFile, first_that_fails, succeeds
 
 CSV_NULLS = ("", "NA", "NULL", "null")
@@ -42,19 +43,39 @@ class CsvRows(RowFile):
         if not self._has_rows:  # which the reader takes for an error without a line end
             return
         try:
-            with pa.csv.open_csv(
-                self.path,
-                read_options=pa.csv.ReadOptions(block_size=BLOCK_BYTES),
-                parse_options=pa.csv.ParseOptions(newlines_in_values=True),
-                convert_options=csv_options(self._types(), self.schema.names),
-            ) as reader:
-                for batch in reader:
-                    yield self._cast(batch, row)
-                    row += batch.num_rows
+            for batch in self._as_read():
+                yield self._cast(batch, row)
+                row += batch.num_rows
         except pa.ArrowException as error:
             raise self._explained(row, error) from error
         except OSError as error:
             raise click.ClickException(f"{self.path}: {error}") from error
+
+    def _as_read(self) -> Iterator[pa.RecordBatch]:
+        """The rows as Arrow's reader makes them; floats as text from the first infinite one on.
+
+        Arrow reads 1e400 as infinite, so the text must tell what is meant.
+        """
+        types, count = self._types(), 0
+        while True:
+            with self._open(types) as reader:
+                for batch in itertools.islice(reader, count, None):  # the same ones each time
+                    if any(is_infinite(column) for column in batch.columns):
+                        reals = [n for n, kind in types.items() if pa.types.is_floating(kind)]
+                        types |= dict.fromkeys(reals, pa.string())
+                        break
+                    yield batch
+                    count += 1
+                else:
+                    return
+
+    def _open(self, types: dict[str, pa.DataType]) -> pa.csv.CSVStreamingReader:
+        return pa.csv.open_csv(
+            self.path,
+            read_options=pa.csv.ReadOptions(block_size=BLOCK_BYTES),
+            parse_options=pa.csv.ParseOptions(newlines_in_values=True),
+            convert_options=csv_options(types, self.schema.names),
+        )
 
     def place(self, row: int) -> str:
         for lines in lines_of(self.path, BLOCK_BYTES):
@@ -69,6 +90,13 @@ class CsvRows(RowFile):
                 if lines.is_open:
                     raise self._not_ended(lines)
 
+    def _found(self, name: str, values: pa.Array, at: int, row: int) -> object:
+        for lines in lines_of(self.path, BLOCK_BYTES):
+            if row < lines.first_row + lines.count:
+                found = _Converter(lines, 0, self.names, {}, 0)
+                return found.value(row - lines.first_row, name)
+        return super()._found(name, values, at, row)
+
     def _look_at(self, piece: bytes) -> None:
         super()._look_at(piece)
         self._quotes += int(np.count_nonzero(np.frombuffer(piece, np.uint8) == ord('"')))
@@ -79,8 +107,6 @@ class CsvRows(RowFile):
         for field in self.schema:
             if field.metadata and INSTANT in field.metadata:
                 types[field.name] = pa.string()
-            elif field.type == pa.float32():
-                types[field.name] = pa.float64()  # too large a number would be infinite
         return types
 
     def _explained(self, row: int, error: pa.ArrowException) -> click.ClickException:

@@ -12,45 +12,177 @@ TYPE = b"type"
 KEY = b"key"
 """Metadata of a column that may not be null for another reason than its type: the reason."""
 
+LENGTH = b"length"
+"""Metadata of a column of CHAR: how many characters fit."""
+
 _SHOWN_CHARACTERS = 80
 _WITH_ZONE = r"[T ]\d\d.*(Z|[+-]\d\d(:?\d\d)?)$"
 _TIME_OF_DAY = r"[T ]\d\d"
+_DIGIT = r"\d"
+_EXACT_DIGITS = 15
+"""Decimals of so many digits become the nearest float64 in Arrow; with more it may be another."""
+_TAKES: dict[str, tuple[str, ...]] = {
+    "number": ("number",),
+    "text": ("text", "number", "date", "time", "bytes"),
+    "bytes": ("bytes",),
+    "boolean": ("boolean",),
+    "date": ("date", "timestamp"),
+    "time": ("time",),
+    "timestamp": ("timestamp", "date"),
+    "instant": ("instant",),
+}
+"""What each kind of column takes; text is read as values of any kind."""
 
 
 def cast(array: pa.Array, field: pa.Field) -> pa.Array:
-    """Values of a file as those of a column.
+    """Values of a file as those of a column: the same, or those that a text stands for.
 
+    Values are the same if converting them back gives what they were.
+
+    :raises pa.ArrowNotImplementedError: for values of a kind that the column does not take.
     :raises pa.ArrowException: for a value that does not fit, or would change.
     """
-    if array.type == field.type:
-        if pa.types.is_decimal(field.type):  # a CSV file's may have too many digits
-            array.validate(full=True)
-        return array
-    if pa.types.is_string(array.type):
+    array = _plain(array)
+    if pa.types.is_string(array.type) and not pa.types.is_string(field.type):
         return from_text(array, field)
-    if pa.types.is_integer(array.type) and pa.types.is_decimal(field.type):
-        # room for any number first: Arrow looks at the type here, not at the values
-        array = array.cast(pa.decimal256(20 + field.type.scale, field.type.scale))
-    converted = array.cast(field.type)
-    narrows = pa.types.is_float64(array.type) and pa.types.is_float32(field.type)
-    if narrows and pc.any(pc.and_(pc.is_inf(converted), pc.is_finite(array))).as_py():
-        raise pa.ArrowInvalid("out of range")  # pyarrow makes it infinite without a word
-    return converted
+    if not _takes(field, array.type):
+        raise pa.ArrowNotImplementedError(unfit(array.type, field))
+    if array.type != field.type:
+        array = _same_values(array, field.type)
+    elif pa.types.is_decimal(field.type):  # a CSV file's may have too many digits
+        array.validate(full=True)
+    length = (field.metadata or {}).get(LENGTH)
+    if length and (pc.max(pc.utf8_length(array)).as_py() or 0) > int(length):
+        raise pa.ArrowInvalid("too long")
+    return array
 
 
 def from_text(texts: pa.Array, field: pa.Field) -> pa.Array:
     """Texts as values of a column.
 
-    A time of TIMESTAMP_LTZ may have a zone (``Z``, ``+02:00``); without one it is UTC.
+    A time of TIMESTAMP_LTZ may have a zone (``Z``, ``+02:00``); without one it is UTC. FLOAT and
+    DOUBLE take the nearest value; infinite ones only for ``inf`` and its like.
 
     :raises pa.ArrowInvalid: for a text that is no such value.
     """
-    if not field.metadata or INSTANT not in field.metadata:
-        return texts.cast(field.type)
+    if not _is_instant(field):
+        values = texts.cast(field.type)
+        if is_infinite(values):  # which digits never mean
+            finite = pc.match_substring_regex(texts, _DIGIT)
+            if pc.any(pc.and_(pc.is_inf(values), finite)).as_py():
+                raise pa.ArrowInvalid("out of range")
+        return values
     zoned = pc.match_substring_regex(texts, _WITH_ZONE)
     at_midnight = pc.if_else(pc.match_substring_regex(texts, _TIME_OF_DAY), "Z", "T00:00Z")
     texts = pc.if_else(zoned, texts, pc.binary_join_element_wise(texts, at_midnight, ""))
     return texts.cast(pa.timestamp(field.type.unit, "UTC")).cast(field.type)
+
+
+def is_infinite(values: pa.Array) -> bool:
+    """Whether one of them is."""
+    return pa.types.is_floating(values.type) and bool(pc.any(pc.is_inf(values)).as_py())
+
+
+def unfit(arrow: pa.DataType, field: pa.Field) -> str:
+    """Why a column does not take values of an Arrow type."""
+    because = ""
+    if pa.types.is_timestamp(arrow) and pa.types.is_timestamp(field.type):
+        because = ": it has no zone" if arrow.tz is None else ": only TIMESTAMP_LTZ has a zone"
+    return f"{type_text(field)} cannot be made of Arrow's {arrow}{because}"
+
+
+def _plain(array: pa.Array) -> pa.Array:
+    """The same values in the one form that text and bytes have here."""
+    types = pa.types
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    if types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if types.is_large_string(array.type) or types.is_string_view(array.type):
+        return array.cast(pa.string())
+    if types.is_large_binary(array.type) or types.is_binary_view(array.type):
+        return array.cast(pa.binary())
+    return array
+
+
+def _takes(field: pa.Field, arrow: pa.DataType) -> bool:
+    """Whether the kinds agree; whether the values do, the cast will tell."""
+    if pa.types.is_null(arrow) or not pa.types.is_nested(field.type):
+        return pa.types.is_null(arrow) or _kind(arrow) in _TAKES.get(_kind_of(field), ())
+    if not pa.types.is_nested(arrow) or arrow.num_fields != field.type.num_fields:
+        return False
+    pairs = [(arrow.field(i), field.type.field(i)) for i in range(arrow.num_fields)]
+    if pa.types.is_struct(arrow) and any(own.name != wanted.name for own, wanted in pairs):
+        return False
+    # nobody compares the values within: what might be rounded is refused
+    return type(arrow) is type(field.type) and all(
+        _takes(wanted, own.type) and not _may_change(own.type, wanted.type) for own, wanted in pairs
+    )
+
+
+def _kind_of(field: pa.Field) -> str:
+    return "instant" if _is_instant(field) else _kind(field.type)
+
+
+def _is_instant(field: pa.Field) -> bool:
+    return bool(field.metadata) and INSTANT in field.metadata
+
+
+def _kind(arrow: pa.DataType) -> str:
+    types = pa.types
+    if types.is_timestamp(arrow):
+        return "timestamp" if arrow.tz is None else "instant"
+    if types.is_integer(arrow) or types.is_floating(arrow) or types.is_decimal(arrow):
+        return "number"
+    if types.is_string(arrow) or types.is_large_string(arrow) or types.is_string_view(arrow):
+        return "text"
+    if types.is_date(arrow) or types.is_time(arrow):
+        return "date" if types.is_date(arrow) else "time"
+    if types.is_boolean(arrow):
+        return "boolean"
+    is_bytes = types.is_binary(arrow) or types.is_fixed_size_binary(arrow)
+    is_bytes = is_bytes or types.is_large_binary(arrow) or types.is_binary_view(arrow)
+    return "bytes" if is_bytes else str(arrow)
+
+
+def _may_change(source: pa.DataType, target: pa.DataType) -> bool:
+    """Whether Arrow's own cast changes some values without a word."""
+    types = pa.types
+    if types.is_floating(source):
+        is_narrower = types.is_floating(target) and target.bit_width < source.bit_width
+        return bool(is_narrower or types.is_decimal(target))
+    if types.is_decimal(source):
+        return bool(types.is_floating(target))
+    is_day = types.is_date(target) or types.is_string(target)
+    return bool((types.is_timestamp(source) or types.is_date(source)) and is_day)
+
+
+def _same_values(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """:raises pa.ArrowException: for a value that would change."""
+    source = array.type
+    if pa.types.is_integer(source) and pa.types.is_decimal(target):
+        # room for any number first: Arrow looks at the type here, not at the values
+        array = array.cast(pa.decimal256(20 + target.scale, target.scale))
+    if pa.types.is_decimal(source) and pa.types.is_floating(target):
+        converted = _as_real(array, target)
+    else:
+        converted = array.cast(target)
+    if _may_change(source, target):
+        is_back = pa.types.is_decimal(target)
+        back = _as_real(converted, source) if is_back else converted.cast(source)
+        same = pc.equal(array, back)
+        if pa.types.is_floating(source):
+            same = pc.or_(same, pc.is_nan(array))
+        if not pc.all(same).as_py():
+            raise pa.ArrowInvalid("the value would change")
+    return converted
+
+
+def _as_real(decimals: pa.Array, target: pa.DataType) -> pa.Array:
+    """Decimals as the nearest floating-point numbers."""
+    if decimals.type.precision <= _EXACT_DIGITS and target == pa.float64():
+        return decimals.cast(target)
+    return decimals.cast(pa.string()).cast(target)
 
 
 def type_text(field: pa.Field) -> str:

@@ -11,11 +11,11 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from sluice.cli.csv_rows import CsvRows, csv_options
-from sluice.cli.file_values import INSTANT, KEY, TYPE
+from sluice.cli.file_values import INSTANT, KEY, LENGTH, TYPE
 from sluice.cli.row_files import ParquetRows, RowFile
 from sluice.formats.bucketing import bucket_keys
 from sluice.formats.types import arrow_schema
-from sluice.model import Schema, TableInfo, TypeRoot
+from sluice.model import DataType, Schema, TableInfo, TypeRoot
 
 
 def schema_of(path: Path, not_null: Sequence[str] = ()) -> pa.Schema:
@@ -47,14 +47,31 @@ def columns_of(
     for column, field in zip(schema.columns, arrow_schema(schema), strict=True):
         if column.name not in names:
             continue
-        metadata = {TYPE: str(column.data_type)}
-        if column.data_type.root is TypeRoot.TIMESTAMP_LTZ:
-            metadata[INSTANT] = "UTC"
+        field = _marked(field, column.data_type)
+        metadata = {TYPE: str(column.data_type), **(field.metadata or {})}
+        if column.data_type.root is TypeRoot.CHAR:
+            metadata[LENGTH] = str(column.data_type.length)
         if keys and column.name in keys:
             metadata[KEY] = keys[column.name]
             field = field.with_nullable(False)
         fields.append(field.with_metadata(metadata))
     return pa.schema(fields)
+
+
+def _marked(field: pa.Field, data_type: DataType) -> pa.Field:
+    """The field, with a mark on each TIMESTAMP_LTZ that it is or holds."""
+    if data_type.root is TypeRoot.TIMESTAMP_LTZ:
+        return field.with_metadata({INSTANT: "UTC"})
+    if data_type.root is TypeRoot.ARRAY and data_type.element is not None:
+        return field.with_type(pa.list_(_marked(field.type.value_field, data_type.element)))
+    if data_type.key is not None and data_type.value is not None:
+        key = _marked(field.type.key_field, data_type.key)
+        value = _marked(field.type.item_field, data_type.value)
+        return field.with_type(pa.map_(key, value))
+    if data_type.root is TypeRoot.ROW:
+        pairs = zip(field.type, data_type.fields, strict=True)
+        return field.with_type(pa.struct([_marked(own, f.data_type) for own, f in pairs]))
+    return field
 
 
 def keys_of(info: TableInfo) -> dict[str, str]:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 
-from sluice.cli.file_values import cast, expected, type_text, value_at
+from sluice.cli.file_values import cast, expected, unfit, value_at
 from sluice.errors import (
     InvalidTable,
     PartitionNotExists,
@@ -118,13 +118,21 @@ class RowFile(ABC):
         try:
             return cast(array, field)
         except pa.ArrowNotImplementedError as error:
-            kinds = f"{type_text(field)} cannot be made of Arrow's {array.type}"
-            raise click.ClickException(f"{self.path}: column {field.name}: {kinds}") from error
+            reason = unfit(array.type, field)
+            raise click.ClickException(f"{self.path}: column {field.name}: {reason}") from error
         except pa.ArrowException as error:
             at = first_that_fails(
                 len(array), lambda start, count: cast(array.slice(start, count), field)
             )
-            raise self.problem(row + at, expected(field, value_at(array, at))) from error
+            found = self._found(field.name, array, at, row + at)
+            raise self.problem(row + at, expected(field, found)) from error
+
+    def _found(self, name: str, values: pa.Array, at: int, row: int) -> object:  # noqa: ARG002
+        """The value of a column, for people to read: as it stands in the file, where it is text.
+
+        :param at: its place in ``values``. :param row: the one in the file.
+        """
+        return value_at(values, at)
 
 
 class ParquetRows(RowFile):
