@@ -20,11 +20,14 @@ from sluice.errors import (
     RecordTooLarge,
 )
 
+_FIRST_ROWS = 64
 _BATCH_ROWS = 64 * 1024
 _BATCH_BYTES = 16 * 1024 * 1024
 _READ_BYTES = 1024 * 1024
 ROW_ERRORS = (InvalidTable, PartitionNotExists, PartitionSpecInvalid, RecordTooLarge)
 """What is said of rows that do not fit a table; any other error is not of a row."""
+_TOO_LARGE = (pa.ArrowMemoryError, pa.ArrowCapacityError)
+"""Not the fault of a row."""
 Trial = Callable[[int, int], object]
 """Does something to so many rows (the second number) from the first number on.
 
@@ -120,6 +123,9 @@ class RowFile(ABC):
         except pa.ArrowNotImplementedError as error:
             reason = unfit(array.type, field)
             raise click.ClickException(f"{self.path}: column {field.name}: {reason}") from error
+        except _TOO_LARGE as error:
+            reason = f"column {field.name}: too little memory for {len(array):,} rows: {error}"
+            raise self.problem(row, reason) from error
         except pa.ArrowException as error:
             at = first_that_fails(
                 len(array), lambda start, count: cast(array.slice(start, count), field)
@@ -138,7 +144,8 @@ class RowFile(ABC):
 class ParquetRows(RowFile):
     """A Parquet file. Memory: a batch, and of each column a read buffer and a page.
 
-    A batch takes about 16 MiB by the sizes in the footer, more where a dictionary repeats values.
+    A batch takes about 16 MiB, as the rows before it suggest. The footer cannot say it: a
+    dictionary holds a value once, however often it comes.
     """
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
@@ -152,17 +159,17 @@ class ParquetRows(RowFile):
         groups = [self._footer.row_group(i) for i in range(self._footer.num_row_groups)]
         self._group_rows = [group.num_rows for group in groups]
         row_bytes = max((g.total_byte_size // max(g.num_rows, 1) for g in groups), default=0)
-        self._batch_rows = max(1, min(_BATCH_ROWS, _BATCH_BYTES // max(row_bytes, 1)))
+        self._most_rows = max(1, min(_BATCH_ROWS, _BATCH_BYTES // max(row_bytes, 1)))
 
     @property
     def rows(self) -> int:
         return int(self._footer.num_rows)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        row = 0
+        row, wanted = 0, min(_FIRST_ROWS, self._most_rows)
         buffer_bytes = min(_READ_BYTES, max(_READ_BYTES // 16, _BATCH_BYTES // len(self.names)))
         with pa.parquet.ParquetFile(self.path, pre_buffer=False, buffer_size=buffer_bytes) as file:
-            batches = file.iter_batches(self._batch_rows, columns=self.schema.names)
+            batches = file.iter_batches(wanted, columns=self.schema.names)
             while True:
                 try:
                     batch = next(batches, None)
@@ -171,8 +178,12 @@ class ParquetRows(RowFile):
                     raise self.problem(row, reason) from error
                 if batch is None:
                     return
-                yield self._cast(batch, row)
-                row += batch.num_rows
+                for part in _parts(batch):
+                    yield self._cast(part, row)
+                    row += part.num_rows
+                fitting = _BATCH_BYTES * batch.num_rows // max(_full_bytes(batch), 1)
+                wanted = max(1, min(4 * wanted, fitting, self._most_rows))
+                file.reader.set_batch_size(wanted)  # of the batches that follow
 
     def place(self, row: int) -> str:
         group, before = 0, 0
@@ -180,6 +191,32 @@ class ParquetRows(RowFile):
             before += self._group_rows[group]
             group += 1
         return f"row {row + 1} (row group {group + 1} of {len(self._group_rows)})"
+
+
+def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The rows in batches that are not too large, unless a row is."""
+    if batch.num_rows < 2 or _full_bytes(batch) <= 2 * _BATCH_BYTES:
+        yield batch
+        return
+    half = batch.num_rows // 2
+    yield from _parts(batch.slice(0, half))
+    yield from _parts(batch.slice(half))
+
+
+def _full_bytes(batch: pa.RecordBatch) -> int:
+    """How much memory the rows take once each has its values, not an index of a dictionary."""
+    return sum(map(_column_bytes, batch.columns))
+
+
+def _column_bytes(array: pa.Array) -> int:
+    if not pa.types.is_dictionary(array.type):
+        return int(array.nbytes)
+    values, types = array.dictionary, pa.types
+    is_text = types.is_string(values.type) or types.is_large_string(values.type)
+    if is_text or types.is_binary(values.type) or types.is_large_binary(values.type):
+        lengths = pc.binary_length(values).take(array.indices)
+        return 8 * len(array) + (pc.sum(lengths).as_py() or 0)
+    return len(array) * int(values.nbytes) // max(len(values), 1)
 
 
 def first_that_fails(rows: int, trial: Trial) -> int:
@@ -196,9 +233,14 @@ def first_that_fails(rows: int, trial: Trial) -> int:
 
 
 def succeeds(trial: Trial, start: int, count: int) -> bool:
-    """Whether all of these rows fit."""
+    """Whether all of these rows fit.
+
+    :raises pa.ArrowException: if memory is too small to know.
+    """
     try:
         trial(start, count)
+    except _TOO_LARGE:
+        raise
     except (pa.ArrowException, *ROW_ERRORS):
         return False
     return True
