@@ -76,7 +76,7 @@ def append(
     same key. Columns go by name and are cast without loss. Text for FLOAT or DOUBLE becomes the
     nearest number. In text a TIMESTAMP_LTZ may have a zone, as in 2024-05-01T12:00:00+02:00;
     without one it is UTC. In a CSV file empty fields, NA and NULL are nulls, unless they stand in
-    quotes.
+    quotes; so is an empty line in a file of one column.
 
     The whole file is checked before the first row is sent. An error names line, column, value and
     what was expected.

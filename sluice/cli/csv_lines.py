@@ -23,7 +23,7 @@ _ROW = re.compile(_FIELD + rb"(?:," + _FIELD + rb")*+(?:\r\n|\r|\n)")
 
 @dataclass(frozen=True)
 class Lines:
-    """Whole rows of a file. The header is row -1, empty lines are none."""
+    """Whole rows of a file. The header is row -1. Empty lines are none, unless asked for."""
 
     data: bytes
     bounds: np.ndarray
@@ -31,6 +31,8 @@ class Lines:
     first_row: int
     first_line: int
     """The line on which ``data`` begins, counted from 1."""
+    first_byte: int
+    """Where in the file ``data`` begins."""
     is_open: bool = False
     """Whether the only row here does not end: it is too long, or its quote is not closed."""
 
@@ -48,42 +50,51 @@ class Lines:
         return self.first_line + _line_ends(before)
 
 
-def lines_of(path: Path, row_bytes_max: int) -> Iterator[Lines]:
+def lines_of(path: Path, row_bytes_max: int, *, empty_rows: bool = False) -> Iterator[Lines]:
     """The whole file, in pieces of whole rows. Memory is bounded by a piece and the longest row.
 
     :param row_bytes_max: the last piece is the first row that is longer, cut off there.
+    :param empty_rows: whether an empty line behind the header is a row.
     """
     with path.open("rb") as file:
         rest, row, line = file.read(len(BOM)).removeprefix(BOM), -1, 1
+        at = file.tell() - len(rest)
         while more := file.read(_PIECE_BYTES):
             data = rest + more
             whole = data.removesuffix(b"\r")  # what comes next may be the \n of a \r\n
-            found = _lines(whole, _row_ends(whole), row, line)
+            found = _lines(whole, _row_ends(whole), (row, line, at), empty_rows)
             if found.count:
                 yield found
             row, line = row + found.count, line + _line_ends(found.data)
+            at += len(found.data)
             rest = data[len(found.data) :]
             if len(rest) > row_bytes_max:
                 break
         else:
-            found = _lines(rest, _row_ends(rest + b"\n"), row, line)
+            found = _lines(rest, _row_ends(rest + b"\n"), (row, line, at), empty_rows)
             if found.count:
                 yield found
             row, line = row + found.count, line + _line_ends(found.data)
+            at += len(found.data)
             rest = rest[len(found.data) :]
         if rest:
-            yield Lines(rest, np.array([0, len(rest)]), row, line, is_open=True)
+            yield Lines(rest, np.array([0, len(rest)]), row, line, at, is_open=True)
 
 
-def _lines(data: bytes, ends: np.ndarray, row: int, line: int) -> Lines:
-    """The rows that end in ``data``; an empty line goes with the row before it."""
+def _lines(data: bytes, ends: np.ndarray, first: tuple[int, int, int], empty_rows: bool) -> Lines:
+    """The rows that end in ``data``; an empty line that is none goes with the row before it.
+
+    :param first: row, line and byte of the file that ``data`` begins with.
+    """
     ends = np.minimum(ends, len(data))
     whole = data[: int(ends[-1])] if len(ends) else b""
     starts = np.append(0, ends[:-1])[: len(ends)]
     starts = starts[starts < len(whole)]
     octets = np.frombuffer(whole, np.uint8)[starts]
     is_row = (octets != _LF) & (octets != _CR)
-    return Lines(whole, np.append(starts[is_row], len(whole)), row, line)
+    if empty_rows:
+        is_row = np.logical_or.accumulate(is_row) if first[0] < 0 else np.ones_like(is_row)
+    return Lines(whole, np.append(starts[is_row], len(whole)), *first)
 
 
 def _row_ends(data: bytes) -> np.ndarray:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
-from sluice.cli.csv_lines import BOM, Lines, lines_of
+from sluice.cli.csv_lines import Lines, lines_of
 from sluice.cli.file_values import INSTANT, expected, is_infinite
 from sluice.cli.row_files import RowFile, first_that_fails, succeeds
 
@@ -28,15 +28,14 @@ class CsvRows(RowFile):
         """:raises click.ClickException: if its header cannot be read."""
         super().__init__(path, schema)
         self._quotes = 0
-        for lines in lines_of(path, BLOCK_BYTES):
-            if lines.is_open:
-                raise self._not_ended(lines)
-            header = pa.csv.read_csv(pa.py_buffer(lines.text(0, 1) + b"\n"))
-            self.names = header.schema.names
-            self._has_rows = lines.count > 1 or path.stat().st_size > len(lines.data) + len(BOM)
-            break
-        else:
-            raise click.ClickException(f"{path}: the file is empty, it lacks even a header")
+        header = header_of(path)
+        self.names = _names(header)
+        self._empty_rows = len(self.names) == 1
+        if self._empty_rows:
+            header = next(self._lines())
+        self._begin = header.first_byte + int(header.bounds[1])
+        """Where the rows begin in the file."""
+        self._has_rows = self._begin < path.stat().st_size
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         row = 0
@@ -70,15 +69,20 @@ class CsvRows(RowFile):
                     return
 
     def _open(self, types: dict[str, pa.DataType]) -> pa.csv.CSVStreamingReader:
+        source = pa.OSFile(str(self.path))
+        source.seek(self._begin)
         return pa.csv.open_csv(
-            self.path,
-            read_options=pa.csv.ReadOptions(block_size=BLOCK_BYTES),
-            parse_options=pa.csv.ParseOptions(newlines_in_values=True),
+            source,
+            read_options=pa.csv.ReadOptions(block_size=BLOCK_BYTES, column_names=self.names),
+            parse_options=csv_rules(self.names),
             convert_options=csv_options(types, self.schema.names),
         )
 
+    def _lines(self) -> Iterator[Lines]:
+        return lines_of(self.path, BLOCK_BYTES, empty_rows=self._empty_rows)
+
     def place(self, row: int) -> str:
-        for lines in lines_of(self.path, BLOCK_BYTES):
+        for lines in self._lines():
             if row < lines.first_row + lines.count:
                 return f"line {lines.line(row)}"
         raise ValueError(f"{self.path} has no row {row}")
@@ -86,12 +90,12 @@ class CsvRows(RowFile):
     def read_through(self) -> None:
         super().read_through()
         if self._quotes % 2:
-            for lines in lines_of(self.path, BLOCK_BYTES):
+            for lines in self._lines():
                 if lines.is_open:
-                    raise self._not_ended(lines)
+                    raise _not_ended(self.path, lines)
 
     def _found(self, name: str, values: pa.Array, at: int, row: int) -> object:
-        for lines in lines_of(self.path, BLOCK_BYTES):
+        for lines in self._lines():
             if row < lines.first_row + lines.count:
                 found = _Converter(lines, 0, self.names, {}, 0)
                 return found.value(row - lines.first_row, name)
@@ -112,9 +116,9 @@ class CsvRows(RowFile):
     def _explained(self, row: int, error: pa.ArrowException) -> click.ClickException:
         """:param row: all before it can be read."""
         row_bytes_max = BLOCK_BYTES if "straddling" in str(error) else 2 * BLOCK_BYTES
-        for lines in lines_of(self.path, BLOCK_BYTES):
+        for lines in self._lines():
             if lines.is_open:
-                return self._not_ended(lines)
+                return _not_ended(self.path, lines)
             skipped = max(0, row - lines.first_row)
             found = _Converter(lines, skipped, self.names, self._types(), row_bytes_max)
             if skipped >= lines.count or succeeds(found, 0, lines.count - skipped):
@@ -136,15 +140,6 @@ class CsvRows(RowFile):
             except pa.ArrowException:
                 return expected(field, found.value(at, field.name))
         return "the row cannot be read"
-
-    def _not_ended(self, lines: Lines) -> click.ClickException:
-        reason = "a quote in the row that begins here is not closed"
-        if len(lines.data) > BLOCK_BYTES:
-            reason = (
-                f"the row that begins here has more than {BLOCK_BYTES:,} bytes: close its quote,"
-                " or use a Parquet file"
-            )
-        return click.ClickException(f"{self.path}: line {lines.first_line}: {reason}")
 
 
 class _Converter:
@@ -205,15 +200,70 @@ class _Converter:
         columns: Sequence[str],
         handler: Callable[[pa.csv.InvalidRow], str] | None = None,
     ) -> pa.Table:
-        data = self._lines.text(start, count) + b"\n"
+        data = self._lines.text(start, count)
+        if not data.endswith((b"\r", b"\n")):  # the last row of the file
+            data += b"\n"
         return pa.csv.read_csv(
             pa.py_buffer(data),
             read_options=pa.csv.ReadOptions(
                 column_names=self._names, block_size=len(data) + 1, use_threads=False
             ),
-            parse_options=pa.csv.ParseOptions(newlines_in_values=True, invalid_row_handler=handler),
+            parse_options=csv_rules(self._names, handler),
             convert_options=csv_options(types, columns),
         )
+
+
+def header_of(path: Path) -> Lines:
+    """The first rows of a CSV file, or more; the header is the first of them.
+
+    :raises click.ClickException: if there is none that can be read.
+    """
+    for lines in lines_of(path, BLOCK_BYTES):
+        if lines.is_open:
+            raise _not_ended(path, lines)
+        place, text = f"{path}: line {lines.line(-1)}", lines.text(0, 1).rstrip(b"\r\n")
+        if len(text) > BLOCK_BYTES:
+            reason = f"the header has more than {BLOCK_BYTES:,} bytes: use a Parquet file"
+            raise click.ClickException(f"{place}: {reason}")
+        try:
+            text.decode()
+        except UnicodeDecodeError as error:
+            shown = repr(text[error.start : error.start + 8])
+            reason = f"the header is not UTF-8 at {shown}: save the file as UTF-8"
+            raise click.ClickException(f"{place}: {reason}") from error
+        return lines
+    raise click.ClickException(f"{path}: the file is empty, it lacks even a header")
+
+
+def _names(header: Lines) -> list[str]:
+    data = header.text(0, 1) + b"\n"
+    options = pa.csv.ReadOptions(block_size=len(data) + 1)
+    names: list[str] = pa.csv.read_csv(pa.py_buffer(data), read_options=options).schema.names
+    return names
+
+
+def _not_ended(path: Path, lines: Lines) -> click.ClickException:
+    reason = "a quote in the row that begins here is not closed"
+    if len(lines.data) > BLOCK_BYTES:
+        reason = (
+            f"the row that begins here has more than {BLOCK_BYTES:,} bytes: close its quote,"
+            " or use a Parquet file"
+        )
+    return click.ClickException(f"{path}: line {lines.first_line}: {reason}")
+
+
+def csv_rules(
+    names: Sequence[str], handler: Callable[[pa.csv.InvalidRow], str] | None = None
+) -> pa.csv.ParseOptions:
+    """How rows are told apart: an empty line is one where there is a single column.
+
+    :param handler: of rows that have more values or fewer.
+    """
+    return pa.csv.ParseOptions(
+        newlines_in_values=True,
+        ignore_empty_lines=len(names) != 1,
+        invalid_row_handler=handler,
+    )
 
 
 def csv_options(types: dict[str, pa.DataType], names: Sequence[str] = ()) -> pa.csv.ConvertOptions:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from sluice.cli.csv_rows import CsvRows, csv_options
+from sluice.cli.csv_rows import CsvRows, csv_options, header_of
 from sluice.cli.file_values import INSTANT, KEY, LENGTH, TYPE
 from sluice.cli.row_files import ParquetRows, RowFile
 from sluice.formats.bucketing import bucket_keys
@@ -28,6 +28,7 @@ def schema_of(path: Path, not_null: Sequence[str] = ()) -> pa.Schema:
         if _suffix(path) == ".parquet":
             schema = pa.parquet.read_schema(path).remove_metadata()
         else:
+            header_of(path)  # says more of a bad one than Arrow
             with pa.csv.open_csv(path, convert_options=csv_options({})) as reader:
                 schema = reader.schema
     except pa.ArrowException as error:

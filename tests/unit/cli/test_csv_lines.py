@@ -60,6 +60,40 @@ def test_rows_are_where_arrow_finds_them(
         assert rows_by_arrow(of.text(at, 1) + b"\n") == [row]
 
 
+@given(
+    st.lists(st.sampled_from(["a", '"', '""', "\n", "\r\n", "\r", " "])),
+    st.integers(1, 9),
+    st.sampled_from(["", "\ufeff"]),
+)
+def test_empty_lines_behind_the_header_are_rows_where_they_are_asked_for(
+    tmp_path_factory: pytest.TempPathFactory, parts: list[str], piece: int, begin: str
+) -> None:
+    data = (begin + "".join(parts)).encode()
+    path = tmp_path_factory.getbasetemp() / "one.csv"
+    path.write_bytes(data)
+    before, csv_lines._PIECE_BYTES = csv_lines._PIECE_BYTES, piece
+    try:
+        pieces = list(lines_of(path, 1 << 20, empty_rows=True))
+    finally:
+        csv_lines._PIECE_BYTES = before
+    if any(of.is_open for of in pieces):
+        return
+    rows_begin = len(data) - len(data.removeprefix(csv_lines.BOM).lstrip(b"\r\n"))
+    assert all(data[of.first_byte :].startswith(of.data) for of in pieces)
+    found = [of.text(at, 1) for of in pieces for at in range(of.count)]
+    if not found:
+        assert not data[rows_begin:].strip(b"\r\n")
+        return
+    assert b"".join(found) == data[rows_begin:]
+    rows = pa.csv.read_csv(
+        pa.py_buffer(data[rows_begin:]),
+        read_options=pa.csv.ReadOptions(column_names=["s"]),
+        parse_options=pa.csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
+        convert_options=pa.csv.ConvertOptions(column_types={"s": pa.string()}),
+    )
+    assert len(found) == rows.num_rows
+
+
 @given(st.lists(st.sampled_from(["1,a", '2,"b"', '3,"c\nd"', '4,"e\r\nf"', '5,g"h', "", "6,"])))
 def test_a_line_is_counted_as_an_editor_counts(
     tmp_path_factory: pytest.TempPathFactory, rows: list[str]

@@ -8,8 +8,11 @@ import click
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from sluice.cli.files import columns_of, rows_of
+from sluice.cli.csv_rows import BLOCK_BYTES
+from sluice.cli.files import columns_of, rows_of, schema_of
 from sluice.model import Column, DataType, Schema
 from sluice.model import types as t
 
@@ -90,3 +93,115 @@ def test_a_char_has_so_many_characters_at_most(tmp_path: Path) -> None:
     path.write_text("n,code\n1,äöü\n2,abcdef\n")
     told = refused(path, columns(n=t.INT, code=t.char(3)))
     assert told == "line 3: column code: expected CHAR(3), found 'abcdef'"
+
+
+# ---- files of one column ----
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("begin", ["", "\ufeff", "\n\n"])
+def test_an_empty_line_is_a_null_where_there_is_one_column(
+    tmp_path: Path, ending: str, begin: str
+) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes((begin + ending.join(["s", "A", "", '""', "B", "", ""])).encode())
+    assert read(path, columns(s=t.STRING)).to_pydict() == {"s": ["A", None, "", "B", None]}
+
+
+@pytest.mark.parametrize("last", ["", "\n"])
+@pytest.mark.parametrize("empty", ["", "\n", "\n\n"])
+def test_a_file_of_one_column_that_has_empty_lines_alone(
+    tmp_path: Path, last: str, empty: str
+) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(f"n\n{empty}7{last}")
+    nulls: list[int | None] = [None] * len(empty)
+    assert read(path, columns(n=t.INT)).to_pydict() == {"n": [*nulls, 7]}
+    path.write_text(f"n\n{empty}")
+    assert read(path, columns(n=t.INT)).to_pydict() == {"n": nulls}
+    path.write_text("n")
+    assert read(path, columns(n=t.INT)).num_rows == 0
+
+
+def test_an_empty_line_is_refused_where_the_one_column_takes_no_null(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("\ns\nA\n\nB\n")
+    told = refused(path, columns(s=t.STRING.not_null()))
+    assert told == "line 4: column s: expected STRING NOT NULL, found no value"
+
+
+def test_lines_are_counted_with_the_empty_ones_of_one_column(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("n\n" + "1\n\n" * 1_500_000 + "ten\n" + "\n2" * 9)
+    told = refused(path, columns(n=t.INT))
+    assert told == "line 3000002: column n: expected INT, found 'ten'"
+
+
+@given(
+    st.lists(st.sampled_from(["", '""', "a", '"b\n\nc"', "NA", " ", 'd"e']), max_size=8),
+    st.sampled_from(["\n", "\r\n", "\r"]),
+    st.booleans(),
+)
+def test_each_line_of_one_column_is_a_row(
+    tmp_path_factory: pytest.TempPathFactory, values: list[str], ending: str, is_ended: bool
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "one.csv"
+    if not is_ended and values and not values[-1]:
+        values = [*values, "z"]  # nothing behind the last line end is no line
+    path.write_bytes((ending.join(["s", *values]) + ending * is_ended).encode())
+    meant = [None if v in ("", "NA") else v.strip('"') if v[0] == '"' else v for v in values]
+    assert read(path, columns(s=t.STRING)).to_pydict() == {"s": meant}
+
+
+def test_empty_lines_of_one_column_lie_across_blocks(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    values = [None if n % 3 else n for n in np.random.default_rng(2).integers(0, 9999, 1_500_000)]
+    path.write_text("n\n" + "".join("\n" if n is None else f"{n}\n" for n in values))
+    assert path.stat().st_size > 2 * BLOCK_BYTES
+    assert read(path, columns(n=t.INT)).column("n").to_pylist() == values
+
+
+@pytest.mark.parametrize("shift", range(3))
+@pytest.mark.parametrize("line", [b"a\r\n", b"\r\n", b'"x\r\ny"\r\n'])
+def test_a_line_end_across_two_blocks_makes_no_row(tmp_path: Path, shift: int, line: bytes) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes(b"s\r\n" + b"z" * shift + b"\r\n" + line * 700_000)
+    assert read(path, columns(s=t.STRING)).num_rows == 700_001
+
+
+def test_empty_lines_are_still_no_rows_where_there_are_more_columns(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("\n\na,b\n\n1,2\n\n\n3,4\n\n" + "\n" * 6_000_000)
+    assert read(path, columns(a=t.INT, b=t.INT)).to_pydict() == {"a": [1, 3], "b": [2, 4]}
+    path.write_text("a,b\n" + "\n" * 6_000_000)
+    assert read(path, columns(a=t.INT, b=t.INT)).num_rows == 0
+
+
+def test_very_many_empty_lines_before_the_header(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("\n" * 5_000_000 + "s\nA\n\nB\n")
+    assert read(path, columns(s=t.STRING)).to_pydict() == {"s": ["A", None, "B"]}
+    path.write_text("\n" * 5_000_000 + "a,b\n1,2\n\nx,4\n")
+    assert refused(path, columns(a=t.INT, b=t.INT)).startswith("line 5000004: column a: expected")
+
+
+# ---- headers ----
+
+
+@pytest.mark.parametrize("encoding", ["latin1", "utf-16"])
+def test_a_header_that_is_no_utf8_is_told_by_its_line(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes("id,größe\n1,2\n".encode(encoding))
+    told = refused(path, columns(id=t.INT))
+    assert told.startswith("line 1: the header is not UTF-8 ")
+    assert "save the file as UTF-8" in told
+    with pytest.raises(click.ClickException, match="t.csv: line 1: the header is not UTF-8"):
+        schema_of(path)
+
+
+def test_a_header_longer_than_a_row_may_be_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    names = ",".join(f"c{n}" for n in range(300_000))
+    path.write_text(f"\n{names}\n" + "1," * 299_999 + "1\n")
+    told = refused(path, columns(c1=t.INT))
+    assert told == "line 2: the header has more than 1,048,576 bytes: use a Parquet file"
