@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -13,7 +14,7 @@ import pyarrow.csv
 
 from sluice.cli.csv_lines import Lines, lines_of
 from sluice.cli.file_values import INSTANT, expected, is_infinite
-from sluice.cli.row_files import RowFile, first_that_fails, succeeds
+from sluice.cli.row_files import RowFile, arrow_file, first_that_fails, succeeds
 
 CSV_NULLS = ("", "NA", "NULL", "null")
 """Without quotes; what stands in quotes is a value."""
@@ -68,15 +69,17 @@ class CsvRows(RowFile):
                 else:
                     return
 
-    def _open(self, types: dict[str, pa.DataType]) -> pa.csv.CSVStreamingReader:
-        source = pa.OSFile(str(self.path))
-        source.seek(self._begin)
-        return pa.csv.open_csv(
-            source,
-            read_options=pa.csv.ReadOptions(block_size=BLOCK_BYTES, column_names=self.names),
-            parse_options=csv_rules(self.names),
-            convert_options=csv_options(types, self.schema.names),
-        )
+    @contextmanager
+    def _open(self, types: dict[str, pa.DataType]) -> Iterator[pa.csv.CSVStreamingReader]:
+        with arrow_file(self.path) as source:
+            source.seek(self._begin)
+            with pa.csv.open_csv(
+                source,
+                read_options=pa.csv.ReadOptions(block_size=BLOCK_BYTES, column_names=self.names),
+                parse_options=csv_rules(self.names),
+                convert_options=csv_options(types, self.schema.names),
+            ) as reader:
+                yield reader
 
     def _lines(self) -> Iterator[Lines]:
         return lines_of(self.path, BLOCK_BYTES, empty_rows=self._empty_rows)

@@ -12,7 +12,7 @@ import pyarrow.parquet
 
 from sluice.cli.csv_rows import CsvRows, csv_options, header_of
 from sluice.cli.file_values import INSTANT, KEY, LENGTH, TYPE
-from sluice.cli.row_files import ParquetRows, RowFile
+from sluice.cli.row_files import ParquetRows, RowFile, arrow_file
 from sluice.formats.bucketing import bucket_keys
 from sluice.formats.types import arrow_schema
 from sluice.model import DataType, Schema, TableInfo, TypeRoot
@@ -26,10 +26,15 @@ def schema_of(path: Path, not_null: Sequence[str] = ()) -> pa.Schema:
     """
     try:
         if _suffix(path) == ".parquet":
-            schema = pa.parquet.read_schema(path).remove_metadata()
+            with arrow_file(path) as source:
+                schema = pa.parquet.read_schema(source).remove_metadata()
         else:
             header_of(path)  # says more of a bad one than Arrow
-            with pa.csv.open_csv(path, convert_options=csv_options({})) as reader:
+            options = csv_options({})
+            with (
+                arrow_file(path) as source,
+                pa.csv.open_csv(source, convert_options=options) as reader,
+            ):
                 schema = reader.schema
     except pa.ArrowException as error:
         raise click.ClickException(f"{path}: {error}") from error

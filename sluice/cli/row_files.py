@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -152,7 +153,8 @@ class ParquetRows(RowFile):
         """:raises click.ClickException: if it is no Parquet file."""
         super().__init__(path, schema)
         try:
-            self._footer = pa.parquet.read_metadata(path)
+            with arrow_file(path) as source:
+                self._footer = pa.parquet.read_metadata(source)
             self.names = self._footer.schema.to_arrow_schema().names
         except pa.ArrowException as error:
             raise click.ClickException(f"{path}: {error}") from error
@@ -168,7 +170,10 @@ class ParquetRows(RowFile):
     def batches(self) -> Iterator[pa.RecordBatch]:
         row, wanted = 0, min(_FIRST_ROWS, self._most_rows)
         buffer_bytes = min(_READ_BYTES, max(_READ_BYTES // 16, _BATCH_BYTES // len(self.names)))
-        with pa.parquet.ParquetFile(self.path, pre_buffer=False, buffer_size=buffer_bytes) as file:
+        with (
+            arrow_file(self.path) as source,
+            pa.parquet.ParquetFile(source, pre_buffer=False, buffer_size=buffer_bytes) as file,
+        ):
             batches = file.iter_batches(wanted, columns=self.schema.names)
             while True:
                 try:
@@ -191,6 +196,11 @@ class ParquetRows(RowFile):
             before += self._group_rows[group]
             group += 1
         return f"row {row + 1} (row group {group + 1} of {len(self._group_rows)})"
+
+
+def arrow_file(path: Path) -> pa.OSFile:
+    """A file for Arrow to read, which takes bytes alone for a name that is no UTF-8."""
+    return pa.OSFile(os.fsencode(path))
 
 
 def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

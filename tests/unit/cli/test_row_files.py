@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sluice.cli.files import rows_of
+from sluice.cli.files import rows_of, schema_of
 from sluice.cli.row_files import first_that_fails
 
 WANTED = pa.schema([("id", pa.int64()), ("note", pa.string())])
@@ -38,7 +38,7 @@ def test_a_batch_is_small_where_a_dictionary_repeats_large_values(
 import resource, sys
 from pathlib import Path
 import pyarrow as pa
-from sluice.cli.files import rows_of
+from sluice.cli.files import rows_of, schema_of
 rows = rows_of(Path(sys.argv[1]), pa.schema([("id", pa.int64()), ("note", pa.string())]))
 count = most = 0
 for batch in rows.batches():
@@ -111,7 +111,7 @@ def test_too_little_memory_is_not_taken_for_a_bad_value(tmp_path: Path) -> None:
 import resource, sys
 from pathlib import Path
 import click, numpy as np, pyarrow as pa
-from sluice.cli.files import rows_of
+from sluice.cli.files import rows_of, schema_of
 rows = rows_of(Path(sys.argv[1]), pa.schema([("id", pa.int64())]), tell=False)
 (batch,) = rows.batches()
 large = pa.record_batch({"id": pa.array(np.ones(200_000_000, np.int8))})
@@ -140,3 +140,19 @@ def test_nothing_is_searched_for_when_memory_is_short(error: type[Exception]) ->
     with pytest.raises(error):
         first_that_fails(1000, trial)
     assert len(tried) == 1
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_a_file_name_need_not_be_utf8(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"r\udcffows.{suffix}"
+    if suffix == "csv":
+        path.write_text("id,note\n1,a\n")
+    else:
+        with path.open("wb") as file:
+            pq.write_table(pa.table({"id": [1], "note": ["a"]}), file)
+    rows = rows_of(path, WANTED)
+    rows.read_through()
+    assert [row for batch in rows.batches() for row in batch.to_pylist()] == [
+        {"id": 1, "note": "a"}
+    ]
+    assert schema_of(path).names == ["id", "note"]
