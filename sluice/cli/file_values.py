@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -19,8 +22,10 @@ _SHOWN_CHARACTERS = 80
 _WITH_ZONE = r"[T ]\d\d.*(Z|[+-]\d\d(:?\d\d)?)$"
 _TIME_OF_DAY = r"[T ]\d\d"
 _DIGIT = r"\d"
-_EXACT_DIGITS = 15
-"""Decimals of so many digits become the nearest float64 in Arrow; with more it may be another."""
+_EXACT_WHOLE = 2**53
+"""Whole numbers below are exact as float64."""
+_EXACT_POWER = 22
+"""Of ten, the largest that is."""
 _TAKES: dict[str, tuple[str, ...]] = {
     "number": ("number",),
     "text": ("text", "number", "date", "time", "bytes"),
@@ -170,19 +175,29 @@ def _same_values(array: pa.Array, target: pa.DataType) -> pa.Array:
     if _may_change(source, target):
         is_back = pa.types.is_decimal(target)
         back = _as_real(converted, source) if is_back else converted.cast(source)
-        same = pc.equal(array, back)
+        differs = pc.not_equal(array, back)
         if pa.types.is_floating(source):
-            same = pc.or_(same, pc.is_nan(array))
-        if not pc.all(same).as_py():
+            differs = pc.and_(differs, pc.invert(pc.is_nan(array)))
+        if pc.any(differs).as_py():
             raise pa.ArrowInvalid("the value would change")
     return converted
 
 
 def _as_real(decimals: pa.Array, target: pa.DataType) -> pa.Array:
-    """Decimals as the nearest floating-point numbers."""
-    if decimals.type.precision <= _EXACT_DIGITS and target == pa.float64():
-        return decimals.cast(target)
-    return decimals.cast(pa.string()).cast(target)
+    """Decimals as the nearest floating-point numbers: Arrow's own cast makes 0.07 another one."""
+    kind = decimals.type
+    if len(decimals) and pa.types.is_decimal128(kind) and kind.scale <= _EXACT_POWER:
+        bounds = pc.min_max(decimals).as_py().values()
+        if all(abs(bound or Decimal()).scaleb(kind.scale) < _EXACT_WHOLE for bound in bounds):
+            begin, end = decimals.offset, decimals.offset + len(decimals)
+            valid, halves = decimals.buffers()
+            reals = np.zeros(end)
+            whole = np.frombuffer(halves, "<i8")[2 * begin : 2 * end : 2]  # the low ones
+            reals[begin:] = whole / 10.0**kind.scale
+            buffers, nulls = [valid, pa.py_buffer(reals)], decimals.null_count
+            found = pa.Array.from_buffers(pa.float64(), len(decimals), buffers, nulls, begin)
+            return found.cast(target, safe=False)
+    return decimals.cast(pa.string()).cast(pa.float64()).cast(target, safe=False)
 
 
 def type_text(field: pa.Field) -> str:

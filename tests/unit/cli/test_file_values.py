@@ -155,6 +155,9 @@ ROW = DataType(TypeRoot.ROW, fields=(RowField("at", t.timestamp_ltz(3), None, 1)
         (pa.array([MIDNIGHT.date()]), t.timestamp(3), ["2024-05-01 00:00:00"]),
         (pa.array([b"ab"], pa.large_binary()), t.binary(2), ["b'ab'"]),
         (pa.nulls(1), t.BOOLEAN, [None]),
+        (pa.nulls(1, pa.float64()), t.decimal(5, 2), [None]),
+        (pa.nulls(1, pa.float64()), t.FLOAT, [None]),
+        (pa.nulls(1, US), t.DATE, [None]),
         (pa.array([1, None]).dictionary_encode(), t.TINYINT, ["1", None]),
         (pa.array([[1], None]), array_of(t.decimal(20, 0)), ["[Decimal('1')]", None]),
         (lists(BERLIN, NOON), array_of(t.timestamp_ltz(6)), [f"[{NOON!r}]"]),
@@ -203,9 +206,27 @@ def test_a_number_converts_back_to_itself_or_is_refused(
     elif pa.types.is_decimal(source):
         back = Decimal(found).quantize(Decimal(1).scaleb(-source.scale))
         assert back == value
+        assert target.type != pa.float64() or found == float(value)
     else:
         back = np.float32(found) if source == pa.float32() else float(found)
         assert back == value
+
+
+@pytest.mark.parametrize("kind", [pa.decimal128(9, 2), pa.decimal128(38, 2), pa.decimal256(50, 2)])
+def test_prices_are_the_same_in_every_type_that_has_room(kind: pa.DataType) -> None:
+    """Arrow's own cast makes 0.07 of DECIMAL another DOUBLE than 0.07."""
+    cents = [*range(-9_999, 10_000), 12_345_678]
+    prices = pa.array([Decimal(n).scaleb(-2) for n in cents] + [None], kind)
+    reals = cast(prices, field_of(t.DOUBLE))
+    assert reals.to_pylist() == [n / 100 for n in cents] + [None]
+    assert cast(reals, field_of(t.decimal(10, 2))).to_pylist() == prices.to_pylist()
+    for few in (prices.slice(0, 0), prices.slice(len(cents)), pa.array([], kind)):
+        assert cast(few, field_of(t.DOUBLE)).to_pylist() == few.to_pylist()
+    narrow = cast(prices.slice(5, 15_000), field_of(t.FLOAT))
+    assert narrow.to_numpy().tolist() == [np.float32(n / 100) for n in cents[5:15_005]]
+    assert cast(narrow, field_of(t.decimal(9, 2))).equals(
+        prices.slice(5, 15_000).cast(pa.decimal128(9, 2))
+    )
 
 
 # ---- text ----
