@@ -134,7 +134,7 @@ def test_rows_of_a_keyed_table_are_checked_as_they_are_encoded(shop: Shop) -> No
     with connect(shop.address) as client:
         client.admin.create_table(shop.table, described)
     path = shop.home / "rows.csv"
-    path.write_text("id,code\n1,abc\n2,abcd\n")
+    path.write_text("id,code\n1,abc\n2,äöü\n")  # three characters, six bytes
     said = shop.append(path, fails=1)
     assert "line 3: the value of column 'code' does not fit CHAR(3)" in said
     assert shop.keys() == []
