@@ -34,7 +34,7 @@ _TAKES: dict[str, tuple[str, ...]] = {
     "date": ("date", "timestamp"),
     "time": ("time",),
     "timestamp": ("timestamp", "date"),
-    "instant": ("instant",),
+    "instant": ("instant", "timestamp"),  # which is UTC, as in Fluss's own Arrow batches
 }
 """What each kind of column takes; text is read as values of any kind."""
 
@@ -92,7 +92,7 @@ def unfit(arrow: pa.DataType, field: pa.Field) -> str:
     """Why a column does not take values of an Arrow type."""
     because = ""
     if pa.types.is_timestamp(arrow) and pa.types.is_timestamp(field.type):
-        because = ": it has no zone" if arrow.tz is None else ": only TIMESTAMP_LTZ has a zone"
+        because = ": only TIMESTAMP_LTZ has a zone"
     return f"{type_text(field)} cannot be made of Arrow's {arrow}{because}"
 
 

@@ -181,16 +181,17 @@ def test_where_a_row_that_comes_twice_counts_twice() -> None:
 def test_a_large_file_takes_no_more_memory_than_a_small_one(tmp_path: Path, name: str) -> None:
     """A row group of 160 MB is no more than one of 10."""
     code = """
-import resource, sys
+import sys
 from pathlib import Path
 import pyarrow as pa
 from sluice.cli.files import rows_of
+from tests.support.peak_memory import peak_mib
 wanted = pa.schema([("id", pa.int64()), ("note", pa.string())])
 for name in sys.argv[1:]:
     rows = rows_of(Path(name), wanted)
     rows.read_through()
     count = sum(batch.num_rows for batch in rows.batches())
-    print(count, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+    print(count, peak_mib())
 """
     paths = []
     for rows in (100_000, 1_500_000):
@@ -205,7 +206,11 @@ for name in sys.argv[1:]:
                 data, paths[-1], row_group_size=rows, use_dictionary=False, compression="none"
             )
     done = subprocess.run(
-        [sys.executable, "-c", code, *map(str, paths)], capture_output=True, text=True, check=True
+        [sys.executable, "-c", code, *map(str, paths)],
+        cwd=Path(__file__).resolve().parents[3],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     small, large = (line.split() for line in done.stdout.splitlines())
     assert (small[0], large[0]) == ("100000", "1500000")

@@ -112,7 +112,6 @@ def test_a_value_that_would_change_is_told(
         (lists(pa.int64(), 7), array_of(t.BOOLEAN)),
         (lists(pa.float64(), 0.5), array_of(t.FLOAT)),
         (lists(pa.string(), "7"), array_of(t.INT)),
-        (lists(US, NOON), array_of(t.timestamp_ltz(6))),
         (lists(BERLIN, NOON), array_of(t.timestamp(6))),
     ],
 )
@@ -128,8 +127,9 @@ def test_a_zone_belongs_to_a_timestamp_ltz_and_to_no_timestamp(tmp_path: Path) -
     assert read(tmp_path, zoned, t.timestamp_ltz(6)).to_pylist() == [NOON]
     assert read(tmp_path, plain, t.timestamp(6)).to_pylist() == [NOON]
     assert "only TIMESTAMP_LTZ has a zone" in refused(tmp_path, zoned, t.timestamp(6))
-    assert "it has no zone" in refused(tmp_path, plain, t.timestamp_ltz(6))
-    assert "it has no zone" in refused(tmp_path, plain, t.timestamp_ltz(3))
+    # as text without a zone, and as Fluss's own Arrow batches: it is UTC
+    assert read(tmp_path, plain, t.timestamp_ltz(6)).to_pylist() == [NOON]
+    assert read(tmp_path, lists(US, NOON), array_of(t.timestamp_ltz(6))).to_pylist() == [[NOON]]
 
 
 ROW = DataType(TypeRoot.ROW, fields=(RowField("at", t.timestamp_ltz(3), None, 1),))

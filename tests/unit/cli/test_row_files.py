@@ -15,6 +15,7 @@ import pytest
 from sluice.cli.files import rows_of, schema_of
 from sluice.cli.row_files import first_that_fails
 
+ROOT = Path(__file__).resolve().parents[3]
 WANTED = pa.schema([("id", pa.int64()), ("note", pa.string())])
 
 
@@ -35,20 +36,25 @@ def test_a_batch_is_small_where_a_dictionary_repeats_large_values(
     path = tmp_path / "t.parquet"
     pq.write_table(repeated(66_000, "x" * 40_000), path, store_schema=store_schema)
     code = """
-import resource, sys
+import sys
 from pathlib import Path
 import pyarrow as pa
 from sluice.cli.files import rows_of, schema_of
+from tests.support.peak_memory import peak_mib
 rows = rows_of(Path(sys.argv[1]), pa.schema([("id", pa.int64()), ("note", pa.string())]))
 count = most = 0
 for batch in rows.batches():
     count, most = count + batch.num_rows, max(most, batch.nbytes)
     if not most or batch.column("note")[batch.num_rows - 1].as_py() != "x" * 40_000:
         sys.exit("another value")
-print(count, most >> 20, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)
+print(count, most >> 20, peak_mib())
 """
     done = subprocess.run(
-        [sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True
+        [sys.executable, "-c", code, str(path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     count, most_mib, resident_mib = map(int, done.stdout.split())
     assert path.stat().st_size < 1_000_000, "of 2.6 GB"
