@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import fsspec
 from fsspec.implementations.arrow import ArrowFSWrapper
 
+from sluice.checks import iceberg_options
 from sluice.checks.findings import Check, NotChecked
 from sluice.checks.folders import IMPATIENT, local_path, scheme_of, write_and_remove
 from sluice.config import Config, DatalakeConfig
@@ -23,16 +24,26 @@ _PROXY = "rest.client.proxy.hostname"
 
 
 def check_lake(config: Config) -> None:
-    """:raises ConfigurationError: unless the lake is Iceberg and has catalog settings."""
-    if config.datalake.format != "iceberg":
-        raise ConfigurationError(
-            f"datalake.format={config.datalake.format}: only iceberg is there so far"
-        )
-    if not config.datalake.iceberg:
-        raise ConfigurationError(
+    """:raises ConfigurationError: unless the lake is Iceberg and its catalog can be opened."""
+    if why := _wrong(config.datalake) or _missing(config.datalake):
+        raise ConfigurationError(why)
+
+
+def _wrong(datalake: DatalakeConfig) -> str:
+    """What no further setting makes right; empty if nothing."""
+    if datalake.format != "iceberg":
+        return f"datalake.format={datalake.format}: only iceberg is there so far"
+    return iceberg_options.wrong(datalake.iceberg)
+
+
+def _missing(datalake: DatalakeConfig) -> str:
+    """What the settings lack; empty if nothing."""
+    if not datalake.iceberg:
+        return (
             "no lake is configured: give datalake.iceberg.type and datalake.iceberg.warehouse"
             " (or uri), as in Iceberg's own catalog properties"
         )
+    return iceberg_options.missing(datalake.iceberg)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,26 +65,31 @@ def lake(config: Config, reach: Reach) -> list[Check]:
     """
     iceberg = config.datalake.iceberg
     settings = Check("lake configured", lambda: _configured(config, reach))
-    if not iceberg:
+    if not iceberg or iceberg_options.wrong(iceberg) or iceberg_options.missing(iceberg):
         return [settings]
     return [settings, *_catalog(iceberg, reach), _warehouse(iceberg, reach)]
 
 
 def _configured(config: Config, reach: Reach) -> str | NotChecked:
-    try:
-        check_lake(config)
-    except ConfigurationError as error:
-        if config.datalake == DatalakeConfig() and not reach.driver_is_here:
-            return NotChecked(f"the driver may have settings of its own; here {error}")
-        raise
+    if why := _wrong(config.datalake):
+        raise ConfigurationError(why)
+    if why := _missing(config.datalake):
+        if reach.driver_is_here:
+            raise ConfigurationError(why)
+        return NotChecked(f"the driver may have settings of its own; here {why}")
     iceberg = config.datalake.iceberg
     where = iceberg.get("uri") or iceberg.get("warehouse", "")
-    return f"iceberg, catalog {iceberg.get('type', 'of its own class')} at {where}"
+    if "type" in iceberg or "catalog-impl" in iceberg:
+        return f"iceberg, catalog {iceberg.get('type', 'of its own class')} at {where}"
+    return NotChecked(
+        f"iceberg, catalog hive (Iceberg's default) at {where};"
+        " give datalake.iceberg.type to be sure"
+    )
 
 
 def _catalog(iceberg: Mapping[str, str], reach: Reach) -> list[Check]:
     """Whether somebody listens there. What the catalog says to whom, only its client knows."""
-    if iceberg.get("type") == "hadoop":
+    if iceberg_options.type_of(iceberg) == "hadoop":
         return []  # its catalog is the warehouse
     address = None if iceberg.get(_PROXY) else _address(iceberg.get("uri", ""))
     if address is None:
@@ -102,7 +118,7 @@ def _address(uri: str) -> tuple[str, int] | None:
 
 
 def _warehouse(iceberg: Mapping[str, str], reach: Reach) -> Check:
-    uri, kind = iceberg.get("warehouse", ""), iceberg.get("type")
+    uri, kind = iceberg.get("warehouse", ""), iceberg_options.type_of(iceberg)
     if "/" not in uri and kind != "hadoop":
         why = NotChecked("the catalog decides where")
         return Check("write to the lake", lambda: why)

@@ -50,7 +50,8 @@ def test_a_path_below_a_file(reach: Reach, ok: bool | None, tmp_path: Path) -> N
 def test_a_catalog_may_keep_its_tables_elsewhere(catalog: str, tmp_path: Path) -> None:
     """A table has a location of its own there: the warehouse need not be writable."""
     (tmp_path / "lake").touch()
-    write = looked(type=catalog, warehouse=f"{tmp_path}/lake/house")[-1]
+    uri = {"uri": "other:catalog"} if catalog in ("rest", "jdbc") else {}
+    write = looked(type=catalog, warehouse=f"{tmp_path}/lake/house", **uri)[-1]
     assert write.ok is None, write
 
 
@@ -64,6 +65,89 @@ def test_no_lake() -> None:
     found = examine(lake(config, NOTHING_HERE)[:1])[0]
     assert found == Finding("lake configured", False, found.seen)
     assert "datalake.format=parquet" in found.seen
+
+
+@pytest.mark.parametrize(
+    ("options", "missing"),
+    [
+        ({"type": "hadoop"}, "warehouse"),
+        ({"type": "Hadoop", "warehouse": ""}, "warehouse"),
+        ({"type": "rest", "warehouse": "main"}, "uri"),
+        ({"type": "jdbc", "warehouse": "/lake"}, "uri"),
+        ({"type": "jdbc", "uri": "jdbc:sqlite:/srv/catalog.db"}, "warehouse"),
+        ({"type": "nessie", "warehouse": "/lake"}, "uri"),
+        ({"type": "nessie", "uri": "http://127.0.0.1:1/"}, "warehouse"),
+    ],
+)
+def test_what_iceberg_demands_of_a_type(options: dict[str, str], missing: str) -> None:
+    [found] = looked(**options)
+    assert found.ok is False
+    assert found.seen == (
+        f"datalake.iceberg.type={options['type']} needs datalake.iceberg.{missing}, which is not"
+        f" given: write it where the type is written (in Airflow: iceberg.{missing} in the field"
+        " Lake of the Fluss connection)"
+    )
+    [found] = looked(NOTHING_HERE, **options)
+    assert found.ok is None
+    assert found.seen.startswith("the driver may have settings of its own; here datalake.iceberg.")
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (
+            {"type": "hadoop", "warehous": "/x"},
+            "warehous: did you mean datalake.iceberg.warehouse?",
+        ),
+        ({"typ": "hadoop"}, "type is not given; "),
+        ({"type": "hadoop", "wharehouse": "/x"}, "wharehouse: did you mean"),
+        ({"type": "rest", "url": "http://x"}, "url: did you mean datalake.iceberg.uri?"),
+        ({"typ": "hadoop", "warehouse": "/x"}, "typ: did you mean datalake.iceberg.type?"),
+        ({"catalog_type": "hadoop", "warehouse": "/x"}, "catalog-type: did you mean"),
+        ({"catalog_imp": "a.B"}, "catalog-imp: did you mean datalake.iceberg.catalog-impl?"),
+    ],
+)
+def test_an_option_of_nearly_that_name(options: dict[str, str], told: str) -> None:
+    [found] = looked(**options)
+    assert found.ok is False
+    assert f"datalake.iceberg.{told}" in found.seen
+    assert looked(NOTHING_HERE, **options)[0].ok is None
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (
+            {"type": "hadop", "warehouse": "/x"},
+            "datalake.iceberg.type='hadop': Iceberg knows no such catalog; give one of hadoop,"
+            " hive, rest, glue, nessie, jdbc, bigquery (did you mean hadoop?)",
+        ),
+        ({"type": "", "warehouse": "/x"}, "datalake.iceberg.type='': Iceberg knows no such"),
+        ({"type": "hadoop ", "warehouse": "/x"}, "(did you mean hadoop?)"),
+        ({"type": "rest", "catalog_impl": "a.B", "uri": "http://x"}, "leave one of them out"),
+        ({"catalog_impl": ""}, "datalake.iceberg.catalog-impl is empty"),
+    ],
+)
+@pytest.mark.parametrize("reach", [ALL_HERE, NOTHING_HERE])
+def test_a_catalog_that_iceberg_refuses(reach: Reach, options: dict[str, str], told: str) -> None:
+    """Wherever the driver is: no further setting makes it right."""
+    [found] = looked(reach, **options)
+    assert found.ok is False
+    assert told in found.seen
+
+
+def test_a_catalog_of_its_own_class_and_icebergs_default(tmp_path: Path) -> None:
+    own = looked(catalog_impl="org.example.Catalog", warehouse=f"{tmp_path}/lake")[0]
+    assert own.ok
+    assert own.seen == f"iceberg, catalog of its own class at {tmp_path}/lake"
+    default = looked(uri="thrift://127.0.0.1:x")[0]
+    assert default.ok is None, "Iceberg takes it; nobody has said that it is meant"
+    assert default.seen == (
+        "iceberg, catalog hive (Iceberg's default) at thrift://127.0.0.1:x;"
+        " give datalake.iceberg.type to be sure"
+    )
+    assert looked(uri="thrift://127.0.0.1:x", lock_impl="a.B", io_impl="a.C")[0] == default
+    assert looked(type="HADOOP", warehouse=f"{tmp_path}/lake")[1].ok
 
 
 @pytest.mark.parametrize(
@@ -98,10 +182,10 @@ def test_a_catalog_that_listens_and_one_that_does_not(uri: str) -> None:
     "options",
     [
         {"type": "glue"},
-        {"type": "jdbc", "uri": "jdbc:sqlite:/srv/catalog.db"},
-        {"type": "jdbc", "uri": "jdbc:postgresql://a:1,b:2/lake"},
-        {"type": "jdbc", "uri": "jdbc:postgresql://bob:12/planted@db/lake"},
-        {"type": "jdbc", "uri": "jdbc:oracle:thin:@//127.0.0.1:1/x"},
+        {"type": "jdbc", "uri": "jdbc:sqlite:/srv/catalog.db", "warehouse": "/x"},
+        {"type": "jdbc", "uri": "jdbc:postgresql://a:1,b:2/lake", "warehouse": "/x"},
+        {"type": "jdbc", "uri": "jdbc:postgresql://bob:12/planted@db/lake", "warehouse": "/x"},
+        {"type": "jdbc", "uri": "jdbc:oracle:thin:@//127.0.0.1:1/x", "warehouse": "/x"},
         {"type": "rest", "uri": "http://127.0.0.1:x/"},
         {
             "type": "rest",
@@ -134,4 +218,5 @@ def test_s3_with_the_keys_of_the_lake() -> None:
             found = looked(reach, **options, **bad)
             assert found[1].ok is ok, found
             assert "planted" not in str(found)
-        assert looked(NOTHING_HERE, **{**options, "type": "rest"}, **bad)[-1].ok is None
+        rest = {**options, "type": "rest", "uri": "other:catalog"}
+        assert looked(NOTHING_HERE, **rest, **bad)[-1].ok is None
