@@ -34,6 +34,9 @@ RUNTIMES = {
 }
 """By Spark's major and minor version, oldest first."""
 NEWEST = list(RUNTIMES.values())[-1]
+CATALOGS = "org.apache.iceberg.CatalogUtil"
+FENCE = "org.apache.iceberg.SnapshotAncestryValidator"
+"""A class that a round cannot do without; Iceberg has it since one of its newer versions."""
 
 _CORE = re.compile(r"spark-core_\d+\.\d+-(\d+\.\d+\.\d+.*)\.jar")
 
@@ -50,6 +53,18 @@ def iceberg_runtime(spark_version: str) -> Jar:
             f" {' and '.join(RUNTIMES)}; pip install 'pyspark=={list(RUNTIMES)[-1]}.*'"
         )
     return RUNTIMES[minor]
+
+
+def install_spark() -> str:
+    """The command that brings Spark to an Airflow. `airflow connections test` drops words in
+    brackets, so it is not that of an extra.
+
+    pyspark and pyspark-client, which Airflow's provider brings, have to be of one version.
+    """
+    try:
+        return f"pip install pyspark=={importlib.metadata.version('pyspark-client')}"
+    except importlib.metadata.PackageNotFoundError:
+        return f"pip install 'pyspark=={list(RUNTIMES)[-1]}.*'"
 
 
 def spark_version(jars: Path) -> str:

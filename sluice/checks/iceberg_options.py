@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 
 _PREFIX = "datalake.iceberg."
-_NEEDS: dict[str, tuple[str, ...]] = {
+NEEDS: dict[str, tuple[str, ...]] = {
     "hadoop": ("warehouse",),
     "hive": (),
     "rest": ("uri",),
@@ -36,13 +36,13 @@ def wrong(options: Mapping[str, str]) -> str:
         return f"{_PREFIX}type={kind} and {_PREFIX}catalog-impl: leave one of them out"
     if own == "":
         return f"{_PREFIX}catalog-impl is empty: give a class, or leave it out and give a type"
-    if kind is None or kind.lower() in _NEEDS:
+    if kind is None or kind.lower() in NEEDS:
         return ""
-    near = get_close_matches(kind.lower(), _NEEDS, 1, _ALIKE)
+    near = get_close_matches(kind.lower(), NEEDS, 1, _ALIKE)
     meant = f" (did you mean {near[0]}?)" if near else ""
     return (
         f"{_PREFIX}type={kind!r}: Iceberg knows no such catalog; give one of"
-        f" {', '.join(_NEEDS)}{meant}"
+        f" {', '.join(NEEDS)}{meant}"
     )
 
 
@@ -55,7 +55,7 @@ def missing(options: Mapping[str, str]) -> str:
         meant = _meant("type", options, _NEARLY_THE_SAME)
         meant = meant or _meant("catalog-impl", options, _NEARLY_THE_SAME)
         return f"{_PREFIX}type is not given; {meant}" if meant else ""
-    for option in _NEEDS.get(type_of(options), ()):
+    for option in NEEDS.get(type_of(options), ()):
         if not options.get(option):
             why = (
                 f"{_PREFIX}type={options['type']} needs {_PREFIX}{option}, which is not given:"

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
+from functools import reduce
 from typing import Any
 
+from py4j.java_gateway import JavaClass
 from py4j.protocol import Py4JJavaError
 
+from sluice.artifacts.iceberg import CATALOGS, FENCE
 from sluice.config import TieringConfig
-from sluice.errors import LakeNotWritable
+from sluice.errors import ConfigurationError, LakeNotWritable
 from sluice.lake.iceberg_schema import schema_json, sort_order_json, spec_json, table_properties
 from sluice.lake.iceberg_table import IcebergTable
 from sluice.lake.java import class_name, ensure_callbacks, java_map, lake_errors
@@ -33,6 +36,7 @@ class IcebergLake:
     ) -> None:
         """``properties`` are Fluss's ``datalake.iceberg.*`` without that prefix.
 
+        :raises ConfigurationError: the JVM has no Iceberg, or one that is too old.
         :raises LakeNotWritable: if the catalog cannot be opened.
         """
         self._gateway = gateway
@@ -48,6 +52,7 @@ class IcebergLake:
         # For messages. Not the address: one of JDBC may hold a password.
         self.where = properties.get("warehouse") or f"catalog {name}"
         with lake_errors(f"open Iceberg catalog {name} ({where})"):
+            _check_classes(gateway.jvm)
             self._catalog = gateway.jvm.org.apache.iceberg.CatalogUtil.buildIcebergCatalog(
                 name, java_map(gateway, properties), conf
             )
@@ -109,3 +114,17 @@ class IcebergLake:
 
     def _table(self, path: TablePath, table: Any) -> IcebergTable:
         return IcebergTable(self._gateway, table, path, self._properties, self._tiering)
+
+
+def _check_classes(jvm: Any) -> None:
+    """py4j takes a class that is not there for a package, and says so only when it is called.
+
+    :raises ConfigurationError: names what is missing.
+    """
+    for name, missing in ((CATALOGS, "is not"), (FENCE, "of a version that Sluice takes is not")):
+        if not isinstance(reduce(getattr, name.split("."), jvm), JavaClass):
+            raise ConfigurationError(
+                f"Iceberg's runtime {missing} on Spark's class path (no class {name}): set option"
+                " jars or packages of section sluice in airflow.cfg, --jars or --packages of"
+                " spark-submit, or tiering.jars of sluice tier"
+            )
