@@ -127,13 +127,14 @@ def look(connection: FlussConnection, submission: Submission) -> list[Finding]:
 def _here(submission: Submission) -> list[Check]:
     found = [
         spark.driver_script(
-            submission.application, "correct [sluice] application, or leave it empty"
+            submission.application, f"correct {_option('application')}, or leave it empty"
         ),
-        spark.program(submission.binary, "or set [sluice] spark_binary to another"),
+        spark.program(submission.binary, f"or set {_option('spark_binary')} to another"),
         spark.java_of(submission.binary, submission.driver_is_here),
     ]
     if submission.py_files:
-        found.append(spark.files("py_files", submission.py_files, "correct [sluice] py_files"))
+        remedy = f"correct {_option('py_files')}"
+        found.append(spark.files("py_files", submission.py_files, remedy))
     return found
 
 
@@ -147,15 +148,20 @@ def _iceberg(submission: Submission) -> list[Check]:
     if submission.jars and submission.elsewhere:
         return [_not_checked("jars", f"tasks run on other machines: {submission.jars}")]
     if submission.jars:
-        return [spark.files("jars", submission.jars, "correct [sluice] jars")]
+        return [spark.files("jars", submission.jars, f"correct {_option('jars')}")]
     if submission.packages == AUTO and submission.elsewhere:
         return [_not_checked("packages", "those for the Spark of the machines that run tasks")]
     if submission.packages == AUTO:
-        remedy = "or name Iceberg's runtime for your Spark in [sluice] packages"
+        remedy = f"or name Iceberg's runtime for your Spark in {_option('packages')}"
         return [spark.iceberg_packages(submission.binary, remedy)]
     if submission.packages:
-        return [spark.packages(submission.packages, "correct [sluice] packages")]
+        return [spark.packages(submission.packages, f"correct {_option('packages')}")]
     return [_not_checked("jars", "neither jars nor packages are set: Spark has to bring Iceberg's")]
+
+
+def _option(name: str) -> str:
+    """Without brackets: `airflow connections test` takes a word in them for a colour."""
+    return f"option {name} of section sluice in airflow.cfg"
 
 
 def _work(connection: FlussConnection, elsewhere: str) -> Check:

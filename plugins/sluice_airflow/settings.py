@@ -80,5 +80,6 @@ def _value(name: str) -> str | int:
     except ValueError:
         number = -1
     if number < 0:
-        raise ConfigurationError(f"[sluice] {name} = {text!r} is not a whole number from 0")
+        where = f"option {name} of section sluice in airflow.cfg"
+        raise ConfigurationError(f"{where}: {text!r} is not a whole number from 0")
     return number

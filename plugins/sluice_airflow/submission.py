@@ -10,7 +10,6 @@ from typing import Any
 from airflow.sdk import BaseHook
 
 from sluice.errors import ConfigurationError
-from sluice.extras import install_command
 from sluice_airflow.airflow_names import AirflowException, AirflowNotFoundException, conf
 from sluice_airflow.preflight import Submission
 from sluice_airflow.settings import Settings
@@ -29,7 +28,7 @@ def submission_of(settings: Settings, spark_conf: Mapping[str, Any]) -> Submissi
     try:
         from sluice_airflow.operators.submit import GroupSubmitHook
     except ImportError as error:
-        how = install_command("airflow")
+        how = "pip install apache-airflow-providers-apache-spark"
         raise ConfigurationError(f"Airflow's Spark provider is missing ({error}): {how}") from error
     try:
         BaseHook.get_connection(name)

@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sluice.artifacts import spark_files
-from sluice.artifacts.iceberg import installed_iceberg, spark_jars
+from sluice.artifacts.iceberg import install_spark, installed_iceberg, spark_jars
 from sluice.artifacts.java import java, java_version
 from sluice.artifacts.spark_submit import spark_submit
 from sluice.checks.findings import Check, NotChecked
 from sluice.checks.folders import local_path
 from sluice.errors import ConfigurationError
-from sluice.extras import install_command
 
 
 def driver_script(path: str, remedy: str) -> Check:
@@ -35,7 +34,7 @@ def program(binary: str, remedy: str) -> Check:
         found = spark_submit(binary)
         if found is None:
             raise ConfigurationError(
-                f"there is no program {binary!r}: {install_command('spark')} brings spark-submit"
+                f"there is no program {binary!r}: {install_spark()} brings spark-submit"
             )
         return str(found)
 

@@ -177,7 +177,8 @@ def test_the_test_button(place: Place) -> None:
         f" script, spark-submit, work folder file://{place.work}, lake configured, write to the"
         f" lake, {place.lake}. Not checked: Java: {script} is a program of its own and may bring"
         f" it; packages: {script} does not tell its Spark's version: Iceberg's newest runtime,"
-        f" {packages}; or name Iceberg's runtime for your Spark in [sluice] packages",
+        f" {packages}; or name Iceberg's runtime for your Spark in option packages of"
+        " section sluice in airflow.cfg",
     }
     assert not place.work.exists(), "it leaves nothing behind"
     wrong = place.connection(transport="http")

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.markup import render
 
-from sluice.artifacts.iceberg import AUTO, RUNTIMES
+from sluice.artifacts.iceberg import AUTO, RUNTIMES, install_spark
 from sluice.checks.findings import Finding
 from sluice.testing.ports import kept_port
 from sluice_airflow.connection import FlussConnection
@@ -100,7 +101,7 @@ def test_icebergs_runtime_for_the_spark_of_spark_submit(
     (jars / "spark-core_2.13-4.0.2.jar").rename(jars / "spark-core_2.12-3.5.7.jar")
     line = refused(connection(tmp_path), asked)
     assert line.startswith("packages: Spark 3.5.7 is not supported: Sluice runs on Spark 4.0 and 4")
-    assert "or name Iceberg's runtime for your Spark in [sluice] packages" in line
+    assert "or name Iceberg's runtime for your Spark in option packages of section sluice" in line
     far = replace(asked, elsewhere="CeleryExecutor")
     assert states(look(connection(tmp_path), far))["packages"] is None
 
@@ -110,25 +111,29 @@ def test_icebergs_runtime_for_the_spark_of_spark_submit(
     [
         (
             {"application": "/nowhere/tier.py"},
-            "the driver's script: there is no file /nowhere/tier.py; correct [sluice] application,"
-            " or leave it empty",
+            "the driver's script: there is no file /nowhere/tier.py; correct option"
+            " application of section sluice in airflow.cfg, or leave it empty",
         ),
         (
             {"binary": "spark3-submit"},
-            "spark-submit: there is no program 'spark3-submit': pip install 'fluss-sluice[spark]'"
-            " brings spark-submit; or set [sluice] spark_binary to another",
+            "spark-submit: there is no program 'spark3-submit': "
+            f"{install_spark()} brings spark-submit; or set option spark_binary of section"
+            " sluice in airflow.cfg to another",
         ),
         (
             {"jars": "/nowhere/a.jar"},
-            "jars: there is no file /nowhere/a.jar; correct [sluice] jars",
+            "jars: there is no file /nowhere/a.jar; correct option jars of section"
+            " sluice in airflow.cfg",
         ),
         (
             {"jars": "", "packages": "iceberg"},
-            "packages: 'iceberg' is not GROUP:ARTIFACT:VERSION; correct [sluice] packages",
+            "packages: 'iceberg' is not GROUP:ARTIFACT:VERSION; correct option packages of section"
+            " sluice in airflow.cfg",
         ),
         (
             {"py_files": "/nowhere/sluice.zip"},
-            "py_files: there is no file /nowhere/sluice.zip; correct [sluice] py_files",
+            "py_files: there is no file /nowhere/sluice.zip; correct option py_files of section"
+            " sluice in airflow.cfg",
         ),
     ],
 )
@@ -137,6 +142,23 @@ def test_the_one_thing_that_is_missing(
 ) -> None:
     here = f"(on {socket.gethostname()}; this try claims nothing)"
     assert refused(connection(tmp_path), replace(submission, **wrong)) == f"{said} {here}"
+
+
+def test_no_message_has_words_in_brackets(submission: Submission, tmp_path: Path) -> None:
+    """`airflow connections test` takes them for colours, and drops them."""
+    wrong = {
+        "application": "/nowhere",
+        "binary": "/nowhere",
+        "jars": "/nowhere",
+        "py_files": "/nowhere",
+    }
+    for given in (
+        replace(submission, **wrong),
+        replace(submission, jars="", packages="iceberg"),
+        replace(submission, jars="", packages=""),
+    ):
+        for finding in look(connection(tmp_path, datalake={}), given):
+            assert render(str(finding)).plain == str(finding)
 
 
 def test_what_lasts_ends_a_run_and_what_may_pass_is_tried_again(

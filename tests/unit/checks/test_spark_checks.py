@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import sys
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import pytest
 
+from sluice.artifacts.iceberg import RUNTIMES
 from sluice.artifacts.spark_files import driver_script as installed_script
 from sluice.checks import spark
 from sluice.checks.findings import Check, look_at
@@ -16,6 +19,11 @@ from tests.support.java import java_that
 def looked(check: Check) -> tuple[bool | None, str]:
     found = look_at(check)
     return found.ok, found.seen
+
+
+def no_version(package: str) -> str:
+    """As where no package is installed."""
+    raise PackageNotFoundError(package)
 
 
 def spark_in(home: Path, monkeypatch: pytest.MonkeyPatch, *programs: str) -> str:
@@ -60,9 +68,13 @@ def test_a_program_that_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     ok, seen = looked(spark.program("spark3-submit", "or set another"))
     assert ok is False
     assert seen == (
-        "there is no program 'spark3-submit': pip install 'fluss-sluice[spark]' brings"
-        " spark-submit; or set another"
+        f"there is no program 'spark3-submit': pip install pyspark=={version('pyspark-client')}"
+        " brings spark-submit; or set another"
     )
+    with monkeypatch.context() as patch:
+        patch.setattr(importlib.metadata, "version", no_version)
+        said = looked(spark.program("spark3-submit", ""))[1]
+    assert f"pip install 'pyspark=={list(RUNTIMES)[-1]}.*' brings" in said
     assert looked(spark.java_of("spark3-submit", True))[0] is None
 
 
