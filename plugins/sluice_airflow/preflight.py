@@ -19,6 +19,7 @@ from sluice.checks import spark
 from sluice.checks.cluster import cluster
 from sluice.checks.findings import Check, Finding, NotChecked, examine, first_failure
 from sluice.checks.folders import local_path, work_folder
+from sluice.checks.iceberg_jars import iceberg_jars
 from sluice.checks.lake import Reach, lake
 from sluice.config import Config, load_config
 from sluice.errors import ConfigurationError
@@ -148,7 +149,7 @@ def _iceberg(submission: Submission) -> list[Check]:
     if submission.jars and submission.elsewhere:
         return [_not_checked("jars", f"tasks run on other machines: {submission.jars}")]
     if submission.jars:
-        return [spark.files("jars", submission.jars, f"correct {_option('jars')}")]
+        return [_jars(submission, f"correct {_option('jars')}")]
     if submission.packages == AUTO and submission.elsewhere:
         return [_not_checked("packages", "those for the Spark of the machines that run tasks")]
     if submission.packages == AUTO:
@@ -156,7 +157,20 @@ def _iceberg(submission: Submission) -> list[Check]:
         return [spark.iceberg_packages(submission.binary, remedy)]
     if submission.packages:
         return [spark.packages(submission.packages, f"correct {_option('packages')}")]
-    return [_not_checked("jars", "neither jars nor packages are set: Spark has to bring Iceberg's")]
+    if submission.elsewhere:
+        why = "neither jars nor packages are set: Spark has to bring Iceberg's"
+        return [_not_checked("jars", why)]
+    return [_jars(submission, f"or set {_option('packages')} to {AUTO}")]
+
+
+def _jars(submission: Submission, remedy: str) -> Check:
+    return iceberg_jars(
+        submission.jars,
+        submission.binary,
+        remedy,
+        submission.spark_conf,
+        submission.driver_is_here,
+    )
 
 
 def _option(name: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
 from sluice.artifacts import spark_files
@@ -18,13 +17,13 @@ from sluice.errors import ConfigurationError
 def driver_script(path: str, remedy: str) -> Check:
     """The script that spark-submit runs; the one of the installed package if ``path`` is empty."""
     return Check(
-        "the driver's script", lambda: _files([path or str(spark_files.driver_script())]), remedy
+        "the driver's script", lambda: seen_files(path or str(spark_files.driver_script())), remedy
     )
 
 
 def files(what: str, paths: str, remedy: str) -> Check:
     """Files with commas between, as ``--jars`` and ``--py-files`` take them."""
-    return Check(what, lambda: _files([path.strip() for path in paths.split(",")]), remedy)
+    return Check(what, lambda: seen_files(paths), remedy)
 
 
 def program(binary: str, remedy: str) -> Check:
@@ -93,19 +92,33 @@ def _java() -> str:
     return f"{java()} is Java {java_version()}"
 
 
-def _files(paths: Sequence[str]) -> str | NotChecked:
+def listed(paths: str) -> list[str]:
+    """Files with commas between, one by one."""
+    return [path.strip() for path in paths.split(",") if path.strip()]
+
+
+def path_here(given: str) -> Path | None:
+    """The file that this machine can look at; None for what Spark fetches or expands."""
+    path = local_path(given)
+    return None if path is None or not set(path).isdisjoint("*?[{") else Path(path)
+
+
+def seen_files(paths: str) -> str | NotChecked:
+    """:raises ConfigurationError: one of them is not there, or cannot be read."""
     left = []
-    for given in filter(None, paths):
-        path = local_path(given)
-        if path is None or not set(path).isdisjoint("*?[{"):  # a pattern, which Spark expands
+    for given in listed(paths):
+        path = path_here(given)
+        if path is None:
             left.append(given)
-        elif not Path(path).is_file():
+        elif path.is_dir():
+            raise ConfigurationError(f"{given} is a folder: name the file in it")
+        elif not path.is_file():
             raise ConfigurationError(f"there is no file {given}")
         elif not os.access(path, os.R_OK):
             raise ConfigurationError(f"{given} cannot be read")
     if left:
         return NotChecked(f"left to Spark: {', '.join(left)}")
-    return ", ".join(filter(None, paths))
+    return ", ".join(listed(paths))
 
 
 def _brings_java(submit: Path) -> str:

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from rich.markup import render
 
-from sluice.artifacts.iceberg import AUTO, RUNTIMES, install_spark
+from sluice.artifacts.iceberg import AUTO, CATALOGS, FENCE, RUNTIMES, install_spark
 from sluice.checks.findings import Finding
 from sluice.testing.ports import kept_port
 from sluice_airflow.connection import FlussConnection
 from sluice_airflow.preflight import CLUSTER_TIMEOUT_S, Submission, answer, before_run, look
 from tests.support.findings import finding
-from tests.support.java import java_that
+from tests.support.java import jar_of, java_that
 from tests.support.s3_server import S3Server
 
 PACKAGES = RUNTIMES["4.0"].coordinates
@@ -32,7 +32,7 @@ def submission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Submission:
         program.parent.mkdir(parents=True, exist_ok=True)
         program.write_text("#!/bin/sh\n")
         program.chmod(0o755)
-    (tmp_path / "iceberg.jar").touch()
+    jar_of(tmp_path / "iceberg.jar", CATALOGS, FENCE)
     monkeypatch.setenv("PATH", str(tmp_path / "spark/bin"))
     for variable in ("SPARK_HOME", "SPARK_CONF_DIR"):
         monkeypatch.delenv(variable, raising=False)
@@ -142,6 +142,25 @@ def test_the_one_thing_that_is_missing(
 ) -> None:
     here = f"(on {socket.gethostname()}; this try claims nothing)"
     assert refused(connection(tmp_path), replace(submission, **wrong)) == f"{said} {here}"
+
+
+def test_jars_without_iceberg(submission: Submission, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("Iceberg")
+    said = refused(connection(tmp_path), replace(submission, jars=f"{tmp_path}/notes.txt"))
+    assert said.startswith(f"jars: {tmp_path}/notes.txt is no jar")
+    assert "; correct option jars of section sluice in airflow.cfg (on " in said
+    jar_of(tmp_path / "spark/jars/spark-core_2.13-4.0.2.jar", "org.apache.spark.SparkContext")
+    other = jar_of(tmp_path / "other.jar", "org.postgresql.Driver")
+    said = refused(connection(tmp_path), replace(submission, jars=other))
+    assert said.startswith(f"jars: no Iceberg in {other}, nor in Spark's own {tmp_path}")
+    none = replace(submission, jars="", packages="")
+    said = refused(connection(tmp_path), none)
+    assert said.startswith("jars: no Iceberg in jars or packages, which are empty, nor in")
+    assert "or set option packages of section sluice in airflow.cfg to auto" in said
+    for given in (replace(none, elsewhere="CeleryExecutor"), replace(none, deploy_mode="cluster")):
+        assert states(look(connection(tmp_path), given))["jars"] is None
+    asked = replace(none, spark_conf={"spark.jars.packages": PACKAGES})
+    assert before_run(connection(tmp_path), asked) is None
 
 
 def test_no_message_has_words_in_brackets(submission: Submission, tmp_path: Path) -> None:

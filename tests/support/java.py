@@ -1,7 +1,8 @@
-"""A stand-in for the program java, and for the jars folder of Spark."""
+"""Stand-ins for the program java and for jars."""
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -30,3 +31,12 @@ class Pauses:
 
     def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
+
+
+def jar_of(path: Path, *classes: str) -> str:
+    """Makes a jar whose classes are empty; its path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(path, "w") as jar:
+        for name in classes:
+            jar.writestr(name.replace(".", "/") + ".class", b"")
+    return str(path)

@@ -50,7 +50,9 @@ def test_files(tmp_path: Path) -> None:
     assert looked(spark.files("jars", f"{here},{gone}", "fix it")) == (
         False, f"there is no file {gone}; fix it",
     )  # fmt: skip
-    assert looked(spark.files("jars", str(tmp_path), "fix it"))[0] is False, "a folder"
+    assert looked(spark.files("jars", f"{here},{tmp_path}", "fix it")) == (
+        False, f"{tmp_path} is a folder: name the file in it; fix it",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
