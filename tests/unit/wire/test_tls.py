@@ -137,7 +137,7 @@ def test_a_client_with_tls_before_a_server_without_it(start: Start) -> None:
         ask(start(), tls_ca=authority().pem)
 
 
-@pytest.mark.parametrize("tls_ca", ["", authority().pem])
+@pytest.mark.parametrize("tls_ca", ["", authority().pem], ids=["public authorities", "of our own"])
 def test_nobody_there_is_no_matter_of_tls(tls_ca: str) -> None:
     with kept_port() as port, pytest.raises(NetworkError, match="is the server up") as caught:
         ask(f"127.0.0.1:{port}", tls_ca=tls_ca)
