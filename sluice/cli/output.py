@@ -19,7 +19,7 @@ def print_table(
 ) -> None:
     """A rich table on standard output, or the line ``empty`` if there are no rows.
 
-    Numbers stand right. Where the output is no terminal, nothing is cut off.
+    Numbers stand right. Where the output is no terminal, each row has one line, however long.
 
     :param exact: numbers as they are, for values of users; else for reading: with thousands apart,
         and two digits behind the point.
@@ -33,25 +33,41 @@ def print_table(
         click.echo(empty)
         return
     console = Console()
-    if not console.is_terminal:
-        console = Console(width=250)
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     numbers = [
         all(_is_number(cell) or cell == "" for cell in of) for of in zip(*content, strict=True)
     ]
     if exact:
         content = [[str(c) if _is_number(c) else c for c in row] for row in content]
-    widths = _widths([list(columns), *content], console.width)
+    rows = [list(columns), *content]
+    if console.is_terminal:
+        widths = _widths(rows, console.width)
+    else:
+        widths = _full_widths(rows)
+        console = Console(width=sum(widths) + _GAP * len(widths))
     for index, column in enumerate(columns):
         justify: Literal["left", "right"] = "right" if numbers[index] else "left"
         table.add_column(column, justify=justify, overflow="fold", width=widths[index])
     for row in content:
         table.add_row(*(text(cell) for cell in row))
-    console.print(table)
+    with console.capture() as printed:
+        console.print(table)
+    click.echo("\n".join(line.rstrip() for line in printed.get().rstrip("\n").split("\n")))
 
 
 def _is_number(cell: object) -> bool:
     return isinstance(cell, int | float) and not isinstance(cell, bool)
+
+
+def _full_widths(rows: Sequence[Sequence[object]]) -> list[int]:
+    """Of each column: room for its longest line."""
+    from rich.cells import cell_len
+
+    columns = zip(*rows, strict=True)
+    return [
+        max(cell_len(line) for cell in column for line in plain(cell).split("\n"))
+        for column in columns
+    ]
 
 
 def _widths(rows: Sequence[Sequence[object]], width: int) -> list[int]:
@@ -62,7 +78,7 @@ def _widths(rows: Sequence[Sequence[object]], width: int) -> list[int]:
     from rich.cells import cell_len
 
     columns = [[plain(cell) for cell in column] for column in zip(*rows, strict=True)]
-    full = [max(cell_len(line) for c in column for line in c.split("\n")) for column in columns]
+    full = _full_widths(rows)
     least = [max(cell_len(w) for c in column for w in c.split() or [""]) for column in columns]
     room = width - _GAP * (len(columns) - 1)
     while sum(least) > room and max(least) > 1:

@@ -176,8 +176,8 @@ def test_no_message_has_words_in_brackets(submission: Submission, tmp_path: Path
         replace(submission, jars="", packages="iceberg"),
         replace(submission, jars="", packages=""),
     ):
-        for finding in look(connection(tmp_path, datalake={}), given):
-            assert render(str(finding)).plain == str(finding)
+        for found in look(connection(tmp_path, datalake={}), given):
+            assert render(str(found)).plain == str(found)
 
 
 def test_what_lasts_ends_a_run_and_what_may_pass_is_tried_again(

@@ -61,3 +61,10 @@ def test_more_than_fits_loses_nothing(capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_one_is_singular() -> None:
     assert [counted(n, "row") for n in (0, 1, 2000)] == ["0 rows", "1 row", "2,000 rows"]
+
+
+def test_where_nobody_looks_each_row_has_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """As grep wants it: a long path folds no other column, and lines have no spaces at the end."""
+    path = "/lake/" + "x" * 400
+    print_table(["", "file", "why"], [["not removed", path, "Permission denied"]], empty="")
+    assert capsys.readouterr().out.splitlines()[-1] == f"not removed  {path}  Permission denied"
