@@ -28,7 +28,7 @@ _EXACT_POWER = 22
 """Of ten, the largest that is."""
 _TAKES: dict[str, tuple[str, ...]] = {
     "number": ("number",),
-    "text": ("text", "number", "date", "time", "bytes"),
+    "text": ("text", "number", "boolean", "date", "time", "timestamp", "bytes"),
     "bytes": ("bytes",),
     "boolean": ("boolean",),
     "date": ("date", "timestamp"),
@@ -71,6 +71,8 @@ def from_text(texts: pa.Array, field: pa.Field) -> pa.Array:
     :raises pa.ArrowInvalid: for a text that is no such value.
     """
     if not _is_instant(field):
+        if pa.types.is_floating(field.type):  # as Arrow reads numbers of a CSV file
+            texts = pc.utf8_trim_whitespace(texts)
         values = texts.cast(field.type)
         if is_infinite(values):  # which digits never mean
             finite = pc.match_substring_regex(texts, _DIGIT)
@@ -120,7 +122,8 @@ def _takes(field: pa.Field, arrow: pa.DataType) -> bool:
     if pa.types.is_struct(arrow) and any(own.name != wanted.name for own, wanted in pairs):
         return False
     # nobody compares the values within: what might be rounded is refused
-    return type(arrow) is type(field.type) and all(
+    is_like = type(arrow) is type(field.type) or (_is_list(arrow) and _is_list(field.type))
+    return is_like and all(
         _takes(wanted, own.type) and not _may_change(own.type, wanted.type) for own, wanted in pairs
     )
 
@@ -135,6 +138,8 @@ def _is_instant(field: pa.Field) -> bool:
 
 def _kind(arrow: pa.DataType) -> str:
     types = pa.types
+    if types.is_dictionary(arrow):
+        return _kind(arrow.value_type)
     if types.is_timestamp(arrow):
         return "timestamp" if arrow.tz is None else "instant"
     if types.is_integer(arrow) or types.is_floating(arrow) or types.is_decimal(arrow):
@@ -153,6 +158,8 @@ def _kind(arrow: pa.DataType) -> str:
 def _may_change(source: pa.DataType, target: pa.DataType) -> bool:
     """Whether Arrow's own cast changes some values without a word."""
     types = pa.types
+    if source == target:
+        return False
     if types.is_floating(source):
         is_narrower = types.is_floating(target) and target.bit_width < source.bit_width
         return bool(is_narrower or types.is_decimal(target))
@@ -160,6 +167,13 @@ def _may_change(source: pa.DataType, target: pa.DataType) -> bool:
         return bool(types.is_floating(target))
     is_day = types.is_date(target) or types.is_string(target)
     return bool((types.is_timestamp(source) or types.is_date(source)) and is_day)
+
+
+def _is_list(arrow: pa.DataType) -> bool:
+    types = pa.types
+    return bool(
+        types.is_list(arrow) or types.is_large_list(arrow) or types.is_fixed_size_list(arrow)
+    )
 
 
 def _same_values(array: pa.Array, target: pa.DataType) -> pa.Array:

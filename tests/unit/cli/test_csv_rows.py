@@ -65,6 +65,13 @@ def test_a_finite_text_never_becomes_infinite(
     assert told == f"line {before + 2}: column {name}: expected {kind}, found '{text}'"
 
 
+def test_an_infinite_number_makes_no_other_row_wrong(tmp_path: Path) -> None:
+    """Blanks around a number are none of its text, before and after it."""
+    path = tmp_path / "t.csv"
+    path.write_text("a,b\n1, 2.5\n2, inf \n")
+    assert read(path, columns(b=t.DOUBLE)).column("b").to_pylist() == [2.5, float("inf")]
+
+
 def test_infinite_numbers_are_read_where_the_text_says_so(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     values = [str(n / 4) for n in range(300_000)]

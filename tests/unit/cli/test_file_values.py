@@ -96,10 +96,9 @@ def test_a_value_that_would_change_is_told(
         (pa.array([True]), t.INT),
         (pa.array([True]), t.DOUBLE),
         (pa.array([True]), t.decimal(5, 2)),
-        (pa.array([True]), t.STRING),
         (pa.array([NOON], US), t.BIGINT),
         (pa.array([NOON], US), t.time(0)),
-        (pa.array([NOON], US), t.STRING),
+        (pa.array([NOON], BERLIN), t.STRING),
         (pa.array([1_700_000_000]), t.timestamp(3)),
         (pa.array([1_700_000_000]), t.timestamp_ltz(3)),
         (pa.array([5], pa.int32()), t.DATE),
@@ -132,6 +131,7 @@ def test_a_zone_belongs_to_a_timestamp_ltz_and_to_no_timestamp(tmp_path: Path) -
     assert read(tmp_path, lists(US, NOON), array_of(t.timestamp_ltz(6))).to_pylist() == [[NOON]]
 
 
+NOTES = array_of(t.STRING)
 ROW = DataType(TypeRoot.ROW, fields=(RowField("at", t.timestamp_ltz(3), None, 1),))
 
 
@@ -151,6 +151,12 @@ ROW = DataType(TypeRoot.ROW, fields=(RowField("at", t.timestamp_ltz(3), None, 1)
         (pa.array([0.1]), t.STRING, ["0.1"]),
         (pa.array([MIDNIGHT.date()]), t.STRING, ["2024-05-01"]),
         (pa.array([b"a"]), t.STRING, ["a"]),
+        (pa.array([True, None]), t.STRING, ["true", None]),
+        (pa.array([NOON], US), t.STRING, ["2024-05-01 12:00:00.000000"]),
+        (lists(pa.date32(), MIDNIGHT.date()), array_of(t.DATE), [f"[{MIDNIGHT.date()!r}]"]),
+        (pa.array([[1]], pa.large_list(pa.int64())), array_of(t.BIGINT), ["[1]"]),
+        (pa.array([[1, 2]], pa.list_(pa.int64(), 2)), array_of(t.BIGINT), ["[1, 2]"]),
+        (pa.array([["a"]], pa.list_(pa.dictionary(pa.int32(), pa.string()))), NOTES, ["['a']"]),
         (pa.array([MIDNIGHT, None], US), t.DATE, ["2024-05-01", None]),
         (pa.array([MIDNIGHT.date()]), t.timestamp(3), ["2024-05-01 00:00:00"]),
         (pa.array([b"ab"], pa.large_binary()), t.binary(2), ["b'ab'"]),
