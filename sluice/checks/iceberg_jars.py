@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sluice.artifacts.classes import directory_of, has_class
 from sluice.artifacts.iceberg import CATALOGS, FENCE, installed_iceberg, spark_jars
-from sluice.artifacts.spark_submit import spark_submit
+from sluice.artifacts.spark_submit import NAME, spark_submit
 from sluice.checks.findings import Check, NotChecked
 from sluice.checks.spark import listed, path_here, seen_files
 from sluice.errors import ConfigurationError
@@ -59,8 +59,20 @@ def _own_of_spark(none: str, binary: str) -> str | NotChecked:
         return f"Spark's own in {folder}"
     if where := _named_elsewhere(folder):
         return NotChecked(f"{none}: left to {where}")
+    if not _is_of(submit, folder):
+        return NotChecked(f"{none}, nor in Spark's own {folder}: {submit} has to bring it")
     wanted = installed_iceberg(submit).name
     raise ConfigurationError(f"{none}, nor in Spark's own {folder}: give {wanted}")
+
+
+def _is_of(submit: Path | None, folder: Path) -> bool:
+    """Whether the program is that Spark's own, and no script around it that may name jars."""
+    if submit is None:
+        return False
+    program = submit.resolve()
+    beside = program.parent.parent / "jars"
+    is_pips = program.name == NAME and (program.parent / "find_spark_home.py").is_file()
+    return is_pips or beside == folder.resolve()
 
 
 def _directories(folder: Path) -> list[bytes]:

@@ -20,8 +20,8 @@ _ELSEWHERE = {"type": "catalog-type"}
 """What Flink calls an option of Iceberg's."""
 _NAMES = ("type", "catalog-impl", "uri", "warehouse")
 _ALIKE = 0.65
-_NEARLY_THE_SAME = 0.75
-"""Nearer than Iceberg's own lock-impl is to catalog-impl."""
+_NEARLY_THE_SAME = 0.85
+"""Nearer than catalog-id or Iceberg's own lock-impl are to catalog-impl."""
 
 
 def type_of(options: Mapping[str, str]) -> str:
@@ -71,5 +71,6 @@ def _meant(option: str, options: Mapping[str, str], alike: float) -> str:
     """Which of the options given may be this one, misspelt; empty if none."""
     others = [name for name in options if name not in _NAMES]
     foreign = [name for name in others if name == _ELSEWHERE.get(option)]
+    foreign = [name for name in foreign if options[name].lower() != "hive"]  # as without a type
     near = foreign or get_close_matches(option, others, 1, alike)
     return f"{_PREFIX}{near[0]}: did you mean {_PREFIX}{option}?" if near else ""

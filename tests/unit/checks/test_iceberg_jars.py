@@ -122,6 +122,20 @@ def test_iceberg_that_spark_brings(
         assert looked(given, submit) == (True, f"Spark's own in {tmp_path}/spark/jars")
 
 
+def test_a_script_around_spark_submit_may_bring_it(
+    submit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path / "spark"))
+    jar_of(tmp_path / "spark/jars/py4j-0.10.9.9.jar", "py4j.GatewayServer")
+    assert looked("", submit)[0] is False
+    script = tmp_path / "submit-prod"
+    script.write_text(f'#!/bin/sh\nexec {submit} --packages org.example:lake:1 "$@"\n')
+    script.chmod(0o755)
+    ok, said = looked("", str(script))
+    assert ok is None
+    assert said.endswith(f": {script} has to bring it")
+
+
 def test_the_directory_names_every_class(tmp_path: Path) -> None:
     directory = directory_of(Path(jar_of(tmp_path / "x.jar", "a.b.C", "a.b.D$E")))
     assert has_class(directory, "a.b.C")

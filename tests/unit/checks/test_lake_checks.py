@@ -147,6 +147,8 @@ def test_a_catalog_of_its_own_class_and_icebergs_default(tmp_path: Path) -> None
         " give datalake.iceberg.type to be sure"
     )
     assert looked(uri="thrift://127.0.0.1:x", lock_impl="a.B", io_impl="a.C")[0] == default
+    assert looked(uri="thrift://127.0.0.1:x", catalog_type="hive")[0] == default, "as without"
+    assert looked(uri="thrift://127.0.0.1:x", catalog_id="7", catalog_name="a")[0] == default
     assert looked(type="HADOOP", warehouse=f"{tmp_path}/lake")[1].ok
 
 
