@@ -12,6 +12,8 @@ import click
 
 _GAP = 2
 """Between two columns."""
+_PADDED = 250
+"""Columns are made as wide as their longest cell, but no wider than this, in a file or a pipe."""
 
 
 def print_table(
@@ -32,27 +34,41 @@ def print_table(
     if not content:
         click.echo(empty)
         return
-    console = Console()
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     numbers = [
         all(_is_number(cell) or cell == "" for cell in of) for of in zip(*content, strict=True)
     ]
     if exact:
         content = [[str(c) if _is_number(c) else c for c in row] for row in content]
-    rows = [list(columns), *content]
-    if console.is_terminal:
-        widths = _widths(rows, console.width)
-    else:
-        widths = _full_widths(rows)
-        console = Console(width=sum(widths) + _GAP * len(widths))
+    console = Console()
+    if not console.is_terminal:
+        _print_lines([list(columns), *content], numbers)
+        return
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    widths = _widths([list(columns), *content], console.width)
     for index, column in enumerate(columns):
         justify: Literal["left", "right"] = "right" if numbers[index] else "left"
         table.add_column(column, justify=justify, overflow="fold", width=widths[index])
     for row in content:
         table.add_row(*(text(cell) for cell in row))
-    with console.capture() as printed:
-        console.print(table)
-    click.echo("\n".join(line.rstrip() for line in printed.get().rstrip("\n").split("\n")))
+    console.print(table)
+
+
+def _print_lines(rows: Sequence[Sequence[object]], numbers: Sequence[bool]) -> None:
+    """Each row on one line, below a line of headings and a rule; columns stand below each other."""
+    from rich.cells import cell_len
+
+    widths = [min(width, _PADDED) for width in _full_widths(rows)]
+    rule = "─" * (sum(widths) + _GAP * (len(widths) - 1))
+    for number, row in enumerate(rows):
+        line = ""
+        for cell, width, is_number in zip(row, widths, numbers, strict=True):
+            shown = " ".join(plain(cell).splitlines())
+            room = " " * (width - cell_len(shown))
+            line += f"{room}{shown}" if is_number else f"{shown}{room}"
+            line += " " * _GAP
+        click.echo(line.rstrip())
+        if number == 0:
+            click.echo(rule)
 
 
 def _is_number(cell: object) -> bool:
