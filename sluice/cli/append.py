@@ -74,20 +74,20 @@ def append(
 
     A table with a primary key keeps the newest row of each key: there, rows replace those of the
     same key. Columns go by name and are cast without loss. Text for FLOAT or DOUBLE becomes the
-    nearest number. In text a TIMESTAMP_LTZ may have a zone, as in 2024-05-01T12:00:00+02:00;
-    without one it is UTC. In a CSV file empty fields, NA and NULL are nulls, unless they stand in
-    quotes; so is an empty line in a file of one column.
+    nearest number. A time for TIMESTAMP_LTZ that has no zone is UTC; text may have one, as in
+    2024-05-01T12:00:00+02:00. In a CSV file empty fields, NA and NULL are nulls, unless they stand
+    in quotes; so is an empty line in a file of one column.
 
     The whole file is checked before the first row is sent. An error names line, column, value and
     what was expected.
 
     If sending breaks off, the command prints how many rows are stored, and the command that goes
     on. A second run of the same file is then refused; on a terminal it asks. Going on is exact: no
-    row is lost, none comes twice. That takes the same user, machine and file, within six days; or
-    sooner, where the cluster's server.writer-id.expiration-time is shorter than its default of
-    seven. A record lies in $XDG_STATE_HOME/sluice/append (by default ~/.local/state). Without it,
-    rows after N that are stored already come twice. A table with a primary key needs no record:
-    there, run the command again, unless the table aggregates.
+    row is lost, none comes twice. That takes the same user, machine and file, within six days, or
+    fewer where the cluster's server.writer-id.expiration-time is shorter than its seven. A record
+    lies in $XDG_STATE_HOME/sluice/append (by default ~/.local/state). Without it, rows after N that
+    are stored already come twice. A table with a primary key needs no record: there, run the
+    command again, unless the table aggregates.
     """
     from sluice.cli.earlier_runs import Appended, rows_to_skip
     from sluice.cli.going_on import Command
@@ -113,6 +113,8 @@ def append(
             into = _into(client, info, targets, create_partitions, journal)
         sending = Sending(table, rows, *into, command, create_partitions, journal=journal)
         _send(sending, skipped, "row", "upserted" if info.has_primary_key else "appended")
+        if journal is not None:
+            appended.forget_other_contents(rows)
 
 
 @click.command(

@@ -129,7 +129,7 @@ def tell(
             _print_table(report, applied)
         if reports == []:
             click.echo(
-                "note: no table of the cluster is in this lake: check --warehouse or [datalake]",
+                "note: no table of the cluster is in this lake yet: check --warehouse",
                 err=True,
             )
         if runs is not None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,7 @@ import click
 from sluice.cli.going_on import Command, stored_text
 from sluice.cli.row_files import RowFile
 from sluice.cli.send_journal import RESUMABLE_S, SendJournal
-from sluice.cli.send_records import Record, checksum, left_behind
+from sluice.cli.send_records import Record, checksum, left_behind, open_locked
 from sluice.model import TableInfo
 
 _ANEW = "With --again the whole file is appended once more"
@@ -57,7 +60,7 @@ class Appended:
                 return record
         return None
 
-    def other_content(self, rows: RowFile) -> Record | None:
+    def other_contents(self, rows: RowFile) -> Iterator[Record]:
         """Of other rows from a file of this name, into this table."""
         name, fingerprint = str(self.file.absolute()), rows.fingerprint
         for record in left_behind(str(self.table.path)):
@@ -65,8 +68,15 @@ class Appended:
             found = (header.get("size_bytes"), header.get("checksum"))
             is_other = found != fingerprint and header.get("file") == name
             if is_other and self._goes_here(record):
-                return record
-        return None
+                yield record
+
+    def forget_other_contents(self, rows: RowFile) -> None:
+        """Removes those records, once all rows of the file as it is now are in the table."""
+        for record in self.other_contents(rows):
+            with suppress(OSError):  # another process goes on with it
+                file = open_locked(record.path, os.O_RDWR)
+                record.path.unlink()
+                os.close(file)
 
     def _goes_here(self, record: Record) -> bool:
         return self.place.items() <= record.header.items()
@@ -89,7 +99,8 @@ def rows_to_skip(
 
     A writer that goes on in place of an earlier one is given the same rows as that one was.
 
-    :raises click.UsageError: an earlier run did not end, and nobody says what to do about it; or
+    :raises click.UsageError: an earlier run did not end, of these rows or of what the file held
+        before, and nobody says what to do about it; or
         what it left does not fit what the user says.
     """
     if again:
@@ -147,10 +158,8 @@ def _tell_of_others(
             f" first {skip_rows:,} that are stored already come twice",
             err=True,
         )
-    elif record := appended.other_content(rows):
-        click.echo(
-            f"note: an earlier run of {name} with another content broke off, with the first"
-            f" {record.stored_rows:,} rows stored: to go on after them, stop this run and add"
-            f" --skip-rows {record.stored_rows} ({COME_TWICE})",
-            err=True,
-        )
+    elif record := next(appended.other_contents(rows), None):
+        stored = stored_text(f"{name} as it was then", record.stored_rows, record.rows)
+        text = f"An earlier run broke off, and {name} was changed since. {stored}. {_ANEW};"
+        text += f" else {COME_TWICE}"
+        raise click.UsageError(command.told(text, record.stored_rows).lines)

@@ -56,7 +56,8 @@ class Command:
     def _shown(self, option: click.Option, value: str) -> str:
         if mask(value) == value:
             return value
-        placeholder = (option.metavar or "VALUE").strip("[]")
+        placeholder = option.metavar or "VALUE"
+        placeholder = "VALUE" if "[" in placeholder else placeholder
         self._hidden.append(f"your {option.opts[0]} in place of {placeholder}")
         return placeholder
 

@@ -47,7 +47,9 @@ class _Commands(click.Group):
         except SluiceError as error:
             wrong = isinstance(error, ConfigurationError)
             code = EXIT_WRONG_ARGUMENTS if wrong else EXIT_FAILED
-            hint = "; `sluice tables` lists what there is" if isinstance(error, _MISSING) else ""
+            is_all = not getattr(error, "__notes__", [])  # or a command to copy follows
+            hint = "; `sluice tables` lists what there is"
+            hint = hint if is_all and isinstance(error, _MISSING) else ""
             self._fail(ctx, error, f"{type(error).__name__}: {error}{hint}", code)
         except (click.exceptions.Exit, click.ClickException, click.Abort, BrokenPipeError):
             raise

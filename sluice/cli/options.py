@@ -89,7 +89,7 @@ class DurationType(_Milliseconds):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         if isinstance(value, int):
             return value
-        if value.strip().isdigit() and int(value):
+        if value.strip().isdecimal() and int(value):
             self.fail(f"{value} has no unit: write for example {value}s or {value}min", param, ctx)
         try:
             return duration_ms(param.opts[0] if param else "value", value)

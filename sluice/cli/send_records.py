@@ -23,6 +23,8 @@ from sluice.model import TableBucket
 
 _FORGOTTEN_S = 90 * 24 * 60 * 60
 _READ_BYTES = 1024 * 1024
+_LOOKING_S = 1.0
+"""Nobody who only looks at a record has it locked for so long."""
 
 
 def folder() -> Path:
@@ -51,6 +53,8 @@ class Record:
     failure: str = ""
     """The cluster's answer to a run that wanted to go on, where nobody can."""
     known: dict[TableBucket, list[Cut]] = field(default_factory=dict)
+    path: Path = Path()
+    """Where it lies."""
 
     @classmethod
     def parse(cls, lines: bytes) -> Self:
@@ -78,24 +82,36 @@ class Record:
 def left_behind(table: str) -> Iterator[Record]:
     """Records of runs into tables of this path that broke off; of none that runs just now."""
     for path in folder().glob("*.jsonl"):
-        with suppress(OSError, ValueError, KeyError, TypeError), path.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            if json.loads(file.readline())["table"] == table:
-                file.seek(0)
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            with path.open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
                 content = file.read()
-                yield Record.parse(content[: content.rfind(b"\n") + 1])
+            if json.loads(content.partition(b"\n")[0])["table"] == table:
+                record = Record.parse(content[: content.rfind(b"\n") + 1])
+                record.path = path
+                yield record
 
 
 def open_locked(path: Path, flags: int) -> int:
     """A file that no other process has locked, and that still lies there once it is locked.
 
+    A process that only looks at it is waited for.
+
     :raises BlockingIOError: another process has it locked. :raises OSError: it cannot be opened, or
         not be locked.
     """
+    until = time.monotonic() + _LOOKING_S
     while True:
         file = os.open(path, flags, 0o600)
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.05)
+                os.close(file)
+                continue
             with suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(file), path.stat()):
                     return file

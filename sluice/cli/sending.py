@@ -22,6 +22,7 @@ from sluice.errors import (
     OutOfOrderSequence,
     PartitionNotExists,
     SluiceError,
+    TableNotExist,
     UnknownWriterId,
 )
 from sluice.failpoints import failpoint
@@ -147,6 +148,8 @@ class Sending:
         journal.break_off(self.writer.stored_rows, type(error).__name__ if is_lost else "")
         stored = journal.stored_rows
         text = stored_text(name, stored, total, self.done)
+        if isinstance(error, TableNotExist):
+            return Told(text)
         if nobody:
             text = (
                 "So nobody can go on exactly where the earlier run broke off."

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from sluice.client import connect
 from tests.support.appending import LAYOUTS, ROWS, Appending, told
 from tests.support.forked_server import ForkedServer
 from tests.support.processes import wait_for
@@ -144,6 +145,20 @@ def test_a_command_that_is_stopped_says_how_to_go_on(shop: Shop, number: signal.
     done = shop.run(*words)
     assert done.wait() == 0, done.stderr
     shop.check_whole()
+
+
+def test_a_table_that_is_dropped_meanwhile_has_no_command_to_go_on(shop: Shop) -> None:
+    shop.create("plain")
+    words = shop.words(shop.file("orders.csv"))
+    command = shop.begin(*words, failpoints="client.write.noted=stop@20")
+    wait_for("the command to stand still", lambda: command.is_stopped)
+    with connect(shop.address()) as client:
+        client.admin.drop_table(shop.table)
+    command.signal(signal.SIGCONT)
+    assert command.wait() == 1
+    assert command.stderr.startswith("sluice: TableNotExist: ")
+    hint = "; `sluice tables` lists what there is\n"
+    assert command.stderr.endswith(f" of 60,000 rows of orders.csv are stored, maybe more{hint}")
 
 
 @pytest.mark.parametrize("seed", [1])

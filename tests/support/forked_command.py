@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from multiprocessing.connection import wait
 from pathlib import Path
 
+import psutil
+
 _PRELOADED = ["sluice.server.cluster", "sluice.client.client", "tests.support.forked_command"]
 
 
@@ -30,6 +32,11 @@ class ForkedCommand:
     def signal(self, number: int) -> None:
         assert self._process.pid is not None
         os.kill(self._process.pid, number)
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether a SIGSTOP holds it."""
+        return psutil.Process(self._process.pid).status() == psutil.STATUS_STOPPED
 
     def wait(self, timeout_s: float = 120) -> int:
         """Its exit code, or the signal that killed it as a negative number."""

@@ -66,25 +66,24 @@ def test_a_file_that_is_put_back_goes_on_exactly(shop: Shop) -> None:
     assert sorted(shop.ids()) == list(range(40_000))
 
 
-def test_a_file_changed_between_the_runs_is_sent_whole_with_a_note(
+def test_a_file_changed_between_the_runs_is_refused_with_both_ways_on(
     shop: Shop, broken: tuple[Path, str]
 ) -> None:
-    path, said = broken
-    stored = stored_of(said)
+    path, _ = broken
     with path.open("a") as file:
         file.write("20000,one more\n")
-    note = (
-        "note: an earlier run of rows.csv with another content broke off, with the first"
-        f" {stored:,} rows stored: to go on after them, stop this run and add --skip-rows {stored}"
-    )
     before = len(shop.ids())
-    plain = shop.append(path)
-    assert note in plain
-    assert len(shop.ids()) == before + ROWS + 1
-    assert NO_RECORD in shop.append(path, "--skip-rows", str(stored))
+    plain = shop.append(path, fails=2)
+    assert "An earlier run broke off, and rows.csv was changed since. The first" in plain
+    assert "With --again the whole file is appended once more; else rows after" in plain
+    assert len(shop.ids()) == before
     copy = path.with_name("copy.csv")
     copy.write_bytes(path.read_bytes())
-    assert "note:" not in shop.append(copy), "a file of another name"
+    assert "broke off" not in shop.append(copy), "a file of another name"
+    assert NO_RECORD in shop.run(*command_of(plain))
+    assert set(shop.ids()) == set(range(ROWS + 1))
+    assert shop.records == [], "what the file was is forgotten once all of it is there"
+    assert "broke off" not in shop.append(path)
 
 
 def test_a_table_created_anew_gets_the_whole_file(shop: Shop, broken: tuple[Path, str]) -> None:

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import subprocess
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import pytest
 from sluice import failpoints
 from sluice.cli.row_files import RowFile
 from sluice.cli.send_journal import SendJournal
+from sluice.cli.send_records import left_behind
 from sluice.client.sent_batches import WriterStart
 from tests.support.append_shop import ORDERS, ROWS, Shop, command_of, stored_of
 from tests.support.processes import SLUICE, environment
@@ -78,6 +80,21 @@ def test_a_record_that_cannot_be_replaced_is_removed(
     assert "(Input/output error)" in shop.append(path, "--again")
     monkeypatch.undo()
     assert shop.records == []
+
+
+def test_who_looks_at_a_record_keeps_nobody_from_going_on(
+    shop: Shop, broken: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As runs into one table do that go on side by side."""
+    _, said = broken
+    monkeypatch.setenv("XDG_STATE_HOME", str(shop.state))
+    looks = left_behind(str(shop.table))
+    assert next(looks).path == shop.records[0]
+    with shop.records[0].open("rb") as other:
+        fcntl.flock(other, fcntl.LOCK_SH)
+        threading.Timer(0.3, fcntl.flock, (other, fcntl.LOCK_UN)).start()
+        shop.run(*command_of(said))
+    assert sorted(shop.ids()) == list(range(ROWS))
 
 
 # ---- places where a record cannot be kept ----
