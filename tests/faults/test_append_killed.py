@@ -77,7 +77,7 @@ def test_a_server_killed_while_rows_are_sent(shop: Shop, layout: str, step: str)
     ("layout", "name", "step"),
     [
         ("round", "a.csv", "client.write.noted"),
-        ("parted", "a.parquet", "client.write.answered"),
+        pytest.param("parted", "a.parquet", "client.write.answered", marks=pytest.mark.slow),
     ],
 )
 def test_a_command_killed_again_and_again(shop: Shop, layout: str, name: str, step: str) -> None:

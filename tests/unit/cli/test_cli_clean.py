@@ -57,9 +57,7 @@ def test_a_lake_without_any_table_of_the_cluster_is_noted(
 ) -> None:
     """Most often the warehouse is another one."""
     tell([], None, applied=False, as_json=False)
-    assert (
-        "is in this lake yet: check --warehouse" in capsys.readouterr().err
-    )
+    assert "is in this lake yet: check --warehouse" in capsys.readouterr().err
     tell(None, [], applied=False, as_json=False)
     assert capsys.readouterr().err == ""
 

@@ -205,14 +205,8 @@ def test_it_exports_the_kernels_and_needs_libc_alone(
     assert exported == expected | {kernel_objects.DESCRIPTION}
 
 
-@pytest.mark.parametrize(
-    "variant",
-    [
-        # the plain one is what other tests of this machine never load
-        pytest.param(each, id=each.name, marks=[] if each is HERE[-1] else pytest.mark.slow)
-        for each in HERE
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", HERE, ids=lambda variant: variant.name)
 def test_each_variant_passes_the_tests_of_the_kernels(
     variant: Variant, objects: dict[str, Path], tmp_path: Path
 ) -> None:
