@@ -79,7 +79,11 @@ def rows_of(spark: Any) -> Callable[[str], list[dict[str, Any]]]:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("source", [FLIGHTS, WEATHER], ids=lambda source: source.name)
+@pytest.mark.parametrize(
+    "source",
+    [pytest.param(FLIGHTS, marks=pytest.mark.slow), WEATHER],
+    ids=lambda source: source.name,
+)
 def test_spark_finds_the_same_facts_as_arrow(spark: Any, as_view: Any, source: Any) -> None:
     view = as_view(f"all_{source.name}", source.rows)
     lake = lake_facts(rows_of(spark), view, source.rows.schema)

@@ -25,7 +25,7 @@ def shop(real_fluss: RealFluss, tmp_path: Path) -> Appending:
     return Appending(tmp_path, lambda: real_fluss.bootstrap, f"db_{uuid.uuid4().hex[:8]}")
 
 
-@pytest.mark.parametrize("layout", ["round", "parted"])
+@pytest.mark.parametrize("layout", ["round", pytest.param("parted", marks=pytest.mark.slow)])
 def test_a_command_killed_and_killed_again(shop: Appending, layout: str) -> None:
     """Once before a batch was sent, once before its answer was noted."""
     shop.create(layout)

@@ -86,6 +86,7 @@ def cluster_at(tmp_path: Path, scheme: str = "grpc") -> Iterator[EmbeddedCluster
         yield cluster
 
 
+@pytest.mark.slow
 def test_a_query_is_answered_and_nothing_is_left(commands: Commands, tmp_path: Path) -> None:
     with cluster_at(tmp_path) as cluster:
         where = "database_name = 'shop' AND table_name = 'stock' AND status = 'Pending'"

@@ -77,6 +77,7 @@ def kept(cache: Path) -> list[Path]:
     return list((cache / "sluice").iterdir())
 
 
+@pytest.mark.xdist_group("filled")
 def test_the_second_process_does_not_compile_and_says_nothing(filled: Path) -> None:
     [file] = kept(filled)
     assert file.name == kernel_cache.file_name()
@@ -84,6 +85,7 @@ def test_the_second_process_does_not_compile_and_says_nothing(filled: Path) -> N
     assert kept(filled) == [file]
 
 
+@pytest.mark.xdist_group("filled")
 def test_a_zipped_package_finds_the_same_kernels(filled: Path, tmp_path: Path) -> None:
     package = tmp_path / "sluice.zip"
     with zipfile.ZipFile(package, "w") as archive:
@@ -95,6 +97,7 @@ def test_a_zipped_package_finds_the_same_kernels(filled: Path, tmp_path: Path) -
     assert len(kept(filled)) == 1
 
 
+@pytest.mark.xdist_group("filled")
 def test_what_is_cut_or_changed_is_not_loaded(filled: Path, tmp_path: Path) -> None:
     content = kept(filled)[0].read_bytes()
     copy = tmp_path / "kernels.bin"
