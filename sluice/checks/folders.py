@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,9 @@ from sluice.storage import S3_SCHEMES, Patience, fsspec_file_system
 IMPATIENT = Patience(connect_s=2.0, request_s=2.0, tries=3)
 """An S3 that hangs is given up soon: a process does not end before its last request has."""
 _CONTENT = b"sluice was here"
-_TRIES = 5
-"""Other checks may write and remove the same file meanwhile, each of them once."""
+_TRIES_S = 2.0
+"""So long a file is tried again that other checks write and remove meanwhile."""
+_PAUSE_S = 0.01
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 
 
@@ -74,7 +77,10 @@ def write_and_remove(fs: Any, folder: str) -> str | NotChecked:
 def _write_and_read(fs: Any, folder: str, name: str) -> None:
     """:raises Exception: what the storage has against it."""
     failure: OSError | None = None
-    for _ in range(_TRIES):
+    until = time.monotonic() + _TRIES_S
+    while failure is None or time.monotonic() < until:
+        if failure is not None:
+            time.sleep(random.random() * _PAUSE_S)
         try:
             _write(fs, folder, name)
             found = fs.cat_file(name)
