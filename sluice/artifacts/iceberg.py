@@ -95,9 +95,12 @@ def spark_jars(submit: Path | None = None) -> Path | None:
     beside = program.parent.parent / "jars"
     if any(beside.glob("spark-core_*.jar")):
         return beside
-    # pip puts pyspark's own program beside this file, far from its jars.
-    is_pysparks = program.name == NAME and (program.parent / "find_spark_home.py").is_file()
-    return pyspark_jars() if is_pysparks else None
+    return pyspark_jars() if is_pysparks(program) else None
+
+
+def is_pysparks(program: Path) -> bool:
+    """Whether it is pyspark's own spark-submit, which pip puts beside this file, far from jars."""
+    return program.name == NAME and (program.parent / "find_spark_home.py").is_file()
 
 
 def installed_iceberg(submit: Path | None = None) -> Jar:

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from sluice.artifacts.classes import directory_of, has_class
-from sluice.artifacts.iceberg import CATALOGS, FENCE, installed_iceberg, spark_jars
-from sluice.artifacts.spark_submit import NAME, spark_submit
+from sluice.artifacts.iceberg import CATALOGS, FENCE, installed_iceberg, is_pysparks, spark_jars
+from sluice.artifacts.spark_submit import spark_submit
 from sluice.checks.findings import Check, NotChecked
 from sluice.checks.spark import listed, path_here, seen_files
 from sluice.errors import ConfigurationError
@@ -70,9 +70,7 @@ def _is_of(submit: Path | None, folder: Path) -> bool:
     if submit is None:
         return False
     program = submit.resolve()
-    beside = program.parent.parent / "jars"
-    is_pips = program.name == NAME and (program.parent / "find_spark_home.py").is_file()
-    return is_pips or beside == folder.resolve()
+    return is_pysparks(program) or program.parent.parent / "jars" == folder.resolve()
 
 
 def _directories(folder: Path) -> list[bytes]:

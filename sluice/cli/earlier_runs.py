@@ -100,8 +100,7 @@ def rows_to_skip(
     A writer that goes on in place of an earlier one is given the same rows as that one was.
 
     :raises click.UsageError: an earlier run did not end, of these rows or of what the file held
-        before, and nobody says what to do about it; or
-        what it left does not fit what the user says.
+        before, and nobody says what to do about it; or what it left is not what the user says.
     """
     if again:
         journal.begin_again()
