@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sluice.cli.options import DURATION, cluster_options, configuration
+from sluice.cli.options import (
+    DURATION,
+    cluster_options,
+    configuration,
+    lake_overrides,
+    warehouse_option,
+)
 from sluice.cli.output import as_json, counted, print_json, print_table
 
 if TYPE_CHECKING:
@@ -29,6 +35,7 @@ _PHASES = {"start": "starting Spark", "query": "running the query"}
 Examples:
   sluice sql "SELECT * FROM sys.lake_tiering_status"
   sluice sql "SELECT * FROM sys.lake_tiering_status WHERE status = 'Failed'" --format json
+  sluice sql "SELECT count(*) FROM lake.shop.orders" --warehouse ./lake
   sluice sql "SHOW TABLES IN sys"
   sluice sql "DESCRIBE sys.lake_tiering_status"
 """,
@@ -59,12 +66,14 @@ Examples:
     metavar="DURATION",
     help="Longest wait for the answer.",
 )
+@warehouse_option
 @cluster_options
 def sql(
     query: str,
     output_format: str,
     limit: int,
     timeout_ms: int,
+    warehouse: str | None,
     bootstrap: str | None,
     config_file: str | None,
 ) -> None:
@@ -72,15 +81,18 @@ def sql(
 
     The table sys.lake_tiering_status has a row for each lake table of the cluster: database_name,
     table_name, status, tiering_epoch, last_tiered_time, last_error, last_error_time. Times are in
-    UTC. Needs Java 17 and pip install 'fluss-sluice[spark]'.
+    UTC. With --warehouse, or a lake in the configuration, the catalog "lake" has its tables, as in
+    lake.shop.orders. Needs Java 17 and pip install 'fluss-sluice[spark]'.
     """
-    config = configuration(config_file, {"client.bootstrap": bootstrap})
+    config = configuration(
+        config_file, {"client.bootstrap": bootstrap, **lake_overrides(warehouse)}
+    )
     from sluice.client.addresses import parse_bootstrap
     from sluice.driver.spark_sql import query as run
 
     parse_bootstrap(config.client.bootstrap)  # what is no address is said before Spark starts
     with _progress() as phase:
-        answer = run(config.client, query, limit, timeout_ms / 1000, phase)
+        answer = run(config, query, limit, timeout_ms / 1000, phase)
     _print(answer.rows, output_format)
     if answer.cut:
         click.echo(f"only the first {counted(limit, 'row')}: --limit shows more", err=True)

@@ -64,11 +64,11 @@ class Jvm:
         :raises DriverRefused: Java cannot be started.
         """
         spark_jars = pyspark_jars()
-        iceberg = iceberg_jar(jars)
+        class_path = f"{iceberg_class_path(jars)}:{spark_jars}/*"
         words = tempfile.TemporaryFile()  # noqa: SIM115  (the JVM writes to it while it lives)
         try:
             port, token, self._process = _launch(
-                next(spark_jars.glob("py4j-*.jar")), _class_path(iceberg, jars, spark_jars), words
+                next(spark_jars.glob("py4j-*.jar")), class_path, words
             )
         except (OSError, ValueError) as error:
             words.seek(0)
@@ -189,9 +189,13 @@ def _drain(output: IO[bytes]) -> None:
             pass
 
 
-def _class_path(iceberg: Path, jars: str, spark_jars: Path) -> str:
+def iceberg_class_path(jars: str) -> str:
+    """Iceberg's runtime and whatever else lies in ``jars``, as Java's class path.
+
+    :raises ConfigurationError: as of :func:`iceberg_jar`.
+    """
     others = [f"{Path(jars).absolute()}/*"] if jars else []
-    return ":".join([str(iceberg), *others, f"{spark_jars}/*"])
+    return ":".join([str(iceberg_jar(jars).absolute()), *others])
 
 
 def iceberg_jar(jars: str) -> Path:

@@ -27,13 +27,16 @@ from typing import IO, Any
 import pyarrow as pa
 
 import sluice.errors
-from sluice.config import ENVIRONMENT_PREFIX, SETTINGS_VARIABLE, ClientConfig
+from sluice.config import ENVIRONMENT_PREFIX, SETTINGS_VARIABLE, Config
+from sluice.driver.jvm import iceberg_class_path
 from sluice.errors import ConfigurationError, DriverRefused, QueryFailed, SluiceError
 from sluice.extras import install_command
 
 _MODULE = "pyspark_sluice.query"
 _OF_OTHERS = ("SPARK_REMOTE", "PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS")
 """Variables by which another Spark would be meant."""
+_PASSED_ON = (f"{ENVIRONMENT_PREFIX}CLIENT_", f"{ENVIRONMENT_PREFIX}DATALAKE_")
+"""Variables that the configuration has read already."""
 _END_TIMEOUT_S = 20.0
 """How long the processes may take to end when told to; after it they are killed."""
 
@@ -47,36 +50,39 @@ class Answer:
 
 
 def query(
-    client: ClientConfig,
+    config: Config,
     text: str,
     limit: int,
     timeout_s: float,
     phase: Callable[[str], None] = lambda _: None,
 ) -> Answer:
-    """Runs one SQL statement; ``sys`` has the system tables of the cluster.
+    """Runs one SQL statement. ``sys`` holds the system tables of the cluster, and the catalog
+    ``lake`` the lake's tables where ``config.datalake.iceberg`` says how to reach it.
 
     :param limit: most rows that are answered.
     :param timeout_s: for all of it, Spark's start (some 10 s) included.
     :param phase: is told ``start`` and ``query``, as they begin.
-    :raises ConfigurationError: Spark is not installed. :raises DriverRefused: it does not start.
+    :raises ConfigurationError: Spark is not installed, or Iceberg's runtime cannot be found.
+    :raises DriverRefused: Spark does not start.
     :raises QueryFailed: Spark refused or failed the query, or the time was up.
     :raises FlussError: the cluster did.
     """
     _check_installed()
+    class_path = iceberg_class_path(config.tiering.jars) if config.datalake.iceberg else ""
+    request = {"query": text, "limit": limit, "class_path": class_path}
     phase("start")
     with tempfile.TemporaryDirectory(prefix="sluice-sql-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         words = folder / "words.txt"
         with (
             words.open("wb") as log,
-            _processes(folder, _environment(client, folder), log) as process,
+            _processes(folder, _environment(config, folder), log) as process,
         ):
             assert process.stdin is not None
             assert process.stdout is not None
             with _deadline(process, timeout_s) as late:
                 with contextlib.suppress(BrokenPipeError):  # it ended at once: it says why below
-                    process.stdin.write(json.dumps({"query": text, "limit": limit}).encode())
-                    process.stdin.write(b"\n")
+                    process.stdin.write(json.dumps(request).encode() + b"\n")
                     process.stdin.flush()
                 last = _last_answer(process.stdout, phase)
         if late.is_set():
@@ -98,17 +104,19 @@ def _check_installed() -> None:
             )
 
 
-def _environment(client: ClientConfig, folder: Path) -> dict[str, str]:
-    """The settings of the client, passwords too: off every command line and out of every file."""
-    settings: dict[str, Any] = {}
-    for field in fields(client):
-        value = getattr(client, field.name)
+def _environment(config: Config, folder: Path) -> dict[str, str]:
+    """Settings of client and lake, passwords too: off every command line and out of every file."""
+    settings: dict[str, Any] = {
+        f"datalake.iceberg.{name}": value for name, value in config.datalake.iceberg.items()
+    }
+    for field in fields(config.client):
+        value = getattr(config.client, field.name)
         if isinstance(value, str | int):
             settings[f"client.{field.name}"] = value
     kept = {
         name: value
         for name, value in os.environ.items()
-        if name not in _OF_OTHERS and not name.startswith(f"{ENVIRONMENT_PREFIX}CLIENT_")
+        if name not in _OF_OTHERS and not name.startswith(_PASSED_ON)
     }
     return {
         **kept,

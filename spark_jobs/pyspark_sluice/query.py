@@ -1,10 +1,11 @@
 """One query in a Spark of its own, for `sluice sql`: python -m pyspark_sluice.query FOLDER.
 
-Standard input brings one line, a JSON object with ``query`` and ``limit`` (most rows), and then
-stays open: when it ends, whoever asked is gone, and so is this process. Standard output gets JSON
-lines: ``{"phase": "query"}``, at the end ``{"done": {"cut": BOOL}}`` with the rows in
-``FOLDER/result.arrow``, or ``{"failed": {"kind": CLASS, "reason": TEXT}}``. How the cluster is
-reached stands in the environment (``SLUICE_SETTINGS``), which Spark's Python workers inherit.
+Standard input gets one line, a JSON object with ``query``, ``limit`` (most rows) and ``class_path``
+(Iceberg's jars; empty: no lake), and then stays open: when it ends, the caller has ended, and this
+process ends too. Standard output gets JSON lines: ``{"phase": "query"}``, at the end
+``{"done": {"cut": BOOL}}`` with the rows in ``FOLDER/result.arrow``, or
+``{"failed": {"kind": CLASS, "reason": TEXT}}``. The environment (``SLUICE_SETTINGS``) says how
+cluster and lake are reached. Spark's Python workers inherit it.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from pyspark_sluice import add_sys_tables
+from sluice.config import load_config
 
 _OURS = re.compile(r"^sluice\.errors\.\w+\.(\w+): (.+)$", re.MULTILINE)
 _END_TIMEOUT_S = 20
@@ -39,7 +41,7 @@ def main() -> int:
         threading.Thread(target=_leave_with_asker, daemon=True).start()
         spark = None
         try:
-            spark = _session(folder)
+            spark = _session(folder, request["class_path"])
             _tell(answers, phase="query")
             cut = _answer(spark, request["query"], request["limit"], folder)
         except Exception as error:
@@ -63,14 +65,16 @@ def _leave_with_asker() -> None:
     os._exit(1)
 
 
-def _session(folder: Path) -> SparkSession:
+def _session(folder: Path, class_path: str) -> SparkSession:
+    """A Spark in this process with the system tables and, given Iceberg's jars, the lake."""
     java = f"-Djava.io.tmpdir={folder} -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
     spark = (
-        SparkSession.builder.master("local[1]")
+        SparkSession.builder.master("local[*]" if class_path else "local[1]")
         .appName("sluice-sql")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.extraJavaOptions", java)
+        .config("spark.driver.extraClassPath", class_path)
         .config("spark.local.dir", str(folder))
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         .config("spark.sql.session.timeZone", "UTC")
@@ -82,7 +86,19 @@ def _session(folder: Path) -> SparkSession:
         .getOrCreate()
     )
     add_sys_tables(spark)
+    if class_path:
+        _add_lake(spark)
     return spark
+
+
+def _add_lake(spark: SparkSession) -> None:
+    """The catalog ``lake``. Set once Java runs: its options may hold keys, and those that a session
+    begins with stand on Java's command line.
+    """
+    options = load_config(environment=os.environ).datalake.iceberg
+    for name, value in options.items():
+        spark.conf.set(f"spark.sql.catalog.lake.{name}", value)
+    spark.conf.set("spark.sql.catalog.lake", "org.apache.iceberg.spark.SparkCatalog")
 
 
 def _answer(spark: SparkSession, query: str, limit: int, folder: Path) -> bool:

@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +23,7 @@ from sluice.wire import apis
 from tests.support.contents import contents
 from tests.support.findings import finding
 from tests.support.living import Living, living
-from tests.support.processes import SLUICE, environment, wait_for
+from tests.support.processes import SLUICE, environment, sluice, wait_for
 from tests.support.proxy import hang
 from tests.support.sasl_door import SaslDoor
 
@@ -108,6 +109,41 @@ def test_a_query_is_answered_and_nothing_is_left(commands: Commands, tmp_path: P
 
 
 @pytest.mark.slow
+def test_the_lake_is_a_catalog_and_its_keys_are_on_no_command_line(
+    commands: Commands, tmp_path: Path
+) -> None:
+    (tmp_path / "a.csv").write_text("id\n1\n2\n")
+    warehouse = str(tmp_path / "lake")
+    with cluster_at(tmp_path) as cluster:
+        for command in (
+            ("append", "shop.orders", str(tmp_path / "a.csv")),
+            ("tier", "shop.orders", "--warehouse", warehouse),
+        ):
+            done = sluice(*command, timeout_s=300, SLUICE_CLIENT_BOOTSTRAP=cluster.address)
+            assert done.returncode == 0, done.stderr
+        lake: dict[str, Any] = {
+            "SLUICE_CLIENT_BOOTSTRAP": cluster.address,
+            "SLUICE_DATALAKE_ICEBERG_TYPE": "hadoop",
+            "SLUICE_DATALAKE_ICEBERG_WAREHOUSE": warehouse,
+            "SLUICE_DATALAKE_ICEBERG_S3__SECRET_ACCESS_KEY": PASSWORD,
+        }
+        both = (
+            "SELECT s.table_name, count(l.id) AS n FROM sys.lake_tiering_status AS s"
+            " LEFT JOIN lake.shop.orders AS l ON s.table_name = 'orders' GROUP BY 1 ORDER BY 1"
+        )
+        seen: set[str] = set()
+        with commands.start(both, "--format", "csv", **lake) as process:
+            while process.poll() is None:
+                seen |= {" ".join(found.command) for found in commands.processes()}
+                time.sleep(0.2)
+            output, errors = process.communicate()
+    assert (errors, output) == ("", "table_name,n\norders,2\nstock,0\n")
+    assert any("iceberg-spark-runtime" in command for command in seen), "Java was seen"
+    with finding():
+        assert not [command for command in seen if PASSWORD in command]
+
+
+@pytest.mark.slow
 def test_tables_for_people_and_a_limit(commands: Commands, tmp_path: Path) -> None:
     with cluster_at(tmp_path) as cluster:
         code, output, errors = commands.run(
@@ -140,6 +176,7 @@ def test_a_query_that_takes_too_long_is_ended(commands: Commands) -> None:
 
 @pytest.mark.slow
 def test_an_answer_counts_however_long_java_takes_to_end(tmp_path: Path) -> None:
+    request = {"query": "SELECT 7 AS n", "limit": 1, "class_path": ""}
     impatient = "query._END_TIMEOUT_S = 0.001; query.main()"
     with subprocess.Popen(
         [sys.executable, "-c", f"from pyspark_sluice import query; {impatient}", str(tmp_path)],
@@ -151,7 +188,7 @@ def test_an_answer_counts_however_long_java_takes_to_end(tmp_path: Path) -> None
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.write(json.dumps({"query": "SELECT 7 AS n", "limit": 1}) + "\n")
+        process.stdin.write(json.dumps(request) + "\n")
         process.stdin.flush()
         answers = [json.loads(line) for line in process.stdout]
     assert answers == [{"phase": "query"}, {"done": {"cut": False}}]
