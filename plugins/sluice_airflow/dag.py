@@ -1,4 +1,4 @@
-"""The DAG that tiers lake tables: the shape that held in every case tried (reference, airflow.md).
+"""The DAG that tiers lake tables: claims, leases and reports survive a killed or failed task.
 
     open_job -> acquire_lease -> per_table[entry]: tier -> settle -> drop_lease
 

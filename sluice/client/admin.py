@@ -171,7 +171,10 @@ class Admin:
     def create_partition(
         self, path: TablePath, values: Mapping[str, str], ignore_if_exists: bool = False
     ) -> None:
-        """:param values: text of each partition key (reference part 2.3)."""
+        """Create a partition.
+
+        :param values: text of each partition key: docs/fluss/messages.md#partition-names
+        """
         request = pb.CreatePartitionRequest(
             table_path=table_path(path),
             partition_spec=_spec(values),

@@ -25,7 +25,10 @@ CLAIM_GONE = (InvalidCoordinator, TableNotExist, FencedTieringEpoch)
 """Answers (23, 7, 50) that say for good: this round's claim is over."""
 
 LIVENESS_TIMEOUT_S = 120.0
-"""A claim without a heartbeat for this long is taken back by the coordinator (part 3.2)."""
+"""The coordinator revokes a claim that had no heartbeat for this long.
+
+See docs/fluss/tiering.md#timers
+"""
 
 
 class HeartbeatSender(Protocol):

@@ -1,4 +1,7 @@
-"""The files of a KV snapshot: which they are, and all of them brought here whole (part 5.2)."""
+"""Finds the files of a KV snapshot and downloads all of them.
+
+See docs/fluss/remote-storage.md#kv-snapshots
+"""
 
 from __future__ import annotations
 

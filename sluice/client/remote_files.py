@@ -1,8 +1,8 @@
 """Opens files of Fluss's remote storage, with the cluster's own credentials where none are set.
 
-A user's ``client.fs.*`` options come first. What they leave open, the cluster is asked for: a token
-with credentials that end after a while, and endpoint and region (reference part 2.8). What neither
-says comes from the environment of this process.
+A user's ``client.fs.*`` options come first. The cluster's token fills in what they leave out:
+credentials that expire, endpoint and region (docs/fluss/messages.md#file-system-tokens). The
+environment of this process supplies the rest.
 """
 
 from __future__ import annotations

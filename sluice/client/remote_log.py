@@ -1,6 +1,7 @@
-"""Log segments that Fluss moved to its remote storage (reference part 5.3).
+"""Reads log segments that Fluss moved to its remote storage.
 
-A segment's file holds log batches as a fetch gives them. It is read in pieces of bounded size.
+See docs/fluss/remote-storage.md#log-segments. A segment's file holds log batches as a fetch returns
+them. It is read in pieces of bounded size.
 """
 
 from __future__ import annotations

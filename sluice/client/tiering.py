@@ -1,4 +1,6 @@
-"""The Fluss side of tiering: claims, reports, heartbeats, and lake snapshots (part 3.2, 3.4).
+"""The client side of tiering: claims, reports, heartbeats and lake snapshots.
+
+See docs/fluss/tiering.md#heartbeat and docs/fluss/lake-snapshots.md#commit
 
 A claim keeps the coordinator epoch of the answer that handed it out and is fenced by it: after a
 fail-over epochs of tables begin anew, so that a newer coordinator epoch beside an old tiering epoch

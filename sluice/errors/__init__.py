@@ -1,8 +1,8 @@
 """Every error of the project: one root, a class per thing that a caller may want to tell apart.
 
     SluiceError
-    |- FlussError             an answer with one of Fluss's error codes (reference part 1.5),
-    |  |                      whether it came in a body, as an error frame or from the transport
+    |- FlussError             an answer with one of Fluss's error codes, whether in a body, as an
+    |  |                      error frame or from the transport: docs/fluss/rpc.md#error-codes
     |  `- TableNotExist, FencedTieringEpoch, NetworkError, RequestTimeOut, ...   one class a code
     |- ConfigurationError     a setting with a wrong value
     |- MissingExtra           a package that only some uses need is not installed

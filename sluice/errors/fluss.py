@@ -1,4 +1,4 @@
-"""One exception class per Fluss error code (reference part 1.5)."""
+"""One exception class per Fluss error code (docs/fluss/rpc.md#error-codes)."""
 
 from __future__ import annotations
 

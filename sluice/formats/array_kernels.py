@@ -1,4 +1,6 @@
-"""BinaryArrays (reference part 4.3) to the elements of Arrow lists and back, for numba.
+"""Converts BinaryArrays to the elements of Arrow lists and back, in loops for numba.
+
+See docs/fluss/rows.md#binary-arrays
 
 A BinaryArray is a count (i32), null bits in words of 32, a slot an element, then what does not fit
 a slot, each at a multiple of 8. See ``row_kernels`` for the rules of such loops.

@@ -1,4 +1,4 @@
-"""Which bucket a row belongs to (reference part 4.8), for all rows of a batch at once."""
+"""Computes the buckets of all rows of a batch (docs/fluss/keys-and-buckets.md#bucketing)."""
 
 from __future__ import annotations
 

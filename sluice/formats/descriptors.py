@@ -1,4 +1,8 @@
-"""Fluss's JSON of data types, schemas and table descriptors (reference parts 8.1, 8.2)."""
+"""Fluss's JSON of data types, schemas and table descriptors.
+
+See docs/fluss/types-and-options.md#data-types, docs/fluss/types-and-options.md#schemas and
+docs/fluss/types-and-options.md#table-descriptors
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Rows written with one schema, as rows of another (reference part 4.5: by column id)."""
+"""Converts rows of one schema to another, by column id.
+
+See docs/fluss/kv-batches.md#schema-changes
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Key bytes of all rows of a batch: Fluss's three key encoders (reference part 4.7)."""
+"""Encodes the keys of all rows of a batch, with Fluss's three key encoders.
+
+See docs/fluss/keys-and-buckets.md#key-encoders
+"""
 
 from __future__ import annotations
 

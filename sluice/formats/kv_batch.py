@@ -1,4 +1,4 @@
-"""KV batches of PUT_KV (reference part 4.4), all records at once."""
+"""Encodes and decodes the KV batches of PUT_KV (docs/fluss/kv-batches.md#kv-batches)."""
 
 from __future__ import annotations
 

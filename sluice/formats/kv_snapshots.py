@@ -1,4 +1,4 @@
-"""The ``_METADATA`` file of a KV snapshot (reference part 5.2)."""
+"""The ``_METADATA`` file of a KV snapshot (docs/fluss/remote-storage.md#kv-snapshots)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Log record batches in Fluss's Arrow layout (reference parts 4.1, 4.2).
+"""Encodes and decodes log batches in Fluss's Arrow layout.
+
+See docs/fluss/log-batches.md#batch-header and docs/fluss/log-batches.md#arrow-records
 
 Nothing here looks at single rows: a batch is one header, perhaps one change type a row, and one
 Arrow message. Views are passed on; only decoding may copy once, where its doc says so.

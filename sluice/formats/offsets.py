@@ -1,4 +1,4 @@
-"""The offsets file of a lake snapshot (reference part 3.4)."""
+"""The offsets file of a lake snapshot (docs/fluss/lake-snapshots.md#offsets-file)."""
 
 from __future__ import annotations
 

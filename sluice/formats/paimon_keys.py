@@ -1,4 +1,6 @@
-"""Key bytes as a Paimon BinaryRow of the key columns (reference part 4.7).
+"""Encodes keys as a Paimon BinaryRow of the key columns.
+
+See docs/fluss/keys-and-buckets.md#paimon-keys
 
 A header with the null bits behind one byte for the row kind, an 8-byte slot a column, then what did
 not fit its slot, each at a multiple of 8.

@@ -1,4 +1,7 @@
-"""Which partition a row belongs to, in the text forms of reference part 2.3."""
+"""Finds the partition of each row, by the text of its partition keys.
+
+See docs/fluss/messages.md#partition-names
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bytes that a KV store knows a row by (reference part 4.7)."""
+"""Encodes the primary keys of a KV store (docs/fluss/keys-and-buckets.md#key-encoders)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Log batches with only some of their columns, cut out without looking at values (part 2.4).
+"""Cuts columns out of log batches without decoding any value.
 
-A projected batch keeps header, offset and compressed buffers as they were written. Its checksum is
-stale, as a real Fluss leaves it too: who asks for a projection does not check it.
+See docs/fluss/messages.md#fetch-log. A projected batch keeps header, offset and compressed buffers
+as they were written. Its checksum is stale, as Apache Fluss leaves it too: a client does not check
+a projected batch.
 """
 
 from __future__ import annotations

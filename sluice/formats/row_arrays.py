@@ -1,4 +1,6 @@
-"""CompactedRow and IndexedRow (reference part 4.3) for all rows of a batch at once.
+"""Encodes and decodes all CompactedRows or IndexedRows of a batch at once.
+
+See docs/fluss/rows.md#compacted-rows and docs/fluss/rows.md#indexed-rows
 
 A column of a nested type is bytes to its row. Those bytes are made before the row and read after
 it: a ROW is a row again, an ARRAY a BinaryArray, a MAP two of them.

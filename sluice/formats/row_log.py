@@ -1,4 +1,7 @@
-"""Records of log batches in the INDEXED and COMPACTED log formats (reference part 4.2)."""
+"""Records of log batches in the INDEXED and COMPACTED log formats.
+
+See docs/fluss/log-batches.md#row-records
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fluss data types as Arrow types and back (reference part 4.2)."""
+"""Fluss data types as Arrow types and back (docs/fluss/log-batches.md#arrow-types)."""
 
 from __future__ import annotations
 

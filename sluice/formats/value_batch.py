@@ -1,4 +1,7 @@
-"""Stored values and value batches of scans (reference part 4.5), all rows at once."""
+"""Encodes and decodes stored values and the value batches of scans.
+
+See docs/fluss/kv-batches.md#stored-values and docs/fluss/kv-batches.md#value-batches
+"""
 
 from __future__ import annotations
 

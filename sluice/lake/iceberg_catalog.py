@@ -1,4 +1,7 @@
-"""The Lake port on Iceberg's own catalogs, in the driver's JVM (reference part 6.2)."""
+"""The Lake port on Iceberg's own catalogs, in the driver's JVM.
+
+See docs/fluss/iceberg.md#tables
+"""
 
 from __future__ import annotations
 

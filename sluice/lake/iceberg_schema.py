@@ -1,4 +1,6 @@
-"""The lake table that a Fluss table needs, as Iceberg's own JSON (reference parts 6.1, 6.2).
+"""The lake table that a Fluss table needs, as Iceberg's own JSON.
+
+See docs/fluss/iceberg.md#types and docs/fluss/iceberg.md#tables
 
 Pure: what is written here as JSON, Iceberg's parsers read in the driver's JVM. Field ids count
 from 1; Iceberg assigns its own when it creates a table, so ids are never compared.

@@ -1,4 +1,6 @@
-"""Writes the rows of one split as Parquet files that Iceberg takes as its own (part 6.3).
+"""Writes the rows of one split as Parquet files that Iceberg accepts as its own.
+
+See docs/fluss/iceberg.md#data-files
 
 Memory of one writer: the gathered row group, at most ``row_group_bytes`` of Arrow data and one
 batch more; while a group is written, casts of columns whose lake type differs (at most as much

@@ -1,4 +1,4 @@
-"""What a row of a changelog says (reference part 4.2)."""
+"""Change types of changelog rows (docs/fluss/log-batches.md#change-types)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Durations as Fluss writes them in table options (reference part 8.3)."""
+"""Durations as Fluss writes them in table options (docs/fluss/types-and-options.md#durations)."""
 
 from __future__ import annotations
 

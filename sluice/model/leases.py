@@ -1,4 +1,4 @@
-"""KV snapshots that a lease holds, and what is told of a lease (reference part 3.1)."""
+"""KV snapshots that a lease holds, and the description of a lease (docs/fluss/leases.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Offsets of a table's buckets, and their one text form (reference part 3.4).
+"""Offsets of a table's buckets, and their JSON (docs/fluss/lake-snapshots.md#offsets-file).
 
 Fluss's offsets files have it, and the summaries of lake snapshots (``sluice.offsets``), which so
 tell by themselves which part of each log they hold.

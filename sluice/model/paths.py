@@ -47,7 +47,10 @@ class TableBucket:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A partition; ``name`` is its values in key order joined by ``$`` (reference part 2.3)."""
+    """A partition. ``name`` is its values in key order, joined by ``$``.
+
+    See docs/fluss/messages.md#partition-names
+    """
 
     partition_id: int
     values: tuple[str, ...]

@@ -1,4 +1,8 @@
-"""What a table is: columns, schema, descriptor, and the server's word on it (part 8.2)."""
+"""Columns, schema and descriptor of a table, and what the server reports about the table.
+
+See docs/fluss/types-and-options.md#schemas and
+docs/fluss/types-and-options.md#table-descriptors
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from sluice.model.paths import TableBucket, TablePath
 from sluice.model.types import DataType
 
 LAKE_COLUMNS = ("__bucket", "__offset", "__timestamp")
-"""System columns that the lake table has behind the user's (reference part 6.2)."""
+"""System columns of a lake table, after the user columns (docs/fluss/iceberg.md#tables)."""
 
 REFUSED_COLUMNS = frozenset(LAKE_COLUMNS) | {"_change_type", "_log_offset", "_commit_timestamp"}
 

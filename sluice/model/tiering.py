@@ -10,7 +10,10 @@ from sluice.model.paths import TableBucket, TablePath
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One round's right to a table, as the coordinator handed it out (reference part 3.2)."""
+    """The right to tier a table once, which the coordinator assigned to a worker.
+
+    See docs/fluss/tiering.md#heartbeat
+    """
 
     table_id: int
     path: TablePath

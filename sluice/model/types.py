@@ -1,4 +1,7 @@
-"""Fluss's data types as values (reference part 8.1). Their JSON and Arrow forms are in formats."""
+"""Fluss's data types as values; ``sluice.formats`` has their JSON and Arrow forms.
+
+See docs/fluss/types-and-options.md#data-types
+"""
 
 from __future__ import annotations
 

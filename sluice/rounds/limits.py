@@ -2,8 +2,9 @@
 
 A round that went on for hours would keep all of its rows out of the lake as long, and lose them
 all to one failure. Cut on batch boundaries it is a round like any other; Fluss calls it a forced
-finish, and its coordinator queues the table again at once (reference parts 3.2 and 7.2). The rows
-of a KV snapshot cannot be cut, only the log behind them.
+finish, and its coordinator queues the table again at once (docs/fluss/tiering.md#heartbeat and
+docs/fluss/tiering.md#enumerator). The rows of a KV snapshot cannot be cut, only the log behind
+them.
 """
 
 from __future__ import annotations

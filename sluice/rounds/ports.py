@@ -76,7 +76,7 @@ class Lake(Protocol):
         """The table, or None if the catalog has none of that name."""
 
     def create(self, info: TableInfo) -> LakeTable:
-        """Creates it exactly as Fluss would (reference part 6.2).
+        """Creates it exactly as Fluss would (docs/fluss/iceberg.md#tables).
 
         :raises LakeNotWritable: if catalog or storage refuse.
         """

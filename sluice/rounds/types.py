@@ -135,7 +135,11 @@ class SplitResult:
 
 @dataclass(frozen=True, slots=True)
 class SplitFailure:
-    """Why a split failed: executors return results, they do not raise (style.md part 5)."""
+    """Why a split failed, as a result of its task.
+
+    An executor returns failures and does not raise: a raised exception reaches the driver as text,
+    inside another exception, without its class and attributes.
+    """
 
     bucket: TableBucket
     kind: str

@@ -1,4 +1,7 @@
-"""Reading calls that coordinator and tablet answer alike (reference parts 1.3, 2.2)."""
+"""Read calls that both the coordinator and a tablet server answer.
+
+See docs/fluss/rpc.md#servers-of-each-call and docs/fluss/messages.md#metadata
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The seven states of a lake table, and which state may follow which (reference part 3.2).
+"""The seven states of a lake table, and which state may follow which.
 
-Two moves are not Fluss's: a table that fails is still Failed after a start (it waits for its next
-attempt), and a claim that is given back makes a table Pending again.
+See docs/fluss/tiering.md#states. Two moves are not Fluss's: a failed table is still Failed after a
+start, until its next attempt, and a released claim makes a table Pending again.
 
 This is the whole table: whatever moves a table asks :func:`may_enter` first.
 """

@@ -19,7 +19,10 @@ UNKNOWN = "Unknown"
 """The state of a table of which nothing can be said; never Fluss's own word."""
 
 SILENCE_MS = 120_000
-"""A real Fluss takes a claim back after so long without a heartbeat (reference part 3.2)."""
+"""Apache Fluss revokes a claim that had no heartbeat for this long.
+
+See docs/fluss/tiering.md#timers
+"""
 
 FINISHED, FORCED, FAILED, RELEASED = "finished", "forced", "failed", "released"
 """How a claim ended; forced: there is more to do, so Fluss has queued the table at once."""

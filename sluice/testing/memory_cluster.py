@@ -1,8 +1,9 @@
 """A model of the Fluss side of a round: one table, its logs, its epochs, its lake snapshots.
 
-Small enough to be seen right, it keeps the rules of reference parts 3.2 and 3.4: a claim is valid
-for one tiering and one coordinator epoch; a commit appends and drops entries by the retention hint,
-and the offsets files of dropped entries are gone.
+Small enough to be seen right, it keeps the rules of docs/fluss/tiering.md#heartbeat-checks and
+docs/fluss/lake-snapshots.md#commit: a claim is valid for one tiering and one coordinator epoch; a
+commit appends and drops entries by the retention hint, and deletes the offsets files of dropped
+entries.
 """
 
 # ruff: noqa: ARG002  (the ports give more than a model needs)

@@ -1,6 +1,6 @@
 """One native call over a plain socket: for tests that want to see or send the very bytes.
 
-Deliberately apart from the client's transport: a second, tiny reading of reference part 1.1.
+Deliberately apart from the client's transport: a second, tiny reading of docs/fluss/rpc.md#frames
 """
 
 from __future__ import annotations

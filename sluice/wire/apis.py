@@ -1,4 +1,6 @@
-"""Every call once: its Fluss api key, its messages, and who answers it (reference parts 1.3, 2).
+"""All calls, each once: Fluss's api key, the messages, and the servers that answer it.
+
+See docs/fluss/rpc.md#api-keys and docs/fluss/messages.md
 
 Both transports and the server are driven by this table; nothing else knows method names or keys.
 """

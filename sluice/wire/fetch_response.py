@@ -1,4 +1,4 @@
-"""Reads a FetchLogResponse without a copy of its records (reference part 2.4).
+"""Reads a FetchLogResponse without copying its records (docs/fluss/messages.md#fetch-log).
 
 The generated class copies every ``bytes`` field. Here the records stay views over the answer as it
 came from the socket; all else is as the generated class has it, whose rules these are: the last

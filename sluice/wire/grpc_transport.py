@@ -1,7 +1,7 @@
 """The gRPC transport: one channel to one server, driven by the table of calls.
 
 A failure of the status and a failure that a server put into the trailing metadata reach the caller
-as the same typed exceptions as those inside a body (reference part 1.5).
+as the same typed exceptions as those inside a body (docs/fluss/rpc.md#error-codes).
 """
 
 from __future__ import annotations

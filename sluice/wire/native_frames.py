@@ -1,4 +1,4 @@
-"""Fluss's native frames: what goes before a message on a TCP connection (reference part 1.1).
+"""Encodes and decodes the frames of Fluss's native protocol (docs/fluss/rpc.md#frames).
 
 Pure: bytes in, bytes out. All numbers of a frame are big endian; its length does not count itself.
 """

@@ -1,4 +1,6 @@
-"""Fluss's native door of a server: frames over TCP in front of handlers (reference parts 1.1, 1.2).
+"""The native listener of a server: Fluss's frames over TCP, in front of the handlers.
+
+See docs/fluss/rpc.md#frames and docs/fluss/rpc.md#connection-start
 
 Each role has a port of its own, because Fluss's clients ask a server for its type and leave one of
 another type. One thread reads and writes all sockets; handlers run on a pool. Requests of one

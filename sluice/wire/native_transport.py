@@ -1,8 +1,8 @@
 """The native transport: Fluss's own protocol over one TCP connection to one server.
 
 The first thing on a connection is ApiVersions: it says what the server offers, in which versions,
-and of which type it is (reference part 1.2). A real Fluss never answers what it does not know, so
-nothing is sent that it did not offer.
+and of which type it is (docs/fluss/rpc.md#connection-start). Apache Fluss never answers a call that
+it does not support, so nothing is sent that it did not offer.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""SASL PLAIN, the way a client of Fluss's native protocol says who it is (reference part 1.4)."""
+"""SASL PLAIN, the login of Fluss's native protocol (docs/fluss/rpc.md#login)."""
 
 from __future__ import annotations
 

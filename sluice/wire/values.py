@@ -1,4 +1,7 @@
-"""Numbers inside messages that Fluss's messages themselves give no name to (parts 2.3, 2.4)."""
+"""Numbers inside messages that Fluss's messages do not name.
+
+See docs/fluss/messages.md#catalog-changes and docs/fluss/messages.md#list-offsets
+"""
 
 from __future__ import annotations
 

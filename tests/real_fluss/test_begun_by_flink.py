@@ -1,8 +1,8 @@
 """A table with a primary key whose tiering Fluss's own Flink job began, continued by this one.
 
-What that job leaves is made here as reference part 6 has it: rows of a KV snapshot with offset and
-time -1, equality deletes that hold whole rows, summaries with its commit user and the place of the
-offsets. Nothing of it is written by this project's code.
+What that job leaves is made here as docs/fluss/iceberg.md#data-files describes it: rows of a KV
+snapshot with offset and time -1, equality deletes that hold complete rows, summaries with its
+commit user and the path of the offsets file. Nothing of it is written by this project's code.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every scalar type of part 6.1 through our Parquet writer, read back by Spark."""
+"""Writes every scalar type of docs/fluss/iceberg.md#types as Parquet and reads it with Spark."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ UTC = dt.UTC
 NOON = dt.datetime(2026, 3, 1, 12, 30, 15, 123456)
 OLD = dt.datetime(1901, 2, 3, 4, 5, 6, 789000)
 
-# Fluss type, Arrow type of the log (part 4.2), values as the log holds them, values as Spark reads
+# Fluss type, Arrow type of the log (docs/fluss/log-batches.md#arrow-types), values as the log holds
+# them, values as Spark reads
 CASES: dict[str, tuple[Any, pa.DataType, list[Any], list[Any]]] = {
     "c_bool": (t.BOOLEAN, pa.bool_(), [True, False], [True, False]),
     "c_tiny": (t.TINYINT, pa.int8(), [-128, 127], [-128, 127]),

@@ -1,7 +1,8 @@
 """What the embedded server has on disk, read by itself: logs, catalog rows, offsets files.
 
-It knows the layouts (reference 4.1 and 3.4) and shares no code with the project. A real Fluss's
-logs have the same layout.
+It knows the layouts (docs/fluss/log-batches.md#batch-header,
+docs/fluss/lake-snapshots.md#offsets-file) and shares no code with the project. The logs of an
+Apache Fluss cluster have the same layout.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ def test_every_error_pickles_with_its_details(cls: type[SluiceError]) -> None:
     assert (str(error), error.details) == ("text", {"table": "db.t"})
 
 
-def test_codes_are_those_of_the_reference_without_a_gap() -> None:
+def test_codes_are_those_of_the_docs_without_a_gap() -> None:
     ours = [1001, 1002]
     assert sorted(errors.BY_CODE) == [-1, *range(1, 74), *ours]
     retryable = {code for code, cls in errors.BY_CODE.items() if cls.retryable}

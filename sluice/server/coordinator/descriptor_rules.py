@@ -1,4 +1,7 @@
-"""What a table may be, and the defaults that it gets (reference parts 2.3, 8.2). No state."""
+"""Checks table descriptors and fills in their defaults. No state.
+
+See docs/fluss/messages.md#catalog-changes and docs/fluss/types-and-options.md#descriptor-rules
+"""
 
 from __future__ import annotations
 

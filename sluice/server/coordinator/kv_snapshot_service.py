@@ -1,4 +1,7 @@
-"""Calls on KV snapshots (reference part 2.5), and what a tablet asks about them."""
+"""Calls on KV snapshots, from clients and from tablet servers.
+
+See docs/fluss/messages.md#kv-snapshot-calls
+"""
 
 from __future__ import annotations
 

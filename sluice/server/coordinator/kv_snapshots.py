@@ -1,4 +1,6 @@
-"""Completed KV snapshots: which there are, which are kept, which are deleted (parts 3.1, 5.1, 5.2).
+"""Completed KV snapshots: which exist, which are kept, which are deleted.
+
+See docs/fluss/leases.md#snapshot-retention and docs/fluss/remote-storage.md#kv-snapshots
 
 A snapshot is there as soon as its record is in the metadata file, and gone as soon as the record
 is. Its files are written before the record, and removed after it.

@@ -1,4 +1,8 @@
-"""What a table with a primary key may be, and the defaults that it gets (parts 2.3, 8.2, 8.3)."""
+"""Checks descriptors of primary-key tables and fills in their defaults.
+
+See docs/fluss/messages.md#catalog-changes, docs/fluss/types-and-options.md#descriptor-rules and
+docs/fluss/types-and-options.md#table-options
+"""
 
 from __future__ import annotations
 

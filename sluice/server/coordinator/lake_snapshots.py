@@ -1,4 +1,6 @@
-"""Lake snapshots that tables have reached: prepared offsets, then a registered id (part 3.4).
+"""Registers lake snapshots: prepared offsets, then a snapshot id.
+
+See docs/fluss/lake-snapshots.md#prepare and docs/fluss/lake-snapshots.md#commit
 
 Differences from Fluss, each on purpose: a commit that is sent again changes and deletes nothing; a
 dropped table, offsets that go back, and a round that is no longer wanted are refused.

@@ -1,4 +1,4 @@
-"""The calls about KV snapshot leases (parts 2.5, 3.1): messages to rules and back."""
+"""The calls on KV snapshot leases (docs/fluss/leases.md#lease-calls)."""
 
 from __future__ import annotations
 

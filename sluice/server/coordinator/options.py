@@ -1,4 +1,7 @@
-"""Fluss's table options: which there are, which may change, how durations look (part 8.3)."""
+"""Fluss's table options: names, defaults, and which of them may change.
+
+See docs/fluss/types-and-options.md#table-options
+"""
 
 from __future__ import annotations
 

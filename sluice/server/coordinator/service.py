@@ -1,4 +1,7 @@
-"""The coordinator's own calls: changes to the catalog, tiering, lake snapshots (parts 2.3, 2.7)."""
+"""The coordinator's own calls: changes to the catalog, tiering, lake snapshots.
+
+See docs/fluss/messages.md#catalog-changes and docs/fluss/messages.md#lake-calls
+"""
 
 from __future__ import annotations
 

@@ -146,9 +146,10 @@ class Tiering:
     # -- what workers say
 
     def heartbeat(self, request: pb.LakeTieringHeartbeatRequest) -> pb.LakeTieringHeartbeatResponse:
-        """Failed, tiering, finished, then a table handed out: in Fluss's order (part 3.2).
+        """Process failed, tiering and finished tables, then assign one: Fluss's order.
 
-        What is given back comes before the last, so that the same call may hand it out again.
+        Released tables are processed before the assignment, so the same call may assign them again.
+        See docs/fluss/tiering.md#heartbeat
         """
         response = pb.LakeTieringHeartbeatResponse(coordinator_epoch=self.coordinator_epoch)
         forced = set(request.force_finished_tables)

@@ -227,7 +227,7 @@ class Fetcher:
             put_error(bucket, part.error)
         elif part.log is not None:
             bucket.high_watermark = part.log.end_offset  # not below what the slice holds
-            # Fluss always says 0 here (reference part 2.4) and its clients do not look.
+            # Fluss always sends 0, and its clients ignore it: docs/fluss/messages.md#fetch-log
             bucket.log_start_offset = part.log.start_offset
         inner: list[bytes | Slice] = [bucket.SerializeToString()]
         if part.records is not None:

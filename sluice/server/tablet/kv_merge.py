@@ -1,4 +1,6 @@
-"""What a KV batch does to the rows that are there, and the changelog that tells of it (part 4.6).
+"""Merges a KV batch into the stored rows and writes its changelog.
+
+See docs/fluss/kv-batches.md#changelog
 
 Whole rows are merged all at once. With a merge engine, or in a partial update, a batch is gone
 through key by key, since there each change depends on the one before; all that moves are numbers.

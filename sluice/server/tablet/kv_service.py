@@ -1,4 +1,7 @@
-"""The tablet's calls on tables with a primary key, and those of leadership (parts 2.4, 2.6)."""
+"""The tablet's calls on primary-key tables, and those about leadership.
+
+See docs/fluss/messages.md#produce-log-and-put-kv and docs/fluss/messages.md#lookup
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Takes KV snapshots in the background: what is new goes to the remote, then it is registered.
 
 A checkpoint freezes the store by hard links while puts go on. SST files are brought to the remote
-once, however many snapshots have them; the few others are each snapshot's own (parts 5.1, 5.2).
+once, however many snapshots have them; the few others are each snapshot's own (see
+docs/fluss/remote-storage.md#kv-snapshots).
 """
 
 from __future__ import annotations

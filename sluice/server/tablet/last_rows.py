@@ -1,4 +1,7 @@
-"""LimitScan on a log table: the last rows of a bucket, in whole batches (reference part 2.6)."""
+"""LimitScan on a log table: the last rows of a bucket, in complete batches.
+
+See docs/fluss/messages.md#scan-calls
+"""
 
 from __future__ import annotations
 

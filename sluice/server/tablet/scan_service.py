@@ -1,4 +1,7 @@
-"""The tablet's call ScanKv (reference parts 2.6, 3.3): fields in and out; errors are fields too."""
+"""The tablet's call ScanKv; its errors are fields of the response.
+
+See docs/fluss/scans.md#sessions
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The tablet's calls on logs: ProduceLog, FetchLog, ListOffsets, InitWriter (reference part 2.4).
+"""The tablet's calls on logs: ProduceLog, FetchLog, ListOffsets, InitWriter.
+
+See docs/fluss/messages.md#produce-log-and-put-kv and docs/fluss/messages.md#fetch-log
 
 A produced batch has its header, its checksum, its schema id and its number of rows checked. Its
 Arrow part is stored as it came, not decoded: a writer that sends nonsense with a right checksum

@@ -1,4 +1,7 @@
-"""Idempotent writers of one bucket: a batch that is sent again is stored once (part 2.4)."""
+"""Idempotent writers of one bucket: a batch that is sent again is stored once.
+
+See docs/fluss/messages.md#idempotent-writers
+"""
 
 from __future__ import annotations
 

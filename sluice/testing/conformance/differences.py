@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-FENCED = "a real Fluss knows no fence for lake commits (reference part 9, number 1); ours has one"
+FENCED = (
+    "an Apache Fluss cluster does not fence lake commits; the embedded server does"
+    " (docs/fluss/known-problems.md#unfenced-lake-commits)"
+)
 CLEARER = "a real Fluss answers -1 with a stack trace; ours says what is wrong"
 BACKWARDS = "ours refuses a commit that takes offsets back; a real Fluss takes any"
 COLUMNS = "Fluss 0.9.1 cannot add a column to an Iceberg lake table; here the next round adds it"

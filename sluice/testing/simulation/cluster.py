@@ -4,7 +4,7 @@ Who waits and who is tiering under which epoch is decided by the server's own
 :class:`~sluice.statuses.TieringStatuses`. Logs and offsets files are those of
 :class:`~sluice.testing.memory_cluster.MemoryCluster`. Registration follows one of two rules: the
 embedded server's, which refuses stale rounds and offsets that go back, or that of a real Fluss,
-which takes a commit from whoever sends it (reference parts 3.4 and 9).
+which accepts every commit (docs/fluss/known-problems.md#unfenced-lake-commits).
 """
 
 from __future__ import annotations
@@ -216,7 +216,10 @@ class SimCluster:
     # ---- the coordinator's calls ----
 
     def heartbeat(self, request: pb.LakeTieringHeartbeatRequest) -> pb.LakeTieringHeartbeatResponse:
-        """Failed, tiering, finished, then a table handed out: in Fluss's order (part 3.2)."""
+        """Process failed, tiering and finished tables, then assign one: Fluss's order.
+
+        See docs/fluss/tiering.md#heartbeat
+        """
         now_ms = self._clock.now_ms()
         forced = set(request.force_finished_tables)
         with self._change():

@@ -1,4 +1,4 @@
-"""Hashes and buckets against the vectors of reference part 10.2."""
+"""Hashes and buckets against docs/fluss/test-vectors.md#hashes-and-buckets"""
 
 import numpy as np
 import pyarrow as pa
@@ -35,21 +35,19 @@ def keys(*values: bytes) -> pa.Array:
         (FOX, 8, 6, 0, 3),
     ],
 )
-def test_buckets_of_the_reference(
-    key: bytes, count: int, fluss: int, paimon: int, iceberg: int
-) -> None:
+def test_buckets_of_the_docs(key: bytes, count: int, fluss: int, paimon: int, iceberg: int) -> None:
     for lake, bucket in ((None, fluss), ("lance", fluss), ("paimon", paimon), ("ICEBERG", iceberg)):
         assert bucket_numbers(keys(key), count, lake).tolist() == [bucket], lake
 
 
-def test_hashes_of_the_reference() -> None:
+def test_hashes_of_the_docs() -> None:
     assert hash_bytes(keys(b"", FOX)).tolist() == [0x087FCD5C, 0x1BC6F880]
     assert murmur3_x86_32(keys(FOX)).tolist() == [0x2E4FF723]
     words = np.array([0, 42, -77], np.int32).view(np.uint32)
     assert murmur_int(words).tolist() == [0x2362F9DE, 0x43A46E1D, 0x2EEB27DE]
 
 
-def test_derived_iceberg_buckets_of_the_reference() -> None:
+def test_derived_iceberg_buckets_of_the_docs() -> None:
     key = keys(bytes.fromhex("2A00000000000000"))
     assert murmur3_x86_32(key).tolist() == [0x6F8F913E]
     assert bucket_numbers(key, 10, "iceberg").tolist() == [6]
@@ -59,7 +57,7 @@ def test_derived_iceberg_buckets_of_the_reference() -> None:
 
 
 def java_hash(key: bytes, seed: int, *, standard: bool) -> int:
-    """The functions of the reference, one key and one step at a time."""
+    """The functions of docs/fluss/keys-and-buckets.md#bucketing, one key and step at a time."""
     mask = 0xFFFFFFFF
 
     def rotate(x: int, bits: int) -> int:

@@ -1,4 +1,8 @@
-"""JSON of types, schemas and descriptors against the vectors of reference parts 8.1 and 8.2."""
+"""JSON of types, schemas and descriptors against the examples of Fluss's own tests.
+
+See docs/fluss/types-and-options.md#data-types, docs/fluss/types-and-options.md#schemas and
+docs/fluss/types-and-options.md#table-descriptors
+"""
 
 import json
 import tracemalloc

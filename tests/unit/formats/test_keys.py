@@ -1,4 +1,8 @@
-"""Key bytes against the vectors of reference parts 10.1 and 10.2."""
+"""Key bytes against the test vectors of Fluss.
+
+See docs/fluss/test-vectors.md#compacted-key-bytes and
+docs/fluss/test-vectors.md#hashes-and-buckets
+"""
 
 import datetime as dt
 from decimal import Decimal
@@ -68,7 +72,7 @@ def hex_of(*fields: tuple[DataType, Any], lake: str | None = None) -> str:
         ),
     ],
 )
-def test_compacted_keys_of_the_reference(data_type: DataType, value: Any, expected: str) -> None:
+def test_compacted_keys_of_the_docs(data_type: DataType, value: Any, expected: str) -> None:
     assert hex_of((data_type, value)) == expected
 
 
@@ -103,14 +107,14 @@ ICEBERG_HASHES: list[tuple[DataType, Any, int]] = [
 
 
 @pytest.mark.parametrize(("data_type", "value", "expected"), ICEBERG_HASHES)
-def test_iceberg_keys_give_the_hashes_of_the_reference(
+def test_iceberg_keys_give_the_hashes_of_the_docs(
     data_type: DataType, value: Any, expected: int
 ) -> None:
     (key,) = encode([(data_type, [value])], "iceberg")
     assert murmur3_x86_32(pa.array([key])).view(np.int32).tolist() == [expected]
 
 
-def test_derived_keys_of_the_reference() -> None:
+def test_derived_keys_of_the_docs() -> None:
     assert hex_of((t.INT, 42), lake="iceberg") == "2A00000000000000"
     assert hex_of((t.INT, 42), lake="paimon") == "00000000000000002A00000000000000"
     assert hex_of((t.STRING, "hi"), lake="paimon")[16:] == "6869000000000082"

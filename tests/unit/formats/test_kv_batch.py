@@ -1,4 +1,4 @@
-"""KV batches against the vector of reference part 10.3."""
+"""KV batches against docs/fluss/test-vectors.md#rows-and-batches"""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def sealed(records: bytes, count: int) -> bytes:
     return struct.pack("<ibI", 5 + len(body), 0, crc32c(body)) + body
 
 
-def test_the_kv_batch_of_the_reference() -> None:
+def test_the_kv_batch_of_the_docs() -> None:
     assert build_kv_batch(binary([b"\x01"] * 2), binary([ROW, None]), 1) == KV_BATCH
     batch = parse_kv_batch(KV_BATCH)
     assert (batch.schema_id, batch.writer_id, batch.batch_sequence) == (1, -1, -1)

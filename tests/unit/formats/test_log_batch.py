@@ -1,4 +1,7 @@
-"""Log batches: the vectors of reference part 10.3, round trips, cut tails and broken bytes."""
+"""Log batches: test vectors, round trips, cut tails and broken bytes.
+
+See docs/fluss/test-vectors.md#rows-and-batches
+"""
 
 import contextlib
 import struct
@@ -45,7 +48,7 @@ def test_checksum_is_crc_32c_over_any_buffer() -> None:
         assert crc32c(buffer) == 0xE3069283
 
 
-def test_the_empty_batch_of_the_reference() -> None:
+def test_the_empty_batch_of_the_docs() -> None:
     header = read_header(EMPTY_AT_7)
     assert header == LogBatchHeader(7, 48, 0, 0, 0x28172B1F, 1, 0, 0, -1, -1, 0, 0)
     assert header.next_offset == 8
@@ -57,7 +60,7 @@ def test_the_empty_batch_of_the_reference() -> None:
     assert encoded == EMPTY_AT_7
 
 
-def test_the_compacted_batch_of_the_reference() -> None:
+def test_the_compacted_batch_of_the_docs() -> None:
     header = read_header(COMPACTED)
     check_crc(COMPACTED, header)
     assert (header.size, header.record_count, header.append_only) == (57, 1, False)

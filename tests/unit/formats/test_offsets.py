@@ -1,4 +1,4 @@
-"""The offsets file against the vectors of reference part 3.4."""
+"""The offsets file against docs/fluss/lake-snapshots.md#offsets-file"""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,7 @@
-"""Partition values as text, and the rows of each partition (reference part 2.3)."""
+"""Partition values as text, and the rows of each partition.
+
+See docs/fluss/messages.md#partition-names
+"""
 
 import datetime as dt
 from typing import Any

@@ -1,4 +1,7 @@
-"""Which encoder makes a primary key: by KV format, lake format and bucket key (part 4.7)."""
+"""Which encoder makes a primary key: by KV format, lake format and bucket key.
+
+See docs/fluss/keys-and-buckets.md#key-encoders
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,7 @@ def table(schema: Schema = SCHEMA, **changes: Any) -> TableInfo:
         ("2", "hudi", (), COMPACTED),
     ],
 )
-def test_the_encoder_is_that_of_the_reference(
+def test_the_encoder_is_that_of_the_docs(
     version: str | None, lake: str | None, bucket_keys: tuple[str, ...], expected: str
 ) -> None:
     options = {KV_FORMAT_VERSION: version, LAKE: lake}

@@ -1,4 +1,7 @@
-"""Rows against the vectors of the reference, against a plain encoder, and broken bytes."""
+"""Rows against test vectors, against a plain encoder, and broken bytes.
+
+See docs/fluss/test-vectors.md#rows-and-batches
+"""
 
 from __future__ import annotations
 
@@ -56,7 +59,7 @@ def decode(row: bytes | None, types: list[DataType], row_format: str) -> list[An
         ([1, "ab"], INDEXED, "0002000000010000006162"),
     ],
 )
-def test_rows_of_the_reference(values: list[Any], row_format: str, expected: str) -> None:
+def test_rows_of_the_docs(values: list[Any], row_format: str, expected: str) -> None:
     types = [t.INT.not_null(), t.STRING]
     [row] = encode([values], types, row_format)
     assert row.hex() == expected
@@ -79,7 +82,7 @@ def test_rows_of_the_reference(values: list[Any], row_format: str, expected: str
         ),
     ],
 )
-def test_arrays_of_the_reference(element: DataType, values: list[Any], expected: str) -> None:
+def test_arrays_of_the_docs(element: DataType, values: list[Any], expected: str) -> None:
     [row] = encode([[values]], [array_of(element)], COMPACTED)
     assert row == b"\0" + bytes.fromhex(expected)
 

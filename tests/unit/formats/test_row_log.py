@@ -1,4 +1,4 @@
-"""Log batches of rows against the vector of reference part 10.3."""
+"""Log batches of rows against docs/fluss/test-vectors.md#rows-and-batches"""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def row_log(records: list[tuple[int, bytes]]) -> RowLog:
     return RowLog(np.array([change for change, _ in records], np.uint8), rows)
 
 
-def test_the_row_log_batch_of_the_reference() -> None:
+def test_the_row_log_batch_of_the_docs() -> None:
     assert build_row_log_batch(row_log([(1, ROW)]), 1) == LOG_BATCH
     header = read_header(LOG_BATCH)
     check_crc(LOG_BATCH, header)

@@ -1,4 +1,4 @@
-"""Fluss types as Arrow types: the table of reference part 4.2."""
+"""Fluss types as Arrow types: the table of docs/fluss/log-batches.md#arrow-types"""
 
 import pyarrow as pa
 import pytest
@@ -51,9 +51,7 @@ ROW = DataType(
         ),
     ],
 )
-def test_every_type_has_the_arrow_type_of_the_reference(
-    data_type: DataType, arrow: pa.DataType
-) -> None:
+def test_every_type_has_the_arrow_type_of_the_docs(data_type: DataType, arrow: pa.DataType) -> None:
     assert arrow_type(data_type) == arrow
 
 

@@ -1,4 +1,7 @@
-"""Stored values and value batches against the vectors of reference part 10.3."""
+"""Stored values and value batches against test vectors.
+
+See docs/fluss/test-vectors.md#rows-and-batches
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ def binary(values: list[bytes | None]) -> pa.Array:
     return pa.array(values, pa.binary())
 
 
-def test_the_stored_value_of_the_reference() -> None:
+def test_the_stored_value_of_the_docs() -> None:
     values = stored_values(binary([ROW, None]), 1)
     assert values.to_pylist() == [bytes.fromhex("010000010161"), None]
     schema_ids, rows = split_stored(values)
@@ -45,7 +48,7 @@ def test_the_stored_value_of_the_reference() -> None:
     assert rows.to_pylist() == [ROW, None]
 
 
-def test_the_value_batch_of_the_reference() -> None:
+def test_the_value_batch_of_the_docs() -> None:
     assert build_value_batch(stored_values(binary([ROW]), 1)) == VALUE_BATCH
     batch = parse_value_batch(VALUE_BATCH)
     assert batch.schema_ids.dtype == np.int16

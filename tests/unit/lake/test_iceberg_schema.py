@@ -49,7 +49,7 @@ def test_system_columns_follow_the_users_and_are_required() -> None:
         (t.timestamp(9), "timestamp"), (t.timestamp_ltz(0), "timestamptz"),
     ],
 )  # fmt: skip
-def test_types_are_those_of_the_reference(fluss: DataType, iceberg: str) -> None:
+def test_types_are_those_of_the_docs(fluss: DataType, iceberg: str) -> None:
     assert schema_json(table_info({"c": fluss}))["fields"][0]["type"] == iceberg
 
 

@@ -177,7 +177,7 @@ def test_any_changes_against_a_dictionary(
 def changelog(
     lake: dict[Key, str], operations: Sequence[tuple[Key, str | None]], image: str
 ) -> Iterator[Change]:
-    """What puts write to the log (reference part 4.6); ``lake`` becomes what is there then."""
+    """The changelog of puts (docs/fluss/kv-batches.md#changelog); updates ``lake`` with them."""
     for key, value in operations:
         known = bits(key)
         old = lake.pop(known, None)

@@ -1,4 +1,4 @@
-"""The rules of part 3.2, one by one."""
+"""The rules of docs/fluss/tiering.md#states and docs/fluss/tiering.md#heartbeat, one by one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Native frames: bytes from the reference, cuts of any kind, nonsense of any kind."""
+"""Native frames: the bytes of docs/fluss/test-vectors.md#frames, cuts and nonsense."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ API_VERSIONS_FRAME = bytes.fromhex("0000001603e80000000000000a05666c757373120530
 TABLE_NOT_EXIST_FRAME = bytes.fromhex("0000000701000000050807")
 
 
-def test_request_has_the_bytes_of_the_reference() -> None:
+def test_request_has_the_bytes_of_the_docs() -> None:
     hello = pb.ApiVersionsRequest(client_software_name="fluss", client_software_version="0.1.0")
     encoded = frames.encode_request(apis.API_VERSIONS.key, 0, 0, hello.SerializeToString())
     assert encoded == API_VERSIONS_FRAME
@@ -28,7 +28,7 @@ def test_request_has_the_bytes_of_the_reference() -> None:
     assert pb.ApiVersionsRequest.FromString(bytes(body)) == hello
 
 
-def test_error_has_the_bytes_of_the_reference() -> None:
+def test_error_has_the_bytes_of_the_docs() -> None:
     assert frames.encode_error(5, pb.ErrorResponse(error_code=7)) == TABLE_NOT_EXIST_FRAME
     head, body = frames.parse_response(memoryview(TABLE_NOT_EXIST_FRAME)[4:])
     assert head == ResponseHead(ResponseType.ERROR, 5)
