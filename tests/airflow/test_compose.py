@@ -110,8 +110,8 @@ def test_the_image_has_what_the_services_name() -> None:
 
 def in_containers() -> list[list[str]]:
     """The page's commands after "docker compose": service first."""
-    page = (ROOT / "docs/compose.md").read_text()
-    lines = re.findall(r"^    docker compose exec (.+)$", page, re.MULTILINE)
+    page = (ROOT / "docs/compose.md").read_text().replace("\\\n", "")
+    lines = re.findall(r"^docker compose exec (.+)$", page, re.MULTILINE)
     return [shlex.split(line) for line in lines]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,8 +27,9 @@ def test_the_lines_of_the_package_index_do_what_they_say(
 ) -> None:
     """A table is due at once, so no line waits."""
     page = (ROOT / "docs/package-index.md").read_text()
-    [block] = [part for part in page.split("```")[1::2] if "sluice serve" in part]
-    install, serve, *lines = block.strip().splitlines()
+    blocks = re.findall(r"^```bash\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    [block] = [block for block in blocks if "sluice serve" in block]
+    install, serve, *lines = block.splitlines()
     assert install == "pip install 'fluss-sluice[server,spark]'"
     assert serve == "sluice serve --data-dir ./data &", "the fixture stands for it"
     more = {"SLUICE_CLIENT_BOOTSTRAP": address, "SLUICE_TIERING_JARS": JARS}
