@@ -20,7 +20,7 @@ PYTEST = $(PYTHON) -m pytest -q -n $(WORKERS) --dist loadgroup --no-loadscope-re
   --durations=15 --durations-min=2 --flaky-list=$(FLAKY_LIST)
 export PYSPARK_PYTHON := $(CURDIR)/.venv/bin/python
 
-.PHONY: help setup demo quick-java test test-slow test-long test-full lint format bench matrix protos zip lock config-docs clean
+.PHONY: help setup demo quick-java test test-slow test-long test-full lint format bench matrix protos zip lock docs config-docs clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -63,6 +63,9 @@ bench: setup ## benchmarks: name, value, unit, ratio (BENCH_JSON=file for machin
 
 protos: setup ## generate sluice/wire from protos/
 	@$(PYTHON) scripts/gen_protos.py
+
+docs: setup config-docs ## write the pages of settings and commands
+	@$(PYTHON) scripts/command_docs.py
 
 config-docs: setup ## write docs/configuration.md from sluice/config.py
 	@$(PYTHON) scripts/config_docs.py
