@@ -64,8 +64,9 @@ bench: setup ## benchmarks: name, value, unit, ratio (BENCH_JSON=file for machin
 protos: setup ## generate sluice/wire from protos/
 	@$(PYTHON) scripts/gen_protos.py
 
-docs: setup config-docs ## write the pages of settings and commands
+docs: setup quick-java config-docs ## write what pages show of outputs, settings and commands (PAGES=...)
 	@$(PYTHON) scripts/command_docs.py
+	@$(PYTHON) -m tests.docs.runner --write $(PAGES)
 
 config-docs: setup ## write docs/configuration.md from sluice/config.py
 	@$(PYTHON) scripts/config_docs.py

@@ -1,4 +1,4 @@
-"""The pages for readers: every link leads somewhere, every command is real and named."""
+"""The pages for readers: every path and command they name is real (links: tests/docs)."""
 
 import re
 from pathlib import Path
@@ -10,12 +10,6 @@ from sluice.cli.main import cli
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
-
-
-@pytest.mark.parametrize("page", PAGES, ids=NAMES)
-def test_links_lead_to_files_that_exist(page: Path) -> None:
-    targets = re.findall(r"\]\((?!https?://|#)([^)#]+)", page.read_text())
-    assert [target for target in targets if not (page.parent / target).exists()] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)
