@@ -4,6 +4,7 @@ in the lake once. Controls with a faulty part show that damage would be seen.
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 
 import pytest
@@ -12,6 +13,7 @@ from sluice.testing.simulation.__main__ import main
 from sluice.testing.simulation.controls import CONTROLS
 from sluice.testing.simulation.faults import KINDS
 from sluice.testing.simulation.simulation import run_seed
+from tests.docs.blocks import claimed
 
 pytestmark = pytest.mark.no_rerun
 FEW, MANY = 250, 6_000
@@ -101,6 +103,14 @@ def test_a_seed_is_the_same_each_time(seed: int) -> None:
 )
 def test_seeds_that_have_found_bugs(seed: int) -> None:
     run(range(seed, seed + 1))
+
+
+def test_the_commands_of_the_page_find_no_violation() -> None:
+    """On fewer seeds."""
+    for command in claimed("docs/design/testing.md", __file__):
+        python, m, module, *words = shlex.split(command.text)
+        assert (python, m, module) == ("python", "-m", "sluice.testing.simulation")
+        assert main(["1-20" if word == "1-1000" else word for word in words]) == 0
 
 
 def test_the_command_prints_what_happened(capsys: pytest.CaptureFixture[str]) -> None:

@@ -45,7 +45,10 @@ def tree(tmp_path: Path) -> Path:
 
 
 def build(tree: Path, hook: str, **environment: str) -> Path:
-    """The wheel that a hook of the build backend makes, with what is installed here."""
+    """The wheel that a hook of the build backend makes, with what is installed here.
+
+    The command of docs/compiled-loops.md, ``pip wheel --no-deps .``, calls the same hooks.
+    """
     code = (
         "import sys; sys.path.insert(0, 'scripts'); import build_backend\n"
         f"print(build_backend.{hook}(sys.argv[1]))"

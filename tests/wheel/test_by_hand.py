@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.built_wheel import ROOT, Environment
+from tests.docs.blocks import claimed
+from tests.support.built_wheel import Environment
 from tests.support.installed import JARS, Installed, InstalledServer
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
@@ -26,10 +26,8 @@ def test_the_lines_of_the_package_index_do_what_they_say(
     one_machine: Environment, address: str, tmp_path: Path
 ) -> None:
     """A table is due at once, so no line waits."""
-    page = (ROOT / "docs/package-index.md").read_text()
-    blocks = re.findall(r"^```bash\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
-    [block] = [block for block in blocks if "sluice serve" in block]
-    install, serve, *lines = block.splitlines()
+    commands = [command.text for command in claimed("docs/package-index.md", __file__)]
+    install, serve, *lines = commands
     assert install == "pip install 'fluss-sluice[server,spark]'"
     assert serve == "sluice serve --data-dir ./data &", "the fixture stands for it"
     more = {"SLUICE_CLIENT_BOOTSTRAP": address, "SLUICE_TIERING_JARS": JARS}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from sluice.artifacts.iceberg import installed_iceberg
 from sluice.client import Client, connect
 from sluice.formats.types import schema_from_arrow
 from sluice.model import TableDescriptor, TablePath
+from tests.docs.blocks import claimed
 from tests.support.built_wheel import ROOT, Environment
 from tests.support.processes import ServerProcess, served
 
@@ -69,6 +71,23 @@ def settings(address: str, home: Path, dags: Path) -> dict[str, str]:
     }
 
 
+def lines_of_the_page(environment: Environment, home: Path) -> str:
+    """What they lay down as the DAG file. Others try their first line and the fetch of jars."""
+    page = "docs/package-index.md"
+    install, dag, fetch, files = [command.text for command in claimed(page, __file__)]
+    assert install == "pip install 'fluss-sluice[airflow]'"
+    assert fetch.startswith("sluice jars fetch ")
+    (home / "page/dags").mkdir(parents=True)
+    subprocess.run(
+        ["bash", "-euc", f"{dag}\n{files}"],
+        cwd=home,
+        env={**environment.variables, "AIRFLOW_HOME": str(home / "page")},
+        timeout=120,
+        check=True,
+    )
+    return (home / f"page/dags/{DAG_ID}.py").read_text()
+
+
 def test_the_dag_of_the_wheel_tiers_two_tables(
     airflow_alone: Environment,
     server: ServerProcess,
@@ -81,10 +100,10 @@ def test_the_dag_of_the_wheel_tiers_two_tables(
             make_table(client, name)
     dags = tmp_path / "dags"
     dags.mkdir()
-    printed = airflow_alone.run("sluice", "airflow-dag", cwd=tmp_path)
+    laid_down = lines_of_the_page(airflow_alone, tmp_path)
     home = str(airflow_alone.home)
     check = f"\nimport sluice\n\nassert sluice.__file__.startswith({home!r})\n"
-    (dags / f"{DAG_ID}.py").write_text(printed.stdout + check)
+    (dags / f"{DAG_ID}.py").write_text(laid_down + check)
     (tmp_path / "logs").mkdir()
     # not in the checkout, which `python -m airflow` would import from
     processes = Processes(tmp_path / "logs", airflow_alone.variables, cwd=tmp_path)
