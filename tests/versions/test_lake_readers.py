@@ -1,0 +1,389 @@
+"""What docs/lake.md says of each engine: its own blocks are run, and every value is compared.
+
+The engines are installed in fresh environments, at the versions that the page names.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.support.built_wheel import ROOT, Environment, locked_versions, new_environment
+from tests.support.installed import JARS
+from tests.support.processes import SLUICE, ServerProcess, environment
+
+pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.timeout(1800)]
+
+PAGE = ROOT / "docs" / "lake.md"
+PYTHON = ("pyiceberg[pyarrow]==0.12.0", "polars==2.1.0", "polars-iceberg==0.1.0")
+DUCKDB = (
+    "duckdb==1.5.5",
+    "duckdb-extensions==1.5.5",  # packages of the files that INSTALL downloads
+    "duckdb-extension-avro==1.5.5",
+    "duckdb-extension-iceberg==1.5.5",
+)
+EQUALITY = "ValueError: PyIceberg does not yet support equality deletes"
+NO_TIME = "Spark does not support time fields"
+TIMEOUT_S = 300
+
+SCHEMA = (
+    "id BIGINT NOT NULL, flag BOOLEAN, tiny TINYINT, small SMALLINT, n INT, f FLOAT, x DOUBLE,"
+    " c CHAR(3), s STRING, b3 BINARY(3), b BYTES, price DECIMAL(10, 2), big DECIMAL(38, 9),"
+    " day DATE, at TIMESTAMP(6), at9 TIMESTAMP(9), seen TIMESTAMP_LTZ(3), country STRING"
+)
+TYPES = pa.schema(
+    {
+        "id": pa.int64(),
+        "flag": pa.bool_(),
+        "tiny": pa.int8(),
+        "small": pa.int16(),
+        "n": pa.int32(),
+        "f": pa.float32(),
+        "x": pa.float64(),
+        "c": pa.string(),
+        "s": pa.string(),
+        "b3": pa.binary(3),
+        "b": pa.binary(),
+        "price": pa.decimal128(10, 2),
+        "big": pa.decimal128(38, 9),
+        "day": pa.date32(),
+        "at": pa.timestamp("us"),
+        "at9": pa.timestamp("ns"),
+        "seen": pa.timestamp("ms", "UTC"),
+        "country": pa.string(),
+    }
+)
+_VALUES: list[tuple[Any, ...]] = [
+    (
+        *(
+            1,
+            True,
+            -128,
+            -32768,
+            -(2**31),
+            1.5,
+            0.1,
+            "abc",
+            "Zürich ☃",
+            b"\x00\x01\xff",
+            b"\x00\xfe",
+        ),
+        *(
+            Decimal("12.34"),
+            Decimal("-12345678901234567890123456789.123456789"),
+            date(1969, 12, 31),
+        ),
+        *(datetime(2013, 1, 1, 5, 15, 0, 123456), -1),
+        *(datetime(2013, 1, 1, 5, 15, 0, 123000, UTC), "CH"),
+    ),
+    (2, *[None] * 16, "US"),
+    (
+        *(3, False, 127, 32767, 2**31 - 1, float("inf"), -1e300, "x", "", b"xyz", b""),
+        *(Decimal("-99999999.99"), Decimal(0), date(9999, 12, 31), datetime(1900, 1, 1)),
+        *(1_000_000_000_123_456_789, datetime(1969, 12, 31, 23, 59, 59, 999000, UTC), "US"),
+    ),
+]
+ROWS = [dict(zip(TYPES.names, values, strict=True)) for values in _VALUES]
+AT9 = {-1: datetime(1969, 12, 31, 23, 59, 59, 999999)}
+AT9[1_000_000_000_123_456_789] = datetime(2001, 9, 9, 1, 46, 40, 123456)
+EXPECTED = [{**row, "at9": AT9.get(row["at9"])} for row in ROWS]
+CLOCK = [{"id": 1, "t": time(5, 15)}, {"id": 2, "t": None}]
+FIRST = [{"item": "ink", "n": 4}, {"item": "pen", "n": 3}]
+# Three rounds: upserts; upserts and deletes; a key that comes back, and one that goes.
+CHANGES = (
+    ("item,n\npen,3\nink,4\ncap,5\nbag,6\n", ""),
+    ("item,n\npen,30\nhat,7\n", "item\ncap\n"),
+    ("item,n\nink,40\ncap,50\n", "item\nbag\n"),
+)
+LAST = [{"item": i, "n": n} for i, n in [("cap", 50), ("hat", 7), ("ink", 40), ("pen", 30)]]
+
+_SPARK = """
+from pathlib import Path
+from pyspark.sql import SparkSession
+spark = (
+    SparkSession.builder.master("local[2]").config("spark.ui.enabled", False)
+    .config("spark.sql.session.timeZone", "UTC")
+    .config("spark.jars", str(next(Path("jars").glob("iceberg-spark-runtime-*.jar"))))
+    .config("spark.sql.catalog.lake", "org.apache.iceberg.spark.SparkCatalog")
+    .config("spark.sql.catalog.lake.type", "hadoop")
+    .config("spark.sql.catalog.lake.warehouse", str(Path("lake").resolve())).getOrCreate()
+)
+def read(name, columns):
+    return spark.table("lake.shop." + name).select(*columns).toArrow()
+"""
+_PYICEBERG = """
+from pyiceberg.table import StaticTable
+def read(name, columns):
+    table = StaticTable.from_metadata("lake/shop/" + name)
+    return table.scan(selected_fields=columns).to_arrow()
+"""
+_POLARS = """
+import polars
+def read(name, columns):
+    scan = polars.scan_iceberg("lake/shop/" + name, reader_override="READER")
+    return scan.select(columns).collect().to_arrow()
+"""
+# As without the package polars-iceberg, which only adds a warning.
+_PLANNER = "import os\nos.environ['POLARS_ICEBERG_PLANNER'] = 'pyiceberg'\n"
+_DUCKDB = """
+import duckdb
+def read(name, columns):
+    named = ", ".join(f'"{column}"' for column in columns)
+    return duckdb.sql(f"SELECT {named} FROM iceberg_scan('lake/shop/{name}')").to_arrow_table()
+"""
+_REPORT = """
+import sys
+import pyarrow.parquet
+for name, columns in WANTED:
+    target = f"{OUT}/{name}-{len(columns)}"
+    try:
+        pyarrow.parquet.write_table(read(name, columns), target)
+    except Exception as error:
+        with open(target + ".error", "w") as file:
+            file.write(f"{type(error).__name__}: {error}")
+"""
+ENGINES = {
+    "spark": _SPARK,
+    "pyiceberg": _PYICEBERG,
+    "polars-native": _POLARS.replace("READER", "native"),
+    "polars-pyiceberg": _POLARS.replace("READER", "pyiceberg"),
+    "polars-planned-by-pyiceberg": _PLANNER + _POLARS.replace("READER", "native"),
+    "duckdb": _DUCKDB,
+}
+_SYSTEM = ["__bucket", "__offset", "__timestamp"]
+WANTED = [
+    ("kinds", [*TYPES.names, *_SYSTEM]),
+    ("visits", [*TYPES.names, *_SYSTEM]),
+    ("clock", ["id", "t"]),
+    ("clock", ["id"]),
+    ("first", ["item", "n"]),
+    ("changed", ["item", "n"]),
+    ("changed", ["n"]),
+]
+
+
+@dataclass
+class Lab:
+    """A folder with a lake, a running server and the engines' environments."""
+
+    folder: Path
+    variables: dict[str, str]
+    python: Environment
+    duckdb: Environment
+
+    def bash(self, script: str) -> str:
+        done = self._run(["bash", "-euo", "pipefail", "-c", script])
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def interpret(self, engine: str, code: str) -> subprocess.CompletedProcess[str]:
+        """Runs Python with the engine that is named, in the lake's folder."""
+        if engine.startswith("spark"):
+            return self._run([sys.executable, "-c", code])
+        home = self.duckdb if engine.startswith("duckdb") else self.python
+        return self._run([home.python, "-W", "error", "-c", code], home.variables)
+
+    def tier(self, table: str, upserts: Path | str, deletes: str = "", *options: str) -> None:
+        """Upserts or appends a file or CSV text, deletes keys, and runs a round."""
+        if isinstance(upserts, str):
+            (self.folder / "upserts.csv").write_text(upserts)
+            upserts = Path("upserts.csv")
+        self.bash(f"sluice append {table} {upserts} {' '.join(options)}")
+        if deletes:
+            (self.folder / "deletes.csv").write_text(deletes)
+            self.bash(f"sluice delete {table} deletes.csv")
+        self.bash(f"sluice tier {table} --warehouse lake --now")
+
+    def _run(
+        self, command: list[str], variables: dict[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        env = {**(variables or self.variables), "HOME": str(self.folder / "home"), "TZ": "UTC"}
+        return subprocess.run(
+            command,
+            cwd=self.folder,
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    folder = tmp_path_factory.mktemp("readers")
+    (folder / "jars").symlink_to(JARS)
+    (folder / "home").mkdir()
+    python, duckdb = new_environment(folder / "python"), new_environment(folder / "duckdb")
+    python.install(*PYTHON, options=["--constraints", str(_pyarrow(folder))])
+    duckdb.install(*DUCKDB, "pyarrow", options=["--constraints", str(_pyarrow(folder))])
+    server = ServerProcess(folder / "data")
+    try:
+        variables = environment(
+            {
+                "SLUICE_CLIENT_BOOTSTRAP": server.start(),
+                "SLUICE_TIERING_JARS": JARS,
+                "PATH": f"{Path(SLUICE).parent}{os.pathsep}{os.environ['PATH']}",
+                "SPARK_LOCAL_IP": "127.0.0.1",
+            }
+        )
+        made = Lab(folder, variables, python, duckdb)
+        get = "from duckdb_extensions import import_extension as get; get('avro'); get('iceberg')"
+        done = made.interpret("duckdb", get)
+        assert done.returncode == 0, done.stderr
+        yield made
+    finally:
+        server.kill()
+
+
+@pytest.fixture(scope="module")
+def tables(lab: Lab) -> Lab:
+    """The tables of WANTED in the lake."""
+    arrays = [pa.array([row[f.name] for row in ROWS], f.type) for f in TYPES]
+    pq.write_table(pa.Table.from_arrays(arrays, schema=TYPES), lab.folder / "rows.parquet")
+    lab.bash(f"sluice create-table shop.kinds --schema '{SCHEMA}' --buckets 2")
+    lab.bash(f"sluice create-table shop.visits --schema '{SCHEMA}' --partition-by country")
+    lab.bash("sluice create-table shop.clock --schema 'id BIGINT NOT NULL, t TIME'")
+    for name in ("first", "changed"):
+        schema = "item STRING, n INT, PRIMARY KEY (item)"
+        lab.bash(f"sluice create-table shop.{name} --schema '{schema}' --buckets 2")
+    lab.tier("shop.kinds", Path("rows.parquet"))
+    lab.tier("shop.visits", Path("rows.parquet"), "", "--create-partitions")
+    lab.tier("shop.clock", "id,t\n1,05:15:00\n2,\n")
+    lab.tier("shop.first", "item,n\npen,3\nink,4\n")
+    for upserts, deletes in CHANGES:
+        lab.tier("shop.changed", upserts, deletes)
+    return lab
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_every_value(engine: str, tables: Lab, tmp_path: Path) -> None:
+    given = f"WANTED = {json.dumps(WANTED)}\nOUT = {str(tmp_path)!r}\n"
+    done = tables.interpret(engine, ENGINES[engine] + given + _REPORT)
+    assert done.returncode == 0, done.stderr
+    found = {f"{name}-{len(c)}": _found(tmp_path / f"{name}-{len(c)}") for name, c in WANTED}
+    for name in ("kinds", "visits"):
+        rows = found.pop(f"{name}-{len(TYPES.names) + 3}")
+        assert [{k: row[k] for k in TYPES.names} for row in rows] == EXPECTED
+        places = {(r["country"] * (name == "visits"), r["__bucket"], r["__offset"]) for r in rows}
+        assert len(places) == len(rows), "partition, bucket and offset identify a row"
+        assert all(r["__timestamp"].year > 2024 for r in rows)
+    refuses = engine.startswith(("pyiceberg", "polars"))
+    assert found.pop("first-2") == FIRST, "without a change there is no equality delete"
+    if engine == "spark":
+        assert NO_TIME in found.pop("clock-2")
+        assert NO_TIME in found.pop("clock-1"), "also where the query leaves the column out"
+    else:
+        assert found.pop("clock-2") == CLOCK
+        assert found.pop("clock-1") == [{"id": 1}, {"id": 2}]
+    for key, expected in (("changed-2", LAST), ("changed-1", [{"n": r["n"]} for r in LAST])):
+        if refuses:
+            assert found.pop(key).startswith(EQUALITY)
+        else:
+            assert found.pop(key) == sorted(expected, key=_order)
+    assert not found
+
+
+def test_the_files_themselves_have_old_and_deleted_rows(tables: Lab) -> None:
+    """Why the page says that tables are to be read through Iceberg only."""
+    files = (tables.folder / "lake/shop/changed/data").rglob("*.parquet")
+    rows = [row for file in files for row in pq.ParquetFile(file).read().to_pylist()]
+    assert {"pen", "bag"} <= {row["item"] for row in rows if row.get("n") in (3, 6)}
+    assert any("n" not in row for row in rows), "files of deleted keys"
+
+
+def test_the_blocks_of_the_page(lab: Lab) -> None:
+    """In their order; docs/lake.md shows exactly what they print."""
+    sections: dict[str, list[str]] = {}
+    ran, printed = 0, ""
+    for heading, language, fails, content in _blocks():
+        ran += 1
+        if language == "text":
+            assert printed.strip() == content.strip(), heading
+        elif language == "bash":
+            lab.bash(content)
+        elif language == "console":
+            [command, *shown] = content.removeprefix("$ ").splitlines()
+            assert lab.bash(command).splitlines() == shown, heading
+        else:
+            code = sections.setdefault(heading, [])
+            done = lab.interpret(heading.lower(), _quietly(code) + content)
+            assert done.returncode == fails, done.stdout + done.stderr
+            printed = done.stderr.splitlines()[-1] if fails else done.stdout
+            code.append(content)
+    assert ran == PAGE.read_text().count("<!-- run by tests/versions/test_lake_readers.py -->")
+    _after_the_compaction(lab)
+
+
+def test_the_page_names_these_versions() -> None:
+    text = PAGE.read_text()
+    names = {"pyiceberg": "PyIceberg", "duckdb": "DuckDB"}
+    for wanted in (*PYTHON, DUCKDB[0]):
+        name, _, version = wanted.replace("[pyarrow]", "").partition("==")
+        assert f"{names.get(name, name)} {version}" in text
+    pins = locked_versions().read_text()
+    found = re.search(r"^pyspark==(\S+)$", pins, re.MULTILINE)
+    assert found
+    assert f"Spark {found[1]}" in text
+
+
+def _after_the_compaction(lab: Lab) -> None:
+    """A round after another writer's commit is accepted; its changes are refused again."""
+    lab.tier("shop.stock", "item,n\npen,31\n")
+    code = "import polars\nprint(polars.scan_iceberg('lake/shop/stock').collect())"
+    assert EQUALITY in lab.interpret("polars", code).stderr
+    asked = "SELECT n FROM lake.shop.stock WHERE item = 'pen'"
+    assert "31" in lab.bash(f'sluice sql "{asked}" --warehouse lake --format csv').split()
+
+
+def _blocks() -> Iterator[tuple[str, str, int, str]]:
+    """Heading, language, exit code and content of the blocks that this test runs."""
+    text = PAGE.read_text()
+    fence = re.compile(r"((?:^<!-- .* -->\n)+)^```(\w+)\n((?:.*\n)*?)^```$", re.MULTILINE)
+    for block in fence.finditer(text):
+        if "run by tests/versions/test_lake_readers.py" in block[1]:
+            heading = re.findall(r"^## (.*)$", text[: block.start()], re.MULTILINE)[-1]
+            yield heading, block[2], int("exit code 1" in block[1]), block[3]
+
+
+def _quietly(blocks: list[str]) -> str:
+    """Code that runs these blocks without their output."""
+    if not blocks:
+        return ""
+    return (
+        "import contextlib, io\nwith contextlib.redirect_stdout(io.StringIO()):\n"
+        f"    exec({''.join(blocks)!r})\n"
+    )
+
+
+def _found(path: Path) -> Any:
+    """Rows that an engine has read, in the order of the first column, or its error."""
+    failed = path.with_name(path.name + ".error")
+    if failed.exists():
+        return failed.read_text()
+    return sorted(pq.read_table(path).to_pylist(), key=_order)
+
+
+def _order(row: dict[str, Any]) -> Any:
+    return next(iter(row.values()))
+
+
+def _pyarrow(folder: Path) -> Path:
+    """The lock file's pyarrow, alone: the engines choose the rest."""
+    target = folder / "constraints.txt"
+    pins = locked_versions().read_text().splitlines()
+    target.write_text("\n".join(pin for pin in pins if pin.startswith("pyarrow==")))
+    return target
