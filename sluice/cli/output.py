@@ -2,29 +2,56 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
+import textwrap
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 _GAP = 2
 """Between two columns."""
 _PADDED = 250
 """Columns are made as wide as their longest cell, but no wider than this, in a file or a pipe."""
+_SHORTENED_MIN = 12
+"""A shortened cell keeps at least this many characters."""
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+
+
+@dataclass(frozen=True, slots=True)
+class Styled:
+    """A cell with a style of rich's, which only terminals with colours show."""
+
+    text: str
+    style: str
+
+    def __str__(self) -> str:
+        return self.text
 
 
 def print_table(
-    columns: Sequence[str], rows: Iterable[Sequence[object]], empty: str, *, exact: bool = False
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    empty: str,
+    *,
+    exact: bool = False,
+    shorten: int | None = None,
 ) -> None:
-    """A rich table on standard output, or the line ``empty`` if there are no rows.
+    """Prints a table on standard output, or the line ``empty`` if there are no rows.
 
-    Numbers stand right. Where the output is no terminal, each row has one line, however long.
+    Numbers are aligned right. A terminal gets a table of its width; cells that do not fit are
+    folded. A file or a pipe gets one line for each row, as long as the row is.
 
-    :param exact: numbers as they are, for values of users; else for reading: with thousands apart,
-        and two digits behind the point.
+    :param exact: print numbers as they are, for values of users; else with thousands marks, and
+        with two digits after the point.
+    :param shorten: index of the column whose texts lose their middle on a narrow terminal.
     """
     from rich import box
     from rich.console import Console
@@ -43,6 +70,8 @@ def print_table(
     if not console.is_terminal:
         _print_lines([list(columns), *content], numbers)
         return
+    if shorten is not None:
+        _shorten_column([list(columns), *content], shorten, console.width)
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     widths = _widths([list(columns), *content], console.width)
     for index, column in enumerate(columns):
@@ -53,8 +82,47 @@ def print_table(
     console.print(table)
 
 
+def print_wrapped(line: str, *, lines_max: int | None = None, more: str = "") -> None:
+    """Prints a line, wrapped at the terminal's width; unchanged where there is no terminal.
+
+    :param lines_max: a longer text is cut after this many lines.
+    :param more: the line below a text that was cut.
+    """
+    from rich.console import Console
+
+    console = Console()
+    if not console.is_terminal:
+        click.echo(line)
+        return
+    wrap = functools.partial(
+        textwrap.wrap, width=console.width, subsequent_indent="  ", break_on_hyphens=False
+    )
+    lines = wrap(line)
+    if lines_max is not None and len(lines) > lines_max:
+        last = lines[lines_max - 1][: console.width - 1]
+        lines = [*lines[: lines_max - 1], f"{last}…", *wrap(f"  {more}")]
+    click.echo("\n".join(lines))
+
+
+def _shorten_column(rows: list[list[object]], index: int, width: int) -> None:
+    """Shortens the texts of one column below its heading, so that each row fits the width."""
+    full = _full_widths(rows)
+    room = width - _GAP * (len(full) - 1) - sum(full) + full[index]
+    room = max(room, _SHORTENED_MIN, len(plain(rows[0][index])))
+    for row in rows[1:]:
+        row[index] = shortened(plain(row[index]), room)
+
+
+def shortened(line: str, width: int) -> str:
+    """A text with an ellipsis in its middle if it is longer than ``width`` characters."""
+    if len(line) <= width:
+        return line
+    tail = (width - 1) // 2
+    return f"{line[: width - 1 - tail]}…{line[len(line) - tail :]}"
+
+
 def _print_lines(rows: Sequence[Sequence[object]], numbers: Sequence[bool]) -> None:
-    """Each row on one line, below a line of headings and a rule; columns stand below each other."""
+    """Prints each row on one line, below a line of headings and a rule, with aligned columns."""
     from rich.cells import cell_len
 
     widths = [min(width, _PADDED) for width in _full_widths(rows)]
@@ -76,7 +144,7 @@ def _is_number(cell: object) -> bool:
 
 
 def _full_widths(rows: Sequence[Sequence[object]]) -> list[int]:
-    """Of each column: room for its longest line."""
+    """The width of each column's longest line."""
     from rich.cells import cell_len
 
     columns = zip(*rows, strict=True)
@@ -87,9 +155,9 @@ def _full_widths(rows: Sequence[Sequence[object]]) -> list[int]:
 
 
 def _widths(rows: Sequence[Sequence[object]], width: int) -> list[int]:
-    """Of each column: room for its longest word first, then for whole lines, the short ones first.
+    """The width of each column: its longest word first, then complete lines, short columns first.
 
-    Only where not even the words fit, the longest are folded.
+    The longest words are folded only where the words themselves do not fit.
     """
     from rich.cells import cell_len
 
@@ -113,15 +181,37 @@ def counted(number: int, one: str) -> str:
     return f"{number:,} {one}{'' if number == 1 else 's'}"
 
 
-def text(cell: object) -> str:
-    """Numbers with thousands apart, everything else as it is, never read as markup."""
-    from rich.markup import escape
+def byte_size(size: int) -> str:
+    """A number of bytes for people: ``999 bytes``, ``1.2 kB``, ``3.4 GB``."""
+    if size < 1000:
+        return counted(size, "byte")
+    value, units = size / 1000, ["kB", "MB", "GB", "TB", "PB"]
+    while value >= 999.95 and len(units) > 1:
+        value /= 1000
+        units.pop(0)
+    return f"{value:,.1f} {units[0]}"
 
-    return escape(plain(cell))
+
+def span(seconds: int, units: int = 2) -> str:
+    """A time span in its largest units, such as ``3 min 5 s``."""
+    first = next((at for at, (size, _) in enumerate(_UNITS) if seconds >= size), len(_UNITS) - 1)
+    parts: list[str] = []
+    for size, unit in _UNITS[first : first + units]:
+        count, seconds = divmod(seconds, size)
+        if count or not parts:
+            parts.append(f"{count} {unit}")
+    return " ".join(parts)
+
+
+def text(cell: object) -> Text:
+    """A cell of a rich table: numbers with thousands marks, texts unchanged (no markup)."""
+    from rich.text import Text
+
+    return Text(plain(cell), style=cell.style if isinstance(cell, Styled) else "")
 
 
 def plain(cell: object) -> str:
-    """As it is read."""
+    """The text of a cell."""
     if isinstance(cell, bool):
         return "yes" if cell else "no"
     if isinstance(cell, int):
@@ -132,7 +222,7 @@ def plain(cell: object) -> str:
 
 
 def as_json(value: Any) -> Any:
-    """As it is printed: bytes in hexadecimal digits, what JSON does not know as text."""
+    """A value of JSON: bytes as hexadecimal digits, types that JSON lacks as text."""
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, float) and not math.isfinite(value):

@@ -66,7 +66,7 @@ def test_tables_in_every_condition(place: Place) -> None:
     for path in (healthy, never):
         place.client.admin.set_options(path, DAY)
 
-    shown = place.sluice("status")
+    shown = place.sluice("status", "--wide")
     assert shown.exit_code == 1
     lines = [line for line in shown.output.splitlines() if line.startswith(place.database)]
     by_name = {line.split()[0].partition(".")[2]: line for line in lines if "  " in line}

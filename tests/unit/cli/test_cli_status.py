@@ -1,4 +1,4 @@
-"""`sluice status` and what a user can want of a table, on tables in every condition."""
+"""`sluice status`, `pause`, `resume`, `retry` and `retier` on tables in every condition."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from sluice.cli.main import cli
-from sluice.cli.status import _span, follow
+from sluice.cli.output import span
+from sluice.cli.status import refresh
 from sluice.client import Client, connect
 from sluice.config import ClientConfig, ServerConfig
 from sluice.errors import NetworkError
@@ -95,8 +96,21 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
         yield shop
 
 
-def test_every_condition_is_seen(shop: Shop) -> None:
+def test_every_condition_is_seen(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sluice.cli.status.SystemClock", lambda: shop.clock)
     shown = shop.run("status")
+    assert shown.exit_code == 1, "one of them is failing"
+    assert [" ".join(line.split()) for line in shown.output.splitlines()[2:]] == [
+        "shop.failing Failed never 3 rows, 10 s in 20 s",
+        "shop.healthy Scheduled 10 s ago none in 50 s",
+        "shop.never Pending never none now",
+        "shop.paused Pending never none paused",
+        "shop.failing: 2 failures, last error 0 s ago: s3://lake: token=*** is refused",
+    ]
+
+
+def test_wide_shows_every_condition(shop: Shop) -> None:
+    shown = shop.run("status", "--wide")
     assert shown.exit_code == 1, "one of them is failing"
     headings, _, *lines = shown.output.rstrip().splitlines()
     named = "table state epoch last tiered lag failures next attempt last error at"
@@ -252,7 +266,7 @@ def test_watching_goes_on_while_the_server_is_away(capsys: pytest.CaptureFixture
 
     clock = Clock()
     with pytest.raises(KeyboardInterrupt):
-        follow(look, clock)
+        refresh(look, clock)
     assert (len(looks), clock.slept) == (3, [2.0, 2.0, 2.0])
     assert "connection refused" in capsys.readouterr().err
 
@@ -266,7 +280,7 @@ def test_ctrl_c_ends_watching_and_says_nothing(
     shown = shop.run("status", "--watch", "--format", output_format)
     assert (shown.exit_code, "Aborted" in shown.output, shown.stderr) == (0, False, "")
     if output_format == "table":
-        assert shown.stdout.count("shop.failing") == 3
+        assert shown.stdout.count("shop.failing  Failed") == 3
         return
     looks = [json.loads(line) for line in shown.stdout.splitlines()]
     assert len(looks) == 3, "each look is one line"
@@ -280,4 +294,4 @@ def test_ctrl_c_ends_watching_and_says_nothing(
     [(0, "0 s"), (59, "59 s"), (185, "3 min 5 s"), (7_200, "2 h"), (90_061, "1 d 1 h")],
 )
 def test_spans(seconds: int, words: str) -> None:
-    assert _span(seconds) == words
+    assert span(seconds) == words

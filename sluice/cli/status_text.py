@@ -1,0 +1,116 @@
+"""What `sluice status` prints for people: a table, and a line for each error."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from sluice.cli.output import Styled, counted, print_table, print_wrapped, span, when
+from sluice.masking import mask
+
+if TYPE_CHECKING:
+    from sluice.model import TieringStatus
+
+COLUMNS = ("table", "state", "last tiered", "lag", "next attempt")
+WIDE_COLUMNS = (
+    "table", "state", "epoch", "last tiered", "lag", "failures", "next attempt", "last error",
+    "at",
+)  # fmt: skip
+_STYLES = {"Failed": "red", "Scheduled": "green"}
+_ERROR_LINES_MAX = 3
+"""An error of one of many tables has this many lines on a terminal."""
+
+
+def print_statuses(
+    statuses: Sequence[TieringStatus], now_ms: int, empty: str, *, complete_errors: bool
+) -> None:
+    """Prints the columns that fit 80 characters, then the failures and last error of each table.
+
+    :param empty: the line to print if there are no tables.
+    :param complete_errors: print all of an error where a terminal would get its beginning.
+    """
+    print_table(COLUMNS, [_row(entry, now_ms) for entry in statuses], empty=empty, shorten=0)
+    for entry in statuses:
+        if line := _failure(entry, now_ms):
+            print_wrapped(
+                line,
+                lines_max=None if complete_errors else _ERROR_LINES_MAX,
+                more=f"`sluice status {entry.path}` prints the complete error",
+            )
+    print_notes(statuses)
+
+
+def print_wide(statuses: Sequence[TieringStatus], empty: str) -> None:
+    """Prints all columns, with times in UTC and complete errors."""
+    print_table(WIDE_COLUMNS, [_wide_row(entry) for entry in statuses], empty=empty)
+    print_notes(statuses)
+
+
+def print_notes(statuses: Sequence[TieringStatus]) -> None:
+    """Prints why a state is Unknown, where the stored statuses could be read."""
+    for entry in statuses:
+        if entry.note is not None and not entry.is_unread:
+            print_wrapped(f"{entry.path}: {entry.status}: {mask(entry.note)}")
+
+
+def _row(entry: TieringStatus, now_ms: int) -> list[object]:
+    paused = "dim" if entry.paused else ""
+    tiered = _age(entry.last_tiered_ms, now_ms) or _never(entry)
+    return [
+        Styled(str(entry.path), paused),
+        Styled(entry.status, paused or _STYLES.get(entry.status, "")),
+        Styled(tiered, paused),
+        Styled(_lag(entry, 1) or "", paused),
+        Styled("paused", paused) if entry.paused else _due(entry.next_attempt_ms, now_ms),
+    ]
+
+
+def _wide_row(entry: TieringStatus) -> list[object]:
+    return [
+        str(entry.path),
+        f"{entry.status}, paused" if entry.paused else entry.status,
+        entry.tiering_epoch,
+        when(entry.last_tiered_ms) or _never(entry),
+        _lag(entry, 2),
+        entry.failures,
+        when(entry.next_attempt_ms),
+        None if entry.last_error is None else mask(entry.last_error),
+        when(entry.last_error_ms),
+    ]
+
+
+def _failure(entry: TieringStatus, now_ms: int) -> str:
+    """How often a table has failed and its last error; empty if it has neither."""
+    failures = f"{counted(entry.failures, 'failure')}, " if entry.failures else ""
+    if entry.last_error is None:
+        return f"{entry.path}: {failures}no reason reported" if failures else ""
+    age = _age(entry.last_error_ms, now_ms)
+    when_failed = f" {age}" if age else ""
+    return f"{entry.path}: {failures}last error{when_failed}: {mask(entry.last_error)}"
+
+
+def _age(then_ms: int | None, now_ms: int) -> str | None:
+    """``3 min ago``; the server's clock may be a little ahead of this machine's."""
+    return None if then_ms is None else f"{span(max(now_ms - then_ms, 0) // 1000, 1)} ago"
+
+
+def _due(next_attempt_ms: int | None, now_ms: int) -> str | None:
+    if next_attempt_ms is None:
+        return None
+    left_ms = next_attempt_ms - now_ms
+    return f"in {span((left_ms + 999) // 1000, 1)}" if left_ms > 0 else "now"
+
+
+def _never(entry: TieringStatus) -> str:
+    """``unknown`` where a lake snapshot exists that no round of Sluice has reported."""
+    return "never" if entry.lake_snapshot_id is None else "unknown"
+
+
+def _lag(entry: TieringStatus, units: int) -> str | None:
+    """``1,200 rows, 3 min``; ``none`` if the lake has every row."""
+    if entry.lag_rows is None:
+        return None
+    if not entry.lag_rows:
+        return "none"
+    rows = counted(entry.lag_rows, "row")
+    return rows if entry.lag_ms is None else f"{rows}, {span(entry.lag_ms // 1000, units)}"
