@@ -1,4 +1,4 @@
-"""`sluice leases`: who holds KV snapshots and for how long; `sluice leases drop` ends one."""
+"""`sluice leases`: lists the leases on KV snapshots; `sluice leases drop` ends one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sluice.cli.options import cluster_options, configuration, format_option
-from sluice.cli.output import print_json, print_table, when
+from sluice.cli.output import print_json, print_table, print_wrapped, span
 
 if TYPE_CHECKING:
     from sluice.model import LeaseInfo
@@ -31,11 +31,11 @@ Examples:
 def leases(
     ctx: click.Context, output_format: str, bootstrap: str | None, config_file: str | None
 ) -> None:
-    """Show who holds KV snapshots of tables with a primary key.
+    """Show the leases on KV snapshots of primary-key tables.
 
-    A snapshot that a lease holds is not deleted. A lease ends when its owner drops it, or when it
-    was neither acquired again nor renewed for its whole duration. A job of the DAG
-    sluice_lake_tiering has one lease for each of its runs.
+    The server keeps a snapshot while a lease holds it. A lease ends when its owner drops it, or
+    when it expires without renewal. Each run of the DAG sluice_lake_tiering has a lease. --format
+    json also has the times in milliseconds.
     """
     if ctx.invoked_subcommand is not None:
         return
@@ -47,12 +47,14 @@ def leases(
     if output_format == "json":
         print_json([_json(lease) for lease in found])
         return
-    headings = ["lease", "buckets", "age", "left", "expires", "oldest snapshot"]
+    headings = ["lease", "buckets", "age", "expires in"]
     print_table(headings, [_row(lease) for lease in found], empty="no leases")
+    for lease in found:
+        print_wrapped(f"{lease.lease_id}: {_oldest(lease)}")
 
 
 @leases.command(
-    short_help="End a lease.",
+    short_help="Drop a lease, so that its snapshots can be deleted.",
     epilog="""
 \b
 Examples:
@@ -65,23 +67,23 @@ Examples:
     "--data-dir",
     type=click.Path(exists=True, file_okay=False),
     metavar="DIR",
-    help="The lease lies in this data directory of a server that is stopped: for one that cannot"
-    " be read and keeps the server from starting.",
+    help="Drop the lease in the data directory of a stopped server, if it keeps the server from"
+    " starting.",
 )
 @cluster_options
 def drop(
     lease_id: str, data_dir: str | None, bootstrap: str | None, config_file: str | None
 ) -> None:
-    """End the lease ID: what only it holds may be deleted from now on.
+    """Drop the lease ID, so that the server may delete its snapshots.
 
-    Whoever still reads under it fails with the next renewal, and says so. Exit code 1: there is no
-    such lease. A real Fluss does not tell whether there was one.
+    A reader that still uses the lease fails at its next renewal. Exit code 1: no such lease. An
+    Apache Fluss cluster does not report whether the lease existed.
     """
-    there: bool | None
+    existed: bool | None
     if data_dir is not None:
         from sluice.server.coordinator.leases_offline import drop_stored_lease
 
-        there = drop_stored_lease(data_dir, lease_id)
+        existed = drop_stored_lease(data_dir, lease_id)
     else:
         config = configuration(config_file, {"client.bootstrap": bootstrap})
         from sluice.client import connect
@@ -89,41 +91,32 @@ def drop(
 
         with connect(config.client) as client:
             try:
-                there = any(lease.lease_id == lease_id for lease in client.leases.all())
+                existed = any(lease.lease_id == lease_id for lease in client.leases.all())
             except UnsupportedVersion:
-                there = None
+                existed = None
             client.leases.drop(lease_id)
-    if there is None:
-        click.echo(f"lease {lease_id} is dropped, if there was one: this cluster lists none")
+    if existed is None:
+        click.echo(f"lease {lease_id} is dropped, if it existed: this cluster lists no leases")
         return
-    if not there:
-        raise click.ClickException(f"there is no lease {lease_id}")
+    if not existed:
+        raise click.ClickException(f"lease {lease_id} does not exist")
     click.echo(f"lease {lease_id} is dropped")
 
 
 def _row(lease: LeaseInfo) -> list[object]:
-    where = str(lease.oldest_path or f"table {lease.oldest.table_id}")
+    age_ms = lease.now_ms - lease.created_ms
+    left_ms = lease.expires_ms - lease.now_ms
+    return [lease.lease_id, lease.buckets, *(span(max(ms, 0) // 1000) for ms in (age_ms, left_ms))]
+
+
+def _oldest(lease: LeaseInfo) -> str:
+    table = str(lease.oldest_path or f"table {lease.oldest.table_id}")
     if lease.oldest.partition_id is not None:
-        where += f", partition {lease.oldest.partition_id}"
-    return [
-        lease.lease_id,
-        lease.buckets,
-        _span(lease.now_ms - lease.created_ms),
-        _span(lease.expires_ms - lease.now_ms),
-        when(lease.expires_ms),
-        f"{lease.oldest_snapshot_id} of {where}, bucket {lease.oldest.bucket}",
-    ]
-
-
-def _span(ms: int) -> str:
-    """A time span in its two largest units; one that is over is ``0s``."""
-    seconds = max(ms, 0) // 1000
-    parts = []
-    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
-        count, seconds = divmod(seconds, length)
-        if count:
-            parts.append(f"{count}{unit}")
-    return " ".join(parts[:2]) or "0s"
+        table += f", partition {lease.oldest.partition_id}"
+    return (
+        f"its oldest snapshot is {lease.oldest_snapshot_id} of {table}, bucket"
+        f" {lease.oldest.bucket}"
+    )
 
 
 def _json(lease: LeaseInfo) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`sluice tables`: what there is."""
+"""`sluice tables`: the tables of a cluster."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    short_help="List tables.",
+    short_help="List tables and their freshness in the lake.",
     epilog="""
 \b
 Examples:
@@ -29,7 +29,10 @@ Examples:
 def tables(
     database: str | None, output_format: str, bootstrap: str | None, config_file: str | None
 ) -> None:
-    """List the tables of DATABASE, or of all databases."""
+    """List the tables of DATABASE, or of all databases.
+
+    The freshness is how often a table is tiered into the lake. --format json also has table ids.
+    """
     config = configuration(config_file, {"client.bootstrap": bootstrap})
     from sluice.client import connect
 
@@ -45,18 +48,18 @@ def tables(
     if output_format == "json":
         print_json(rows)
         return
-    headings = ["table", "id", "kind", "columns", "buckets", "partitions", "datalake", "freshness"]
+    headings = ["table", "kind", "columns", "buckets", "partitions", "freshness"]
     shown = [[row[heading] for heading in headings[:-1]] + [_freshness(row)] for row in rows]
     print_table(headings, shown, empty="no tables")
 
 
 def _freshness(row: dict[str, Any]) -> object:
-    """How old the lake of a table may be: its own word, or what a server takes without one."""
+    """The freshness that a table's lake has: the table's own, or the server's default."""
     from sluice.statuses import DEFAULT_FRESHNESS_MS
 
-    if row["freshness"] is not None or not row["datalake"]:
-        return row["freshness"]
-    return f"{DEFAULT_FRESHNESS_MS // 60_000} min (default)"
+    if not row["datalake"]:
+        return "not tiered"
+    return row["freshness"] or f"{DEFAULT_FRESHNESS_MS // 60_000} min (default)"
 
 
 def _table_row(info: TableInfo, partitions: int | None) -> dict[str, Any]:

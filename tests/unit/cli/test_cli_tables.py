@@ -1,4 +1,4 @@
-"""`sluice tables`: what there is."""
+"""`sluice tables`: the tables of a cluster."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def test_the_freshness_that_a_table_is_tiered_by(tmp_path: Path) -> None:
             cli, ["tables", "--format", "json", "--bootstrap", cluster.address]
         )
     lines = {line.split()[0]: line.rstrip() for line in shown.output.splitlines()}
-    assert lines["shop.default"].endswith("yes       3 min (default)")
-    assert lines["shop.own"].endswith("yes       30s")
-    assert lines["shop.plain"].endswith(" no")
-    assert lines["shop.prepared"].endswith("no        1d")
+    assert lines["shop.default"].endswith("  3 min (default)")
+    assert lines["shop.own"].endswith("  30s")
+    assert lines["shop.plain"].endswith("  not tiered")
+    assert lines["shop.prepared"].endswith("  not tiered")
     found = {row["table"]: row["freshness"] for row in json.loads(machine.output)}
     assert found == {
         "shop.default": None, "shop.own": "30s", "shop.plain": None, "shop.prepared": "1d",
