@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from sluice.artifacts.java import java, pyspark_jars
+from sluice.artifacts.java import java, java_version, pyspark_jars
 from sluice.clock import Clock, SystemClock
 from sluice.errors import ConfigurationError
 
@@ -69,7 +69,8 @@ def fetch(
 
     :param say: gets one line before a fetch; standard error if not given.
     :param clock: waits before a fetch is tried again; the system's if not given.
-    :raises ConfigurationError: it cannot be fetched or written, or its SHA-256 is another.
+    :raises ConfigurationError: Java is missing or too old; or the jar cannot be fetched or
+        written, or has another SHA-256.
     """
     target = folder / jar.name
     try:
@@ -78,6 +79,7 @@ def fetch(
             with _locked(folder, say):
                 if not target.is_file():
                     ivy = _ivy(jar)
+                    java_version()  # names a Java that is missing or too old
                     say(f"fetching {jar.name} ({jar.megabytes} MB, once) to {folder}")
                     _fetch(ivy, jar, folder, clock or SystemClock())
                     return target
@@ -164,9 +166,5 @@ def _run_ivy(ivy: Path, jar: Jar, work: Path) -> str:
     except subprocess.TimeoutExpired as error:
         raise ConfigurationError(
             f"{jar.name} was not fetched within {_FETCH_TIMEOUT_S} s"
-        ) from error
-    except OSError as error:
-        raise ConfigurationError(
-            f"{jar.name} is missing and Ivy cannot run: {error}; install Java 17 or set JAVA_HOME"
         ) from error
     return done.stdout

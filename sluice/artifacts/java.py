@@ -13,12 +13,12 @@ from sluice.errors import ConfigurationError
 from sluice.extras import install_command
 
 VERSION_MIN = 17
-"""Spark 4 runs on Java 17 and newer."""
+"""The oldest Java that Spark 4 supports."""
 _VERSION_TIMEOUT_S = 30
 
 
 def java() -> str:
-    """The java command: of JAVA_HOME, or on the path."""
+    """The java command: the one in JAVA_HOME, or else the one on the PATH."""
     if home := os.environ.get("JAVA_HOME"):
         return str(Path(home) / "bin" / "java")
     return shutil.which("java") or "java"
@@ -27,26 +27,46 @@ def java() -> str:
 def java_version() -> int:
     """The major version of :func:`java`; starts it, which takes about 0.1 s.
 
-    :raises ConfigurationError: there is no Java, it does not run, or it is too old.
+    :raises ConfigurationError: Java is missing, does not run, or is too old; names the Java that
+        was found, the version that is needed, and JAVA_HOME.
     """
-    command, remedy = java(), f"install Java {VERSION_MIN} or newer, or set JAVA_HOME to it"
     try:
         done = subprocess.run(
-            [command, "-version"],
+            [java(), "-version"],
             capture_output=True,
             text=True,
             timeout=_VERSION_TIMEOUT_S,
             check=False,
         )
+    except FileNotFoundError as error:
+        raise _unfit(_missing()) from error
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise ConfigurationError(f"Java does not run: {command}: {error}; {remedy}") from error
-    found = re.search(r'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
+        raise _unfit(f"{_found()} does not run: {error}") from error
+    printed = " ".join((done.stderr + done.stdout).split())
+    found = re.search(r'version "(?:1\.)?(\d+)', printed)
     if found is None:
-        said = " ".join((done.stderr + done.stdout).split())[:200]
-        raise ConfigurationError(f"{command} -version names no version: {said!r}; {remedy}")
+        raise _unfit(f"{_found()} prints no version, but {printed[:200]!r}")
     if int(found[1]) < VERSION_MIN:
-        raise ConfigurationError(f"{command} is Java {found[1]}, too old for Spark 4; {remedy}")
+        raise _unfit(f"{_found()} is Java {found[1]}")
     return int(found[1])
+
+
+def _missing() -> str:
+    if home := os.environ.get("JAVA_HOME"):
+        return f"JAVA_HOME={home} has no bin/java"
+    return "there is no java on the PATH, and JAVA_HOME is not set"
+
+
+def _found() -> str:
+    """The java command and where it was found."""
+    return f"{java()} ({'from JAVA_HOME' if os.environ.get('JAVA_HOME') else 'on the PATH'})"
+
+
+def _unfit(why: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"Java {VERSION_MIN} or newer is needed, but {why}: install Java {VERSION_MIN}, or set"
+        " JAVA_HOME to its folder"
+    )
 
 
 def pyspark_jars() -> Path:

@@ -9,7 +9,7 @@ from sluice.checks.lake import check_lake
 from sluice.client import connect
 from sluice.clock import Clock, SystemClock
 from sluice.config import Config
-from sluice.driver.jvm import Jvm
+from sluice.driver.jvm import Jvm, check_jvm
 from sluice.errors import DatabaseNotExist, LakeTableMissing, SluiceError
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.model import Claim, TablePath
@@ -36,6 +36,8 @@ def clean_tables(
     :raises LakeNotWritable: catalog or storage of ``path`` cannot be read.
     """
     check_lake(config)
+    if jvm is None:
+        check_jvm(config.tiering.jars)
     clock = clock or SystemClock()
     paths: Sequence[TablePath] = [path] if path is not None else list(_tables(config))
     with nullcontext(jvm) if jvm is not None else Jvm(config.tiering.jars) as java:

@@ -74,9 +74,7 @@ class Jvm:
             words.seek(0)
             said = words.read()[-1000:].decode(errors="replace").strip()
             why = said or (f"{error}" if isinstance(error, OSError) else "it ended at once")
-            raise DriverRefused(
-                f"{java()} could not be started: {why}. Install Java 17 or set JAVA_HOME"
-            ) from error
+            raise DriverRefused(f"{java()} does not start: {why}") from error
         finally:
             words.close()  # the JVM has its own handle
         self.gateway: Any = _Gateway(

@@ -11,7 +11,7 @@ from sluice.client import connect
 from sluice.client.client import Client
 from sluice.clock import Clock, SystemClock
 from sluice.config import Config
-from sluice.driver.jvm import Jvm
+from sluice.driver.jvm import Jvm, check_jvm
 from sluice.driver.local import tier_once
 from sluice.errors import FlussError, LakeRolledBack, TableNotDue
 from sluice.lake.iceberg_catalog import IcebergLake
@@ -114,6 +114,8 @@ def choose(found: Diagnosis, by: str | None) -> Way:
 @contextmanager
 def _opened(config: Config, jvm: Jvm | None) -> Iterator[tuple[Client, IcebergLake, Jvm]]:
     check_lake(config)
+    if jvm is None:
+        check_jvm(config.tiering.jars)
     with (
         connect(config.client) as client,
         nullcontext(jvm) if jvm is not None else Jvm(config.tiering.jars) as java,

@@ -27,6 +27,7 @@ from typing import IO, Any
 import pyarrow as pa
 
 import sluice.errors
+from sluice.artifacts.java import java_version
 from sluice.config import ENVIRONMENT_PREFIX, SETTINGS_VARIABLE, Config
 from sluice.driver.jvm import iceberg_class_path
 from sluice.errors import ConfigurationError, DriverRefused, QueryFailed, SluiceError
@@ -62,7 +63,7 @@ def query(
     :param limit: most rows that are answered.
     :param timeout_s: for all of it, Spark's start (some 10 s) included.
     :param phase: is told ``start`` and ``query``, as they begin.
-    :raises ConfigurationError: Spark is not installed, or Iceberg's runtime cannot be found.
+    :raises ConfigurationError: Spark, Java or Iceberg's runtime is missing.
     :raises DriverRefused: Spark does not start.
     :raises QueryFailed: Spark refused or failed the query, or the time was up.
     :raises FlussError: the cluster did.
@@ -86,22 +87,23 @@ def query(
                     process.stdin.flush()
                 last = _last_answer(process.stdout, phase)
         if late.is_set():
-            raise QueryFailed(f"no answer in {timeout_s:g} s: Spark was ended. Allow more time")
+            raise QueryFailed(f"no answer in {timeout_s:g} s: give a longer --timeout")
         if "failed" in last:
             raise _error(**last["failed"], words=words)
         if "done" not in last:
-            raise DriverRefused(f"Spark ended without an answer; it said: {_tail(words)}")
+            raise DriverRefused(f"Spark ended without an answer; its last output: {_tail(words)}")
         with pa.OSFile(str(folder / "result.arrow")) as file, pa.ipc.open_stream(file) as reader:
             return Answer(reader.read_all(), bool(last["done"]["cut"]))
 
 
 def _check_installed() -> None:
-    """:raises ConfigurationError: names the command that installs it."""
+    """:raises ConfigurationError: a package or Java is missing, or Java is too old."""
     for package in ("pyspark", _MODULE.partition(".")[0]):
         if importlib.util.find_spec(package) is None:
             raise ConfigurationError(
                 f"the Python package {package} is not installed: {install_command('spark')}"
             )
+    java_version()
 
 
 def _environment(config: Config, folder: Path) -> dict[str, str]:
@@ -212,10 +214,7 @@ def _last_answer(answers: IO[bytes], phase: Callable[[str], None]) -> dict[str, 
 def _error(kind: str, reason: str, words: Path) -> SluiceError:
     """An error of ours as what it was, any other as a failed query."""
     if kind == DriverRefused.__name__:
-        return DriverRefused(
-            f"Spark could not be started: {reason} It said: {_tail(words)}. Install Java 17 or set"
-            " JAVA_HOME"
-        )
+        return DriverRefused(f"Spark does not start: {reason} Its last output: {_tail(words)}")
     ours = getattr(sluice.errors, kind, None)
     if isinstance(ours, type) and issubclass(ours, SluiceError):
         return ours(reason)
@@ -224,4 +223,4 @@ def _error(kind: str, reason: str, words: Path) -> SluiceError:
 
 def _tail(words: Path) -> str:
     said = words.read_bytes()[-4000:].decode(errors="replace").split()
-    return " ".join(said[-60:]) or "it said nothing"
+    return " ".join(said[-60:]) or "none"

@@ -221,7 +221,7 @@ def test_a_java_that_is_too_old(
 ) -> None:
     java_that("""echo 'openjdk version "11.0.2"' >&2""", tmp_path / "old", monkeypatch)
     assert refused(connection(tmp_path), submission).startswith(
-        f"Java: {tmp_path}/old/bin/java is Java 11, too old for Spark 4; install Java 17"
+        f"Java: Java 17 or newer is needed, but {tmp_path}/old/bin/java (from JAVA_HOME) is Java"
     )
 
 

@@ -8,11 +8,17 @@ from pathlib import Path
 import pytest
 
 
-def java_that(does: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes JAVA_HOME a folder whose ``java`` is a shell script."""
+def java_that(
+    does: str, home: Path, monkeypatch: pytest.MonkeyPatch, *, version: int | None = None
+) -> None:
+    """Makes JAVA_HOME a folder whose ``java`` is a shell script.
+
+    :param version: what ``java -version`` prints; None: the script answers that, too.
+    """
     java = home / "bin" / "java"
     java.parent.mkdir(parents=True)
-    java.write_text(f"#!/bin/sh\n{does}\n")
+    answers = f"""[ "$1" = -version ] && echo 'openjdk version "{version}"' && exit\n"""
+    java.write_text(f"#!/bin/sh\n{answers if version else ''}{does}\n")
     java.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(home))
 

@@ -63,7 +63,7 @@ def test_a_damaged_jar_is_refused(tmp_path: Path) -> None:
 def test_a_fetched_jar_with_another_digest_is_not_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    java_that(GIVES.replace("echo jar", "echo other"), tmp_path / "home", monkeypatch)
+    java_that(GIVES.replace("echo jar", "echo other"), tmp_path / "home", monkeypatch, version=17)
     with pytest.raises(ConfigurationError, match=r"as fetched has SHA-256 .* not kept"):
         fetch(JAR, tmp_path / "jars", lambda _: None)
     assert [path.name for path in (tmp_path / "jars").iterdir()] == [".lock"]
@@ -74,7 +74,7 @@ def test_a_network_that_fails_for_a_moment_is_asked_again(
 ) -> None:
     asked = tmp_path / "asked"
     once = f"[ -e '{asked}' ] || {{ touch '{asked}'; exit 1; }}; {GIVES}"
-    java_that(once, tmp_path / "home", monkeypatch)
+    java_that(once, tmp_path / "home", monkeypatch, version=17)
     pauses, said = Pauses(), list[str]()
     found = fetch(JAR, tmp_path / "jars", said.append, pauses)
     assert found.read_bytes() == CONTENT
@@ -84,7 +84,7 @@ def test_a_network_that_fails_for_a_moment_is_asked_again(
 
 def test_a_refused_fetch_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     refused = "echo '....... (0kB)'; echo 'Server access error: refused'; exit 1"
-    java_that(refused, tmp_path / "home", monkeypatch)
+    java_that(refused, tmp_path / "home", monkeypatch, version=17)
     pauses = Pauses()
     with pytest.raises(ConfigurationError, match=r"put it into .*jars.*access error: refused"):
         fetch(JAR, tmp_path / "jars", lambda _: None, pauses)
@@ -99,5 +99,15 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
 
 def test_without_java_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
-    with pytest.raises(ConfigurationError, match=r"Ivy cannot run.*install Java 17"):
+    with pytest.raises(
+        ConfigurationError, match=r"17 or newer is needed, but JAVA_HOME=.*/nowhere has"
+    ):
         fetch(JAR, tmp_path, lambda _: None)
+
+
+def test_a_java_that_is_too_old_is_named_before_a_fetch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    java_that("exit 1", tmp_path / "home", monkeypatch, version=11)
+    with pytest.raises(ConfigurationError, match=r"home/bin/java \(from JAVA_HOME\) is Java 11:"):
+        fetch(JAR, tmp_path / "jars", lambda _: None)

@@ -40,9 +40,15 @@ def test_versions_are_read(
 @pytest.mark.parametrize(
     ("does", "said"),
     [
-        ("""echo 'java version "1.8.0_392"' >&2""", r"bin/java is Java 8, too old.*JAVA_HOME"),
-        ("""echo 'openjdk version "11.0.2"' >&2""", r"is Java 11, too old.*install Java 17"),
-        ("echo 'no licence'; exit 1", r"names no version: 'no licence'"),
+        (
+            """echo 'java version "1.8.0_392"' >&2""",
+            r"17 or newer is needed, but .*/bin/java \(from JAVA_HOME\) is Java 8:",
+        ),
+        (
+            """echo 'openjdk version "11.0.2"' >&2""",
+            r"is Java 11: install Java 17, or set JAVA_HOME to its",
+        ),
+        ("echo 'no licence'; exit 1", r"prints no version, but 'no licence'"),
     ],
 )
 def test_an_unfit_java_is_named(
@@ -55,5 +61,14 @@ def test_an_unfit_java_is_named(
 
 def test_a_missing_java_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(ConfigurationError, match=r"does not run: .*bin/java.*install Java 17"):
+    with pytest.raises(
+        ConfigurationError, match=r"needed, but JAVA_HOME=.* has no bin/java: install"
+    ):
+        java_version()
+
+
+def test_no_java_on_the_path_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ConfigurationError, match="there is no java on the PATH, and JAVA_HOME is"):
         java_version()

@@ -42,15 +42,17 @@ def test_without_spark_it_says_what_to_install(package: str) -> None:
     assert f"{package} is not installed: pip install 'fluss-sluice[spark]'" in done.stderr
 
 
-def test_a_java_that_does_not_start_is_told_with_its_words(tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", [("sql", "SELECT 1"), ("clean", "a.b"), ("repair", "a.b")])
+def test_a_missing_java_is_named(tmp_path: Path, command: tuple[str, ...]) -> None:
     temporary = tmp_path / "tmp"
     temporary.mkdir()
     places = {"JAVA_HOME": str(tmp_path / "nowhere"), "TMPDIR": str(temporary)}
-    done = sluice("sql", "SELECT 1", **places)
-    assert (done.returncode, done.stdout) == (1, "")
+    lake = () if command[0] == "sql" else ("--warehouse", str(tmp_path / "lake"))
+    done = sluice(*command, *lake, **places)
+    assert (done.returncode, done.stdout) == (2, "")
     [line] = done.stderr.splitlines()
-    assert line.startswith("sluice: DriverRefused: Spark could not be started: ")
-    assert "nowhere/bin/java" in line
+    named = f"Java 17 or newer is needed, but JAVA_HOME={tmp_path}/nowhere has no bin/java: install"
+    assert named in line
     with finding():
         assert list(temporary.iterdir()) == []
 

@@ -78,7 +78,7 @@ def test_without_jar_and_ivy_it_says_what_to_do(
 def test_a_missing_java_is_named(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(home / "mine")
     monkeypatch.setenv("JAVA_HOME", str(home / "nojava"))
-    with pytest.raises(DriverRefused, match="nojava/bin/java could not be started"):
+    with pytest.raises(DriverRefused, match="nojava/bin/java does not start"):
         jvm.Jvm(str(home / "mine"))
 
 

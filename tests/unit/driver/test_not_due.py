@@ -299,7 +299,7 @@ def test_tier_now_does_not_wait(
     ("missing", "told"),
     [
         (installed_iceberg().name, "no iceberg-spark-runtime"),
-        ("bin/java", "Java does not run"),
+        ("bin/java", "has no bin/java"),
     ],
 )
 def test_what_is_missing_here_is_noticed_before_the_claim(

@@ -17,7 +17,9 @@ def test_the_folder_can_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_refused_fetch_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    java_that("echo 'Server access error: refused'; exit 1", tmp_path / "home", monkeypatch)
+    java_that(
+        "echo 'Server access error: refused'; exit 1", tmp_path / "home", monkeypatch, version=17
+    )
     said: list[str] = []
     with pytest.raises(ConfigurationError, match=r"access error: refused; or set SLUICE_FLUSS"):
         fetch_jars(tmp_path / "jars", said.append, clock=Pauses())
