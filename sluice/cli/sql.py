@@ -1,9 +1,10 @@
-"""`sluice sql`: one query on the system tables, by Spark SQL."""
+"""`sluice sql`: one query on system tables and lake tables, in Spark SQL."""
 
 from __future__ import annotations
 
 import csv
 import json
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,22 +20,24 @@ from sluice.cli.options import (
     warehouse_option,
 )
 from sluice.cli.output import as_json, counted, print_json, print_table
+from sluice.errors import QueryFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import pyarrow as pa
 
+_NO_TABLE = re.compile(r"^\[TABLE_OR_VIEW_NOT_FOUND\] The table or view (\S+) cannot be found")
 _PHASES = {"start": "starting Spark", "query": "running the query"}
 
 
 @click.command(
-    short_help="Ask a cluster's system tables in Spark SQL.",
+    short_help="Query system tables and lake tables in Spark SQL.",
     epilog="""
 \b
 Examples:
   sluice sql "SELECT * FROM sys.lake_tiering_status"
-  sluice sql "SELECT * FROM sys.lake_tiering_status WHERE status = 'Failed'" --format json
+  sluice sql "SELECT * FROM sys.lake_tiering_status" --format json
   sluice sql "SELECT count(*) FROM lake.shop.orders" --warehouse ./lake
   sluice sql "SHOW TABLES IN sys"
   sluice sql "DESCRIBE sys.lake_tiering_status"
@@ -55,7 +58,7 @@ Examples:
     default=1000,
     show_default=True,
     metavar="N",
-    help="Most rows that are printed; a note on standard error says if there are more.",
+    help="Print at most N rows; a note on standard error says if there are more.",
 )
 @click.option(
     "--timeout",
@@ -64,7 +67,7 @@ Examples:
     default="5min",
     show_default=True,
     metavar="DURATION",
-    help="Longest wait for the answer.",
+    help="Give up after this time, as in 30s, 5min.",
 )
 @warehouse_option
 @cluster_options
@@ -77,12 +80,17 @@ def sql(
     bootstrap: str | None,
     config_file: str | None,
 ) -> None:
-    """Run QUERY, one statement of Spark SQL, in a Spark of its own (some 10 s).
+    """Run QUERY, one Spark SQL statement, in a local Spark.
 
-    The table sys.lake_tiering_status has a row for each lake table of the cluster: database_name,
-    table_name, status, tiering_epoch, last_tiered_time, last_error, last_error_time. Times are in
-    UTC. With --warehouse, or a lake in the configuration, the catalog "lake" has its tables, as in
-    lake.shop.orders. Needs Java 17 and pip install 'fluss-sluice[spark]'.
+    System table: sys.lake_tiering_status has a row for each tiered table, with the columns
+    database_name, table_name, status, tiering_epoch, last_tiered_time, last_error and
+    last_error_time (UTC).
+
+    Lake tables: give --warehouse PATH, or a lake in --config FILE, and name them
+    lake.DATABASE.TABLE. The rows in the lake may be older than those in Fluss by the lag that
+    `sluice status` shows.
+
+    Spark takes about 10 seconds to start. It needs Java 17 and pip install 'fluss-sluice[spark]'.
     """
     config = configuration(
         config_file, {"client.bootstrap": bootstrap, **lake_overrides(warehouse)}
@@ -90,12 +98,29 @@ def sql(
     from sluice.client.addresses import parse_bootstrap
     from sluice.driver.spark_sql import query as run
 
-    parse_bootstrap(config.client.bootstrap)  # what is no address is said before Spark starts
-    with _progress() as phase:
-        answer = run(config, query, limit, timeout_ms / 1000, phase)
+    parse_bootstrap(config.client.bootstrap)  # a wrong address is reported before Spark starts
+    try:
+        with _progress() as phase:
+            answer = run(config, query, limit, timeout_ms / 1000, phase)
+    except QueryFailed as error:
+        raise explained(error, has_lake=bool(config.datalake.iceberg)) from error
     _print(answer.rows, output_format)
     if answer.cut:
         click.echo(f"only the first {counted(limit, 'row')}: --limit shows more", err=True)
+
+
+def explained(error: QueryFailed, *, has_lake: bool) -> QueryFailed:
+    """The error with the names that `sluice sql` has, in place of Spark's advice on schemas."""
+    found = _NO_TABLE.search(str(error))
+    if found is None:
+        return error
+    name = found[1].replace("`", "")
+    lake = "lake tables are lake.DATABASE.TABLE"
+    if not has_lake:
+        lake += ", with --warehouse PATH or a lake in --config FILE"
+    elif name.count(".") == 1 and not name.startswith("sys."):
+        lake = f"did you mean lake.{name}?"
+    return QueryFailed(f"no table {name}: the system table is sys.lake_tiering_status; {lake}")
 
 
 def _print(rows: pa.Table, output_format: str) -> None:
@@ -114,12 +139,12 @@ def _print(rows: pa.Table, output_format: str) -> None:
 
 
 def _csv_cell(value: object) -> object:
-    """None is an empty cell; what is no number and no text is written as JSON."""
+    """A cell: empty for None, JSON for booleans, lists and maps."""
     return json.dumps(value) if isinstance(value, bool | list | dict) else value
 
 
 def _with_times_as_text(rows: pa.Table, *, for_people: bool) -> pa.Table:
-    """Timestamps to the second for people, else whole and as ISO 8601; Z stands for UTC."""
+    """Timestamps as text: to the second for people, else complete ISO 8601; Z is UTC."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -138,7 +163,7 @@ def _with_times_as_text(rows: pa.Table, *, for_people: bool) -> pa.Table:
 
 @contextmanager
 def _progress() -> Iterator[Callable[[str], None]]:
-    """What goes on, on a terminal's standard error; gone when the block ends."""
+    """Shows the phase on a terminal's standard error until the block ends."""
     from rich.console import Console
 
     console = Console(stderr=True)

@@ -12,7 +12,8 @@ import pytest
 from click.testing import CliRunner
 
 from sluice.cli.main import cli
-from sluice.cli.sql import _print
+from sluice.cli.sql import _print, explained
+from sluice.errors import QueryFailed
 from tests.support.findings import finding
 from tests.support.processes import sluice
 
@@ -55,6 +56,39 @@ def test_a_missing_java_is_named(tmp_path: Path, command: tuple[str, ...]) -> No
     assert named in line
     with finding():
         assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "has_lake", "line"),
+    [
+        (
+            "`shop`.`orders`",
+            False,
+            "no table shop.orders: the system table is sys.lake_tiering_status; lake tables are"
+            " lake.DATABASE.TABLE, with --warehouse PATH or a lake in --config FILE",
+        ),
+        (
+            "`shop`.`orders`",
+            True,
+            "no table shop.orders: the system table is sys.lake_tiering_status; did you mean"
+            " lake.shop.orders?",
+        ),
+        (
+            "`lake`.`shop`.`ordres`",
+            True,
+            "no table lake.shop.ordres: the system table is sys.lake_tiering_status; lake tables"
+            " are lake.DATABASE.TABLE",
+        ),
+    ],
+)
+def test_an_unknown_table_names_the_tables_that_there_are(
+    name: str, has_lake: bool, line: str
+) -> None:
+    advice = "Verify the spelling and correctness of the schema and catalog."
+    by_spark = f"[TABLE_OR_VIEW_NOT_FOUND] The table or view {name} cannot be found. {advice}"
+    assert str(explained(QueryFailed(by_spark), has_lake=has_lake)) == line
+    other = QueryFailed("[PARSE_SYNTAX_ERROR] Syntax error at or near end of input.")
+    assert explained(other, has_lake=has_lake) is other
 
 
 ROWS = pa.table(
