@@ -1,4 +1,4 @@
-"""`sluice pause`, `resume`, `retry` and `retier`: what a user wants of one table's tiering."""
+"""`sluice pause`, `resume`, `retry` and `retier`: a user's requests for the tiering of a table."""
 
 from __future__ import annotations
 
@@ -15,34 +15,35 @@ if TYPE_CHECKING:
     from sluice.client.admin import Admin
     from sluice.model import TieringStatus
 
-    Control = Callable[[Admin, TablePath], None]
-    Words = Callable[[TieringStatus], str | None]
+    Request = Callable[[Admin, TablePath], None]
+    Message = Callable[[TieringStatus], str | None]
 
 
-def _control(
+def _send(
     table: TablePath,
     bootstrap: str | None,
     config_file: str | None,
-    control: Control,
+    request: Request,
     done: str,
-    unless: Words | None = None,
+    instead: Message | None = None,
 ) -> None:
-    """Does it, and says so.
+    """Sends a request for a table, and prints what was done.
 
-    :param unless: what to say in place of ``done``, by how the table stood before; None: ``done``.
+    :param instead: the message to print in place of ``done``, by the status before the request;
+        None for ``done``.
     """
     config = configuration(config_file, {"client.bootstrap": bootstrap})
     from sluice.client import connect
 
     with connect(config.client) as client:
-        before = None if unless is None else _status(client.admin, table)
-        control(client.admin, table)
-    told = None if unless is None or before is None else unless(before)
-    click.echo(f"table {table} {told or done}")
+        before = None if instead is None else _status(client.admin, table)
+        request(client.admin, table)
+    message = None if instead is None or before is None else instead(before)
+    click.echo(f"table {table}: {message or done}")
 
 
 def _status(admin: Admin, table: TablePath) -> TieringStatus | None:
-    """How its tiering stands; None where the table is not tiered, or the server does not tell."""
+    """The tiering status of a table; None if it is not tiered or the server reports no status."""
     try:
         return next(iter(admin.list_tiering_statuses(table)), None)
     except UnsupportedVersion:
@@ -50,7 +51,7 @@ def _status(admin: Admin, table: TablePath) -> TieringStatus | None:
 
 
 @click.command(
-    short_help="Have a table not tiered for a while.",
+    short_help="Pause tiering of a table.",
     epilog="""
 \b
 Examples:
@@ -60,17 +61,18 @@ Examples:
 @click.argument("table", type=TABLE_PATH)
 @cluster_options
 def pause(table: TablePath, bootstrap: str | None, config_file: str | None) -> None:
-    """Hand TABLE out to nobody until `sluice resume`, restarts of the server included.
+    """Pause tiering of TABLE until `sluice resume`.
 
-    A round that is under way goes on. `sluice status` shows the table as paused. An Apache Fluss
-    knows no pause: there the rounds of Sluice keep to it, and nobody else does.
+    The pause survives restarts of the server. A round under way continues. `sluice status` shows
+    the table as paused. On an Apache Fluss cluster, which has no pause, only Sluice's rounds honour
+    it.
     """
-    done = f"is paused; `sluice resume {table}` ends that"
-    _control(table, bootstrap, config_file, lambda admin, path: admin.pause_tiering(path), done)
+    done = f"paused until `sluice resume {table}`"
+    _send(table, bootstrap, config_file, lambda admin, path: admin.pause_tiering(path), done)
 
 
 @click.command(
-    short_help="Have a paused table tiered again.",
+    short_help="Resume tiering of a paused table.",
     epilog="""
 \b
 Examples:
@@ -80,13 +82,13 @@ Examples:
 @click.argument("table", type=TABLE_PATH)
 @cluster_options
 def resume(table: TablePath, bootstrap: str | None, config_file: str | None) -> None:
-    """Have TABLE tiered again after `sluice pause`."""
-    done = "is no longer paused: it is tiered again when it is due"
-    _control(table, bootstrap, config_file, lambda admin, path: admin.resume_tiering(path), done)
+    """Resume tiering of TABLE after `sluice pause`."""
+    done = "resumed, the next round starts when the table is due"
+    _send(table, bootstrap, config_file, lambda admin, path: admin.resume_tiering(path), done)
 
 
 @click.command(
-    short_help="Try a failing table again now.",
+    short_help="Retry a failing table without waiting.",
     epilog="""
 \b
 Examples:
@@ -96,26 +98,26 @@ Examples:
 @click.argument("table", type=TABLE_PATH)
 @cluster_options
 def retry(table: TablePath, bootstrap: str | None, config_file: str | None) -> None:
-    """Forget the failures of TABLE: it is due now, and its next wait is the shortest again.
+    """Clear the failures of TABLE, so that its next round may start now.
 
-    A table that fails is tried again after 10 seconds, then after twice as long each time. Use this
-    once you have removed the cause. A table that is not failing is left alone; `sluice retier`
-    wants a round of it.
+    After a failure a table waits for 10 seconds, then for twice as long after each further failure.
+    Run this command once the cause is repaired. It changes nothing for a table without failures;
+    `sluice retier` requests a round of such a table.
     """
-    done = "is not failing any more; if it was waiting, it is due now"
-    healthy = "had no failures; nothing was changed"
+    done = "failures cleared, the next round may start now"
+    healthy = "no failures to clear, nothing was changed"
 
-    def retried(admin: Admin, path: TablePath) -> None:
+    def request(admin: Admin, path: TablePath) -> None:
         admin.retry_tiering(path)
 
-    # 0, and not None, which is a cluster that does not tell
-    _control(
-        table, bootstrap, config_file, retried, done, lambda s: healthy if s.failures == 0 else None
+    # 0, and not None, which is a cluster that reports no failures
+    _send(
+        table, bootstrap, config_file, request, done, lambda s: healthy if s.failures == 0 else None
     )
 
 
 @click.command(
-    short_help="Tier a table as soon as can be.",
+    short_help="Request a round of a table now.",
     epilog="""
 \b
 Examples:
@@ -125,17 +127,17 @@ Examples:
 @click.argument("table", type=TABLE_PATH)
 @cluster_options
 def retier(table: TablePath, bootstrap: str | None, config_file: str | None) -> None:
-    """Want one more round of TABLE now, without waiting for its freshness.
+    """Request a round of TABLE now, without waiting for its freshness.
 
-    Whoever claims next gets the table: `sluice tier`, or the next run of the DAG. `sluice tier
-    --now` also runs that round. If a round is under way, another one follows it at once; an Apache
-    Fluss cannot do that, and refuses. A paused table stays paused: the round comes after `sluice
-    resume`. Rows that are in the lake are not copied again.
+    `sluice tier` or the next run of the DAG starts the round; `sluice tier --now` requests and runs
+    it in one command. If a round is under way, the requested one follows it; an Apache Fluss
+    cluster refuses the request then. A paused table stays paused, and the round starts after
+    `sluice resume`. Rows that are in the lake are not copied again.
     """
-    done = "is wanted: it is handed out to whoever claims next"
-    paused = f"is wanted, but it is paused: nobody gets it until `sluice resume {table}`"
+    done = "a round is requested; `sluice tier` or a DAG run starts it"
+    paused = f"a round is requested, and starts after `sluice resume {table}`"
 
-    def wanted(admin: Admin, path: TablePath) -> None:
+    def request(admin: Admin, path: TablePath) -> None:
         admin.tier_again(path)
 
-    _control(table, bootstrap, config_file, wanted, done, lambda s: paused if s.paused else None)
+    _send(table, bootstrap, config_file, request, done, lambda s: paused if s.paused else None)

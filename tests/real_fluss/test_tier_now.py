@@ -76,7 +76,9 @@ def test_a_new_table_and_the_same_again_after_its_round(place: Place) -> None:
 def test_retier_makes_it_due_for_whoever_claims_next(place: Place) -> None:
     path = create(place)
     told = place.sluice("retier", str(path))
-    assert f"table {path} is wanted: it is handed out to whoever claims next" in told.output
+    assert (
+        f"table {path}: a round is requested; `sluice tier` or a DAG run starts it" in told.output
+    )
     assert place.status(path).status == "Pending"
     assert place.sluice("retier", str(path)).exit_code == 0, "it is due already"
     with connect(place.config.client) as other:

@@ -54,8 +54,8 @@ FROM tiering WHERE table_id = ?
 _ACTIONS = {
     values.TIERING_PAUSE: "paused",
     values.TIERING_RESUME: "resumed",
-    values.TIERING_RETRY: "failures forgotten",
-    values.TIERING_AGAIN: "wanted again",
+    values.TIERING_RETRY: "failures cleared",
+    values.TIERING_AGAIN: "round requested",
 }
 
 
@@ -220,7 +220,7 @@ class Tiering:
                 raise InvalidTable(
                     f"table {info.path} is not tiered: set table.datalake.enabled to true first"
                 )
-            now = self._clock.now_ms()
+            now, before = self._clock.now_ms(), draft.get(info.table_id)
             if action in (values.TIERING_PAUSE, values.TIERING_RESUME):
                 draft.pause(info.table_id, action == values.TIERING_PAUSE)
             elif action == values.TIERING_RETRY:
@@ -231,8 +231,10 @@ class Tiering:
                 raise UnknownServerError(
                     f"table {info.path}: {action} is no action of ControlTiering; there are 0 to 3"
                 )
+            changed = draft.get(info.table_id) != before
             draft.advance(now)
-        _log.info(f"tiering: {_ACTIONS[action]}", table=str(info.path))
+        if changed:
+            _log.info(f"tiering: {_ACTIONS[action]}", table=str(info.path))
 
     # -- inside
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+import structlog
 from click.testing import CliRunner, Result
 
 from sluice.cli.main import cli
@@ -204,7 +205,7 @@ def test_status_of_a_table_that_is_not_there(shop: Shop) -> None:
 def test_pause_and_resume(shop: Shop) -> None:
     told = shop.run("pause", "shop.healthy")
     assert told.exit_code == 0
-    assert "table shop.healthy is paused; `sluice resume shop.healthy` ends that\n" in told.output
+    assert "table shop.healthy: paused until `sluice resume shop.healthy`\n" in told.output
     shop.clock.ms += 3_600_000
     path = TablePath("shop", "healthy")
     assert shop.client.tiering.claim([path]) is None
@@ -222,24 +223,29 @@ def test_retry_makes_a_failing_table_due(shop: Shop) -> None:
 
 def test_retry_of_a_healthy_table_says_that_nothing_had_failed(shop: Shop) -> None:
     told = shop.run("retry", "shop.failing")
-    assert "table shop.failing is not failing any more; if it was waiting" in told.output
-    for table in ("shop.failing", "shop.healthy"):
-        told = shop.run("retry", table)
-        assert told.exit_code == 0
-        assert f"table {table} had no failures; nothing was changed\n" in told.output
+    done = "table shop.failing: failures cleared, the next round may start now\n"
+    assert done in told.output
+    with structlog.testing.capture_logs() as logged:
+        for table in ("shop.failing", "shop.healthy"):
+            told = shop.run("retry", table)
+            assert told.exit_code == 0
+            assert told.output == f"table {table}: no failures to clear, nothing was changed\n"
+    assert logged == [], "the server reports no change either"
 
 
 def test_retier_of_a_paused_table_says_how_to_resume_it(shop: Shop) -> None:
     told = shop.run("retier", "shop.paused")
     assert told.exit_code == 0
     assert (
-        "table shop.paused is wanted, but it is paused: nobody gets it until `sluice resume"
-        " shop.paused`\n"
+        "table shop.paused: a round is requested, and starts after `sluice resume shop.paused`\n"
     ) in told.output
     assert shop.client.tiering.claim([TablePath("shop", "paused")]) is None
     assert shop.run("resume", "shop.paused").exit_code == 0
     told = shop.run("retier", "shop.paused")
-    assert "table shop.paused is wanted: it is handed out to whoever claims next\n" in told.output
+    assert (
+        "table shop.paused: a round is requested; `sluice tier` or a DAG run starts it\n"
+        in told.output
+    )
 
 
 def test_retier_does_not_wait_for_the_freshness(shop: Shop) -> None:

@@ -74,7 +74,7 @@ def test_retry_does_not_say_that_nothing_had_failed(
     once_away(monkeypatch)
     told = run(shop, "retry", str(failing))
     assert told.exit_code == 0
-    assert "table shop.failing is not failing any more" in told.output
+    assert "table shop.failing: failures cleared" in told.output
     assert shop.status(failing).failures == 0
     told = run(shop, "retry", str(failing))
-    assert "table shop.failing had no failures; nothing was changed" in told.output
+    assert "table shop.failing: no failures to clear, nothing was changed" in told.output
