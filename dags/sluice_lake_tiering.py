@@ -1,4 +1,4 @@
-"""Tiers lake tables of Apache Fluss, every minute. The section [sluice] of airflow.cfg sets it."""
+"""Tiers Apache Fluss tables every minute; settings: section [sluice] of airflow.cfg."""
 
 from sluice_airflow.dag import lake_tiering_dag
 

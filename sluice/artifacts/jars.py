@@ -53,7 +53,7 @@ class Jar:
         return f"{self.group}:{self.artifact}:{self.version}"
 
 
-def tell(line: str) -> None:
+def print_line(line: str) -> None:
     """Writes a line to standard error."""
     sys.stderr.write(line + "\n")
     sys.stderr.flush()
@@ -62,10 +62,10 @@ def tell(line: str) -> None:
 def fetch(
     jar: Jar,
     folder: Path,
-    say: Callable[[str], None] = tell,
+    say: Callable[[str], None] = print_line,
     clock: Clock | None = None,
 ) -> Path:
-    """Fetches a jar into a folder, or checks the one that lies there; answers its path.
+    """Fetches a jar into a folder, or checks the jar that is already there; returns its path.
 
     :param say: gets one line before a fetch; standard error if not given.
     :param clock: waits before a fetch is tried again; the system's if not given.
@@ -88,7 +88,7 @@ def fetch(
         raise ConfigurationError(f"{jar.name} in {folder}: {error}") from error
     if found != jar.sha256:
         raise ConfigurationError(
-            f"{target}: SHA-256 is {found}, not {jar.sha256}: the file is damaged or another;"
+            f"{target}: SHA-256 is {found}, not {jar.sha256}: the file is damaged or another one;"
             " delete it and run the command again"
         )
     return target
@@ -116,7 +116,7 @@ def _ivy(jar: Jar) -> Path:
     ivy = next(pyspark_jars().glob("ivy-*.jar"), None)
     if ivy is None:
         raise ConfigurationError(
-            f"{jar.name} is missing, and {pyspark_jars()} has no ivy jar to fetch it with"
+            f"{jar.name} is missing, and {pyspark_jars()} has no ivy jar to fetch it"
         )
     return ivy
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import click
 
 DAG_FILE = '''\
-"""Tiers lake tables of Apache Fluss, every minute. The section [sluice] of airflow.cfg sets it."""
+"""Tiers Apache Fluss tables every minute; settings: section [sluice] of airflow.cfg."""
 
 from sluice_airflow.dag import lake_tiering_dag
 
 dag = lake_tiering_dag("sluice_lake_tiering")
 '''
-"""Airflow reads a file as a DAG file only if it holds the words "dag" and "airflow"."""
+"""Airflow reads a file as a DAG file only if it has the words "dag" and "airflow"."""
 
 
 @click.command(
@@ -26,7 +26,7 @@ Examples:
 def airflow_dag() -> None:
     """Print the DAG file that tiers all due tables.
 
-    Put it into Airflow's dags folder. Airflow needs pip install 'fluss-sluice[airflow]'; the
-    section [sluice] of airflow.cfg sets connections, schedule and retries (docs/airflow.md).
+    Save it in Airflow's dags folder. Airflow needs pip install 'fluss-sluice[airflow]'. The section
+    [sluice] of airflow.cfg sets connections, schedule and retries.
     """
     click.echo(DAG_FILE, nl=False)

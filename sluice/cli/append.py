@@ -30,7 +30,7 @@ _SKIP_ROWS = click.option(
 
 
 @click.command(
-    short_help="Append the rows of a file to a table, or upsert them by its key.",
+    short_help="Append or upsert the rows of a file.",
     epilog="""
 \b
 Examples:

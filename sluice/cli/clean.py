@@ -1,4 +1,4 @@
-"""`sluice clean`: what dead rounds have left behind, shown or removed."""
+"""`sluice clean`: shows or removes the files of dead rounds."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    short_help="Show or remove files that dead rounds have left.",
+    short_help="Show or remove files of dead rounds.",
     epilog="""
 \b
 Examples:
   sluice clean shop.orders --warehouse ./lake
   sluice clean shop.orders --warehouse ./lake --yes
-  sluice clean --config sluice.toml --work-uri s3://bucket/sluice --runs-older-than 7d --yes
-  sluice clean --work-uri file:///srv/sluice/work --runs-older-than 7d --yes
+  sluice clean --config sluice.toml --work-uri s3://bucket/sluice --yes
+  sluice clean --work-uri file:///srv/sluice/work --runs-older-than 1d --yes
 """,
 )
 @click.argument("table", type=TABLE_PATH, required=False)
-@click.option("--yes", is_flag=True, help="Remove what is found; without it nothing is changed.")
+@click.option("--yes", is_flag=True, help="Remove the files; without it nothing is changed.")
 @click.option(
     "--older-than",
     "older_than_ms",
     type=DURATION,
     default="0s",
     metavar="DURATION",
-    help="Leave younger files alone, too, as in 1h. Age alone never makes a file go.",
+    help="Also keep files younger than this, as in 1h. Age alone never removes a file.",
 )
 @click.option(
     "--work-uri",
     metavar="URI",
-    help="Also remove folders of ended runs below this one (the connection's work_uri in Airflow).",
+    help="Also remove folders of ended runs below this work_uri of an Airflow connection.",
 )
 @click.option(
     "--runs-older-than",
@@ -56,7 +56,7 @@ Examples:
     default="7d",
     show_default=True,
     metavar="DURATION",
-    help="How long ended runs below --work-uri are kept.",
+    help="Keep ended runs below --work-uri for this long.",
 )
 @warehouse_option
 @format_option
@@ -72,13 +72,17 @@ def clean(
     bootstrap: str | None,
     config_file: str | None,
 ) -> None:
-    """Show what killed rounds have left behind TABLE, or behind every table; --yes removes it.
+    """Show the files that dead rounds left in the lake; --yes removes them.
 
-    Safe while rounds run. A file goes only if its name proves that its round was planned from an
-    older commit than the newest, so that it can never be committed, and if no snapshot references
-    it. Every other unreferenced file stays, with the reason. Needs Java 17, and the cluster only
-    without TABLE or with --work-uri. With --work-uri and neither TABLE nor a lake, only folders of
-    runs are looked at. Exit code 1: something could not be removed.
+    The command checks TABLE, or every table of the cluster. It is safe while rounds run: it removes
+    a file only if no snapshot references it, and if its name proves that its round started from an
+    older commit than the newest. Such a round can never commit. Every other unreferenced file is
+    kept, and printed with the reason.
+
+    With --work-uri, but without TABLE and a lake, the command only checks folders of runs.
+
+    Needs Java 17. Needs a cluster only without TABLE, or with --work-uri. Exit code 1: a table or a
+    folder could not be read, or a file could not be removed.
     """
     overrides = {"client.bootstrap": bootstrap, **lake_overrides(warehouse)}
     config = configuration(config_file, overrides)
@@ -94,12 +98,12 @@ def clean(
     if work_uri is not None:
         try:
             runs = clean_runs(config, work_uri, keep_ms, apply=yes)
-        except (OSError, SluiceError) as failed:  # what was done to the tables is told all the same
+        except (OSError, SluiceError) as failed:  # the tables are reported all the same
             error = f"{work_uri}: {type(failed).__name__}: {failed}"
-    tell(reports, runs, applied=yes, as_json=output_format == "json", runs_error=error)
+    print_reports(reports, runs, applied=yes, as_json=output_format == "json", runs_error=error)
 
 
-def tell(
+def print_reports(
     reports: list[CleanReport] | None,
     runs: list[RunFolder] | None,
     *,
@@ -107,10 +111,10 @@ def tell(
     as_json: bool,
     runs_error: str = "",
 ) -> None:
-    """Prints what was found and done.
+    """Prints the files found, and which of them were removed.
 
-    :param reports: None if tables were not looked at.
-    :param runs_error: why the work folder could not be looked at.
+    :param reports: None if tables were not checked.
+    :param runs_error: why the work folder could not be read.
     :raises click.exceptions.Exit: with code 1 if something could not be removed.
     """
     if as_json:
@@ -129,20 +133,20 @@ def tell(
             _print_table(report, applied)
         if reports == []:
             click.echo(
-                "note: no table of the cluster is in this lake yet: check --warehouse",
+                "note: this lake has no table of the cluster: check --warehouse",
                 err=True,
             )
         if runs is not None:
             _print_runs(runs, applied)
         if runs_error:
-            click.echo(f"runs could not be looked at: {runs_error}")
+            click.echo(f"the runs cannot be read: {runs_error}")
     failed = any(report.failed or report.error for report in reports or ())
     if failed or runs_error or any(run.error for run in runs or ()):
         raise click.exceptions.Exit(1)
 
 
 def _print_table(report: CleanReport, applied: bool) -> None:
-    from sluice.cli.output import print_table, when
+    from sluice.cli.output import byte_size, counted, print_table, when
 
     click.echo(f"{report.table}: {_summary(report, applied)}")
     groups: dict[str, list[Leftover]] = {}
@@ -156,13 +160,13 @@ def _print_table(report: CleanReport, applied: bool) -> None:
         print_table(["bytes", "written", "file"], rows, empty="")
     if report.foreign_files:
         click.echo(
-            f"note: {report.foreign_files} unreferenced data files ({report.foreign_bytes} bytes)"
-            " have names of other writers: only Iceberg's remove_orphan_files takes them"
+            f"note: {counted(report.foreign_files, 'unreferenced data file')} of other writers,"
+            f" {byte_size(report.foreign_bytes)}: Iceberg's remove_orphan_files removes them"
         )
 
 
 def _fate(report: CleanReport, left: Leftover, applied: bool) -> str:
-    """What becomes of a dead round's file, and why."""
+    """Whether a dead round's file is removed, and why."""
     if left.path in report.failed:
         return f"not removed: {report.failed[left.path]}"
     return f"{'removed' if applied else 'would be removed'}: {left.reason}"
@@ -170,13 +174,13 @@ def _fate(report: CleanReport, left: Leftover, applied: bool) -> str:
 
 def _summary(report: CleanReport, applied: bool) -> str:
     if report.error:
-        return f"could not be looked at: {report.error}"
+        return f"cannot be read: {report.error}"
     if not report.dead:
         return "nothing to remove"
-    from sluice.cli.output import counted
+    from sluice.cli.output import byte_size, counted
 
     total = sum(left.size_bytes for left in report.dead)
-    what = f"{counted(len(report.dead), 'file')} of dead rounds, {total} bytes"
+    what = f"{counted(len(report.dead), 'file')} of dead rounds, {byte_size(total)}"
     if not applied:
         return f"{what}; --yes removes them"
     left = f", {len(report.failed)} could not be removed" if report.failed else ""

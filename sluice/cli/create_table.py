@@ -29,10 +29,10 @@ def _columns(ctx: click.Context, param: click.Parameter, value: str | None) -> t
     epilog="""
 \b
 Examples:
-  sluice create-table shop.orders --schema "id BIGINT NOT NULL, item STRING, price DECIMAL(10, 2)"
-  sluice create-table shop.visits --like visits.parquet --partition-by country --freshness 1min
-  sluice create-table shop.stock --schema "item STRING, n INT, PRIMARY KEY (item)"
-\b
+  sluice create-table shop.orders --schema "id BIGINT NOT NULL, item STRING"
+  sluice create-table shop.visits --like visits.parquet --partition-by country
+  sluice create-table shop.stock --schema "item STRING, PRIMARY KEY (item)"
+
 Types: BOOLEAN TINYINT SMALLINT INT BIGINT FLOAT DOUBLE CHAR(n) STRING BINARY(n) BYTES
 DECIMAL(p, s) DATE TIME[(p)] TIMESTAMP[(p)] TIMESTAMP_LTZ[(p)]; a type may be followed by NOT NULL.
 Spark reads no Iceberg table that has a column of TIME.

@@ -1,4 +1,4 @@
-"""`sluice doctor`: is everything there that tiering needs?"""
+"""`sluice doctor`: checks what tiering needs on this machine."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from sluice.cli.options import (
 )
 from sluice.cli.output import print_json, print_table
 
-EXIT_ILL = 1
+EXIT_WRONG = 1
 
 
 @click.command(
-    short_help="Look for what keeps tables from being tiered.",
+    short_help="Check the cluster, Java, jars, lake and work folder.",
     epilog="""
 \b
 Examples:
@@ -32,7 +32,7 @@ Examples:
     "--work-uri",
     metavar="URI",
     default="",
-    help="Folder that Airflow and Spark share, as the Airflow connection names it.",
+    help="Folder that Airflow and Spark share: work_uri of the Airflow connection.",
 )
 @format_option
 @cluster_options
@@ -45,10 +45,10 @@ def doctor(
     bootstrap: str | None,
     config_file: str | None,
 ) -> None:
-    """Reach the cluster, compare versions, and try the rights on the lake and the work folder.
+    """Check the cluster, versions, Java, jars, the lake and the work folder.
 
-    A small file is written, read and removed in each folder; nothing else is changed. Exit code 1:
-    something is wrong.
+    In the lake and in the work folder, the command writes, reads and removes a small file. It
+    changes nothing else. Exit code 1: a check failed.
     """
     overrides = {"client.bootstrap": bootstrap, **lake_overrides(warehouse)}
     config = configuration(config_file, overrides)
@@ -61,4 +61,4 @@ def doctor(
         words = {True: "ok", False: "WRONG", None: "not checked"}
         rows = [[f.what, words[f.ok], f.seen] for f in found]
         print_table(["checked", "result", "seen"], rows, empty="")
-    ctx.exit(EXIT_ILL if any(finding.ok is False for finding in found) else 0)
+    ctx.exit(EXIT_WRONG if any(finding.ok is False for finding in found) else 0)

@@ -1,4 +1,4 @@
-"""`sluice jars`: the jars that a lake needs, fetched and checked."""
+"""`sluice jars`: fetches and checks the jars that a lake needs."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ def jars() -> None:
 
 @jars.command(
     "fetch",
+    short_help="Fetch Iceberg's runtime for Spark into a folder.",
     epilog="""
 \b
 Examples:
@@ -34,10 +35,10 @@ Examples:
 @click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
 @spark_option
 def fetch(folder: Path, spark: str | None) -> None:
-    """Fetch Iceberg's runtime for Spark into DIR and check its SHA-256.
+    """Fetch Iceberg's runtime for Spark into DIR, and check its SHA-256.
 
-    It comes from Maven Central by Ivy, which pyspark brings, so this needs Java. A jar that is
-    there already is only checked. Prints the path of the jar.
+    The jar comes from Maven Central. A jar that is already in DIR is only checked. The command
+    prints the path of the jar. It needs Java 17 and pip install 'fluss-sluice[spark]'.
     """
     from sluice.artifacts.iceberg import iceberg_runtime, installed_iceberg
     from sluice.artifacts.jars import fetch as fetch_jar

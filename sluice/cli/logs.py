@@ -1,4 +1,4 @@
-"""Structured logs: one call that sets structlog up for a command."""
+"""Sets up structured logs for a command."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from sluice.masking import MaskingFormatter, mask
 
 
 def configure(log_format: str, level: str = "info") -> None:
-    """Sends structlog events to standard error, as lines to read or as one JSON object each.
+    """Writes structlog events to standard error, and warnings of the standard library's loggers.
 
-    ``log_format`` is ``console`` or ``json``. Standard library records (grpc) join from warning up.
+    :param log_format: ``console`` for lines to read, ``json`` for one JSON object a line.
     """
     import structlog
 
@@ -42,5 +42,5 @@ def configure(log_format: str, level: str = "info") -> None:
 
 
 def _masked(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> Any:
-    """Without secrets: an error of the system, or of a client, may quote one."""
+    """Masks secrets: an error of the system or of a client may quote one."""
     return {key: mask(value) if isinstance(value, str) else value for key, value in event.items()}

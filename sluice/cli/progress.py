@@ -9,7 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 _WORDS = {
     "wait": "waiting until it is due",
-    "recover": "looking for an unfinished round",
+    "recover": "checking for an unfinished round",
     "plan": "planning",
     "copy": "copying rows",
     "prepare": "storing offsets",
@@ -19,7 +19,7 @@ _WORDS = {
 
 
 class RoundBar:
-    """Shows the phase and the rows copied so far; gone when the block ends. Any thread may tell."""
+    """Shows the phase and the copied rows until the block ends; any thread may report them."""
 
     def __init__(self, table: str) -> None:
         self._table = table

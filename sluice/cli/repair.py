@@ -1,4 +1,4 @@
-"""`sluice repair`: what is wrong between a table and its lake, shown or put right."""
+"""`sluice repair`: shows what keeps a table from being tiered, or repairs it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    short_help="Show what keeps a table from being tiered, or put it right.",
+    short_help="Show or repair a lake table that cannot be tiered.",
     epilog="""
 \b
 Examples:
@@ -34,11 +34,11 @@ Examples:
 """,
 )
 @click.argument("table", type=TABLE_PATH)
-@click.option("--yes", is_flag=True, help="Do it; without it nothing is changed.")
+@click.option("--yes", is_flag=True, help="Repair the table; without it nothing is changed.")
 @click.option(
     "--by",
     type=click.Choice(["register", "restore", "adopt", "retier", "tag"]),
-    help="The way to take, of those shown; needed where none is without loss.",
+    help="The repair to run, one of those printed; required if each of them has a risk.",
 )
 @click.option(
     "--wait",
@@ -47,7 +47,7 @@ Examples:
     default="2 min",
     show_default=True,
     metavar="DURATION",
-    help="How long to wait for a round under way, where the way is a round.",
+    help="If the repair is a round: wait this long for a round under way to end.",
 )
 @warehouse_option
 @format_option
@@ -64,13 +64,17 @@ def repair(
     bootstrap: str | None,
     config_file: str | None,
 ) -> None:
-    """Show what keeps TABLE from being tiered, and the ways out; --yes takes one.
+    """Show what keeps TABLE from being tiered and the possible repairs; --yes runs one.
 
-    For a lake that was rolled back, whose snapshot has expired, or whose table is gone. --yes takes
-    the first way if it loses nothing; one with a risk has to be named with --by. Safe while rounds
-    run, unless a risk says otherwise: main is only moved if it is where it was seen, and every
-    other way is itself a round. Needs Java 17. Exit code 1: nothing could be done. 3: that round
-    lost its claim before its commit; look again.
+    Use it for a lake table that was rolled back or dropped, or whose registered snapshot has
+    expired. --yes runs the first repair if it loses nothing. A repair with a risk must be named
+    with --by.
+
+    Repairs are safe while rounds run, unless a risk says otherwise. The branch main of the lake
+    table is moved only if no other commit moved it since; every other repair is itself a round.
+
+    Needs Java 17. Exit code 1: nothing could be repaired. 3: the round of the repair lost its claim
+    before the commit; run the command again.
     """
     overrides = {"client.bootstrap": bootstrap, **lake_overrides(warehouse)}
     config = configuration(config_file, overrides)
@@ -115,8 +119,8 @@ def _print_found(found: Diagnosis, by: str | None) -> None:
     click.echo(f"{found.table}: {'nothing to repair: ' if found.healthy else ''}{found.state}")
     print_table(["what", "value"], list(found.facts.items()), empty="")
     if found.ways:
-        rows = [[way.name, way.does, "\n".join(way.risks) or "nothing"] for way in found.ways]
-        print_table(["way", "what it does", "what is lost or not known"], rows, empty="")
+        rows = [[way.name, way.does, "\n".join(way.risks) or "none"] for way in found.ways]
+        print_table(["repair", "what it does", "risk"], rows, empty="")
     for line in found.advice:
         click.echo(f"note: {line}")
     if found.healthy:
@@ -124,21 +128,23 @@ def _print_found(found: Diagnosis, by: str | None) -> None:
     best = found.recommended.name if found.recommended else None
     names = [way.name for way in found.ways]
     if by is not None and by not in names:
-        click.echo(f"nothing was changed; --by {by} is not open here")
+        click.echo(f"nothing was changed; --by {by} is not possible here")
     elif by is not None or best is not None:
         named = f"--by {by} " if by else ""
-        click.echo(f"nothing was changed; {named}--yes does: {by or best}")
+        click.echo(f"nothing was changed; {named}--yes runs the repair {by or best}")
     elif names:
-        click.echo(f"nothing was changed; name the way: --by {'|'.join(names)} --yes")
+        click.echo(f"nothing was changed; name a repair: --by {'|'.join(names)} --yes")
     else:
-        click.echo("nothing was changed, and this command can do nothing about it")
+        click.echo("nothing was changed, and this command has no repair for it")
 
 
 def _print_done(done: Repaired) -> None:
     if done.way is None:
         click.echo(f"{done.found.table}: nothing to repair: {done.found.state}")
         return
-    made = "given up, as the claim was lost; look again" if _given_up(done) else "done"
+    made = (
+        "given up, because the claim was lost; run the command again" if _given_up(done) else "done"
+    )
     click.echo(f"{done.found.table}: {made}: {done.way.does}")
     if done.result is not None:
         from sluice.cli.output import counted

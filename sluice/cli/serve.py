@@ -12,33 +12,35 @@ STOP_GRACE_S = 5.0
 
 
 @click.command(
+    short_help="Run the embedded Fluss server.",
     epilog="""
 \b
 Examples:
   sluice serve --data-dir ./data
-  sluice serve --data-dir ./data --listen grpc://127.0.0.1:0      (a free port; it is printed)
-  sluice serve --data-dir ./data --listen grpc://127.0.0.1:9123 --listen fluss://127.0.0.1:9124
-  sluice serve --data-dir ./data --listen grpc://0.0.0.0:9123 --tls-certificate server.pem \
-      --tls-key server.key --users-file users
+  sluice serve --data-dir ./data --listen grpc://127.0.0.1:0
+  sluice serve --data-dir ./data --listen fluss://127.0.0.1:9124
+  sluice serve --data-dir ./data --listen grpc://0.0.0.0:9123 \\
+      --tls-certificate server.pem --tls-key server.key --users-file users
   sluice serve --config sluice.toml --log-format json
-"""
+""",
 )
-@click.option("--data-dir", metavar="DIR", help="Where it keeps everything; made if missing.")
+@click.option(
+    "--data-dir", metavar="DIR", help="Folder for all data of the server; created if missing."
+)
 @click.option(
     "--listen",
     metavar="ADDRESS",
     multiple=True,
-    help="Address to bind to, grpc:// or fluss:// (Fluss's own protocol; its tablet takes the"
-    " next port, or ?tablet=PORT); port 0 takes a free one. May be given more than once."
-    "  [default: grpc://127.0.0.1:9123]",
+    help="Address to listen on: grpc://HOST:PORT, or fluss://HOST:PORT for Fluss's own protocol,"
+    " whose tablet server uses the next port, or ?tablet=PORT. Port 0 is a free port. Can be"
+    " repeated.  [default: grpc://127.0.0.1:9123]",
 )
 @click.option(
     "--advertised-listeners",
     metavar="ADDRESS",
     multiple=True,
-    help="Address that clients are told in place of the one of --listen, where they reach the"
-    " server by another name or port, as behind a container's port mapping. May be given more than"
-    " once.",
+    help="Address to report to clients in place of --listen, where they reach the server by another"
+    " name or port, as behind a container's port mapping. Can be repeated.",
 )
 @click.option(
     "--insecure",
@@ -49,20 +51,19 @@ Examples:
 @click.option(
     "--tls-certificate",
     metavar="FILE",
-    help="TLS on grpc://: the server's certificate (PEM), then those between it and its authority.",
+    help="Certificate chain of the server (PEM), for TLS on grpc://: its own certificate first.",
 )
-@click.option("--tls-key", metavar="FILE", help="The key of that certificate (PEM).")
+@click.option("--tls-key", metavar="FILE", help="Private key of the certificate (PEM).")
 @click.option(
     "--users-file",
     metavar="FILE",
-    help="Who may call, and what: lines of NAME ROLE SHA256, the role read, write or admin, the"
-    " digest that of a token. Callers send the token over grpc://, or log in with name and token"
-    " over fluss://.",
+    help="Users, one NAME ROLE SHA256 a line: the role is read, write or admin, SHA256 the digest"
+    " of the user's token. Clients send the token over grpc://, or name and token over fluss://.",
 )
 @click.option(
     "--metrics",
     metavar="HOST:PORT",
-    help="Where a Prometheus server reads /metrics over HTTP; port 0 takes a free one.",
+    help="Address of /metrics for Prometheus, over HTTP; port 0 is a free port.",
 )
 @config_option
 @click.option(
@@ -70,14 +71,14 @@ Examples:
     type=click.Choice(["console", "json"]),
     default="console",
     show_default=True,
-    help="Form of the log on standard error.",
+    help="Format of the log on standard error.",
 )
 @click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="info",
     show_default=True,
-    help="Least severe events to log.",
+    help="Lowest level to log.",
 )
 def serve(
     data_dir: str | None,
@@ -94,9 +95,9 @@ def serve(
 ) -> None:
     """Run the embedded Fluss server until SIGTERM or Ctrl-C.
 
-    One process is coordinator and tablet server. When it is ready it prints one line with its real
-    addresses on standard output. What it has acknowledged survives a kill; README.md says what a
-    power loss can take ("What a crash can take").
+    One process is coordinator and tablet server. When the server is ready, it prints one line with
+    its addresses, and with free ports in place of port 0. Acknowledged rows survive a kill of the
+    process. A power loss can lose the rows of the last 5 seconds (server.sync_interval_ms).
     """
     config = configuration(
         config_file,

@@ -1,4 +1,4 @@
-"""`sluice spark-files`: what spark-submit needs to run a round."""
+"""`sluice spark-files`: the files that spark-submit needs to run a round."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import click
 from sluice.cli.options import format_option, spark_option
 
 _KEPT_S = 86_400
-"""A spark-submit that was given an older zip has read it by then."""
+"""Every spark-submit has read its zip after this time."""
 
 
 @click.command(
     "spark-files",
-    short_help="Print or copy what spark-submit needs: script, py-files zip, jar coordinates.",
+    short_help="Print or copy the files for spark-submit.",
     epilog="""
 \b
 Examples:
@@ -31,18 +31,21 @@ Examples:
     "folder",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Copy script and zip into this folder, which is made if it is missing.",
+    help="Copy script and zip into this folder, and create it if it is missing.",
 )
 @spark_option
 @format_option
 def spark_files(folder: Path | None, spark: str | None, output_format: str) -> None:
-    """Print what spark-submit needs to tier a table, one line each.
+    """Print the paths of the files that spark-submit needs to tier a table.
 
-    script: the driver's program. py-files: a zip of Sluice's packages, for executors that do not
-    have fluss-sluice installed; they still need its dependencies (pyarrow, grpcio, ...). packages:
-    Iceberg's runtime for spark.jars.packages; `sluice jars fetch DIR` brings it as a file.
+    \b
+    script    the program of the driver
+    py-files  a zip of Sluice's packages, for executors without fluss-sluice;
+              they still need its dependencies, as pyarrow and grpcio
+    packages  Iceberg's runtime, for spark.jars.packages; `sluice jars fetch
+              DIR` downloads it as a file
 
-    Without --copy the script is the installed one, and the zip lies in the user's cache folder.
+    Without --copy, the script is the installed one, and the zip is in the user's cache folder.
     """
     from sluice.artifacts.iceberg import iceberg_runtime, installed_iceberg
     from sluice.artifacts.spark_files import driver_script, has_loops, make_zip
@@ -53,7 +56,7 @@ def spark_files(folder: Path | None, spark: str | None, output_format: str) -> N
     try:
         runtime = iceberg_runtime(spark) if spark else installed_iceberg()
     except ConfigurationError as error:
-        raise error if spark else ConfigurationError(f"{error}; or say --spark VERSION") from error
+        raise error if spark else ConfigurationError(f"{error}; or give --spark VERSION") from error
     script = driver_script()
     try:
         if folder is None:
@@ -73,14 +76,14 @@ def spark_files(folder: Path | None, spark: str | None, output_format: str) -> N
         click.echo(f"{name:<9} {value}")
     if not has_loops(archive):
         click.echo(
-            "the zip has no compiled loops, because no wheel is installed here: executors that read"
-            f" tables with a primary key need {install_command('compile')}",
+            "note: the zip has no compiled loops, because Sluice is not installed from a wheel:"
+            f" executors that read primary-key tables need {install_command('compile')}",
             err=True,
         )
 
 
 def copied(script: Path, folder: Path) -> Path:
-    """The script in that folder, where it appears whole; several calls at once do no harm.
+    """Copies the script into a folder, in one step that other processes cannot see half done.
 
     :raises OSError: it cannot be written.
     """
@@ -93,9 +96,9 @@ def copied(script: Path, folder: Path) -> Path:
 
 
 def cached_zip() -> Path:
-    """The zip in the user's cache folder, under a name that changes with its content.
+    """Makes the zip in the user's cache folder, under a name that changes with its content.
 
-    Zips that are older than a day go: each release, and each change of a checkout, makes another.
+    Deletes zips older than a day: each release and each change of a checkout makes another one.
 
     :raises OSError: it cannot be written. :raises ConfigurationError: the user has no home.
     """

@@ -1,4 +1,4 @@
-"""`sluice tier`: one round of one table in this process."""
+"""`sluice tier`: runs one round of one table in this process."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ if TYPE_CHECKING:
     from sluice.rounds.files import RoundResult
 
 EXIT_GIVEN_UP = 3
-LOOK_EVERY_S = 0.5
-"""How often the coordinator is asked at first for a table that is awaited."""
-LOOK_EVERY_S_MAX = 10.0
-"""How often in the end. A real Fluss hands out what waits there, and each look gives that back."""
+POLL_S = 0.5
+"""With --wait: the first interval between two requests to the coordinator."""
+POLL_S_MAX = 10.0
+"""The longest interval. An Apache Fluss coordinator assigns another table that is due at each
+request, and Sluice releases that table."""
 
 
 @click.command(
-    short_help="Tier a table into the lake once, in this process.",
+    short_help="Tier a table into the lake once.",
     epilog="""
 \b
 Examples:
@@ -43,7 +44,7 @@ Examples:
 @click.argument("table", type=TABLE_PATH)
 @warehouse_option
 @click.option(
-    "--parallelism", type=click.IntRange(min=1), metavar="N", help="Buckets copied at once."
+    "--parallelism", type=click.IntRange(min=1), metavar="N", help="Copy N buckets at once."
 )
 @click.option(
     "--now", is_flag=True, help="Tier the table even if it is not due or has just failed."
@@ -54,7 +55,7 @@ Examples:
     type=DURATION,
     default=0,
     metavar="DURATION",
-    help="Wait at most so long until the table is due, as in 30s, 5min.",
+    help="Wait at most this long until the table is due, as in 30s, 5min.",
 )
 @format_option
 @cluster_options
@@ -70,19 +71,24 @@ def tier(
     bootstrap: str | None,
     config_file: str | None,
 ) -> None:
-    """Tier TABLE into the lake once, here and now, without Airflow.
+    """Tier TABLE into the lake once, in this process, without Airflow.
 
-    It claims the table from the coordinator, copies what is new with threads, and commits to
-    Iceberg and then to Fluss: the same round that Spark runs. A table becomes due one freshness
-    after its last round; --now does not wait for that. A pause holds. A round under way goes on;
-    --wait waits for its end. A round that takes longer than the table's freshness (a
-    minute at least), or than tiering.max_round_ms or tiering.max_round_bytes allow, commits what it
-    has; the rest is due at once. Needs Java 17 and, for the commit, the extra [spark].
+    The command claims the table from the coordinator, copies the new rows with threads, and commits
+    to Iceberg and then to Fluss. Spark runs the same round for the DAG.
 
-    Exit code 0: the lake has the rows, or there were no new ones. 1: the round failed, or nobody
-    could claim the table. 2: wrong arguments or settings. 3: the claim was lost before the commit
-    (the coordinator gave the table to another round, or was restarted): nothing was committed, and
-    the next round of the table brings the rows.
+    A table becomes due one freshness after its last round; --now does not wait for it. --wait
+    also waits for the end of a round under way. A paused table is refused, with --now too.
+
+    A round has a time limit, which is the table's freshness (at least a minute) or
+    tiering.max_round_ms, and a size limit, tiering.max_round_bytes. At a limit it commits the
+    copied rows, and the rest is due at once.
+
+    Needs Java 17 and pip install 'fluss-sluice[spark]'.
+
+    Exit code 0: the lake has the rows, or there were no new rows. 1: the round failed, or the table
+    could not be claimed. 2: wrong arguments or settings. 3: the round lost its claim before the
+    commit, because the coordinator assigned the table to another round or was restarted. Nothing
+    was committed then, and the next round copies the rows.
     """
     overrides: dict[str, str | int | bool | None] = {
         "client.bootstrap": bootstrap,
@@ -103,9 +109,9 @@ def tier(
 
 
 def _tier(config: Config, table: TablePath, wait_ms: int, now: bool) -> tuple[RoundResult, float]:
-    """The round, begun as soon as the table is due, and the seconds that it took.
+    """Runs a round as soon as the table is due; returns its result and its length in seconds.
 
-    :raises TableNotDue: it was not due in that time, or never will be.
+    :raises TableNotDue: the table did not become due in that time, or cannot.
     """
     from sluice.cli.progress import RoundBar
     from sluice.driver.local import tier_once
@@ -125,24 +131,24 @@ def _tier(config: Config, table: TablePath, wait_ms: int, now: bool) -> tuple[Ro
                     raise
                 now = now and error.details.get("ask_again", True)
                 bar.phase("wait")
-                time.sleep(min(left_s, until_next_look_s(waited_s)))
+                time.sleep(min(left_s, poll_interval_s(waited_s)))
 
 
-def until_next_look_s(waited_s: float) -> float:
-    """A tenth of what was waited: nobody waits much longer, and the coordinator is asked seldom."""
-    return min(max(LOOK_EVERY_S, waited_s / 10), LOOK_EVERY_S_MAX)
+def poll_interval_s(waited_s: float) -> float:
+    """A tenth of the time waited so far: short waits end soon, long waits cost few requests."""
+    return min(max(POLL_S, waited_s / 10), POLL_S_MAX)
 
 
 def ended(result: RoundResult) -> str:
-    """How a round has ended, in words."""
+    """The outcome of a round in words."""
     if result.is_given_up:
-        return "nothing was committed: the claim was lost; the next round brings the rows"
+        return "nothing was committed: the claim was lost; the next round copies the rows"
     words = {
         "committed": "committed to the lake",
         "nothing_new": "no new rows",
-        "already_landed": "an earlier try of this round had committed",
-        "claim_lost": "committed to the lake; the claim was lost before Fluss heard of it, the next"
-        " round registers it",
+        "already_landed": "an earlier attempt of this round had committed",
+        "claim_lost": "committed to the lake; the claim was lost before the registration with"
+        " Fluss, which the next round repeats",
     }
     return words.get(result.outcome, result.outcome)
 

@@ -1,4 +1,4 @@
-"""`sluice warm`: compiled loops are there before a round or a writer needs them."""
+"""`sluice warm`: compiles the loops before a round or a writer needs them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sluice.errors import ConfigurationError
 
 
 @click.command(
-    short_help="Compile ahead what rows of tables with a key need.",
+    short_help="Compile the loops for primary-key tables ahead.",
     epilog="""
 \b
 Examples:
@@ -19,11 +19,13 @@ Examples:
 """,
 )
 def warm() -> None:
-    """Compile Sluice's loops ahead, or say that there is nothing to do.
+    """Compile the loops that read and write primary-key tables, unless they are compiled already.
 
-    Tables with a primary key are read and written by compiled loops. An installation for x86-64 or
-    ARM Linux usually holds them. Elsewhere they are compiled once for a user and machine. It
-    takes some 10 seconds. It needs `pip install 'fluss-sluice[compile]'`. They are kept in
+    An installation for x86-64 or ARM Linux usually has compiled loops. Elsewhere the first use
+    compiles them, once for a user and machine, in about 10 seconds. Run this command to compile
+    them earlier, for example in an image.
+
+    Compilation needs pip install 'fluss-sluice[compile]'. The compiled loops are kept in
     NUMBA_CACHE_DIR, or in the user's cache folder.
     """
     started = time.monotonic()
@@ -31,14 +33,13 @@ def warm() -> None:
     from sluice.formats.kernels import LOADED
 
     if LOADED.origin is Origin.PACKAGE:
-        click.echo(f"nothing to do: the installation holds {LOADED.file} ({LOADED.compiler})")
+        click.echo(f"nothing to do: the installation has {LOADED.file} ({LOADED.compiler})")
     elif LOADED.origin is Origin.CACHE:
-        click.echo(f"nothing to do: the loops were compiled before, and lie in {LOADED.file}")
+        click.echo(f"nothing to do: the loops are compiled already, in {LOADED.file}")
     elif LOADED.file is None:
         raise ConfigurationError(
-            "the loops were compiled, but could not be kept: "
-            "set NUMBA_CACHE_DIR to a folder that can be written"
+            "the loops are compiled, but cannot be kept: set NUMBA_CACHE_DIR to a writable folder"
         )
     else:
         took_s = time.monotonic() - started
-        click.echo(f"compiled in {took_s:.0f} s, and kept in {LOADED.file}")
+        click.echo(f"compiled in {took_s:.0f} s, kept in {LOADED.file}")

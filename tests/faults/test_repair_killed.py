@@ -60,7 +60,7 @@ def test_it_shows_what_it_would_do_before_it_does(scene: Scene) -> None:
     before = scene.sql("SELECT * FROM {t}.refs ORDER BY name")
     shown = sluice(*command(scene))
     assert shown.returncode == 0, shown.stderr
-    assert "nothing was changed; --yes does: restore" in shown.stdout
+    assert "nothing was changed; --yes runs the repair restore" in shown.stdout
     assert "retier" in shown.stdout
     assert scene.sql("SELECT * FROM {t}.refs ORDER BY name") == before
     done = sluice(*command(scene, "--yes"))
@@ -76,9 +76,9 @@ def test_what_loses_something_is_not_done_unless_it_is_named(scene: Scene) -> No
     lost = scene.warehouse / scene.path.database / scene.path.table
     lost.rename(lost.with_name("elsewhere"))
     shown = sluice(*command(scene))
-    assert "name the way: --by retier --yes" in shown.stdout
+    assert "name a repair: --by retier --yes" in shown.stdout
     other = sluice(*command(scene, "--by", "adopt"))
-    assert "--by adopt is not open here" in other.stdout
+    assert "--by adopt is not possible here" in other.stdout
     refused = sluice(*command(scene, "--yes"))
     assert (refused.returncode, lost.exists()) == (1, False)
     assert "--by retier" in refused.stderr

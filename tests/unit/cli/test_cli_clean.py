@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 from fsspec.implementations.local import LocalFileSystem
 
-from sluice.cli.clean import tell
+from sluice.cli.clean import print_reports
 from sluice.cli.main import cli
 from sluice.client import connect
 from sluice.config import ClientConfig, Config, ServerConfig
@@ -43,22 +43,22 @@ def report() -> CleanReport:
 def test_a_dry_run_says_what_would_go_and_why(
     report: CleanReport, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tell([report], None, applied=False, as_json=False)
+    print_reports([report], None, applied=False, as_json=False)
     said = capsys.readouterr().out
-    assert "shop.orders: 2 files of dead rounds, 2000 bytes; --yes removes them" in said
+    assert "shop.orders: 2 files of dead rounds, 2.0 kB; --yes removes them" in said
     assert f"would be removed: {DEAD}:" in said
     assert "1,000 1970-01-01 00:00:00Z /lake/data/0.parquet" in " ".join(said.split())
     assert "kept: it may still commit:" in said
-    assert "note: 2 unreferenced data files (99 bytes)" in said
+    assert "note: 2 unreferenced data files of other writers, 99 bytes: Iceberg's" in said
 
 
 def test_a_lake_without_any_table_of_the_cluster_is_noted(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Most often the warehouse is another one."""
-    tell([], None, applied=False, as_json=False)
-    assert "is in this lake yet: check --warehouse" in capsys.readouterr().err
-    tell(None, [], applied=False, as_json=False)
+    print_reports([], None, applied=False, as_json=False)
+    assert "this lake has no table of the cluster: check --warehouse" in capsys.readouterr().err
+    print_reports(None, [], applied=False, as_json=False)
     assert capsys.readouterr().err == ""
 
 
@@ -68,7 +68,7 @@ def test_what_could_not_be_removed_is_exit_code_1(
     report.removed = ["/lake/data/0.parquet"]
     report.failed = {"/lake/data/1.parquet": "PermissionError: no"}
     with pytest.raises(click.exceptions.Exit) as ended:
-        tell([report], None, applied=True, as_json=False)
+        print_reports([report], None, applied=True, as_json=False)
     assert ended.value.exit_code == 1
     said = capsys.readouterr().out
     assert "1 removed, 1 could not be removed" in said
@@ -78,12 +78,14 @@ def test_what_could_not_be_removed_is_exit_code_1(
 
 def test_a_table_that_could_not_be_read_is_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(click.exceptions.Exit):
-        tell([CleanReport("shop.x", None, error="gone")], None, applied=False, as_json=False)
-    assert capsys.readouterr().out == "shop.x: could not be looked at: gone\n"
+        print_reports(
+            [CleanReport("shop.x", None, error="gone")], None, applied=False, as_json=False
+        )
+    assert capsys.readouterr().out == "shop.x: cannot be read: gone\n"
 
 
 def test_json_for_machines(report: CleanReport, capsys: pytest.CaptureFixture[str]) -> None:
-    tell([report], [RunFolder("file:///w/sluice-a")], applied=False, as_json=True)
+    print_reports([report], [RunFolder("file:///w/sluice-a")], applied=False, as_json=True)
     content = json.loads(capsys.readouterr().out)
     [table] = content["tables"]
     assert table["dead"][0]["path"] == "/lake/data/0.parquet"
@@ -127,7 +129,7 @@ def test_runs_are_removed_once_the_coordinator_holds_nothing_for_them(
             if name == "over":
                 client.tiering.finished(claim)
         runs = clean_runs(Config(ClientConfig(cluster.address)), work, 1_000, apply=True)
-    tell([], runs, applied=True, as_json=False)
+    print_reports([], runs, applied=True, as_json=False)
     said = capsys.readouterr().out
     assert "the coordinator still holds shop.held for it" in said
     assert "removed" in said
@@ -161,10 +163,10 @@ def test_what_cannot_be_removed_is_told_after_all_that_was_done(
     assert [path.name for path in work.iterdir()] == ["sluice-a"]
     report.removed = [left.path for left in report.dead]
     with pytest.raises(click.exceptions.Exit) as ended:
-        tell([report], runs, applied=True, as_json=False)
+        print_reports([report], runs, applied=True, as_json=False)
     assert ended.value.exit_code == 1
     said = capsys.readouterr().out
-    assert "shop.orders: 2 files of dead rounds, 2000 bytes: 2 removed" in said
+    assert "shop.orders: 2 files of dead rounds, 2.0 kB: 2 removed" in said
     assert "not removed" in said
     assert {run.uri[-1]: run.error[:15] for run in runs} == {"a": "PermissionError", "b": ""}
 
@@ -183,7 +185,7 @@ def test_a_work_folder_that_cannot_be_listed_hides_nothing_that_was_done(
     done = run("shop.orders", "--yes", *words)
     assert done.exit_code == 1
     assert "2 removed" in done.output
-    assert "runs could not be looked at: file:///w: PermissionError" in done.output
+    assert "the runs cannot be read: file:///w: PermissionError" in done.output
 
 
 def test_folders_of_runs_alone_need_no_lake(tmp_path: Path) -> None:

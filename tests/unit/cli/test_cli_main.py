@@ -3,12 +3,16 @@
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
 from sluice import __version__
+from sluice.cli.jars import jars
+from sluice.cli.leases import leases
 from sluice.cli.main import cli
 from sluice.config import ServerConfig
 from sluice.server.cluster import EmbeddedCluster
@@ -96,3 +100,23 @@ def test_debug_shows_where_an_error_came_from() -> None:
     result = run("--debug", "tables", "--bootstrap", "nowhere")
     assert result.exception is not None
     assert type(result.exception).__name__ == "ConfigurationError"
+
+
+def commands(group: click.Group, *names: str) -> Iterator[tuple[str, ...]]:
+    for name, command in sorted(group.commands.items()):
+        yield (*names, name)
+        if isinstance(command, click.Group):
+            yield from commands(command, *names, name)
+
+
+@pytest.mark.parametrize("command", [(), *commands(cli)], ids=" ".join)
+def test_help_fits_80_columns(command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = run(*command, "--help").output.splitlines()
+    assert [line for line in lines if len(line) > 80] == []
+
+
+@pytest.mark.parametrize("group", [cli, jars, leases], ids=lambda group: str(group.name))
+def test_the_list_of_commands_has_one_short_line_for_each(group: click.Group) -> None:
+    lines = {name: c.get_short_help_str(limit=1000) for name, c in group.commands.items()}
+    assert {name: line for name, line in lines.items() if len(line) >= 60} == {}

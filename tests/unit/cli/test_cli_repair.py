@@ -28,11 +28,15 @@ def of(*ways: Way, advice: tuple[str, ...] = ()) -> Diagnosis:
 @pytest.mark.parametrize(
     ("found", "by", "last"),
     [
-        (of(SAFE, RISKY), None, "nothing was changed; --yes does: restore"),
-        (of(SAFE, RISKY), "retier", "nothing was changed; --by retier --yes does: retier"),
-        (of(SAFE), "adopt", "nothing was changed; --by adopt is not open here"),
-        (of(RISKY), None, "nothing was changed; name the way: --by retier --yes"),
-        (of(), None, "nothing was changed, and this command can do nothing about it"),
+        (of(SAFE, RISKY), None, "nothing was changed; --yes runs the repair restore"),
+        (
+            of(SAFE, RISKY),
+            "retier",
+            "nothing was changed; --by retier --yes runs the repair retier",
+        ),
+        (of(SAFE), "adopt", "nothing was changed; --by adopt is not possible here"),
+        (of(RISKY), None, "nothing was changed; name a repair: --by retier --yes"),
+        (of(), None, "nothing was changed, and this command has no repair for it"),
     ],
 )
 def test_the_last_line_says_what_to_type(
@@ -76,7 +80,7 @@ def test_a_round_that_lost_its_claim_is_not_said_to_be_done(
     done = Repaired(of(SAFE), SAFE, result=result)
     _print_done(done)
     told = capsys.readouterr().out.splitlines()[0]
-    lost = "given up, as the claim was lost; look again"
+    lost = "given up, because the claim was lost; run the command again"
     assert told == f"db.t: {lost if given_up else 'done'}: {SAFE.does}"
     assert _given_up(done) is given_up
     assert not _given_up(Repaired(of(SAFE), SAFE)), "a move of main has no claim"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sluice.cli.tier import ended, until_next_look_s
+from sluice.cli.tier import ended, poll_interval_s
 from sluice.rounds.files import RoundResult
 
 
@@ -13,8 +13,8 @@ from sluice.rounds.files import RoundResult
     [
         ("committed", 7, False, "committed to the lake"),
         ("nothing_new", None, False, "no new rows"),
-        ("already_landed", 7, False, "an earlier try of this round had committed"),
-        ("claim_lost", 7, False, "committed to the lake; the claim was lost before Fluss"),
+        ("already_landed", 7, False, "an earlier attempt of this round had committed"),
+        ("claim_lost", 7, False, "committed to the lake; the claim was lost before the"),
         ("claim_lost", None, True, "nothing was committed: the claim was lost; the next round"),
     ],
 )
@@ -28,9 +28,9 @@ def test_a_lost_claim_says_whether_its_rows_are_in_the_lake(
 def test_who_waits_asks_often_at_first_and_seldom_in_the_end() -> None:
     looks, now_s = 0, 0.0
     while now_s < 600:
-        pause_s = until_next_look_s(now_s)
+        pause_s = poll_interval_s(now_s)
         assert pause_s <= max(0.5, now_s / 10)  # nobody waits a tenth longer than the table does
         now_s += pause_s
         looks += 1
     assert looks < 100  # it was 1,200
-    assert until_next_look_s(86_400) == 10
+    assert poll_interval_s(86_400) == 10

@@ -31,7 +31,7 @@ def warm(cache: Path, package: Path = ROOT) -> subprocess.CompletedProcess[str]:
 def test_what_the_installation_holds_is_named(tmp_path: Path) -> None:
     package = package_with(tmp_path / "package", shared_objects())
     done = warm(tmp_path, package)
-    start = f"nothing to do: the installation holds {package}/sluice/formats/{FOLDER}/kernels-"
+    start = f"nothing to do: the installation has {package}/sluice/formats/{FOLDER}/kernels-"
     assert done.stdout.startswith(start)
     assert " (numba " in done.stdout
     assert (done.returncode, done.stderr) == (0, "")
@@ -43,7 +43,7 @@ def test_what_was_compiled_before_is_named(tmp_path: Path) -> None:
     (tmp_path / "sluice").mkdir()
     copy = shutil.copy(kept, tmp_path / "sluice")
     done = warm(tmp_path)
-    assert done.stdout == f"nothing to do: the loops were compiled before, and lie in {copy}\n"
+    assert done.stdout == f"nothing to do: the loops are compiled already, in {copy}\n"
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -62,9 +62,9 @@ def test_it_compiles_once_and_says_so(tmp_path: Path) -> None:
     first, second = warm(tmp_path), warm(tmp_path)
     [file] = (tmp_path / "sluice").iterdir()
     assert first.stdout.startswith("compiled in ")
-    assert first.stdout.endswith(f" s, and kept in {file}\n")
+    assert first.stdout.endswith(f" s, kept in {file}\n")
     assert first.stderr.startswith("compiling Sluice's loops for this machine, once")
-    assert second.stdout.startswith("nothing to do: the loops were compiled before")
+    assert second.stdout.startswith("nothing to do: the loops are compiled already")
     assert second.stderr == ""
 
 
@@ -73,4 +73,4 @@ def test_what_cannot_be_kept_is_no_success(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     done = warm(tmp_path / "file")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "set NUMBA_CACHE_DIR to a folder that can be written" in done.stderr.splitlines()[-1]
+    assert "set NUMBA_CACHE_DIR to a writable folder" in done.stderr.splitlines()[-1]
