@@ -19,11 +19,12 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from sluice.did_you_mean import closest, did_you_mean
 from sluice.errors import ConfigurationError
 from sluice.masking import is_secret_name, secrets_of
 
@@ -266,45 +267,162 @@ def load_config(
     path: str | Path | None = None,
     environment: Mapping[str, str] | None = None,
     overrides: Mapping[str, str | int | bool] | None = None,
+    *,
+    overrides_prefix: str = "",
 ) -> Config:
     """Builds the configuration from a TOML file, ``SLUICE_*`` variables and ``section.key`` pairs.
 
+    :param overrides_prefix: what users write before an override's key; error messages repeat it.
     :raises ConfigurationError: for an unreadable file, an unknown key or a wrong value; names it.
     """
-    found: dict[str, dict[str, Any]] = {name: {} for name in _SECTIONS}
+    found = _Settings()
     if path is not None:
-        _from_file(Path(path), found)
+        _add_file(Path(path), found)
     for name, value in (environment or {}).items():
         if name.startswith(ENVIRONMENT_PREFIX):
-            _from_environment(name, value, found)
+            _add_variable(name, value, found)
     settings = _settings((environment or {}).get(SETTINGS_VARIABLE, ""))
-    for dotted, override in [*settings.items(), *(overrides or {}).items()]:
-        section, _, key = dotted.partition(".")
-        _put(found, section, key.split("."), override, dotted)
-    return Config(**{name: _SECTIONS[name](**values) for name, values in found.items()})
+    for dotted, value in settings.items():
+        found.put(dotted, value, f"{SETTINGS_VARIABLE}: {dotted}")
+    for dotted, override in (overrides or {}).items():
+        found.put(dotted, override, f"{overrides_prefix}{dotted}", overrides_prefix)
+    return Config(**{name: _SECTIONS[name](**values) for name, values in found.sections.items()})
 
 
 _SECTIONS: dict[str, Any] = get_type_hints(Config)
-
-
 _MAPPINGS = {("datalake", "iceberg"), ("client", "fs")}
+_KEYS = {
+    f"{section}.{key}": hint
+    for section, cls in _SECTIONS.items()
+    for key, hint in get_type_hints(cls).items()
+}
 
 
-def _from_file(path: Path, found: dict[str, dict[str, Any]]) -> None:
+def _variable(dotted: str) -> str:
+    """The variable of a setting."""
+    return ENVIRONMENT_PREFIX + dotted.replace(".", "_").upper()
+
+
+_VARIABLES = {_variable(d): d for d in _KEYS if tuple(d.split(".")) not in _MAPPINGS}
+_MISSPELT = 0.85
+"""How similar to a setting's a variable's name is that can only be meant for it."""
+
+
+class _Settings:
+    """The values that were found so far, by section."""
+
+    def __init__(self) -> None:
+        self.sections: dict[str, dict[str, Any]] = {name: {} for name in _SECTIONS}
+
+    def put(self, dotted: str, value: Any, where: str, prefix: str = "") -> None:
+        """Adds a value, in place of an earlier one.
+
+        :param dotted: ``section.key``, or ``section.key.NAME`` of a group of options.
+        :param where: what an error message begins with.
+        :param prefix: what a suggested key begins with.
+        :raises ConfigurationError: there is no such setting, or it cannot have this value.
+        """
+        section, _, rest = dotted.partition(".")
+        key, _, name = rest.partition(".")
+        hint = _KEYS.get(f"{section}.{key}")
+        if hint is None:
+            raise ConfigurationError(f"{where}: {unknown_setting(dotted, prefix)}")
+        if (section, key) in _MAPPINGS:
+            if not name:
+                raise ConfigurationError(
+                    f"{where}: a group of options has no value of its own; set"
+                    f" {prefix}{section}.{key}.NAME"
+                )
+            self.sections[section].setdefault(key, {})[name] = str(value)
+        elif name:
+            raise ConfigurationError(
+                f"{where}: {section}.{key} is a single value, not a group of options"
+            )
+        else:
+            self.sections[section][key] = _converted(value, hint, where, key)
+
+
+def unknown_setting(dotted: str, prefix: str = "") -> str:
+    """The reason why ``section.key`` is no setting, with the setting that may be meant.
+
+    :param prefix: what a suggested key begins with.
+    """
+    if meant := _meant(dotted):
+        return f"no such setting; did you mean {prefix + meant!r}?"
+    section = dotted.partition(".")[0]
+    if section not in _SECTIONS:
+        return f"no section {section!r}; the sections are {', '.join(sorted(_SECTIONS))}"
+    return f"no such setting; docs/configuration.md lists those of section {section!r}"
+
+
+def _meant(dotted: str) -> str | None:
+    """The setting that a wrong name is meant for, if one is similar."""
+    section, _, key = dotted.partition(".")
+    if section in _SECTIONS:
+        if found := closest(key, get_type_hints(_SECTIONS[section])):
+            return f"{section}.{found}"
+    elif found := closest(dotted, _KEYS, cutoff=0.8):
+        return found
+    same = [known.partition(".")[0] for known in _KEYS if known.endswith(f".{key}")]
+    elsewhere = closest(section, same, cutoff=0)
+    return f"{elsewhere}.{key}" if elsewhere else None
+
+
+def _add_file(path: Path, found: _Settings) -> None:
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, tomllib.TOMLDecodeError) as error:
-        raise ConfigurationError(f"configuration file {path}: {error}") from error
+        text = path.read_text(encoding="utf-8")
+        content = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError(f"{path}: this is not TOML: {error}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{path}: the file is not UTF-8; save it as UTF-8") from error
+    except OSError as error:
+        raise ConfigurationError(f"configuration file {path}: {error.strerror}") from error
     for section, values in content.items():
         if not isinstance(values, dict):
-            raise ConfigurationError(f"{path}: {section!r} is not a section")
-        for key, value in values.items():
-            where = f"{path}: {section}.{key}"
-            if isinstance(value, dict):
-                for inner, text in value.items():
-                    _put(found, section, [key, inner], text, f"{where}.{inner}")
-            else:
-                _put(found, section, [key], value, where)
+            raise ConfigurationError(
+                f"{_place(path, text, '', section)}: {section!r} is outside of a section"
+                f"{_section_of(section)}"
+            )
+        if not values and section not in _SECTIONS:
+            where = f"{_place(path, text, section, '')}: [{section}]"
+            raise ConfigurationError(f"{where}: {unknown_setting(section)}")
+        for dotted, key, value in _flat(section, values):
+            found.put(dotted, value, f"{_place(path, text, section, key)}: {dotted}")
+
+
+def _flat(section: str, values: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
+    """Settings with their values, and the key that begins their line."""
+    for key, value in values.items():
+        if isinstance(value, dict):
+            for dotted, _, inner in _flat(f"{section}.{key}", value):
+                yield dotted, key, inner
+        else:
+            yield f"{section}.{key}", key, value
+
+
+def _section_of(key: str) -> str:
+    """Where a key belongs that is outside of all sections."""
+    for section, names in ((name, get_type_hints(cls)) for name, cls in _SECTIONS.items()):
+        if key in names:
+            return f"; write it below [{section}]"
+    return "; write it below [client], [server], [datalake] or [tiering]"
+
+
+def _place(path: Path, text: str, section: str, key: str) -> str:
+    """``FILE:LINE`` of a key, or of a section without one; the file alone where it is not found."""
+    current = ""
+    for number, line in enumerate(text.splitlines(), 1):
+        if header := re.match(r"\s*\[\s*([^\]]+?)\s*\]", line):
+            current = header[1]
+            found = (current == section and not key) or current == f"{section}.{key}"
+        else:
+            name = re.match(r"\s*[\"']?([\w.-]+?)[\"']?\s*=", line)
+            names = (key, f"{section}.{key}") if current in ("", section) else ()
+            found = bool(key and name and current in ("", section) and name[1] in names)
+        if found:
+            return f"{path}:{number}"
+    return str(path)
 
 
 def _settings(text: str) -> dict[str, Any]:
@@ -315,52 +433,50 @@ def _settings(text: str) -> dict[str, Any]:
         raise ConfigurationError(f"{SETTINGS_VARIABLE} is not JSON: {error}") from None
     if not isinstance(content, dict):
         kind = type(content).__name__
-        raise ConfigurationError(f"{SETTINGS_VARIABLE} is a JSON object of settings, not {kind}")
+        raise ConfigurationError(
+            f"{SETTINGS_VARIABLE} must be a JSON object of settings, not a {kind}"
+        )
     return content
 
 
-def _from_environment(name: str, value: str, found: dict[str, dict[str, Any]]) -> None:
+def _add_variable(name: str, value: str, found: _Settings) -> None:
     section, _, key = name.removeprefix(ENVIRONMENT_PREFIX).lower().partition("_")
-    if section not in _SECTIONS:
-        return  # other SLUICE_ variables exist (SLUICE_FAILPOINTS); they are not ours to judge
     head, _, tail = key.partition("_")
     if (section, head) in _MAPPINGS and tail:
-        _put(found, section, [head, tail.replace("__", ".").replace("_", "-")], value, name)
-    else:
-        _put(found, section, [key], value, name)
+        option = tail.replace("__", ".").replace("_", "-")
+        found.put(f"{section}.{head}.{option}", value, name)
+    elif name in _VARIABLES:
+        found.put(_VARIABLES[name], value, name)
+    elif section in _SECTIONS:
+        meant = _meant(f"{section}.{key}")
+        reason = f"did you mean '{_variable(meant)}'?" if meant else ""
+        reason = reason or f"docs/configuration.md lists those of section {section!r}"
+        raise ConfigurationError(f"{name}: no such setting; {reason}")
+    elif suggestion := did_you_mean(name, _VARIABLES, cutoff=_MISSPELT):
+        raise ConfigurationError(f"{name}: no such setting{suggestion}")
+    # any other SLUICE_ variable is not a setting, for example SLUICE_FAILPOINTS
 
 
-def _put(
-    found: dict[str, dict[str, Any]], section: str, key: list[str], value: Any, where: str
-) -> None:
-    cls = _SECTIONS.get(section)
-    if cls is None:
-        known = ", ".join(sorted(_SECTIONS))
-        raise ConfigurationError(f"{where}: no section {section!r}; there are {known}")
-    hints = {f.name: hint for f in fields(cls) for hint in [get_type_hints(cls)[f.name]]}
-    if key[0] not in hints:
-        raise ConfigurationError(f"{where}: no such setting; {section} has {', '.join(hints)}")
-    if hints[key[0]] not in (int, bool, str):
-        if len(key) < 2:
-            raise ConfigurationError(f"{where}: give {section}.{key[0]}.NAME = value")
-        found[section].setdefault(key[0], {})[".".join(key[1:])] = str(value)
-        return
-    found[section][key[0]] = _converted(value, hints[key[0]], where)
-
-
-def _converted(value: Any, kind: type, where: str) -> Any:
+def _converted(value: Any, kind: type, where: str, key: str) -> Any:
     if kind is bool:
         if isinstance(value, bool):
             return value
         if str(value).lower() in ("true", "false"):
             return str(value).lower() == "true"
-        raise ConfigurationError(f"{where}: {value!r} is neither true nor false")
+        raise ConfigurationError(f"{where}: expected true or false, found {value!r}")
     if kind is int:
+        unit = _UNITS.get(key.rpartition("_")[2], "")
+        wanted = f"expected a whole number{unit}, 0 or more"
         try:
             number = int(value)
         except (TypeError, ValueError):
-            raise ConfigurationError(f"{where}: {value!r} is not a whole number") from None
-        if number < 0:
-            raise ConfigurationError(f"{where}: {number} is negative")
+            raise ConfigurationError(f"{where}: {wanted}, found {value!r}") from None
+        if number < 0 or isinstance(value, float | bool):
+            raise ConfigurationError(f"{where}: {wanted}, found {value!r}")
         return number
+    if isinstance(value, list | dict):
+        raise ConfigurationError(f"{where}: expected a text, found a {type(value).__name__}")
     return str(value)
+
+
+_UNITS = {"ms": " of milliseconds", "bytes": " of bytes", "rows": " of rows"}

@@ -47,7 +47,7 @@ def config_of(
     """
     pairs = spark.sparkContext.getConf().getAll()
     found = {k.removeprefix(CONF_PREFIX): v for k, v in pairs if k.startswith(CONF_PREFIX)}
-    return load_config(path, environment, found)
+    return load_config(path, environment, found, overrides_prefix=CONF_PREFIX)
 
 
 def run(

@@ -1,0 +1,24 @@
+"""Suggestions for names that do not exist: settings, columns, options, types."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+def did_you_mean(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
+    """The end of an error message about an unknown name: ``; did you mean 'NAME'?``, or nothing.
+
+    Upper and lower case count as equal.
+
+    :param cutoff: how similar a suggestion must be, from 0 to 1.
+    """
+    found = closest(name, known, cutoff=cutoff)
+    return f"; did you mean {found!r}?" if found else ""
+
+
+def closest(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | None:
+    """The known name that is most similar to ``name``; None if none is similar."""
+    by_lower = {candidate.lower(): candidate for candidate in known}
+    found = get_close_matches(name.lower(), by_lower, n=1, cutoff=cutoff)
+    return by_lower[found[0]] if found else None
