@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from sluice.client.heartbeats import Heartbeats
+from sluice.did_you_mean import did_you_mean
 from sluice.errors import (
     ConfigurationError,
     FlussError,
@@ -36,14 +37,12 @@ LEASE_REFUSED = (LeaseNotObtained, TableNotExist, UnknownTableOrBucket)
 def refuse_unknown(conf: Mapping[str, Any] | None, known: Iterable[str]) -> None:
     """Airflow takes any key in a run's conf; a misspelt one must not tier every table there is.
 
-    :raises ConfigurationError: names the keys, and those that there are.
+    :raises ConfigurationError: names the first such key, and what may be meant.
     """
-    unknown = sorted(set(conf or {}) - set(known))
-    if unknown:
-        raise ConfigurationError(
-            f"conf of this run: unknown {', '.join(map(repr, unknown))}; there are"
-            f" {', '.join(sorted(known))}"
-        )
+    names = sorted(known)
+    for unknown in sorted(set(conf or {}) - set(names)):
+        hint = did_you_mean(unknown, names) or f"; the known keys are {', '.join(names)}"
+        raise ConfigurationError(f"conf of this run: unknown key {unknown!r}{hint}")
 
 
 def acquire(

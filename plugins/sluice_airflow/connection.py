@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 from sluice.config import SETTINGS_VARIABLE, ClientConfig, is_pem
+from sluice.did_you_mean import did_you_mean
 from sluice.errors import ConfigurationError
 from sluice.masking import is_secret_name, mask
+from sluice_airflow.provider_info import FIELDS
 
 TRANSPORTS = ("grpc", "fluss")
 DEFAULT_PORT = 9123
@@ -60,6 +62,7 @@ class FlussConnection:
             raise ConfigurationError(
                 f"connection {connection_id!r}: no host; give the coordinator's host and port"
             )
+        _check_names(f"connection {connection_id!r}: extra", extra, FIELDS)
         transport = extra.get("transport") or "grpc"
         if transport not in TRANSPORTS:
             raise ConfigurationError(
@@ -147,6 +150,14 @@ class FlussConnection:
         }
 
 
+def _check_names(where: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """:raises ConfigurationError: one of the names is unknown; the value may be secret."""
+    for name in given:
+        if name not in known:
+            hint = did_you_mean(name, known) or f"; the known keys are {', '.join(known)}"
+            raise ConfigurationError(f"{where}: unknown key {name!r}{hint}")
+
+
 def _check_login(
     connection_id: str, transport: str, login: str | None, password: str | None
 ) -> None:
@@ -210,7 +221,10 @@ def _options(connection_id: str, name: str, value: Any, prefix: str) -> Mapping[
             f" {type(value).__name__}"
         )
     where = f"connection {connection_id!r}: {name}"
-    return MappingProxyType(dict(_flat(where, value, "", prefix)))
+    found = dict(_flat(where, value, "", prefix))
+    if name == "datalake":
+        _check_names(where, [key.partition(".")[0] for key in found], ("format", "iceberg"))
+    return MappingProxyType(found)
 
 
 def _flat(where: str, options: Mapping[str, Any], path: str, prefix: str) -> list[tuple[str, str]]:

@@ -198,7 +198,8 @@ def _driver_config(connection: FlussConnection, submission: Submission) -> Confi
         if name.startswith(CONF_PREFIX)
     }
     environment = os.environ if submission.driver_is_here else {}
-    return load_config(None, environment, {**asked, **connection.settings()})
+    settings = {**asked, **connection.settings()}
+    return load_config(None, environment, settings, overrides_prefix=CONF_PREFIX)
 
 
 def _refused(error: ConfigurationError) -> Check:

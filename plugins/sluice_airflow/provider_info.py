@@ -25,7 +25,7 @@ def get_provider_info() -> dict[str, Any]:
                     },
                     "placeholders": {"host": "localhost", "port": "9123"},
                 },
-                "conn-fields": _FIELDS,
+                "conn-fields": FIELDS,
             }
         ],
         "config": {
@@ -37,7 +37,7 @@ def get_provider_info() -> dict[str, Any]:
     }
 
 
-_FIELDS: dict[str, Any] = {
+FIELDS: dict[str, Any] = {
     "transport": {
         "label": "Transport",
         "description": "How the cluster is spoken to: grpc, or fluss for Fluss's own protocol.",
@@ -78,6 +78,7 @@ _FIELDS: dict[str, Any] = {
         "schema": {"type": ["string", "null"]},
     },
 }
+"""The keys of a connection's extra."""
 
 OPTIONS: dict[str, tuple[str, str, str]] = {
     "connection": ("string", "fluss_default", "Id of the connection of type fluss."),

@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from datetime import timedelta
 
 from sluice.artifacts.spark_files import driver_script
+from sluice.did_you_mean import did_you_mean
 from sluice.errors import ConfigurationError
 from sluice_airflow.airflow_names import conf
 from sluice_airflow.provider_info import OPTIONS
@@ -57,6 +58,7 @@ def load_settings() -> Settings:
 
     :raises ConfigurationError: names the option and its value.
     """
+    _check_names()
     values = {field.name: _value(field.name) for field in fields(Settings)}
     return Settings(**values)  # type: ignore[arg-type]
 
@@ -67,6 +69,18 @@ def slots_at_once(settings: Settings) -> int:
         return settings.pool_slots
     names = ("parallelism", "max_active_tasks_per_dag", "default_pool_task_slot_count")
     return min(max(1, int(conf.get("core", name, fallback="16"))) for name in names)
+
+
+def _check_names() -> None:
+    """:raises ConfigurationError: the section has an option that does not exist."""
+    for given in conf.getsection("sluice") or {}:
+        name = given.removesuffix("_cmd").removesuffix("_secret")  # where Airflow finds a value
+        if name not in OPTIONS:
+            hint = did_you_mean(name, OPTIONS) or f"; the options are {', '.join(OPTIONS)}"
+            variable = f"AIRFLOW__SLUICE__{name.upper()}"
+            raise ConfigurationError(
+                f"section [sluice] of airflow.cfg, or {variable}: no option {name!r}{hint}"
+            )
 
 
 def _value(name: str) -> str | int:
@@ -80,6 +94,8 @@ def _value(name: str) -> str | int:
     except ValueError:
         number = -1
     if number < 0:
-        where = f"option {name} of section sluice in airflow.cfg"
-        raise ConfigurationError(f"{where}: {text!r} is not a whole number from 0")
+        where = f"section [sluice] of airflow.cfg, or AIRFLOW__SLUICE__{name.upper()}"
+        raise ConfigurationError(
+            f"{where}: {name}: expected a whole number, 0 or more, found {text!r}"
+        )
     return number

@@ -137,7 +137,7 @@ def test_a_work_folder_of_a_kind_unknown(run: Run) -> None:
 def test_unknown_keys_of_a_run() -> None:
     refuse_unknown(None, ["tables"])
     refuse_unknown({"tables": []}, ["tables"])
-    with pytest.raises(ConfigurationError, match="unknown 'table', 'x'; there are tables"):
+    with pytest.raises(ConfigurationError, match="unknown key 'table'; did you mean 'tables'"):
         refuse_unknown({"x": 1, "table": 2}, ["tables"])
 
 

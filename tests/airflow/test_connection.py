@@ -58,7 +58,7 @@ def test_the_form_offers_only_what_is_read() -> None:
         "transport": "fluss",
         "deployment_id": "a",
         "work_uri": "/w",
-        "datalake": '{"a": 1}',
+        "datalake": '{"format": "iceberg"}',
         "fs": '{"s3.endpoint": "http://s3"}',
         "tls": True,
         "tls_ca": "/etc/ca.pem",
@@ -75,6 +75,10 @@ def test_the_form_offers_only_what_is_read() -> None:
         ("h", {"transport": "http"}, "transport 'http'; use grpc or fluss"),
         ("h", {"work_uri": "s3://AK:SK@b/w"}, r"work_uri s3://\*\*\*@b/w holds a password"),
         ("h", {"datalake": "{"}, "datalake is not JSON"),
+        ("h", {"datalke": "{}"}, "extra: unknown key 'datalke'; did you mean 'datalake'?"),
+        ("h", {"spark": 1}, "unknown key 'spark'; the known keys are transport, deployment_id"),
+        ("h", {"datalake": {"icberg.type": "x"}}, "'icberg'; did you mean 'iceberg'?"),
+        ("h", {"datalake": {"paimon": "x"}}, "'paimon'; the known keys are format, iceberg"),
         ("h", {"tls": "yes"}, "tls 'yes'; use true or false"),
         ("h", {"tls_ca": ["a"]}, "tls_ca is a text, not list"),
         ("h", {"datalake": "[1]"}, "not list"),
@@ -185,6 +189,13 @@ def test_the_test_button(place: Place) -> None:
     answer = place.airflow.ask("connection", environment=wrong)
     assert not answer["ok"]
     assert "transport 'http'; use grpc or fluss" in answer["said"]
+    answer = place.airflow.ask("connection", environment=place.connection(datalke="x"))
+    said = "connection 'fluss_default': extra: unknown key 'datalke'; did you mean 'datalake'?"
+    assert (answer["ok"], answer["said"]) == (False, f"ConfigurationError: {said}")
+    wrong = {**place.connection(), "AIRFLOW__SLUICE__SPARK_BINRY": "x"}
+    answer = place.airflow.ask("connection", environment=wrong)
+    assert not answer["ok"]
+    assert "no option 'spark_binry'; did you mean 'spark_binary'?" in answer["said"]
 
 
 @pytest.mark.airflow

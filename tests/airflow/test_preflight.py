@@ -238,11 +238,6 @@ def test_no_work_folder(submission: Submission, tmp_path: Path) -> None:
             "lake configured: ",
             "datalake.format=paimon: only iceberg",
         ),
-        (
-            {"iceberg.type": "hadoop", "paimon": "x"},
-            "settings: ",
-            "no such setting; datalake has format",
-        ),
     ],
 )
 @pytest.mark.parametrize("deploy_mode", ["client", "cluster"])

@@ -225,7 +225,7 @@ def test_drop_lets_go_when_acquire_fails_midway(place: Place) -> None:
 @pytest.mark.parametrize(
     ("conf", "why"),
     [
-        ({"table": ["shop.ok"]}, "unknown 'table'; there are max_tables, spark_conf, tables"),
+        ({"table": ["shop.ok"]}, "unknown key 'table'; did you mean 'tables'?"),
         ({"tables": ["shop.nope"]}, "'shop.nope': no table of that name is tiered"),
     ],
 )
