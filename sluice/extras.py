@@ -1,7 +1,7 @@
-"""Packages that only some uses need: imported where used, and named where they are missing.
+"""Optional packages: imported where they are used, and named if they are missing.
 
-The base of the distribution is small. What it leaves out comes with an extra, such as
-``fluss-sluice[server]``. Without it a command ends with one line that says how to get it.
+The base of the distribution is small. Extras such as ``fluss-sluice[server]`` add packages. Without
+them a command ends with exit code 2 and one line that has the command to install them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ DISTRIBUTION = "fluss-sluice"
 
 
 def require(module: str, extra: str, purpose: str, *, then: str = "") -> ModuleType:
-    """Imports ``module``; it may be one of ours that imports what the extra brings.
+    """Imports ``module``: a package of the extra, or a module of Sluice that imports one.
 
     :param purpose: begins the error's sentence: "sluice serve", "reading such a file".
     :param then: a command to run after the installation.
@@ -26,7 +26,7 @@ def require(module: str, extra: str, purpose: str, *, then: str = "") -> ModuleT
     except ModuleNotFoundError as error:
         package = (error.name or module).partition(".")[0]
         if package == __name__.partition(".")[0]:
-            raise  # a module of ours is missing: no extra has it
+            raise  # a module of Sluice is missing, which no extra adds
         behind = f", then `{then}`" if then else ""
         raise MissingExtra(
             f"{purpose} needs {package}, which is not installed: "
@@ -37,5 +37,5 @@ def require(module: str, extra: str, purpose: str, *, then: str = "") -> ModuleT
 
 
 def install_command(extra: str) -> str:
-    """What a user types; the quotes keep shells from reading the brackets."""
+    """The command that installs an extra, with the brackets quoted for the shell."""
     return f"pip install '{DISTRIBUTION}[{extra}]'"

@@ -1,6 +1,6 @@
-"""`sluice`: the group of all commands, and the one place where errors become lines and exit codes.
+"""`sluice`: the group of all commands.
 
-Modules of this room import only click and light rooms at the top; what a command needs is imported
+Modules of this package import only click and light packages at the top. A command imports the rest
 when it runs, so that `sluice --help` stays fast.
 """
 
@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import Any, NoReturn
+import sys
+from collections.abc import Sequence
+from typing import Any
 
 import click
 
@@ -18,6 +20,7 @@ from sluice.cli.append import append, delete
 from sluice.cli.clean import clean
 from sluice.cli.create_table import create_table
 from sluice.cli.doctor import doctor
+from sluice.cli.errors import EXIT_FAILED, show
 from sluice.cli.jars import jars
 from sluice.cli.leases import leases
 from sluice.cli.lookup import lookup, snapshots
@@ -30,43 +33,48 @@ from sluice.cli.sql import sql
 from sluice.cli.status import status
 from sluice.cli.tier import tier
 from sluice.cli.warm import warm
-from sluice.errors import ConfigurationError, DatabaseNotExist, SluiceError, TableNotExist
-from sluice.masking import MaskingFormatter, mask
-
-EXIT_FAILED = 1
-EXIT_WRONG_ARGUMENTS = 2
-_MISSING = (DatabaseNotExist, TableNotExist)
+from sluice.did_you_mean import did_you_mean
+from sluice.masking import MaskingFormatter
 
 
 class _Commands(click.Group):
-    """Turns errors into one line each; `--debug` lets the traceback through."""
+    """Prints each error as one line; `--debug` lets the traceback through."""
+
+    def main(  # type: ignore[override]
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> Any:
+        if not standalone_mode:
+            return super().main(args, prog_name, standalone_mode=False, **extra)
+        try:
+            code = super().main(args, prog_name, standalone_mode=False, **extra)
+        except click.ClickException as error:
+            sys.exit(show(error))
+        except click.Abort:
+            click.echo("Aborted!", err=True)
+            sys.exit(EXIT_FAILED)
+        sys.exit(code if isinstance(code, int) else 0)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name.startswith("-") or name in self.commands:
+            return super().resolve_command(ctx, args)
+        raise click.UsageError(f"no such command {name!r}{did_you_mean(name, self.commands)}", ctx)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except SluiceError as error:
-            wrong = isinstance(error, ConfigurationError)
-            code = EXIT_WRONG_ARGUMENTS if wrong else EXIT_FAILED
-            is_all = not getattr(error, "__notes__", [])  # or a command to copy follows
-            hint = "; `sluice tables` lists what there is"
-            hint = hint if is_all and isinstance(error, _MISSING) else ""
-            self._fail(ctx, error, f"{type(error).__name__}: {error}{hint}", code)
         except (click.exceptions.Exit, click.ClickException, click.Abort, BrokenPipeError):
             raise
-        except OSError as error:
-            self._fail(ctx, error, str(error), EXIT_FAILED)
         except Exception as error:
-            line = f"{type(error).__name__}: {error} (not expected: --debug shows where)"
-            self._fail(ctx, error, line, EXIT_FAILED)
-
-    @staticmethod
-    def _fail(ctx: click.Context, error: BaseException, line: str, code: int) -> NoReturn:
-        if ctx.params.get("debug"):
-            raise error
-        click.secho(f"sluice: {mask(' '.join(line.split()))}", fg="red", err=True)
-        for command in getattr(error, "__notes__", []) if isinstance(error, SluiceError) else []:
-            click.echo(command, err=True)  # to be copied: neither joined nor masked
-        ctx.exit(code)
+            if ctx.params.get("debug"):
+                raise
+            ctx.exit(show(error))
 
 
 EXAMPLES = """
@@ -82,6 +90,7 @@ Examples:
 
 
 @click.group(
+    "sluice",
     cls=_Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog=EXAMPLES,
@@ -89,13 +98,19 @@ Examples:
 @click.version_option(__version__, prog_name="sluice", message="%(prog)s %(version)s")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 def cli(debug: bool) -> None:
-    """Move Apache Fluss tables into a lakehouse.
+    """Copy Apache Fluss tables into an Iceberg lake.
 
-    Settings come from --config FILE (TOML), then SLUICE_SECTION_KEY variables, then options.
-    Exit code 0: done; 1: tried and failed, with the reason on standard error; 2: wrong arguments or
-    settings; 3: a round lost its claim before its commit, and another one brings the rows.
+    Settings come from --config FILE (TOML). SLUICE_SECTION_KEY variables override the file, and
+    options override both.
+
+    \b
+    Exit codes:
+      0  The command did its work.
+      1  The command failed. Standard error has the reason.
+      2  An argument, a setting or the installation is wrong. Nothing was tried.
+      3  The round lost its claim before its commit. A later round copies the rows.
     """
-    del debug  # read by _Commands from the context
+    del debug  # _Commands reads it from the context
 
 
 for command in (

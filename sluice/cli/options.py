@@ -24,7 +24,7 @@ else:
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 CONNECT_TIMEOUT_MS = 5_000
-"""Somebody waits at the terminal: a server that is not there is said to be so soon."""
+"""A user waits at the terminal, so a server that does not answer is reported soon."""
 
 config_option = click.option(
     "--config",
@@ -36,13 +36,13 @@ config_option = click.option(
 bootstrap_option = click.option(
     "--bootstrap",
     metavar="ADDRESS",
-    help="Address of the cluster, grpc://HOST:PORT or fluss://HOST:PORT"
+    help="Address of the cluster: grpc://HOST:PORT or fluss://HOST:PORT."
     "  [default: client.bootstrap]",
 )
 spark_option = click.option(
     "--spark",
     metavar="VERSION",
-    help="The Spark that Iceberg's runtime is for, such as 4.0  [default: the installed one]",
+    help="Version of Spark, for example 4.0.  [default: the installed one]",
 )
 format_option = click.option(
     "--format",
@@ -50,12 +50,12 @@ format_option = click.option(
     type=click.Choice(["table", "json"]),
     default="table",
     show_default=True,
-    help="A table to read, or one JSON document for machines.",
+    help="A table for people, or one JSON document for programs.",
 )
 
 
 def cluster_options(function: Function) -> Function:
-    """--bootstrap and --config, for commands that talk to a cluster."""
+    """--bootstrap and --config, for commands that connect to a cluster."""
     return bootstrap_option(config_option(function))
 
 
@@ -79,9 +79,9 @@ TABLE_PATH = TablePathType()
 
 
 class DurationType(_Milliseconds):
-    """A duration as Fluss writes it, such as 30s, 3 min, 7d; its value is milliseconds.
+    """A duration in Fluss's form, such as 30s, 3 min or 7d; the value is in milliseconds.
 
-    Fluss takes a bare number for milliseconds, which nobody means who types it.
+    Fluss reads a number without a unit as milliseconds. A user rarely means that, so it is refused.
     """
 
     name = "DURATION"
@@ -90,11 +90,13 @@ class DurationType(_Milliseconds):
         if isinstance(value, int):
             return value
         if value.strip().isdecimal() and int(value):
-            self.fail(f"{value} has no unit: write for example {value}s or {value}min", param, ctx)
+            self.fail(
+                f"{value!r} has no unit; write for example {value}s or {value}min", param, ctx
+            )
         try:
-            return duration_ms(param.opts[0] if param else "value", value)
-        except InvalidConfig as error:
-            self.fail(str(error), param, ctx)
+            return duration_ms("", value)
+        except InvalidConfig:
+            self.fail(f"{value!r} is not a duration; write for example 30s or 3min", param, ctx)
 
 
 DURATION = DurationType()
@@ -102,12 +104,12 @@ DURATION = DurationType()
 warehouse_option = click.option(
     "--warehouse",
     metavar="PATH",
-    help="Folder of the lake (an Iceberg catalog of type hadoop), in place of [datalake].",
+    help="Folder of the lake, as an Iceberg catalog of type hadoop. Replaces [datalake].",
 )
 
 
 def lake_overrides(warehouse: str | None) -> dict[str, str]:
-    """The settings that --warehouse stands for."""
+    """The settings that --warehouse replaces."""
     if warehouse is None:
         return {}
     location = warehouse if "://" in warehouse else str(Path(warehouse).absolute())
@@ -121,7 +123,7 @@ def lake_overrides(warehouse: str | None) -> dict[str, str]:
 def configuration(
     config_file: str | None, overrides: Mapping[str, str | int | bool | None] | None = None
 ) -> Config:
-    """File, then environment, then the options that were given.
+    """The settings: options override variables, which override the file.
 
     :raises ConfigurationError: names the setting, its value and what is allowed.
     """

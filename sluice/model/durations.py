@@ -1,4 +1,4 @@
-"""Durations as Fluss writes them in table options (docs/fluss/types-and-options.md#durations)."""
+"""Durations in the form of Fluss's table options (docs/fluss/types-and-options.md#durations)."""
 
 from __future__ import annotations
 
@@ -34,4 +34,4 @@ def duration_ms(key: str, text: str) -> int:
     if iso and any(iso.groups()):
         days, hours, minutes, seconds = (float(part or 0) for part in iso.groups())
         return int((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000)
-    raise InvalidConfig(f"{key} = {text!r} is not a duration: write for example '3 min' or '30s'")
+    raise InvalidConfig(f"{key} = {text!r} is not a duration; write for example '3 min' or '30s'")

@@ -25,7 +25,7 @@ class TablePath:
         """
         database, dot, table = text.partition(".")
         if not dot or not database or not table or "." in table:
-            raise InvalidTable(f"{text!r} is not a table path: write DATABASE.TABLE")
+            raise InvalidTable(f"{text!r} is not a table; write DATABASE.TABLE")
         return cls(database, table)
 
     def __str__(self) -> str:

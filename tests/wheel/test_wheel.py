@@ -122,7 +122,7 @@ def test_a_missing_extra_is_one_line(
     base: Environment, tmp_path: Path, words: list[str], said: str
 ) -> None:
     done = base.run("sluice", *words, cwd=tmp_path)
-    assert done.returncode != 0
+    assert done.returncode == 2, done.stderr
     assert len(done.stderr.strip().splitlines()) == 1, done.stderr
     assert said in done.stderr
 

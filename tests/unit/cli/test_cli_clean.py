@@ -98,7 +98,7 @@ def test_json_for_machines(report: CleanReport, capsys: pytest.CaptureFixture[st
     [
         (("shop.orders",), "give --warehouse PATH"),
         (("orders", "--warehouse", "x"), "write DATABASE.TABLE"),
-        (("--warehouse", "x", "--older-than", "soon"), "--older-than = 'soon' is not a duration"),
+        (("--warehouse", "x", "--older-than", "soon"), "--older-than: 'soon' is not a duration"),
         (("--warehouse", "x", "--runs-older-than", "1 week"), "is not a duration"),
     ],
 )

@@ -1,0 +1,122 @@
+"""How errors reach the terminal: one line on standard error each, with an exit code.
+
+A wrong use, a wrong setting and a missing package are ``sluice: MESSAGE`` with exit code 2. A
+command that was tried and failed is ``sluice: KIND: MESSAGE`` with exit code 1. A command to copy
+may follow on a line of its own.
+"""
+
+from __future__ import annotations
+
+import re
+
+import click
+
+from sluice.did_you_mean import did_you_mean
+from sluice.errors import (
+    ConfigurationError,
+    DatabaseNotExist,
+    MissingExtra,
+    SluiceError,
+    TableNotExist,
+)
+from sluice.masking import mask
+
+EXIT_FAILED = 1
+EXIT_WRONG_ARGUMENTS = 2
+_WRONG = (ConfigurationError, MissingExtra)
+"""What the user repairs before the command can begin; the message says all, without the kind."""
+_NO_SUCH_OBJECT = (DatabaseNotExist, TableNotExist)
+_NUMBER_RANGES = (click.IntRange, click.FloatRange)
+
+
+class InvalidFile(click.ClickException):
+    """A file of rows cannot be read, or does not fit the table."""
+
+
+class ResumeError(click.ClickException):
+    """The record of an earlier run cannot be used."""
+
+
+class RowNotFound(click.ClickException):
+    """No row has the requested key."""
+
+
+def show(error: Exception) -> int:
+    """Prints an error and returns the exit code."""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        error.show()
+        return error.exit_code
+    text, code = _text_of(error)
+    click.secho(f"sluice: {mask(' '.join(text.split()))}", fg="red", err=True)
+    if isinstance(error, SluiceError | click.ClickException):
+        for command in _commands(error):
+            click.echo(command, err=True)  # to be copied: neither joined nor masked
+    return code
+
+
+def _text_of(error: Exception) -> tuple[str, int]:
+    if isinstance(error, click.UsageError):
+        return usage_text(error), error.exit_code
+    if isinstance(error, click.ClickException):
+        is_own = not type(error).__module__.startswith("click")
+        kind = f"{type(error).__name__}: " if is_own else ""
+        return f"{kind}{error.format_message()}", error.exit_code
+    if isinstance(error, _WRONG):
+        return str(error), EXIT_WRONG_ARGUMENTS
+    if isinstance(error, SluiceError):
+        is_missing = isinstance(error, _NO_SUCH_OBJECT) and not _commands(error)
+        hint = "; `sluice tables` lists all tables" if is_missing else ""
+        return f"{type(error).__name__}: {error}{hint}", EXIT_FAILED
+    if isinstance(error, OSError):
+        return f"{type(error).__name__}: {error}", EXIT_FAILED
+    kind = type(error).__name__
+    return f"{kind}: {error} (unexpected: `sluice --debug` shows the traceback)", EXIT_FAILED
+
+
+def usage_text(error: click.UsageError) -> str:
+    """A usage error in one line: option or argument, value, expected form, and where help is."""
+    context, text = error.ctx, error.format_message()
+    if isinstance(error, click.NoSuchOption):
+        names = [name for p in (context.command.params if context else []) for name in p.opts]
+        text = f"no such option {error.option_name!r}"
+        text += did_you_mean(error.option_name, [*names, "--help"])
+    elif isinstance(error, click.BadParameter) and not isinstance(error, click.MissingParameter):
+        text = _of_parameter(error)
+    text = _lower_first(text.strip().removesuffix("."))
+    if context is None or _commands(error):
+        return text
+    words = " ".join(["sluice", *context.command_path.split()[1:]])
+    separator = " " if text.endswith("?") else "; "
+    return f"{text}{separator}see `{words} --help`"
+
+
+def _of_parameter(error: click.BadParameter) -> str:
+    """``--buckets: '0' is not a whole number, 1 or more``."""
+    parameter, message = error.param, _lower_first(error.message)
+    hint = error.param_hint
+    if hint is None and parameter is not None:
+        is_option = isinstance(parameter, click.Option)
+        hint = parameter.opts[-1] if is_option else parameter.human_readable_name
+    names = hint if isinstance(hint, str) else " / ".join(hint or ())
+    kind = parameter.type if parameter is not None else None
+    given = re.match(r"'?(.*?)'? is not (in the range|a valid)", message)
+    if given and isinstance(kind, _NUMBER_RANGES):
+        message = f"{given[1]!r} is not {_range_text(kind)}"
+    return f"{names}: {message}" if names else message
+
+
+def _range_text(kind: click.IntRange | click.FloatRange) -> str:
+    number = "a whole number" if isinstance(kind, click.IntRange) else "a number"
+    if kind.min is not None and kind.max is not None:
+        return f"{number} from {kind.min} to {kind.max}"
+    return f"{number}, {kind.min} or more" if kind.min is not None else number
+
+
+def _lower_first(text: str) -> str:
+    """The text with a small first letter, unless the first word is in capitals."""
+    return text[:1].lower() + text[1:] if text[1:2].islower() else text
+
+
+def _commands(error: BaseException) -> list[str]:
+    """Commands to copy, which an error has as its notes."""
+    return list(getattr(error, "__notes__", []))
