@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -12,7 +14,7 @@ from sluice.model import Schema, TableDescriptor, TableInfo, TablePath, TypeRoot
 
 
 def _checked(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """A duration stays as it was written, once it could be read."""
+    """The text of a duration, checked."""
     if value is not None:
         DURATION.convert(value, param, ctx)
     return value
@@ -29,13 +31,13 @@ def _columns(ctx: click.Context, param: click.Parameter, value: str | None) -> t
     epilog="""
 \b
 Examples:
-  sluice create-table shop.orders --schema "id BIGINT NOT NULL, item STRING"
-  sluice create-table shop.visits --like visits.parquet --partition-by country
-  sluice create-table shop.stock --schema "item STRING, PRIMARY KEY (item)"
-
-Types: BOOLEAN TINYINT SMALLINT INT BIGINT FLOAT DOUBLE CHAR(n) STRING BINARY(n) BYTES
-DECIMAL(p, s) DATE TIME[(p)] TIMESTAMP[(p)] TIMESTAMP_LTZ[(p)]; a type may be followed by NOT NULL.
-Spark reads no Iceberg table that has a column of TIME.
+  sluice create-table shop.orders --schema "id BIGINT NOT NULL, item STRING, price DECIMAL(10, 2)"
+  sluice create-table shop.visits --like visits.parquet --partition-by country --freshness 1min
+  sluice create-table shop.stock --schema "item STRING, n INT, PRIMARY KEY (item)"
+\b
+Types: BOOLEAN TINYINT SMALLINT INT BIGINT FLOAT DOUBLE DECIMAL(p, s) CHAR(n) STRING BINARY(n)
+BYTES DATE TIME[(p)] TIMESTAMP[(p)] TIMESTAMP_LTZ[(p)]. Spark cannot read an Iceberg table that has
+a TIME column. ARRAY, MAP and ROW come from a Parquet file, with --like.
 """,
 )
 @click.argument("table", type=TABLE_PATH)
@@ -43,36 +45,42 @@ Spark reads no Iceberg table that has a column of TIME.
     "--schema",
     "schema_text",
     metavar="TEXT",
-    help='Columns: "NAME TYPE [NOT NULL], ... [, PRIMARY KEY (NAME, ...)]".',
+    help='Columns: "NAME TYPE [NOT NULL] [PRIMARY KEY], ... [, PRIMARY KEY (NAME, ...)]".',
 )
 @click.option(
     "--like",
     "like_file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Take the columns of this .parquet or .csv file.",
+    help="Copy the columns of this .parquet or .csv file.",
 )
 @click.option(
     "--primary-key",
     metavar="COLUMN[,COLUMN]",
     callback=_columns,
-    help="Rows with one key replace each other; without it the table is a log.",
+    help="Keep only the newest row of each key. Without a key the table is a log.",
 )
 @click.option("--buckets", type=click.IntRange(min=1), metavar="N", help="Number of buckets.")
-@click.option("--bucket-key", metavar="COLUMN", help="Rows with one value share a bucket.")
 @click.option(
-    "--partition-by", "partition_keys", multiple=True, metavar="COLUMN", help="A STRING column."
+    "--bucket-key", metavar="COLUMN", help="Store rows that have the same value in the same bucket."
 )
 @click.option(
-    "--datalake/--no-datalake", default=True, show_default=True, help="Tier it to the lake."
+    "--partition-by",
+    "partition_keys",
+    multiple=True,
+    metavar="COLUMN",
+    help="Partition by a STRING column. Repeatable.",
+)
+@click.option(
+    "--datalake/--no-datalake", default=True, show_default=True, help="Tier the table to the lake."
 )
 @click.option(
     "--freshness",
     metavar="TIME",
     callback=_checked,
-    help="How old the lake may be, as in 30s, 1min.  [default: 3min]",
+    help="How far the lake may lag behind, for example 30s or 1min.  [default: 3min]",
 )
-@click.option("--if-not-exists", is_flag=True, help="Leave an existing table as it is.")
+@click.option("--if-not-exists", is_flag=True, help="Succeed without a change if the table exists.")
 @cluster_options
 def create_table(
     table: TablePath,
@@ -88,12 +96,14 @@ def create_table(
     bootstrap: str | None,
     config_file: str | None,
 ) -> None:
-    """Create the table TABLE (DATABASE.NAME), and its database if it is missing.
+    """Create the table TABLE (DATABASE.NAME), and its database if that does not exist.
 
-    It is a log of rows, or with a primary key the newest row of each key.
+    A table without a primary key is a log of rows. A table with one keeps the newest row of each
+    key.
     """
     config = configuration(config_file, {"client.bootstrap": bootstrap})
-    schema = _schema(schema_text, like_file, partition_keys, primary_key)
+    schema = _schema(schema_text, like_file, partition_keys)
+    schema = _with_keys(schema, primary_key, partition_keys, bucket_key)
     properties = {"table.datalake.enabled": "true" if datalake else "false"}
     if freshness:
         properties["table.datalake.freshness"] = freshness
@@ -113,9 +123,9 @@ def create_table(
         except TableAlreadyExist:
             if not if_not_exists:
                 raise TableAlreadyExist(
-                    f"table {table} exists already; with --if-not-exists it is left as it is"
+                    f"table {table} exists already; --if-not-exists accepts an existing table"
                 ) from None
-            click.echo(f"{table}: exists already, left as it is")
+            click.echo(f"{table}: exists already, unchanged")
             return
         info = client.admin.table_info(table)
     click.echo(_made(info))
@@ -124,7 +134,7 @@ def create_table(
 
 
 def notes(info: TableInfo) -> list[str]:
-    """What a user should know of a new table before there are rows in its lake."""
+    """Warnings about a new table that concern its copy in the lake."""
     from sluice.formats.lake_keys import check_lake_keys
 
     if not info.datalake_enabled or info.datalake_format != "iceberg":
@@ -132,18 +142,18 @@ def notes(info: TableInfo) -> list[str]:
     found = []
     if times := [c.name for c in info.schema.columns if c.data_type.root is TypeRoot.TIME]:
         found.append(
-            f"Spark reads no Iceberg table that has a column of TIME ({', '.join(times)}); engines"
-            " that know the type do"
+            f"Spark cannot read an Iceberg table that has a TIME column ({', '.join(times)});"
+            " other engines can"
         )
     try:
         check_lake_keys(info)
     except UnsupportedLakeOption as error:
-        found.append(f"every round will refuse it: {error.message}")
+        found.append(f"tiering will refuse this table: {error.message}")
     return found
 
 
 def _made(info: TableInfo) -> str:
-    """The line about a new table."""
+    """The line that describes a new table."""
     from sluice.cli.output import counted
 
     lake = f", tiered as {info.datalake_format}" if info.datalake_enabled else ""
@@ -153,27 +163,55 @@ def _made(info: TableInfo) -> str:
     return f"{info.path}: table {info.table_id}, {counted(info.bucket_count, 'bucket')}{key}{lake}"
 
 
-def _schema(
-    text: str | None,
-    like_file: Path | None,
-    partition_keys: tuple[str, ...],
-    primary_key: tuple[str, ...],
-) -> Schema:
+def _schema(text: str | None, like_file: Path | None, partition_keys: tuple[str, ...]) -> Schema:
+    """The columns that --schema or --like names, with the primary key of --schema."""
     if (text is None) == (like_file is None):
         raise click.UsageError("give either --schema TEXT or --like FILE")
-    from sluice.cli.schema_text import parse_schema, with_primary_key
-
     if text is not None:
-        try:
-            return parse_schema(text, primary_key)
-        except InvalidTable as error:
-            raise click.BadParameter(str(error), param_hint="--schema") from error
+        from sluice.cli.schema_text import parse_schema
+
+        with _naming("--schema"):
+            return parse_schema(text)
     assert like_file is not None
     from sluice.cli.files import schema_of
     from sluice.formats.types import schema_from_arrow
 
-    schema = schema_from_arrow(schema_of(like_file, not_null=partition_keys))
-    try:
+    return schema_from_arrow(schema_of(like_file, not_null=partition_keys))
+
+
+def _with_keys(
+    schema: Schema,
+    primary_key: tuple[str, ...],
+    partition_keys: tuple[str, ...],
+    bucket_key: str | None,
+) -> Schema:
+    """The schema with the primary key of --primary-key; the other keys are checked.
+
+    :raises click.BadParameter: names the option and the column.
+    """
+    from sluice.cli.schema_text import check_column, with_primary_key
+
+    for name in partition_keys:
+        with _naming("--partition-by"):
+            check_column(schema, name)
+    for name in [bucket_key] if bucket_key else []:
+        with _naming("--bucket-key"):
+            check_column(schema, name)
+    if not primary_key:
+        return schema
+    with _naming("--primary-key"):
+        if schema.primary_key:
+            raise InvalidTable("--schema has a primary key already; give it once")
         return with_primary_key(schema, primary_key)
+
+
+@contextmanager
+def _naming(option: str) -> Iterator[None]:
+    """Errors inside are errors of this option."""
+    try:
+        yield
     except InvalidTable as error:
-        raise click.BadParameter(str(error), param_hint="--primary-key") from error
+        reason = (
+            str(error).removeprefix("primary key: ") if option == "--primary-key" else str(error)
+        )
+        raise click.BadParameter(reason, param_hint=option) from error

@@ -15,8 +15,8 @@ from sluice.model import types as t
 from sluice.server.cluster import EmbeddedCluster
 
 NOTE = (
-    "note: Spark reads no Iceberg table that has a column of TIME (opens, closes); engines that"
-    " know the type do\n"
+    "note: Spark cannot read an Iceberg table that has a TIME column (opens, closes); other"
+    " engines can\n"
 )
 
 
@@ -41,7 +41,7 @@ def test_a_freshness_without_a_unit_is_refused() -> None:
     command = ["create-table", "shop.t", "--schema", "id INT", "--freshness", "3"]
     done = CliRunner().invoke(cli, command)
     assert done.exit_code == 2
-    assert "3 has no unit: write for example 3s or 3min" in done.stderr
+    assert "'3' has no unit; write for example 3s or 3min" in done.stderr
 
 
 def test_a_table_that_is_there_is_an_error_that_names_the_option(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_a_table_that_is_there_is_an_error_that_names_the_option(tmp_path: Path)
         assert CliRunner().invoke(cli, command).exit_code == 0
         again = CliRunner().invoke(cli, command)
         assert again.exit_code == 1
-        assert "exists already; with --if-not-exists it is left as it is" in again.stderr
+        assert "exists already; --if-not-exists accepts an existing table" in again.stderr
         assert CliRunner().invoke(cli, [*command, "--if-not-exists"]).exit_code == 0
 
 
@@ -67,4 +67,6 @@ def test_keys_that_another_server_has_taken_are_noted(lake_format: str) -> None:
         assert told == []
     else:
         [note] = told
-        assert note.startswith("every round will refuse it: table shop.t: column at of the primary")
+        assert note.startswith(
+            "tiering will refuse this table: table shop.t: column at of the primary"
+        )
