@@ -1,4 +1,4 @@
-"""The rows of a CSV file as they stand there, to say on which line something is wrong.
+"""The rows of a CSV file as bytes, to find the line of a wrong row.
 
 Arrow reads the good files. This is for bad ones: it finds rows and their lines in the bytes, by the
 rules that Arrow's parser has (a quote opens a field only at its start, ``""`` within is a quote).
@@ -18,12 +18,13 @@ _PIECE_BYTES = 4 * 1024 * 1024
 _LF, _CR, _QUOTE = 10, 13, 34
 _BEFORE_A_FIELD = np.frombuffer(b',\r\n"', np.uint8)
 _FIELD = rb'(?:"(?:[^"]++|"")*+"[^,\r\n]*+|[^",\r\n][^,\r\n]*+|)'
+_WHOLE_FIELD = re.compile(_FIELD)
 _ROW = re.compile(_FIELD + rb"(?:," + _FIELD + rb")*+(?:\r\n|\r|\n)")
 
 
 @dataclass(frozen=True)
 class Lines:
-    """Whole rows of a file. The header is row -1. Empty lines are none, unless asked for."""
+    """Complete rows of a file. The header is row -1. Empty lines are not rows, unless requested."""
 
     data: bytes
     bounds: np.ndarray
@@ -34,7 +35,7 @@ class Lines:
     first_byte: int
     """Where in the file ``data`` begins."""
     is_open: bool = False
-    """Whether the only row here does not end: it is too long, or its quote is not closed."""
+    """Whether the only row here has no end: it is too long, or its quote is never closed."""
 
     @property
     def count(self) -> int:
@@ -48,6 +49,14 @@ class Lines:
         """The line on which a row of the file begins."""
         before = self.data[: int(self.bounds[row - self.first_row])]
         return self.first_line + _line_ends(before)
+
+
+def first_open_field(row: bytes) -> tuple[int, bytes]:
+    """The field whose quote is not closed: its number from 0, and the text behind the quote."""
+    number, at = 0, 0
+    while (found := _WHOLE_FIELD.match(row, at)) and row[found.end() : found.end() + 1] == b",":
+        number, at = number + 1, found.end() + 1
+    return number, row[at:].lstrip(b'"')
 
 
 def lines_of(path: Path, row_bytes_max: int, *, empty_rows: bool = False) -> Iterator[Lines]:

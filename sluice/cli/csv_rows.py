@@ -1,4 +1,4 @@
-"""A CSV file as rows of a wanted schema."""
+"""A CSV file as rows of a schema."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import click
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
-from sluice.cli.csv_lines import Lines, lines_of
-from sluice.cli.file_values import INSTANT, expected, is_infinite
+from sluice.cli.csv_lines import Lines, first_open_field, lines_of
+from sluice.cli.errors import InvalidFile
+from sluice.cli.file_kinds import why_not_csv
+from sluice.cli.file_values import INSTANT, expected, is_infinite, shortened
 from sluice.cli.row_files import RowFile, arrow_file, first_that_fails, succeeds
 
 CSV_NULLS = ("", "NA", "NULL", "null")
-"""Without quotes; what stands in quotes is a value."""
+"""Nulls without quotes. In quotes they are values."""
 BLOCK_BYTES = 1024 * 1024
 """How much of a CSV file is read at once; no row of it may be longer."""
 
@@ -26,11 +27,12 @@ class CsvRows(RowFile):
     """A CSV file with a header. Memory: some dozen blocks, which Arrow reads ahead."""
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
-        """:raises click.ClickException: if its header cannot be read."""
+        """:raises InvalidFile: if its header cannot be read."""
         super().__init__(path, schema)
         self._quotes = 0
         header = header_of(path)
         self.names = _names(header)
+        self.header_place = f"{path}: line {header.line(-1)}"
         self._empty_rows = len(self.names) == 1
         if self._empty_rows:
             header = next(self._lines())
@@ -49,7 +51,7 @@ class CsvRows(RowFile):
         except pa.ArrowException as error:
             raise self._explained(row, error) from error
         except OSError as error:
-            raise click.ClickException(f"{self.path}: {error}") from error
+            raise InvalidFile(f"{self.path}: {error}") from error
 
     def _as_read(self) -> Iterator[pa.RecordBatch]:
         """The rows as Arrow's reader makes them; floats as text from the first infinite one on.
@@ -95,7 +97,7 @@ class CsvRows(RowFile):
         if self._quotes % 2:
             for lines in self._lines():
                 if lines.is_open:
-                    raise _not_ended(self.path, lines)
+                    raise _not_ended(self.path, lines, self.names)
 
     def _found(self, name: str, values: pa.Array, at: int, row: int) -> object:
         for lines in self._lines():
@@ -116,27 +118,30 @@ class CsvRows(RowFile):
                 types[field.name] = pa.string()
         return types
 
-    def _explained(self, row: int, error: pa.ArrowException) -> click.ClickException:
+    def _explained(self, row: int, error: pa.ArrowException) -> InvalidFile:
         """:param row: all before it can be read."""
         row_bytes_max = BLOCK_BYTES if "straddling" in str(error) else 2 * BLOCK_BYTES
         for lines in self._lines():
             if lines.is_open:
-                return _not_ended(self.path, lines)
+                return _not_ended(self.path, lines, self.names)
             skipped = max(0, row - lines.first_row)
             found = _Converter(lines, skipped, self.names, self._types(), row_bytes_max)
             if skipped >= lines.count or succeeds(found, 0, lines.count - skipped):
                 continue
             at = first_that_fails(lines.count - skipped, found)
             line = lines.line(lines.first_row + skipped + at)
-            return click.ClickException(f"{self.path}: line {line}: {self._reason(found, at)}")
-        return click.ClickException(f"{self.path}: {error}")
+            return InvalidFile(f"{self.path}: line {line}: {self._reason(found, at)}")
+        return InvalidFile(f"{self.path}: {error}")
 
     def _reason(self, found: _Converter, at: int) -> str:
         if found.is_too_long(at, 1):
-            return f"the row has more than {BLOCK_BYTES:,} bytes: use a Parquet file"
+            return f"the row has more than {BLOCK_BYTES:,} bytes; use a Parquet file"
         fields = found.fields(at)
         if fields != len(self.names):
-            return f"expected {len(self.names)} values by the header, found {fields}"
+            return (
+                f"expected {len(self.names)} values ({', '.join(self.names)}),"
+                f" found {fields}: {found.shown(at)}"
+            )
         for field in self.schema:
             try:
                 found(at, 1, field.name)
@@ -186,8 +191,13 @@ class _Converter:
         self._read(self._skipped + row, 1, {}, [], handler)
         return found[-1]
 
+    def shown(self, row: int) -> str:
+        """The beginning of a row, for an error message."""
+        text = self._lines.text(self._skipped + row, 1).rstrip(b"\r\n").decode(errors="replace")
+        return shortened(text)
+
     def value(self, row: int, column: str) -> str | bytes:
-        """What stands in a column; bytes, if it is no UTF-8."""
+        """The text of a column; bytes if it is not UTF-8."""
         table = self._read(self._skipped + row, 1, {column: pa.binary()}, [column])
         found: bytes = table.column(0)[0].as_py()
         try:
@@ -219,23 +229,25 @@ class _Converter:
 def header_of(path: Path) -> Lines:
     """The first rows of a CSV file, or more; the header is the first of them.
 
-    :raises click.ClickException: if there is none that can be read.
+    :raises InvalidFile: if there is none that can be read.
     """
+    if reason := why_not_csv(path):
+        raise InvalidFile(f"{path}: {reason}")
     for lines in lines_of(path, BLOCK_BYTES):
         if lines.is_open:
             raise _not_ended(path, lines)
         place, text = f"{path}: line {lines.line(-1)}", lines.text(0, 1).rstrip(b"\r\n")
         if len(text) > BLOCK_BYTES:
-            reason = f"the header has more than {BLOCK_BYTES:,} bytes: use a Parquet file"
-            raise click.ClickException(f"{place}: {reason}")
+            reason = f"the header has more than {BLOCK_BYTES:,} bytes; use a Parquet file"
+            raise InvalidFile(f"{place}: {reason}")
         try:
             text.decode()
         except UnicodeDecodeError as error:
             shown = repr(text[error.start : error.start + 8])
-            reason = f"the header is not UTF-8 at {shown}: save the file as UTF-8"
-            raise click.ClickException(f"{place}: {reason}") from error
+            reason = f"the header is not UTF-8 at {shown}; save the file as UTF-8"
+            raise InvalidFile(f"{place}: {reason}") from error
         return lines
-    raise click.ClickException(f"{path}: the file is empty, it lacks even a header")
+    raise InvalidFile(f"{path}: the file is empty; its first line must name the columns")
 
 
 def _names(header: Lines) -> list[str]:
@@ -245,14 +257,17 @@ def _names(header: Lines) -> list[str]:
     return names
 
 
-def _not_ended(path: Path, lines: Lines) -> click.ClickException:
-    reason = "a quote in the row that begins here is not closed"
-    if len(lines.data) > BLOCK_BYTES:
-        reason = (
-            f"the row that begins here has more than {BLOCK_BYTES:,} bytes: close its quote,"
-            " or use a Parquet file"
-        )
-    return click.ClickException(f"{path}: line {lines.first_line}: {reason}")
+def _not_ended(path: Path, lines: Lines, names: Sequence[str] = ()) -> InvalidFile:
+    """:param names: the columns; none if the row is the header."""
+    place = f"{path}: line {lines.first_line}"
+    field, text = first_open_field(lines.data)
+    text = text.splitlines()[0] if text else text
+    column = f"column {names[field]}: " if field < len(names) else ""
+    quote = f"the quote before {shortened(text.decode(errors='replace'))} is never closed"
+    if len(lines.data) <= BLOCK_BYTES:
+        return InvalidFile(f"{place}: {column}{quote}")
+    reason = f"the row has more than {BLOCK_BYTES:,} bytes; close its quote, or use a Parquet file"
+    return InvalidFile(f"{place}: {reason}")
 
 
 def csv_rules(

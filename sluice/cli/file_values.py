@@ -1,4 +1,4 @@
-"""Values of a file as values of a table's column, and how they are told when they do not fit."""
+"""Values of a file as values of a table's column, and messages about those that do not fit."""
 
 from __future__ import annotations
 
@@ -26,6 +26,10 @@ _EXACT_WHOLE = 2**53
 """Whole numbers below are exact as float64."""
 _EXACT_POWER = 22
 """Of ten, the largest that is."""
+_LARGEST = {16: "6.5e4", 32: "3.4e38", 64: "1.8e308"}
+"""The largest floating-point number, by the bits of its type."""
+_FRACTIONS = {"s": "", "ms": ".123", "us": ".123456", "ns": ".123456789"}
+"""The fraction of a second that a unit of time can hold."""
 _TAKES: dict[str, tuple[str, ...]] = {
     "number": ("number",),
     "text": ("text", "number", "boolean", "date", "time", "timestamp", "bytes"),
@@ -91,11 +95,11 @@ def is_infinite(values: pa.Array) -> bool:
 
 
 def unfit(arrow: pa.DataType, field: pa.Field) -> str:
-    """Why a column does not take values of an Arrow type."""
+    """Why a column does not accept values of an Arrow type."""
     because = ""
     if pa.types.is_timestamp(arrow) and pa.types.is_timestamp(field.type):
-        because = ": only TIMESTAMP_LTZ has a zone"
-    return f"{type_text(field)} cannot be made of Arrow's {arrow}{because}"
+        because = "; only TIMESTAMP_LTZ has a time zone"
+    return f"expected {type_text(field)}, found a column of type {arrow}{because}"
 
 
 def _plain(array: pa.Array) -> pa.Array:
@@ -229,12 +233,49 @@ def value_at(values: pa.Array, row: int) -> object:
 
 
 def expected(field: pa.Field, value: object) -> str:
-    """What a column wants and what it was given; None is a null."""
-    because = (field.metadata or {}).get(KEY)
+    """A message: the column, its type, a value (None is a null), and how to write one."""
     if value is None:
+        because = (field.metadata or {}).get(KEY)
         shown = f"no value ({because.decode()})" if because else "no value"
-    elif isinstance(value, str | bytes):
-        shown = repr(value[:_SHOWN_CHARACTERS]) + ("..." if len(value) > _SHOWN_CHARACTERS else "")
-    else:
-        shown = str(value)[:_SHOWN_CHARACTERS]
-    return f"column {field.name}: expected {type_text(field)}, found {shown}"
+        return f"column {field.name}: expected {type_text(field)}, found {shown}"
+    shown = shortened(value) if isinstance(value, str | bytes) else str(value)[:_SHOWN_CHARACTERS]
+    form = _form(field, value)
+    form = f"; {form}" if form else ""
+    return f"column {field.name}: expected {type_text(field)}, found {shown}{form}"
+
+
+def shortened(text: str | bytes) -> str:
+    """A text in quotes, cut off where it is long."""
+    return repr(text[:_SHOWN_CHARACTERS]) + ("..." if len(text) > _SHOWN_CHARACTERS else "")
+
+
+def _form(field: pa.Field, value: object) -> str:
+    """How a value of a column must be written; empty where there is no more to say."""
+    types, kind = pa.types, field.type
+    if types.is_integer(kind):
+        most = 2 ** (kind.bit_width - 1)
+        return f"write a whole number from {-most} to {most - 1}"
+    if types.is_floating(kind):
+        if not isinstance(value, str):
+            return f"{kind.bit_width} bits cannot hold it exactly"
+        return f"write a number such as 12.5, up to {_LARGEST[kind.bit_width]}"
+    if types.is_decimal(kind):
+        before, after = kind.precision - kind.scale, kind.scale
+        return f"write up to {before} digits before and {after} after the point"
+    if types.is_string(kind):
+        length = (field.metadata or {}).get(LENGTH)
+        if length and isinstance(value, str):
+            return f"write up to {length.decode()} characters"
+        return "use UTF-8"
+    if types.is_boolean(kind):
+        return "write true or false"
+    if types.is_date(kind):
+        return "write it as 2024-05-01"
+    if types.is_fixed_size_binary(kind):
+        return f"write exactly {kind.byte_width} bytes"
+    if not (types.is_time(kind) or types.is_timestamp(kind)):
+        return ""
+    time = "13:45:00" + _FRACTIONS[kind.unit]
+    if types.is_time(kind):
+        return f"write it as {time}"
+    return f"write it as {f'2024-05-01T{time}Z' if _is_instant(field) else f'2024-05-01 {time}'}"

@@ -1,4 +1,4 @@
-"""What a Parquet or CSV file holds, and which of it a table wants."""
+"""The columns of a Parquet or CSV file, and those of them that a table has."""
 
 from __future__ import annotations
 
@@ -11,25 +11,32 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from sluice.cli.csv_rows import CsvRows, csv_options, header_of
+from sluice.cli.errors import InvalidFile
+from sluice.cli.file_kinds import why_not_parquet
 from sluice.cli.file_values import INSTANT, KEY, LENGTH, TYPE
 from sluice.cli.row_files import ParquetRows, RowFile, arrow_file
+from sluice.did_you_mean import closest
 from sluice.formats.bucketing import bucket_keys
 from sluice.formats.types import arrow_schema
 from sluice.model import DataType, Schema, TableInfo, TypeRoot
+
+_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}
+"""What other programs write in place of a comma, and its name."""
 
 
 def schema_of(path: Path, not_null: Sequence[str] = ()) -> pa.Schema:
     """Column names and types of a file; for CSV as its first megabyte suggests.
 
     :raises click.BadParameter: if the file is neither .parquet nor .csv.
-    :raises click.ClickException: if it cannot be read.
+    :raises InvalidFile: if it cannot be read.
     """
+    is_parquet = _suffix(path) == ".parquet"
     try:
-        if _suffix(path) == ".parquet":
+        if is_parquet:
             with arrow_file(path) as source:
                 schema = pa.parquet.read_schema(source).remove_metadata()
         else:
-            header_of(path)  # says more of a bad one than Arrow
+            header_of(path)  # its errors are more precise than Arrow's
             options = csv_options({})
             with (
                 arrow_file(path) as source,
@@ -37,7 +44,10 @@ def schema_of(path: Path, not_null: Sequence[str] = ()) -> pa.Schema:
             ):
                 schema = reader.schema
     except pa.ArrowException as error:
-        raise click.ClickException(f"{path}: {error}") from error
+        reason = why_not_parquet(path) if is_parquet else ""
+        raise InvalidFile(f"{path}: {reason or error}") from error
+    if not is_parquet:
+        _check_separator(f"{path}: line 1", schema.names, "NAME,NAME,...")
     _check_once(schema.names, sorted(set(schema.names)), path)
     return pa.schema(f.with_nullable(f.name not in not_null and f.nullable) for f in schema)
 
@@ -87,34 +97,58 @@ def keys_of(info: TableInfo) -> dict[str, str]:
     return keys | dict.fromkeys(info.schema.primary_key, "it is in the primary key")
 
 
-def rows_of(path: Path, schema: pa.Schema, *, tell: bool = True) -> RowFile:
+def rows_of(path: Path, schema: pa.Schema, *, notes: bool = True) -> RowFile:
     """The rows of a file as those of a schema.
 
-    :param tell: of columns that are left out, on standard error.
+    :param notes: whether to name ignored columns on standard error.
     :raises click.BadParameter: if the file is neither .parquet nor .csv.
-    :raises click.ClickException: a column is missing.
+    :raises InvalidFile: a column is missing.
     """
     rows = ParquetRows(path, schema) if _suffix(path) == ".parquet" else CsvRows(path, schema)
     missing = [name for name in schema.names if name not in rows.names]
     if missing:
-        raise click.ClickException(
-            f"{path}: no column {', '.join(missing)}; it has {', '.join(rows.names)}"
-        )
+        if isinstance(rows, CsvRows):
+            _check_separator(rows.header_place, rows.names, ",".join(schema.names))
+        raise InvalidFile(f"{rows.header_place}: {_missing(missing, rows, schema.names)}")
     _check_once(rows.names, schema.names, path)
     extra = [name for name in rows.names if name not in schema.names]
-    if extra and tell:
-        click.echo(f"note: {path}: left out, not to be written: {', '.join(extra)}", err=True)
+    if extra and notes:
+        click.echo(f"note: {path}: ignored columns: {', '.join(extra)}", err=True)
     return rows
 
 
+def _missing(missing: Sequence[str], rows: RowFile, expected: Sequence[str]) -> str:
+    """The message about columns that a file does not have."""
+    found = ", ".join(rows.names)
+    if isinstance(rows, CsvRows) and len(missing) == len(expected):
+        return f"expected a header with the columns {', '.join(expected)}; found {found}"
+    others = [name for name in rows.names if name not in expected]
+    meant = {name: other for name in missing if (other := closest(name, others))}
+    hint = "".join(f"; rename {other!r} to {name!r}?" for name, other in meant.items())
+    columns = (
+        f"column {missing[0]} is" if len(missing) == 1 else f"columns {', '.join(missing)} are"
+    )
+    return f"{columns} missing{hint or '.'} The file has {found}"
+
+
+def _check_separator(place: str, names: Sequence[str], header: str) -> None:
+    """:raises InvalidFile: the only column is several, with another separator between them."""
+    for char, shown in _SEPARATORS.items():
+        if len(names) == 1 and char in names[0]:
+            raise InvalidFile(
+                f"{place}: {shown} separate the values in {names[0]!r}; write commas, as in"
+                f" {header!r}"
+            )
+
+
 def _check_once(names: Sequence[str], wanted: Sequence[str], path: Path) -> None:
-    twice = [name for name in wanted if names.count(name) > 1]
-    if twice:
-        raise click.ClickException(f"{path}: more than one column {', '.join(twice)}")
+    doubled = [name for name in wanted if names.count(name) > 1]
+    if doubled:
+        raise InvalidFile(f"{path}: more than one column is named {doubled[0]!r}; rename one")
 
 
 def _suffix(path: Path) -> str:
     suffix = path.suffix.lower()
     if suffix not in (".parquet", ".csv"):
-        raise click.BadParameter(f"{path}: only .parquet and .csv files are read")
+        raise click.BadParameter(f"{path}: expected a file with the suffix .parquet or .csv")
     return suffix

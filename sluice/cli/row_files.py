@@ -1,4 +1,4 @@
-"""Files as rows of a wanted schema, read as often as asked, in bounded memory."""
+"""Files as rows of a schema. They can be read again and again, in bounded memory."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 
+from sluice.cli.errors import InvalidFile
+from sluice.cli.file_kinds import why_not_parquet
 from sluice.cli.file_values import cast, expected, unfit, value_at
 from sluice.errors import (
     InvalidTable,
@@ -26,13 +28,11 @@ _BATCH_ROWS = 64 * 1024
 _BATCH_BYTES = 16 * 1024 * 1024
 _READ_BYTES = 1024 * 1024
 ROW_ERRORS = (InvalidTable, PartitionNotExists, PartitionSpecInvalid, RecordTooLarge)
-"""What is said of rows that do not fit a table; any other error is not of a row."""
+"""Errors about rows that do not fit a table. Other errors do not concern a row."""
 _TOO_LARGE = (pa.ArrowMemoryError, pa.ArrowCapacityError)
-"""Not the fault of a row."""
+"""Errors that no row causes."""
 Trial = Callable[[int, int], object]
-"""Does something to so many rows (the second number) from the first number on.
-
-Raises if one of them does not fit."""
+"""A check of rows: the first one and their number. Raises if one of them does not fit."""
 
 
 class RowFile(ABC):
@@ -44,11 +44,13 @@ class RowFile(ABC):
         :raises click.BadParameter: if it is no file that can be read twice.
         """
         if not path.is_file():
-            raise click.BadParameter(f"{path} is no file: it is read twice, so it cannot be a pipe")
+            raise click.BadParameter(f"{path} is not a regular file; a pipe cannot be read twice")
         self.path = path
         self.schema = schema
         self.names: Sequence[str] = ()
         """The columns of the file."""
+        self.header_place = str(path)
+        """Where the file names its columns."""
         self._state = self._state_now()
         self._checksum = 0
 
@@ -56,22 +58,22 @@ class RowFile(ABC):
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows with exactly the columns of the schema, cast without loss; the same each time.
 
-        :raises click.ClickException: the first row that does not fit.
+        :raises InvalidFile: the first row that does not fit.
         """
 
     @abstractmethod
     def place(self, row: int) -> str:
-        """Where a row stands, counted from 0."""
+        """The line or number of a row that is counted from 0, for an error message."""
 
     @property
     def rows(self) -> int | None:
-        """How many there are, if the file says so."""
+        """The number of rows, if the file's metadata has it."""
         return None
 
     def read_through(self) -> None:
-        """Reads all bytes for the checksum, and looks whether they end where they should.
+        """Reads all bytes for the checksum, and checks that the last row is complete.
 
-        :raises click.ClickException: they do not.
+        :raises InvalidFile: the last row is not complete.
         """
         with self.path.open("rb") as file:
             while piece := file.read(_READ_BYTES):
@@ -82,20 +84,20 @@ class RowFile(ABC):
         """Size in bytes and CRC-32C of the content, once it was read through."""
         return self._state[0], self._checksum
 
-    def change(self) -> click.ClickException | None:
-        """An error if the file is another one than at first."""
+    def change(self) -> InvalidFile | None:
+        """An error if the file has changed since it was opened."""
         if self._state_now() == self._state:
             return None
-        return click.ClickException(f"{self.path} was changed while it was read")
+        return InvalidFile(f"{self.path}: the file was changed while it was read")
 
     def check_unchanged(self) -> None:
-        """:raises click.ClickException: if the file is another one than at first."""
+        """:raises InvalidFile: if the file has changed since it was opened."""
         if error := self.change():
             raise error
 
-    def problem(self, row: int, reason: str) -> click.ClickException:
-        """What is wrong with a row, and its place."""
-        return click.ClickException(f"{self.path}: {self.place(row)}: {reason}")
+    def problem(self, row: int, reason: str) -> InvalidFile:
+        """An error about a row, with its place."""
+        return InvalidFile(f"{self.path}: {self.place(row)}: {reason}")
 
     def _look_at(self, piece: bytes) -> None:
         self._checksum = google_crc32c.extend(self._checksum, piece)
@@ -123,9 +125,9 @@ class RowFile(ABC):
             return cast(array, field)
         except pa.ArrowNotImplementedError as error:
             reason = unfit(array.type, field)
-            raise click.ClickException(f"{self.path}: column {field.name}: {reason}") from error
+            raise InvalidFile(f"{self.path}: column {field.name}: {reason}") from error
         except _TOO_LARGE as error:
-            reason = f"column {field.name}: too little memory for {len(array):,} rows: {error}"
+            reason = f"column {field.name}: not enough memory for {len(array):,} rows: {error}"
             raise self.problem(row, reason) from error
         except pa.ArrowException as error:
             at = first_that_fails(
@@ -135,7 +137,7 @@ class RowFile(ABC):
             raise self.problem(row + at, expected(field, found)) from error
 
     def _found(self, name: str, values: pa.Array, at: int, row: int) -> object:  # noqa: ARG002
-        """The value of a column, for people to read: as it stands in the file, where it is text.
+        """A value for an error message; text is shown as the file has it.
 
         :param at: its place in ``values``. :param row: the one in the file.
         """
@@ -150,14 +152,14 @@ class ParquetRows(RowFile):
     """
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
-        """:raises click.ClickException: if it is no Parquet file."""
+        """:raises InvalidFile: if it is no Parquet file."""
         super().__init__(path, schema)
         try:
             with arrow_file(path) as source:
                 self._footer = pa.parquet.read_metadata(source)
             self.names = self._footer.schema.to_arrow_schema().names
         except pa.ArrowException as error:
-            raise click.ClickException(f"{path}: {error}") from error
+            raise InvalidFile(f"{path}: {why_not_parquet(path) or error}") from error
         groups = [self._footer.row_group(i) for i in range(self._footer.num_row_groups)]
         self._group_rows = [group.num_rows for group in groups]
         row_bytes = max((g.total_byte_size // max(g.num_rows, 1) for g in groups), default=0)
@@ -199,7 +201,7 @@ class ParquetRows(RowFile):
 
 
 def arrow_file(path: Path) -> pa.OSFile:
-    """A file for Arrow to read, which takes bytes alone for a name that is no UTF-8."""
+    """A file for Arrow to read. Arrow needs bytes for a name that is not UTF-8."""
     return pa.OSFile(os.fsencode(path))
 
 

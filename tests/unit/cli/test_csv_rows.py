@@ -62,7 +62,8 @@ def test_a_finite_text_never_becomes_infinite(
     path.write_text("x,y\n" + "0.5,0.25\n" * before + f"{bad['x']},{bad['y']}\n" + "1,2\n" * 9)
     told = refused(path, columns(x=t.FLOAT, y=t.DOUBLE))
     kind = "FLOAT" if name == "x" else "DOUBLE"
-    assert told == f"line {before + 2}: column {name}: expected {kind}, found '{text}'"
+    place = f"line {before + 2}: column {name}"
+    assert told.startswith(f"{place}: expected {kind}, found '{text}'; write a number such as")
 
 
 def test_an_infinite_number_makes_no_other_row_wrong(tmp_path: Path) -> None:
@@ -92,14 +93,17 @@ def test_a_decimal_with_too_many_digits_is_told_as_it_stands_there(
     path = tmp_path / "t.csv"
     path.write_text(f"n,price\n1,999.99\n\n2,{text}\n3,1\n")
     told = refused(path, columns(n=t.INT, price=t.decimal(5, 2)))
-    assert told == f"line 4: column price: expected DECIMAL(5,2), found {text.strip(chr(34))!r}"
+    assert told == (
+        f"line 4: column price: expected DECIMAL(5,2), found {text.strip(chr(34))!r};"
+        " write up to 3 digits before and 2 after the point"
+    )
 
 
 def test_a_char_has_so_many_characters_at_most(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("n,code\n1,äöü\n2,abcdef\n")
     told = refused(path, columns(n=t.INT, code=t.char(3)))
-    assert told == "line 3: column code: expected CHAR(3), found 'abcdef'"
+    assert told == "line 3: column code: expected CHAR(3), found 'abcdef'; write up to 3 characters"
 
 
 # ---- files of one column ----
@@ -141,7 +145,7 @@ def test_lines_are_counted_with_the_empty_ones_of_one_column(tmp_path: Path) -> 
     path = tmp_path / "t.csv"
     path.write_text("n\n" + "1\n\n" * 1_500_000 + "ten\n" + "\n2" * 9)
     told = refused(path, columns(n=t.INT))
-    assert told == "line 3000002: column n: expected INT, found 'ten'"
+    assert told.startswith("line 3000002: column n: expected INT, found 'ten'; write a whole")
 
 
 @given(
@@ -195,14 +199,17 @@ def test_very_many_empty_lines_before_the_header(tmp_path: Path) -> None:
 # ---- headers ----
 
 
-@pytest.mark.parametrize("encoding", ["latin1", "utf-16"])
-def test_a_header_that_is_no_utf8_is_told_by_its_line(tmp_path: Path, encoding: str) -> None:
+@pytest.mark.parametrize(
+    ("encoding", "start"),
+    [("latin1", "line 1: the header is not UTF-8 "), ("utf-16", "the file is UTF-16 text; ")],
+)
+def test_a_header_that_is_no_utf8_is_named(tmp_path: Path, encoding: str, start: str) -> None:
     path = tmp_path / "t.csv"
     path.write_bytes("id,größe\n1,2\n".encode(encoding))
     told = refused(path, columns(id=t.INT))
-    assert told.startswith("line 1: the header is not UTF-8 ")
-    assert "save the file as UTF-8" in told
-    with pytest.raises(click.ClickException, match="t.csv: line 1: the header is not UTF-8"):
+    assert told.startswith(start)
+    assert told.endswith("as UTF-8")
+    with pytest.raises(click.ClickException, match=f"t.csv: {start}"):
         schema_of(path)
 
 
@@ -211,4 +218,4 @@ def test_a_header_longer_than_a_row_may_be_is_told(tmp_path: Path) -> None:
     names = ",".join(f"c{n}" for n in range(300_000))
     path.write_text(f"\n{names}\n" + "1," * 299_999 + "1\n")
     told = refused(path, columns(c1=t.INT))
-    assert told == "line 2: the header has more than 1,048,576 bytes: use a Parquet file"
+    assert told == "line 2: the header has more than 1,048,576 bytes; use a Parquet file"

@@ -118,14 +118,14 @@ def test_values_of_another_kind_are_refused(
     tmp_path: Path, values: pa.Array, data_type: DataType
 ) -> None:
     told = refused(tmp_path, values, data_type)
-    assert told.startswith(f"column c: {data_type} cannot be made of Arrow's {values.type}")
+    assert told.startswith(f"column c: expected {data_type}, found a column of type {values.type}")
 
 
 def test_a_zone_belongs_to_a_timestamp_ltz_and_to_no_timestamp(tmp_path: Path) -> None:
     zoned, plain = pa.array([NOON], BERLIN), pa.array([NOON], US)
     assert read(tmp_path, zoned, t.timestamp_ltz(6)).to_pylist() == [NOON]
     assert read(tmp_path, plain, t.timestamp(6)).to_pylist() == [NOON]
-    assert "only TIMESTAMP_LTZ has a zone" in refused(tmp_path, zoned, t.timestamp(6))
+    assert "only TIMESTAMP_LTZ has a time zone" in refused(tmp_path, zoned, t.timestamp(6))
     # as text without a zone, and as Fluss's own Arrow batches: it is UTC
     assert read(tmp_path, plain, t.timestamp_ltz(6)).to_pylist() == [NOON]
     assert read(tmp_path, lists(US, NOON), array_of(t.timestamp_ltz(6))).to_pylist() == [[NOON]]

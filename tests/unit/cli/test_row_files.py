@@ -118,7 +118,7 @@ import resource, sys
 from pathlib import Path
 import click, numpy as np, pyarrow as pa
 from sluice.cli.files import rows_of, schema_of
-rows = rows_of(Path(sys.argv[1]), pa.schema([("id", pa.int64())]), tell=False)
+rows = rows_of(Path(sys.argv[1]), pa.schema([("id", pa.int64())]), notes=False)
 (batch,) = rows.batches()
 large = pa.record_batch({"id": pa.array(np.ones(200_000_000, np.int8))})
 taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
@@ -131,7 +131,7 @@ except click.ClickException as error:
     done = subprocess.run(
         [sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True
     )
-    told = f"{path}: row 1 (row group 1 of 1): column id: too little memory for 200,000,000 rows"
+    told = f"{path}: row 1 (row group 1 of 1): column id: not enough memory for 200,000,000 rows"
     assert done.stdout.startswith(told)
 
 

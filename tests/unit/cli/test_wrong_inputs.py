@@ -1,0 +1,229 @@
+"""The messages about wrong inputs, complete: options, files of rows, the exit codes.
+
+``test_schema_text`` has those about schemas, ``tests/unit/test_config.py`` those about settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from sluice.cli.main import cli
+from sluice.config import ServerConfig
+from sluice.server.cluster import EmbeddedCluster
+
+SCHEMA = "id BIGINT NOT NULL, item STRING, price DECIMAL(10, 2), day DATE, code CHAR(3), ok BOOLEAN"
+HEADER = "id,item,price,day,code,ok\n"
+GOOD = "1,pen,2.50,2024-05-01,abc,true\n"
+NEW = "create-table", "shop.new", "--schema", "id INT"
+
+USAGE = {
+    ("tabels",): "no such command 'tabels'; did you mean 'tables'? see `sluice --help`",
+    ("xyz",): "no such command 'xyz'; see `sluice --help`",
+    (*NEW, "--bukets", "2"): (
+        "no such option '--bukets'; did you mean '--buckets'? see `sluice create-table --help`"
+    ),
+    (*NEW, "--buckets", "0"): (
+        "--buckets: '0' is not a whole number, 1 or more; see `sluice create-table --help`"
+    ),
+    (*NEW, "--buckets", "two"): (
+        "--buckets: 'two' is not a whole number, 1 or more; see `sluice create-table --help`"
+    ),
+    (*NEW, "--freshness", "3"): (
+        "--freshness: '3' has no unit; write for example 3s or 3min;"
+        " see `sluice create-table --help`"
+    ),
+    (*NEW, "--freshness", "soon"): (
+        "--freshness: 'soon' is not a duration; write for example 30s or 3min;"
+        " see `sluice create-table --help`"
+    ),
+    (*NEW, "--primary-key", "idd"): (
+        "--primary-key: no column 'idd'; did you mean 'id'? see `sluice create-table --help`"
+    ),
+    (*NEW, "--partition-by", "day"): (
+        "--partition-by: no column 'day'; the columns are id; see `sluice create-table --help`"
+    ),
+    (*NEW, "--bucket-key", "Id"): (
+        "--bucket-key: no column 'Id'; did you mean 'id'? see `sluice create-table --help`"
+    ),
+    ("create-table", "new", "--schema", "id INT"): (
+        "TABLE: 'new' is not a table; write DATABASE.TABLE; see `sluice create-table --help`"
+    ),
+    ("create-table", "shop.new"): (
+        "give either --schema TEXT or --like FILE; see `sluice create-table --help`"
+    ),
+    ("create-table", "shop.new", "--schema", "name TEXT"): (
+        "--schema: column name: unknown type TEXT; use STRING; see `sluice create-table --help`"
+    ),
+    ("append",): "missing argument 'TABLE'; see `sluice append --help`",
+    ("append", "shop.orders", "none.csv"): (
+        "FILE: file 'none.csv' does not exist; see `sluice append --help`"
+    ),
+    ("append", "shop.orders", "."): "FILE: file '.' is a directory; see `sluice append --help`",
+    ("append", "shop.orders", "rows.tsv"): (
+        "rows.tsv: expected a file with the suffix .parquet or .csv; see `sluice append --help`"
+    ),
+    ("lookup", "shop.stock", "itm=pen"): (
+        "'itm=pen': itm is not in the primary key; did you mean 'item'? see `sluice lookup --help`"
+    ),
+    ("lookup", "shop.stock", "pen"): (
+        "expected COLUMN=VALUE such as item=1, found 'pen'; see `sluice lookup --help`"
+    ),
+}
+
+CSV = {
+    "": "the file is empty; its first line must name the columns",
+    HEADER.replace(",", ";"): (
+        "line 1: semicolons separate the values in 'id;item;price;day;code;ok';"
+        " write commas, as in 'id,item,price,day,code,ok'"
+    ),
+    "id,item,pirce,day,code,ok\n": (
+        "line 1: column price is missing; rename 'pirce' to 'price'?"
+        " The file has id, item, pirce, day, code, ok"
+    ),
+    "id,item,day,ok\n": ("line 1: columns price, code are missing. The file has id, item, day, ok"),
+    GOOD: (
+        "line 1: expected a header with the columns id, item, price, day, code, ok;"
+        " found 1, pen, 2.50, 2024-05-01, abc, true"
+    ),
+    "id,id," + HEADER: "more than one column is named 'id'; rename one",
+    HEADER + GOOD + "2,ink,1,5,2024-05-01,abc,true\n": (
+        "line 3: expected 6 values (id, item, price, day, code, ok), found 7:"
+        " '2,ink,1,5,2024-05-01,abc,true'. Nothing was sent"
+    ),
+    HEADER + "2,ink\n": (
+        "line 2: expected 6 values (id, item, price, day, code, ok), found 2:"
+        " '2,ink'. Nothing was sent"
+    ),
+    HEADER + GOOD.replace("1,pen", ",pen"): (
+        "line 2: column id: expected BIGINT NOT NULL, found no value. Nothing was sent"
+    ),
+    HEADER + GOOD.replace("2.50", '"2,50"'): (
+        "line 2: column price: expected DECIMAL(10,2), found '2,50';"
+        " write up to 8 digits before and 2 after the point. Nothing was sent"
+    ),
+    HEADER + GOOD.replace("2024-05-01", "1.5.2024"): (
+        "line 2: column day: expected DATE, found '1.5.2024'; write it as 2024-05-01."
+        " Nothing was sent"
+    ),
+    HEADER + GOOD.replace("abc", "abcd"): (
+        "line 2: column code: expected CHAR(3), found 'abcd'; write up to 3 characters."
+        " Nothing was sent"
+    ),
+    HEADER + GOOD.replace("true", "yes"): (
+        "line 2: column ok: expected BOOLEAN, found 'yes'; write true or false. Nothing was sent"
+    ),
+    HEADER + '1,"pen,2.50,2024-05-01,abc,true\n' + GOOD: (
+        "line 2: column item: the quote before 'pen,2.50,2024-05-01,abc,true' is never closed."
+        " Nothing was sent"
+    ),
+}
+BYTES = {
+    (HEADER + GOOD.replace("pen", "Füller")).encode("latin-1"): (
+        "line 2: column item: expected STRING, found b'F\\xfcller'; use UTF-8. Nothing was sent"
+    ),
+    HEADER.encode("utf-16"): "the file is UTF-16 text; save it as UTF-8",
+    b"PK\x03\x04\x14": "the file is an Excel workbook or a zip archive; export its rows as CSV",
+    b"\x1f\x8b\x08": "the file is compressed with gzip; unpack it first",
+}
+PARQUET = {
+    b"": "the file is empty",
+    HEADER.encode(): "the file is text, not Parquet; give a CSV file the suffix .csv",
+    b"\x00\x01\x02": "the file is not Parquet: it does not begin with 'PAR1'",
+    b"PAR1 and no end": ("the file is cut off: a Parquet file ends with 'PAR1'; copy it again"),
+}
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    config = ServerConfig(str(tmp_path_factory.mktemp("data")), listen="grpc://127.0.0.1:0")
+    with EmbeddedCluster(config) as cluster:
+        tables = {"shop.orders": SCHEMA, "shop.stock": "item STRING PRIMARY KEY, n INT"}
+        for table, schema in tables.items():
+            words = ["create-table", table, "--schema", schema, "--bootstrap", cluster.address]
+            assert CliRunner().invoke(cli, words).exit_code == 0
+        yield cluster.address
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+def error_of(address: str, *words: str) -> tuple[int, str]:
+    done = CliRunner().invoke(cli, words, env={"SLUICE_CLIENT_BOOTSTRAP": address})
+    assert done.stdout == ""
+    return done.exit_code, done.stderr
+
+
+@pytest.mark.parametrize("words", USAGE)
+def test_a_wrong_use(words: tuple[str, ...], shop: str) -> None:
+    Path("rows.tsv").touch()
+    assert error_of(shop, *words) == (2, f"sluice: {USAGE[words]}\n")
+
+
+@pytest.mark.parametrize("content", [*CSV, *BYTES])
+def test_a_wrong_csv_file(content: str | bytes, shop: str) -> None:
+    Path("rows.csv").write_bytes(content.encode() if isinstance(content, str) else content)
+    message = CSV[content] if isinstance(content, str) else BYTES[content]
+    expected = f"sluice: InvalidFile: rows.csv: {message}\n"
+    assert error_of(shop, "append", "shop.orders", "rows.csv") == (1, expected)
+
+
+@pytest.mark.parametrize("content", PARQUET)
+def test_a_file_that_is_not_parquet(content: bytes, shop: str) -> None:
+    Path("rows.parquet").write_bytes(content)
+    expected = f"sluice: InvalidFile: rows.parquet: {PARQUET[content]}\n"
+    assert error_of(shop, "append", "shop.orders", "rows.parquet") == (1, expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "message"),
+    [
+        (
+            "id",
+            pa.array([1, None]),
+            "row 2 (row group 1 of 1): column id: expected BIGINT NOT NULL, found no value",
+        ),
+        (
+            "id",
+            pa.array([1, 2.5]),
+            "row 2 (row group 1 of 1): column id: expected BIGINT NOT NULL, found 2.5;"
+            " write a whole number from -9223372036854775808 to 9223372036854775807",
+        ),
+        (
+            "price",
+            pa.array(["1", "a lot"]),
+            "row 2 (row group 1 of 1): column price: expected DECIMAL(10,2), found 'a lot';"
+            " write up to 8 digits before and 2 after the point",
+        ),
+        (
+            "day",
+            pa.array([True, False]),
+            "column day: expected DATE, found a column of type bool",
+        ),
+    ],
+)
+def test_wrong_values_of_a_parquet_file(
+    name: str, values: pa.Array, message: str, shop: str
+) -> None:
+    nulls = {column: pa.nulls(2) for column in HEADER.strip().split(",")}
+    pq.write_table(pa.table({**nulls, "id": pa.array([1, 2]), name: values}), "rows.parquet")
+    expected = f"sluice: InvalidFile: rows.parquet: {message}. Nothing was sent\n"
+    assert error_of(shop, "append", "shop.orders", "rows.parquet") == (1, expected)
+
+
+def test_a_missing_table_and_a_missing_row_have_a_kind(shop: str) -> None:
+    code, text = error_of(shop, "lookup", "shop.stock", "item=pen")
+    assert (code, text) == (1, "sluice: RowNotFound: shop.stock has no row with item=pen\n")
+    code, text = error_of(shop, "lookup", "shop.stok", "item=pen")
+    assert (code, text) == (
+        1,
+        "sluice: TableNotExist: table shop.stok does not exist; `sluice tables` lists all tables\n",
+    )
