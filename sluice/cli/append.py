@@ -1,4 +1,4 @@
-"""`sluice append` and `sluice delete`: rows of a file into a table, or out of it."""
+"""`sluice append` and `sluice delete`: add the rows of a file to a table, or delete them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sluice.cli.errors import InvalidFile
 from sluice.cli.options import TABLE_PATH, cluster_options, configuration
+from sluice.did_you_mean import did_you_mean
 from sluice.model import TableInfo, TablePath
 
 if TYPE_CHECKING:
-    from sluice.cli.earlier_runs import Appended
+    from sluice.cli.resume import AppendJob
     from sluice.cli.row_files import RowFile
     from sluice.cli.send_journal import SendJournal
-    from sluice.cli.sending import Check, Send, Sending
+    from sluice.cli.sending import Check, FileSender, Send
     from sluice.client import Client
     from sluice.client.bucket_writer import BucketWriter
 
@@ -25,7 +27,7 @@ _SKIP_ROWS = click.option(
     "--skip-rows",
     type=click.IntRange(0),
     metavar="N",
-    help="Start after the first N rows of the file. A run that breaks off prints N.",
+    help="Skip the first N rows of the file. An interrupted run prints N.",
 )
 
 
@@ -42,20 +44,18 @@ Examples:
 )
 @click.argument("table", type=TABLE_PATH)
 @_FILE
-@click.option(
-    "--create-partitions", is_flag=True, help="Create partitions that the table does not have yet."
-)
+@click.option("--create-partitions", is_flag=True, help="Create missing partitions.")
 @click.option(
     "--columns",
     metavar="COLUMN[,COLUMN]",
-    help="Of a table with a primary key: write only these, the key among them; the others of a row"
-    " stay as they are.",
+    help="Write only these columns, with the primary key among them. Other columns of a row keep"
+    " their values.",
 )
 @_SKIP_ROWS
 @click.option(
     "--again",
     is_flag=True,
-    help="Append the file from its first row, although an earlier run of it broke off.",
+    help="Append the complete file, although an earlier run of it is unfinished.",
 )
 @cluster_options
 @click.pass_context
@@ -72,53 +72,45 @@ def append(
 ) -> None:
     """Append the rows of FILE (.parquet or .csv) to TABLE.
 
-    A table with a primary key keeps the newest row of each key: there, rows replace those of the
-    same key. Columns go by name and are cast without loss. Text for FLOAT or DOUBLE becomes the
-    nearest number. A time for TIMESTAMP_LTZ that has no zone is UTC; text may have one, as in
-    2024-05-01T12:00:00+02:00. In a CSV file empty fields, NA and NULL are nulls, unless they stand
-    in quotes; so is an empty line in a file of one column.
+    In a table with a primary key, each row replaces the row with the same key. Columns are matched
+    by name. Values must fit their column without loss.
 
-    The whole file is checked before the first row is sent. An error names line, column, value and
-    what was expected.
+    The complete file is checked before the first row is sent. An error names line, column, value
+    and expected form. In a CSV file, empty fields, NA and NULL without quotes are nulls.
 
-    If sending breaks off, the command prints how many rows are stored, and the command that goes
-    on. A second run of the same file is then refused; on a terminal it asks. Going on is exact: no
-    row is lost, none comes twice. That takes the same user, machine and file, within six days, or
-    fewer where the cluster's server.writer-id.expiration-time is shorter than its seven. A record
-    lies in $XDG_STATE_HOME/sluice/append (by default ~/.local/state). Without it, rows after N that
-    are stored already come twice. A table with a primary key needs no record: there, run the
-    command again, unless the table aggregates.
+    An interrupted run prints the command that resumes it. No row is then lost or stored twice.
+    docs/append.md has the details and the limits.
     """
-    from sluice.cli.earlier_runs import Appended, rows_to_skip
-    from sluice.cli.going_on import Command
-    from sluice.cli.sending import Sending, nothing_sent, stopped_by_sigterm
+    from sluice.cli.resume import AppendJob, rows_to_skip
+    from sluice.cli.resume_command import ResumeCommand
+    from sluice.cli.sending import FileSender, nothing_sent, stopped_by_sigterm
     from sluice.client import connect
 
     config = configuration(config_file, {"client.bootstrap": bootstrap})
     targets = [name.strip() for name in columns.split(",")] if columns else None
-    command = Command(context)
+    command = ResumeCommand(context)
     with connect(config.client) as client, stopped_by_sigterm(), ExitStack() as stack:
         info = begun = client.admin.table_info(table)
-        appended = Appended(info, file, targets)
-        if _comes_twice(info) and not again:
-            begun = _as_begun(client, appended)
-        rows = _rows(appended, begun)
+        job = AppendJob(info, file, targets)
+        if _duplicates_count(info) and not again:
+            begun = _table_as_begun(client, job)
+        rows = _rows(job, begun)
         journal, skipped = None, skip_rows or 0
-        if _comes_twice(info):
-            journal = stack.enter_context(appended.journal(rows))
+        if _duplicates_count(info):
+            journal = stack.enter_context(job.journal(rows))
             if journal.earlier is None and begun is not info:
-                raise click.ClickException(f"{file} was changed while it was read")
-            skipped = rows_to_skip(journal, appended, rows, command, skip_rows, again=again)
+                raise InvalidFile(f"{file}: the file was changed while it was read")
+            skipped = rows_to_skip(journal, job, rows, command, skip_rows, again=again)
         with nothing_sent():
-            into = _into(client, info, targets, create_partitions, journal)
-        sending = Sending(table, rows, *into, command, create_partitions, journal=journal)
-        _send(sending, skipped, "row", "upserted" if info.has_primary_key else "appended")
+            writing = _writing(client, info, targets, create_partitions, journal)
+        sender = FileSender(table, rows, *writing, command, create_partitions, journal=journal)
+        _send(sender, skipped, "row", "upserted" if info.has_primary_key else "appended")
         if journal is not None:
-            appended.forget_other_contents(rows)
+            job.forget_other_contents(rows)
 
 
 @click.command(
-    short_help="Delete rows of a table with a primary key.",
+    short_help="Delete rows by their primary keys.",
     epilog="""
 \b
 Examples:
@@ -140,101 +132,109 @@ def delete(
 ) -> None:
     """Delete the rows of TABLE whose keys are in FILE (.parquet or .csv).
 
-    FILE needs the columns of the primary key; others are passed over. A key without a row is none
-    to delete, but counts as a delete that was sent.
+    FILE needs the columns of the primary key. Other columns are ignored. A key that has no row is
+    sent and counted too.
 
-    The whole file is checked before the first delete is sent. If sending breaks off, run the
+    The complete file is checked before the first delete is sent. After an interruption run the
     command again, or the command that it prints.
     """
     from sluice.cli import files
-    from sluice.cli.going_on import Command
-    from sluice.cli.sending import Sending, nothing_sent, stopped_by_sigterm
+    from sluice.cli.resume_command import ResumeCommand
+    from sluice.cli.sending import FileSender, nothing_sent, stopped_by_sigterm
     from sluice.client import connect
 
     config = configuration(config_file, {"client.bootstrap": bootstrap})
     with connect(config.client) as client, stopped_by_sigterm():
         writer = client.kv_writer(table)
         schema, keys = writer.info.schema, files.keys_of(writer.info)
-        rows = files.rows_of(file, files.columns_of(schema, schema.primary_key, keys), tell=False)
+        rows = files.rows_of(file, files.columns_of(schema, schema.primary_key, keys), notes=False)
         with nothing_sent():
             rows.read_through()
-        check, send, command = writer.check_delete, writer.delete, Command(context)
-        sending = Sending(
+        check, send, command = writer.check_delete, writer.delete, ResumeCommand(context)
+        sender = FileSender(
             table, rows, writer, check, send, command, needs_partitions=False, done="deleted"
         )
-        _send(sending, skip_rows or 0, "delete", "sent")
+        _send(sender, skip_rows or 0, "delete", "sent")
 
 
-def _send(sending: Sending, skipped: int, noun: str, done: str) -> None:
-    """Checks a file, sends its rows, and says how many.
+def _send(sender: FileSender, skipped: int, noun: str, done: str) -> None:
+    """Checks a file, sends its rows, and prints their number.
 
-    :param skipped: so many rows at the beginning are not sent.
+    :param skipped: the number of rows at the beginning that are not sent.
     """
     from sluice.cli.output import counted
 
-    total, journal = sending.check_all(), sending.journal
+    total, journal = sender.check_all(), sender.journal
     if skipped > total:
         raise click.BadParameter(
-            f"{sending.rows.path} has {counted(total, 'row')}", param_hint="--skip-rows"
+            f"{skipped} rows are more than {sender.rows.path} has: {counted(total, 'row')}",
+            param_hint="--skip-rows",
         )
     before = skipped
     if journal is not None:
         before = journal.stored_rows if journal.is_unfinished else skipped
         journal.expect(total, skipped)
     started = time.monotonic()
-    sending.send_all(total, skipped)
+    sender.send_all(total, skipped)
     seconds = time.monotonic() - started
     after = f", after the first {before:,}" if before else ""
-    click.echo(f"{sending.table}: {counted(total - before, noun)} {done} in {seconds:.1f} s{after}")
+    click.echo(f"{sender.table}: {counted(total - before, noun)} {done} in {seconds:.1f} s{after}")
 
 
-def _comes_twice(info: TableInfo) -> bool:
-    """Whether a row that is sent twice counts twice."""
+def _duplicates_count(info: TableInfo) -> bool:
+    """Whether a row that is sent twice is stored or aggregated twice."""
     merge_engine = info.descriptor.properties.get("table.merge-engine", "")
     return not info.has_primary_key or merge_engine.lower() == "aggregation"
 
 
-def _rows(appended: Appended, begun: TableInfo) -> RowFile:
-    """The rows of a file, read through once.
+def _rows(job: AppendJob, begun: TableInfo) -> RowFile:
+    """The rows of a file, read once.
 
-    :param begun: the table with the columns that are looked for.
+    :param begun: the table with the columns that the file must have.
     """
     from sluice.cli import files
     from sluice.cli.sending import nothing_sent
 
-    names, targets = begun.schema.names, appended.targets
+    names, targets = begun.schema.names, job.targets
     if targets is not None and not begun.has_primary_key:
-        raise click.BadParameter(f"{begun.path} has no primary key", param_hint="--columns")
+        raise click.BadParameter(
+            f"table {begun.path} has no primary key, so rows have all columns",
+            param_hint="--columns",
+        )
+    for name in targets or []:
+        if name not in names:
+            hint = did_you_mean(name, names) or f"; the columns are {', '.join(names)}"
+            raise click.BadParameter(f"no column {name!r}{hint}", param_hint="--columns")
     wanted = files.columns_of(begun.schema, targets or names, files.keys_of(begun))
-    rows = files.rows_of(appended.file, wanted, tell=begun is appended.table)
+    rows = files.rows_of(job.file, wanted, notes=begun is job.table)
     with nothing_sent():
         rows.read_through()
     return rows
 
 
-def _as_begun(client: Client, appended: Appended) -> TableInfo:
-    """The table, with the columns that it had when an earlier run of this file began."""
-    now, schema_id = appended.table, appended.schema_id()
+def _table_as_begun(client: Client, job: AppendJob) -> TableInfo:
+    """The table with the columns that it had when an unfinished run of this file began."""
+    now, schema_id = job.table, job.schema_id()
     if schema_id in (None, now.schema_id):
         return now
     then = client.admin.table_info(now.path, schema_id)
     added = [name for name in now.schema.names if name not in then.schema.names]
     click.echo(
-        f"note: {now.path} has got columns since an earlier run of {appended.file.name} broke off:"
-        f" {', '.join(added)}; going on leaves them null in its rows",
+        f"note: {now.path} has new columns since the unfinished run of {job.file.name}:"
+        f" {', '.join(added)}; rows of the resumed run have nulls there",
         err=True,
     )
     return then
 
 
-def _into(
+def _writing(
     client: Client,
     info: TableInfo,
     targets: list[str] | None,
     create_partitions: bool,
     journal: SendJournal | None,
 ) -> tuple[BucketWriter, Check, Send]:
-    """A writer for a table, with what checks rows for it and what sends them."""
+    """A writer for a table, its check of rows, and its function that sends them."""
     if info.has_primary_key:
         keyed = client.kv_writer(
             info.path, targets, dynamic_partitions=create_partitions, journal=journal

@@ -1,4 +1,4 @@
-"""`sluice lookup` and `sluice snapshots`: what a table with a primary key has."""
+"""`sluice lookup` and `sluice snapshots`: rows and KV snapshots of a table with a primary key."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sluice.cli.errors import RowNotFound
 from sluice.cli.options import TABLE_PATH, cluster_options, configuration, format_option
 from sluice.cli.output import as_json, print_json, print_table
+from sluice.did_you_mean import did_you_mean
 from sluice.errors import InvalidTable
 from sluice.model import TablePath
 
@@ -36,9 +38,9 @@ Examples:
     "--limit",
     type=click.IntRange(1, 2**31 - 1),
     metavar="N",
-    help=f"Without a key: so many rows.  [default: {_FIRST_ROWS}]",
+    help=f"Number of rows to show without a key.  [default: {_FIRST_ROWS}]",
 )
-@click.option("--partition", metavar="NAME", help="Without a key: rows of this partition.")
+@click.option("--partition", metavar="NAME", help="Show rows of this partition. Not with a key.")
 @format_option
 @cluster_options
 def lookup(
@@ -50,15 +52,15 @@ def lookup(
     bootstrap: str | None,
     config_file: str | None,
 ) -> None:
-    """Show the row of TABLE that has this key.
+    """Show the row of TABLE that has this key, or its first rows.
 
-    Give every column of the primary key. Where the bucket key is its first columns, those alone
-    (with the partition keys) show all rows that begin so. Without a key, the first rows are shown.
+    Give every column of the primary key. If the bucket key consists of the first columns of the
+    primary key, those columns (and the partition keys) are enough, and all matching rows are shown.
 
-    Exit code 1 if there is no such row.
+    The exit code is 1 if no row matches.
     """
     if key and (limit is not None or partition is not None):
-        raise click.UsageError("--limit and --partition are for a look without a key")
+        raise click.UsageError("--limit and --partition cannot be combined with a key")
     config = configuration(config_file, {"client.bootstrap": bootstrap})
     from sluice.client import connect
 
@@ -73,7 +75,7 @@ def lookup(
             )
         rows = _found(reader, key) if key else reader.limit_scan(first, partition)
     if key and not rows.num_rows:
-        raise click.ClickException(f"{table} has no row with {' '.join(key)}")
+        raise RowNotFound(f"{table} has no row with {' '.join(key)}")
     if output_format == "json":
         print_json(
             [{name: as_json(value) for name, value in row.items()} for row in rows.to_pylist()]
@@ -84,45 +86,47 @@ def lookup(
 
 
 def _found(reader: KvReader, key: Sequence[str]) -> pa.Table:
-    """The rows of a whole key or of a prefix.
+    """The rows that have a complete key or a prefix of it.
 
-    :raises click.UsageError: it is neither; names what is missing.
+    :raises click.UsageError: the key is neither; names the missing columns.
     """
     import pyarrow.compute as pc
 
-    asked = _asked(reader, key)
+    requested = _key_row(reader, key)
     primary_key = reader.info.schema.primary_key
-    missing = [name for name in primary_key if name not in asked.schema.names]
+    missing = [name for name in primary_key if name not in requested.schema.names]
     if missing:
         try:
             prefix = reader.prefix_columns
         except InvalidTable:
             prefix = ()
-        if set(asked.schema.names) == set(prefix):
-            return reader.prefix_lookup(asked)
+        if set(requested.schema.names) == set(prefix):
+            return reader.prefix_lookup(requested)
         raise click.UsageError(
-            f"{reader.info.path}: of the primary key ({', '.join(primary_key)}) these are missing:"
-            f" {', '.join(missing)}. {_prefix_words(reader, prefix)}"
+            f"{reader.info.path}: the key lacks {', '.join(missing)};"
+            f" the primary key is ({', '.join(primary_key)}). {_prefix_text(reader, prefix)}"
         )
-    found = reader.lookup(asked)
+    found = reader.lookup(requested)
     return found.filter(pc.is_valid(found[primary_key[0]]))
 
 
-def _prefix_words(reader: KvReader, prefix: Sequence[str]) -> str:
-    """What can be asked by a part of the key."""
+def _prefix_text(reader: KvReader, prefix: Sequence[str]) -> str:
+    """A sentence about the columns that a lookup needs."""
     if prefix:
-        return f"With {', '.join(prefix)} alone it shows all rows that begin so"
+        return f"{', '.join(prefix)} alone shows all rows with that prefix"
     bucket, partition = reader.info.descriptor.bucket_keys, reader.info.descriptor.partition_keys
     if {*bucket, *partition} == set(reader.info.schema.primary_key):
         return "Give all of them"
-    return f"Give all of them: its bucket key ({', '.join(bucket)}) is not the first part of it"
+    return (
+        f"Give all of them: the bucket key ({', '.join(bucket)}) is not a prefix of the primary key"
+    )
 
 
-def _asked(reader: KvReader, key: Sequence[str]) -> pa.Table:
+def _key_row(reader: KvReader, key: Sequence[str]) -> pa.Table:
     """COLUMN=VALUE as a table of one row."""
     import pyarrow as pa
 
-    from sluice.cli.file_values import from_text
+    from sluice.cli.file_values import expected, from_text
     from sluice.cli.files import columns_of
 
     schema = reader.info.schema
@@ -130,15 +134,18 @@ def _asked(reader: KvReader, key: Sequence[str]) -> pa.Table:
     columns: dict[str, pa.Array] = {}
     for text in key:
         name, equals, value = text.partition("=")
-        if not equals or name not in fields or name in columns:
-            raise click.BadParameter(
-                f"{text!r}: write COLUMN=VALUE, once for each column of the primary key:"
-                f" {', '.join(fields)}"
-            )
+        if not equals:
+            example = next(iter(fields))
+            raise click.BadParameter(f"expected COLUMN=VALUE such as {example}=1, found {text!r}")
+        if name in columns:
+            raise click.BadParameter(f"{text!r}: column {name} is given twice")
+        if name not in fields:
+            hint = did_you_mean(name, fields) or f"; the primary key is ({', '.join(fields)})"
+            raise click.BadParameter(f"{text!r}: {name} is not in the primary key{hint}")
         try:
             columns[name] = from_text(pa.array([value]), fields[name])
         except pa.ArrowException as error:
-            raise click.BadParameter(f"{text!r} is no {fields[name].type}: {error}") from error
+            raise click.BadParameter(expected(fields[name], value)) from error
     return pa.table(columns)
 
 
@@ -159,7 +166,7 @@ def snapshots(
 ) -> None:
     """Show the newest KV snapshot of each bucket of TABLE.
 
-    A snapshot holds what the log of its bucket has below the offset.
+    A snapshot holds the bucket's rows as of its log offset.
     """
     config = configuration(config_file, {"client.bootstrap": bootstrap})
     from sluice.client import connect

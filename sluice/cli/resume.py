@@ -1,4 +1,4 @@
-"""What an earlier run of the same file left, and what the user is told and asked about it."""
+"""Unfinished runs of the same file: where to resume, and what the user decides about it."""
 
 from __future__ import annotations
 
@@ -13,73 +13,73 @@ from typing import Any
 
 import click
 
-from sluice.cli.going_on import Command, stored_text
+from sluice.cli.resume_command import ResumeCommand, stored_text
 from sluice.cli.row_files import RowFile
 from sluice.cli.send_journal import RESUMABLE_S, SendJournal
-from sluice.cli.send_records import Record, checksum, left_behind, open_locked
+from sluice.cli.send_records import Record, checksum, open_locked, unfinished_records
 from sluice.model import TableInfo
 
-_ANEW = "With --again the whole file is appended once more"
-COME_TWICE = "rows after them that are stored come twice"
+_AGAIN = "--again appends the complete file again"
+MAY_DUPLICATE = "rows after them may be stored twice"
 
 
 @dataclass(frozen=True)
-class Appended:
-    """Rows of a file on their way into a table, and the columns of it that are written."""
+class AppendJob:
+    """A file, the table that it is appended to, and the columns that are written."""
 
     table: TableInfo
     file: Path
     targets: list[str] | None
 
     @property
-    def place(self) -> dict[str, Any]:
-        """Where they go: a table that was dropped and made again is another one."""
+    def target(self) -> dict[str, Any]:
+        """The table. One that was dropped and created again is another table."""
         info = self.table
         return {"table": str(info.path), "table_id": info.table_id, "created_ms": info.created_ms}
 
     def journal(self, rows: RowFile) -> SendJournal:
-        """The record of these rows, whatever the file's name is."""
+        """The record of these rows, whatever the name of the file."""
         about = {"file": str(self.file.absolute())}
-        return SendJournal({**self.place, **self._content(*rows.fingerprint)}, about)
+        return SendJournal({**self.target, **self._content(*rows.fingerprint)}, about)
 
     def schema_id(self) -> int | None:
-        """Of the table's columns that an earlier run of this file began with, if it broke off."""
-        for record in left_behind(str(self.table.path)):
+        """The schema that an unfinished run of this file began with; None without such a run."""
+        for record in unfinished_records(str(self.table.path)):
             size_bytes, header = self.file.stat().st_size, record.header
-            if self._goes_here(record) and header.get("size_bytes") == size_bytes:
+            if self._is_for_target(record) and header.get("size_bytes") == size_bytes:
                 content = self._content(size_bytes, checksum(self.file))
                 if content.items() <= header.items():
                     return record.start.schema_id
         return None
 
-    def elsewhere(self, rows: RowFile) -> Record | None:
-        """Of the same rows, into another table of this path: an earlier one, or a cluster's."""
+    def record_for_other_table(self, rows: RowFile) -> Record | None:
+        """A record of the same rows for a dropped table of this name, or another cluster's."""
         content = self._content(*rows.fingerprint)
-        for record in left_behind(str(self.table.path)):
-            if not self._goes_here(record) and content.items() <= record.header.items():
+        for record in unfinished_records(str(self.table.path)):
+            if not self._is_for_target(record) and content.items() <= record.header.items():
                 return record
         return None
 
-    def other_contents(self, rows: RowFile) -> Iterator[Record]:
-        """Of other rows from a file of this name, into this table."""
+    def records_of_other_contents(self, rows: RowFile) -> Iterator[Record]:
+        """Records of this file name and table whose rows were others."""
         name, fingerprint = str(self.file.absolute()), rows.fingerprint
-        for record in left_behind(str(self.table.path)):
+        for record in unfinished_records(str(self.table.path)):
             header = record.header
             found = (header.get("size_bytes"), header.get("checksum"))
             is_other = found != fingerprint and header.get("file") == name
-            if is_other and self._goes_here(record):
+            if is_other and self._is_for_target(record):
                 yield record
 
     def forget_other_contents(self, rows: RowFile) -> None:
-        """Removes those records, once all rows of the file as it is now are in the table."""
-        for record in self.other_contents(rows):
-            with suppress(OSError):  # another process goes on with it
+        """Removes those records. All rows of the present file are in the table by then."""
+        for record in self.records_of_other_contents(rows):
+            with suppress(OSError):  # another process resumes it
                 file = open_locked(record.path, os.O_RDWR)
                 record.path.unlink()
                 os.close(file)
 
-    def _goes_here(self, record: Record) -> bool:
-        return self.place.items() <= record.header.items()
+    def _is_for_target(self, record: Record) -> bool:
+        return self.target.items() <= record.header.items()
 
     def _content(self, size_bytes: int, found: int) -> dict[str, Any]:
         targets = sorted(self.targets) if self.targets else None
@@ -88,77 +88,76 @@ class Appended:
 
 def rows_to_skip(
     journal: SendJournal,
-    appended: Appended,
+    job: AppendJob,
     rows: RowFile,
-    command: Command,
+    command: ResumeCommand,
     skip_rows: int | None,
     *,
     again: bool,
 ) -> int:
-    """How many rows the writer is not given, by what an earlier run left and the user wants.
+    """The number of rows to skip, from the record of an earlier run and the user's choice.
 
-    A writer that goes on in place of an earlier one is given the same rows as that one was.
+    A writer that resumes an earlier run gets the same rows as the earlier writer.
 
-    :raises click.UsageError: an earlier run did not end, of these rows or of what the file held
-        before, and nobody says what to do about it; or what it left is not what the user says.
+    :raises click.UsageError: a run of these rows, or of earlier contents of the file, is unfinished
+        and the user did not choose; or the choice contradicts the record.
     """
     if again:
         journal.begin_again()
         return skip_rows or 0
     if journal.earlier is None:
-        _tell_of_others(appended, rows, command, skip_rows)
+        _check_other_records(job, rows, command, skip_rows)
         return skip_rows or 0
     earlier = journal.earlier
     stored = earlier.stored_rows
-    told = f"An earlier run broke off. {stored_text(appended.file.name, stored, earlier.rows)}"
-    if reason := _not_exactly(earlier):
-        text = f"{told}. {reason}, so nobody can go on exactly: {COME_TWICE}"
-        raise click.UsageError(command.told(text, stored, again=True).lines)
+    status = f"An earlier run is unfinished. {stored_text(job.file.name, stored, earlier.rows)}"
+    if reason := _why_not_resumable(earlier):
+        text = f"{status}. {reason}, so an exact resume is not possible: {MAY_DUPLICATE}"
+        raise command.advice(text, stored, again=True).usage_error()
     if skip_rows is None and sys.stdin is not None and sys.stdin.isatty():
-        if not click.confirm(f"{told}. Go on after them?", default=True, err=True):
-            raise click.UsageError(f"nothing was sent. {_ANEW}")
+        if not click.confirm(f"{status}. Resume after them?", default=True, err=True):
+            raise click.UsageError(f"nothing was sent; {_AGAIN}")
     elif skip_rows != stored:
-        raise click.UsageError(command.told(f"{told}. {_ANEW}", stored).lines)
+        raise command.advice(f"{status}. {_AGAIN}", stored).usage_error()
     return journal.skipped_rows
 
 
-def _not_exactly(earlier: Record) -> str:
-    """Why nobody can go on exactly after an earlier run; empty if somebody can."""
+def _why_not_resumable(earlier: Record) -> str:
+    """Why an exact resume is not possible; empty if it is."""
     if earlier.failure:
-        return f"The cluster answered {earlier.failure} when a run went on"
+        return f"The cluster answered {earlier.failure} to a resumed run"
     if time.time() - earlier.sent_at_s > RESUMABLE_S:
         days = RESUMABLE_S // (24 * 60 * 60)
-        return f"That is too long ago (more than {days} days)"
+        return f"Its last batch is more than {days} days old"
     return ""
 
 
-def _tell_of_others(
-    appended: Appended, rows: RowFile, command: Command, skip_rows: int | None
+def _check_other_records(
+    job: AppendJob, rows: RowFile, command: ResumeCommand, skip_rows: int | None
 ) -> None:
-    """What the user should know where there is no record of just these rows into this table."""
-    path, name = appended.table.path, appended.file.name
-    if appended.elsewhere(rows):
-        other = (
-            f"{path} was created anew since an earlier run of {name} broke off, or is another"
-            " cluster's"
-        )
+    """Warnings where no record of these rows and this table exists.
+
+    :raises click.UsageError: a record of similar rows shows that the user must choose.
+    """
+    path, name = job.table.path, job.file.name
+    if job.record_for_other_table(rows):
+        other = f"the unfinished run of {name} was into another table named {path}"
         if skip_rows:
-            raise click.UsageError(
-                command.told(
-                    f"{other}: what that run stored is not in it, so no row is left out. With"
-                    f" --again --skip-rows {skip_rows} rows are left out all the same"
-                ).lines
+            text = (
+                f"{other}, so no row of it is in this table. --again --skip-rows {skip_rows} skips"
+                " rows all the same"
             )
-        click.echo(f"note: {other}: the whole file is sent", err=True)
+            raise command.advice(text).usage_error()
+        click.echo(f"note: {other}; all rows are sent", err=True)
         return
     if skip_rows:
         click.echo(
-            f"note: no record of an earlier run of {name} as it is now was found: rows after the"
-            f" first {skip_rows:,} that are stored already come twice",
+            f"note: no record of an unfinished run of {name} with its present content was found;"
+            f" rows after the first {skip_rows:,} may be stored twice",
             err=True,
         )
-    elif record := next(appended.other_contents(rows), None):
-        stored = stored_text(f"{name} as it was then", record.stored_rows, record.rows)
-        text = f"An earlier run broke off, and {name} was changed since. {stored}. {_ANEW};"
-        text += f" else {COME_TWICE}"
-        raise click.UsageError(command.told(text, record.stored_rows).lines)
+    elif record := next(job.records_of_other_contents(rows), None):
+        stored = stored_text(f"the earlier {name}", record.stored_rows, record.rows)
+        text = f"An earlier run is unfinished, and {name} was changed since. {stored}. {_AGAIN};"
+        text += f" otherwise {MAY_DUPLICATE}"
+        raise command.advice(text, record.stored_rows).usage_error()

@@ -1,4 +1,4 @@
-"""How to go on after a run that broke off: the command to copy, and what is told beside it."""
+"""How to resume a run that broke off: the command to copy, and the text above it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from sluice.cli.output import counted
 from sluice.errors import SluiceError
 from sluice.masking import mask
 
-E = TypeVar("E", bound=SluiceError)
+E = TypeVar("E", bound=SluiceError | click.ClickException)
 
 
 @dataclass(frozen=True)
-class Told:
-    """A text for people, and under it a command to copy, if there is one."""
+class Advice:
+    """A text for the user, and a command to copy if there is one."""
 
     text: str
     command: str | None = None
@@ -26,16 +26,24 @@ class Told:
     def lines(self) -> str:
         return self.text if self.command is None else f"{self.text}\n{self.command}"
 
-    def told_by(self, error: E) -> E:
-        """The error with this at its end; who prints it leaves the command as it is."""
-        told = type(error)(f"{error}. {self.text}", **error.details)
+    def added_to(self, error: E) -> E:
+        """The error with this text at its end. The command is a note, printed as it is."""
+        details = error.details if isinstance(error, SluiceError) else {}
+        longer = type(error)(f"{error.message}. {self.text}", **details)
         if self.command is not None:
-            told.add_note(self.command)
-        return told
+            longer.add_note(self.command)
+        return longer
+
+    def usage_error(self) -> click.UsageError:
+        """An error of this text alone."""
+        error = click.UsageError(self.text)
+        if self.command is not None:
+            error.add_note(self.command)
+        return error
 
 
-class Command:
-    """A command as it was given, which can be told once more with other first rows."""
+class ResumeCommand:
+    """A command as the user gave it, which can be repeated from a later row."""
 
     def __init__(self, context: click.Context) -> None:
         self._name = str(context.command.name)
@@ -58,13 +66,13 @@ class Command:
             return value
         placeholder = option.metavar or "VALUE"
         placeholder = "VALUE" if "[" in placeholder else placeholder
-        self._hidden.append(f"your {option.opts[0]} in place of {placeholder}")
+        self._hidden.append(f"Replace {placeholder} with your {option.opts[0]}")
         return placeholder
 
-    def told(self, text: str, skip_rows: int | None = None, *, again: bool = False) -> Told:
-        """A text, and the command that starts after so many rows."""
-        text += "".join(f". Put {hidden}" for hidden in self._hidden)
-        return Told(f"{text}. Go on with:", self._line(skip_rows, again))
+    def advice(self, text: str, skip_rows: int | None = None, *, again: bool = False) -> Advice:
+        """A text, and the command that skips this number of rows."""
+        text += "".join(f". {hidden}" for hidden in self._hidden)
+        return Advice(f"{text}. Resume with:", self._line(skip_rows, again))
 
     def _line(self, skip_rows: int | None, again: bool) -> str:
         options = [*self._options, *(["--again"] if again else [])]
@@ -77,5 +85,5 @@ class Command:
 
 
 def stored_text(name: str, stored: int, total: int, done: str = "stored") -> str:
-    """What is known of a file's rows; more of them may be there."""
-    return f"The first {stored:,} of {counted(total, 'row')} of {name} are {done}, maybe more"
+    """A sentence about the rows of a file that are known to be stored."""
+    return f"At least the first {stored:,} of {counted(total, 'row')} of {name} are {done}"

@@ -1,6 +1,6 @@
-"""The record of a file on its way into a table: what a later run needs to go on exactly there.
+"""Writes the record of a run of `sluice append`, which makes an exact resume possible.
 
-It is there from the first batch until the last one is stored. ``send_records`` says what is in it.
+The record exists from the first batch until all rows are stored. ``send_records`` has its form.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Self
 
 import click
 
+from sluice.cli.errors import ResumeError
 from sluice.cli.send_records import Record, folder, open_locked, remove_old
 from sluice.client.sent_batches import Cut, WriterStart
 from sluice.errors import StorageError
@@ -44,16 +45,16 @@ class SendJournal:
 
         :param name: what makes it the same rows into the same table.
         :param about: what a new record says besides.
-        :raises click.ClickException: another process has it open, or it cannot be read.
+        :raises ResumeError: another process has it open, or it cannot be read.
         """
         digest = hashlib.sha256(json.dumps(name, sort_keys=True).encode()).hexdigest()
         self.path = folder() / f"{digest[:32]}.jsonl"
         self.rows = 0
-        """Of the file."""
+        """Rows of the file."""
         self.skipped_rows = 0
-        """Of them, at the beginning: the writer is not given these."""
+        """Rows at the beginning of the file that are not sent."""
         self.stored_rows = 0
-        """So many rows of the file are stored, from the first on, by what is written down."""
+        """The number of rows from the first on that are known to be stored."""
         self.is_kept = True
         """False once it could not be written."""
         self._name, self._about = dict(name), dict(about)
@@ -62,7 +63,7 @@ class SendJournal:
         self._is_closed = False
         self._has_begun = False
         self.earlier = self._load()
-        """What an earlier run left, if this one goes on there."""
+        """The record of an earlier run, if this one resumes it."""
         if self.earlier is not None:
             self.expect(self.earlier.rows, self.earlier.skipped_rows)
             self.stored_rows = self.earlier.stored_rows
@@ -76,23 +77,23 @@ class SendJournal:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Lets others have the record, if there still is one."""
+        """Releases the record, if it still exists."""
         with self._lock:
             self._is_closed = True
             self._close()
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether this run goes on where an earlier one has not come to its end."""
+        """Whether this run resumes an earlier one."""
         return self.earlier is not None
 
     @property
     def has_begun(self) -> bool:
-        """Whether anything was sent, by this run or the one that it goes on after."""
+        """Whether this run or the earlier one sent anything."""
         return self._has_begun or self.is_unfinished
 
     def begin_again(self) -> None:
-        """Nobody goes on after the earlier run. Its record stays until this one begins to send."""
+        """Gives up the earlier run. Its record stays until this run begins to send."""
         self.earlier = None
         self.rows = self.skipped_rows = self.stored_rows = 0
 
@@ -102,7 +103,7 @@ class SendJournal:
         self.begin_again()
 
     def expect(self, rows: int, skipped_rows: int) -> None:
-        """What a new record says of its file."""
+        """Sets the numbers that a new record holds."""
         self.rows, self.skipped_rows = rows, skipped_rows
 
     def break_off(self, stored_rows: int, failure: str = "") -> None:
@@ -151,8 +152,8 @@ class SendJournal:
             self._close()
             self.is_kept = False
             click.echo(
-                f"note: no record of this run is kept in {self.path.parent} ({error.strerror}): if"
-                " it breaks off, rows come twice; it then says how many at most",
+                f"note: no record of this run is kept in {self.path.parent} ({error.strerror}); if"
+                " the run is interrupted, a resumed run may store rows twice",
                 err=True,
             )
         else:
@@ -167,14 +168,14 @@ class SendJournal:
         line = [bucket.partition_id, bucket.bucket, cut.first, cut.rows, stored_rows]
         with self._lock:
             if self._is_closed:  # a thread of the writer that was on its way here
-                raise StorageError(f"{self.path} is closed: nothing more is sent")
+                raise StorageError(f"{self.path} is closed; nothing more is sent")
             if self._file is not None:
                 try:
                     _write(self._file, [*line, int(time.time())])
                     self.stored_rows = max(self.stored_rows, self.skipped_rows + stored_rows)
                 except OSError as error:
                     raise StorageError(
-                        f"{self.path}: {error.strerror}: nothing more is sent"
+                        f"{self.path}: {error.strerror}; nothing more is sent"
                     ) from error
 
     # ---- the file ----
@@ -216,9 +217,9 @@ class SendJournal:
         except OSError as error:
             if not os.path.lexists(self.path):
                 return None
-            raise click.ClickException(
-                f"{self.path}: {error.strerror}: the record of an earlier run cannot be read or"
-                " locked. Nothing was sent"
+            raise ResumeError(
+                f"{self.path}: the record of an earlier run cannot be read or locked:"
+                f" {error.strerror}. Nothing was sent"
             ) from error
         content = self.path.read_bytes()
         whole = content[: content.rfind(b"\n") + 1]
@@ -231,9 +232,9 @@ class SendJournal:
             return Record.parse(whole)
         except (ValueError, KeyError, TypeError) as error:
             self._close()
-            raise click.ClickException(
-                f"{self.path}: the record of an earlier run is damaged: remove the file, then begin"
-                " again from the first row, or with --skip-rows"
+            raise ResumeError(
+                f"{self.path}: the record of an earlier run is damaged; remove the file, then run"
+                " the command again, from the first row or with --skip-rows"
             ) from error
 
     def _remove(self) -> None:
@@ -248,9 +249,9 @@ class SendJournal:
             os.close(self._file)
             self._file = None
 
-    def _busy(self) -> click.ClickException:
-        return click.ClickException(
-            f"{self._name['table']}: another `sluice append` sends this file just now: wait for it"
+    def _busy(self) -> ResumeError:
+        return ResumeError(
+            f"{self._name['table']}: another `sluice append` is sending this file; wait for it"
         )
 
 

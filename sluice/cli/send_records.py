@@ -1,7 +1,7 @@
-"""The records of files on their way into tables: where they lie, what is in one, who has it open.
+"""The records of unfinished runs of `sluice append`: their folder, content and locks.
 
 A file of JSON lines in the user's state folder: a header, then a line for each batch before it is
-sent, and at the end what a run that broke off knew.
+sent, and at the end the rows that an interrupted run knew to be stored.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ import google_crc32c
 from sluice.client.sent_batches import Cut, WriterStart
 from sluice.model import TableBucket
 
-_FORGOTTEN_S = 90 * 24 * 60 * 60
+_KEPT_S = 90 * 24 * 60 * 60
 _READ_BYTES = 1024 * 1024
-_LOOKING_S = 1.0
-"""Nobody who only looks at a record has it locked for so long."""
+_READER_LOCK_S = 1.0
+"""A process that only reads a record locks it for less than this."""
 
 
 def folder() -> Path:
@@ -38,23 +38,23 @@ def folder() -> Path:
 
 @dataclass
 class Record:
-    """What an earlier run left: the rows that it sent, and what is known of them."""
+    """The record of an earlier run: the rows that it sent, and those known to be stored."""
 
     header: dict[str, Any]
     start: WriterStart
     rows: int
-    """Of the file."""
+    """Rows of the file."""
     skipped_rows: int
-    """Of them, at the beginning: the writer was not given these."""
+    """Rows at the beginning of the file that were not sent."""
     stored_rows: int
-    """So many rows of the file are stored, from the first on, by what is written down."""
+    """The number of rows from the first on that are known to be stored."""
     sent_at_s: int
     """When the last batch was sent, in seconds since 1970."""
     failure: str = ""
-    """The cluster's answer to a run that wanted to go on, where nobody can."""
+    """The cluster's error to a resumed run, which rules out an exact resume."""
     known: dict[TableBucket, list[Cut]] = field(default_factory=dict)
     path: Path = Path()
-    """Where it lies."""
+    """Where the record is stored."""
 
     @classmethod
     def parse(cls, lines: bytes) -> Self:
@@ -79,8 +79,8 @@ class Record:
         self.stored_rows = max(self.stored_rows, self.skipped_rows + stored)
 
 
-def left_behind(table: str) -> Iterator[Record]:
-    """Records of runs into tables of this path that broke off; of none that runs just now."""
+def unfinished_records(table: str) -> Iterator[Record]:
+    """Records of interrupted runs into tables of this name; runs in progress are left out."""
     for path in folder().glob("*.jsonl"):
         with suppress(OSError, ValueError, KeyError, TypeError):
             with path.open("rb") as file:
@@ -93,14 +93,12 @@ def left_behind(table: str) -> Iterator[Record]:
 
 
 def open_locked(path: Path, flags: int) -> int:
-    """A file that no other process has locked, and that still lies there once it is locked.
-
-    A process that only looks at it is waited for.
+    """Opens and locks a file that still exists once it is locked. Waits for short readers.
 
     :raises BlockingIOError: another process has it locked. :raises OSError: it cannot be opened, or
         not be locked.
     """
-    until = time.monotonic() + _LOOKING_S
+    until = time.monotonic() + _READER_LOCK_S
     while True:
         file = os.open(path, flags, 0o600)
         try:
@@ -122,10 +120,10 @@ def open_locked(path: Path, flags: int) -> int:
 
 
 def remove_old() -> None:
-    """Removes what nobody has asked for in a long time."""
+    """Removes records that were not written for 90 days."""
     for path in folder().glob("*.*"):
         with suppress(FileNotFoundError):
-            if time.time() - path.stat().st_mtime > _FORGOTTEN_S:
+            if time.time() - path.stat().st_mtime > _KEPT_S:
                 path.unlink()
 
 

@@ -1,4 +1,4 @@
-"""Sends a file's rows into a table: all are checked first, and a break says how to go on."""
+"""Sends the rows of a file into a table. All rows are checked before the first is sent."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import click
 import pyarrow as pa
 
-from sluice.cli.earlier_runs import COME_TWICE
-from sluice.cli.going_on import Command, Told, stored_text
+from sluice.cli.errors import InvalidFile
 from sluice.cli.output import counted
+from sluice.cli.resume import MAY_DUPLICATE
+from sluice.cli.resume_command import Advice, ResumeCommand, stored_text
 from sluice.cli.row_files import ROW_ERRORS, RowFile, first_that_fails
 from sluice.cli.send_journal import SendJournal
 from sluice.client.bucket_writer import BucketWriter
@@ -31,36 +32,36 @@ from sluice.model import TablePath
 Values = tuple[str, ...]
 Check = Callable[[pa.RecordBatch], set[Values]]
 Send = Callable[[pa.RecordBatch], None]
-_NOBODY_GOES_ON = (OutOfOrderSequence, UnknownWriterId, InvalidTable)
-"""The cluster has lost batches or forgotten the writer; or it would be given other batches."""
+_NOT_RESUMABLE = (OutOfOrderSequence, UnknownWriterId, InvalidTable)
+"""The cluster has lost batches or the writer's state, or the batches would differ."""
 _PARTITIONS_MAX = 100_000
 """A column of so many values is no partition key."""
 
 
 @dataclass(frozen=True)
-class Sending:
-    """A file, a table, and how the one gets into the other."""
+class FileSender:
+    """Checks the rows of a file and sends them into a table."""
 
     table: TablePath
     rows: RowFile
     writer: BucketWriter
     check: Check
-    """Raises what sending these rows would raise; answers their partitions."""
+    """Raises what sending these rows would raise; returns their partitions."""
     send: Send
-    command: Command
-    """As it was given, to tell how to go on."""
+    command: ResumeCommand
+    """The command as the user gave it, to print how to resume."""
     create_partitions: bool = False
     needs_partitions: bool = True
-    """Whether rows of a partition that is missing are wrong; else they are passed over."""
+    """Whether rows of a missing partition are an error; otherwise they are skipped."""
     journal: SendJournal | None = None
-    """Of a table where a row that comes twice is there twice."""
+    """The record of the run, for tables that store a repeated row twice."""
     done: str = "stored"
-    """What has become of a row that was sent."""
+    """The word for rows that were sent."""
 
     def check_all(self) -> int:
-        """Reads the whole file and answers how many rows it has; nothing is sent.
+        """Checks the complete file and returns its number of rows; nothing is sent.
 
-        :raises click.ClickException: :raises SluiceError: what is wrong, with its place.
+        :raises InvalidFile: :raises SluiceError: what is wrong, with its place.
         """
         total, seen = 0, set[Values]()
         with nothing_sent():
@@ -78,8 +79,8 @@ class Sending:
     def send_all(self, total: int, skipped_rows: int) -> None:
         """Sends all rows but the first ones, and returns when they are stored.
 
-        :raises click.ClickException: :raises SluiceError: with what is stored and how to go on;
-            whatever else is raised, that was printed.
+        :raises InvalidFile: :raises SluiceError: with the rows that are stored and how
+            to resume; for other exceptions both were printed.
         """
         try:
             with self.writer, _bar(f"{self.rows.path.name} to {self.table}", total) as advance:
@@ -91,14 +92,13 @@ class Sending:
                     at += batch.num_rows
                     advance(batch.num_rows)
                 self.writer.flush()
-        except click.ClickException as error:  # all could be read before
-            found = self.rows.change() or error
-            text = f"{found.message}. {self._left(total, skipped_rows).lines}"
-            raise click.ClickException(text) from error
+        except InvalidFile as error:  # although the check has read all rows
+            changed = self.rows.change() or error
+            raise self._advice(total, skipped_rows).added_to(changed) from error
         except SluiceError as error:
-            raise self._left(total, skipped_rows, error).told_by(error) from error
+            raise self._advice(total, skipped_rows, error).added_to(error) from error
         except BaseException:
-            click.echo(f"\n{self._left(total, skipped_rows).lines}", err=True)
+            click.echo(f"\n{self._advice(total, skipped_rows).lines}", err=True)
             raise
         if self.journal is not None:
             self.journal.forget()
@@ -130,48 +130,45 @@ class Sending:
                 keys = self.writer.info.descriptor.partition_keys
                 spec = ", ".join(f"{k}={v}" for k, v in zip(keys, values, strict=True))
                 raise PartitionNotExists(
-                    f"table {self.table} has no partition {spec}: create it first, or let this"
-                    " command do so with --create-partitions"
+                    f"table {self.table} has no partition {spec}; --create-partitions creates it"
                 )
         return found
 
-    def _left(self, total: int, skipped_rows: int, error: BaseException | None = None) -> Told:
-        """What a run that broke off leaves behind, and how to go on."""
+    def _advice(self, total: int, skipped_rows: int, error: BaseException | None = None) -> Advice:
+        """The rows that an interrupted run has stored, and how to resume."""
         stored, journal = skipped_rows + self.writer.stored_rows, self.journal
         name = self.rows.path.name
         if journal is None:
-            return self.command.told(stored_text(name, stored, total, self.done), stored)
+            return self.command.advice(stored_text(name, stored, total, self.done), stored)
         if not journal.has_begun:
-            return Told("Nothing was sent")
-        nobody = journal.is_unfinished and isinstance(error, _NOBODY_GOES_ON)
-        is_lost = nobody and not isinstance(error, InvalidTable)
+            return Advice("Nothing was sent")
+        is_final = journal.is_unfinished and isinstance(error, _NOT_RESUMABLE)
+        is_lost = is_final and not isinstance(error, InvalidTable)
         journal.break_off(self.writer.stored_rows, type(error).__name__ if is_lost else "")
         stored = journal.stored_rows
         text = stored_text(name, stored, total, self.done)
         if isinstance(error, TableNotExist):
-            return Told(text)
-        if nobody:
+            return Advice(text)
+        if is_final:
             text = (
-                "So nobody can go on exactly where the earlier run broke off."
-                f" {text}. With --again {COME_TWICE}"
+                f"An exact resume of the earlier run is not possible. {text}. With --again"
+                f" {MAY_DUPLICATE}"
             )
         elif not journal.is_kept:
             most = skipped_rows + self.writer.sent_rows - stored
-            text += f". No record was kept: {COME_TWICE}, at most {counted(most, 'row')}"
+            text += f". No record was kept: {MAY_DUPLICATE}, at most {counted(most, 'row')}"
         elif self.rows.change():
-            text += f". To go on exactly, put the file back as it was; else {COME_TWICE}"
-        return self.command.told(text, stored, again=nobody)
+            text += f". For an exact resume restore the file; otherwise {MAY_DUPLICATE}"
+        return self.command.advice(text, stored, again=is_final)
 
 
 @contextmanager
 def nothing_sent() -> Iterator[None]:
-    """What is raised inside says that nothing was sent."""
+    """Adds to errors inside that nothing was sent."""
     try:
         yield
-    except click.ClickException as error:
-        raise click.ClickException(f"{error.message}. Nothing was sent") from error
-    except SluiceError as error:
-        raise Told("Nothing was sent").told_by(error) from error
+    except (InvalidFile, SluiceError) as error:
+        raise Advice("Nothing was sent").added_to(error) from error
     except KeyboardInterrupt:
         click.echo("\nNothing was sent", err=True)
         raise
@@ -179,7 +176,7 @@ def nothing_sent() -> Iterator[None]:
 
 @contextmanager
 def stopped_by_sigterm() -> Iterator[None]:
-    """SIGTERM is as Ctrl-C inside: a run that somebody ends says what it leaves behind."""
+    """Handles SIGTERM like Ctrl-C inside, so that a stopped run prints how to resume."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -192,7 +189,7 @@ def stopped_by_sigterm() -> Iterator[None]:
 
 @contextmanager
 def _bar(description: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """A bar on standard error, where that is a terminal; it is told how many rows are done."""
+    """A progress bar on standard error, if that is a terminal; advanced by a number of rows."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 

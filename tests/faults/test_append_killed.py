@@ -157,8 +157,8 @@ def test_a_table_that_is_dropped_meanwhile_has_no_command_to_go_on(shop: Shop) -
     command.signal(signal.SIGCONT)
     assert command.wait() == 1
     assert command.stderr.startswith("sluice: TableNotExist: ")
-    hint = "; `sluice tables` lists what there is\n"
-    assert command.stderr.endswith(f" of 60,000 rows of orders.csv are stored, maybe more{hint}")
+    hint = "; `sluice tables` lists all tables\n"
+    assert command.stderr.endswith(f" of 60,000 rows of orders.csv are stored{hint}")
 
 
 @pytest.mark.parametrize("seed", [1])

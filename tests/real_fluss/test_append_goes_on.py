@@ -57,7 +57,7 @@ def test_a_table_that_got_a_column_between_the_runs(shop: Appending) -> None:
     _, command = told(shop.append(path).stderr)
     done = shop.run(*command)
     assert done.wait() == 0, done.stderr
-    assert "has got columns since an earlier run of orders.csv broke off: z;" in done.stderr
+    assert "has new columns since the unfinished run of orders.csv: z;" in done.stderr
     shop.check_whole()
 
 

@@ -12,8 +12,8 @@ from sluice.cli.main import cli
 from sluice.client import connect
 from sluice.model import TableBucket, TablePath
 
-GOES_ON = re.compile(
-    r"The first ([\d,]+) of 20,000 rows of rows.csv are stored, maybe more\..* Go on with:\n"
+RESUMES = re.compile(
+    r"At least the first ([\d,]+) of 20,000 rows of rows.csv are stored\..* Resume with:\n"
 )
 ROWS = 20_000
 ORDERS = "id BIGINT NOT NULL, note STRING"
@@ -70,12 +70,12 @@ class Shop:
 
 def command_of(said: str) -> list[str]:
     """The words of the command at the end of what was said, as a shell reads them."""
-    _text, found, command = said.rpartition("Go on with:\nsluice ")
+    _text, found, command = said.rpartition("Resume with:\nsluice ")
     assert found, said
     return shlex.split(command)
 
 
 def stored_of(said: str) -> int:
-    found = GOES_ON.search(said)
+    found = RESUMES.search(said)
     assert found, said
     return int(found[1].replace(",", ""))

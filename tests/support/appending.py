@@ -19,8 +19,8 @@ from tests.support.forked_command import ForkedCommand
 
 ROWS = 60_000
 SCHEMA = "id BIGINT NOT NULL, region STRING NOT NULL, note STRING"
-GOES_ON = re.compile(
-    r"The first ([\d,]+) of 60,000 rows of (\S+) are stored.*Go on with:\n(sluice .*)"
+RESUMES = re.compile(
+    r"the first ([\d,]+) of 60,000 rows of (\S+) are stored.*Resume with:\n(sluice .*)"
 )
 LAYOUTS = {
     "plain": ("--buckets", "1"),
@@ -106,6 +106,6 @@ class Appending:
 
 def told(text: str) -> tuple[int, tuple[str, ...]]:
     """How many rows are stored, and the words of the command that goes on."""
-    found = GOES_ON.search(text)
+    found = RESUMES.search(text)
     assert found, text
     return int(found[1].replace(",", "")), tuple(shlex.split(found[3])[1:])

@@ -9,30 +9,33 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from sluice.cli.sending import Sending
+from sluice.cli.sending import FileSender
 from sluice.client import connect
 from sluice.model import Column
 from sluice.model import types as t
 from tests.support.append_shop import ORDERS, ROWS, Shop, command_of, stored_of
 from tests.support.processes import wait_for
 
-NO_RECORD = "note: no record of an earlier run of rows.csv as it is now was found: rows after the"
+NO_RECORD = (
+    "note: no record of an unfinished run of rows.csv with its present content was found;"
+    " rows after the"
+)
 
 
 def changed_while_sent(shop: Shop, path: Path, change: Callable[[], None]) -> str:
     """What a run says whose file changes after its first part was sent."""
-    send_all = Sending.send_all
+    send_all = FileSender.send_all
 
-    def send_and_change(sending: Sending, total: int, skipped_rows: int) -> None:
+    def send_and_change(sending: FileSender, total: int, skipped_rows: int) -> None:
         def send(batch: pa.RecordBatch) -> None:
             sending.send(batch)
             wait_for("rows to be stored", lambda: sending.writer.stored_rows > 0)
             change()
 
-        send_all(Sending(**{**sending.__dict__, "send": send}), total, skipped_rows)
+        send_all(FileSender(**{**sending.__dict__, "send": send}), total, skipped_rows)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Sending, "send_all", send_and_change)
+        patch.setattr(FileSender, "send_all", send_and_change)
         return shop.append(path, fails=1)
 
 
@@ -46,9 +49,9 @@ def test_a_file_that_changes_while_it_is_sent_ends_the_run(shop: Shop) -> None:
         path.write_bytes(before + b"40000,one more\n")
 
     said = changed_while_sent(shop, path, change)
-    told = "To go on exactly, put the file back as it was; else rows after them that are stored"
-    assert "rows.csv was changed while it was read. The first" in said
-    assert f"maybe more. {told} come twice. Go on with:\n" in said
+    told = "For an exact resume restore the file; otherwise rows after them may be stored twice"
+    assert "rows.csv: the file was changed while it was read. At least the first" in said
+    assert f"are stored. {told}. Resume with:\n" in said
     assert 0 < len(set(shop.ids())) < 40_000
     went_on = shop.run(*command_of(said))
     assert NO_RECORD in went_on
@@ -60,7 +63,7 @@ def test_a_file_that_is_put_back_goes_on_exactly(shop: Shop) -> None:
     path = shop.file(40_000)
     before = path.read_bytes()
     said = changed_while_sent(shop, path, lambda: os.truncate(path, 1_000_000))
-    assert "rows.csv was changed while it was read. The first" in said
+    assert "rows.csv: the file was changed while it was read. At least the first" in said
     path.write_bytes(before)
     assert NO_RECORD not in shop.run(*command_of(said))
     assert sorted(shop.ids()) == list(range(40_000))
@@ -74,16 +77,18 @@ def test_a_file_changed_between_the_runs_is_refused_with_both_ways_on(
         file.write("20000,one more\n")
     before = len(shop.ids())
     plain = shop.append(path, fails=2)
-    assert "An earlier run broke off, and rows.csv was changed since. The first" in plain
-    assert "With --again the whole file is appended once more; else rows after" in plain
+    assert (
+        "an earlier run is unfinished, and rows.csv was changed since. At least the first" in plain
+    )
+    assert "--again appends the complete file again; otherwise rows after" in plain
     assert len(shop.ids()) == before
     copy = path.with_name("copy.csv")
     copy.write_bytes(path.read_bytes())
-    assert "broke off" not in shop.append(copy), "a file of another name"
+    assert "unfinished" not in shop.append(copy), "a file of another name"
     assert NO_RECORD in shop.run(*command_of(plain))
     assert set(shop.ids()) == set(range(ROWS + 1))
     assert shop.records == [], "what the file was is forgotten once all of it is there"
-    assert "broke off" not in shop.append(path)
+    assert "unfinished" not in shop.append(path)
 
 
 def test_a_table_created_anew_gets_the_whole_file(shop: Shop, broken: tuple[Path, str]) -> None:
@@ -91,13 +96,13 @@ def test_a_table_created_anew_gets_the_whole_file(shop: Shop, broken: tuple[Path
     with connect(shop.address) as client:
         client.admin.drop_table(shop.table)
     shop.create(ORDERS, "--buckets", "2")
-    anew = f"{shop.table} was created anew since an earlier run of rows.csv broke off"
+    other = f"the unfinished run of rows.csv was into another table named {shop.table}"
     refused = shop.run(*command_of(said), fails=2)
-    assert anew in refused
+    assert other in refused
     assert shop.ids() == []
     assert command_of(refused) == ["append", str(shop.table), str(path)]
     went_on = shop.run(*command_of(refused))
-    assert f"note: {anew}, or is another cluster's: the whole file is sent" in went_on
+    assert f"note: {other}; all rows are sent" in went_on
     assert sorted(shop.ids()) == list(range(ROWS))
     shop.append(path, "--again", "--skip-rows", "19990")
     assert len(shop.ids()) == ROWS + 10, "who insists may leave rows out"
@@ -122,8 +127,8 @@ def test_columns_that_came_between_the_runs_stay_null(
     refused = shop.append(path, fails=2)
     assert command_of(refused) == command_of(said)
     went_on = shop.run(*command_of(said))
-    assert f"note: {shop.table} has got columns since an earlier run of rows.csv" in went_on
-    assert "left out, not in the table" not in went_on
+    assert f"note: {shop.table} has new columns since the unfinished run of rows.csv" in went_on
+    assert "ignored columns" not in went_on
     assert sorted(shop.ids()) == list(range(ROWS))
     assert shop.records == []
 
@@ -136,11 +141,11 @@ def test_rows_can_be_skipped_without_an_earlier_run(
     path = shop.file()
     breaks(80)
     said = shop.append(path, "--skip-rows", "4321", fails=1)
-    assert f"{NO_RECORD} first 4,321 that are stored already come twice\n" in said
+    assert f"{NO_RECORD} first 4,321 may be stored twice\n" in said
     stored = stored_of(said)
     breaks(0)
     assert stored > 4321
     assert NO_RECORD not in shop.append(path, "--skip-rows", str(stored))
     assert sorted(shop.ids()) == list(range(4321, ROWS))
-    assert "rows.csv has 20,000 rows" in shop.append(path, "--skip-rows", "20001", fails=2)
+    assert "rows.csv has: 20,000 rows" in shop.append(path, "--skip-rows", "20001", fails=2)
     assert " s, after the first 20,000\n" in shop.append(path, "--skip-rows", "20000")

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from sluice.cli.send_journal import RESUMABLE_S, SendJournal
-from sluice.cli.sending import Sending
+from sluice.cli.sending import FileSender
 from sluice.client import connect
 from tests.support.append_shop import ORDERS, ROWS, Shop, command_of, stored_of
 from tests.support.processes import SLUICE, environment
@@ -25,14 +25,14 @@ def test_the_same_file_is_offered_to_go_on(shop: Shop, broken: tuple[Path, str])
     stored, before = stored_of(said), len(shop.ids())
     assert 0 < stored <= before < ROWS
     command = f"sluice append {shop.table} {path} --skip-rows {stored}"
-    assert said.endswith(f"Go on with:\n{command}\n")
+    assert said.endswith(f"Resume with:\n{command}\n")
     again = shop.append(path, fails=2)
-    assert f"An earlier run broke off. The first {stored:,} of 20,000 rows" in again
-    assert f"With --again the whole file is appended once more. Go on with:\n{command}\n" in again
+    assert f"an earlier run is unfinished. At least the first {stored:,} of 20,000 rows" in again
+    assert f"--again appends the complete file again. Resume with:\n{command}\n" in again
     assert command in shop.append(path, "--skip-rows", "7", fails=2)
     copy = path.with_name("copy.csv")
     copy.write_bytes(path.read_bytes())
-    assert "An earlier run broke off" in shop.append(copy, fails=2), "the rows are the same"
+    assert "an earlier run is unfinished" in shop.append(copy, fails=2), "the rows are the same"
     assert len(shop.ids()) == before
     went_on = shop.run(*shlex.split(command)[1:])
     assert re.search(
@@ -61,7 +61,7 @@ def test_on_a_terminal_it_asks(shop: Shop, broken: tuple[Path, str]) -> None:
         )
         os.close(ours)
         os.close(theirs)
-        assert "maybe more. Go on after them? [Y/n]" in done.stderr
+        assert "rows.csv are stored. Resume after them? [Y/n]" in done.stderr
         assert done.returncode == code, done.stderr
         assert told in done.stdout + done.stderr
     assert sorted(shop.ids()) == list(range(ROWS))
@@ -84,7 +84,7 @@ def test_after_many_days_nobody_can_go_on_exactly(shop: Shop, broken: tuple[Path
         line[-1] -= RESUMABLE_S
     record.write_text("".join(json.dumps(line) + "\n" for line in lines))
     refused = shop.append(path, "--skip-rows", str(stored), fails=2)
-    assert "too long ago (more than 6 days), so nobody can go on exactly" in refused
+    assert "batch is more than 6 days old, so an exact resume is not possible" in refused
     assert command_of(refused)[-3:] == ["--again", "--skip-rows", str(stored)]
     shop.run(*command_of(refused))
     assert set(shop.ids()) == set(range(ROWS))
@@ -127,12 +127,12 @@ def test_where_the_cluster_forgot_the_earlier_run_nothing_is_mixed_up(
     record.write_text("\n".join([json.dumps(changed), *lines, ""]))
     told = shop.append(path, "--skip-rows", str(stored_of(said)), fails=1)
     assert told.startswith("sluice: OutOfOrderSequence: ")
-    assert "So nobody can go on exactly" in told
+    assert "An exact resume of the earlier run is not possible" in told
     assert len(shop.ids()) == before
     command = command_of(told)
     assert command[-3:] == ["--again", "--skip-rows", str(stored_of(said))]
     refused = shop.append(path, "--skip-rows", str(stored_of(said)), fails=2)
-    assert "The cluster answered OutOfOrderSequence when a run went on" in refused
+    assert "The cluster answered OutOfOrderSequence to a resumed run" in refused
     assert command_of(refused) == command == command_of(shop.append(path, fails=2))
     shop.run(*command)
     assert set(shop.ids()) == set(range(ROWS))
@@ -145,7 +145,7 @@ def test_a_damaged_record_is_named(shop: Shop, broken: tuple[Path, str]) -> None
     for damaged in ("no JSON\n", "{}\n", record.read_text().replace("[", "[[", 2)):
         record.write_text(damaged)
         said = shop.append(path, fails=1)
-        assert f"{record}: the record of an earlier run is damaged: remove the file" in said
+        assert f"{record}: the record of an earlier run is damaged; remove the file" in said
 
 
 def test_a_disk_that_is_full_ends_the_run(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,7 +165,7 @@ def test_a_disk_that_is_full_ends_the_run(shop: Shop, monkeypatch: pytest.Monkey
     said = shop.append(path, fails=1)
     monkeypatch.undo()
     assert "StorageError: " in said
-    assert "No space left on device: nothing more is sent. The first" in said
+    assert "No space left on device; nothing more is sent. At least the first" in said
     shop.run(*command_of(said))
     assert sorted(shop.ids()) == list(range(ROWS))
 
@@ -181,7 +181,7 @@ def test_two_do_not_send_the_same_file_at_one_time(shop: Shop, broken: tuple[Pat
     assert other.path == record
     for options in (["--skip-rows", str(stored_of(said))], ["--again"]):
         told = shop.append(path, *options, fails=1)
-        assert "another `sluice append` sends this file just now: wait for it" in told
+        assert "another `sluice append` is sending this file; wait for it" in told
     other.__exit__(None, None, None)
     shop.append(path, "--skip-rows", str(stored_of(said)))
 
@@ -191,17 +191,17 @@ def test_what_broke_off_before_its_first_batch_has_sent_nothing(
 ) -> None:
     shop.create(ORDERS)
     path = shop.file()
-    check = Sending.check_all
+    check = FileSender.check_all
 
-    def check_and_change(sending: Sending) -> int:
+    def check_and_change(sending: FileSender) -> int:
         found = check(sending)
         with path.open("a") as file:
             file.write("20000,one more\n")
         return found
 
-    monkeypatch.setattr(Sending, "check_all", check_and_change)
+    monkeypatch.setattr(FileSender, "check_all", check_and_change)
     said = shop.append(path, fails=1)
-    assert "rows.csv was changed while it was read. Nothing was sent\n" in said
+    assert "rows.csv: the file was changed while it was read. Nothing was sent\n" in said
     assert shop.ids() == []
     monkeypatch.undo()
     shop.append(path)

@@ -15,7 +15,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-from sluice.cli.append import _comes_twice
+from sluice.cli.append import _duplicates_count
 from sluice.client import connect
 from sluice.model import Column, Schema, TableDescriptor
 from sluice.model import types as t
@@ -32,7 +32,10 @@ def test_a_bad_last_row_of_many_leaves_nothing_behind(shop: Shop) -> None:
     with path.open("a") as file:
         file.write("twelve,the last one\n")
     said = shop.append(path, fails=1)
-    told = "rows.csv: line 200002: column id: expected BIGINT NOT NULL, found 'twelve'"
+    told = (
+        "rows.csv: line 200002: column id: expected BIGINT NOT NULL, found 'twelve';"
+        " write a whole number from -9223372036854775808 to 9223372036854775807"
+    )
     assert f"{told}. Nothing was sent\n" in said
     assert shop.ids() == []
     assert shop.records == []
@@ -52,7 +55,10 @@ def test_a_bad_last_row_of_a_parquet_file_too(shop: Shop) -> None:
     path = shop.home / "rows.parquet"
     pq.write_table(pa.table({"id": range(200_001), "n": n}), path, row_group_size=50_000)
     said = shop.append(path, fails=1)
-    told = "row 200001 (row group 5 of 5): column n: expected INT, found 2147483648"
+    told = (
+        "row 200001 (row group 5 of 5): column n: expected INT, found 2147483648;"
+        " write a whole number from -2147483648 to 2147483647"
+    )
     assert f"rows.parquet: {told}. Nothing was sent\n" in said
     assert shop.ids() == []
 
@@ -64,7 +70,7 @@ def test_a_bad_last_row_of_a_parquet_file_too(shop: Shop) -> None:
             "region STRING, n INT",
             ["--partition-by", "region"],
             ["eu,1", "eu,2", "us,3", "eu,4"],
-            "PartitionNotExists: {file}: line 4: table {table} has no partition region=us: create",
+            "PartitionNotExists: {file}: line 4: table {table} has no partition region=us;",
         ),
         (
             "region STRING, n INT",
@@ -156,7 +162,7 @@ def test_a_keyed_table_takes_the_file_again(shop: Shop, breaks: Callable[[int], 
     breaks(0)
     stored = stored_of(said)
     assert 0 < stored < len(shop.keys()) < ROWS
-    assert f"Go on with:\nsluice append {shop.table} {path} --skip-rows {stored}\n" in said
+    assert f"Resume with:\nsluice append {shop.table} {path} --skip-rows {stored}\n" in said
     assert "20,000 rows upserted" in shop.append(path), "it need not be told how to go on"
     assert shop.keys() == list(range(ROWS))
     assert "15,000 rows upserted in" in shop.append(path, "--skip-rows", "5000")
@@ -166,13 +172,15 @@ def test_a_keyed_table_takes_the_file_again(shop: Shop, breaks: Callable[[int], 
     assert shop.records == []
 
 
-def test_where_a_row_that_comes_twice_counts_twice() -> None:
+def test_where_a_row_that_duplicates_count_counts_twice() -> None:
     columns = {"id": t.INT.not_null()}
-    assert _comes_twice(table_info(columns))
-    assert not _comes_twice(table_info(columns, primary_key=["id"]))
+    assert _duplicates_count(table_info(columns))
+    assert not _duplicates_count(table_info(columns, primary_key=["id"]))
     for engine, twice in (("aggregation", True), ("versioned", False)):
         merged = {"table.merge-engine": engine}
-        assert _comes_twice(table_info(columns, primary_key=["id"], properties=merged)) is twice
+        assert (
+            _duplicates_count(table_info(columns, primary_key=["id"], properties=merged)) is twice
+        )
 
 
 # ---- memory ----

@@ -11,7 +11,7 @@ import click
 import pytest
 
 from sluice.cli.append import append
-from sluice.cli.going_on import Command, Told
+from sluice.cli.resume_command import Advice, ResumeCommand
 from sluice.errors import NetworkError
 from tests.support.append_shop import ORDERS, ROWS, Shop, command_of
 
@@ -28,7 +28,7 @@ def test_what_is_printed_can_be_copied(
     breaks(60)
     said = shop.run("append", str(shop.table), "--create-partitions", "--", name, fails=1)
     breaks(0)
-    before, _, command = said.partition("Go on with:\n")
+    before, _, command = said.partition("Resume with:\n")
     assert before.startswith("sluice: UnknownServerError: ")
     assert before.count("\n") == 0, "the error is one line"
     read = subprocess.run(
@@ -41,18 +41,18 @@ def test_what_is_printed_can_be_copied(
     assert sorted(shop.ids()) == list(range(ROWS))
 
 
-def command(*words: str) -> Command:
+def command(*words: str) -> ResumeCommand:
     with append.make_context("append", list(words)) as context:
-        return Command(context)
+        return ResumeCommand(context)
 
 
 def test_a_password_is_not_printed() -> None:
     address = "grpc://jane:Secret99@fluss.example:9123"
-    told = command("shop.orders", __file__, "--bootstrap", address).told("It ended", 7)
-    assert told.text == "It ended. Put your --bootstrap in place of ADDRESS. Go on with:"
+    told = command("shop.orders", __file__, "--bootstrap", address).advice("It ended", 7)
+    assert told.text == "It ended. Replace ADDRESS with your --bootstrap. Resume with:"
     assert told.command == f"sluice append shop.orders {__file__} --bootstrap ADDRESS --skip-rows 7"
-    plain = command("shop.orders", __file__, "--bootstrap", "grpc://h:1").told("It ended", 7)
-    assert plain.text == "It ended. Go on with:"
+    plain = command("shop.orders", __file__, "--bootstrap", "grpc://h:1").advice("It ended", 7)
+    assert plain.text == "It ended. Resume with:"
     assert "--bootstrap grpc://h:1 --skip-rows 7" in str(plain.command)
 
 
@@ -63,16 +63,16 @@ def test_words_that_look_like_options_stand_behind_the_options(
     (tmp_path / "-x.csv").touch()
     given = command("--columns", "a b,c", "--again", "--skip-rows", "3", "--", "s.o", "-x.csv")
     assert (
-        given.told("", 7).command == "sluice append --columns 'a b,c' --skip-rows 7 -- s.o -x.csv"
+        given.advice("", 7).command == "sluice append --columns 'a b,c' --skip-rows 7 -- s.o -x.csv"
     )
-    again = given.told("", 7, again=True).command
+    again = given.advice("", 7, again=True).command
     assert again == "sluice append --columns 'a b,c' --again --skip-rows 7 -- s.o -x.csv"
     context = append.make_context("append", shlex.split(str(again))[2:])
     assert context.params["skip_rows"] == 7
 
 
 def test_an_error_has_its_command_beside_its_text() -> None:
-    error = Told("It ended. Go on with:", "sluice append  x").told_by(NetworkError("gone", a=1))
-    assert (type(error), str(error)) == (NetworkError, "gone. It ended. Go on with:")
+    error = Advice("It ended. Resume with:", "sluice append  x").added_to(NetworkError("gone", a=1))
+    assert (type(error), str(error)) == (NetworkError, "gone. It ended. Resume with:")
     assert (error.__notes__, error.details) == (["sluice append  x"], {"a": 1})
-    assert click.unstyle(Told("Nothing").lines) == "Nothing"
+    assert click.unstyle(Advice("Nothing").lines) == "Nothing"
