@@ -16,6 +16,7 @@ import pytest
 from sluice.cli.send_journal import RESUMABLE_S, SendJournal
 from sluice.cli.sending import FileSender
 from sluice.client import connect
+from tests.docs.blocks import claimed
 from tests.support.append_shop import ORDERS, ROWS, Shop, command_of, stored_of
 from tests.support.processes import SLUICE, environment
 
@@ -40,6 +41,17 @@ def test_the_same_file_is_offered_to_go_on(shop: Shop, broken: tuple[Path, str])
     )
     assert sorted(shop.ids()) == list(range(ROWS))
     assert shop.records == []
+
+
+def test_the_page_shows_what_both_runs_print(shop: Shop, broken: tuple[Path, str]) -> None:
+    path, said = broken
+    runs = [said, shop.append(path, fails=2)]
+    for command, printed in zip(claimed("docs/append.md", __file__), runs, strict=True):
+        shown = "\n".join(command.output)
+        shown = shown.replace("shop.orders many.csv", f"{shop.table} {path}")
+        shown = shown.replace("many.csv", path.name).partition(". At least")[2]
+        expected = re.escape(shown).replace("10,849", r"[\d,]+").replace("10849", r"\d+")
+        assert re.search(rf"\. At least{expected}\n$", printed), printed
 
 
 def test_on_a_terminal_it_asks(shop: Shop, broken: tuple[Path, str]) -> None:
