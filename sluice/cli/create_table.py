@@ -31,13 +31,14 @@ def _columns(ctx: click.Context, param: click.Parameter, value: str | None) -> t
     epilog="""
 \b
 Examples:
-  sluice create-table shop.orders --schema "id BIGINT NOT NULL, item STRING, price DECIMAL(10, 2)"
-  sluice create-table shop.visits --like visits.parquet --partition-by country --freshness 1min
-  sluice create-table shop.stock --schema "item STRING, n INT, PRIMARY KEY (item)"
+  sluice create-table shop.orders --schema "id BIGINT NOT NULL, item STRING"
+  sluice create-table shop.visits --like visits.parquet --partition-by country
+  sluice create-table shop.stock --schema "item STRING PRIMARY KEY, n INT"
 \b
-Types: BOOLEAN TINYINT SMALLINT INT BIGINT FLOAT DOUBLE DECIMAL(p, s) CHAR(n) STRING BINARY(n)
-BYTES DATE TIME[(p)] TIMESTAMP[(p)] TIMESTAMP_LTZ[(p)]. Spark cannot read an Iceberg table that has
-a TIME column. ARRAY, MAP and ROW come from a Parquet file, with --like.
+Types: BOOLEAN TINYINT SMALLINT INT BIGINT FLOAT DOUBLE DECIMAL(p, s) CHAR(n)
+STRING BINARY(n) BYTES DATE TIME[(p)] TIMESTAMP[(p)] TIMESTAMP_LTZ[(p)].
+Spark cannot read an Iceberg table that has a TIME column. ARRAY, MAP and ROW
+come from a Parquet file, with --like.
 """,
 )
 @click.argument("table", type=TABLE_PATH)

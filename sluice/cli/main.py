@@ -107,8 +107,9 @@ def cli(debug: bool) -> None:
     Exit codes:
       0  The command did its work.
       1  The command failed. Standard error has the reason.
-      2  An argument, a setting or the installation is wrong. Nothing was tried.
-      3  The round lost its claim before its commit. A later round copies the rows.
+      2  An argument, a setting or the installation is wrong.
+      3  The round lost its claim before its commit. A later round copies the
+         rows.
     """
     del debug  # _Commands reads it from the context
 
