@@ -19,7 +19,7 @@ from sluice.cli.tier import EXIT_GIVEN_UP
 from sluice.model import TablePath
 
 if TYPE_CHECKING:
-    from sluice.driver.repairing import Repaired
+    from sluice.driver.repairing import RepairResult
     from sluice.rounds.repair import Diagnosis
 
 
@@ -84,7 +84,7 @@ def repair(
     from sluice.driver import repairing
 
     if not yes:
-        found = repairing.examine(config, table)
+        found = repairing.diagnose_table(config, table)
         if output_format == "json":
             _print_json(found, None)
         else:
@@ -93,23 +93,23 @@ def repair(
     with RoundBar(str(table)) as bar:
         done = repairing.repair(config, table, by, wait_ms=wait_ms, progress=bar)
     if output_format == "json":
-        _print_json(done.found, done)
+        _print_json(done.diagnosis, done)
     else:
         _print_done(done)
     ctx.exit(EXIT_GIVEN_UP if _given_up(done) else 0)
 
 
-def _given_up(done: Repaired) -> bool:
+def _given_up(done: RepairResult) -> bool:
     return done.result is not None and done.result.is_given_up
 
 
-def _print_json(found: Diagnosis, done: Repaired | None) -> None:
+def _print_json(found: Diagnosis, done: RepairResult | None) -> None:
     from sluice.cli.output import print_json
 
     content: dict[str, Any] = {**found.to_json(), "done": None}
-    if done is not None and done.way is not None:
+    if done is not None and done.action is not None:
         result = done.result.to_json() if done.result else None
-        content["done"] = {"way": done.way.name, "notes": list(done.notes), "result": result}
+        content["done"] = {"way": done.action.name, "notes": list(done.notes), "result": result}
     print_json(content)
 
 
@@ -118,15 +118,15 @@ def _print_found(found: Diagnosis, by: str | None) -> None:
 
     click.echo(f"{found.table}: {'nothing to repair: ' if found.healthy else ''}{found.state}")
     print_table(["what", "value"], list(found.facts.items()), empty="")
-    if found.ways:
-        rows = [[way.name, way.does, "\n".join(way.risks) or "none"] for way in found.ways]
+    if found.actions:
+        rows = [[way.name, way.effect, "\n".join(way.risks) or "none"] for way in found.actions]
         print_table(["repair", "what it does", "risk"], rows, empty="")
     for line in found.advice:
         click.echo(f"note: {line}")
     if found.healthy:
         return
     best = found.recommended.name if found.recommended else None
-    names = [way.name for way in found.ways]
+    names = [way.name for way in found.actions]
     if by is not None and by not in names:
         click.echo(f"nothing was changed; --by {by} is not possible here")
     elif by is not None or best is not None:
@@ -138,14 +138,14 @@ def _print_found(found: Diagnosis, by: str | None) -> None:
         click.echo("nothing was changed, and this command has no repair for it")
 
 
-def _print_done(done: Repaired) -> None:
-    if done.way is None:
-        click.echo(f"{done.found.table}: nothing to repair: {done.found.state}")
+def _print_done(done: RepairResult) -> None:
+    if done.action is None:
+        click.echo(f"{done.diagnosis.table}: nothing to repair: {done.diagnosis.state}")
         return
     made = (
         "given up, because the claim was lost; run the command again" if _given_up(done) else "done"
     )
-    click.echo(f"{done.found.table}: {made}: {done.way.does}")
+    click.echo(f"{done.diagnosis.table}: {made}: {done.action.effect}")
     if done.result is not None:
         from sluice.cli.output import counted
 

@@ -25,10 +25,10 @@ from sluice.model import BucketSnapshot, Claim, TableInfo, TablePath
 from sluice.rounds.files import RoundResult
 from sluice.rounds.keyed_start import KeyedStart
 from sluice.rounds.limits import RoundLimits
-from sluice.rounds.mend import Mend
 from sluice.rounds.ports import SplitRunner, SplitWriterFactory
 from sluice.rounds.progress import Progress, Silent
 from sluice.rounds.reasons import failure_of
+from sluice.rounds.retier import RepairMode
 from sluice.rounds.round import run_round
 
 _LOG = logging.getLogger(__name__)
@@ -42,14 +42,14 @@ def tier_once(
     attempt: str | None = None,
     progress: Progress | None = None,
     jvm: Jvm | None = None,
-    mend: Mend | None = None,
+    repair_mode: RepairMode | None = None,
 ) -> RoundResult:
     """Claims a table, runs one round of it here, and reports it.
 
     :param path: this table only; None: whichever waits longest.
     :param now: has the table made due if it is not; not if it is paused, or another round has it.
     :param jvm: one that runs already, for several rounds; else one is started and ended here.
-    :param mend: what to do with a lake that is behind Fluss.
+    :param repair_mode: what to do with a lake that is behind Fluss.
     :raises ConfigurationError: something is missing on this machine; nothing was claimed.
     :raises TableNotDue: none can be claimed now; says why, and whether waiting helps.
     :raises SluiceError: why the round failed; the coordinator was told so.
@@ -69,7 +69,14 @@ def tier_once(
                     lake = IcebergLake(java.gateway, config.datalake.iceberg, config.tiering)
                     with closing(lake):
                         result = _run(
-                            config, client, lake, claim, lost, attempt, progress or Silent(), mend
+                            config,
+                            client,
+                            lake,
+                            claim,
+                            lost,
+                            attempt,
+                            progress or Silent(),
+                            repair_mode,
                         )
             except BaseException as error:
                 _report_failure(client, claim, error, config.secrets())
@@ -104,7 +111,7 @@ def _run(
     lost: threading.Event,
     attempt: str | None,
     progress: Progress,
-    mend: Mend | None,
+    repair_mode: RepairMode | None,
 ) -> RoundResult:
     def runner(info: TableInfo, writers: SplitWriterFactory) -> SplitRunner:
         source = ClientLogSource(config.client, claim.path, info)
@@ -113,7 +120,7 @@ def _run(
         )
 
     try:
-        with _held(client, claim, mend) as snapshots:
+        with _held(client, claim, repair_mode) as snapshots:
             return run_round(
                 claim,
                 client.tiering,
@@ -122,7 +129,7 @@ def _run(
                 attempt=attempt or uuid.uuid4().hex,
                 progress=progress,
                 limits=limits_of(config),
-                mend=mend,
+                repair_mode=repair_mode,
                 keyed=keyed_start(config, snapshots),
             )
     except SluiceError as error:
@@ -139,7 +146,9 @@ def _run(
 
 
 @contextmanager
-def _held(client: Client, claim: Claim, mend: Mend | None) -> Iterator[Sequence[BucketSnapshot]]:
+def _held(
+    client: Client, claim: Claim, repair_mode: RepairMode | None
+) -> Iterator[Sequence[BucketSnapshot]]:
     """The KV snapshots that the round may begin buckets with, leased while the block lasts.
 
     Those of buckets that were never tiered; of all of them, where a table is to be mended: what
@@ -153,11 +162,11 @@ def _held(client: Client, claim: Claim, mend: Mend | None) -> Iterator[Sequence[
         return
     parts = never_tiered(client.admin, info)
     buckets = {part.bucket(number) for part in parts for number in part.buckets}
-    if mend is None and not buckets:
+    if repair_mode is None and not buckets:
         yield ()
         return
     with client.snapshot_lease(
-        f"sluice-tier-{uuid.uuid4()}", claim.path, buckets=buckets if mend is None else None
+        f"sluice-tier-{uuid.uuid4()}", claim.path, buckets=buckets if repair_mode is None else None
     ) as lease:
         failpoint("round.lease.after")
         yield tuple(lease.snapshots.values())

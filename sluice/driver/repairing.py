@@ -1,4 +1,4 @@
-"""`sluice repair`: a table and its lake looked at, and put right on a person's word."""
+"""What `sluice repair` does: it diagnoses a table and its lake table, and applies one action."""
 
 from __future__ import annotations
 
@@ -17,35 +17,42 @@ from sluice.errors import FlussError, LakeRolledBack, TableNotDue
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.model import TablePath
 from sluice.rounds.files import RoundResult
-from sluice.rounds.mend import Mend
 from sluice.rounds.progress import Progress
-from sluice.rounds.repair import REGISTER, Diagnosis, Way, diagnose, look, set_right
+from sluice.rounds.repair import (
+    REGISTER,
+    Diagnosis,
+    RepairAction,
+    apply_action,
+    diagnose,
+    read_table_state,
+)
+from sluice.rounds.retier import RepairMode
 
 _POLL_S = 0.5
-_MENDS = {mend.value: mend for mend in Mend}
+_REPAIR_MODES = {mode.value: mode for mode in RepairMode}
 
 
 @dataclass(frozen=True, slots=True)
-class Repaired:
-    """What was found, and what was done about it."""
+class RepairResult:
+    """The diagnosis, the action that was applied, and what came of it."""
 
-    found: Diagnosis
-    way: Way | None = None
-    """None: nothing was wrong."""
+    diagnosis: Diagnosis
+    action: RepairAction | None = None
+    """None: the table was healthy."""
     notes: tuple[str, ...] = ()
     result: RoundResult | None = None
-    """Of the round, where the way is one."""
+    """The result of the round, if the action was a round."""
 
 
-def examine(config: Config, path: TablePath, jvm: Jvm | None = None) -> Diagnosis:
-    """What is wrong with a table's tiering, and what can be done; changes nothing.
+def diagnose_table(config: Config, path: TablePath, jvm: Jvm | None = None) -> Diagnosis:
+    """Finds what keeps a table from being tiered and which actions repair it; changes nothing.
 
-    :param jvm: one that runs already; else one is started and ended here.
+    :param jvm: a running JVM to use; None: this function starts one and ends it.
     :raises TableNotExist: Fluss has no such table.
-    :raises UnsupportedLakeOption: rounds refuse it, and nothing of it was ever tiered.
+    :raises UnsupportedLakeOption: rounds refuse an option of the table, and it was never tiered.
     """
     with _opened(config, jvm) as (client, lake, _):
-        return diagnose(look(path, client.tiering, lake), client.tiering)
+        return diagnose(read_table_state(path, client.tiering, lake), client.tiering)
 
 
 def repair(
@@ -57,58 +64,68 @@ def repair(
     progress: Progress | None = None,
     clock: Clock | None = None,
     jvm: Jvm | None = None,
-) -> Repaired:
-    """Puts it right by the way named, or by the best one if that loses nothing.
+) -> RepairResult:
+    """Repairs a table by the named action, or by the best one if that loses nothing.
 
-    A move of main compares and swaps. Every other way is a round, with its claim and its fence.
+    Setting main is a compare-and-swap. Every other action is a round, with its claim and its fence.
 
-    :param wait_ms: how long to wait until the coordinator hands the table out for a round.
-    :raises LakeRolledBack: that way is not open, or none is without loss; says which are.
-    :raises LakeCommitRefused: the lake has changed since it was looked at; nothing was done.
-    :raises TableNotDue: the table was not handed out in time.
+    :param by: the name of the action; None: the best one, which must lose nothing.
+    :param wait_ms: how long to wait until the coordinator assigns the table for a round.
+    :raises LakeRolledBack: the action is not available, or every action loses something; the
+        message lists the available ones.
+    :raises LakeCommitRefused: the lake table has changed since it was read; nothing was done.
+    :raises TableNotDue: the coordinator did not assign the table in time.
     """
     with _opened(config, jvm) as (client, lake, java):
-        seen = look(path, client.tiering, lake)
+        seen = read_table_state(path, client.tiering, lake)
         found = diagnose(seen, client.tiering)
         if found.healthy:
-            return Repaired(found)
-        way = choose(found, by)
-        if way.name not in _MENDS and way.name != REGISTER:
-            return Repaired(found, way, tuple(set_right(way, seen)))
-        with suppress(FlussError, TableNotDue):  # not to wait; not every server or user may
+            return RepairResult(found)
+        action = choose_action(found, by)
+        if action.name not in _REPAIR_MODES and action.name != REGISTER:
+            return RepairResult(found, action, tuple(apply_action(action, seen)))
+        with suppress(FlussError, TableNotDue):  # only to save time: not every server or user may
             client.admin.retry_tiering(path)
             client.admin.tier_again(path)
         deadline_s = (clock := clock or SystemClock()).monotonic_s() + wait_ms / 1000
         while True:
             try:
-                mend = _MENDS.get(way.name)
-                result = tier_once(config, path, progress=progress, jvm=java, mend=mend)
-                return Repaired(found, way, result.notes, result)
+                repair_mode = _REPAIR_MODES.get(action.name)
+                result = tier_once(
+                    config, path, progress=progress, jvm=java, repair_mode=repair_mode
+                )
+                return RepairResult(found, action, result.notes, result)
             except TableNotDue:
                 if clock.monotonic_s() >= deadline_s:
                     raise
             clock.sleep(_POLL_S)
 
 
-def choose(found: Diagnosis, by: str | None) -> Way:
-    """:raises LakeRolledBack: that way is not open; or none was named, and none is without loss."""
-    names = [way.name for way in found.ways]
+def choose_action(found: Diagnosis, by: str | None) -> RepairAction:
+    """The action to apply: the named one, or the recommended one.
+
+    :param by: the name of an action; None: the recommended one.
+    :raises LakeRolledBack: the named action is not available, or none was named and every one
+        loses something.
+    """
+    names = [action.name for action in found.actions]
     if by is None and found.recommended is not None:
         return found.recommended
     if by is None and names:
         raise LakeRolledBack(
-            f"table {found.table}: no way out is without loss. Name the one you want: --by"
-            f" {' or --by '.join(names)}",
+            f"table {found.table}: every available repair loses something or may do so. Choose one:"
+            f" --by {' or --by '.join(names)}",
             table=found.table,
         )
-    for way in found.ways:
-        if way.name == by:
-            return way
-    open_ways = f"these are: {', '.join(names)}" if names else "there is none"
-    wanted = f"{by} is not open" if by else "nothing can be done by this command"
-    raise LakeRolledBack(
-        f"table {found.table}: {wanted}; {open_ways}. {found.state}", table=found.table
-    )
+    for action in found.actions:
+        if action.name == by:
+            return action
+    if by is None:
+        text = f"table {found.table}: `sluice repair` has no action for this state: {found.state}"
+    else:
+        available = f"available: {', '.join(names)}" if names else "no action is"
+        text = f"table {found.table}: --by {by} is not available here; {available}. {found.state}"
+    raise LakeRolledBack(text, table=found.table)
 
 
 @contextmanager

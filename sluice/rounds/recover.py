@@ -21,7 +21,7 @@ _ID_IN_PATH = re.compile(r"-(\d+)/metadata/[^/]+$")
 _NAMED_MAX = 3
 
 
-class Standing(Enum):
+class LakeStatus(Enum):
     """How the lake stands to what Fluss has registered of it."""
 
     EMPTY = "neither has a snapshot"
@@ -31,10 +31,10 @@ class Standing(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class LakeComparison:
     """What :func:`compare` found."""
 
-    standing: Standing
+    status: LakeStatus
     offsets: dict[TableBucket, int] | None = None
     """Of our newest snapshot; None: there is none, or Fluss's own tiering has written it."""
     foreign_path: str | None = None
@@ -49,7 +49,7 @@ def compare(
     table: LakeTable,
     ours: LakeSnapshot | None,
     registered: LakeSnapshotInfo | None,
-) -> Comparison:
+) -> LakeComparison:
     """Our newest lake snapshot beside the one that Fluss has registered; changes nothing.
 
     :raises LakeTableMismatch: the snapshot is that of another Fluss table, or of an old Fluss.
@@ -58,21 +58,21 @@ def compare(
     if ours is None:
         if registered is None:
             _check_never_ours(path, table_id, table)
-            return Comparison(Standing.EMPTY)
-        return Comparison(Standing.BEHIND, why="no snapshot of ours is left in its history")
+            return LakeComparison(LakeStatus.EMPTY)
+        return LakeComparison(LakeStatus.BEHIND, why="no snapshot of ours is left in its history")
     check_owner(path, table_id, ours)
     if registered is not None and registered.snapshot_id == ours.snapshot_id:
-        return Comparison(Standing.SAME)
+        return LakeComparison(LakeStatus.SAME)
     offsets = offsets_of(path, table, ours)
     if offsets is not None:
         why = "" if registered is None else _below(ours, offsets, registered)
-        standing = Standing.BEHIND if why else Standing.AHEAD
-        return Comparison(standing, offsets, why=why)
+        status = LakeStatus.BEHIND if why else LakeStatus.AHEAD
+        return LakeComparison(status, offsets, why=why)
     foreign = _foreign_path(path, ours)
     if registered is not None and not table.is_ancestor(registered.snapshot_id):
         why = f"snapshot {registered.snapshot_id} is not in its history"
-        return Comparison(Standing.BEHIND, foreign_path=foreign, why=why)
-    return Comparison(Standing.AHEAD, foreign_path=foreign)
+        return LakeComparison(LakeStatus.BEHIND, foreign_path=foreign, why=why)
+    return LakeComparison(LakeStatus.AHEAD, foreign_path=foreign)
 
 
 def register_unknown(
@@ -91,10 +91,10 @@ def register_unknown(
     :raises FencedTieringEpoch, InvalidCoordinator, TableNotExist: the round is not wanted.
     """
     found = compare(claim.path, claim.table_id, table, ours, registered)
-    if found.standing is Standing.BEHIND:
+    if found.status is LakeStatus.BEHIND:
         assert registered is not None
         raise rolled_back(claim.path, registered, found.why)
-    if found.standing is not Standing.AHEAD:
+    if found.status is not LakeStatus.AHEAD:
         return None
     assert ours is not None
     offsets = found.offsets or {}
@@ -108,7 +108,7 @@ def register_unknown(
     return ours.snapshot_id
 
 
-def behind(path: TablePath, registered: LakeSnapshotInfo, what: str) -> str:
+def behind_text(path: TablePath, registered: LakeSnapshotInfo, what: str) -> str:
     """That the lake is behind Fluss, in words."""
     return (
         f"lake table {path} is behind snapshot {registered.snapshot_id} that Fluss has registered:"
@@ -119,14 +119,14 @@ def behind(path: TablePath, registered: LakeSnapshotInfo, what: str) -> str:
 def rolled_back(path: TablePath, registered: LakeSnapshotInfo, what: str) -> LakeRolledBack:
     """The error of a lake that is behind Fluss."""
     return LakeRolledBack(
-        f"{behind(path, registered, what)}. `sluice repair {path}`, with the same --warehouse or"
-        " --config, shows what can be done, and does it with --yes",
+        f"{behind_text(path, registered, what)}. Run `sluice repair {path}` with the same"
+        " --warehouse or --config: it lists the possible repairs, and applies one with --yes",
         table=str(path),
         registered_snapshot_id=registered.snapshot_id,
     )
 
 
-def missing(path: TablePath, registered: LakeSnapshotInfo, where: str) -> str:
+def missing_text(path: TablePath, registered: LakeSnapshotInfo, where: str) -> str:
     """That the lake table is gone, in words; ``where``: the lake that was looked at."""
     return (
         f"lake table {path} is missing in {where}, but Fluss has registered its snapshot"
@@ -137,9 +137,9 @@ def missing(path: TablePath, registered: LakeSnapshotInfo, where: str) -> str:
 def table_missing(path: TablePath, registered: LakeSnapshotInfo, where: str) -> LakeTableMissing:
     """The error of a lake table that is gone: it is never made anew by itself."""
     return LakeTableMissing(
-        f"{missing(path, registered, where)}: check that the catalog settings name the right lake."
-        f" `sluice repair {path}`, with the same --warehouse or --config, shows what can be done if"
-        " they do",
+        f"{missing_text(path, registered, where)}. Check that the catalog settings name the right"
+        f" lake. If they do, run `sluice repair {path}` with the same --warehouse or --config: it"
+        " lists the possible repairs",
         table=str(path),
     )
 

@@ -18,14 +18,14 @@ from sluice.rounds.commit import commit_round, discard, identity, move_tag
 from sluice.rounds.files import RoundResult
 from sluice.rounds.keyed_start import NO_SNAPSHOTS, KeyedStart
 from sluice.rounds.limits import RoundLimits, cut_text
-from sluice.rounds.mend import Mend, rewind
 from sluice.rounds.offsets import offsets_for_result
 from sluice.rounds.phases import Phases
 from sluice.rounds.plan import RoundPlan, check_options, make_plan
 from sluice.rounds.ports import Cluster, Lake, LakeTable, RunnerFactory
 from sluice.rounds.progress import Progress, Silent
 from sluice.rounds.recover import register_unknown, table_missing
-from sluice.rounds.repair import Sight, held_by, look, must_mend
+from sluice.rounds.repair import TableState, needs_repair_round, offsets_in_lake, read_table_state
+from sluice.rounds.retier import RepairMode, plan_retier
 from sluice.rounds.types import LakeSnapshot, SplitFailure, SplitResult
 from sluice.rounds.write_ids import new_write_id
 
@@ -43,14 +43,14 @@ def run_round(
     clock: Clock | None = None,
     progress: Progress | None = None,
     limits: RoundLimits | None = None,
-    mend: Mend | None = None,
+    repair_mode: RepairMode | None = None,
     keyed: KeyedStart = NO_SNAPSHOTS,
 ) -> RoundResult:
     """Runs one round of a table; a lost claim is an outcome, not an error.
 
     :param attempt: names the try; its files have names of their own even if it is run again.
     :param limits: beyond them it commits what it has, and the result says so; None: no limits.
-    :param mend: on a person's word: what to do with a lake that is behind Fluss.
+    :param repair_mode: on a person's word: what to do with a lake that is behind Fluss.
     :param keyed: of a table with a primary key, what buckets that were never tiered begin with.
     :raises SluiceError: why the table could not be tiered; the lake is as it was, unless it is a
         LakeCommitOutcomeUnknown.
@@ -59,7 +59,7 @@ def run_round(
     clock = clock or SystemClock()
     started_ms = clock.now_ms()
     phases = Phases(clock, progress)
-    running = _Round(claim, cluster, lake, attempt, phases, limits, started_ms, mend, keyed)
+    running = _Round(claim, cluster, lake, attempt, phases, limits, started_ms, repair_mode, keyed)
     try:
         return running.run(make_runner, progress)
     except (FencedTieringEpoch, InvalidCoordinator) as fenced:
@@ -81,7 +81,7 @@ class _Round:
         phases: Phases,
         limits: RoundLimits | None,
         started_ms: int,
-        mend: Mend | None,
+        repair_mode: RepairMode | None,
         keyed: KeyedStart,
     ) -> None:
         self._claim = claim
@@ -92,11 +92,11 @@ class _Round:
         self._recovered: int | None = None
         self._notes: list[str] = []
         # Copied again, a table has to come at least as far as Fluss thinks it is.
-        self._limits = None if mend else limits
+        self._limits = None if repair_mode else limits
         self._started_ms = started_ms
-        self._mend = mend
+        self._repair_mode = repair_mode
         self._keyed = keyed
-        self._mended: Mend | None = None
+        self._repaired_with: RepairMode | None = None
         self._floor: Mapping[TableBucket, int] = {}
 
     def run(self, make_runner: RunnerFactory, progress: Progress) -> RoundResult:
@@ -116,14 +116,14 @@ class _Round:
                 self._keyed,
             )
             plan = self._with_newest_schema(plan, table)
-        if not plan.splits and self._mended is Mend.RETIER:
+        if not plan.splits and self._repaired_with is RepairMode.RETIER:
             return self._commit(plan, table, [], self._write_id(table, base))
         if not plan.splits:
             mine = base is not None and identity(self._claim).items() <= base.summary.items()
-            if base is not None and mine and self._mended is None:
+            if base is not None and mine and self._repaired_with is None:
                 return self._already_landed(base, registered)
             return self.result(
-                "committed" if self._mended else "nothing_new",
+                "committed" if self._repaired_with else "nothing_new",
                 offsets=offsets_for_result(plan.known),
                 lake_snapshot_id=registered.snapshot_id if registered else None,
                 notes=(*self._notes, *plan.notes),
@@ -177,10 +177,10 @@ class _Round:
     ) -> tuple[LakeTable, LakeSnapshot | None, LakeSnapshotInfo | None]:
         """The lake table, our newest snapshot, and what Fluss has registered once it knows it."""
         claim = self._claim
-        if self._mend is not None:
-            seen = look(claim.path, self._cluster, self._lake)
-            if must_mend(self._mend, seen, self._cluster):
-                return self._mend_with(self._mend, info, seen)
+        if self._repair_mode is not None:
+            seen = read_table_state(claim.path, self._cluster, self._lake)
+            if needs_repair_round(self._repair_mode, seen, self._cluster):
+                return self._repair_base(self._repair_mode, info, seen)
         registered = self._cluster.lake_snapshot(claim.path)
         table = self._lake.load(claim.path)
         if table is None:
@@ -216,8 +216,8 @@ class _Round:
             " Nothing was committed"
         )
 
-    def _mend_with(
-        self, mend: Mend, info: TableInfo, seen: Sight
+    def _repair_base(
+        self, repair_mode: RepairMode, info: TableInfo, seen: TableState
     ) -> tuple[LakeTable, LakeSnapshot | None, LakeSnapshotInfo | None]:
         """A base to go on from, where the lake is behind Fluss.
 
@@ -226,10 +226,10 @@ class _Round:
         assert seen.registered is not None
         table = self._lake.create(info) if seen.table is None else seen.table
         table.check(info)
-        self._mended = mend
-        if mend is Mend.RETIER:
-            held, _ = held_by(seen)
-            start = rewind(info, self._cluster, held or {}, seen.registered)
+        self._repaired_with = repair_mode
+        if repair_mode is RepairMode.RETIER:
+            held, _ = offsets_in_lake(seen)
+            start = plan_retier(info, self._cluster, held or {}, seen.registered)
             self._floor = start.floor
             self._notes += [f"{start.again} offsets that the lake lacked are copied again"]
             self._notes += [f"lost for good: {text}" for text in start.lost]

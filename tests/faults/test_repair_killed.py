@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from sluice.driver.repairing import examine, repair
+from sluice.driver.repairing import diagnose_table, repair
 from tests.faults.scene import Scene
 from tests.support.driver_process import DriverProcess
 from tests.support.processes import SLUICE, sluice
@@ -47,9 +47,9 @@ def mend(scene: Scene) -> None:
     """What a person does after a repair that died: looks, and does what is proposed."""
     scene.report_lost()
     config = scene.config()
-    if not examine(config, scene.path, scene.jvm).healthy:
+    if not diagnose_table(config, scene.path, scene.jvm).healthy:
         repair(config, scene.path, wait_ms=60_000, jvm=scene.jvm)
-    assert examine(config, scene.path, scene.jvm).healthy
+    assert diagnose_table(config, scene.path, scene.jvm).healthy
     scene.append(50)
     assert scene.tier().rows == 50
     scene.check_whole()

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from sluice import failpoints
-from sluice.driver.repairing import examine, repair
+from sluice.driver.repairing import diagnose_table, repair
 from sluice.errors import LakeRolledBack
 from sluice.model import Claim, TableBucket, TablePath
 from sluice.testing.native_call import NativeCall
@@ -146,10 +146,10 @@ def test_a_rollback_is_repaired(site: RealSite, way: str) -> None:
     site.rows(f"CALL lake.system.rollback_to_snapshot('{name}', {first.lake_snapshot_id})")
     with pytest.raises(LakeRolledBack):
         site.tier(path)
-    found = examine(site.config, path, site.jvm)
-    assert [w.name for w in found.ways] == ["restore", "retier"]
+    found = diagnose_table(site.config, path, site.jvm)
+    assert [action.name for action in found.actions] == ["restore", "retier"]
     repair(site.config, path, way, wait_ms=60_000, jvm=site.jvm)
-    assert examine(site.config, path, site.jvm).healthy
+    assert diagnose_table(site.config, path, site.jvm).healthy
     site.append(path, rows(15, 5))
     assert site.tier(path).rows == 5
     assert_rows(site, path, 20)

@@ -16,7 +16,7 @@ from sluice import failpoints
 from sluice.client.tiering import TieringClient
 from sluice.clock import SystemClock
 from sluice.driver.local import tier_once
-from sluice.driver.repairing import Repaired, examine, repair
+from sluice.driver.repairing import RepairResult, diagnose_table, repair
 from sluice.errors import LakeOffsetsLost, LakeRolledBack, LakeTableMissing, TableNotDue
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.model import Claim, LakeSnapshotInfo, TableBucket, TablePath
@@ -65,15 +65,15 @@ def tier(site: Site) -> RoundResult:
 
 
 def found(site: Site) -> Diagnosis:
-    return examine(site.config, PATH, site.jvm)
+    return diagnose_table(site.config, PATH, site.jvm)
 
 
 def ways(site: Site) -> dict[str, bool]:
     """Each way that is open: whether it is without loss."""
-    return {way.name: not way.risks for way in found(site).ways}
+    return {way.name: not way.risks for way in found(site).actions}
 
 
-def put_right(site: Site, by: str | None = None) -> Repaired:
+def put_right(site: Site, by: str | None = None) -> RepairResult:
     return repair(site.config, PATH, by, wait_ms=60_000, jvm=site.jvm)
 
 
@@ -142,7 +142,7 @@ def test_a_rollback_is_put_right_by_the_command_that_the_error_names(rolled_back
     assert answer.recommended is not None
     assert answer.recommended.name == "restore"
     done = put_right(site)
-    assert (done.way, done.result) == (answer.recommended, None)
+    assert (done.action, done.result) == (answer.recommended, None)
     assert found(site).healthy
     assert tier(site).rows == 5
     assert_rows(site, 20)
@@ -180,7 +180,7 @@ def test_another_writers_rows_since_the_rollback_are_not_dropped_without_a_word(
     site = rolled_back
     site.rows("INSERT INTO lake.shop.orders VALUES (99, 0, -1, timestamp '2026-01-01')")
     assert ways(site) == {"retier": True, "restore": False}
-    [restore] = [way for way in found(site).ways if way.name == "restore"]
+    [restore] = [way for way in found(site).actions if way.name == "restore"]
     assert "another writer's, append, +1 rows" in restore.risks[0]
     put_right(site)
     seen = site.rows("SELECT count(*), count(DISTINCT id), sum(id) FROM lake.shop.orders")

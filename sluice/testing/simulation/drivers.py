@@ -30,7 +30,6 @@ from sluice.rounds.copy import copy_split
 from sluice.rounds.files import RoundResult
 from sluice.rounds.keyed_start import NO_SNAPSHOTS, KeyedStart
 from sluice.rounds.limits import RoundLimits
-from sluice.rounds.mend import Mend
 from sluice.rounds.ports import BucketRows, SplitRunner, SplitWriterFactory
 from sluice.rounds.reasons import failure_of
 from sluice.rounds.repair import (
@@ -39,11 +38,12 @@ from sluice.rounds.repair import (
     RETIER,
     TAG,
     Diagnosis,
-    Way,
+    RepairAction,
+    apply_action,
     diagnose,
-    look,
-    set_right,
+    read_table_state,
 )
+from sluice.rounds.retier import RepairMode
 from sluice.rounds.round import run_round
 from sluice.rounds.types import LogRecords, Split, SplitFailure, SplitResult
 from sluice.testing.simulation.actors import Actor
@@ -79,7 +79,7 @@ class Round:
     claim: Claim
     keeper: Heartbeats
     next_beat_ms: int
-    mend: Mend | None
+    repair_mode: RepairMode | None
     lost: bool = False
 
 
@@ -101,7 +101,7 @@ class Crew:
     errors: list[str] = field(default_factory=list)
     """Why the last rounds failed."""
     lossy: set[TablePath] = field(default_factory=set)
-    """Tables for which `sluice repair` knows ways out, but none without loss."""
+    """Tables for which `sluice repair` knows actions out, but none without loss."""
 
     def client(self, actor: Actor | None) -> TieringClient:
         connection = SimConnection(self.wires, actor)
@@ -111,7 +111,10 @@ class Crew:
     # ---- rounds ----
 
     def driver(
-        self, path: TablePath | None = None, again: Claim | None = None, mend: Mend | None = None
+        self,
+        path: TablePath | None = None,
+        again: Claim | None = None,
+        repair_mode: RepairMode | None = None,
     ) -> Callable[[Actor], None]:
         """A driver that claims a table, or goes on with a claim, and runs one round of it."""
 
@@ -123,11 +126,13 @@ class Crew:
                 return
             if claim is not None:
                 self.claims = [*self.claims[-3:], claim]
-                self._tier(actor, client, claim, mend)
+                self._tier(actor, client, claim, repair_mode)
 
         return body
 
-    def _tier(self, actor: Actor, client: TieringClient, claim: Claim, mend: Mend | None) -> None:
+    def _tier(
+        self, actor: Actor, client: TieringClient, claim: Claim, repair_mode: RepairMode | None
+    ) -> None:
         def on_lost(_claim: Claim, _error: ClaimLost) -> None:
             self.note("heartbeat found the claim lost")
             running.lost = True
@@ -136,7 +141,7 @@ class Crew:
             self.client(None), on_lost=on_lost, now=self.clock.monotonic_s, random=self.rng.random
         )
         keeper.add(claim)
-        running = Round(actor, claim, keeper, self.clock.now_ms() + HEARTBEAT_MS, mend)
+        running = Round(actor, claim, keeper, self.clock.now_ms() + HEARTBEAT_MS, repair_mode)
         self.rounds[actor] = running
         try:
             self._report(client, claim, self._round(running, client))
@@ -164,7 +169,7 @@ class Crew:
             attempt=actor.name,
             clock=self.clock,
             limits=limits,
-            mend=running.mend,
+            repair_mode=running.repair_mode,
             keyed=self._leased(claim),
         )
 
@@ -242,43 +247,43 @@ class Crew:
         return body
 
     def repairer(self, path: TablePath) -> Callable[[Actor], None]:
-        """`sluice repair`, with a way that loses nothing of ours."""
+        """`sluice repair`, with a action that loses nothing of ours."""
 
         def body(actor: Actor) -> None:
             client = self.client(actor)
             lake = self.make_lake(self.lake_world, actor)
             try:
-                seen = look(path, client, lake)
+                seen = read_table_state(path, client, lake)
                 found = diagnose(seen, client)
-                way = self._way(found)
+                action = self._choose_action(found)
                 self.lossy.discard(path)
-                if way is None:
-                    if found.ways:
+                if action is None:
+                    if found.actions:
                         self.lossy.add(path)
                     return
-                self.note(f"repair: {way.name}")
-                if way.name not in (RETIER, ADOPT):
-                    set_right(way, seen)
+                self.note(f"repair: {action.name}")
+                if action.name not in (RETIER, ADOPT):
+                    apply_action(action, seen)
                     return
                 self.wires.cluster.retry(path)
             except (LakeCommitRefused, LakeCommitOutcomeUnknown, LakeNotWritable):
                 return
             except (FlussError, LakeTableMismatch):
                 return
-            self.driver(path, mend=Mend(way.name))(actor)
+            self.driver(path, repair_mode=RepairMode(action.name))(actor)
 
         return body
 
-    def _way(self, diagnosis: Diagnosis) -> Way | None:
+    def _choose_action(self, diagnosis: Diagnosis) -> RepairAction | None:
         """Rounds register by themselves; rows that no log has any more are not given up."""
-        ways = [
-            way
-            for way in diagnosis.ways
-            if way.name in (RESTORE, TAG)
-            or (way.name == RETIER and not any("lost for good" in risk for risk in way.risks))
-            or (way.name == ADOPT and not way.risks)
+        actions = [
+            action
+            for action in diagnosis.actions
+            if action.name in (RESTORE, TAG)
+            or (action.name == RETIER and not any("lost for good" in risk for risk in action.risks))
+            or (action.name == ADOPT and not action.risks)
         ]
-        return self.rng.choice(ways) if ways else None
+        return self.rng.choice(actions) if actions else None
 
 
 class _Log:

@@ -191,7 +191,7 @@ class Simulation:
         """A round commits. After a rollback none may, but one that lived before or that repairs."""
         table, fluss = self.lake.tables[path], self.cluster.tables.get(path)
         running = self.crew.rounds.get(actor)
-        if fluss is None or running is None or running.mend is not None:
+        if fluss is None or running is None or running.repair_mode is not None:
             return
         if 0 <= table.rolled_back_at < actor.born and self.checker.behind(fluss, table):
             self.checker.wrong(f"{actor.name} commits to {path}, which is behind Fluss")

@@ -7,12 +7,12 @@ from click.testing import CliRunner
 
 from sluice.cli.main import cli
 from sluice.cli.repair import _given_up, _print_done, _print_found, _print_json
-from sluice.driver.repairing import Repaired
+from sluice.driver.repairing import RepairResult
 from sluice.rounds.files import RoundResult
-from sluice.rounds.repair import Diagnosis, Way
+from sluice.rounds.repair import Diagnosis, RepairAction
 
-SAFE = Way("restore", "set main of the lake table to snapshot 7 again")
-RISKY = Way("retier", "run a round", ("lost for good: 3 rows", "and 2 more buckets"))
+SAFE = RepairAction("restore", "set main of the lake table to snapshot 7 again")
+RISKY = RepairAction("retier", "run a round", ("lost for good: 3 rows", "and 2 more buckets"))
 FACTS = {"Fluss table id": "1"}
 
 
@@ -21,7 +21,7 @@ def said(capsys: pytest.CaptureFixture[str], found: Diagnosis, by: str | None = 
     return capsys.readouterr().out
 
 
-def of(*ways: Way, advice: tuple[str, ...] = ()) -> Diagnosis:
+def of(*ways: RepairAction, advice: tuple[str, ...] = ()) -> Diagnosis:
     return Diagnosis("db.t", False, "the lake is behind", FACTS, ways, advice)
 
 
@@ -55,20 +55,20 @@ def test_losses_and_advice_are_shown(capsys: pytest.CaptureFixture[str]) -> None
 def test_a_table_in_order(capsys: pytest.CaptureFixture[str]) -> None:
     healthy = Diagnosis("db.t", True, "Fluss knows our newest lake snapshot", FACTS)
     assert "db.t: nothing to repair: Fluss knows" in said(capsys, healthy)
-    _print_done(Repaired(healthy))
+    _print_done(RepairResult(healthy))
     assert "nothing to repair" in capsys.readouterr().out
-    _print_json(healthy, Repaired(healthy))
+    _print_json(healthy, RepairResult(healthy))
     assert '"done": null' in capsys.readouterr().out
 
 
 def test_what_was_done_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     result = RoundResult("db.t", 1, 2, 3, "committed", rows=5, lake_snapshot_id=9)
-    done = Repaired(of(RISKY), RISKY, ("lost for good: 3 rows",), result)
+    done = RepairResult(of(RISKY), RISKY, ("lost for good: 3 rows",), result)
     _print_done(done)
     text = capsys.readouterr().out
     for part in ("done: run a round", "committed, 5 rows, lake snapshot 9", "note: lost for good"):
         assert part in text
-    _print_json(done.found, done)
+    _print_json(done.diagnosis, done)
     assert '"way": "retier"' in capsys.readouterr().out
 
 
@@ -77,13 +77,13 @@ def test_a_round_that_lost_its_claim_is_not_said_to_be_done(
     capsys: pytest.CaptureFixture[str], snapshot_id: int | None, given_up: bool
 ) -> None:
     result = RoundResult("db.t", 1, 2, 3, "claim_lost", lake_snapshot_id=snapshot_id)
-    done = Repaired(of(SAFE), SAFE, result=result)
+    done = RepairResult(of(SAFE), SAFE, result=result)
     _print_done(done)
     told = capsys.readouterr().out.splitlines()[0]
     lost = "given up, because the claim was lost; run the command again"
-    assert told == f"db.t: {lost if given_up else 'done'}: {SAFE.does}"
+    assert told == f"db.t: {lost if given_up else 'done'}: {SAFE.effect}"
     assert _given_up(done) is given_up
-    assert not _given_up(Repaired(of(SAFE), SAFE)), "a move of main has no claim"
+    assert not _given_up(RepairResult(of(SAFE), SAFE)), "a move of main has no claim"
 
 
 @pytest.mark.parametrize(

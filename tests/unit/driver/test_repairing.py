@@ -1,39 +1,41 @@
-"""Which way a repair takes: the one that was named, or the best one if that loses nothing."""
+"""Which action a repair applies: the named one, or the best one if that loses nothing."""
 
 from __future__ import annotations
 
 import pytest
 
-from sluice.driver.repairing import choose
+from sluice.driver.repairing import choose_action
 from sluice.errors import LakeRolledBack
-from sluice.rounds.repair import Diagnosis, Way
+from sluice.rounds.repair import Diagnosis, RepairAction
 
-SAFE = Way("restore", "set main back")
-RISKY = Way("retier", "copy again", ("lost for good: 3 rows",))
+SAFE = RepairAction("restore", "set main back")
+RISKY = RepairAction("retier", "copy again", ("lost for good: 3 rows",))
 
 
-def found(*ways: Way) -> Diagnosis:
+def found(*ways: RepairAction) -> Diagnosis:
     return Diagnosis("db.t", False, "the lake is behind", {}, ways)
 
 
 def test_the_best_way_is_taken_if_it_loses_nothing() -> None:
-    assert choose(found(SAFE, RISKY), None) is SAFE
+    assert choose_action(found(SAFE, RISKY), None) is SAFE
 
 
 def test_any_way_that_is_open_can_be_named() -> None:
-    assert choose(found(SAFE, RISKY), "retier") is RISKY
-    assert choose(found(RISKY), "retier") is RISKY
+    assert choose_action(found(SAFE, RISKY), "retier") is RISKY
+    assert choose_action(found(RISKY), "retier") is RISKY
 
 
 @pytest.mark.parametrize(
     ("ways", "by", "told"),
     [
-        ((RISKY,), None, "no way out is without loss.*--by retier"),
-        ((SAFE, RISKY), "adopt", "adopt is not open; these are: restore, retier"),
-        ((), None, "nothing can be done by this command.*the lake is behind"),
-        ((), "adopt", "adopt is not open; there is none"),
+        ((RISKY,), None, "every available repair loses something.*Choose one: --by retier"),
+        ((SAFE, RISKY), "adopt", "--by adopt is not available here; available: restore, retier"),
+        ((), None, "has no action for this state: the lake is behind"),
+        ((), "adopt", "--by adopt is not available here; no action is"),
     ],
 )
-def test_what_is_not_open_is_refused(ways: tuple[Way, ...], by: str | None, told: str) -> None:
+def test_what_is_not_open_is_refused(
+    ways: tuple[RepairAction, ...], by: str | None, told: str
+) -> None:
     with pytest.raises(LakeRolledBack, match=told):
-        choose(found(*ways), by)
+        choose_action(found(*ways), by)

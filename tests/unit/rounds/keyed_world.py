@@ -20,8 +20,8 @@ from sluice.model import types as t
 from sluice.rounds.files import RoundResult
 from sluice.rounds.keyed_start import KeyedStart
 from sluice.rounds.limits import RoundLimits
-from sluice.rounds.mend import Mend
 from sluice.rounds.ports import SplitRunner, SplitWriterFactory
+from sluice.rounds.retier import RepairMode
 from sluice.rounds.round import run_round
 from sluice.testing.memory_cluster import MemoryCluster
 from sluice.testing.memory_lake import MemoryLake, MemoryLakeTable
@@ -128,7 +128,9 @@ class KeyedWorld:
             self.cluster.logs.pop(bucket, None)
             self.leased.pop(bucket, None)
 
-    def round(self, claim: Claim | None = None, mend: Mend | None = None) -> RoundResult:
+    def round(
+        self, claim: Claim | None = None, repair_mode: RepairMode | None = None
+    ) -> RoundResult:
         self.attempts += 1
         return run_round(
             claim or self.cluster.begin_round(),
@@ -137,7 +139,7 @@ class KeyedWorld:
             self.runner,
             attempt=str(self.attempts),
             limits=self.limits,
-            mend=mend,
+            repair_mode=repair_mode,
             keyed=KeyedStart(dict(self.leased), self.memory_bytes, self.spill_dir),
         )
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from sluice.rounds.files import RoundResult
 from sluice.rounds.limits import RoundLimits
-from sluice.rounds.mend import Mend
-from sluice.rounds.repair import Diagnosis, Sight, diagnose, look, set_right
+from sluice.rounds.repair import Diagnosis, TableState, apply_action, diagnose, read_table_state
+from sluice.rounds.retier import RepairMode
 from sluice.rounds.round import run_round
 
 from .conftest import World
 
 
-def seen(world: World) -> Sight:
+def seen(world: World) -> TableState:
     assert world.cluster.info is not None
-    return look(world.cluster.info.path, world.cluster, world.lake)
+    return read_table_state(world.cluster.info.path, world.cluster, world.lake)
 
 
 def found(world: World) -> Diagnosis:
@@ -22,10 +22,10 @@ def found(world: World) -> Diagnosis:
 
 def ways(world: World) -> dict[str, bool]:
     """Each way that is open, in order: whether it is without loss."""
-    return {way.name: not way.risks for way in found(world).ways}
+    return {way.name: not way.risks for way in found(world).actions}
 
 
-def mended(world: World, mend: Mend, limits: RoundLimits | None = None) -> RoundResult:
+def mended(world: World, repair_mode: RepairMode, limits: RoundLimits | None = None) -> RoundResult:
     world.attempts += 1
     return run_round(
         world.cluster.begin_round(),
@@ -34,7 +34,7 @@ def mended(world: World, mend: Mend, limits: RoundLimits | None = None) -> Round
         world.runner,
         attempt=str(world.attempts),
         limits=limits,
-        mend=mend,
+        repair_mode=repair_mode,
     )
 
 
@@ -43,7 +43,7 @@ def put_right(world: World) -> None:
     sight = seen(world)
     way = diagnose(sight, world.cluster).recommended
     assert way is not None
-    set_right(way, sight)
+    apply_action(way, sight)
 
 
 def lose_newer(world: World) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from sluice.errors import LakeCommitRefused
 from sluice.model import Claim
-from sluice.rounds.mend import Mend
+from sluice.rounds.retier import RepairMode
 from sluice.rounds.types import LakeSnapshot
 from sluice.testing.memory_cluster import MemoryCluster, RegisteredSnapshot
 
@@ -98,7 +98,7 @@ def test_a_late_commit_behind_that_of_a_repair_doubles_no_row(unfenced: World) -
     forget_ours(unfenced, unfenced.round())
     unfenced.append(0, 1)
     late(unfenced, 1)
-    assert mended(unfenced, Mend.ADOPT).rows == 1
+    assert mended(unfenced, RepairMode.ADOPT).rows == 1
     unfenced.assert_exactly_once()
 
 

@@ -14,9 +14,9 @@ from sluice.errors import (
     UnsupportedLakeOption,
 )
 from sluice.model import types as t
-from sluice.rounds.mend import Mend
 from sluice.rounds.offsets import OFFSETS_FILE_KEY
-from sluice.rounds.repair import diagnose, set_right
+from sluice.rounds.repair import apply_action, diagnose
+from sluice.rounds.retier import RepairMode
 from sluice.testing.memory_cluster import MemoryCluster
 from sluice.testing.tables import table_info
 
@@ -29,14 +29,14 @@ from .repairs import forget_ours, found, mended, put_right, seen, ways
 def test_a_table_in_order_is_left_alone(world: World) -> None:
     assert world.cluster.info is not None
     fresh = found(world)
-    assert (fresh.healthy, fresh.ways) == (True, ())
+    assert (fresh.healthy, fresh.actions) == (True, ())
     assert "first round makes it" in fresh.state
     world.round()
     assert found(world).healthy
     world.append(0, 3)
     world.round()
     answer = found(world)
-    assert (answer.healthy, answer.ways) == (True, ())
+    assert (answer.healthy, answer.actions) == (True, ())
     assert answer.facts["registered with Fluss"].endswith("3 offsets in 1 buckets")
 
 
@@ -99,9 +99,9 @@ def test_main_comes_forward_again(rolled_back: World) -> None:
 def test_rows_of_other_writers_are_not_dropped_without_a_word(rolled_back: World) -> None:
     rolled_back.table.foreign_commit([((), 0, -1)], {"operation": "append", "added-records": "1"})
     assert ways(rolled_back) == {"retier": True, "restore": False}
-    [restore] = [way for way in found(rolled_back).ways if way.name == "restore"]
+    [restore] = [way for way in found(rolled_back).actions if way.name == "restore"]
     assert "another writer's, append, +1 rows" in restore.risks[0]
-    set_right(restore, seen(rolled_back))  # named: done
+    apply_action(restore, seen(rolled_back))  # named: done
     rolled_back.assert_exactly_once()
 
 
@@ -120,8 +120,8 @@ def test_rows_that_the_rollback_was_to_remove_do_not_come_back_without_a_word(
     world.round()
     world.table.roll_back_to(first.lake_snapshot_id)
     assert ways(world) == {"retier": True, "restore": False}
-    assert "which it was perhaps to lose" in found(world).ways[1].risks[0]
-    mended(world, Mend.RETIER)
+    assert "which it was perhaps to lose" in found(world).actions[1].risks[0]
+    mended(world, RepairMode.RETIER)
     world.assert_exactly_once()
 
 
@@ -137,7 +137,7 @@ def test_an_expired_snapshots_rows_are_not_dropped_without_a_word(
     if forgotten:
         world.table.forget_expired()
         world.table.tagged = None
-    [restore] = [way for way in found(world).ways if way.name == "restore"]
+    [restore] = [way for way in found(world).actions if way.name == "restore"]
     told = "nobody can tell what that is" if forgotten else f"main loses snapshot {appended}"
     assert told in restore.risks[0]
 
@@ -149,7 +149,7 @@ def test_a_snapshot_of_a_dropped_table_says_nothing_of_this_one(world: World) ->
     assert world.cluster.info is not None
     world.cluster.info = replace(world.cluster.info, table_id=2)
     answer = found(world)
-    assert "retier" not in [way.name for way in answer.ways]
+    assert "retier" not in [way.name for way in answer.actions]
     assert any("table id 1, which was dropped" in text for text in answer.advice)
 
 
@@ -175,7 +175,7 @@ def test_an_answer_that_cannot_be_looked_up_is_unknown(rolled_back: World) -> No
     target = seen(rolled_back).history.main
     rolled_back.table.history = lambda: sight.history  # type: ignore[method-assign]
     with pytest.raises(LakeCommitOutcomeUnknown):
-        set_right(way, sight)
+        apply_action(way, sight)
     assert target == sight.history.main
 
 
@@ -204,17 +204,17 @@ def test_a_missing_lake_table_is_only_made_anew_when_that_is_wanted(
     world.round()
     world.lake.tables.clear()
     answer = found(world)
-    assert (answer.recommended, [way.name for way in answer.ways]) == (None, ["retier"])
-    assert "second one" in answer.ways[0].risks[0]
+    assert (answer.recommended, [way.name for way in answer.actions]) == (None, ["retier"])
+    assert "second one" in answer.actions[0].risks[0]
     assert "register_table('db.t'" in answer.advice[1]
     with pytest.raises(LakeRolledBack):
-        mended(world, Mend.ADOPT)
+        mended(world, RepairMode.ADOPT)
     assert world.lake.tables == {}
     arm("round.prepare.before=raise")  # made, and nothing committed
     with pytest.raises(RuntimeError):
-        mended(world, Mend.RETIER)
+        mended(world, RepairMode.RETIER)
     assert ways(world) == {"retier": True, "adopt": False}
-    mended(world, Mend.RETIER)
+    mended(world, RepairMode.RETIER)
     world.assert_exactly_once()
 
 
@@ -223,7 +223,7 @@ def test_the_rows_of_a_dropped_table_are_nobodys_to_repair(world: World) -> None
     world.round()
     world.cluster.create_again(2)
     answer = found(world)
-    assert (answer.healthy, answer.ways) == (False, ())
+    assert (answer.healthy, answer.actions) == (False, ())
     assert "drop or rename the lake table" in answer.state
 
 
@@ -246,9 +246,9 @@ def test_lost_offsets_of_a_snapshot_that_fluss_does_not_know(
     })  # fmt: skip
     assert "it is gone" in found(world).state
     assert ways(world) == {"restore": False}, "a driver of the first snapshot could commit again"
-    [restore] = found(world).ways
+    [restore] = found(world).actions
     assert f"planned from snapshot {first.lake_snapshot_id}" in restore.risks[0]
-    set_right(restore, seen(world))
+    apply_action(restore, seen(world))
     assert world.round().rows == 2
     world.assert_exactly_once()
 
@@ -260,7 +260,7 @@ def test_lost_offsets_of_the_very_first_snapshot(world: World) -> None:
         "sluice.offsets-file-bytes": "70000",
     })  # fmt: skip
     answer = found(world)
-    assert answer.ways == ()
+    assert answer.actions == ()
     assert "drop the lake table" in answer.advice[0]
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sluice.errors import LakeRolledBack, LogBehindLake, SplitFailed
 from sluice.model import Partition
 from sluice.rounds.limits import RoundLimits
-from sluice.rounds.mend import Mend, rewind
+from sluice.rounds.retier import RepairMode, plan_retier
 from sluice.testing.memory_cluster import MemoryCluster
 
 from .keyed_world import FULL, PATH, WAL, KeyedWorld, keyed_info
@@ -207,7 +207,7 @@ def test_a_lake_that_was_rolled_back_is_tiered_again(world: KeyedWorld) -> None:
         world.round()
     world.snapshot(one)  # leased for all buckets; the lake has never had this one
     world.put(one, k7=77)
-    world.round(mend=Mend.RETIER)
+    world.round(repair_mode=RepairMode.RETIER)
     world.assert_equal()
 
 
@@ -225,14 +225,14 @@ def test_changes_that_no_log_has_any_more_are_not_passed_over() -> None:
     world.snapshot(zero)
     world.snapshot(one)
     with pytest.raises(LakeRolledBack, match="retier is no way out here"):
-        world.round(mend=Mend.RETIER)
+        world.round(repair_mode=RepairMode.RETIER)
     info, registered = world.cluster.info, world.cluster.lake_snapshot(PATH)
     assert info is not None
     assert registered is not None
     with pytest.raises(LogBehindLake, match=r"up to offset 2, and its log begins at 4.*Rename"):
-        rewind(info, world.cluster, {zero: 2}, registered)
+        plan_retier(info, world.cluster, {zero: 2}, registered)
     world.lake.tables.clear()
-    world.round(mend=Mend.RETIER)
+    world.round(repair_mode=RepairMode.RETIER)
     assert world.in_lake() == world.expected()
 
 

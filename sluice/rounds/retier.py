@@ -15,7 +15,7 @@ from sluice.model import LakeSnapshotInfo, TableBucket, TableInfo
 from sluice.rounds.ports import Cluster
 
 
-class Mend(Enum):
+class RepairMode(Enum):
     """How a round treats a lake that is behind Fluss."""
 
     RETIER = "retier"
@@ -25,7 +25,7 @@ class Mend(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Rewound:
+class RetierPlan:
     """From where a table is tiered again."""
 
     known: Mapping[TableBucket, int]
@@ -40,12 +40,12 @@ class Rewound:
     """Values of partitions that the lake never had: rows that it has there go."""
 
 
-def rewind(
+def plan_retier(
     info: TableInfo,
     cluster: Cluster,
     held: Mapping[TableBucket, int],
     registered: LakeSnapshotInfo,
-) -> Rewound:
+) -> RetierPlan:
     """What tiering again has to begin with, so that the lake misses nothing that a log still has.
 
     :param held: up to where the lake holds each bucket.
@@ -82,7 +82,7 @@ def rewind(
                 del known[bucket]  # never tiered: rows of an earlier partition of its name go
     begun = {bucket.partition_id for bucket in known}
     anew = [living[one] for one in _by_partition(floor) if one is not None and one not in begun]
-    return Rewound(known, floor, again, tuple(lost), tuple(anew))
+    return RetierPlan(known, floor, again, tuple(lost), tuple(anew))
 
 
 def _by_partition(buckets: Iterable[TableBucket]) -> dict[int | None, list[TableBucket]]:

@@ -13,8 +13,8 @@ from sluice.errors import LakeCommitRefused, LakeRolledBack
 from sluice.model import LakeSnapshotInfo, Partition, TableBucket
 from sluice.model import types as t
 from sluice.rounds.limits import RoundLimits
-from sluice.rounds.mend import Mend, rewind
 from sluice.rounds.ports import Cluster
+from sluice.rounds.retier import RepairMode, plan_retier
 from sluice.testing.tables import table_info
 
 from .conftest import World
@@ -29,11 +29,11 @@ def test_what_the_lake_lacks_is_copied_again_where_the_snapshot_has_expired(
     lose_newer(rolled_back)
     assert ways(rolled_back) == {"retier": True}
     assert "has expired" in found(rolled_back).advice[0]
-    assert "7 offsets" in found(rolled_back).ways[0].does
+    assert "7 offsets" in found(rolled_back).actions[0].effect
     rolled_back.append(0, 1)
     with pytest.raises(LakeRolledBack):
         rolled_back.round()
-    result = mended(rolled_back, Mend.RETIER)
+    result = mended(rolled_back, RepairMode.RETIER)
     assert (result.outcome, result.rows) == ("committed", 8)
     assert "7 offsets that the lake lacked" in result.notes[0]
     rolled_back.assert_exactly_once()
@@ -42,7 +42,7 @@ def test_what_the_lake_lacks_is_copied_again_where_the_snapshot_has_expired(
 
 def test_rows_of_other_writers_stay_when_the_logs_are_copied_again(rolled_back: World) -> None:
     rolled_back.table.foreign_commit([((), 0, -1)])
-    mended(rolled_back, Mend.RETIER)
+    mended(rolled_back, RepairMode.RETIER)
     assert rolled_back.table.rows().count(((), 0, -1)) == 1
     assert rolled_back.offsets_in_lake() == [-1, 0, 1, 2, 3, 4]
 
@@ -55,16 +55,16 @@ def test_rows_of_other_writers_stay_when_the_logs_are_copied_again(rolled_back: 
         for when in ("before", "after")
     ],
 )
-@pytest.mark.parametrize("mend", list(Mend))
+@pytest.mark.parametrize("repair_mode", list(RepairMode))
 def test_a_mending_round_that_dies_anywhere_leaves_each_row_once(
-    world: World, arm: Callable[[str], None], mend: Mend, step: str
+    world: World, arm: Callable[[str], None], repair_mode: RepairMode, step: str
 ) -> None:
     world.append(0, 3)
     first = world.round()
     world.append(0, 2)
     world.append(1, 4)
     second = world.round()
-    if mend is Mend.RETIER:
+    if repair_mode is RepairMode.RETIER:
         world.table.roll_back_to(first.lake_snapshot_id)
         lose_newer(world)
     else:
@@ -72,10 +72,10 @@ def test_a_mending_round_that_dies_anywhere_leaves_each_row_once(
     arm(f"{step}=raise")
     world.append(1, 2)
     with pytest.raises(RuntimeError, match=step):
-        mended(world, mend)
+        mended(world, repair_mode)
     arm("")
-    while mend.value in ways(world):
-        mended(world, mend)
+    while repair_mode.value in ways(world):
+        mended(world, repair_mode)
     world.append(0, 1)
     world.round()
     world.assert_exactly_once()
@@ -83,7 +83,7 @@ def test_a_mending_round_that_dies_anywhere_leaves_each_row_once(
 
 def test_a_mending_round_is_not_cut_below_what_fluss_has(rolled_back: World) -> None:
     lose_newer(rolled_back)
-    result = mended(rolled_back, Mend.RETIER, RoundLimits(max_bytes=1))
+    result = mended(rolled_back, RepairMode.RETIER, RoundLimits(max_bytes=1))
     assert (result.rows, result.forced) == (7, "")
     rolled_back.assert_exactly_once()
 
@@ -105,7 +105,7 @@ def test_a_commit_below_what_fluss_has_is_refused_before_the_lake_has_it(
     world.runner = short  # type: ignore[method-assign]
     files = set(world.table.files)
     with pytest.raises(LakeRolledBack, match="Fluss has registered"):
-        mended(world, Mend.RETIER)
+        mended(world, RepairMode.RETIER)
     assert len(world.table.snapshots()) == 1
     assert set(world.table.files) == files
 
@@ -116,10 +116,10 @@ def test_what_no_log_holds_any_more_is_named_and_must_be_wanted(rolled_back: Wor
     assert ways(rolled_back) == {"retier": False}
     answer = found(rolled_back)
     assert answer.recommended is None
-    assert answer.ways[0].risks == (
+    assert answer.actions[0].risks == (
         "lost for good: bucket 1:1: offsets 0 to 3 (its log begins there)",
     )
-    result = mended(rolled_back, Mend.RETIER)
+    result = mended(rolled_back, RepairMode.RETIER)
     assert any("offsets 0 to 3" in note for note in result.notes)
     assert rolled_back.offsets_in_lake(0) == [0, 1, 2, 3, 4]
     assert rolled_back.offsets_in_lake(1) == [4]
@@ -130,7 +130,7 @@ def test_where_the_logs_hold_nothing_any_more_an_empty_commit_mends(rolled_back:
     lose_newer(rolled_back)
     for bucket in (0, 1):
         rolled_back.cluster.truncate_before(rolled_back.bucket(bucket), 5)
-    result = mended(rolled_back, Mend.RETIER)
+    result = mended(rolled_back, RepairMode.RETIER)
     assert (result.outcome, result.rows) == ("committed", 0)
     assert found(rolled_back).healthy
     rolled_back.append(0, 2)
@@ -142,10 +142,10 @@ def test_a_log_that_has_lost_rows_is_no_way_out(rolled_back: World) -> None:
     lose_newer(rolled_back)
     rolled_back.cluster.lose_from(rolled_back.bucket(1), 4)
     answer = found(rolled_back)
-    assert answer.ways == ()
+    assert answer.actions == ()
     assert any("ends at offset 4" in text for text in answer.advice)
     with pytest.raises(LakeRolledBack, match="no way out"):
-        mended(rolled_back, Mend.RETIER)
+        mended(rolled_back, RepairMode.RETIER)
 
 
 def test_a_dropped_partitions_rows_are_lost_with_a_word(partitioned: World) -> None:
@@ -157,9 +157,9 @@ def test_a_dropped_partitions_rows_are_lost_with_a_word(partitioned: World) -> N
     partitioned.table.roll_back_to(first.lake_snapshot_id)
     lose_newer(partitioned)
     partitioned.cluster.partition_list.pop(0)
-    [way] = found(partitioned).ways
+    [way] = found(partitioned).actions
     assert way.risks == ("lost for good: bucket 1(p=5):0: offsets 3 to 4 (its partition is gone)",)
-    assert mended(partitioned, Mend.RETIER).rows == 4
+    assert mended(partitioned, RepairMode.RETIER).rows == 4
     assert found(partitioned).healthy
     assert partitioned.round().outcome == "nothing_new"
 
@@ -174,7 +174,7 @@ def test_rows_of_an_earlier_partition_of_the_name_still_go(partitioned: World) -
     partitioned.round()
     partitioned.table.roll_back_to(first.lake_snapshot_id)
     lose_newer(partitioned)
-    result = mended(partitioned, Mend.RETIER)
+    result = mended(partitioned, RepairMode.RETIER)
     assert partitioned.table.rows() == [(("mon",), 0, 0), (("mon",), 0, 1)]
     assert any("created again" in note for note in result.notes)
 
@@ -195,9 +195,9 @@ def test_rows_of_other_writers_in_a_lost_partition_do_not_go_without_a_word(
     partitioned.table.foreign_commit([(("tue",), 0, -1)])
     if expired:
         lose_newer(partitioned)
-    [retier] = [way for way in found(partitioned).ways if way.name == "retier"]
+    [retier] = [way for way in found(partitioned).actions if way.name == "retier"]
     assert retier.risks == ("main loses the rows that it has in partition tue, whoever wrote them",)
-    mended(partitioned, Mend.RETIER)
+    mended(partitioned, RepairMode.RETIER)
     assert (("mon",), 0, -1) in partitioned.table.rows()
     assert (("tue",), 0, -1) not in partitioned.table.rows()
 
@@ -217,7 +217,7 @@ def test_where_to_begin_again() -> None:
 
     cluster: Cluster = Logs()  # type: ignore[assignment]
     registered = LakeSnapshotInfo(1, 7, of({0: 5, 1: 5, 2: 6, 3: 7, 4: 8}))
-    start = rewind(
+    start = plan_retier(
         table_info({"a": t.BIGINT}, buckets=5), cluster, of({0: 2, 1: 1, 4: 9, 2: 3}), registered
     )
     assert start.known == of({0: 2, 1: 4, 2: 6, 4: 9})
@@ -240,7 +240,7 @@ def test_an_expired_mark_is_set_again(world: World) -> None:
     with pytest.raises(LakeRolledBack, match="no snapshot of ours"):
         world.round()
     assert ways(world) == {"adopt": True}
-    result = mended(world, Mend.ADOPT)
+    result = mended(world, RepairMode.ADOPT)
     assert (result.outcome, result.rows) == ("committed", 2)
     world.assert_exactly_once()
     assert found(world).healthy
@@ -249,7 +249,7 @@ def test_an_expired_mark_is_set_again(world: World) -> None:
 def test_adopting_alone_is_a_commit_too(world: World) -> None:
     world.append(0, 3)
     forget_ours(world, world.round())
-    result = mended(world, Mend.ADOPT)
+    result = mended(world, RepairMode.ADOPT)
     assert (result.outcome, result.rows) == ("committed", 0)
     assert result.lake_snapshot_id == world.table.tagged
     world.assert_exactly_once()
@@ -262,8 +262,8 @@ def test_without_proof_adopting_must_be_wanted(world: World) -> None:
     assert ways(world) == {"adopt": False}
     assert "nobody can tell what it holds" in " ".join(found(world).advice)
     with pytest.raises(LakeRolledBack, match="no way out"):
-        mended(world, Mend.RETIER)  # it would double what main holds
-    mended(world, Mend.ADOPT)
+        mended(world, RepairMode.RETIER)  # it would double what main holds
+    mended(world, RepairMode.ADOPT)
     world.assert_exactly_once()
 
 
@@ -276,7 +276,7 @@ def test_a_copy_put_in_place_is_not_taken_for_an_empty_table(world: World) -> No
     table._ids = itertools.count(50)
     table.foreign_commit(rows)
     assert ways(world) == {"adopt": False, "retier": False}
-    mended(world, Mend.ADOPT)
+    mended(world, RepairMode.ADOPT)
     world.assert_exactly_once()
 
 
@@ -289,7 +289,7 @@ def test_main_set_back_to_before_the_first_round(world: World) -> None:
     recommended = found(world).recommended
     assert recommended is not None
     assert recommended.name == "retier"
-    mended(world, Mend.RETIER)
+    mended(world, RepairMode.RETIER)
     world.assert_exactly_once()
 
 
@@ -301,8 +301,8 @@ def test_an_expired_snapshot_still_says_from_where_to_copy_again(rolled_back: Wo
     lose_newer(world)
     assert world.table.newest_of_ours() is None
     assert ways(world) == {"retier": True, "adopt": False}
-    assert "not from snapshot" in found(world).ways[1].risks[0]
-    assert mended(world, Mend.RETIER).rows == 7
+    assert "not from snapshot" in found(world).actions[1].risks[0]
+    assert mended(world, RepairMode.RETIER).rows == 7
     world.assert_exactly_once()
 
 
@@ -312,7 +312,7 @@ def test_a_commit_that_slips_in_between_look_and_commit_refuses_the_repair(
     """Two people repair at once: one of them is refused, and no row is there twice."""
     world = rolled_back
     lose_newer(world)
-    world.table.before_commit = lambda: mended(world, Mend.RETIER) and None
+    world.table.before_commit = lambda: mended(world, RepairMode.RETIER) and None
     with pytest.raises(LakeCommitRefused):
-        mended(world, Mend.RETIER)
+        mended(world, RepairMode.RETIER)
     world.assert_exactly_once()
