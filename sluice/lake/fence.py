@@ -8,7 +8,7 @@ from sluice.lake.java import iterate
 from sluice.rounds.types import COMMIT_USER, COMMIT_USER_KEY, WRITE_ID_KEY
 
 
-def is_ours(snapshot: Any) -> bool:
+def is_tiering_snapshot(snapshot: Any) -> bool:
     """Whether a snapshot (Iceberg's own object) is of our commit user."""
     summary = snapshot.summary()  # a snapshot of Iceberg's first format may have none
     return summary is not None and summary.get(COMMIT_USER_KEY) == COMMIT_USER
@@ -24,11 +24,13 @@ class Fence:
     Iceberg calls it on every attempt, with the ancestry of the snapshot that it builds on.
     """
 
-    def __init__(self, base_id: int | None, write_id: str | None, *, none_of_ours: bool) -> None:
-        """:param none_of_ours: the base is none, or expiry cut it off: only the tag leads there."""
+    def __init__(
+        self, base_id: int | None, write_id: str | None, *, no_tiering_snapshot: bool
+    ) -> None:
+        """:param no_tiering_snapshot: the base is none, or expiry cut it off: only the tag leads there."""
         self._base_id = base_id
         self._write_id = write_id
-        self._none_of_ours = none_of_ours
+        self._no_tiering_snapshot = no_tiering_snapshot
 
     def validate(self, ancestors: Any) -> bool:
         """Whether Iceberg may go on.
@@ -38,7 +40,7 @@ class Fence:
         """
         overtaken = False
         for snapshot in iterate(ancestors):
-            if not is_ours(snapshot):
+            if not is_tiering_snapshot(snapshot):
                 continue
             if snapshot.snapshotId() == self._base_id:
                 return not overtaken
@@ -46,7 +48,7 @@ class Fence:
             if self._write_id is not None and written_by == self._write_id:
                 raise LandedAlready(f"snapshot {snapshot.snapshotId()} is this very commit")
             overtaken = True
-        return self._none_of_ours and not overtaken
+        return self._no_tiering_snapshot and not overtaken
 
     def errorMessage(self) -> str:  # noqa: N802  (a method of the Java interface)
         return f"our newest snapshot is no longer the planned base {self._base_id}"

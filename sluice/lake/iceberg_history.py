@@ -35,7 +35,7 @@ def history_of(jvm: Any, table: Any, tag: str) -> LakeHistory:
     )
     earlier = [entry["metadata-file"] for entry in content.get("metadata-log", [])]
     for location in reversed(earlier[-_EARLIER_FILES_MAX:]):
-        if history.newest_of_ours() is not None or history.is_whole():
+        if history.newest_tiering_snapshot() is not None or history.is_complete():
             break
         try:
             old = json.loads(parser.toJson(parser.read(table.io(), location)))

@@ -17,7 +17,7 @@ from sluice.errors import (
     UnsupportedLakeOption,
 )
 from sluice.failpoints import failpoint
-from sluice.lake.fence import Fence, is_ours
+from sluice.lake.fence import Fence, is_tiering_snapshot
 from sluice.lake.iceberg_files import IcebergReferences, StoredFiles, folders_of
 from sluice.lake.iceberg_history import history_of
 from sluice.lake.iceberg_schema import check_spec, column_type_json, missing_columns, spec_fields
@@ -108,11 +108,11 @@ class IcebergTable:
                 names = [column.name for column in left]
                 raise LakeTableMismatch(f"lake table {self._path} still lacks columns {names}")
 
-    def newest_of_ours(self) -> LakeSnapshot | None:
+    def newest_tiering_snapshot(self) -> LakeSnapshot | None:
         """Newest snapshot of our commit user among the ancestors of main."""
-        return self.find_ours({})
+        return self.find_tiering_snapshot({})
 
-    def find_ours(self, summary: Mapping[str, str]) -> LakeSnapshot | None:
+    def find_tiering_snapshot(self, summary: Mapping[str, str]) -> LakeSnapshot | None:
         """Newest of our ancestors whose summary holds all of these; None if there is none."""
         with lake_errors(f"read the snapshots of lake table {self._path}"):
             self._table.refresh()
@@ -170,7 +170,7 @@ class IcebergTable:
             self._table.refresh()
             return self._has_rows(partition_values)
 
-    def with_rows(
+    def partitions_with_rows(
         self, partitions: Sequence[tuple[str, ...]], base: LakeSnapshot | None
     ) -> list[tuple[str, ...]]:
         """Those of the partitions that the lake has rows of while ``base`` is our newest snapshot.
@@ -212,7 +212,7 @@ class IcebergTable:
 
         :raises LakeNotWritable: before anything was committed, if a file cannot be read.
         :raises LakeCommitRefused: another snapshot of ours came in between; nothing was committed.
-        :raises LakeCommitOutcomeUnknown: it may have landed; look with :meth:`find_ours`.
+        :raises LakeCommitOutcomeUnknown: it may have landed; look with :meth:`find_tiering_snapshot`.
         """
         with lake_errors(f"read the footers of new files of lake table {self._path}"):
             new = describe(self._gateway, self._table, files)
@@ -226,7 +226,7 @@ class IcebergTable:
                     raise
         # From here on it has landed: nothing may pass for a failure before the commit.
         try:
-            landed = self.find_ours(summary)
+            landed = self.find_tiering_snapshot(summary)
         except SluiceError as error:
             raise self._unknown(f"it was answered, and then: {error}") from error
         if landed is None:
@@ -259,7 +259,7 @@ class IcebergTable:
     def _is_newest(self, base: LakeSnapshot | None) -> bool:
         """Whether our newest snapshot is still that one; False if it cannot be seen."""
         try:
-            newest = self.newest_of_ours()
+            newest = self.newest_tiering_snapshot()
         except SluiceError:
             return False
         return (newest and newest.snapshot_id) == (base and base.snapshot_id)
@@ -335,7 +335,7 @@ class IcebergTable:
         except (Py4JError, OSError) as error:
             raise self._unknown(f"the JVM does not answer ({error})") from error
 
-    def write_beside(self, name: str, content: bytes) -> str:
+    def write_metadata_file(self, name: str, content: bytes) -> str:
         """Writes a small file into the table's metadata folder and answers its location.
 
         :raises LakeNotWritable: the storage refuses, or is full.
@@ -345,7 +345,7 @@ class IcebergTable:
         write_file(location, content, self._catalog_properties)
         return location
 
-    def read_beside(self, location: str, bytes_max: int) -> bytes | None:
+    def read_metadata_file(self, location: str, bytes_max: int) -> bytes | None:
         """At most that many bytes of such a file; None if it is gone.
 
         :raises LakeNotWritable: the storage cannot be read.
@@ -382,7 +382,7 @@ class IcebergTable:
 
     def _fence(self, base: LakeSnapshot | None, write_id: str | None) -> Fence:
         """:raises LakeCommitRefused: if the base is not our newest snapshot even now."""
-        newest = self.newest_of_ours()
+        newest = self.newest_tiering_snapshot()
         base_id = base.snapshot_id if base else None
         if (newest.snapshot_id if newest else None) != base_id:
             raise LakeCommitRefused(
@@ -391,7 +391,7 @@ class IcebergTable:
             )
         with lake_errors(f"read the snapshots of lake table {self._path}"):
             ids = self._jvm.org.apache.iceberg.util.SnapshotUtil.currentAncestorIds(self._table)
-            return Fence(base_id, write_id, none_of_ours=base_id not in set(iterate(ids)))
+            return Fence(base_id, write_id, no_tiering_snapshot=base_id not in set(iterate(ids)))
 
     def _new_update(self, new: NewFiles, replaced: Sequence[tuple[str, ...]]) -> TaggedUpdate:
         """An append, an overwrite where a partition's old rows go, a delta where keys are deleted.
@@ -461,13 +461,13 @@ class IcebergTable:
             self._jvm.org.apache.iceberg.util.SnapshotUtil.currentAncestors(self._table)
         ):
             oldest = snapshot
-            met_ours = met_ours or is_ours(snapshot)
+            met_ours = met_ours or is_tiering_snapshot(snapshot)
             yield snapshot
         if oldest is None or met_ours or oldest.parentId() is None:
             return
         history = self._history()
-        last = history.newest_of_ours()
-        if last is None and not history.is_whole():
+        last = history.newest_tiering_snapshot()
+        if last is None and not history.is_complete():
             tagged = history.snapshots.get(history.tagged or -1)
             last = tagged if tagged and tagged.sequence_number < oldest.sequenceNumber() else None
         if last is not None and last.snapshot_id in history.snapshots:

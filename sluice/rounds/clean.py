@@ -66,7 +66,7 @@ class TableFiles(Protocol):
     def stored_files(self) -> Iterator[StoredFile]:
         """Every file below the table's folders, data and metadata, in any order."""
 
-    def newest_of_ours(self) -> LakeSnapshot | None:
+    def newest_tiering_snapshot(self) -> LakeSnapshot | None:
         """Newest snapshot of our commit user among the ancestors of main, as it is now."""
 
     def references(self, names: Set[str]) -> References:
@@ -123,7 +123,7 @@ def clean(
     """
     files = [(file, _id_of(file)) for file in table.stored_files()]
     failpoint("clean.list.after")
-    newest = table.newest_of_ours()  # before the references: see above
+    newest = table.newest_tiering_snapshot()  # before the references: see above
     references = table.references({file.name for file, _ in files})
     used = references.look()
     report = CleanReport(str(path), newest.snapshot_id if newest else None)
@@ -148,7 +148,7 @@ def clean(
 def _remove(table: TableFiles, references: References, report: CleanReport) -> None:
     """Batch by batch, each after another look: what changed since the first one counts."""
     for start in range(0, len(report.dead), BATCH_FILES):
-        newest, used = table.newest_of_ours(), references.look()
+        newest, used = table.newest_tiering_snapshot(), references.look()
         batch = []
         for left in report.dead[start : start + BATCH_FILES]:
             name = left.path.rpartition("/")[2]

@@ -60,7 +60,7 @@ def landed_since(claim: Claim, table: LakeTable, base: LakeSnapshot | None) -> L
 
     Older ones do not count: epochs begin anew when tiering of a table is switched off and on.
     """
-    found = table.find_ours(identity(claim))
+    found = table.find_tiering_snapshot(identity(claim))
     if found is None or (base is not None and found.sequence_number <= base.sequence_number):
         return None
     return found
@@ -100,7 +100,7 @@ def commit_round(
         offsets = {**plan.known, **{r.bucket: r.next_offset for r in results}}
         _check_floor(claim, offsets, floor)
         created = plan.created_again
-        replaced = table.with_rows(created, plan.base) if created else []
+        replaced = table.partitions_with_rows(created, plan.base) if created else []
         if not cluster.still_claimed(claim):
             raise ClaimLost(
                 f"table {claim.path} is no longer ours: tiering epoch {claim.tiering_epoch} is"
@@ -192,7 +192,7 @@ def _is_nowhere(table: LakeTable, base: LakeSnapshot | None, write_id: str) -> b
     if any(entry.summary.get(WRITE_ID_KEY) == write_id for entry in entries):
         return False
     if base is None:
-        return history.is_whole()
+        return history.is_complete()
     return base.snapshot_id in history.ancestors(history.main)
 
 
@@ -205,8 +205,8 @@ def _look_up(
     :raises ClaimLost: it has landed, and another round has built on it since.
     """
     try:
-        found = table.find_ours({WRITE_ID_KEY: summary[WRITE_ID_KEY]})
-        newest = table.newest_of_ours() if found else None
+        found = table.find_tiering_snapshot({WRITE_ID_KEY: summary[WRITE_ID_KEY]})
+        newest = table.newest_tiering_snapshot() if found else None
     except SluiceError as unseen:
         raise LakeCommitOutcomeUnknown(
             f"{error}; whether it has landed cannot be seen either: {unseen}"
@@ -233,7 +233,7 @@ def _landed_earlier(
     """An earlier try of this round has committed: its files count, not ours."""
     notes = discard(table, files, summary)
     registered = cluster.lake_snapshot(claim.path)  # first: so it cannot be newer than the lake's
-    newest = table.newest_of_ours()
+    newest = table.newest_tiering_snapshot()
     register_unknown(claim, cluster, table, newest, registered)
     return Landed(earlier, already=True, notes=[*notes, *move_tag(table, newest or earlier)])
 

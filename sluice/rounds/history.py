@@ -20,7 +20,7 @@ class HistoryEntry:
     summary: Mapping[str, str]
 
     @property
-    def is_ours(self) -> bool:
+    def is_tiering(self) -> bool:
         return self.summary.get(COMMIT_USER_KEY) == COMMIT_USER
 
     @property
@@ -62,16 +62,16 @@ class LakeHistory:
             return None
         return self.snapshots.get(snapshot_id) or self.expired.get(snapshot_id)
 
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether main is known back to its first snapshot."""
         return all(self.entry(one) is not None for one in self.ancestors(self.main))
 
-    def newest_of_ours(self) -> HistoryEntry | None:
+    def newest_tiering_snapshot(self) -> HistoryEntry | None:
         """The newest snapshot of ours that main came from, expired or not, as far as is known."""
         entries = map(self.entry, self.ancestors(self.main))
-        return next((entry for entry in entries if entry is not None and entry.is_ours), None)
+        return next((entry for entry in entries if entry is not None and entry.is_tiering), None)
 
-    def leaving(self, snapshot_id: int) -> list[HistoryEntry] | None:
+    def removed_by(self, snapshot_id: int) -> list[HistoryEntry] | None:
         """Snapshots of main that it would no longer have if it were set there, oldest first.
 
         Expired ones count: their rows may be there. None where main's beginning has expired, and
@@ -80,7 +80,7 @@ class LakeHistory:
         gone = self._beyond(self.main, snapshot_id)
         return None if gone is None else [one for one in map(self.entry, gone) if one is not None]
 
-    def coming(self, snapshot_id: int) -> list[HistoryEntry]:
+    def added_by(self, snapshot_id: int) -> list[HistoryEntry]:
         """Snapshots that main lacks and would have if it were set there, as far as is known."""
         new = self._beyond(snapshot_id, self.main) or []
         return [one for one in map(self.entry, new) if one is not None]

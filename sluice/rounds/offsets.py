@@ -28,13 +28,13 @@ _FILE_BYTES_MAX = 256 * 1024 * 1024
 _PREFIX, _SUFFIX = "_sluice-offsets-", ".json"
 
 
-class Beside(Protocol):
+class MetadataFiles(Protocol):
     """Where small files lie beside a lake table's own metadata. A LakeTable is one."""
 
-    def write_beside(self, name: str, content: bytes) -> str:
+    def write_metadata_file(self, name: str, content: bytes) -> str:
         """Writes a file and answers its location."""
 
-    def read_beside(self, location: str, bytes_max: int) -> bytes | None:
+    def read_metadata_file(self, location: str, bytes_max: int) -> bytes | None:
         """At most that many bytes of a file; None if it is gone."""
 
 
@@ -51,7 +51,7 @@ def write_id_of_offsets_file(name: str) -> str | None:
 
 
 def store_offsets(
-    table: Beside, table_id: int, offsets: Mapping[TableBucket, int], write_id: str
+    table: MetadataFiles, table_id: int, offsets: Mapping[TableBucket, int], write_id: str
 ) -> dict[str, str]:
     """What a summary says of these offsets; writes the file beside it if they are too many.
 
@@ -62,14 +62,14 @@ def store_offsets(
     if len(content) <= SUMMARY_BYTES_MAX:
         return {OFFSETS_KEY: text}
     return {
-        OFFSETS_FILE_KEY: table.write_beside(offsets_file_name(write_id), content),
+        OFFSETS_FILE_KEY: table.write_metadata_file(offsets_file_name(write_id), content),
         OFFSETS_FILE_BYTES_KEY: str(len(content)),
         OFFSETS_FILE_SHA256_KEY: hashlib.sha256(content).hexdigest(),
     }
 
 
 def offsets_of(
-    path: TablePath, table: Beside, snapshot: LakeSnapshot
+    path: TablePath, table: MetadataFiles, snapshot: LakeSnapshot
 ) -> dict[TableBucket, int] | None:
     """The offsets of a snapshot of ours; None if Fluss's own tiering has written it.
 
@@ -92,12 +92,12 @@ def offsets_of(
     return offsets
 
 
-def _read(path: TablePath, table: Beside, snapshot: LakeSnapshot) -> bytes:
+def _read(path: TablePath, table: MetadataFiles, snapshot: LakeSnapshot) -> bytes:
     location = snapshot.summary[OFFSETS_FILE_KEY]
     size = snapshot.summary.get(OFFSETS_FILE_BYTES_KEY, "")
     if not size.isdecimal() or int(size) > _FILE_BYTES_MAX:
         raise _lost(path, snapshot, f"{OFFSETS_FILE_BYTES_KEY}={size[:40]!r} is no size of it")
-    content = table.read_beside(location, int(size) + 1)
+    content = table.read_metadata_file(location, int(size) + 1)
     if content is None:
         raise _lost(path, snapshot, "it is gone")
     if len(content) != int(size):

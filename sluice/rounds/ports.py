@@ -95,10 +95,10 @@ class LakeTable(Protocol):
         :raises LakeTableMismatch: names what differs and how.
         """
 
-    def newest_of_ours(self) -> LakeSnapshot | None:
+    def newest_tiering_snapshot(self) -> LakeSnapshot | None:
         """Newest snapshot of commit user ``__fluss_lake_tiering`` among the ancestors of main."""
 
-    def find_ours(self, summary: Mapping[str, str]) -> LakeSnapshot | None:
+    def find_tiering_snapshot(self, summary: Mapping[str, str]) -> LakeSnapshot | None:
         """Newest of our ancestors whose summary holds all of these; None if there is none."""
 
     def is_ancestor(self, snapshot_id: int) -> bool:
@@ -112,7 +112,7 @@ class LakeTable(Protocol):
     def has_rows(self, partition_values: Sequence[str]) -> bool:
         """Whether the lake has rows of that partition, in whatever bucket."""
 
-    def with_rows(
+    def partitions_with_rows(
         self, partitions: Sequence[tuple[str, ...]], base: LakeSnapshot | None
     ) -> list[tuple[str, ...]]:
         """Those of the partitions that the lake has rows of while ``base`` is our newest snapshot.
@@ -134,7 +134,7 @@ class LakeTable(Protocol):
         ``sluice-tiered`` moves to its snapshot.
 
         :raises LakeCommitRefused: another snapshot of ours came in between; nothing was committed.
-        :raises LakeCommitOutcomeUnknown: it may have landed; look with :meth:`find_ours`.
+        :raises LakeCommitOutcomeUnknown: it may have landed; look with :meth:`find_tiering_snapshot`.
         """
 
     def tag(self, snapshot_id: int) -> None:
@@ -156,13 +156,13 @@ class LakeTable(Protocol):
         :raises LakeCommitOutcomeUnknown: it may have landed; look.
         """
 
-    def write_beside(self, name: str, content: bytes) -> str:
+    def write_metadata_file(self, name: str, content: bytes) -> str:
         """Writes a small file into the table's metadata folder and answers its location.
 
         :raises LakeNotWritable: the storage refuses, or is full.
         """
 
-    def read_beside(self, location: str, bytes_max: int) -> bytes | None:
+    def read_metadata_file(self, location: str, bytes_max: int) -> bytes | None:
         """At most that many bytes of such a file; None if it is gone.
 
         :raises LakeNotWritable: the storage cannot be read.

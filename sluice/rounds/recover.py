@@ -159,7 +159,7 @@ def _check_never_ours(path: TablePath, table_id: int, table: LakeTable) -> None:
 
     :raises LakeTableMismatch: main came from a snapshot of ours, and Fluss knows of none.
     """
-    last = table.history().newest_of_ours()
+    last = table.history().newest_tiering_snapshot()
     if last is None:
         return
     check_owner(path, table_id, LakeSnapshot(last.snapshot_id, last.sequence_number, last.summary))

@@ -113,7 +113,7 @@ def read_table_state(path: TablePath, cluster: Cluster, lake: Lake) -> TableStat
     table = lake.load(path)
     if table is None:
         return TableState(path, info, None, registered, where=lake.where)
-    ours = table.newest_of_ours()
+    ours = table.newest_tiering_snapshot()
     observed = TableState(path, info, table, registered, ours, table.history())
     try:
         return replace(observed, comparison=compare(path, info.table_id, table, ours, registered))
@@ -196,7 +196,7 @@ def apply_action(action: RepairAction, observed: TableState) -> list[str]:
         if observed.table.history().main != target:
             raise
     failpoint("repair.restore.after")
-    ours = observed.table.newest_of_ours()
+    ours = observed.table.newest_tiering_snapshot()
     return [] if ours is None else move_tag(observed.table, ours)
 
 
@@ -252,8 +252,8 @@ def offsets_in_lake(observed: TableState) -> tuple[Mapping[TableBucket, int] | N
             observed.comparison.offsets,
             "Fluss's own tiering wrote our newest snapshot: it says no offsets",
         )
-    last = observed.history.newest_of_ours()
-    if last is None and observed.history.is_whole():
+    last = observed.history.newest_tiering_snapshot()
+    if last is None and observed.history.is_complete():
         return {}, ""
     if last is None or observed.table is None:
         return None, "the beginning of main has expired: nobody can tell what it holds"
@@ -296,7 +296,7 @@ def _restore(observed: TableState) -> RepairAction:
     assert observed.registered is not None
     target = observed.registered.snapshot_id
     effect = f"set main of the lake table to snapshot {target} again"
-    leaving = observed.history.leaving(target)
+    leaving = observed.history.removed_by(target)
     if leaving is None:
         risk = "main loses what it has now, and nobody can tell what that is: its beginning expired"
         return RepairAction(RESTORE, effect, (risk,))
@@ -304,7 +304,7 @@ def _restore(observed: TableState) -> RepairAction:
     risks = [f"main loses {_described(entry)}" for entry in leaving if _changes_rows(entry)]
     risks += [
         f"main gets back {_described(entry)}, which it was perhaps to lose"
-        for entry in observed.history.coming(target)
+        for entry in observed.history.added_by(target)
         if _changes_rows(entry)
     ]
     risks = _revived(observed, leaving) + risks
@@ -319,7 +319,9 @@ def _revived(observed: TableState, leaving: Sequence[HistoryEntry]) -> list[str]
     """
     assert observed.registered is not None
     target = observed.history.snapshots[observed.registered.snapshot_id]
-    newer = [one for one in leaving if one.is_ours and one.sequence_number > target.sequence_number]
+    newer = [
+        one for one in leaving if one.is_tiering and one.sequence_number > target.sequence_number
+    ]
     if not newer:
         return []
     return [
@@ -331,14 +333,14 @@ def _revived(observed: TableState, leaving: Sequence[HistoryEntry]) -> list[str]
 
 def _changes_rows(entry: HistoryEntry) -> bool:
     """Whether another writer has changed rows by it: a compaction does not."""
-    return not entry.is_ours and entry.operation != "replace"
+    return not entry.is_tiering and entry.operation != "replace"
 
 
 def _adopt(observed: TableState) -> RepairAction:
     assert observed.registered is not None
     target = observed.registered.snapshot_id
     effect = "mark main by an empty commit as holding what Fluss has registered, and register that"
-    last = observed.history.newest_of_ours()
+    last = observed.history.newest_tiering_snapshot()
     if last is not None and last.snapshot_id == target:
         return RepairAction(ADOPT, effect)
     told = "main came from" if last is None else f"main came from {last.snapshot_id}, not from"
@@ -431,7 +433,7 @@ def _size(offsets: Mapping[TableBucket, int]) -> str:
 
 
 def _described(entry: HistoryEntry) -> str:
-    whose = "ours" if entry.is_ours else "another writer's"
+    whose = "ours" if entry.is_tiering else "another writer's"
     rows = [
         f"{sign}{entry.summary[key]} rows"
         for sign, key in (("+", "added-records"), ("-", "deleted-records"))

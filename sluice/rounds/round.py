@@ -203,7 +203,7 @@ class _Round:
         """
         path = self._claim.path
         for _ in range(_REGISTRATIONS_MAX):
-            ours = table.newest_of_ours()
+            ours = table.newest_tiering_snapshot()
             recovered = register_unknown(self._claim, self._cluster, table, ours, registered)
             if ours is None or recovered is None:
                 return ours, registered

@@ -187,10 +187,10 @@ class MemoryLakeTable:
     def check(self, info: TableInfo) -> None:
         self.checked.append(info.schema_id)
 
-    def newest_of_ours(self) -> LakeSnapshot | None:
-        return self.find_ours({})
+    def newest_tiering_snapshot(self) -> LakeSnapshot | None:
+        return self.find_tiering_snapshot({})
 
-    def find_ours(self, summary: Mapping[str, str]) -> LakeSnapshot | None:
+    def find_tiering_snapshot(self, summary: Mapping[str, str]) -> LakeSnapshot | None:
         if self.blind:
             raise LakeNotWritable("the catalog does not answer")
         wanted = {COMMIT_USER_KEY: COMMIT_USER, **summary}.items()
@@ -210,10 +210,10 @@ class MemoryLakeTable:
     def has_rows(self, partition_values: Sequence[str]) -> bool:
         return any(row[0] == tuple(partition_values) for row in self.rows())
 
-    def with_rows(
+    def partitions_with_rows(
         self, partitions: Sequence[tuple[str, ...]], base: LakeSnapshot | None
     ) -> list[tuple[str, ...]]:
-        newest = self.newest_of_ours()
+        newest = self.newest_tiering_snapshot()
         if newest != base:
             raise LakeCommitRefused(f"our newest snapshot is {newest}, planned was {base}")
         return [values for values in partitions if self.has_rows(values)]
@@ -231,7 +231,7 @@ class MemoryLakeTable:
         meddle, self.before_commit = self.before_commit, None
         if meddle is not None:
             meddle()
-        newest = self.newest_of_ours()
+        newest = self.newest_tiering_snapshot()
         if newest != base:
             self.blind, self.blind_after_commit = self.blind_after_commit, False
             raise LakeCommitRefused(f"our newest snapshot is {newest}, planned was {base}")
@@ -260,7 +260,7 @@ class MemoryLakeTable:
     def tag(self, snapshot_id: int) -> None:
         if self.tag_fails:
             raise LakeNotWritable("the catalog refuses")
-        newest = self.newest_of_ours()
+        newest = self.newest_tiering_snapshot()
         if newest is None or newest.snapshot_id == snapshot_id:
             self.tagged = snapshot_id
 
@@ -286,12 +286,12 @@ class MemoryLakeTable:
             self.lose_answer = False
             raise LakeCommitOutcomeUnknown("no answer")
 
-    def write_beside(self, name: str, content: bytes) -> str:
+    def write_metadata_file(self, name: str, content: bytes) -> str:
         location = f"{self.location}/metadata/{name}"
         self.beside[location] = content
         return location
 
-    def read_beside(self, location: str, bytes_max: int) -> bytes | None:
+    def read_metadata_file(self, location: str, bytes_max: int) -> bytes | None:
         content = self.beside.get(location)
         return None if content is None else content[:bytes_max]
 
@@ -327,8 +327,8 @@ class MemoryLakeTable:
         if not cut_off or any(s.summary.get(COMMIT_USER_KEY) == COMMIT_USER for s in chain):
             return chain
         history = self.history()
-        last = history.newest_of_ours()
-        if last is None and not history.is_whole():
+        last = history.newest_tiering_snapshot()
+        if last is None and not history.is_complete():
             tagged = history.snapshots.get(history.tagged or -1)
             older = tagged and tagged.sequence_number < chain[-1].sequence_number
             last = tagged if older else None

@@ -42,8 +42,16 @@ def test_every_offset_is_in_the_lake_once_whatever_happens() -> None:
 
 PLACES = (
     *("LakeTieringHeartbeat", "LakeTieringHeartbeat answered", "table_info", "lake_snapshot"),
-    *("load", "create", "newest_of_ours", "latest offsets", "writer_factory", "read", "write"),
-    *("close", "closed", "find_ours", "PrepareLakeTableSnapshot"),
+    *(
+        "load",
+        "create",
+        "newest_tiering_snapshot",
+        "latest offsets",
+        "writer_factory",
+        "read",
+        "write",
+    ),
+    *("close", "closed", "find_tiering_snapshot", "PrepareLakeTableSnapshot"),
     *("PrepareLakeTableSnapshot answered", "commit", "commit validates", "commit swaps"),
     *("commit answered", "CommitLakeTableSnapshot", "CommitLakeTableSnapshot answered", "tag"),
     *("delete", "stored_files", "references", "remove", "history", "set_main"),

@@ -121,10 +121,10 @@ def test_the_fence_lets_only_the_planned_base_through(lake: IcebergLake) -> None
     second = commit(table, first, first=3)
     with pytest.raises(LakeCommitRefused, match=str(first.snapshot_id)):
         commit(table, first, first=6)
-    assert table.newest_of_ours() == second
+    assert table.newest_tiering_snapshot() == second
     assert second.sequence_number > first.sequence_number
-    assert table.find_ours({"fluss-offsets": "/0"}) == first
-    assert table.find_ours({"fluss-offsets": "/9"}) is None
+    assert table.find_tiering_snapshot({"fluss-offsets": "/0"}) == first
+    assert table.find_tiering_snapshot({"fluss-offsets": "/9"}) is None
 
 
 def test_two_drivers_that_loaded_the_same_table_cannot_both_commit(lake: IcebergLake) -> None:
@@ -206,7 +206,7 @@ def test_a_commit_that_is_always_overtaken_gives_up(
     with pytest.raises(LakeCommitRefused, match="CommitFailedException"):
         commit(table, first, first=3)
     assert len(tries) == 10
-    assert table.newest_of_ours() == first
+    assert table.newest_tiering_snapshot() == first
     assert lake_sql(tmp_path, "SELECT count(*) FROM lake.db.t")[0][0] == 3
     assert refs(lake_sql, tmp_path)[TAG] == first.snapshot_id
 
@@ -222,19 +222,19 @@ def test_other_writers_are_no_conflict_and_none_of_ours(
     table = lake.create(INFO)
     first = commit(table, None)
     lake_sql(tmp_path, "INSERT INTO lake.db.t VALUES (99, 0, -5, timestamp '2026-01-01')")
-    assert table.newest_of_ours() == first
+    assert table.newest_tiering_snapshot() == first
     second = commit(table, first, first=3)
     assert table.is_ancestor(first.snapshot_id)
     assert lake_sql(tmp_path, "SELECT sum(a) FROM lake.db.t")[0][0] == sum(range(6)) + 99
     lake_sql(tmp_path, f"CALL lake.system.rollback_to_snapshot('db.t', {first.snapshot_id})")
-    assert table.newest_of_ours() == first
+    assert table.newest_tiering_snapshot() == first
     assert not table.is_ancestor(second.snapshot_id)
 
 
 def test_an_empty_commit_makes_a_snapshot(lake: IcebergLake) -> None:
     table = lake.create(INFO)
     first = table.commit([], None, {"fluss-offsets": "/x"})
-    assert table.newest_of_ours() == first
+    assert table.newest_tiering_snapshot() == first
     assert first.summary["commit-user"] == "__fluss_lake_tiering"
 
 
@@ -254,7 +254,7 @@ def test_the_tag_keeps_a_snapshot_from_expiry(
     kept = [r[0] for r in lake_sql(tmp_path, "SELECT snapshot_id FROM lake.db.t.snapshots")]
     assert first.snapshot_id in kept
     # Its children are gone, so that ancestry no longer reaches it: only the tag does.
-    assert table.newest_of_ours() == first
+    assert table.newest_tiering_snapshot() == first
     assert table.is_ancestor(first.snapshot_id)
     with pytest.raises(LakeCommitRefused):
         commit(table, LakeSnapshot(first.snapshot_id + 1, 1, {}), first=3)
@@ -277,7 +277,7 @@ def test_the_tag_does_not_bring_back_what_was_rolled_back(
     second = commit(table, first, first=3)
     assert refs(lake_sql, tmp_path)[TAG] == second.snapshot_id
     lake_sql(tmp_path, f"CALL lake.system.rollback_to_snapshot('db.t', {first.snapshot_id})")
-    assert table.newest_of_ours() == first
+    assert table.newest_tiering_snapshot() == first
 
 
 def test_the_tag_does_not_pass_for_an_ancestor_after_a_rollback_and_an_expiry(
@@ -294,9 +294,9 @@ def test_the_tag_does_not_pass_for_an_ancestor_after_a_rollback_and_an_expiry(
     table._table.expireSnapshots().expireOlderThan(2**62).retainLast(1).commit()
     history = table.history()
     assert (len(history.snapshots), history.tagged) == (2, second.snapshot_id)
-    assert table.newest_of_ours() is None
+    assert table.newest_tiering_snapshot() is None
     assert not table.is_ancestor(second.snapshot_id)
-    last = history.newest_of_ours()
+    last = history.newest_tiering_snapshot()
     assert last is not None
     assert last.snapshot_id == first.snapshot_id
 
@@ -312,18 +312,18 @@ def test_main_is_set_only_from_where_it_was_seen(
     with pytest.raises(LakeCommitRefused, match="has expired"):
         table.set_main(12345, second.snapshot_id)
     table.set_main(first.snapshot_id, second.snapshot_id)
-    assert table.newest_of_ours() == first
+    assert table.newest_tiering_snapshot() == first
     history = table.history()
     assert (history.main, history.tagged) == (first.snapshot_id, second.snapshot_id)
     assert history.ancestors(second.snapshot_id) == [second.snapshot_id, first.snapshot_id]
-    assert history.snapshots[second.snapshot_id].is_ours
-    assert history.is_whole()
+    assert history.snapshots[second.snapshot_id].is_tiering
+    assert history.is_complete()
     lake_sql(tmp_path, "INSERT INTO lake.db.t VALUES (9, 0, -1, timestamp '2026-01-01')")
     with pytest.raises(LakeCommitRefused):
         table.set_main(second.snapshot_id, first.snapshot_id)
-    leaving = table.history().leaving(second.snapshot_id)
+    leaving = table.history().removed_by(second.snapshot_id)
     assert leaving is not None
-    assert [(one.is_ours, one.operation, one.total_rows) for one in leaving] == [
+    assert [(one.is_tiering, one.operation, one.total_rows) for one in leaving] == [
         (False, "append", 4)
     ]
 
@@ -362,7 +362,7 @@ def test_main_is_not_set_over_a_commit_that_slips_in(lake: IcebergLake) -> None:
     with pytest.raises(LakeCommitRefused, match="CommitFailedException"):
         table.set_main(first.snapshot_id, second.snapshot_id)
     table._table = real
-    assert table.newest_of_ours() == second
+    assert table.newest_tiering_snapshot() == second
 
 
 def test_history_goes_on_behind_what_has_expired(
@@ -379,16 +379,16 @@ def test_history_goes_on_behind_what_has_expired(
     history = table.history()
     assert (len(history.snapshots), len(history.expired), history.tagged) == (1, 2, None)
     assert history.ancestors(history.main)[-1] == first.snapshot_id
-    newest = history.newest_of_ours()
+    newest = history.newest_tiering_snapshot()
     assert newest is not None
-    assert (history.is_whole(), newest.snapshot_id) == (True, first.snapshot_id)
-    assert table.newest_of_ours() is None
+    assert (history.is_complete(), newest.snapshot_id) == (True, first.snapshot_id)
+    assert table.newest_tiering_snapshot() is None
     metadata = sorted((tmp_path / "db/t/metadata").glob("v*.metadata.json"))
     for old in metadata[:-1]:
         old.unlink()
     again = lake.load(INFO.path)
     assert again is not None
-    assert not again.history().is_whole()
+    assert not again.history().is_complete()
 
 
 def test_a_partitions_old_rows_go_in_the_same_commit(
@@ -401,10 +401,10 @@ def test_a_partitions_old_rows_go_in_the_same_commit(
     second = table.commit(files_of(table, info, 3, ("o'k",)), first, {"fluss-offsets": "/3"})
     assert table.has_rows(("x/y z",))
     asked = [("x/y z",), ("none",), ("o'k",)]
-    assert table.with_rows(asked, second) == [("x/y z",), ("o'k",)]
+    assert table.partitions_with_rows(asked, second) == [("x/y z",), ("o'k",)]
     for other in (first, None):
         with pytest.raises(LakeCommitRefused, match="planned from"):
-            table.with_rows(asked, other)
+            table.partitions_with_rows(asked, other)
     again = files_of(table, info, 6, ("x/y z",))
     with pytest.raises(LakeCommitRefused):
         table.commit(again, first, {"fluss-offsets": "/6"}, [("x/y z",)])
@@ -475,7 +475,7 @@ def test_a_file_that_is_not_there_is_found_before_the_commit(lake: IcebergLake) 
     ghost = DataFile(f"{table.location}/data/ghost.parquet", 3, 100, ("0",))
     with pytest.raises(LakeNotWritable, match="footers"):
         table.commit([ghost], None, {})
-    assert table.newest_of_ours() is None
+    assert table.newest_tiering_snapshot() is None
 
 
 def test_refused_files_can_be_deleted(lake: IcebergLake) -> None:

@@ -81,7 +81,7 @@ def write_and_commit(
     next_offset = base_offset + batch.num_rows
     writer.write(LogRecords(batch, base_offset, next_offset, 1_700_000_000_123, 1))
     files = writer.close()
-    table.commit(files, table.newest_of_ours(), {"fluss-offsets": f"/o/{base_offset}"})
+    table.commit(files, table.newest_tiering_snapshot(), {"fluss-offsets": f"/o/{base_offset}"})
     return files
 
 

@@ -43,7 +43,7 @@ class Checker:
     def snapshot_made(self, table: SimTable) -> None:
         """Main has moved, by whomever."""
         self.files_present()
-        ours = table.newest_of_ours()
+        ours = table.newest_tiering_snapshot()
         if self.changes:
             said = None if ours is None else self._said(ours)
             if why := self._keyed_difference(table, said):
@@ -165,7 +165,7 @@ class Checker:
             return ""
         if table is None:
             return f"{path} has no lake table"
-        ours = table.newest_of_ours()
+        ours = table.newest_tiering_snapshot()
         if registered is None or ours is None or ours.snapshot_id != registered.snapshot_id:
             return f"{path}: registered is {registered}, in the lake {ours}"
         living = {b: registered.offsets.get(b, 0) for b in ends}
@@ -184,7 +184,7 @@ class Checker:
     def tidy(self) -> None:
         """After clean-up: files of rounds that can never commit are gone."""
         for table in self.lake.tables.values():
-            newest = table.newest_of_ours()
+            newest = table.newest_tiering_snapshot()
             for path in sorted(table.unreferenced_files()):
                 for write_id in write_ids_in(path.rpartition("/")[2]):
                     dead = newest is not None and write_id.base < newest.sequence_number
@@ -196,7 +196,7 @@ class Checker:
         registered = fluss.latest_registered()
         if registered is None:
             return False
-        ours = table.newest_of_ours()
+        ours = table.newest_tiering_snapshot()
         if ours is None or ours.summary.get(TABLE_ID_KEY) != str(fluss.described.table_id):
             return True
         said = self._said(ours)

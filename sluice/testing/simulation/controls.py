@@ -39,7 +39,7 @@ class BlindTable(DriverTable):
         try:
             return super().commit(files, base, summary, replaced)
         except LakeCommitOutcomeUnknown:
-            return super().commit(files, self.newest_of_ours(), summary, replaced)
+            return super().commit(files, self.newest_tiering_snapshot(), summary, replaced)
 
 
 class HastyTable(DriverTable):

@@ -62,7 +62,11 @@ class Happenings:
         """A user makes room for the rows of a table that was dropped and created again."""
         sim = self._sim
         table = sim.lake.tables.get(path)
-        ours = None if table is None else table.newest_of_ours() or table.history().newest_of_ours()
+        ours = (
+            None
+            if table is None
+            else table.newest_tiering_snapshot() or table.history().newest_tiering_snapshot()
+        )
         table_id = str(sim.cluster.tables[path].described.table_id)
         if ours is None or ours.summary[TABLE_ID_KEY] == table_id:
             return

@@ -262,11 +262,11 @@ class DriverTable:
     def check(self, info: TableInfo) -> None:
         self._look("check")
 
-    def newest_of_ours(self) -> LakeSnapshot | None:
-        return self._look("newest_of_ours").newest_of_ours()
+    def newest_tiering_snapshot(self) -> LakeSnapshot | None:
+        return self._look("newest_tiering_snapshot").newest_tiering_snapshot()
 
-    def find_ours(self, summary: Mapping[str, str]) -> LakeSnapshot | None:
-        return self._look("find_ours").find_ours(summary)
+    def find_tiering_snapshot(self, summary: Mapping[str, str]) -> LakeSnapshot | None:
+        return self._look("find_tiering_snapshot").find_tiering_snapshot(summary)
 
     def is_ancestor(self, snapshot_id: int) -> bool:
         return self._look("is_ancestor").is_ancestor(snapshot_id)
@@ -274,19 +274,19 @@ class DriverTable:
     def has_rows(self, partition_values: Sequence[str]) -> bool:
         return self._look("has_rows").has_rows(partition_values)
 
-    def with_rows(
+    def partitions_with_rows(
         self, partitions: Sequence[tuple[str, ...]], base: LakeSnapshot | None
     ) -> list[tuple[str, ...]]:
-        return self._look("with_rows").with_rows(partitions, base)
+        return self._look("partitions_with_rows").partitions_with_rows(partitions, base)
 
     def history(self) -> LakeHistory:
         return self._look("history").history()
 
-    def read_beside(self, location: str, bytes_max: int) -> bytes | None:
-        return self._look("read_beside").read_beside(location, bytes_max)
+    def read_metadata_file(self, location: str, bytes_max: int) -> bytes | None:
+        return self._look("read_metadata_file").read_metadata_file(location, bytes_max)
 
-    def write_beside(self, name: str, content: bytes) -> str:
-        return self._look("write_beside").write_beside(name, content)
+    def write_metadata_file(self, name: str, content: bytes) -> str:
+        return self._look("write_metadata_file").write_metadata_file(name, content)
 
     def writer_factory(
         self, info: TableInfo, write_id: str, splits: Sequence[Split]
@@ -322,7 +322,7 @@ class DriverTable:
         raise LakeCommitRefused("others were faster each time")
 
     def _validate(self, table: SimTable, base: LakeSnapshot | None) -> None:
-        newest = table.newest_of_ours()
+        newest = table.newest_tiering_snapshot()
         if newest != base:
             raise LakeCommitRefused(f"our newest snapshot is {newest}, planned was {base}")
 

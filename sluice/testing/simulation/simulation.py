@@ -182,7 +182,7 @@ class Simulation:
     def snapshot_made(self, table: SimTable) -> None:
         """Main of a lake table has moved."""
         if self.trace is not None:
-            ours = table.newest_of_ours()
+            ours = table.newest_tiering_snapshot()
             said = "" if ours is None else ours.summary.get("sluice.offsets", "")
             self._say(f"{table.location} at {table.main}, ours {ours and ours.snapshot_id} {said}")
         self.checker.snapshot_made(table)

@@ -73,7 +73,7 @@ class World:
         assert registered is not None
         ends = {bucket: log[-1].next_offset for bucket, log in self.cluster.logs.items() if log}
         assert registered.offsets == ends
-        newest = self.table.newest_of_ours()
+        newest = self.table.newest_tiering_snapshot()
         assert newest is not None
         assert registered.snapshot_id == newest.snapshot_id == self.table.tagged
 

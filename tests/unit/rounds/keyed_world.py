@@ -168,7 +168,7 @@ class KeyedWorld:
         assert self.in_lake() == self.expected()
         assert self.cluster.info is not None
         registered = self.cluster.lake_snapshot(self.cluster.info.path)
-        newest = self.table.newest_of_ours()
+        newest = self.table.newest_tiering_snapshot()
         assert registered is not None
         assert newest is not None
         assert registered.snapshot_id == newest.snapshot_id == self.table.tagged

@@ -207,9 +207,9 @@ class Interrupted:
         yield from list(self.table.stored_files())
         self._after("stored_files")
 
-    def newest_of_ours(self) -> LakeSnapshot | None:
-        found = self.table.newest_of_ours()
-        self._after("newest_of_ours")
+    def newest_tiering_snapshot(self) -> LakeSnapshot | None:
+        found = self.table.newest_tiering_snapshot()
+        self._after("newest_tiering_snapshot")
         return found
 
     def references(self, names: Set[str]) -> References:
@@ -234,7 +234,7 @@ class Interrupted:
             self.what()
 
 
-@pytest.mark.parametrize("step", ["stored_files", "newest_of_ours", "look", "remove"])
+@pytest.mark.parametrize("step", ["stored_files", "newest_tiering_snapshot", "look", "remove"])
 def test_a_commit_at_any_moment_of_the_clean_up_loses_nothing(
     begun: World, arm: Arm, step: str
 ) -> None:
@@ -259,7 +259,7 @@ def test_the_other_order_of_looks_would_lose_a_commit_in_between(begun: World) -
     names = {path.rpartition("/")[2] for path in driver.files}
     used = begun.table.references(names).look()
     driver.finish()
-    newest = begun.table.newest_of_ours()
+    newest = begun.table.newest_tiering_snapshot()
     assert newest is not None
     doomed = [n for n in names - used if write_ids_in(n)[0].base < newest.sequence_number]
     assert set(doomed) == names, "committed, and yet it looks dead and unreferenced"
@@ -267,7 +267,7 @@ def test_the_other_order_of_looks_would_lose_a_commit_in_between(begun: World) -
 
 def test_a_snapshot_that_only_another_branch_or_tag_holds_still_counts(begun: World) -> None:
     """Rolled back: its files are referenced, its own line is not main's."""
-    before = begun.table.newest_of_ours()
+    before = begun.table.newest_tiering_snapshot()
     assert before is not None
     begun.append(0, 2)
     begun.round()
@@ -278,7 +278,7 @@ def test_a_snapshot_that_only_another_branch_or_tag_holds_still_counts(begun: Wo
 
 def test_a_round_whose_base_was_rolled_back_is_kept(begun: World, arm: Arm) -> None:
     """Bringing the lake forward again would bring it to life."""
-    first = begun.table.newest_of_ours()
+    first = begun.table.newest_tiering_snapshot()
     assert first is not None
     begun.append(0, 2)
     begun.round()
@@ -336,7 +336,7 @@ def test_offsets_files_stay_with_their_snapshot_and_go_with_a_dead_round(
     [living] = set(begun.table.beside) - {dead}
     assert dead in cleaned(begun).removed
     assert list(begun.table.beside) == [living]
-    newest = begun.table.newest_of_ours()
+    newest = begun.table.newest_tiering_snapshot()
     assert newest is not None
     assert newest.summary["sluice.offsets-file"] == living
     # Later rounds and the expiry of the snapshot make it a leftover as well.

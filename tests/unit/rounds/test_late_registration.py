@@ -107,10 +107,10 @@ def test_a_try_that_meets_a_landed_one_and_a_newer_round_sees_no_rollback(world:
     world.append(0, 3)
     claim = world.cluster.begin_round()
     table = world.lake.create(world.cluster.table_info(claim.path))
-    look, delete = table.newest_of_ours, table.delete_files
+    look, delete = table.newest_tiering_snapshot, table.delete_files
 
     def slow_look() -> LakeSnapshot | None:
-        table.newest_of_ours = look  # type: ignore[method-assign]
+        table.newest_tiering_snapshot = look  # type: ignore[method-assign]
         found = look()
         world.append(0, 1)
         world.round()
@@ -118,7 +118,7 @@ def test_a_try_that_meets_a_landed_one_and_a_newer_round_sees_no_rollback(world:
 
     def delete_first(paths: Sequence[str]) -> None:
         delete(paths)
-        table.newest_of_ours = slow_look  # type: ignore[method-assign]
+        table.newest_tiering_snapshot = slow_look  # type: ignore[method-assign]
 
     def other_try() -> None:
         world.round(claim)

@@ -112,7 +112,7 @@ def test_a_size_that_is_none_is_never_read(table: MemoryLakeTable, size: str) ->
 def test_a_file_with_the_right_checksum_and_no_offsets_is_refused(table: MemoryLakeTable) -> None:
     content = b"[]"
     summary = {
-        OFFSETS_FILE_KEY: table.write_beside("x", content),
+        OFFSETS_FILE_KEY: table.write_metadata_file("x", content),
         OFFSETS_FILE_BYTES_KEY: "2",
         OFFSETS_FILE_SHA256_KEY: hashlib.sha256(content).hexdigest(),
     }
@@ -210,7 +210,7 @@ def test_a_file_that_cannot_be_written_fails_the_round_before_its_commit(many: W
     def full(name: str, content: bytes) -> str:
         raise LakeNotWritable(f"no room for {len(content)} bytes of {name}")
 
-    table.write_beside = full  # type: ignore[method-assign]
+    table.write_metadata_file = full  # type: ignore[method-assign]
     with pytest.raises(LakeNotWritable, match="no room"):
         many.round()
     assert (table.snapshots(), table.files) == ([], {})

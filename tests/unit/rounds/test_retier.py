@@ -299,7 +299,7 @@ def test_an_expired_snapshot_still_says_from_where_to_copy_again(rolled_back: Wo
     for _ in range(2):
         world.table.foreign_commit(summary={"operation": "replace"})
     lose_newer(world)
-    assert world.table.newest_of_ours() is None
+    assert world.table.newest_tiering_snapshot() is None
     assert ways(world) == {"retier": True, "adopt": False}
     assert "not from snapshot" in found(world).actions[1].risks[0]
     assert mended(world, RepairMode.RETIER).rows == 7
