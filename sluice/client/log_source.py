@@ -21,7 +21,7 @@ from sluice.errors import KvSnapshotNotExist, SluiceError, StorageError, Unsuppo
 from sluice.model import TableInfo, TablePath
 from sluice.rounds.ports import BucketRows
 from sluice.rounds.spill import SpillFolder
-from sluice.rounds.types import Begin, LogRecords, Split
+from sluice.rounds.types import LogRecords, Split, StartMode
 
 
 class ClientLogSource:
@@ -75,7 +75,7 @@ class ClientLogSource:
         reader = self._open()
         where = (reader.connection, reader.admin, self.path, split.bucket)
         unread: SluiceError | None = None
-        if split.keyed.begin is Begin.SNAPSHOT:
+        if split.keyed.start_mode is StartMode.KV_SNAPSHOT:
             assert split.keyed.snapshot_id is not None
             # Its files lie where spilled changes lie: what a killed process leaves is removed.
             spill = SpillFolder(Path(split.keyed.spill_dir or tempfile.gettempdir()))

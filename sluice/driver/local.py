@@ -23,7 +23,7 @@ from sluice.failpoints import failpoint
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.model import BucketSnapshot, Claim, TableInfo, TablePath
 from sluice.rounds.files import RoundResult
-from sluice.rounds.keyed_start import KeyedStart
+from sluice.rounds.keyed_options import KeyedRoundOptions
 from sluice.rounds.limits import RoundLimits
 from sluice.rounds.ports import SplitRunner, SplitWriterFactory
 from sluice.rounds.progress import Progress, Silent
@@ -94,9 +94,9 @@ def limits_of(config: Config) -> RoundLimits:
     return RoundLimits(config.tiering.max_round_ms, config.tiering.max_round_bytes)
 
 
-def keyed_start(config: Config, snapshots: Iterable[BucketSnapshot]) -> KeyedStart:
+def keyed_round_options(config: Config, snapshots: Iterable[BucketSnapshot]) -> KeyedRoundOptions:
     """What buckets of a table with a primary key begin with, and what their changes may take."""
-    return KeyedStart(
+    return KeyedRoundOptions(
         {snapshot.bucket: snapshot for snapshot in snapshots},
         config.tiering.changes_memory_bytes,
         config.tiering.spill_dir,
@@ -130,7 +130,7 @@ def _run(
                 progress=progress,
                 limits=limits_of(config),
                 repair_mode=repair_mode,
-                keyed=keyed_start(config, snapshots),
+                keyed=keyed_round_options(config, snapshots),
             )
     except SluiceError as error:
         if not lost.is_set():

@@ -27,7 +27,13 @@ class Fence:
     def __init__(
         self, base_id: int | None, write_id: str | None, *, no_tiering_snapshot: bool
     ) -> None:
-        """:param no_tiering_snapshot: the base is none, or expiry cut it off: only the tag leads there."""
+        """Makes a fence for one commit.
+
+        :param base_id: the snapshot that the round was planned from; None: there was none.
+        :param write_id: the write id of this commit, to recognise it in the ancestry.
+        :param no_tiering_snapshot: the ancestry of main need not contain the base: there is none,
+            or expiry cut it off from main and only the tag still references it.
+        """
         self._base_id = base_id
         self._write_id = write_id
         self._no_tiering_snapshot = no_tiering_snapshot

@@ -211,8 +211,9 @@ class IcebergTable:
         ``sluice-tiered`` moves to its snapshot.
 
         :raises LakeNotWritable: before anything was committed, if a file cannot be read.
-        :raises LakeCommitRefused: another snapshot of ours came in between; nothing was committed.
-        :raises LakeCommitOutcomeUnknown: it may have landed; look with :meth:`find_tiering_snapshot`.
+        :raises LakeCommitRefused: another tiering snapshot came in between; nothing was committed.
+        :raises LakeCommitOutcomeUnknown: the commit may have succeeded; check with
+            :meth:`find_tiering_snapshot`.
         """
         with lake_errors(f"read the footers of new files of lake table {self._path}"):
             new = describe(self._gateway, self._table, files)

@@ -13,10 +13,10 @@ from sluice.errors import LakeNotWritable, SluiceError, SplitFailed
 from sluice.masking import mask
 from sluice.rounds.copy_keyed import copy_keyed
 from sluice.rounds.limits import Limiter
+from sluice.rounds.log_ranges import read_log_range
 from sluice.rounds.ports import LogSource, SplitWriter, SplitWriterFactory
 from sluice.rounds.reasons import failure_of
 from sluice.rounds.types import Split, SplitFailure, SplitResult
-from sluice.rounds.windows import read_window
 
 _LOG = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ def _copy(
     limiter: Limiter,
 ) -> SplitResult:
     started = time.perf_counter()
-    seen = read_window(split, source, writer.write, on_rows, limiter)
+    seen = read_log_range(split, source, writer.write, on_rows, limiter)
     before = time.perf_counter()
     files = writer.close()
     ended = time.perf_counter()
@@ -78,7 +78,7 @@ def _copy(
         seen.bytes_read,
         seen.max_timestamp_ms,
         {"read": ended - started - write_s, "write": write_s},
-        seen.cut,
+        seen.limit_reached,
     )
 
 

@@ -21,9 +21,9 @@ from sluice.errors import CorruptRecord, SplitFailed
 from sluice.model import LAKE_COLUMNS
 from sluice.rounds.last_changes import LastChanges
 from sluice.rounds.limits import Limiter
+from sluice.rounds.log_ranges import ReadProgress, read_log_range
 from sluice.rounds.ports import BucketRows, KeyedSource, KeyedWriter, LogSource, SplitWriter
-from sluice.rounds.types import Begin, Keyed, LogRecords, Split, SplitResult
-from sluice.rounds.windows import Seen, read_window
+from sluice.rounds.types import KeyedSplitOptions, LogRecords, Split, SplitResult, StartMode
 
 UNKNOWN_OFFSET = -1
 """``__offset`` of rows that come from no log; their ``__timestamp`` is this many milliseconds."""
@@ -48,7 +48,7 @@ def copy_keyed(
     if not (isinstance(source, KeyedSource) and isinstance(writer, KeyedWriter)):
         raise TypeError(f"{source!r} or {writer!r} is not for tables with a primary key")
     with ExitStack() as stack:
-        begins = split.keyed.begin in (Begin.SNAPSHOT, Begin.SCAN)
+        begins = split.keyed.start_mode in (StartMode.KV_SNAPSHOT, StartMode.SCAN)
         opened: AbstractContextManager[BucketRows | None] = nullcontext()
         if begins:
             opened = source.rows(split)
@@ -68,7 +68,7 @@ class _Copy:
         on_rows: Callable[[int], None] | None,
     ) -> None:
         assert split.keyed is not None
-        self._keyed: Keyed = split.keyed
+        self._keyed: KeyedSplitOptions = split.keyed
         self._first, self._writer, self._on_rows = first, writer, on_rows
         start = split.start_offset if first is None else first.log_offset
         self._window = replace(split, start_offset=start, stop_offset=max(start, split.stop_offset))
@@ -80,9 +80,9 @@ class _Copy:
     def run(self, source: LogSource, limiter: Limiter) -> SplitResult:
         started = time.perf_counter()
         window = self._window
-        seen = Seen(window.start_offset)
+        seen = ReadProgress(window.start_offset)
         if window.start_offset < window.stop_offset:
-            seen = read_window(window, source, self._add, self._on_rows, limiter)
+            seen = read_log_range(window, source, self._add, self._on_rows, limiter)
         self._write_changes()
         if self._first is not None:
             self._write_first(self._first)
@@ -106,7 +106,7 @@ class _Copy:
             seen.bytes_read + self._first_bytes,
             seen.max_timestamp_ms,
             {"read": ended - started - self._write_s, "write": self._write_s},
-            seen.cut,
+            seen.limit_reached,
             deletes,
             (note,) if note else (),
         )
@@ -129,7 +129,7 @@ class _Copy:
                 self._keyed.columns,
                 memory_limit_bytes=self._keyed.memory_bytes,
                 spill_dir=Path(self._keyed.spill_dir or tempfile.gettempdir()),
-                known_empty=self._keyed.begin is not Begin.KNOWN,
+                known_empty=self._keyed.start_mode is not StartMode.INCREMENTAL,
             )
         self._changes.add(records)
 

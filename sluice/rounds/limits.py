@@ -37,7 +37,7 @@ class RoundLimits:
         return max(freshness_ms(info.descriptor.properties), ROUND_MS_MIN)
 
 
-def limited(
+def with_limits(
     splits: Sequence[Split],
     offsets: Sequence[int],
     limits: RoundLimits,
@@ -83,19 +83,19 @@ class Limiter:
         return "time" if self._clock.monotonic_s() >= self._until_s else ""
 
 
-def cut_text(
+def forced_finish_text(
     splits: Iterable[Split], results: Iterable[SplitResult], limits: RoundLimits, info: TableInfo
 ) -> str:
     """What a person is told of a round that was cut; empty if it copied all that was planned."""
     stops = {split.bucket: split.stop_offset for split in splits}
-    cut = [result for result in results if result.cut]
+    cut = [result for result in results if result.limit_reached]
     if not cut:
         return ""
     reasons = []
-    if any(result.cut == "time" for result in cut):
+    if any(result.limit_reached == "time" for result in cut):
         where = "tiering.max_round_ms" if limits.max_ms else FRESHNESS
         reasons.append(f"{limits.round_ms(info) / 1000:g} s ({where})")
-    if any(result.cut == "bytes" for result in cut):
+    if any(result.limit_reached == "bytes" for result in cut):
         reasons.append(f"{limits.max_bytes} bytes (tiering.max_round_bytes)")
     left = sum(stops[result.bucket] - result.next_offset for result in cut)
     return (

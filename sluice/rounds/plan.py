@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from sluice.errors import LogBehindLake, UnsupportedLakeOption
 from sluice.model import EARLIEST, LakeSnapshotInfo, Partition, TableBucket, TableInfo
-from sluice.rounds.keyed_start import NO_SNAPSHOTS, KeyedStart
-from sluice.rounds.limits import RoundLimits, limited
+from sluice.rounds.keyed_options import NO_KEYED_OPTIONS, KeyedRoundOptions
+from sluice.rounds.limits import RoundLimits, with_limits
 from sluice.rounds.ports import Cluster
 from sluice.rounds.types import LakeSnapshot, Split
 
@@ -58,7 +58,7 @@ def make_plan(
     registered: LakeSnapshotInfo | None,
     limits: RoundLimits | None = None,
     now_ms: int = 0,
-    keyed: KeyedStart = NO_SNAPSHOTS,
+    keyed: KeyedRoundOptions = NO_KEYED_OPTIONS,
 ) -> RoundPlan:
     """Compares each bucket's registered offset with the end of its log.
 
@@ -83,7 +83,7 @@ def make_plan(
         if found and partition is not None and partition.partition_id not in tiered_before:
             created_again.append(partition.values)
     if limits is not None:
-        splits = list(limited(splits, covered, limits, info, now_ms))
+        splits = list(with_limits(splits, covered, limits, info, now_ms))
     return RoundPlan(
         info, base, registered, tuple(splits), sum(covered), tuple(created_again), tuple(notes)
     )
@@ -94,7 +94,7 @@ def _splits_of(
     cluster: Cluster,
     partition: Partition | None,
     known: Mapping[TableBucket, int],
-    keyed: KeyedStart,
+    keyed: KeyedRoundOptions,
 ) -> tuple[list[Split], list[int]]:
     """Splits of one partition (or of a table without any), and how many offsets each covers."""
     partition_id = partition.partition_id if partition else None
@@ -119,7 +119,7 @@ def _splits_of(
             continue
         if start >= stop:
             continue
-        changes = keyed.of(info) if info.has_primary_key else None
+        changes = keyed.split_options(info) if info.has_primary_key else None
         first = start if bucket in known else EARLIEST
         splits.append(Split(bucket, values, first, stop, keyed=changes))
         covered.append(stop - start)

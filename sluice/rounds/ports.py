@@ -133,8 +133,9 @@ class LakeTable(Protocol):
         rows that the lake has of the partitions ``replaced`` go in the same commit, and the tag
         ``sluice-tiered`` moves to its snapshot.
 
-        :raises LakeCommitRefused: another snapshot of ours came in between; nothing was committed.
-        :raises LakeCommitOutcomeUnknown: it may have landed; look with :meth:`find_tiering_snapshot`.
+        :raises LakeCommitRefused: another tiering snapshot came in between; nothing was committed.
+        :raises LakeCommitOutcomeUnknown: the commit may have succeeded; check with
+            :meth:`find_tiering_snapshot`.
         """
 
     def tag(self, snapshot_id: int) -> None:

@@ -16,8 +16,8 @@ from sluice.errors import (
 from sluice.model import Claim, LakeSnapshotInfo, TableBucket, TableInfo
 from sluice.rounds.commit import commit_round, discard, identity, move_tag
 from sluice.rounds.files import RoundResult
-from sluice.rounds.keyed_start import NO_SNAPSHOTS, KeyedStart
-from sluice.rounds.limits import RoundLimits, cut_text
+from sluice.rounds.keyed_options import NO_KEYED_OPTIONS, KeyedRoundOptions
+from sluice.rounds.limits import RoundLimits, forced_finish_text
 from sluice.rounds.offsets import offsets_for_result
 from sluice.rounds.phases import Phases
 from sluice.rounds.plan import RoundPlan, check_options, make_plan
@@ -44,7 +44,7 @@ def run_round(
     progress: Progress | None = None,
     limits: RoundLimits | None = None,
     repair_mode: RepairMode | None = None,
-    keyed: KeyedStart = NO_SNAPSHOTS,
+    keyed: KeyedRoundOptions = NO_KEYED_OPTIONS,
 ) -> RoundResult:
     """Runs one round of a table; a lost claim is an outcome, not an error.
 
@@ -82,7 +82,7 @@ class _Round:
         limits: RoundLimits | None,
         started_ms: int,
         repair_mode: RepairMode | None,
-        keyed: KeyedStart,
+        keyed: KeyedRoundOptions,
     ) -> None:
         self._claim = claim
         self._cluster = cluster
@@ -296,7 +296,7 @@ class _Round:
         if landed.already:
             registered = self._cluster.lake_snapshot(self._claim.path)
             return self._already_landed(landed.snapshot, registered)
-        forced = cut_text(plan.splits, results, self._limits or RoundLimits(), plan.info)
+        forced = forced_finish_text(plan.splits, results, self._limits or RoundLimits(), plan.info)
         return self.result(
             "committed",
             forced=forced,

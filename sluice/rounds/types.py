@@ -49,22 +49,22 @@ class SplitLimit:
     """Encoded bytes of its batches; None: no limit."""
 
 
-class Begin(Enum):
-    """With what the lake begins to have a bucket of a table with a primary key."""
+class StartMode(Enum):
+    """Where the rows of a primary-key bucket come from in one split."""
 
-    KNOWN = "the lake has it up to the split's start"
-    LOG = "its log is whole: it is read from its first offset"
-    SNAPSHOT = "a KV snapshot, and the log behind it"
-    SCAN = "a scan of its rows, and the log behind it"
+    INCREMENTAL = "the log from the split's start; the lake holds everything before it"
+    FULL_LOG = "the complete log, from offset 0"
+    KV_SNAPSHOT = "a KV snapshot, then the log after it"
+    SCAN = "a scan of the bucket's rows, then the log after it"
 
 
 @dataclass(frozen=True, slots=True)
-class Keyed:
+class KeyedSplitOptions:
     """What a split of a table with a primary key needs besides."""
 
     columns: tuple[str, ...]
     """The primary key."""
-    begin: Begin = Begin.KNOWN
+    start_mode: StartMode = StartMode.INCREMENTAL
     snapshot_id: int | None = None
     """The KV snapshot to begin with, which a lease holds."""
     memory_bytes: int = CHANGES_MEMORY_BYTES
@@ -86,13 +86,13 @@ class Split:
     stop_offset: int
     limit: SplitLimit | None = None
     """None: it is copied to its stop, however long that takes."""
-    keyed: Keyed | None = None
+    keyed: KeyedSplitOptions | None = None
     """None: of a log table, whose rows are copied as they are."""
 
     @property
     def weight(self) -> int:
         """About how much there is to copy: offsets, and the rows that stand for earlier ones."""
-        if self.keyed is not None and self.keyed.begin is not Begin.KNOWN:
+        if self.keyed is not None and self.keyed.start_mode is not StartMode.INCREMENTAL:
             return self.stop_offset
         return self.stop_offset - max(0, self.start_offset)
 
@@ -125,7 +125,7 @@ class SplitResult:
     """Largest commit timestamp seen, epoch milliseconds; -1 if no batch was read."""
     seconds: Mapping[str, float] = field(default_factory=dict)
     """Seconds per phase on the executor: read, write."""
-    cut: str = ""
+    limit_reached: str = ""
     """``time`` or ``bytes`` where that limit ended it before the split's stop."""
     deletes: int = 0
     """Keys in its files of equality deletes."""

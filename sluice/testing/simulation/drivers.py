@@ -28,7 +28,7 @@ from sluice.model import Claim, TableInfo, TablePath
 from sluice.rounds.clean import clean
 from sluice.rounds.copy import copy_split
 from sluice.rounds.files import RoundResult
-from sluice.rounds.keyed_start import NO_SNAPSHOTS, KeyedStart
+from sluice.rounds.keyed_options import NO_KEYED_OPTIONS, KeyedRoundOptions
 from sluice.rounds.limits import RoundLimits
 from sluice.rounds.ports import BucketRows, SplitRunner, SplitWriterFactory
 from sluice.rounds.reasons import failure_of
@@ -173,12 +173,12 @@ class Crew:
             keyed=self._leased(claim),
         )
 
-    def _leased(self, claim: Claim) -> KeyedStart:
+    def _leased(self, claim: Claim) -> KeyedRoundOptions:
         """What the round may begin buckets with that were never tiered."""
         table = self.wires.cluster.tables.get(claim.path)
         if not isinstance(table, KeyedFlussTable) or table.described.table_id != claim.table_id:
-            return NO_SNAPSHOTS
-        return KeyedStart(table.lease(), memory_bytes=1 << 20)
+            return NO_KEYED_OPTIONS
+        return KeyedRoundOptions(table.lease(), memory_bytes=1 << 20)
 
     def _report(self, client: TieringClient, claim: Claim, result: RoundResult) -> None:
         self.note(_NOTED[result.outcome])

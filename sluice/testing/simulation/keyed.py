@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from sluice.errors import PartitionNotExists
 from sluice.model import BucketSnapshot, ChangeType, TableBucket, TableInfo
-from sluice.rounds.types import Begin, Split
+from sluice.rounds.types import Split, StartMode
 from sluice.testing.memory_cluster import MemorySnapshot
 from sluice.testing.simulation.cluster import FlussTable
 
@@ -92,7 +92,7 @@ class KeyedFlussTable(FlussTable):
         if split.bucket not in self.buckets():
             raise PartitionNotExists(f"bucket {split.bucket} was dropped")
         assert split.keyed is not None
-        if split.keyed.begin is Begin.SCAN:
+        if split.keyed.start_mode is StartMode.SCAN:
             yield MemorySnapshot(self.end(split.bucket), self._rows_now(split.bucket), "scanned")
             return
         with super().rows(split) as found:

@@ -19,7 +19,7 @@ from sluice.config import ServerConfig
 from sluice.errors import ConfigurationError, KvSnapshotNotExist, StorageError
 from sluice.model import TableBucket, TableInfo
 from sluice.rounds.copy import copy_split
-from sluice.rounds.types import Begin, Keyed, Split, SplitResult
+from sluice.rounds.types import KeyedSplitOptions, Split, SplitResult, StartMode
 from sluice.server.cluster import EmbeddedCluster
 from sluice.storage import file_system
 from sluice.testing.memory_lake import MemoryLakeTable
@@ -42,7 +42,7 @@ class Site:
         with self.client.kv_writer(PATH) as writer:
             writer.upsert(table)
 
-    def split(self, keyed: Keyed, start: int = 0) -> Split:
+    def split(self, keyed: KeyedSplitOptions, start: int = 0) -> Split:
         end = self.client.admin.list_offsets(PATH)[0]
         return Split(self.bucket, (), start, max(start, end), keyed=keyed)
 
@@ -65,9 +65,11 @@ def site(tmp_path: Path) -> Iterator[Site]:
         yield Site(cluster, client, tmp_path)
 
 
-def snapshot_of(site: Site) -> Keyed:
+def snapshot_of(site: Site) -> KeyedSplitOptions:
     number = site.cluster.take_kv_snapshots(PATH)[site.bucket]
-    return Keyed(("id",), Begin.SNAPSHOT, number, spill_dir=str(site.folder / "spill"))
+    return KeyedSplitOptions(
+        ("id",), StartMode.KV_SNAPSHOT, number, spill_dir=str(site.folder / "spill")
+    )
 
 
 def test_a_snapshot_and_the_log_behind_it(site: Site) -> None:
@@ -85,7 +87,7 @@ def test_a_snapshot_and_the_log_behind_it(site: Site) -> None:
 
 def test_a_scan_where_there_is_no_snapshot(site: Site) -> None:
     site.upsert(rows((1, "a", 1), (2, "b", 2)))
-    split = site.split(Keyed(("id",), Begin.SCAN), 2)
+    split = site.split(KeyedSplitOptions(("id",), StartMode.SCAN), 2)
     site.upsert(rows((2, "b", 22), (4, "d", 4)))  # after the plan, before the scan
     result, found = site.copied(split)
     assert found == {1: 1, 2: 22, 4: 4}
@@ -97,7 +99,7 @@ def test_a_scan_of_a_bucket_whose_rows_are_all_deleted(site: Site) -> None:
     site.upsert(rows((1, "a", 1)))
     with site.client.kv_writer(PATH) as writer:
         writer.delete(keys(1))
-    result, found = site.copied(site.split(Keyed(("id",), Begin.SCAN), 2))
+    result, found = site.copied(site.split(KeyedSplitOptions(("id",), StartMode.SCAN), 2))
     assert (found, result.files, result.next_offset) == ({}, (), 2)
 
 
@@ -150,7 +152,7 @@ def test_a_scan_where_this_machine_lacks_what_the_storage_needs(
 
 def test_a_snapshot_that_is_gone_is_an_error(site: Site) -> None:
     site.upsert(rows((1, "a", 1)))
-    keyed = Keyed(("id",), Begin.SNAPSHOT, 99)
+    keyed = KeyedSplitOptions(("id",), StartMode.KV_SNAPSHOT, 99)
     with pytest.raises(KvSnapshotNotExist), site.source.rows(site.split(keyed)):
         pass
 

@@ -104,7 +104,7 @@ def test_after_the_deadline_every_split_still_gives_one_batch(parallelism: int) 
     writers = table.writer_factory(INFO, "w", limited)
     runner = ThreadRunner(log, writers, parallelism, clock=TickingClock())
     results = [r for r in runner(limited) if isinstance(r, SplitResult)]
-    assert {result.cut for result in results} == {"time"}
+    assert {result.limit_reached for result in results} == {"time"}
     assert len(results) == 8
     # What is written is what is told, batch by batch.
     written = {result.bucket: sum(file.rows for file in result.files) for result in results}

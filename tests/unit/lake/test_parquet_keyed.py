@@ -17,11 +17,11 @@ from sluice.lake.parquet import ParquetSplitWriter, ParquetWriterFactory
 from sluice.lake.parquet_files import WriteOptions
 from sluice.model import DataType, TableBucket
 from sluice.model import types as t
-from sluice.rounds.types import Keyed, Split
+from sluice.rounds.types import KeyedSplitOptions, Split
 from sluice.testing.tables import table_info
 
 BUCKET = TableBucket(1, 9, 3)
-SPLIT = Split(BUCKET, ("mon",), 0, 100, keyed=Keyed(("id", "day")))
+SPLIT = Split(BUCKET, ("mon",), 0, 100, keyed=KeyedSplitOptions(("id", "day")))
 COLUMNS = {
     "s": t.STRING,
     "id": t.BIGINT.not_null(),

@@ -18,7 +18,7 @@ from sluice.model import (
 )
 from sluice.model import types as t
 from sluice.rounds.files import RoundResult
-from sluice.rounds.keyed_start import KeyedStart
+from sluice.rounds.keyed_options import KeyedRoundOptions
 from sluice.rounds.limits import RoundLimits
 from sluice.rounds.ports import SplitRunner, SplitWriterFactory
 from sluice.rounds.retier import RepairMode
@@ -140,7 +140,7 @@ class KeyedWorld:
             attempt=str(self.attempts),
             limits=self.limits,
             repair_mode=repair_mode,
-            keyed=KeyedStart(dict(self.leased), self.memory_bytes, self.spill_dir),
+            keyed=KeyedRoundOptions(dict(self.leased), self.memory_bytes, self.spill_dir),
         )
 
     def runner(self, info: TableInfo, writers: SplitWriterFactory) -> SplitRunner:

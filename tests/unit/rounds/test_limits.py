@@ -14,7 +14,7 @@ from sluice.model import TableBucket, TableInfo
 from sluice.model import types as t
 from sluice.rounds.copy import copy_split
 from sluice.rounds.files import RoundResult
-from sluice.rounds.limits import Limiter, RoundLimits, limited
+from sluice.rounds.limits import Limiter, RoundLimits, with_limits
 from sluice.rounds.plan import make_plan
 from sluice.rounds.ports import SplitRunner, SplitWriterFactory
 from sluice.rounds.round import run_round
@@ -260,7 +260,7 @@ def test_a_missing_end_is_still_a_failure() -> None:
 
 def test_limits_of_no_splits_and_of_more_splits_than_bytes() -> None:
     info = table_info({"a": t.BIGINT})
-    assert limited([], [], RoundLimits(1, 1), info, 0) == ()
+    assert with_limits([], [], RoundLimits(1, 1), info, 0) == ()
     splits = [Split(TableBucket(1, None, n), (), 0, 1) for n in range(10)]
-    found = limited(splits, [1] * 10, RoundLimits(1, 3), info, 0)
+    found = with_limits(splits, [1] * 10, RoundLimits(1, 3), info, 0)
     assert {s.limit.max_bytes for s in found if s.limit is not None} == {1}

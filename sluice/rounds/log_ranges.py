@@ -15,7 +15,7 @@ _UNKNOWN_TIMESTAMP = -1
 
 
 @dataclass(slots=True)
-class Seen:
+class ReadProgress:
     """How far the reading of a window has come."""
 
     next_offset: int | None
@@ -25,7 +25,7 @@ class Seen:
     max_timestamp_ms: int = _UNKNOWN_TIMESTAMP
     write_s: float = 0.0
     """Seconds that passed in the sink."""
-    cut: str = ""
+    limit_reached: str = ""
 
     def end(self, split: Split) -> int:
         """The next offset to read.
@@ -33,26 +33,26 @@ class Seen:
         :raises SplitFailed: the log ended before the split's stop.
         """
         end = self.next_offset
-        if end is None or (end < split.stop_offset and not self.cut):
+        if end is None or (end < split.stop_offset and not self.limit_reached):
             raise SplitFailed(
                 f"bucket {split.bucket}: its log was read to offset {end}, and the plan says"
                 f" {split.stop_offset}"
             )
-        return end if self.cut else split.stop_offset
+        return end if self.limit_reached else split.stop_offset
 
 
-def read_window(
+def read_log_range(
     split: Split,
     source: LogSource,
     sink: Callable[[LogRecords], None],
     on_rows: Callable[[int], None] | None,
     limiter: Limiter,
-) -> Seen:
+) -> ReadProgress:
     """Gives batches to the sink until the split's stop, or the first one that reaches a limit.
 
     :raises SplitFailed: offsets are missing.
     """
-    seen = Seen(split.start_offset if split.start_offset >= 0 else None)
+    seen = ReadProgress(split.start_offset if split.start_offset >= 0 else None)
     batches = source.read(split)
     try:
         for records in batches:
@@ -68,8 +68,8 @@ def read_window(
             if on_rows is not None:
                 on_rows(window.batch.num_rows)
             if advanced and window.next_offset < split.stop_offset:
-                seen.cut = limiter.reached(seen.bytes_read)
-                if seen.cut:
+                seen.limit_reached = limiter.reached(seen.bytes_read)
+                if seen.limit_reached:
                     break
     finally:
         if isinstance(batches, Generator):

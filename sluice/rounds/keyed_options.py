@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from sluice.model import BucketSnapshot, TableBucket, TableInfo
-from sluice.rounds.types import CHANGES_MEMORY_BYTES, Begin, Keyed, Split
+from sluice.rounds.types import CHANGES_MEMORY_BYTES, KeyedSplitOptions, Split, StartMode
 
 _NONE: Mapping[TableBucket, BucketSnapshot] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
-class KeyedStart:
+class KeyedRoundOptions:
     """What whoever starts a round knows of such buckets, and may spend on their changes."""
 
     snapshots: Mapping[TableBucket, BucketSnapshot] = field(default_factory=lambda: _NONE)
@@ -23,11 +23,13 @@ class KeyedStart:
     spill_dir: str = ""
     """Where on an executor; empty: the system's place for temporary files."""
 
-    def of(self, info: TableInfo, begin: Begin = Begin.KNOWN) -> Keyed:
+    def split_options(
+        self, info: TableInfo, start_mode: StartMode = StartMode.INCREMENTAL
+    ) -> KeyedSplitOptions:
         """What a split needs to know of a table with a primary key."""
-        return Keyed(
+        return KeyedSplitOptions(
             info.schema.primary_key,
-            begin,
+            start_mode,
             memory_bytes=self.memory_bytes,
             spill_dir=self.spill_dir,
         )
@@ -44,12 +46,16 @@ class KeyedStart:
         """
         snapshot = self.snapshots.get(bucket)
         if snapshot is not None:
-            keyed = replace(self.of(info, Begin.SNAPSHOT), snapshot_id=snapshot.snapshot_id)
+            keyed = replace(
+                self.split_options(info, StartMode.KV_SNAPSHOT), snapshot_id=snapshot.snapshot_id
+            )
             offset = snapshot.log_offset
             return Split(bucket, values, offset, max(offset, stop), keyed=keyed)
         if start == 0:
-            return Split(bucket, values, 0, stop, keyed=self.of(info, Begin.LOG))
-        return Split(bucket, values, stop, stop, keyed=self.of(info, Begin.SCAN))
+            return Split(
+                bucket, values, 0, stop, keyed=self.split_options(info, StartMode.FULL_LOG)
+            )
+        return Split(bucket, values, stop, stop, keyed=self.split_options(info, StartMode.SCAN))
 
 
-NO_SNAPSHOTS = KeyedStart()
+NO_KEYED_OPTIONS = KeyedRoundOptions()
