@@ -49,20 +49,20 @@ _NO_LIBHDFS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class StorageTimeouts:
     """How long an S3 that does not answer is waited for, one request at a time."""
 
     connect_s: float = 10.0
     request_s: float = 60.0
     """Without a byte of the answer."""
-    tries: int = 4
+    attempts_max: int = 4
 
 
-PATIENT = Patience()
+DEFAULT_TIMEOUTS = StorageTimeouts()
 
 
 def file_system(
-    uri: str, options: Mapping[str, str], patience: Patience = PATIENT
+    uri: str, options: Mapping[str, str], timeouts: StorageTimeouts = DEFAULT_TIMEOUTS
 ) -> tuple[fs.FileSystem, str]:
     """The file system of a URI, and the path on it.
 
@@ -78,7 +78,7 @@ def file_system(
         return fs.LocalFileSystem(), "/" + rest.lstrip("/")
     authority, _, path = rest.removeprefix("//").partition("/")
     if scheme in S3_SCHEMES:
-        return s3_file_system(s3_options(options), patience), f"{authority}/{path}"
+        return s3_file_system(s3_options(options), timeouts), f"{authority}/{path}"
     if scheme in HDFS_SCHEMES:
         return _hdfs(scheme, authority, options), f"/{path}"
     try:
@@ -90,7 +90,7 @@ def file_system(
 
 
 def fsspec_file_system(
-    uri: str, options: Mapping[str, str], patience: Patience = PATIENT
+    uri: str, options: Mapping[str, str], timeouts: StorageTimeouts = DEFAULT_TIMEOUTS
 ) -> tuple[fsspec.AbstractFileSystem, str]:
     """The same as fsspec has it, for globs: S3 and HDFS through pyarrow, all others its own.
 
@@ -100,7 +100,7 @@ def fsspec_file_system(
     if uri.partition(":")[0] not in S3_SCHEMES | HDFS_SCHEMES:
         found, path = fsspec.core.url_to_fs(uri)
         return found, path
-    arrow, path = file_system(uri, options, patience)
+    arrow, path = file_system(uri, options, timeouts)
     return ArrowFSWrapper(arrow, skip_instance_cache=True), path
 
 
@@ -122,7 +122,7 @@ def s3_options(options: Mapping[str, str]) -> dict[str, object]:
 
 
 def s3_file_system(
-    arguments: Mapping[str, object], patience: Patience = PATIENT
+    arguments: Mapping[str, object], timeouts: StorageTimeouts = DEFAULT_TIMEOUTS
 ) -> fs.S3FileSystem:
     """Of what ``s3_options`` answers. Nothing is sent yet.
 
@@ -136,9 +136,9 @@ def s3_file_system(
     endpoint = next((os.environ[name] for name in _S3_ENDPOINTS if os.environ.get(name)), None)
     return fs.S3FileSystem(
         **{**({"endpoint_override": endpoint} if endpoint else {}), **arguments},
-        connect_timeout=patience.connect_s,
-        request_timeout=patience.request_s,
-        retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=patience.tries),
+        connect_timeout=timeouts.connect_s,
+        request_timeout=timeouts.request_s,
+        retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=timeouts.attempts_max),
     )
 
 

@@ -16,11 +16,11 @@ from typing import Any
 
 from sluice.artifacts.iceberg import AUTO
 from sluice.checks import spark
-from sluice.checks.cluster import cluster
-from sluice.checks.findings import Check, Finding, NotChecked, examine, first_failure
-from sluice.checks.folders import local_path, work_folder
+from sluice.checks.cluster import cluster_check
+from sluice.checks.findings import Check, Finding, NotChecked, first_failure, run_checks
+from sluice.checks.folders import local_path, work_folder_check
 from sluice.checks.iceberg_jars import iceberg_jars
-from sluice.checks.lake import Reach, lake
+from sluice.checks.lake import CheckScope, lake_checks
 from sluice.config import Config, load_config
 from sluice.errors import ConfigurationError
 from sluice.masking import is_secret_name
@@ -95,7 +95,7 @@ def answer(connection: FlussConnection, submission: Submission) -> tuple[bool, s
         retry_timeout_ms=CALL_TIMEOUT_MS,
         connect_timeout_ms=CALL_TIMEOUT_MS,
     )
-    [answered] = examine([cluster(config)], connection.secrets(), CLUSTER_TIMEOUT_S)
+    [answered] = run_checks([cluster_check(config)], connection.secrets(), CLUSTER_TIMEOUT_S)
     if not answered.ok:
         return False, str(answered)
     findings, here = look(connection, submission), socket.gethostname()
@@ -118,11 +118,11 @@ def look(connection: FlussConnection, submission: Submission) -> list[Finding]:
         on_lake = [_refused(error)]
     else:
         secrets += config.secrets()
-        reach = Reach(submission.driver_is_here, submission.spark_is_here, hdfs=False)
-        on_lake = lake(config, reach)
+        scope = CheckScope(submission.driver_is_here, submission.spark_is_here, hdfs=False)
+        on_lake = lake_checks(config, scope)
     on_spark = _elsewhere(submission) if submission.elsewhere else _here(submission)
     work = _work(connection, submission.elsewhere)
-    return examine([*on_spark, *_iceberg(submission), work, *on_lake], secrets)
+    return run_checks([*on_spark, *_iceberg(submission), work, *on_lake], secrets)
 
 
 def _here(submission: Submission) -> list[Check]:
@@ -184,7 +184,7 @@ def _work(connection: FlussConnection, elsewhere: str) -> Check:
         return Check("work folder", connection.require_work_uri)
     if elsewhere and local_path(uri) is not None:
         return _not_checked(f"work folder {uri}", "it is on the machines that run tasks")
-    return work_folder(uri, is_certain=not elsewhere)
+    return work_folder_check(uri, is_certain=not elsewhere)
 
 
 def _driver_config(connection: FlussConnection, submission: Submission) -> Config:

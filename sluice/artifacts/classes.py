@@ -13,11 +13,11 @@ _END_MAX = 22 + 0xFFFF
 
 
 def has_class(directory: bytes, name: str) -> bool:
-    """Whether a class is in a directory that :func:`directory_of` has read."""
+    """Whether a class is in a directory that :func:`read_central_directory` has read."""
     return name.replace(".", "/").encode() + b".class" in directory
 
 
-def directory_of(jar: Path) -> bytes:
+def read_central_directory(jar: Path) -> bytes:
     """The end of a jar, which names all files in it. zipfile takes 100 ms to part 25 000 names.
 
     :raises ConfigurationError: it is no jar.

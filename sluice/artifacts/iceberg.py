@@ -95,10 +95,10 @@ def spark_jars(submit: Path | None = None) -> Path | None:
     beside = program.parent.parent / "jars"
     if any(beside.glob("spark-core_*.jar")):
         return beside
-    return pyspark_jars() if is_pysparks(program) else None
+    return pyspark_jars() if is_pyspark_program(program) else None
 
 
-def is_pysparks(program: Path) -> bool:
+def is_pyspark_program(program: Path) -> bool:
     """Whether it is pyspark's own spark-submit, which pip puts beside this file, far from jars."""
     return program.name == NAME and (program.parent / "find_spark_home.py").is_file()
 

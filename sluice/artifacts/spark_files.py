@@ -61,7 +61,7 @@ def _write_zip(target: Path) -> None:
                 archive.writestr(entry, path.read_bytes())
 
 
-def has_loops(archive: Path) -> bool:
+def has_compiled_loops(archive: Path) -> bool:
     """Whether a zip has the loops as machine code; a wheel has them, a source tree has not."""
     with zipfile.ZipFile(archive) as opened:
         return any(name.endswith(".so") for name in opened.namelist())

@@ -7,7 +7,7 @@ from sluice.client import connect
 from sluice.config import ClientConfig
 
 
-def cluster(config: ClientConfig) -> Check:
+def cluster_check(config: ClientConfig) -> Check:
     """The cluster lists its databases. It takes the time that the configuration allows a call."""
 
     def look() -> str:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from sluice.checks.passing import may_pass
+from sluice.checks.transient import may_pass
 from sluice.clock import Clock, SystemClock
 from sluice.errors import ConfigurationError
 from sluice.masking import mask, reason_text
@@ -53,7 +53,7 @@ class Check:
     """Whether a failure here fails the round, too. If not, a failure counts as not checked."""
 
 
-def look_at(check: Check, secrets: Iterable[str] = ()) -> Finding:
+def run_check(check: Check, secrets: Iterable[str] = ()) -> Finding:
     """Runs one check, however long it takes; secrets are masked in the finding."""
     hidden = tuple(secrets)
     what = mask(check.what, hidden)
@@ -72,7 +72,7 @@ def look_at(check: Check, secrets: Iterable[str] = ()) -> Finding:
     return Finding(what, True, _line(seen, hidden))
 
 
-def examine(
+def run_checks(
     checks: Sequence[Check],
     secrets: Iterable[str] = (),
     timeout_s: float = TIMEOUT_S,
@@ -119,7 +119,7 @@ class _Look(threading.Thread):
 
     def run(self) -> None:
         try:
-            self.finding = look_at(self._check, self._secrets)
+            self.finding = run_check(self._check, self._secrets)
         finally:
             _free.release()
 

@@ -13,9 +13,9 @@ from typing import Any
 from fsspec.implementations.local import LocalFileSystem
 
 from sluice.checks.findings import Check, NotChecked
-from sluice.storage import S3_SCHEMES, Patience, fsspec_file_system
+from sluice.storage import S3_SCHEMES, StorageTimeouts, fsspec_file_system
 
-IMPATIENT = Patience(connect_s=2.0, request_s=2.0, tries=3)
+SHORT_TIMEOUTS = StorageTimeouts(connect_s=2.0, request_s=2.0, attempts_max=3)
 """An S3 that hangs is given up soon: a process does not end before its last request has."""
 _CONTENT = b"sluice was here"
 _TRIES_S = 2.0
@@ -38,11 +38,11 @@ def local_path(uri: str) -> str | None:
     return None if scheme else uri
 
 
-def work_folder(uri: str, *, is_certain: bool = True) -> Check:
+def work_folder_check(uri: str, *, is_certain: bool = True) -> Check:
     """The folder for plans and results, reached as :mod:`sluice.rounds.files` reaches it."""
     return Check(
         f"work folder {uri}",
-        lambda: write_and_remove(*fsspec_file_system(uri.rstrip("/"), {}, IMPATIENT)),
+        lambda: write_and_remove(*fsspec_file_system(uri.rstrip("/"), {}, SHORT_TIMEOUTS)),
         "let this user write there, or correct work_uri",
         is_certain,
     )

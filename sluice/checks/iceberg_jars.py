@@ -8,8 +8,14 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from sluice.artifacts.classes import directory_of, has_class
-from sluice.artifacts.iceberg import CATALOGS, FENCE, installed_iceberg, is_pysparks, spark_jars
+from sluice.artifacts.classes import has_class, read_central_directory
+from sluice.artifacts.iceberg import (
+    CATALOGS,
+    FENCE,
+    installed_iceberg,
+    is_pyspark_program,
+    spark_jars,
+)
 from sluice.artifacts.spark_submit import spark_submit
 from sluice.checks.findings import Check, NotChecked
 from sluice.checks.spark import listed, path_here, seen_files
@@ -31,7 +37,7 @@ def iceberg_jars(
     def look() -> str | NotChecked:
         seen = seen_files(jars)
         here = [path for path in map(path_here, listed(jars)) if path is not None]
-        directories = [directory_of(path) for path in here]
+        directories = [read_central_directory(path) for path in here]
         if isinstance(seen, NotChecked) or _are_there(directories, CATALOGS, FENCE):
             return seen
         is_old = _are_there(directories, CATALOGS)
@@ -70,7 +76,7 @@ def _is_of(submit: Path | None, folder: Path) -> bool:
     if submit is None:
         return False
     program = submit.resolve()
-    return is_pysparks(program) or program.parent.parent / "jars" == folder.resolve()
+    return is_pyspark_program(program) or program.parent.parent / "jars" == folder.resolve()
 
 
 def _directories(folder: Path) -> list[bytes]:
@@ -78,7 +84,7 @@ def _directories(folder: Path) -> list[bytes]:
     found = []
     for path in folder.glob("*.jar"):
         with contextlib.suppress(ConfigurationError, OSError):
-            found.append(directory_of(path))
+            found.append(read_central_directory(path))
     return found
 
 

@@ -13,7 +13,7 @@ from fsspec.implementations.arrow import ArrowFSWrapper
 
 from sluice.checks import iceberg_options
 from sluice.checks.findings import Check, NotChecked
-from sluice.checks.folders import IMPATIENT, local_path, scheme_of, write_and_remove
+from sluice.checks.folders import SHORT_TIMEOUTS, local_path, scheme_of, write_and_remove
 from sluice.config import Config, DatalakeConfig
 from sluice.errors import ConfigurationError
 from sluice.storage import HDFS_SCHEMES, file_system
@@ -47,34 +47,34 @@ def _missing(datalake: DatalakeConfig) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class CheckScope:
     """What this machine has to do with the rounds."""
 
     driver_is_here: bool = True
     """A round's driver runs on it, and meets its local paths."""
-    all_is_here: bool = True
+    executors_are_here: bool = True
     """Executors do, too: what this machine cannot reach, no part of the round reaches."""
     hdfs: bool = True
     """HDFS is worth the JVM that Hadoop's library starts in this process."""
 
 
-def lake(config: Config, reach: Reach) -> list[Check]:
+def lake_checks(config: Config, scope: CheckScope) -> list[Check]:
     """The lake's settings, then its catalog, then its warehouse.
 
     Nothing but the settings can be looked at where only Spark reaches the lake: not checked.
     """
     iceberg = config.datalake.iceberg
-    settings = Check("lake configured", lambda: _configured(config, reach))
+    settings = Check("lake configured", lambda: _configured(config, scope))
     if not iceberg or iceberg_options.wrong(iceberg) or iceberg_options.missing(iceberg):
         return [settings]
-    return [settings, *_catalog(iceberg, reach), _warehouse(iceberg, reach)]
+    return [settings, *_catalog(iceberg, scope), _warehouse(iceberg, scope)]
 
 
-def _configured(config: Config, reach: Reach) -> str | NotChecked:
+def _configured(config: Config, scope: CheckScope) -> str | NotChecked:
     if why := _wrong(config.datalake):
         raise ConfigurationError(why)
     if why := _missing(config.datalake):
-        if reach.driver_is_here:
+        if scope.driver_is_here:
             raise ConfigurationError(why)
         return NotChecked(f"the driver may have settings of its own; here {why}")
     iceberg = config.datalake.iceberg
@@ -87,7 +87,7 @@ def _configured(config: Config, reach: Reach) -> str | NotChecked:
     )
 
 
-def _catalog(iceberg: Mapping[str, str], reach: Reach) -> list[Check]:
+def _catalog(iceberg: Mapping[str, str], scope: CheckScope) -> list[Check]:
     """Whether somebody listens there. What the catalog says to whom, only its client knows."""
     if iceberg_options.type_of(iceberg) == "hadoop":
         return []  # its catalog is the warehouse
@@ -101,7 +101,7 @@ def _catalog(iceberg: Mapping[str, str], reach: Reach) -> list[Check]:
         return f"{shown} takes connections"
 
     remedy = f"start it, or correct datalake.iceberg.uri ({shown})"
-    return [Check("lake catalog", look, remedy, reach.all_is_here)]
+    return [Check("lake catalog", look, remedy, scope.executors_are_here)]
 
 
 def _address(uri: str) -> tuple[str, int] | None:
@@ -117,18 +117,18 @@ def _address(uri: str) -> tuple[str, int] | None:
     return (host, port) if is_known and host and port else None
 
 
-def _warehouse(iceberg: Mapping[str, str], reach: Reach) -> Check:
+def _warehouse(iceberg: Mapping[str, str], scope: CheckScope) -> Check:
     uri, kind = iceberg.get("warehouse", ""), iceberg_options.type_of(iceberg)
     if "/" not in uri and kind != "hadoop":
         why = NotChecked("the catalog decides where")
         return Check("write to the lake", lambda: why)
     what, scheme = f"write to the lake, {uri}", scheme_of(uri)
-    if local_path(uri) is not None and not reach.driver_is_here:
+    if local_path(uri) is not None and not scope.driver_is_here:
         return Check(what, lambda: NotChecked("a path of the machines that Spark runs on"))
-    if scheme in HDFS_SCHEMES and not reach.hdfs:
+    if scheme in HDFS_SCHEMES and not scope.hdfs:
         return Check(what, lambda: NotChecked("only Spark reaches HDFS"))
     # In every other catalog a table has a location of its own, which may lie elsewhere.
-    is_certain = kind == "hadoop" and (reach.all_is_here or local_path(uri) is not None)
+    is_certain = kind == "hadoop" and (scope.executors_are_here or local_path(uri) is not None)
     remedy = "let this user write there, or correct datalake.iceberg.warehouse"
     return Check(
         what, lambda: write_and_remove(*_opened(uri.rstrip("/"), iceberg)), remedy, is_certain
@@ -140,5 +140,5 @@ def _opened(uri: str, options: Mapping[str, str]) -> tuple[Any, str]:
     path = local_path(uri)
     if path is not None:
         return fsspec.filesystem("file"), path
-    arrow, path = file_system(uri, options, IMPATIENT)
+    arrow, path = file_system(uri, options, SHORT_TIMEOUTS)
     return ArrowFSWrapper(arrow, skip_instance_cache=True), path

@@ -19,7 +19,7 @@ from sluice.errors import SluiceError
 from sluice.model import TablePath
 
 if TYPE_CHECKING:
-    from sluice.rounds.clean import CleanReport, Leftover
+    from sluice.rounds.clean import CleanReport, OrphanFile
     from sluice.rounds.clean_runs import RunFolder
 
 
@@ -149,7 +149,7 @@ def _print_table(report: CleanReport, applied: bool) -> None:
     from sluice.cli.output import byte_size, counted, print_table, when
 
     click.echo(f"{report.table}: {_summary(report, applied)}")
-    groups: dict[str, list[Leftover]] = {}
+    groups: dict[str, list[OrphanFile]] = {}
     for left in report.dead:
         groups.setdefault(_fate(report, left, applied), []).append(left)
     for left in report.kept:
@@ -165,7 +165,7 @@ def _print_table(report: CleanReport, applied: bool) -> None:
         )
 
 
-def _fate(report: CleanReport, left: Leftover, applied: bool) -> str:
+def _fate(report: CleanReport, left: OrphanFile, applied: bool) -> str:
     """Whether a dead round's file is removed, and why."""
     if left.path in report.failed:
         return f"not removed: {report.failed[left.path]}"

@@ -48,7 +48,7 @@ def spark_files(folder: Path | None, spark: str | None, output_format: str) -> N
     Without --copy, the script is the installed one, and the zip is in the user's cache folder.
     """
     from sluice.artifacts.iceberg import iceberg_runtime, installed_iceberg
-    from sluice.artifacts.spark_files import driver_script, has_loops, make_zip
+    from sluice.artifacts.spark_files import driver_script, has_compiled_loops, make_zip
     from sluice.cli.output import print_json
     from sluice.errors import ConfigurationError
     from sluice.extras import install_command
@@ -74,7 +74,7 @@ def spark_files(folder: Path | None, spark: str | None, output_format: str) -> N
         return
     for name, value in found.items():
         click.echo(f"{name:<9} {value}")
-    if not has_loops(archive):
+    if not has_compiled_loops(archive):
         click.echo(
             "note: the zip has no compiled loops, because Sluice is not installed from a wheel:"
             f" executors that read primary-key tables need {install_command('compile')}",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sluice import __version__
-from sluice.checks.cluster import cluster
-from sluice.checks.findings import Check, Finding, examine, look_at
-from sluice.checks.folders import work_folder
-from sluice.checks.lake import Reach, lake
+from sluice.checks.cluster import cluster_check
+from sluice.checks.findings import Check, Finding, run_check, run_checks
+from sluice.checks.folders import work_folder_check
+from sluice.checks.lake import CheckScope, lake_checks
 from sluice.checks.spark import java_here
 from sluice.client import connect
 from sluice.config import Config
@@ -27,17 +27,17 @@ def findings(config: Config, work_uri: str = "") -> Iterator[Finding]:
     :param work_uri: where Airflow and Spark exchange files, as the Airflow connection names it.
     """
     hidden = (*config.secrets(), *secrets_of(work_uri))
-    answer = look_at(cluster(config.client), hidden)
+    answer = run_check(cluster_check(config.client), hidden)
     yield answer
     if answer.ok:
         yield from _servers(config)
-    yield look_at(java_here(), hidden)
+    yield run_check(java_here(), hidden)
     # A jar that is not there is fetched, which takes as long as it takes.
     jar = Check("Iceberg's runtime", lambda: iceberg_jar(config.tiering.jars).name)
-    yield look_at(jar, hidden)
-    others = lake(config, Reach())
-    others += [work_folder(work_uri)] if work_uri else []
-    yield from examine(others, hidden, _TIMEOUT_S)
+    yield run_check(jar, hidden)
+    others = lake_checks(config, CheckScope())
+    others += [work_folder_check(work_uri)] if work_uri else []
+    yield from run_checks(others, hidden, _TIMEOUT_S)
     if not work_uri:
         yield Finding("work folder", None, "give --work-uri URI to have it tried")
 

@@ -26,7 +26,7 @@ from sluice.rounds.files import RoundResult
 from sluice.rounds.keyed_options import KeyedRoundOptions
 from sluice.rounds.limits import RoundLimits
 from sluice.rounds.ports import SplitRunner, SplitWriterFactory
-from sluice.rounds.progress import Progress, Silent
+from sluice.rounds.progress import NoProgress, Progress
 from sluice.rounds.reasons import failure_of
 from sluice.rounds.retier import RepairMode
 from sluice.rounds.round import run_round
@@ -75,7 +75,7 @@ def tier_once(
                             claim,
                             lost,
                             attempt,
-                            progress or Silent(),
+                            progress or NoProgress(),
                             repair_mode,
                         )
             except BaseException as error:
@@ -89,7 +89,7 @@ def tier_once(
         return result
 
 
-def limits_of(config: Config) -> RoundLimits:
+def round_limits(config: Config) -> RoundLimits:
     """How long a round may copy, and how much."""
     return RoundLimits(config.tiering.max_round_ms, config.tiering.max_round_bytes)
 
@@ -128,7 +128,7 @@ def _run(
                 runner,
                 attempt=attempt or uuid.uuid4().hex,
                 progress=progress,
-                limits=limits_of(config),
+                limits=round_limits(config),
                 repair_mode=repair_mode,
                 keyed=keyed_round_options(config, snapshots),
             )

@@ -23,14 +23,14 @@ def claim_table(
     claim = client.tiering.claim(None if path is None else [path])
     asked = False
     if claim is None and now and path is not None:
-        asked = ask_for_round(client, path)
+        asked = request_round(client, path)
         claim = client.tiering.claim([path]) if asked else None
     if claim is None:
         raise not_due(client, path, (clock or SystemClock()).now_ms(), asked=asked)
     return claim
 
 
-def ask_for_round(client: Client, path: TablePath) -> bool:
+def request_round(client: Client, path: TablePath) -> bool:
     """Has a table made due; False if that is not to be: it is not tiered, paused, or being tiered.
 
     A failing table is tried again as after `sluice retry`.

@@ -15,7 +15,7 @@ from sluice.checks.lake import check_lake
 from sluice.client import connect
 from sluice.client.log_source import ClientLogSource
 from sluice.config import Config, load_config
-from sluice.driver.local import keyed_round_options, limits_of
+from sluice.driver.local import keyed_round_options, round_limits
 from sluice.errors import SluiceError, UnknownFileVersion
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.model import TableInfo
@@ -108,7 +108,7 @@ def _run(
                 lake,
                 runner,
                 attempt=attempt,
-                limits=limits_of(config),
+                limits=round_limits(config),
                 keyed=keyed_round_options(config, plan.snapshots),
             )
         finally:

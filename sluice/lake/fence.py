@@ -14,7 +14,7 @@ def is_tiering_snapshot(snapshot: Any) -> bool:
     return summary is not None and summary.get(COMMIT_USER_KEY) == COMMIT_USER
 
 
-class LandedAlready(Exception):
+class AlreadyCommitted(Exception):
     """An attempt to commit met the snapshot of an earlier attempt, whose answer was lost."""
 
 
@@ -41,8 +41,8 @@ class Fence:
     def validate(self, ancestors: Any) -> bool:
         """Whether Iceberg may go on.
 
-        :raises LandedAlready: the commit that is tried again is there. A plain refusal would make
-            Iceberg delete its manifests; anything else leaves them.
+        :raises AlreadyCommitted: an earlier attempt of this commit succeeded. A plain refusal would
+            make Iceberg delete its manifests; any other exception leaves them.
         """
         overtaken = False
         for snapshot in iterate(ancestors):
@@ -52,7 +52,7 @@ class Fence:
                 return not overtaken
             written_by = snapshot.summary().get(WRITE_ID_KEY)
             if self._write_id is not None and written_by == self._write_id:
-                raise LandedAlready(f"snapshot {snapshot.snapshotId()} is this very commit")
+                raise AlreadyCommitted(f"snapshot {snapshot.snapshotId()} is this very commit")
             overtaken = True
         return self._no_tiering_snapshot and not overtaken
 

@@ -77,7 +77,7 @@ class TableFiles(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Leftover:
+class OrphanFile:
     """A file of ours that no snapshot references."""
 
     path: str
@@ -97,9 +97,9 @@ class CleanReport:
     table: str
     newest_snapshot_id: int | None
     """Newest commit of ours, which decides."""
-    dead: list[Leftover] = field(default_factory=list)
+    dead: list[OrphanFile] = field(default_factory=list)
     """Files of rounds that can never commit."""
-    kept: list[Leftover] = field(default_factory=list)
+    kept: list[OrphanFile] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
     """Path and reason of what could not be removed."""
@@ -197,8 +197,8 @@ def _is_younger(file: StoredFile, older_than_ms: int, now_ms: int) -> bool:
     return file.modified_ms is None or now_ms - file.modified_ms < older_than_ms
 
 
-def _leftover(file: StoredFile, write_id: WriteId, reason: str) -> Leftover:
-    return Leftover(
+def _leftover(file: StoredFile, write_id: WriteId, reason: str) -> OrphanFile:
+    return OrphanFile(
         file.path, file.size_bytes, file.modified_ms, str(write_id), write_id.base, reason
     )
 

@@ -46,7 +46,7 @@ NO_SUMMARY: Mapping[str, str] = MappingProxyType({})
 NO_FLOOR: Mapping[TableBucket, int] = MappingProxyType({})
 
 
-def identity(claim: Claim) -> dict[str, str]:
+def round_identity(claim: Claim) -> dict[str, str]:
     """What the summary of this round's snapshot says of it, whichever try committed it."""
     return {
         TABLE_ID_KEY: str(claim.table_id),
@@ -55,23 +55,25 @@ def identity(claim: Claim) -> dict[str, str]:
     }
 
 
-def landed_since(claim: Claim, table: LakeTable, base: LakeSnapshot | None) -> LakeSnapshot | None:
+def committed_since(
+    claim: Claim, table: LakeTable, base: LakeSnapshot | None
+) -> LakeSnapshot | None:
     """This round's snapshot by another try of it, if one came after the planned base.
 
     Older ones do not count: epochs begin anew when tiering of a table is switched off and on.
     """
-    found = table.find_tiering_snapshot(identity(claim))
+    found = table.find_tiering_snapshot(round_identity(claim))
     if found is None or (base is not None and found.sequence_number <= base.sequence_number):
         return None
     return found
 
 
 @dataclass(slots=True)
-class Landed:
+class CommitResult:
     """A round's commit, by this try or an earlier one."""
 
     snapshot: LakeSnapshot
-    already: bool = False
+    by_earlier_attempt: bool = False
     notes: list[str] = field(default_factory=list)
 
 
@@ -84,7 +86,7 @@ def commit_round(
     write_id: str,
     phases: Phases,
     floor: Mapping[TableBucket, int] = NO_FLOOR,
-) -> Landed:
+) -> CommitResult:
     """Commits what the splits have brought.
 
     :param floor: what Fluss has registered, where the round began below that to copy it again.
@@ -95,7 +97,7 @@ def commit_round(
     """
     files = [file for result in results for file in result.files]
     try:
-        if (earlier := landed_since(claim, table, plan.base)) is not None:
+        if (earlier := committed_since(claim, table, plan.base)) is not None:
             return _landed_earlier(claim, cluster, table, earlier, files)
         offsets = {**plan.known, **{r.bucket: r.next_offset for r in results}}
         _check_floor(claim, offsets, floor)
@@ -115,14 +117,14 @@ def commit_round(
     summary = {
         COMMIT_USER_KEY: COMMIT_USER,
         OFFSETS_PATH_KEY: path,
-        **identity(claim),
+        **round_identity(claim),
         **stored,
         VERSION_KEY: sluice.__version__,
         WRITE_ID_KEY: write_id,
     }
     with phases("lake_commit"):
         landed = _commit_lake(claim, cluster, table, plan, files, summary, replaced)
-    if landed.already:
+    if landed.by_earlier_attempt:
         return landed
     landed.notes += [
         f"partition {'/'.join(values)} was dropped and created again: its old rows were removed"
@@ -154,9 +156,9 @@ def _commit_lake(
     files: Sequence[DataFile],
     summary: dict[str, str],
     replaced: Sequence[tuple[str, ...]],
-) -> Landed:
+) -> CommitResult:
     try:
-        return Landed(table.commit(files, plan.base, summary, replaced))
+        return CommitResult(table.commit(files, plan.base, summary, replaced))
     except LakeNotWritable:  # before anything was committed
         discard(table, files, summary)
         raise
@@ -171,7 +173,7 @@ def _commit_lake(
             return landed
         if not _is_nowhere(table, plan.base, summary[WRITE_ID_KEY]):
             files, summary = (), {}  # `sluice clean` removes them, if they are nobody's
-        if (earlier := landed_since(claim, table, plan.base)) is not None:
+        if (earlier := committed_since(claim, table, plan.base)) is not None:
             return _landed_earlier(claim, cluster, table, earlier, files, summary)
         discard(table, files, summary)
         raise
@@ -198,7 +200,7 @@ def _is_nowhere(table: LakeTable, base: LakeSnapshot | None, write_id: str) -> b
 
 def _look_up(
     claim: Claim, table: LakeTable, summary: dict[str, str], error: SluiceError
-) -> Landed | None:
+) -> CommitResult | None:
     """This very try's commit, if it has landed in spite of the error.
 
     :raises LakeCommitOutcomeUnknown: the table cannot be looked at.
@@ -219,7 +221,7 @@ def _look_up(
             f" built snapshot {newest.snapshot_id} on it since",
             snapshot_id=found.snapshot_id,
         )
-    return Landed(found)
+    return CommitResult(found)
 
 
 def _landed_earlier(
@@ -229,13 +231,15 @@ def _landed_earlier(
     earlier: LakeSnapshot,
     files: Sequence[DataFile],
     summary: Mapping[str, str] = NO_SUMMARY,
-) -> Landed:
+) -> CommitResult:
     """An earlier try of this round has committed: its files count, not ours."""
     notes = discard(table, files, summary)
     registered = cluster.lake_snapshot(claim.path)  # first: so it cannot be newer than the lake's
     newest = table.newest_tiering_snapshot()
     register_unknown(claim, cluster, table, newest, registered)
-    return Landed(earlier, already=True, notes=[*notes, *move_tag(table, newest or earlier)])
+    return CommitResult(
+        earlier, by_earlier_attempt=True, notes=[*notes, *move_tag(table, newest or earlier)]
+    )
 
 
 def _commit_fluss(
@@ -245,7 +249,7 @@ def _commit_fluss(
     results: Sequence[SplitResult],
     offsets: dict[TableBucket, int],
     path: str,
-    landed: Landed,
+    landed: CommitResult,
 ) -> None:
     stamps = {r.bucket: r.max_timestamp_ms for r in results if r.max_timestamp_ms >= 0}
     keep = plan.registered.snapshot_id if plan.registered else KEEP_ALL

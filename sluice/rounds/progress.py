@@ -18,7 +18,7 @@ class Progress(Protocol):
         """So many rows more were copied."""
 
 
-class Silent:
+class NoProgress:
     """Tells nobody."""
 
     def phase(self, name: str) -> None: ...

@@ -14,7 +14,7 @@ from sluice.errors import (
     SplitFailed,
 )
 from sluice.model import Claim, LakeSnapshotInfo, TableBucket, TableInfo
-from sluice.rounds.commit import commit_round, discard, identity, move_tag
+from sluice.rounds.commit import commit_round, discard, move_tag, round_identity
 from sluice.rounds.files import RoundResult
 from sluice.rounds.keyed_options import NO_KEYED_OPTIONS, KeyedRoundOptions
 from sluice.rounds.limits import RoundLimits, forced_finish_text
@@ -22,7 +22,7 @@ from sluice.rounds.offsets import offsets_for_result
 from sluice.rounds.phases import Phases
 from sluice.rounds.plan import RoundPlan, check_options, make_plan
 from sluice.rounds.ports import Cluster, Lake, LakeTable, RunnerFactory
-from sluice.rounds.progress import Progress, Silent
+from sluice.rounds.progress import NoProgress, Progress
 from sluice.rounds.recover import register_unknown, table_missing
 from sluice.rounds.repair import TableState, needs_repair_round, offsets_in_lake, read_table_state
 from sluice.rounds.retier import RepairMode, plan_retier
@@ -55,7 +55,7 @@ def run_round(
     :raises SluiceError: why the table could not be tiered; the lake is as it was, unless it is a
         LakeCommitOutcomeUnknown.
     """
-    progress = progress or Silent()
+    progress = progress or NoProgress()
     clock = clock or SystemClock()
     started_ms = clock.now_ms()
     phases = Phases(clock, progress)
@@ -119,7 +119,7 @@ class _Round:
         if not plan.splits and self._repaired_with is RepairMode.RETIER:
             return self._commit(plan, table, [], self._write_id(table, base))
         if not plan.splits:
-            mine = base is not None and identity(self._claim).items() <= base.summary.items()
+            mine = base is not None and round_identity(self._claim).items() <= base.summary.items()
             if base is not None and mine and self._repaired_with is None:
                 return self._already_landed(base, registered)
             return self.result(
@@ -293,7 +293,7 @@ class _Round:
         offsets = {**plan.known, **{r.bucket: r.next_offset for r in results}}
         self._notes += [*plan.notes, *landed.notes]
         self._notes += [note for result in results for note in result.notes]
-        if landed.already:
+        if landed.by_earlier_attempt:
             registered = self._cluster.lake_snapshot(self._claim.path)
             return self._already_landed(landed.snapshot, registered)
         forced = forced_finish_text(plan.splits, results, self._limits or RoundLimits(), plan.info)

@@ -25,7 +25,7 @@ from sluice.model import TablePath
 from sluice.model import types as t
 from sluice.rounds.clean import CleanReport
 from sluice.rounds.files import RoundResult
-from sluice.rounds.progress import Progress, Silent
+from sluice.rounds.progress import NoProgress, Progress
 
 from .conftest import Site
 
@@ -34,7 +34,7 @@ PATH = TablePath("shop", "orders")
 Arm = Callable[[str], None]
 
 
-class At(Silent):
+class At(NoProgress):
     """Does something as a phase of a round begins."""
 
     def __init__(self, phase: str, what: Callable[[], object]) -> None:

@@ -25,7 +25,7 @@ from sluice.rounds.commit import commit_round
 from sluice.rounds.files import RoundResult
 from sluice.rounds.phases import Phases
 from sluice.rounds.plan import RoundPlan
-from sluice.rounds.progress import Silent
+from sluice.rounds.progress import NoProgress
 from sluice.rounds.repair import Diagnosis
 
 from .conftest import Site
@@ -356,4 +356,4 @@ def commit_offsets(
     """A round's commit without files."""
     info = tiering.table_info(claim.path)
     plan = RoundPlan(info, None, LakeSnapshotInfo(claim.table_id, -1, offsets), (), 0)
-    commit_round(claim, tiering, table, plan, [], "w", Phases(SystemClock(), Silent()))  # type: ignore[arg-type]
+    commit_round(claim, tiering, table, plan, [], "w", Phases(SystemClock(), NoProgress()))  # type: ignore[arg-type]

@@ -21,7 +21,7 @@ from sluice.errors import (
 from sluice.model import Column, TablePath
 from sluice.model import types as t
 from sluice.rounds.files import RoundResult
-from sluice.rounds.progress import Silent
+from sluice.rounds.progress import NoProgress
 
 from .conftest import Site
 
@@ -144,7 +144,7 @@ def test_progress_tells_phases_and_rows(site: Site) -> None:
     site.append(PATH, orders(0, 100))
     seen: list[object] = []
 
-    class Watcher(Silent):
+    class Watcher(NoProgress):
         def phase(self, name: str) -> None:
             seen.append(name)
 

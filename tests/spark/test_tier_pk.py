@@ -9,7 +9,7 @@ from sluice import failpoints
 from sluice.driver.cleaning import clean_tables
 from sluice.model import Column
 from sluice.model import types as t
-from sluice.rounds.progress import Silent
+from sluice.rounds.progress import NoProgress
 
 from .conftest import STOCK, LocalStock
 
@@ -207,7 +207,7 @@ def test_a_compaction_between_plan_and_commit(stock: LocalStock) -> None:
     stock.delete(2, 3)
     stock.put({4: 44})
 
-    class Compaction(Silent):
+    class Compaction(NoProgress):
         def phase(self, name: str) -> None:
             if name == "prepare":
                 stock.rows(

@@ -15,11 +15,11 @@ from sluice.checks.findings import (
     Check,
     Finding,
     NotChecked,
-    examine,
     first_failure,
-    look_at,
+    run_check,
+    run_checks,
 )
-from sluice.checks.folders import work_folder
+from sluice.checks.folders import work_folder_check
 from sluice.errors import ConfigurationError, NetworkError
 
 
@@ -31,8 +31,8 @@ def fails(error: Exception, **more: object) -> Check:
 
 
 def test_what_was_seen() -> None:
-    assert look_at(Check("it", lambda: "there")) == Finding("it", True, "there")
-    assert look_at(Check("it", lambda: NotChecked("far away"))) == Finding("it", None, "far away")
+    assert run_check(Check("it", lambda: "there")) == Finding("it", True, "there")
+    assert run_check(Check("it", lambda: NotChecked("far away"))) == Finding("it", None, "far away")
     assert str(Finding("it", False, "gone")) == "it: gone"
 
 
@@ -46,14 +46,14 @@ def test_what_was_seen() -> None:
     ],
 )
 def test_a_failure_is_one_line(error: Exception, said: str) -> None:
-    found = look_at(fails(error))
+    found = run_check(fails(error))
     assert (found.what, found.ok, found.seen) == ("it", False, said)
     assert found.may_pass != isinstance(error, ConfigurationError)
-    assert look_at(fails(error, remedy="buy one")).seen == f"{said}; buy one"
+    assert run_check(fails(error, remedy="buy one")).seen == f"{said}; buy one"
 
 
 def test_a_failure_that_proves_nothing_is_not_checked() -> None:
-    found = look_at(fails(OSError("away"), remedy="buy one", is_certain=False))
+    found = run_check(fails(OSError("away"), remedy="buy one", is_certain=False))
     assert found.ok is None
     assert found.seen == "fails on this machine, may work where it is needed: OSError: away"
 
@@ -65,7 +65,7 @@ def test_secrets_are_masked(seen: str | NotChecked | Exception) -> None:
             raise seen
         return seen
 
-    found = look_at(Check("s3://key:pw@bucket geheim-1", look), ["geheim-1"])
+    found = run_check(Check("s3://key:pw@bucket geheim-1", look), ["geheim-1"])
     assert found.what == "s3://***@bucket ***"
     assert found.seen.endswith("as ***")
 
@@ -77,7 +77,7 @@ def test_they_run_at_the_same_time_and_keep_their_order() -> None:
         both.wait(30)
         return "met"
 
-    found = examine([Check("a", look), Check("b", look)], timeout_s=30)
+    found = run_checks([Check("a", look), Check("b", look)], timeout_s=30)
     assert found == [Finding("a", True, "met"), Finding("b", True, "met")]
 
 
@@ -101,7 +101,7 @@ def test_a_storage_that_hangs_keeps_nobody(silent: str, monkeypatch: pytest.Monk
     monkeypatch.setenv("AWS_REGION", "eu-central-1")
     uri = "s3://bucket/work"
     started = time.monotonic()
-    found = examine([work_folder(uri), Check("b", lambda: "quick")], timeout_s=0.5)
+    found = run_checks([work_folder_check(uri), Check("b", lambda: "quick")], timeout_s=0.5)
     assert time.monotonic() - started < 20
     assert found == [
         Finding(f"work folder {uri}", None, "no answer in 0.5 s"),
@@ -113,7 +113,7 @@ def test_checks_without_an_answer_take_a_bounded_number_of_threads() -> None:
     answered = threading.Event()
     try:
         stuck = [Check("stuck", lambda: str(answered.wait(60)))] * (THREADS_MAX + 1)
-        found = examine(stuck, timeout_s=0.2)
+        found = run_checks(stuck, timeout_s=0.2)
         assert {finding.ok for finding in found} == {None}
         assert found[-1].seen == f"{THREADS_MAX} earlier checks have had no answer yet"
         alive = [t for t in threading.enumerate() if isinstance(t, findings._Look)]
@@ -123,4 +123,4 @@ def test_checks_without_an_answer_take_a_bounded_number_of_threads() -> None:
         answered.set()
     for thread in alive:
         thread.join(30)
-    assert examine([Check("b", lambda: "again")]) == [Finding("b", True, "again")]
+    assert run_checks([Check("b", lambda: "again")]) == [Finding("b", True, "again")]

@@ -10,8 +10,8 @@ import fsspec
 import pytest
 from pyarrow.fs import FileSelector
 
-from sluice.checks.findings import look_at
-from sluice.checks.folders import local_path, work_folder, write_and_remove
+from sluice.checks.findings import run_check
+from sluice.checks.folders import local_path, work_folder_check, write_and_remove
 from sluice.storage import fsspec_file_system
 from sluice.testing.ports import kept_port
 from tests.support.s3_server import S3Server
@@ -42,7 +42,7 @@ def test_a_folder_that_was_there_stays_as_it_was(tmp_path: Path) -> None:
 
 
 def test_all_folders_that_it_made_go(tmp_path: Path) -> None:
-    assert look_at(work_folder(f"file://{tmp_path}/a/b/c/")).ok
+    assert run_check(work_folder_check(f"file://{tmp_path}/a/b/c/")).ok
     assert list(tmp_path.iterdir()) == []
 
 
@@ -69,17 +69,17 @@ def test_checks_at_the_same_time_do_not_disturb_each_other(tmp_path: Path) -> No
 
 def test_a_path_below_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    found = look_at(work_folder(f"file://{tmp_path}/file/work"))
+    found = run_check(work_folder_check(f"file://{tmp_path}/file/work"))
     assert found.ok is False
     assert found.seen.startswith("NotADirectoryError: ")
     assert found.seen.endswith("; let this user write there, or correct work_uri")
 
 
 def test_a_storage_that_no_library_knows() -> None:
-    found = look_at(work_folder("nowhere://x"))
+    found = run_check(work_folder_check("nowhere://x"))
     assert found.ok is False
     assert "Protocol not known: nowhere" in found.seen
-    assert look_at(work_folder("nowhere://x", is_certain=False)).ok is None
+    assert run_check(work_folder_check("nowhere://x", is_certain=False)).ok is None
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_a_storage_that_lets_nobody_delete(server: S3Server) -> None:
     """Some keep whatever was written. That is no failure, and one file is all that is left."""
     server.refused_methods = frozenset({"DELETE"})
     for _ in range(2):
-        found = look_at(work_folder("s3://bucket/work"))
+        found = run_check(work_folder_check("s3://bucket/work"))
         assert found.ok is None
         assert found.seen.startswith("a file was written and read, but not removed: ")
     left = server.bucket("bucket").get_file_info(FileSelector("bucket", recursive=True))
@@ -110,23 +110,23 @@ def test_refused_is_for_good_and_a_silent_network_is_not(
 ) -> None:
     (tmp_path / "file").touch()
     for uri in (f"file://{tmp_path}/file/work", "nowhere://x", "s3://no-such-bucket/work"):
-        found = look_at(work_folder(uri))
+        found = run_check(work_folder_check(uri))
         assert (found.ok, found.may_pass) == (False, False), found
     server.allowed = {}
-    found = look_at(work_folder("s3://bucket/work"))
+    found = run_check(work_folder_check("s3://bucket/work"))
     assert (found.ok, found.may_pass) == (False, False), found
     with kept_port() as port:
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
-        found = look_at(work_folder("s3://bucket/work"))
+        found = run_check(work_folder_check("s3://bucket/work"))
     assert (found.ok, found.may_pass) == (False, True), found
 
 
 def test_s3(server: S3Server) -> None:
-    assert look_at(work_folder("s3://bucket/work")).seen == SEEN
+    assert run_check(work_folder_check("s3://bucket/work")).seen == SEEN
     left = server.bucket("bucket").get_file_info(FileSelector("bucket", recursive=True))
     assert [file.path for file in left if file.is_file] == []
     server.allowed = {}
-    found = look_at(work_folder("s3://bucket/work"))
+    found = run_check(work_folder_check("s3://bucket/work"))
     assert found.ok is False
     assert "ACCESS_DENIED" in found.seen or "not with this key" in found.seen
     assert "planted" not in found.seen

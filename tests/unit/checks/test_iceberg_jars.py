@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from sluice.artifacts.classes import directory_of, has_class
+from sluice.artifacts.classes import has_class, read_central_directory
 from sluice.artifacts.iceberg import CATALOGS, FENCE, RUNTIMES
-from sluice.checks.findings import look_at
+from sluice.checks.findings import run_check
 from sluice.checks.iceberg_jars import iceberg_jars
 from sluice.errors import ConfigurationError
 from tests.support.java import jar_of
@@ -33,7 +33,7 @@ def submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def looked(
     jars: str, submit: str, properties: Iterable[str] = (), driver_is_here: bool = True
 ) -> tuple[bool | None, str]:
-    found = look_at(iceberg_jars(jars, submit, "fix it", properties, driver_is_here))
+    found = run_check(iceberg_jars(jars, submit, "fix it", properties, driver_is_here))
     return found.ok, found.seen
 
 
@@ -84,7 +84,7 @@ def test_what_is_no_jar(submit: str, tmp_path: Path) -> None:
             False, f"{text} is no jar: it does not end as a zip file does; fix it",
         )  # fmt: skip
     with pytest.raises(ConfigurationError, match="is no jar"):
-        directory_of(text)
+        read_central_directory(text)
     assert looked(f"{tmp_path}", submit)[1].startswith(f"{tmp_path} is a folder: name the file")
     assert looked(f"s3://b/x.jar,{text}", submit)[0] is False
     assert looked("s3://b/x.jar", submit) == (None, "left to Spark: s3://b/x.jar")
@@ -137,6 +137,6 @@ def test_a_script_around_spark_submit_may_bring_it(
 
 
 def test_the_directory_names_every_class(tmp_path: Path) -> None:
-    directory = directory_of(Path(jar_of(tmp_path / "x.jar", "a.b.C", "a.b.D$E")))
+    directory = read_central_directory(Path(jar_of(tmp_path / "x.jar", "a.b.C", "a.b.D$E")))
     assert has_class(directory, "a.b.C")
     assert not has_class(directory, "a.b.D")

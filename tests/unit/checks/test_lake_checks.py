@@ -7,21 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from sluice.checks.findings import Finding, examine
-from sluice.checks.lake import Reach, lake
+from sluice.checks.findings import Finding, run_checks
+from sluice.checks.lake import CheckScope, lake_checks
 from sluice.config import Config, DatalakeConfig
 from sluice.testing.ports import kept_port
 from tests.support.s3_server import S3Server
 
-ALL_HERE = Reach()
-DRIVER_HERE = Reach(all_is_here=False, hdfs=False)
-NOTHING_HERE = Reach(driver_is_here=False, all_is_here=False, hdfs=False)
+ALL_HERE = CheckScope()
+DRIVER_HERE = CheckScope(executors_are_here=False, hdfs=False)
+NOTHING_HERE = CheckScope(driver_is_here=False, executors_are_here=False, hdfs=False)
 
 
-def looked(reach: Reach = ALL_HERE, **iceberg: str) -> list[Finding]:
+def looked(scope: CheckScope = ALL_HERE, **iceberg: str) -> list[Finding]:
     options = {name.replace("__", ".").replace("_", "-"): value for name, value in iceberg.items()}
     config = Config(datalake=DatalakeConfig(iceberg=options))
-    return examine(lake(config, reach), config.secrets(), timeout_s=30)
+    return run_checks(lake_checks(config, scope), config.secrets(), timeout_s=30)
 
 
 def test_a_warehouse_on_this_machine(tmp_path: Path) -> None:
@@ -36,12 +36,12 @@ def test_a_warehouse_on_this_machine(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reach", "ok"), [(ALL_HERE, False), (DRIVER_HERE, False), (NOTHING_HERE, None)]
+    ("scope", "ok"), [(ALL_HERE, False), (DRIVER_HERE, False), (NOTHING_HERE, None)]
 )
-def test_a_path_below_a_file(reach: Reach, ok: bool | None, tmp_path: Path) -> None:
+def test_a_path_below_a_file(scope: CheckScope, ok: bool | None, tmp_path: Path) -> None:
     """The driver writes there, wherever the executors are."""
     (tmp_path / "lake").touch()
-    _, write = looked(reach, type="hadoop", warehouse=f"{tmp_path}/lake/house")
+    _, write = looked(scope, type="hadoop", warehouse=f"{tmp_path}/lake/house")
     assert write.ok is ok
     assert ("NotADirectoryError" in write.seen) == (ok is False)
 
@@ -62,7 +62,7 @@ def test_no_lake() -> None:
     [found] = looked(NOTHING_HERE)
     assert found.ok is None
     config = Config(datalake=DatalakeConfig(format="parquet", iceberg={"type": "hadoop"}))
-    found = examine(lake(config, NOTHING_HERE)[:1])[0]
+    found = run_checks(lake_checks(config, NOTHING_HERE)[:1])[0]
     assert found == Finding("lake configured", False, found.seen)
     assert "datalake.format=parquet" in found.seen
 
@@ -128,10 +128,12 @@ def test_an_option_of_nearly_that_name(options: dict[str, str], told: str) -> No
         ({"catalog_impl": ""}, "datalake.iceberg.catalog-impl is empty"),
     ],
 )
-@pytest.mark.parametrize("reach", [ALL_HERE, NOTHING_HERE])
-def test_a_catalog_that_iceberg_refuses(reach: Reach, options: dict[str, str], told: str) -> None:
+@pytest.mark.parametrize("scope", [ALL_HERE, NOTHING_HERE])
+def test_a_catalog_that_iceberg_refuses(
+    scope: CheckScope, options: dict[str, str], told: str
+) -> None:
     """Wherever the driver is: no further setting makes it right."""
-    [found] = looked(reach, **options)
+    [found] = looked(scope, **options)
     assert found.ok is False
     assert told in found.seen
 
@@ -169,8 +171,8 @@ def test_a_catalog_that_listens_and_one_that_does_not(uri: str) -> None:
         assert catalog == Finding("lake catalog", True, f"127.0.0.1:{port} takes connections")
         assert write == Finding("write to the lake", None, "the catalog decides where")
     with kept_port() as port:
-        for reach, ok in ((ALL_HERE, False), (DRIVER_HERE, None), (NOTHING_HERE, None)):
-            found = looked(reach, type="rest", uri=uri.format(port=port))
+        for scope, ok in ((ALL_HERE, False), (DRIVER_HERE, None), (NOTHING_HERE, None)):
+            found = looked(scope, type="rest", uri=uri.format(port=port))
             assert found[1].ok is ok
             assert "Connection refused" in found[1].seen
             assert "planted" not in str(found)
@@ -216,8 +218,8 @@ def test_s3_with_the_keys_of_the_lake() -> None:
         good = {k.replace(".", "__").replace("-", "_"): v for k, v in server.options().items()}
         assert looked(**options, **good)[1].ok
         bad = {**good, "s3__access_key_id": "stranger", "s3__secret_access_key": "planted-secret"}
-        for reach, ok in ((ALL_HERE, False), (DRIVER_HERE, None)):
-            found = looked(reach, **options, **bad)
+        for scope, ok in ((ALL_HERE, False), (DRIVER_HERE, None)):
+            found = looked(scope, **options, **bad)
             assert found[1].ok is ok, found
             assert "planted" not in str(found)
         rest = {**options, "type": "rest", "uri": "other:catalog"}

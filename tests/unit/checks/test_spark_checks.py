@@ -12,12 +12,12 @@ import pytest
 from sluice.artifacts.iceberg import RUNTIMES
 from sluice.artifacts.spark_files import driver_script as installed_script
 from sluice.checks import spark
-from sluice.checks.findings import Check, look_at
+from sluice.checks.findings import Check, run_check
 from tests.support.java import java_that
 
 
 def looked(check: Check) -> tuple[bool | None, str]:
-    found = look_at(check)
+    found = run_check(check)
     return found.ok, found.seen
 
 

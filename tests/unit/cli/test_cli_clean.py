@@ -20,7 +20,7 @@ from sluice.driver import cleaning
 from sluice.driver.cleaning import clean_runs
 from sluice.model import Column, Schema, TableDescriptor, TablePath
 from sluice.model.types import BIGINT
-from sluice.rounds.clean import CleanReport, Leftover
+from sluice.rounds.clean import CleanReport, OrphanFile
 from sluice.rounds.clean_runs import RunFolder
 from sluice.rounds.files import PlanFile, plan_uri, write_json
 from sluice.server.cluster import EmbeddedCluster
@@ -35,8 +35,8 @@ def run(*arguments: str) -> Result:
 @pytest.fixture
 def report() -> CleanReport:
     made = CleanReport("shop.orders", 7, foreign_files=2, foreign_bytes=99)
-    made.dead = [Leftover(f"/lake/data/{n}.parquet", 1000, 0, "1-x", 1, DEAD) for n in range(2)]
-    made.kept = [Leftover("/lake/data/9.parquet", 5, None, "2-x", 2, "it may still commit")]
+    made.dead = [OrphanFile(f"/lake/data/{n}.parquet", 1000, 0, "1-x", 1, DEAD) for n in range(2)]
+    made.kept = [OrphanFile("/lake/data/9.parquet", 5, None, "2-x", 2, "it may still commit")]
     return made
 
 
