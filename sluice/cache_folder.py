@@ -1,4 +1,4 @@
-"""Where Sluice keeps between its processes what can be made or fetched again."""
+"""The folder for files that Sluice can fetch or compile again: jars, zips and compiled loops."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from sluice.errors import ConfigurationError
 
 
 def cache_folder() -> Path:
-    """``sluice`` below ``XDG_CACHE_HOME``, or below ``.cache`` in the user's home; may not exist.
+    """``sluice`` in ``XDG_CACHE_HOME``, or in ``.cache`` of the user's home; it may not exist.
 
-    :raises ConfigurationError: the user has no home, and the variable is not set.
+    :raises ConfigurationError: the user has no home directory, and the variable is not set.
     """
     if named := os.environ.get("XDG_CACHE_HOME"):
         return Path(named, "sluice")
@@ -19,5 +19,5 @@ def cache_folder() -> Path:
         return Path.home() / ".cache" / "sluice"
     except RuntimeError as error:
         raise ConfigurationError(
-            "this user has no home for a cache: set XDG_CACHE_HOME to a folder that can be written"
+            "this user has no home directory for a cache: set XDG_CACHE_HOME to a writable folder"
         ) from error

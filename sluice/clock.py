@@ -1,4 +1,4 @@
-"""Time as a constructor argument, so that a test can own it."""
+"""Clocks, which are passed as arguments so that tests can control time."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Wall time for what is stored or shown, monotonic time for what is waited for."""
+    """A clock: wall time for stored and shown values, monotonic time for waiting."""
 
     def now_ms(self) -> int:
-        """Epoch milliseconds."""
+        """The wall time in epoch milliseconds."""
 
     def monotonic_s(self) -> float:
-        """Seconds since an arbitrary start; never goes back."""
+        """Seconds since an arbitrary start, never decreasing."""
 
     def sleep(self, seconds: float) -> None:
-        """Returns after about that many seconds."""
+        """Waits for about this number of seconds."""
 
 
 class SystemClock:
-    """The machine's own clock."""
+    """The system clock."""
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000

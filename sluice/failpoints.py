@@ -1,10 +1,10 @@
-"""Named places where a test can kill, stop or fail a process.
+"""Failpoints: named places in the code where a test can kill, stop or fail the process.
 
 ``SLUICE_FAILPOINTS=name=action,...`` arms them.
 
 Actions: ``kill`` (SIGKILL), ``stop`` (SIGSTOP), ``raise`` (RuntimeError), each optionally with
-``@N`` for the Nth passage (``server.append.before_write=kill@3``). The environment is read once;
-with nothing set a failpoint costs one look at an empty dictionary.
+``@N`` for the Nth passage (``server.append.before_write=kill@3``). The environment is read once.
+If nothing is set, a failpoint costs one lookup in an empty dictionary.
 """
 
 from __future__ import annotations
@@ -20,16 +20,18 @@ _passages: dict[str, int] = {}
 
 
 def parse(text: str) -> dict[str, tuple[str, int]]:
-    """``name=action@N,...`` as name -> (action, N).
+    """Parses ``name=action@N,...`` to name -> (action, N).
 
-    :raises ValueError: if an entry is not of that form or names an unknown action.
+    :raises ValueError: an entry does not have that form, or its action is unknown.
     """
     armed: dict[str, tuple[str, int]] = {}
     for entry in filter(None, (part.strip() for part in text.split(","))):
         name, equals, action = entry.partition("=")
         action, _, passage = action.partition("@")
         if not equals or action not in ("kill", "stop", "raise"):
-            raise ValueError(f"{ENVIRONMENT_KEY}: {entry!r} is not NAME=kill|stop|raise[@N]")
+            raise ValueError(
+                f"{ENVIRONMENT_KEY}: {entry!r} does not have the form NAME=kill|stop|raise[@N]"
+            )
         armed[name] = (action, int(passage or 1))
     return armed
 
@@ -38,7 +40,7 @@ _armed = parse(os.environ.get(ENVIRONMENT_KEY, ""))
 
 
 def failpoint(name: str) -> None:
-    """Does what the environment asks for at this place: usually nothing."""
+    """Runs the action that the environment sets for this failpoint, usually none."""
     if name not in _armed:
         return
     action, wanted = _armed[name]

@@ -1,6 +1,7 @@
-"""No secret leaves a process in words: one function for reasons, notes, files, logs and statuses.
+"""Masks secrets in all texts that leave a process: reasons, notes, files, logs and statuses.
 
-Patterns find what looks like a secret; values that a process knows to be secret are given besides.
+Patterns find texts that look like secrets. Callers can pass further values that they know to be
+secret.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from urllib.parse import quote
 
 MASK = "***"
 TEXT_CHARS_MAX = 65_536
-"""Longest text that is looked through; what is longer is cut before."""
+"""Longest text that is searched; longer texts are truncated first."""
 REASON_CHARS_MAX = 4_096
 """Longest reason of a failure that is sent or stored (seed 001)."""
 _VALUE_CHARS_MIN = 4
-"""Shorter values are not looked for: they stand in too many words."""
+"""Shorter values are not masked, because they occur in ordinary words."""
 
-# Every repeat that something has to follow has a bound, so that no text makes the search slow.
+# Repeats are bounded if something follows them, so that no text makes the search slow.
 _NAME = (
     r"[\w.-]{0,64}?(?:password|passwd|passphrase|pwd|secret|token|credential|"
     r"(?:access|api|private|account|shared|storage|encryption|session)[-_. ]?key|"
@@ -104,12 +105,12 @@ _SECRET_NAME = re.compile(rf"(?i)\A{_NAME}\Z")
 
 
 def mask(text: str, secrets: Iterable[str] = ()) -> str:
-    """The text without passwords, tokens, signed addresses and keys.
+    """Masks passwords, tokens, keys and signatures in a text.
 
-    A text of more than ``TEXT_CHARS_MAX`` characters is cut there.
+    A text of more than ``TEXT_CHARS_MAX`` characters is truncated.
 
-    :param secrets: values that are secret whatever they look like; those of fewer than four
-        characters are passed over.
+    :param secrets: values to mask wherever they occur; values of fewer than four characters are
+        ignored.
     """
     text = text[:TEXT_CHARS_MAX]
     for secret in sorted({s for s in secrets if len(s) >= _VALUE_CHARS_MIN}, key=len, reverse=True):
@@ -121,27 +122,27 @@ def mask(text: str, secrets: Iterable[str] = ()) -> str:
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether the value of an option of this name is for nobody's eyes."""
+    """Whether an option of this name has a secret value."""
     return _SECRET_NAME.match(name) is not None
 
 
 def secrets_of(uri: str) -> tuple[str, ...]:
-    """What ``user:password`` of an address holds, for texts that show it without the address."""
+    """The secrets in ``user:password`` of a URI, to mask them in texts without the URI."""
     found = _USER_INFO.match(uri)
     return () if found is None else found.groups()
 
 
 def reason_text(text: str, secrets: Iterable[str] = ()) -> str:
-    """A reason as it is sent and stored: masked, whole characters, at most 4,096 of them.
+    """A reason as it is sent and stored: masked, and at most 4,096 characters long.
 
-    What no UTF-8 can say (half of a surrogate pair, from the name of a file) becomes ``?``.
+    Characters that UTF-8 cannot encode (half of a surrogate pair in a file name) become ``?``.
     """
     shown = mask(text[: 4 * REASON_CHARS_MAX], secrets).encode("utf-8", "replace").decode("utf-8")
     return shown if len(shown) <= REASON_CHARS_MAX else shown[: REASON_CHARS_MAX - 1] + "…"
 
 
 class MaskingFormatter(logging.Formatter):
-    """Formats log records without secrets, their tracebacks included."""
+    """Formats log records, with secrets masked in messages and tracebacks."""
 
     def __init__(self, fmt: str, secrets: Iterable[str] = ()) -> None:
         super().__init__(fmt)

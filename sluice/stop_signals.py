@@ -1,4 +1,4 @@
-"""Waits for SIGTERM or Ctrl-C."""
+"""Waits for SIGTERM or Ctrl-C, without losing a signal."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 
 class StopSignals:
-    """Takes SIGTERM and SIGINT from now on; a second one ends the process at once.
+    """Catches SIGTERM and SIGINT from now on; a second signal ends the process at once.
 
-    They arrive through a pipe, into which the interpreter writes at the moment of the signal. With
-    a ``threading.Event`` that a handler sets, a signal can be lost for ever: handlers run between
-    two instructions of the main thread, which may be on its way into a wait that then never ends,
-    or hold the lock that the handler needs. For the main thread, once in a process.
+    Signals arrive through a pipe, to which the interpreter writes immediately. A handler that sets
+    a ``threading.Event`` could lose a signal: handlers run between two instructions of the main
+    thread, which may be about to wait for ever, or hold the lock that the handler needs. Create one
+    instance per process, in the main thread.
     """
 
     def __init__(self) -> None:
@@ -21,13 +21,13 @@ class StopSignals:
         os.set_blocking(write, False)
         signal.set_wakeup_fd(write)
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._heard)
+            signal.signal(number, self._handle)
 
     def wait(self) -> None:
-        """Returns once a signal has come, however early."""
+        """Waits until a signal arrives; returns at once if it has already arrived."""
         os.read(self._read, 1)
 
     @staticmethod
-    def _heard(number: int, frame: Any) -> None:
+    def _handle(number: int, frame: Any) -> None:
         del frame
         signal.signal(number, signal.SIG_DFL)

@@ -1,10 +1,8 @@
-"""The one place that turns a URI and options into a file system: for the lake, for Fluss's remote
-storage and for work folders.
+"""Makes file systems from URIs and options, for the lake, Fluss's remote storage and work folders.
 
-Local files, S3 and HDFS through pyarrow, any other scheme through fsspec. Options have the names
-that their owners know: Iceberg's (``s3.endpoint``, ``client.region``), Fluss's (``s3.access-key``)
-or Hadoop's (``fs.s3a.access.key``, ``hadoop.fs.s3a.access.key``). Nothing is asked of the storage
-before a file is opened.
+Local files, S3 and HDFS are accessed through pyarrow, other schemes through fsspec. Options have
+the names of Iceberg (``s3.endpoint``, ``client.region``), Fluss (``s3.access-key``) or Hadoop
+(``fs.s3a.access.key``, ``hadoop.fs.s3a.access.key``). No request is sent before a file is opened.
 """
 
 from __future__ import annotations
@@ -42,19 +40,19 @@ _PATH_STYLE = ("path-style-access", "path.style.access")
 _HADOOP_PREFIX = "hadoop."
 _HDFS_PREFIXES = ("dfs.", "fs.defaultFS", "hadoop.")
 _NO_LIBHDFS = (
-    "hdfs needs Hadoop's own library: install Hadoop here and set HADOOP_HOME (or"
-    " ARROW_LIBHDFS_DIR, the folder of libhdfs.so), JAVA_HOME, and CLASSPATH to what"
-    " 'hadoop classpath --glob' prints"
+    "hdfs needs Hadoop's native library: install Hadoop on this machine, and set HADOOP_HOME (or"
+    " ARROW_LIBHDFS_DIR, the folder of libhdfs.so), JAVA_HOME, and CLASSPATH to the output of"
+    " `hadoop classpath --glob`"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class StorageTimeouts:
-    """How long an S3 that does not answer is waited for, one request at a time."""
+    """Timeouts of single S3 requests, and the number of attempts."""
 
     connect_s: float = 10.0
     request_s: float = 60.0
-    """Without a byte of the answer."""
+    """Seconds without a byte of the response."""
     attempts_max: int = 4
 
 
@@ -66,10 +64,10 @@ def file_system(
 ) -> tuple[fs.FileSystem, str]:
     """The file system of a URI, and the path on it.
 
-    Paths are taken as they stand: a %23 in a partition's name is part of it.
+    Paths are not decoded: a %23 in a partition's name is part of the path.
 
     :raises ConfigurationError: hdfs without Hadoop's library.
-    :raises OSError, ValueError, ImportError: if no library here knows the scheme.
+    :raises OSError, ValueError, ImportError: no installed library supports the scheme.
     """
     scheme, colon, rest = uri.partition(":")
     if not colon or "/" in scheme:
@@ -92,10 +90,10 @@ def file_system(
 def fsspec_file_system(
     uri: str, options: Mapping[str, str], timeouts: StorageTimeouts = DEFAULT_TIMEOUTS
 ) -> tuple[fsspec.AbstractFileSystem, str]:
-    """The same as fsspec has it, for globs: S3 and HDFS through pyarrow, all others its own.
+    """Like :func:`file_system`, but returns an fsspec file system, which supports globs.
 
     :raises ConfigurationError: hdfs without Hadoop's library.
-    :raises OSError, ValueError, ImportError: if no library here knows the scheme.
+    :raises OSError, ValueError, ImportError: no installed library supports the scheme.
     """
     if uri.partition(":")[0] not in S3_SCHEMES | HDFS_SCHEMES:
         found, path = fsspec.core.url_to_fs(uri)
@@ -105,7 +103,7 @@ def fsspec_file_system(
 
 
 def s3_options(options: Mapping[str, str]) -> dict[str, object]:
-    """Arguments for pyarrow's S3FileSystem; what is not set comes from the environment."""
+    """Arguments for pyarrow's S3FileSystem; other values come from the environment."""
     found: dict[str, object] = {}
     for prefix in _S3_PREFIXES:
         for theirs, ours in _S3_NAMES.items():
@@ -124,15 +122,15 @@ def s3_options(options: Mapping[str, str]) -> dict[str, object]:
 def s3_file_system(
     arguments: Mapping[str, object], timeouts: StorageTimeouts = DEFAULT_TIMEOUTS
 ) -> fs.S3FileSystem:
-    """Of what ``s3_options`` answers. Nothing is sent yet.
+    """Makes an S3 file system from the result of :func:`s3_options`; sends no request yet.
 
-    :raises ConfigurationError: half of the credentials is missing.
+    :raises ConfigurationError: one of the two keys is missing.
     """
     have = {name for name in ("access_key", "secret_key") if name in arguments}
     if len(have) == 1:
         lack = "s3.secret-access-key" if "access_key" in have else "s3.access-key-id"
-        raise ConfigurationError(f"S3 credentials: {lack} is missing; give both keys, or none")
-    # pyarrow takes keys and region from the environment, the endpoint only through a URI.
+        raise ConfigurationError(f"S3 credentials: {lack} is missing; set both keys, or neither")
+    # pyarrow reads keys and region from the environment, but not the endpoint.
     endpoint = next((os.environ[name] for name in _S3_ENDPOINTS if os.environ.get(name)), None)
     return fs.S3FileSystem(
         **{**({"endpoint_override": endpoint} if endpoint else {}), **arguments},
@@ -156,7 +154,7 @@ def _hdfs(scheme: str, authority: str, options: Mapping[str, str]) -> fs.FileSys
     except ValueError as error:
         raise ConfigurationError(f"{scheme}://{authority}: {error}") from error
     except OSError as error:
-        # Said so at the first attempt of a process, and as "Prior attempt ... failed" afterwards.
+        # The first attempt of a process names it; later ones say "Prior attempt ... failed".
         if any(word in str(error) for word in ("libhdfs", "libjvm")):
             raise ConfigurationError(f"{scheme}://{authority}: {_NO_LIBHDFS}") from error
         raise

@@ -1,1 +1,1 @@
-"""What a run needs beside Python packages: Java, jars, and the files that spark-submit takes."""
+"""What a run needs in addition to Python packages: Java, jars, and files for spark-submit."""

@@ -1,4 +1,4 @@
-"""Which classes a jar has: its central directory, without the files themselves."""
+"""Finds out which classes a jar has, from its central directory alone."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ _END_MAX = 22 + 0xFFFF
 
 
 def has_class(directory: bytes, name: str) -> bool:
-    """Whether a class is in a directory that :func:`read_central_directory` has read."""
+    """Whether a class is in a directory from :func:`read_central_directory`."""
     return name.replace(".", "/").encode() + b".class" in directory
 
 
 def read_central_directory(jar: Path) -> bytes:
-    """The end of a jar, which names all files in it. zipfile takes 100 ms to part 25 000 names.
+    """The central directory of a jar. The zipfile module needs 100 ms to parse 25,000 names.
 
-    :raises ConfigurationError: it is no jar.
-    :raises OSError: it cannot be read.
+    :raises ConfigurationError: the file is not a jar.
+    :raises OSError: the file cannot be read.
     """
     with jar.open("rb") as file:
         size = file.seek(0, 2)
@@ -30,7 +30,7 @@ def read_central_directory(jar: Path) -> bytes:
         tail = file.read()
         at = tail.rfind(_END)
         if at < 0 or len(tail) < at + 22:
-            raise ConfigurationError(f"{jar} is no jar: it does not end as a zip file does")
+            raise ConfigurationError(f"{jar} is not a jar: it does not end like a zip file")
         length, offset = struct.unpack_from("<II", tail, at + 12)
         # Something may stand before the zip, or, in one of 64 bits, between directory and end.
         file.seek(max(0, min(offset, tail_at + at - length)))

@@ -1,4 +1,4 @@
-"""Which of Iceberg's runtimes goes with which Spark."""
+"""Selects Iceberg's runtime for a Spark version."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sluice.artifacts.spark_submit import NAME
 from sluice.errors import ConfigurationError
 
 AUTO = "auto"
-"""In place of coordinates: those of :func:`installed_iceberg`."""
+"""The option value that stands for the coordinates of :func:`installed_iceberg`."""
 _GROUP = "org.apache.iceberg"
 RUNTIMES = {
     # Iceberg has no newer runtime for Spark 4.0 than 1.11.0.
@@ -36,7 +36,7 @@ RUNTIMES = {
 NEWEST = list(RUNTIMES.values())[-1]
 CATALOGS = "org.apache.iceberg.CatalogUtil"
 FENCE = "org.apache.iceberg.SnapshotAncestryValidator"
-"""A class that a round cannot do without; Iceberg has it since one of its newer versions."""
+"""A class that every round needs, and that older versions of Iceberg do not have."""
 
 _CORE = re.compile(r"spark-core_\d+\.\d+-(\d+\.\d+\.\d+.*)\.jar")
 
@@ -44,7 +44,7 @@ _CORE = re.compile(r"spark-core_\d+\.\d+-(\d+\.\d+\.\d+.*)\.jar")
 def iceberg_runtime(spark_version: str) -> Jar:
     """Iceberg's runtime for a version of Spark, such as 4.1.3 or 4.1.
 
-    :raises ConfigurationError: Sluice does not run on that Spark.
+    :raises ConfigurationError: Sluice does not support that Spark version.
     """
     minor = ".".join(spark_version.split(".")[:2])
     if minor not in RUNTIMES:
@@ -56,10 +56,10 @@ def iceberg_runtime(spark_version: str) -> Jar:
 
 
 def install_spark() -> str:
-    """The command that brings Spark to an Airflow. `airflow connections test` drops words in
-    brackets, so it is not that of an extra.
+    """The command that installs Spark for Airflow.
 
-    pyspark and pyspark-client, which Airflow's provider brings, have to be of one version.
+    It does not name an extra, because `airflow connections test` drops words in brackets. pyspark
+    must have the version of pyspark-client, which Airflow's provider installs.
     """
     try:
         return f"pip install pyspark=={importlib.metadata.version('pyspark-client')}"
@@ -68,26 +68,26 @@ def install_spark() -> str:
 
 
 def spark_version(jars: Path) -> str:
-    """The version of the Spark whose jars folder that is.
+    """The Spark version of a jars folder.
 
-    :raises ConfigurationError: the folder has no spark-core.
+    :raises ConfigurationError: the folder does not have exactly one spark-core jar.
     """
     found = [
         match[1] for path in jars.glob("spark-core_*.jar") if (match := _CORE.match(path.name))
     ]
     if len(found) != 1:
         raise ConfigurationError(
-            f"{jars} is not the jars folder of one Spark: it has {len(found)} spark-core jars;"
-            " install Spark again, or correct SPARK_HOME"
+            f"{jars} is not the jars folder of a Spark: it has {len(found)} spark-core jars instead"
+            " of one; install Spark again, or correct SPARK_HOME"
         )
     return found[0]
 
 
 def spark_jars(submit: Path | None = None) -> Path | None:
-    """The jars folder of the Spark that runs here; None if spark-submit does not tell its Spark.
+    """The jars folder of the Spark on this machine; None if spark-submit does not show it.
 
     :param submit: the program spark-submit; it may belong to a Spark other than pyspark's.
-    :raises ConfigurationError: there is none.
+    :raises ConfigurationError: there is no Spark.
     """
     if submit is None or os.environ.get("SPARK_HOME"):
         return pyspark_jars()
@@ -99,17 +99,17 @@ def spark_jars(submit: Path | None = None) -> Path | None:
 
 
 def is_pyspark_program(program: Path) -> bool:
-    """Whether it is pyspark's own spark-submit, which pip puts beside this file, far from jars."""
+    """Whether it is pyspark's own spark-submit, which pip installs far from the jars folder."""
     return program.name == NAME and (program.parent / "find_spark_home.py").is_file()
 
 
 def installed_iceberg(submit: Path | None = None) -> Jar:
-    """Iceberg's runtime for the Spark that runs here; parameter as of :func:`spark_jars`.
+    """Iceberg's runtime for the Spark on this machine; the parameter is as in :func:`spark_jars`.
 
-    The newest where spark-submit does not tell its Spark.
+    It is the newest runtime if spark-submit does not show its Spark.
 
-    :raises ConfigurationError: there is no Spark, Sluice does not run on it, or pyspark and
-        pyspark-client do not fit together.
+    :raises ConfigurationError: there is no Spark, Sluice does not support it, or pyspark and
+        pyspark-client have different versions.
     """
     jars = spark_jars(submit)
     if jars is None:
@@ -121,14 +121,14 @@ def installed_iceberg(submit: Path | None = None) -> Jar:
 
 
 def _check_client(version: str) -> None:
-    """pyspark and pyspark-client write the same files: whichever came last has the say."""
+    """Checks the versions of pyspark and pyspark-client, which install files of the same names."""
     try:
         client = importlib.metadata.version("pyspark-client")
     except importlib.metadata.PackageNotFoundError:
         return
     if client.split(".")[:2] != version.split(".")[:2]:
         raise ConfigurationError(
-            f"pyspark {version} and pyspark-client {client} share a folder and have to be of one"
+            f"pyspark {version} and pyspark-client {client} share a folder and must have the same"
             f" version: pip install --force-reinstall --no-deps pyspark=={version}"
             f" pyspark-client=={version}"
         )

@@ -1,7 +1,6 @@
-"""Jars from Maven Central: their coordinates, their SHA-256, and how they are fetched.
+"""Fetches jars from Maven Central with Ivy, which is part of Spark, and checks their SHA-256.
 
-Ivy, which Spark brings, fetches them. A jar appears under its name only when its SHA-256 is the one
-that stands here.
+A jar appears under its name only after its SHA-256 was checked.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from sluice.errors import ConfigurationError
 
 _FETCH_TIMEOUT_S = 300
 _PAUSES_S = (5.0, 20.0)
-"""Before a fetch is tried again: a network may fail for a moment."""
+"""Seconds between attempts, because network failures may be transient."""
 
-# Every jar here is shaded and needs no other. Without poms Ivy takes the jar alone.
+# Every jar is shaded and has no dependencies. Without poms, Ivy fetches the jar alone.
 _IVY_SETTINGS = """<ivysettings>
   <settings defaultResolver="jars"/>
   <resolvers><ibiblio name="jars" m2compatible="true" usepoms="false"/></resolvers>
@@ -34,7 +33,7 @@ _IVY_SETTINGS = """<ivysettings>
 
 @dataclass(frozen=True, slots=True)
 class Jar:
-    """One jar of Maven Central."""
+    """A jar on Maven Central."""
 
     group: str
     artifact: str
@@ -44,16 +43,16 @@ class Jar:
 
     @property
     def name(self) -> str:
-        """The file's name."""
+        """The file name."""
         return f"{self.artifact}-{self.version}.jar"
 
     @property
     def coordinates(self) -> str:
-        """GROUP:ARTIFACT:VERSION, as ``spark.jars.packages`` takes it."""
+        """GROUP:ARTIFACT:VERSION, as in ``spark.jars.packages``."""
         return f"{self.group}:{self.artifact}:{self.version}"
 
 
-def print_line(line: str) -> None:
+def print_to_stderr(line: str) -> None:
     """Writes a line to standard error."""
     sys.stderr.write(line + "\n")
     sys.stderr.flush()
@@ -62,25 +61,25 @@ def print_line(line: str) -> None:
 def fetch(
     jar: Jar,
     folder: Path,
-    say: Callable[[str], None] = print_line,
+    report: Callable[[str], None] = print_to_stderr,
     clock: Clock | None = None,
 ) -> Path:
-    """Fetches a jar into a folder, or checks the jar that is already there; returns its path.
+    """Fetches a jar into a folder, or checks the one that is there; returns its path.
 
-    :param say: gets one line before a fetch; standard error if not given.
-    :param clock: waits before a fetch is tried again; the system's if not given.
+    :param report: called with one line before a download; default: prints to standard error.
+    :param clock: the clock for pauses between attempts; default: the system's.
     :raises ConfigurationError: Java is missing or too old; or the jar cannot be fetched or
-        written, or has another SHA-256.
+        stored, or has another SHA-256.
     """
     target = folder / jar.name
     try:
         if not target.is_file():
             folder.mkdir(parents=True, exist_ok=True)
-            with _locked(folder, say):
+            with _locked(folder, report):
                 if not target.is_file():
                     ivy = _ivy(jar)
                     java_version()  # names a Java that is missing or too old
-                    say(f"fetching {jar.name} ({jar.megabytes} MB, once) to {folder}")
+                    report(f"fetching {jar.name} ({jar.megabytes} MB, once) to {folder}")
                     _fetch(ivy, jar, folder, clock or SystemClock())
                     return target
         found = sha256(target)
@@ -95,19 +94,19 @@ def fetch(
 
 
 @contextmanager
-def _locked(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
-    """For one process at a time; the others wait while it fetches, which has time-outs."""
+def _locked(folder: Path, report: Callable[[str], None]) -> Iterator[None]:
+    """Locks a folder for one process; others wait for its download, which has a timeout."""
     with (folder / ".lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say(f"waiting for another process that fetches jars to {folder}")
+            report(f"waiting for another process that is fetching jars to {folder}")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
 def sha256(path: Path) -> str:
-    """The digest of a file, in hexadecimal."""
+    """The SHA-256 of a file, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -136,8 +135,8 @@ def _fetch(ivy: Path, jar: Jar, folder: Path, clock: Clock) -> None:
     lines = [line.strip() for line in said.splitlines() if not line.startswith((".", "\t--"))]
     last = " | ".join(line for line in lines[-8:] if line)[-600:]
     raise ConfigurationError(
-        f"{jar.name} could not be fetched from Maven Central; put it into {folder}."
-        f" Ivy said: {last}"
+        f"{jar.name} could not be fetched from Maven Central; copy it to {folder} yourself. Ivy's"
+        f" output: {last}"
     )
 
 
@@ -145,13 +144,13 @@ def _check(jar: Jar, found: Path) -> None:
     digest = sha256(found)
     if digest != jar.sha256:
         raise ConfigurationError(
-            f"{jar.name} as fetched has SHA-256 {digest}, not {jar.sha256}: it was not kept;"
-            f" get version {jar.version} in another way and put it into the folder"
+            f"{jar.name} was fetched with SHA-256 {digest}, but {jar.sha256} is expected, so it was"
+            f" deleted; get version {jar.version} from another source and copy it to the folder"
         )
 
 
 def _run_ivy(ivy: Path, jar: Jar, work: Path) -> str:
-    """What it says; the jar lies in ``work`` then, if it could be fetched."""
+    """Fetches the jar into ``work``, if possible; returns Ivy's output."""
     (work / "settings.xml").write_text(_IVY_SETTINGS)
     command = [
         java(), "-jar", str(ivy), "-settings", str(work / "settings.xml"),

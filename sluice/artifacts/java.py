@@ -1,4 +1,4 @@
-"""Where Java and the jars of Spark are on this machine."""
+"""Finds Java and Spark's jars on this machine."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def java() -> str:
 
 
 def java_version() -> int:
-    """The major version of :func:`java`; starts it, which takes about 0.1 s.
+    """The major version of :func:`java`; runs it, which takes about 0.1 s.
 
     :raises ConfigurationError: Java is missing, does not run, or is too old; names the Java that
         was found, the version that is needed, and JAVA_HOME.
@@ -72,7 +72,7 @@ def _unfit(why: str) -> ConfigurationError:
 def pyspark_jars() -> Path:
     """The jars folder of SPARK_HOME, or of the installed pyspark.
 
-    :raises ConfigurationError: if there is neither.
+    :raises ConfigurationError: neither exists.
     """
     folders = []
     if home := os.environ.get("SPARK_HOME"):
@@ -84,5 +84,5 @@ def pyspark_jars() -> Path:
         if any(folder.glob("py4j-*.jar")):
             return folder
     raise ConfigurationError(
-        f"the jars of Spark are missing: {install_command('spark')}, or set SPARK_HOME"
+        f"Spark's jars are missing: {install_command('spark')}, or set SPARK_HOME"
     )

@@ -1,4 +1,4 @@
-"""What spark-submit takes: the driver's script, and a zip of our packages for executors."""
+"""The files for spark-submit: the driver's script, and a zip of Sluice's packages for executors."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ _NOT_SHIPPED = ("__pycache__", "testing")
 def driver_script() -> Path:
     """The script that spark-submit runs, in the installed package.
 
-    :raises ConfigurationError: it is not there.
+    :raises ConfigurationError: the script is missing.
     """
     script = _folder(SCRIPT_PACKAGE) / SCRIPT
     if not script.is_file():
         raise ConfigurationError(
-            f"{script} is missing: the installation is damaged; install fluss-sluice again"
+            f"{script} is missing, so the installation is damaged: install fluss-sluice again"
         )
     return script
 
 
 def make_zip(target: Path) -> None:
-    """Zips the installed packages for ``spark-submit --py-files``; the same files, the same bytes.
+    """Zips the installed packages for ``spark-submit --py-files``, reproducibly.
 
-    The zip appears under its name at once.
+    The zip appears under its name once it is complete.
 
     :raises ConfigurationError: a package is missing. :raises OSError: the zip cannot be written.
     """
@@ -62,13 +62,13 @@ def _write_zip(target: Path) -> None:
 
 
 def has_compiled_loops(archive: Path) -> bool:
-    """Whether a zip has the loops as machine code; a wheel has them, a source tree has not."""
+    """Whether a zip has the compiled loops, which wheels have and source trees do not."""
     with zipfile.ZipFile(archive) as opened:
         return any(name.endswith(".so") for name in opened.namelist())
 
 
 def _folder(package: str) -> Path:
-    """Of an installed package, which is not imported."""
+    """The folder of an installed package, found without importing it."""
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
         raise ConfigurationError(

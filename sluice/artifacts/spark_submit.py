@@ -1,4 +1,4 @@
-"""Where the program spark-submit is."""
+"""Finds the program spark-submit."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ NAME = "spark-submit"
 
 
 def spark_submit(binary: str = NAME) -> Path | None:
-    """The program of that name or path; None if there is none.
+    """The program of a name or path; None if it does not exist.
 
-    Beside this process's Python it is found, too: a service is often started without its virtual
-    environment's folder on the PATH.
+    It is also looked up in the folder of this process's Python, because services are often started
+    without their virtual environment on the PATH.
     """
     found = shutil.which(binary) or shutil.which(binary, path=str(Path(sys.executable).parent))
     return Path(found) if found else None

@@ -1,1 +1,1 @@
-"""What a round needs, looked at before it costs anything; also by `sluice doctor`."""
+"""Checks that a round has what it needs, for Airflow's acquire task and `sluice doctor`."""

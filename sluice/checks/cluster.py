@@ -1,4 +1,4 @@
-"""Whether the Fluss cluster answers."""
+"""Checks that the Fluss cluster answers."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from sluice.config import ClientConfig
 
 
 def cluster_check(config: ClientConfig) -> Check:
-    """The cluster lists its databases. It takes the time that the configuration allows a call."""
+    """Checks that the cluster lists its databases, within the configured time for a request."""
 
-    def look() -> str:
+    def run() -> str:
         with connect(config) as client:
             databases = len(client.admin.list_databases())
         return f"answers; {databases} database{'' if databases == 1 else 's'}"
 
-    return Check(f"cluster {config.bootstrap}", look)
+    return Check(f"cluster {config.bootstrap}", run)

@@ -1,4 +1,4 @@
-"""A check, what it found, and a way to run several with a deadline."""
+"""Checks, their findings, and a function that runs several with a deadline."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from sluice.errors import ConfigurationError
 from sluice.masking import mask, reason_text
 
 TIMEOUT_S = 5.0
-"""A user, or a run, waits this long for all checks together."""
+"""Default deadline in seconds for all checks together."""
 THREADS_MAX = 32
-"""Most checks under way in one process. A storage that never answers keeps its thread."""
+"""Maximum number of running checks in a process. If a storage never answers, its thread stays."""
 
 _free = threading.BoundedSemaphore(THREADS_MAX)
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was looked at, whether all is well (None: it was not checked), and what was seen."""
+    """The result of a check: its name, whether it passed (None: not checked), and details."""
 
     what: str
     ok: bool | None
     seen: str
     may_pass: bool = False
-    """Of a failure: the same check may succeed later, as a network fails for a moment."""
+    """Whether a failure is transient: the same check may succeed later."""
 
     def __str__(self) -> str:
         return f"{self.what}: {self.seen}"
@@ -35,35 +35,35 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class NotChecked:
-    """The answer of a check that cannot tell from this machine, and why."""
+    """The answer of a check that cannot be made from this machine, with the reason."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing to look at."""
+    """One check: its name and the function that makes it."""
 
     what: str
-    look: Callable[[], str | NotChecked]
-    """Answers what it saw. Whatever it raises is a failure."""
+    run: Callable[[], str | NotChecked]
+    """Returns details of a success; every exception is a failure."""
     remedy: str = ""
-    """What to do about a failure, for messages that do not say it themselves."""
+    """What to do about a failure, if the exception does not say it."""
     is_certain: bool = True
-    """Whether a failure here fails the round, too. If not, a failure counts as not checked."""
+    """Whether a failure here implies a failing round. If not, it counts as not checked."""
 
 
 def run_check(check: Check, secrets: Iterable[str] = ()) -> Finding:
-    """Runs one check, however long it takes; secrets are masked in the finding."""
+    """Runs one check without a deadline; masks secrets in the finding."""
     hidden = tuple(secrets)
     what = mask(check.what, hidden)
     try:
-        seen = check.look()
+        seen = check.run()
     except Exception as error:  # storage libraries raise errors of their own
         said = _line(_text(error), hidden)
         if not check.is_certain:
             return Finding(
-                what, None, f"fails on this machine, may work where it is needed: {said}"
+                what, None, f"fails on this machine, but may work where the round runs: {said}"
             )
         told = f"{said}; {check.remedy}" if check.remedy else said
         return Finding(what, False, told, may_pass(error))
@@ -78,22 +78,22 @@ def run_checks(
     timeout_s: float = TIMEOUT_S,
     clock: Clock | None = None,
 ) -> list[Finding]:
-    """Runs all checks at once, each in a thread; answers their findings in the same order.
+    """Runs all checks at once, each in a thread; returns their findings in the same order.
 
-    A check without an answer after ``timeout_s`` seconds is not checked. Its thread is left behind:
-    it ends with the process, or when the storage answers.
+    A check without an answer after ``timeout_s`` seconds counts as not checked. Its thread ends
+    when the storage answers, or with the process.
     """
     clock, hidden = clock or SystemClock(), tuple(secrets)
     deadline_s = clock.monotonic_s() + timeout_s
-    looks = [_begin(check, hidden) for check in checks]
+    threads = [_start(check, hidden) for check in checks]
     findings = []
-    for check, look in zip(checks, looks, strict=True):
-        if look is None:
-            why = f"{THREADS_MAX} earlier checks have had no answer yet"
+    for check, thread in zip(checks, threads, strict=True):
+        if thread is None:
+            why = f"{THREADS_MAX} earlier checks are still waiting for an answer"
         else:
-            look.join(max(0.0, deadline_s - clock.monotonic_s()))
-            if look.finding is not None:
-                findings.append(look.finding)
+            thread.join(max(0.0, deadline_s - clock.monotonic_s()))
+            if thread.finding is not None:
+                findings.append(thread.finding)
                 continue
             why = f"no answer in {timeout_s:g} s"
         findings.append(Finding(mask(check.what, hidden), None, why))
@@ -101,16 +101,16 @@ def run_checks(
 
 
 def first_failure(findings: Iterable[Finding]) -> Finding | None:
-    """The first that is not well; one that lasts goes before one that may pass.
+    """The first failure; permanent failures take precedence over transient ones.
 
-    Checks are listed with causes before what follows from them.
+    Checks are listed so that causes come before their consequences.
     """
     failed = [finding for finding in findings if finding.ok is False]
     return min(failed, key=lambda finding: finding.may_pass, default=None)
 
 
-class _Look(threading.Thread):
-    """One check under way; ``finding`` is set by its thread, once."""
+class _CheckThread(threading.Thread):
+    """A running check; its thread sets ``finding`` once."""
 
     def __init__(self, check: Check, secrets: Sequence[str]) -> None:
         super().__init__(name="sluice-check", daemon=True)
@@ -124,21 +124,21 @@ class _Look(threading.Thread):
             _free.release()
 
 
-def _begin(check: Check, secrets: Sequence[str]) -> _Look | None:
-    """None if too many are under way."""
+def _start(check: Check, secrets: Sequence[str]) -> _CheckThread | None:
+    """Starts a check; returns None if too many are running."""
     if not _free.acquire(blocking=False):
         return None
-    look = _Look(check, secrets)
+    thread = _CheckThread(check, secrets)
     try:
-        look.start()
+        thread.start()
     except BaseException:
         _free.release()
         raise
-    return look
+    return thread
 
 
 def _text(error: Exception) -> str:
-    """A wrong setting says what to do; of other errors the class tells something, too."""
+    """The text of an error; with its class, unless it is a wrong setting."""
     if isinstance(error, ConfigurationError):
         return str(error)
     return f"{type(error).__name__}: {error}"

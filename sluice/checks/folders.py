@@ -1,4 +1,4 @@
-"""Whether a folder can be written: a small file is written, read and removed."""
+"""Checks that a folder is writable: writes, reads and deletes a small file."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from sluice.checks.findings import Check, NotChecked
 from sluice.storage import S3_SCHEMES, StorageTimeouts, fsspec_file_system
 
 SHORT_TIMEOUTS = StorageTimeouts(connect_s=2.0, request_s=2.0, attempts_max=3)
-"""An S3 that hangs is given up soon: a process does not end before its last request has."""
+"""Short, because a process cannot exit before its last S3 request has ended."""
 _CONTENT = b"sluice was here"
 _TRIES_S = 2.0
-"""So long a file is tried again that other checks write and remove meanwhile."""
+"""Seconds to retry if other checks write and delete the same file at the same time."""
 _PAUSE_S = 0.01
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 
 
 def scheme_of(uri: str) -> str:
-    """The scheme, in small letters; empty for a path."""
+    """The scheme of a URI in lower case; empty for a path."""
     found = _SCHEME.match(uri)
     return found[1].lower() if found else ""
 
 
 def local_path(uri: str) -> str | None:
-    """The path on this machine that a path or a ``file:`` URI names; None for all else."""
+    """The local path of a path or a ``file:`` URI; None for other URIs."""
     scheme = scheme_of(uri)
     if scheme == "file":
         return "/" + uri.partition(":")[2].lstrip("/")
@@ -39,7 +39,7 @@ def local_path(uri: str) -> str | None:
 
 
 def work_folder_check(uri: str, *, is_certain: bool = True) -> Check:
-    """The folder for plans and results, reached as :mod:`sluice.rounds.files` reaches it."""
+    """Checks the folder for plans and results, accessed as in :mod:`sluice.rounds.files`."""
     return Check(
         f"work folder {uri}",
         lambda: write_and_remove(*fsspec_file_system(uri.rstrip("/"), {}, SHORT_TIMEOUTS)),
@@ -49,13 +49,13 @@ def work_folder_check(uri: str, *, is_certain: bool = True) -> Check:
 
 
 def write_and_remove(fs: Any, folder: str) -> str | NotChecked:
-    """Writes a file into a folder, reads it, and removes it.
+    """Writes a file into a folder, reads it, and deletes it.
 
-    Its name is the same each time, so that not more than one stays where nobody may remove it.
-    On a local disk the folders that the check had to make go, too.
+    The file always has the same name, so at most one stays if it cannot be deleted. On a local
+    disk, folders that the check had to create are deleted, too.
 
-    :param fs: a file system of fsspec.
-    :raises Exception: what the storage has against it.
+    :param fs: an fsspec file system.
+    :raises Exception: any error of the storage.
     """
     made = _missing(folder) if isinstance(fs, LocalFileSystem) else []
     name = f"{folder.rstrip('/')}/_sluice-check-{os.getuid()}"
@@ -67,15 +67,18 @@ def write_and_remove(fs: Any, folder: str) -> str | NotChecked:
             kept = _remove(fs, name)
     finally:
         for path in made:
-            with contextlib.suppress(OSError):  # others have put something into it meanwhile
+            with contextlib.suppress(OSError):  # another process has put a file into it
                 path.rmdir()
     if kept:
-        return NotChecked(f"a file was written and read, but not removed: {name}: {kept}")
+        return NotChecked(f"a file was written and read, but could not be deleted: {name}: {kept}")
     return "a file was written, read and removed"
 
 
 def _write_and_read(fs: Any, folder: str, name: str) -> None:
-    """:raises Exception: what the storage has against it."""
+    """Writes and reads the file; retries if another check interferes.
+
+    :raises Exception: any error of the storage.
+    """
     failure: OSError | None = None
     until = time.monotonic() + _TRIES_S
     while failure is None or time.monotonic() < until:
@@ -85,11 +88,11 @@ def _write_and_read(fs: Any, folder: str, name: str) -> None:
             _write(fs, folder, name)
             found = fs.cat_file(name)
         except (FileExistsError, FileNotFoundError) as error:
-            failure = error  # another check has just removed the file, or a folder that it had made
+            failure = error  # another check has just deleted the file or its folder
             continue
         if found == _CONTENT:
             return
-        failure = OSError(f"{name}: what was written is not what is read")
+        failure = OSError(f"{name}: the content read differs from the content written")
         if not _CONTENT.startswith(found):
             break  # else another check is about to write it
     assert failure is not None
@@ -97,7 +100,7 @@ def _write_and_read(fs: Any, folder: str, name: str) -> None:
 
 
 def _remove(fs: Any, name: str) -> str:
-    """Why the file stays; empty if it is gone. Some storages let nobody delete."""
+    """Deletes the file; returns why it could not, else an empty text."""
     try:
         fs.rm_file(name)
     except FileNotFoundError:
@@ -108,7 +111,7 @@ def _remove(fs: Any, name: str) -> str:
 
 
 def _write(fs: Any, folder: str, name: str) -> None:
-    if not _is_s3(fs):  # an object is there once it is written; it needs no folder
+    if not _is_s3(fs):  # objects need no folder
         fs.makedirs(folder, exist_ok=True)
     fs.pipe_file(name, _CONTENT)
 
@@ -119,6 +122,6 @@ def _is_s3(fs: Any) -> bool:
 
 
 def _missing(folder: str) -> list[Path]:
-    """The folder and those above it that are not there, the deepest first."""
+    """The folder and its parents that do not exist, the deepest first."""
     path = Path(folder)
     return [each for each in (path, *path.parents) if not each.exists()]

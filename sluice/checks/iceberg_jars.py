@@ -1,4 +1,4 @@
-"""Whether the Spark of a round will find Iceberg: in the jars it is given, or in its own."""
+"""Checks that the Spark of a round will find Iceberg, in the given jars or in its own."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from sluice.checks.spark import listed, path_here, seen_files
 from sluice.errors import ConfigurationError
 
 _BRINGS = re.compile(r"\s*spark\.(jars|driver\.extraClassPath)\b")
-"""Spark properties by which jars come from elsewhere."""
+"""Spark properties that add jars from elsewhere."""
 
 
 def iceberg_jars(
     jars: str, binary: str, remedy: str, properties: Iterable[str], driver_is_here: bool
 ) -> Check:
-    """Files with commas between, as ``--jars`` takes them; one of them has Iceberg, or Spark has.
+    """Checks comma-separated jars, as in ``--jars``: they exist, and one or Spark has Iceberg.
 
-    :param properties: names of the Spark properties that the run is given besides.
+    :param properties: names of the other Spark properties of the run.
     """
     named = [name for name in properties if _BRINGS.match(name)]
 
-    def look() -> str | NotChecked:
+    def run() -> str | NotChecked:
         seen = seen_files(jars)
         here = [path for path in map(path_here, listed(jars)) if path is not None]
         directories = [read_central_directory(path) for path in here]
@@ -42,14 +42,14 @@ def iceberg_jars(
             return seen
         is_old = _are_there(directories, CATALOGS)
         iceberg = "Iceberg new enough for Sluice" if is_old else "Iceberg"
-        none = f"no {iceberg} in {seen or 'jars or packages, which are empty'}"
+        none = f"no {iceberg} in {seen or 'the options jars and packages, which are empty'}"
         if not driver_is_here:
-            return NotChecked(f"{none}: the driver's Spark, on the cluster, has to bring it")
+            return NotChecked(f"{none}: the driver's Spark, on the cluster, must provide it")
         if named:
-            return NotChecked(f"{none}: left to {', '.join(named)}")
+            return NotChecked(f"{none}: it may come from {', '.join(named)}")
         return _own_of_spark(none, binary)
 
-    return Check("jars", look, remedy)
+    return Check("jars", run, remedy)
 
 
 def _own_of_spark(none: str, binary: str) -> str | NotChecked:
@@ -60,19 +60,19 @@ def _own_of_spark(none: str, binary: str) -> str | NotChecked:
     except ConfigurationError as error:
         return NotChecked(f"{none}; {error}")
     if folder is None:
-        return NotChecked(f"{none}: Spark has to bring it")
+        return NotChecked(f"{none}: Spark must provide it")
     if _are_there(_directories(folder), CATALOGS, FENCE):
-        return f"Spark's own in {folder}"
+        return f"Iceberg is among Spark's own jars in {folder}"
     if where := _named_elsewhere(folder):
-        return NotChecked(f"{none}: left to {where}")
+        return NotChecked(f"{none}: it may come from {where}")
     if not _is_of(submit, folder):
-        return NotChecked(f"{none}, nor in Spark's own {folder}: {submit} has to bring it")
+        return NotChecked(f"{none}, nor in Spark's own {folder}: {submit} must provide it")
     wanted = installed_iceberg(submit).name
-    raise ConfigurationError(f"{none}, nor in Spark's own {folder}: give {wanted}")
+    raise ConfigurationError(f"{none}, nor in Spark's own {folder}: add {wanted}")
 
 
 def _is_of(submit: Path | None, folder: Path) -> bool:
-    """Whether the program is that Spark's own, and no script around it that may name jars."""
+    """Whether the program is Spark's own spark-submit, not a wrapper script that may add jars."""
     if submit is None:
         return False
     program = submit.resolve()
@@ -80,7 +80,7 @@ def _is_of(submit: Path | None, folder: Path) -> bool:
 
 
 def _directories(folder: Path) -> list[bytes]:
-    """Those of all jars in it that can be read."""
+    """The central directories of all readable jars in a folder."""
     found = []
     for path in folder.glob("*.jar"):
         with contextlib.suppress(ConfigurationError, OSError):
@@ -93,7 +93,7 @@ def _are_there(directories: Sequence[bytes], *classes: str) -> bool:
 
 
 def _named_elsewhere(jars: Path) -> str:
-    """The setting of this Spark that may bring further jars; empty if none does."""
+    """The setting of this Spark that may add further jars; empty if there is none."""
     conf = Path(os.environ.get("SPARK_CONF_DIR") or jars.parent / "conf")
     for name, says in (("spark-defaults.conf", _BRINGS.match), ("spark-env.sh", _has_class_path)):
         try:

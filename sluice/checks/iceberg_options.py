@@ -1,4 +1,4 @@
-"""What Iceberg's CatalogUtil demands of a catalog's options, before a JVM is there to say so."""
+"""Checks catalog options like Iceberg's CatalogUtil does, but without a JVM."""
 
 from __future__ import annotations
 
@@ -15,52 +15,57 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "jdbc": ("uri", "warehouse"),
     "bigquery": (),
 }
-"""Every type of Iceberg 1.11 and 1.12, and the options without which it opens no catalog."""
+"""Every catalog type of Iceberg 1.11 and 1.12, and its required options."""
 _ELSEWHERE = {"type": "catalog-type"}
-"""What Flink calls an option of Iceberg's."""
+"""Flink's names of Iceberg's options."""
 _NAMES = ("type", "catalog-impl", "uri", "warehouse")
 _ALIKE = 0.65
 _NEARLY_THE_SAME = 0.85
-"""Nearer than catalog-id or Iceberg's own lock-impl are to catalog-impl."""
+"""Higher than the similarity of catalog-id or Iceberg's own lock-impl to catalog-impl."""
 
 
 def type_of(options: Mapping[str, str]) -> str:
-    """The type as Iceberg compares it: capital letters do not count. Empty if none is given."""
+    """The catalog type in lower case, as Iceberg compares it; empty if it is not set."""
     return options.get("type", "").lower()
 
 
 def wrong(options: Mapping[str, str]) -> str:
-    """What Iceberg refuses whatever else is given; empty if nothing."""
+    """An error that further options cannot fix; empty if there is none."""
     kind, own = options.get("type"), options.get("catalog-impl")
     if kind is not None and own is not None:
-        return f"{_PREFIX}type={kind} and {_PREFIX}catalog-impl: leave one of them out"
+        return (
+            f"{_PREFIX}type={kind} and {_PREFIX}catalog-impl exclude each other: remove one of them"
+        )
     if own == "":
-        return f"{_PREFIX}catalog-impl is empty: give a class, or leave it out and give a type"
+        return (
+            f"{_PREFIX}catalog-impl is empty: set it to a class, or remove it and set {_PREFIX}type"
+        )
     if kind is None or kind.lower() in NEEDS:
         return ""
     near = get_close_matches(kind.lower(), NEEDS, 1, _ALIKE)
-    meant = f" (did you mean {near[0]}?)" if near else ""
+    meant = f"; did you mean '{near[0]}'?" if near else ""
     return (
-        f"{_PREFIX}type={kind!r}: Iceberg knows no such catalog; give one of"
+        f"{_PREFIX}type={kind!r} is not a catalog type of Iceberg; use one of"
         f" {', '.join(NEEDS)}{meant}"
     )
 
 
 def missing(options: Mapping[str, str]) -> str:
-    """What is missing, and where to write it; empty if nothing.
+    """The missing option, and where to set it; empty if none is missing.
 
-    Without a type Iceberg takes hive. That is meant, unless an option looks like a type misspelt.
+    Without a type, Iceberg uses hive. That is accepted, unless another option looks like a
+    misspelt type.
     """
     if "type" not in options and "catalog-impl" not in options:
         meant = _meant("type", options, _NEARLY_THE_SAME)
         meant = meant or _meant("catalog-impl", options, _NEARLY_THE_SAME)
-        return f"{_PREFIX}type is not given; {meant}" if meant else ""
+        return f"{_PREFIX}type is not set; {meant}" if meant else ""
     for option in NEEDS.get(type_of(options), ()):
         if not options.get(option):
             why = (
-                f"{_PREFIX}type={options['type']} needs {_PREFIX}{option}, which is not given:"
-                f" write it where the type is written (in Airflow: iceberg.{option} in the field"
-                " Lake of the Fluss connection)"
+                f"{_PREFIX}type={options['type']} needs {_PREFIX}{option}, which is not set: set it"
+                f" where the type is set (in Airflow: iceberg.{option} in the field Lake of the"
+                " Fluss connection)"
             )
             meant = _meant(option, options, _ALIKE)
             return f"{why}; {meant}" if meant else why
@@ -68,7 +73,7 @@ def missing(options: Mapping[str, str]) -> str:
 
 
 def _meant(option: str, options: Mapping[str, str], alike: float) -> str:
-    """Which of the options given may be this one, misspelt; empty if none."""
+    """A hint at a given option that may be a misspelling of this one; empty if there is none."""
     others = [name for name in options if name not in _NAMES]
     foreign = [name for name in others if name == _ELSEWHERE.get(option)]
     foreign = [name for name in foreign if options[name].lower() != "hive"]  # as without a type

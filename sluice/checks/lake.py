@@ -1,4 +1,4 @@
-"""Whether a lake is configured, and whether its catalog and storage can be reached from here."""
+"""Checks that a lake is configured, and that this machine can access its catalog and storage."""
 
 from __future__ import annotations
 
@@ -24,44 +24,47 @@ _PROXY = "rest.client.proxy.hostname"
 
 
 def check_lake(config: Config) -> None:
-    """:raises ConfigurationError: unless the lake is Iceberg and its catalog can be opened."""
+    """Checks the lake's settings without a connection.
+
+    :raises ConfigurationError: the lake is not Iceberg, or catalog options are wrong or missing.
+    """
     if why := _wrong(config.datalake) or _missing(config.datalake):
         raise ConfigurationError(why)
 
 
 def _wrong(datalake: DatalakeConfig) -> str:
-    """What no further setting makes right; empty if nothing."""
+    """An error that further settings cannot fix; empty if there is none."""
     if datalake.format != "iceberg":
-        return f"datalake.format={datalake.format}: only iceberg is there so far"
+        return f"datalake.format={datalake.format} is not supported: use iceberg"
     return iceberg_options.wrong(datalake.iceberg)
 
 
 def _missing(datalake: DatalakeConfig) -> str:
-    """What the settings lack; empty if nothing."""
+    """The missing setting; empty if none is missing."""
     if not datalake.iceberg:
         return (
-            "no lake is configured: give datalake.iceberg.type and datalake.iceberg.warehouse"
-            " (or uri), as in Iceberg's own catalog properties"
+            "no lake is configured: set datalake.iceberg.type and datalake.iceberg.warehouse (or"
+            " datalake.iceberg.uri) to Iceberg's catalog properties of that name"
         )
     return iceberg_options.missing(datalake.iceberg)
 
 
 @dataclass(frozen=True, slots=True)
 class CheckScope:
-    """What this machine has to do with the rounds."""
+    """Which parts of a round run on this machine, and so which checks apply here."""
 
     driver_is_here: bool = True
-    """A round's driver runs on it, and meets its local paths."""
+    """Whether the driver runs on this machine and uses its local paths."""
     executors_are_here: bool = True
-    """Executors do, too: what this machine cannot reach, no part of the round reaches."""
+    """Whether the executors run here, too: then a failure here is a failure of the round."""
     hdfs: bool = True
-    """HDFS is worth the JVM that Hadoop's library starts in this process."""
+    """Whether to check HDFS, which starts a JVM in this process."""
 
 
 def lake_checks(config: Config, scope: CheckScope) -> list[Check]:
-    """The lake's settings, then its catalog, then its warehouse.
+    """The checks of the lake's settings, its catalog and its warehouse.
 
-    Nothing but the settings can be looked at where only Spark reaches the lake: not checked.
+    If only Spark can access the lake, catalog and warehouse count as not checked.
     """
     iceberg = config.datalake.iceberg
     settings = Check("lake configured", lambda: _configured(config, scope))
@@ -76,42 +79,42 @@ def _configured(config: Config, scope: CheckScope) -> str | NotChecked:
     if why := _missing(config.datalake):
         if scope.driver_is_here:
             raise ConfigurationError(why)
-        return NotChecked(f"the driver may have settings of its own; here {why}")
+        return NotChecked(f"the driver may have its own settings; on this machine: {why}")
     iceberg = config.datalake.iceberg
     where = iceberg.get("uri") or iceberg.get("warehouse", "")
     if "type" in iceberg or "catalog-impl" in iceberg:
-        return f"iceberg, catalog {iceberg.get('type', 'of its own class')} at {where}"
+        return f"iceberg, catalog {iceberg.get('type', 'of a custom class')} at {where}"
     return NotChecked(
         f"iceberg, catalog hive (Iceberg's default) at {where};"
-        " give datalake.iceberg.type to be sure"
+        " set datalake.iceberg.type to be sure"
     )
 
 
 def _catalog(iceberg: Mapping[str, str], scope: CheckScope) -> list[Check]:
-    """Whether somebody listens there. What the catalog says to whom, only its client knows."""
+    """Checks that the catalog's port accepts connections; logins are not checked."""
     if iceberg_options.type_of(iceberg) == "hadoop":
         return []  # its catalog is the warehouse
     address = None if iceberg.get(_PROXY) else _address(iceberg.get("uri", ""))
     if address is None:
-        return [Check("lake catalog", lambda: NotChecked("only Spark reaches it"))]
+        return [Check("lake catalog", lambda: NotChecked("only Spark can check it"))]
     shown = f"{address[0]}:{address[1]}"
 
-    def look() -> str:
+    def run() -> str:
         socket.create_connection(address, _CONNECT_TIMEOUT_S).close()
-        return f"{shown} takes connections"
+        return f"{shown} accepts connections"
 
     remedy = f"start it, or correct datalake.iceberg.uri ({shown})"
-    return [Check("lake catalog", look, remedy, scope.executors_are_here)]
+    return [Check("lake catalog", run, remedy, scope.executors_are_here)]
 
 
 def _address(uri: str) -> tuple[str, int] | None:
-    """Host and port of a catalog; None where that cannot be told from its address."""
+    """Host and port of a catalog; None if they cannot be derived from its URI."""
     try:
         parts = urlsplit(uri.removeprefix("jdbc:"))
         host, port = parts.hostname, parts.port or _PORTS.get(parts.scheme)
-    except ValueError:  # several hosts, or no port of numbers
+    except ValueError:  # several hosts, or a port that is not a number
         return None
-    # A comma parts several hosts. With an @ behind them, "host" is a part of some password.
+    # A comma separates several hosts. If an @ follows, "host" is part of a password.
     is_plain = "," not in parts.netloc and "@" not in parts.path + parts.query + parts.fragment
     is_known = parts.scheme in _PORTS and is_plain
     return (host, port) if is_known and host and port else None
@@ -120,14 +123,16 @@ def _address(uri: str) -> tuple[str, int] | None:
 def _warehouse(iceberg: Mapping[str, str], scope: CheckScope) -> Check:
     uri, kind = iceberg.get("warehouse", ""), iceberg_options.type_of(iceberg)
     if "/" not in uri and kind != "hadoop":
-        why = NotChecked("the catalog decides where")
+        why = NotChecked("the catalog determines the location")
         return Check("write to the lake", lambda: why)
     what, scheme = f"write to the lake, {uri}", scheme_of(uri)
     if local_path(uri) is not None and not scope.driver_is_here:
-        return Check(what, lambda: NotChecked("a path of the machines that Spark runs on"))
+        return Check(
+            what, lambda: NotChecked("it is a local path of the machines that Spark runs on")
+        )
     if scheme in HDFS_SCHEMES and not scope.hdfs:
-        return Check(what, lambda: NotChecked("only Spark reaches HDFS"))
-    # In every other catalog a table has a location of its own, which may lie elsewhere.
+        return Check(what, lambda: NotChecked("only Spark can check HDFS"))
+    # In other catalogs each table has its own location, which may be elsewhere.
     is_certain = kind == "hadoop" and (scope.executors_are_here or local_path(uri) is not None)
     remedy = "let this user write there, or correct datalake.iceberg.warehouse"
     return Check(
@@ -136,7 +141,7 @@ def _warehouse(iceberg: Mapping[str, str], scope: CheckScope) -> Check:
 
 
 def _opened(uri: str, options: Mapping[str, str]) -> tuple[Any, str]:
-    """The file system as those who write the lake's files have it, in fsspec's form."""
+    """The fsspec file system of the lake, configured as for its writers."""
     path = local_path(uri)
     if path is not None:
         return fsspec.filesystem("file"), path

@@ -1,4 +1,4 @@
-"""Whether this machine has what spark-submit takes: its program, Java, script, jars, packages."""
+"""Checks that this machine has what spark-submit needs: program, Java, script, jars, packages."""
 
 from __future__ import annotations
 
@@ -22,70 +22,72 @@ def driver_script(path: str, remedy: str) -> Check:
 
 
 def files(what: str, paths: str, remedy: str) -> Check:
-    """Files with commas between, as ``--jars`` and ``--py-files`` take them."""
+    """Checks comma-separated files, as in ``--jars`` and ``--py-files``."""
     return Check(what, lambda: seen_files(paths), remedy)
 
 
 def program(binary: str, remedy: str) -> Check:
-    """spark-submit itself, by name or path."""
+    """Checks that spark-submit exists, by name or path."""
 
-    def look() -> str:
+    def run() -> str:
         found = spark_submit(binary)
         if found is None:
             raise ConfigurationError(
-                f"there is no program {binary!r}: {install_spark()} brings spark-submit"
+                f"the program {binary!r} does not exist: `{install_spark()}` installs spark-submit"
             )
         return str(found)
 
-    return Check("spark-submit", look, remedy)
+    return Check("spark-submit", run, remedy)
 
 
 def java_of(binary: str, driver_is_here: bool) -> Check:
-    """The Java that spark-submit starts. A driver on a cluster has another one."""
+    """Checks the Java that spark-submit starts. A driver on a cluster has its own Java."""
 
-    def look() -> str | NotChecked:
+    def run() -> str | NotChecked:
         found = spark_submit(binary)
         if found is None:
-            return NotChecked("there is no spark-submit to start it")
+            return NotChecked("there is no spark-submit")
         if why := _brings_java(found):
             return NotChecked(why)
         return _java() + ("" if driver_is_here else "; the driver's, on the cluster: not checked")
 
-    return Check("Java", look)
+    return Check("Java", run)
 
 
 def java_here() -> Check:
-    """The Java that this process would start."""
+    """Checks the Java that this process starts."""
     return Check("Java", _java)
 
 
 def packages(coordinates: str, remedy: str) -> Check:
-    """Coordinates as ``spark.jars.packages`` takes them; spark-submit resolves them."""
+    """Checks the form of Maven coordinates, as in ``spark.jars.packages``."""
 
-    def look() -> str | NotChecked:
+    def run() -> str | NotChecked:
         for each in coordinates.split(","):
             parts = each.replace("/", ":").split(":")
             if len(parts) != 3 or not all(part.strip() for part in parts):
-                raise ConfigurationError(f"{each.strip()!r} is not GROUP:ARTIFACT:VERSION")
+                raise ConfigurationError(
+                    f"{each.strip()!r} does not have the form GROUP:ARTIFACT:VERSION"
+                )
         return NotChecked(f"spark-submit fetches {coordinates}")
 
-    return Check("packages", look, remedy)
+    return Check("packages", run, remedy)
 
 
 def iceberg_packages(binary: str, remedy: str) -> Check:
-    """The coordinates of Iceberg's runtime for the Spark that spark-submit starts."""
+    """Shows the coordinates of Iceberg's runtime for the Spark that spark-submit starts."""
 
-    def look() -> NotChecked:
+    def run() -> NotChecked:
         submit = spark_submit(binary)
         runtime = installed_iceberg(submit).coordinates
         if spark_jars(submit) is None:
             return NotChecked(
-                f"{submit} does not tell its Spark's version: Iceberg's newest runtime, {runtime};"
-                f" {remedy}"
+                f"the Spark version of {submit} is unknown, so Iceberg's newest runtime is used,"
+                f" {runtime}; {remedy}"
             )
         return NotChecked(f"spark-submit fetches {runtime}")
 
-    return Check("packages", look, remedy)
+    return Check("packages", run, remedy)
 
 
 def _java() -> str:
@@ -93,43 +95,46 @@ def _java() -> str:
 
 
 def listed(paths: str) -> list[str]:
-    """Files with commas between, one by one."""
+    """Splits comma-separated files."""
     return [path.strip() for path in paths.split(",") if path.strip()]
 
 
 def path_here(given: str) -> Path | None:
-    """The file that this machine can look at; None for what Spark fetches or expands."""
+    """The local path of a file; None if Spark fetches it or expands a pattern."""
     path = local_path(given)
     return None if path is None or not set(path).isdisjoint("*?[{") else Path(path)
 
 
 def seen_files(paths: str) -> str | NotChecked:
-    """:raises ConfigurationError: one of them is not there, or cannot be read."""
+    """Checks that comma-separated files exist and are readable.
+
+    :raises ConfigurationError: one of them does not exist, or cannot be read.
+    """
     left = []
     for given in listed(paths):
         path = path_here(given)
         if path is None:
             left.append(given)
         elif path.is_dir():
-            raise ConfigurationError(f"{given} is a folder: name the file in it")
+            raise ConfigurationError(f"{given} is a folder: give a file")
         elif not path.is_file():
-            raise ConfigurationError(f"there is no file {given}")
+            raise ConfigurationError(f"file {given} does not exist")
         elif not os.access(path, os.R_OK):
-            raise ConfigurationError(f"{given} cannot be read")
+            raise ConfigurationError(f"file {given} is not readable for this user")
     if left:
-        return NotChecked(f"left to Spark: {', '.join(left)}")
+        return NotChecked(f"only Spark can check {', '.join(left)}")
     return ", ".join(listed(paths))
 
 
 def _brings_java(submit: Path) -> str:
-    """Why the Java of this environment need not be the one that spark-submit starts."""
+    """Why spark-submit may start another Java than this process; empty if it does not."""
     home = os.environ.get("SPARK_HOME")
     folder = Path(home) / "bin" if home else submit.resolve().parent
     if not (folder / "spark-class").is_file():
-        return f"{submit} is a program of its own and may bring it"
+        return f"{submit} is not Spark's own program and may have its own Java"
     conf = Path(os.environ.get("SPARK_CONF_DIR") or folder.parent / "conf")
     try:
         settings = (conf / "spark-env.sh").read_text(errors="replace")
     except OSError:
         return ""
-    return f"{conf / 'spark-env.sh'} names it" if "JAVA_HOME" in settings else ""
+    return f"{conf / 'spark-env.sh'} sets JAVA_HOME" if "JAVA_HOME" in settings else ""

@@ -1,4 +1,4 @@
-"""Whether a check that failed may succeed later, with nothing changed by anybody."""
+"""Tells transient failures from permanent ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LASTING = (
     TypeError,
     ValueError,
 )
-# Storages of other schemes and S3 tell the same in words only.
+# S3 and other storages report permanent failures only as text.
 _REFUSED = re.compile(
     r"access.?denied|access.?key.?id|account.?problem|authorization|forbidden|HTTP status 40[0134]"
     r"|no.?such.?bucket|not.?authorized|permission denied|signature.?does.?not.?match|unauthorized",
@@ -26,7 +26,7 @@ _REFUSED = re.compile(
 
 
 def may_pass(error: BaseException) -> bool:
-    """False for what is missing, refused or a wrong setting; True for a network that fails."""
+    """False if something is missing, refused or set wrongly; True for network failures."""
     if isinstance(error, SluiceError):
         return error.retryable
     if isinstance(error, _LASTING) or getattr(error, "errno", None) == errno.EROFS:

@@ -105,7 +105,7 @@ def sql(
     except QueryFailed as error:
         raise explained(error, has_lake=bool(config.datalake.iceberg)) from error
     _print(answer.rows, output_format)
-    if answer.cut:
+    if answer.truncated:
         click.echo(f"only the first {counted(limit, 'row')}: --limit shows more", err=True)
 
 

@@ -1,4 +1,4 @@
-"""Clean-up on the real lake: what dead rounds left behind tables, and folders of ended runs."""
+"""What `sluice clean` does: it deletes orphan files of dead rounds and folders of finished runs."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def clean_tables(
     clock: Clock | None = None,
     jvm: Jvm | None = None,
 ) -> Iterator[CleanReport]:
-    """One report for each table, as it is done.
+    """Cleans up lake tables and yields a report for each one.
 
-    :param path: this table only, without asking the cluster; None: every table that Fluss has,
-        tiered now or not. One of those that is not in the lake is passed over, one that cannot be
-        read has an ``error``.
-    :param jvm: one that runs already; else one is started and ended here.
+    :param path: only this table, without a request to the cluster. None: every table in Fluss, even
+        if it is not tiered now. Tables without a lake table are skipped; the report of a table that
+        cannot be read has an ``error``.
+    :param jvm: a running JVM to use; None: this function starts one and ends it.
     :raises LakeTableMissing: the lake has no table ``path``.
     :raises LakeNotWritable: catalog or storage of ``path`` cannot be read.
     """
@@ -54,8 +54,8 @@ def clean_tables(
                     yield report
                 elif path is not None:
                     raise LakeTableMissing(
-                        f"lake table {path} does not exist, so that nothing can be told of the"
-                        " files of its rounds: check the name and the catalog settings",
+                        f"lake table {path} does not exist, so `sluice clean` cannot find orphan"
+                        " files: check the table's name and the catalog settings",
                         table=str(path),
                     )
 
@@ -73,9 +73,9 @@ def _clean(
 def clean_runs(
     config: Config, work_uri: str, keep_ms: int, *, apply: bool, clock: Clock | None = None
 ) -> list[RunFolder]:
-    """The runs below a work folder; with ``apply``, those that may go are removed.
+    """Lists the runs in a work folder; with ``apply``, deletes the finished ones.
 
-    One that could not be removed has an ``error``; the others are done all the same.
+    A run that could not be deleted has an ``error``; the others are deleted all the same.
 
     :raises OSError: the work folder cannot be listed.
     :raises SluiceError: the coordinator cannot be reached.
@@ -98,7 +98,7 @@ def clean_runs(
 
 
 def _tables(config: Config) -> Iterator[TablePath]:
-    """Every table of Fluss: one whose tiering is switched off now may have been tiered before."""
+    """All tables in Fluss, because a table that is not tiered now may have been tiered before."""
     with connect(config.client) as client:
         for database in sorted(client.admin.list_databases()):
             with suppress(DatabaseNotExist):  # dropped since it was listed

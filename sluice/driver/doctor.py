@@ -1,4 +1,4 @@
-"""What `sluice doctor` looks at: the shared checks, the servers' versions, and the jars."""
+"""What `sluice doctor` checks: cluster, server versions, Java, jars, lake and work folder."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from sluice.masking import reason_text, secrets_of
 from sluice.model import ServerInfo
 
 _TIMEOUT_S = 60.0
-"""A person asked, and may wait for a slow storage."""
+"""Longer than in an Airflow task, because a user can wait for slow storage."""
 
 
 def findings(config: Config, work_uri: str = "") -> Iterator[Finding]:
-    """One finding after the other: cluster, versions, Java, jars, lake, work folder.
+    """Runs the checks and yields their findings: cluster, versions, Java, jars, lake, work folder.
 
-    :param work_uri: where Airflow and Spark exchange files, as the Airflow connection names it.
+    :param work_uri: the folder that Airflow and Spark share, as in the Airflow connection.
     """
     hidden = (*config.secrets(), *secrets_of(work_uri))
     answer = run_check(cluster_check(config.client), hidden)
@@ -32,14 +32,14 @@ def findings(config: Config, work_uri: str = "") -> Iterator[Finding]:
     if answer.ok:
         yield from _servers(config)
     yield run_check(java_here(), hidden)
-    # A jar that is not there is fetched, which takes as long as it takes.
+    # No deadline: a missing jar is fetched.
     jar = Check("Iceberg's runtime", lambda: iceberg_jar(config.tiering.jars).name)
     yield run_check(jar, hidden)
     others = lake_checks(config, CheckScope())
     others += [work_folder_check(work_uri)] if work_uri else []
     yield from run_checks(others, hidden, _TIMEOUT_S)
     if not work_uri:
-        yield Finding("work folder", None, "give --work-uri URI to have it tried")
+        yield Finding("work folder", None, "give --work-uri URI to check it")
 
 
 def _servers(config: Config) -> Iterator[Finding]:
@@ -54,8 +54,8 @@ def _servers(config: Config) -> Iterator[Finding]:
 
 
 def _versions(server: ServerInfo) -> str:
-    theirs = f"sluice {server.version}" if server.version else "Apache Fluss (tells no version)"
-    both = f"here sluice {__version__}, there {theirs}"
+    theirs = f"sluice {server.version}" if server.version else "Apache Fluss (reports no version)"
+    both = f"this machine: sluice {__version__}; server: {theirs}"
     if not server.lacks:
         return f"{both}; it offers every call"
     return f"{both}; it does not offer {', '.join(server.lacks)}"

@@ -1,7 +1,8 @@
 """A JVM started on demand, for Iceberg commits without Spark.
 
-Its class path is the jars folder that the pyspark package brings (found without importing it) and
-Iceberg's Spark runtime: from ``tiering.jars``, an Ivy cache of this machine, or fetched once.
+Its class path has the jars folder of the pyspark package (found without importing it) and
+Iceberg's Spark runtime, which comes from ``tiering.jars``, an Ivy cache of this machine, or a
+download.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from sluice.cache_folder import cache_folder
 from sluice.errors import ConfigurationError, DriverRefused
 
 START_TIMEOUT_S = 120.0
-"""How long Java may take until it tells its port."""
+"""Seconds that Java may take until it prints its port."""
 _OPTIONS = (
     "-Xmx512m",
     "-XX:+UseSerialGC",
@@ -38,9 +39,9 @@ _OPTIONS = (
 
 
 def check_jvm(jars: str) -> None:
-    """Makes sure that :class:`Jvm` finds what it needs; fetches Iceberg's runtime if need be.
+    """Checks that :class:`Jvm` can start; fetches Iceberg's runtime if it is missing.
 
-    :raises ConfigurationError: names what is missing: Spark's jars, Java, or Iceberg's runtime.
+    :raises ConfigurationError: Spark's jars, Java or Iceberg's runtime is missing; says which.
     """
     pyspark_jars()
     _version_of(java())
@@ -49,18 +50,19 @@ def check_jvm(jars: str) -> None:
 
 @functools.cache
 def _version_of(_command: str) -> int:
-    """Once in a process: who waits for a table looks every few seconds. Errors are not kept."""
+    """The Java version, cached because a waiting command checks every few seconds."""
     return java_version()
 
 
 class Jvm:
-    """A JVM with a py4j gateway; a context manager. It dies with this process."""
+    """A JVM with a py4j gateway; a context manager. It ends with this process."""
 
     def __init__(self, jars: str = "") -> None:
-        """``jars``: folder with the Iceberg runtime jar, and others that the catalog or its storage
-        need (a JDBC driver, iceberg-aws-bundle); empty: find the runtime, or fetch it once.
+        """Starts the JVM.
 
-        :raises ConfigurationError: no jars folder of pyspark, or no Iceberg runtime.
+        :param jars: folder with Iceberg's runtime jar and other jars that the catalog or its
+            storage need (a JDBC driver, iceberg-aws-bundle); empty: find or fetch the runtime.
+        :raises ConfigurationError: pyspark's jars folder or Iceberg's runtime is missing.
         :raises DriverRefused: Java cannot be started.
         """
         spark_jars = pyspark_jars()
@@ -82,7 +84,7 @@ class Jvm:
         )
 
     def close(self) -> None:
-        """Ends the JVM; waits for it, at most 10 seconds. One that has died is no error."""
+        """Ends the JVM and waits for it, at most 10 seconds; kills it after that."""
         with contextlib.suppress(Py4JError, OSError):
             if self._process.poll() is None:
                 self.gateway.shutdown()
@@ -100,7 +102,7 @@ class Jvm:
             self._process.wait()
 
     def kill(self) -> None:
-        """Ends the JVM at once, in the middle of whatever it does."""
+        """Kills the JVM at once."""
         self._process.kill()
         self._process.wait()
 
@@ -122,10 +124,10 @@ class _Gateway(JavaGateway):
 
 
 class _GatewayClient(GatewayClient):
-    """Raises what Java threw before anybody else may look at it.
+    """Raises Java exceptions before a Spark session in this process can convert them.
 
-    A Spark session in the same process has py4j show it every exception, and takes each for one of
-    Spark's own JVM: it would ask that one for the class of an object that lives in this one.
+    Such a session hooks into py4j and treats every exception as one of Spark's JVM. It would
+    look up the class of an object of this JVM in Spark's JVM.
     """
 
     def send_command(self, command: str, retry: bool = True, binary: bool = False) -> Any:
@@ -138,14 +140,14 @@ class _GatewayClient(GatewayClient):
 def _launch(
     py4j: Path, class_path: str, words: IO[bytes]
 ) -> tuple[int, str, subprocess.Popen[bytes]]:
-    """Starts a gateway that ends with our end of its standard input; its port and its token.
+    """Starts a gateway that ends when its standard input is closed; returns port and token.
 
-    In place of py4j's own ``launch_gateway``, which runs Python between fork and exec for the new
-    process group. gRPC starts its threads again in there, and now and then they end the process
-    before Java begins.
+    It replaces py4j's ``launch_gateway``, which runs Python code between fork and exec for the new
+    process group. There gRPC restarts its threads, which sometimes end the process before Java
+    starts.
 
-    :param words: takes what Java says on standard error.
-    :raises OSError: Java cannot be started, or hangs. :raises ValueError: it ended at once.
+    :param words: receives Java's standard error.
+    :raises OSError: Java cannot be started, or hangs. :raises ValueError: it exited at once.
     """
     command = [java(), "-classpath", f"{py4j}:{class_path}", *_OPTIONS, "py4j.GatewayServer"]
     process = subprocess.Popen(
@@ -153,11 +155,11 @@ def _launch(
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=words,
-        process_group=0,  # Ctrl-C is ours to handle; a broken pipe ends it
+        process_group=0,  # this process handles Ctrl-C; a closed pipe ends the JVM
     )
     assert process.stdin is not None
     assert process.stdout is not None
-    # A Java that hangs is ended, so that the reading ends too.
+    # If Java hangs, kill it, so that reading its output ends.
     hung = threading.Event()
 
     def give_up() -> None:
@@ -172,7 +174,7 @@ def _launch(
         process.kill()
         process.communicate()
         if hung.is_set():
-            raise TimeoutError(f"it did not start in {START_TIMEOUT_S} seconds") from error
+            raise TimeoutError(f"it did not start within {START_TIMEOUT_S:g} seconds") from error
         raise
     finally:
         watch.cancel()
@@ -181,7 +183,7 @@ def _launch(
 
 
 def _drain(output: IO[bytes]) -> None:
-    """A full pipe would stop the JVM."""
+    """Reads the JVM's output, because a full pipe would block it."""
     with output:
         while output.read(65536):
             pass
@@ -197,10 +199,10 @@ def iceberg_class_path(jars: str) -> str:
 
 
 def iceberg_jar(jars: str) -> Path:
-    """Iceberg's runtime for the installed Spark.
+    """The jar of Iceberg's runtime for the installed Spark; fetches it if it is missing.
 
-    :raises ConfigurationError: it is nowhere, and cannot be fetched or kept; or Sluice does not
-        run on that Spark.
+    :raises ConfigurationError: the jar cannot be found, fetched or stored, or Sluice does not
+        support this Spark version.
     """
     runtime = installed_iceberg()
     name = runtime.name
@@ -208,7 +210,7 @@ def iceberg_jar(jars: str) -> Path:
         if (Path(jars) / name).is_file():
             return Path(jars) / name
         raise ConfigurationError(
-            f"tiering.jars={jars}: no {name} in that folder; `sluice jars fetch {jars}` brings it"
+            f"tiering.jars={jars}: the folder has no {name}; run `sluice jars fetch {jars}`"
         )
     cache = cache_folder() / "jars"
     homes: list[Path] = []

@@ -1,4 +1,4 @@
-"""One round in this process: threads copy, a JVM started on demand commits (`sluice tier`)."""
+"""Runs one round in this process (`sluice tier`): threads copy, a JVM started on demand commits."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ def tier_once(
     jvm: Jvm | None = None,
     repair_mode: RepairMode | None = None,
 ) -> RoundResult:
-    """Claims a table, runs one round of it here, and reports it.
+    """Claims a table, runs one round in this process, and reports the result to the coordinator.
 
-    :param path: this table only; None: whichever waits longest.
-    :param now: has the table made due if it is not; not if it is paused, or another round has it.
-    :param jvm: one that runs already, for several rounds; else one is started and ended here.
-    :param repair_mode: what to do with a lake that is behind Fluss.
-    :raises ConfigurationError: something is missing on this machine; nothing was claimed.
-    :raises TableNotDue: none can be claimed now; says why, and whether waiting helps.
-    :raises SluiceError: why the round failed; the coordinator was told so.
+    :param path: only this table; None: the table that has been due the longest.
+    :param now: make the table due first, unless it is paused or being tiered.
+    :param jvm: a running JVM, for several rounds; None: this function starts one and ends it.
+    :param repair_mode: how to repair a lake that is behind Fluss; None: raise an error then.
+    :raises ConfigurationError: this machine lacks something; nothing was claimed.
+    :raises TableNotDue: no table can be claimed now; says why, and whether waiting helps.
+    :raises SluiceError: why the round failed, as reported to the coordinator.
     """
     check_lake(config)
     if jvm is None:
@@ -90,12 +90,12 @@ def tier_once(
 
 
 def round_limits(config: Config) -> RoundLimits:
-    """How long a round may copy, and how much."""
+    """The configured limits of a round."""
     return RoundLimits(config.tiering.max_round_ms, config.tiering.max_round_bytes)
 
 
 def keyed_round_options(config: Config, snapshots: Iterable[BucketSnapshot]) -> KeyedRoundOptions:
-    """What buckets of a table with a primary key begin with, and what their changes may take."""
+    """The options of a round of a table with a primary key, from leased snapshots and settings."""
     return KeyedRoundOptions(
         {snapshot.bucket: snapshot for snapshot in snapshots},
         config.tiering.changes_memory_bytes,
@@ -120,7 +120,7 @@ def _run(
         )
 
     try:
-        with _held(client, claim, repair_mode) as snapshots:
+        with _leased_snapshots(client, claim, repair_mode) as snapshots:
             return run_round(
                 claim,
                 client.tiering,
@@ -141,24 +141,25 @@ def _run(
             claim.tiering_epoch,
             claim.coordinator_epoch,
             "claim_lost",
-            notes=(f"the claim was lost; the round ended by {type(error).__name__}: {error}",),
+            notes=(f"the round lost its claim and ended with {type(error).__name__}: {error}",),
         )
 
 
 @contextmanager
-def _held(
+def _leased_snapshots(
     client: Client, claim: Claim, repair_mode: RepairMode | None
 ) -> Iterator[Sequence[BucketSnapshot]]:
-    """The KV snapshots that the round may begin buckets with, leased while the block lasts.
+    """Leases the KV snapshots that the round can start buckets with, until the block ends.
 
-    Those of buckets that were never tiered; of all of them, where a table is to be mended: what
-    the lake lacks is only known once it was looked at.
+    They are those of buckets that were never tiered. For a repair they are those of all buckets,
+    because it is not known yet what the lake lacks.
 
-    :raises LeaseNotObtained: not all could be held. :raises TableNotExist: it was dropped.
+    :raises LeaseNotObtained: not all snapshots could be leased. :raises TableNotExist: the table
+        was dropped.
     """
     info = client.admin.table_info(claim.path)
     if info.table_id != claim.table_id or not info.has_primary_key:
-        yield ()  # of another table than was claimed the round itself will say so
+        yield ()  # if the table was created again, the round reports that
         return
     parts = never_tiered(client.admin, info)
     buckets = {part.bucket(number) for part in parts for number in part.buckets}
@@ -173,14 +174,18 @@ def _held(
 
 
 def _report(client: Client, claim: Claim, result: RoundResult) -> RoundResult:
-    """Tells the coordinator; a lost claim has nobody to tell."""
+    """Reports a finished round to the coordinator, unless the claim was lost."""
     if result.outcome == "claim_lost":
         return result
     try:
-        # No statistics: Fluss means totals of the lake table, and this round knows its own share.
+        # No statistics: Fluss expects totals of the lake table, which a round does not know.
         client.tiering.finished(claim, forced=bool(result.forced))
-    except SluiceError as error:  # the lake and Fluss have it: the round itself is done
-        _LOG.warning("table %s: the round is done, its report failed: %s", claim.path, error)
+    except SluiceError as error:  # lake and Fluss have the snapshot: the round succeeded
+        _LOG.warning(
+            "table %s: the round succeeded, but the coordinator did not accept its report: %s",
+            claim.path,
+            error,
+        )
     return result
 
 
@@ -192,4 +197,8 @@ def _report_failure(
     try:
         client.tiering.failed(claim, failure_of(error, secrets).reason)
     except SluiceError as unheard:
-        _LOG.warning("table %s: its failure could not be reported: %s", claim.path, unheard)
+        _LOG.warning(
+            "table %s: the coordinator did not accept the report of the failure: %s",
+            claim.path,
+            unheard,
+        )

@@ -1,4 +1,4 @@
-"""Claims a table, or says why nobody gets it now and which command helps."""
+"""Claims a table, or explains why it cannot be claimed now and which command helps."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ _DEFAULT_FRESHNESS = "3 min"
 def claim_table(
     client: Client, path: TablePath | None, *, now: bool = False, clock: Clock | None = None
 ) -> Claim:
-    """The claim of a table, or of whichever waits longest.
+    """Claims a table.
 
-    :param now: has the table made due, if it is not.
+    :param path: the table; None: the one that has been due the longest.
+    :param now: make the table due first, if it is not.
     :raises TableNotDue: it cannot be claimed; details as of :func:`not_due`.
     """
     claim = client.tiering.claim(None if path is None else [path])
@@ -31,11 +32,11 @@ def claim_table(
 
 
 def request_round(client: Client, path: TablePath) -> bool:
-    """Has a table made due; False if that is not to be: it is not tiered, paused, or being tiered.
+    """Makes a table due; returns False if it is not tiered, paused, or being tiered.
 
-    A failing table is tried again as after `sluice retry`.
+    For a failing table, this also does what `sluice retry` does.
 
-    :raises TableNotDue: by a real Fluss, as ``Admin.tier_again``.
+    :raises TableNotDue: Apache Fluss only, as ``Admin.tier_again``.
     """
     for status in client.admin.list_tiering_statuses(path):
         if status.paused or status.status == State.TIERING.value:
@@ -50,15 +51,16 @@ def request_round(client: Client, path: TablePath) -> bool:
 def not_due(
     client: Client, path: TablePath | None, now_ms: int, *, asked: bool = False
 ) -> TableNotDue:
-    """The error to raise; its detail ``waits`` is true where the table will be handed out some day.
+    """The error to raise; its detail ``waits`` is true if waiting helps.
 
-    :param now_ms: this machine's time, epoch milliseconds: the coordinator's may differ a little.
-    :param asked: it was made due a moment ago, and somebody else has claimed it since.
+    :param now_ms: this machine's time in epoch milliseconds; the coordinator's may differ a little.
+    :param asked: the table was just made due, and another worker has claimed it since.
     """
     if path is None:
         text = (
-            "no table waits to be tiered: `sluice status` says when each is due;"
-            " `sluice tier` with --now does not wait"
+            "no table is due: `sluice status` shows when each table is; `sluice tier DB.TABLE"
+            " --now`"
+            " does not wait"
         )
         return _error(text, True)
     info = client.admin.table_info(path)
@@ -66,13 +68,16 @@ def not_due(
         return _error(f"table {path} is not tiered: {how_to_enable(path)}", False)
     statuses = client.admin.list_tiering_statuses(path)
     if not statuses:
-        return _error(f"the coordinator does not know table {path} as one to be tiered", False)
+        return _error(
+            f"the coordinator does not list table {path} as tiered, although it is enabled",
+            False,
+        )
     freshness = info.descriptor.properties.get(FRESHNESS, _DEFAULT_FRESHNESS)
     return _error(f"table {path} {_in_words(statuses[0], freshness, now_ms, asked)}", True)
 
 
 def how_to_enable(path: TablePath) -> str:
-    """What a user does to have a table tiered."""
+    """The statements that enable tiering of a table."""
     return (
         f"in Flink SQL, ALTER TABLE {path} SET ('table.datalake.enabled' = 'true'); in Python,"
         f" client.admin.set_options(TablePath({path.database!r}, {path.table!r}),"
@@ -81,35 +86,35 @@ def how_to_enable(path: TablePath) -> str:
 
 
 def _in_words(status: TieringStatus, freshness: str, now_ms: int, asked: bool) -> str:
-    """What is said of the table: how it stands, and the command that helps.
+    """The table's status, and the command that helps.
 
-    By its name and options only: which other options the reader gives is not known here.
+    The command is without connection options, because this function does not know them.
     """
-    after_it = "`sluice tier` with --now --wait 5min tiers it once that has ended"
+    after_it = "`sluice tier` with --now --wait 5min tiers it again after that round"
     at_once = "`sluice tier` with --now does not wait"
     if status.status == State.TIERING.value:
         return (
-            f"is being tiered (tiering epoch {status.tiering_epoch}): {after_it}. A claim whose"
-            " holder is silent is taken back after server.tiering_timeout_ms (2 minutes)"
+            f"is being tiered (tiering epoch {status.tiering_epoch}): {after_it}. A claim without"
+            " heartbeats expires after server.tiering_timeout_ms (2 minutes)"
         )
     if status.paused:
-        return "is paused: `sluice resume` has it tiered again"
+        return "is paused: `sluice resume` resumes its tiering"
     if asked:
-        return f"was made due, and another round has claimed it first: {after_it}"
+        return f"was made due, but another round claimed it first: {after_it}"
     if status.status == UNKNOWN:
         why = f" ({status.note})" if status.note else ""
-        return f"is not handed out now: somebody tiers it, or it is not due{why}. {at_once}"
+        return f"cannot be claimed now: it is being tiered, or it is not due{why}. {at_once}"
     left_s = ((status.next_attempt_ms or now_ms) - now_ms + 999) // 1000
-    soon = f"in {_spoken(left_s)}" if left_s > 0 else "any moment"
+    soon = f"in {_spoken(left_s)}" if left_s > 0 else "now"
     if status.failures:
         often = f"{status.failures} times in a row" if status.failures > 1 else "once"
         return (
-            f"has failed {often}: it is tried again {soon}. `sluice tier` with --now, or `sluice"
-            f" retry`, does not wait (the last reason: {status.last_error or 'not told'})"
+            f"has failed {often}: the next attempt is due {soon}. `sluice tier` with --now, or"
+            f" `sluice retry`, does not wait (last error: {status.last_error or 'not reported'})"
         )
     return (
         f"is {status.status}: it is due {soon} ({FRESHNESS} is {freshness}). {at_once};"
-        f" with --wait {_wait(left_s)} it waits"
+        f" `sluice tier` with --wait {_wait(left_s)} waits"
     )
 
 

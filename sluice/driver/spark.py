@@ -1,6 +1,6 @@
 """One round on Spark: executors copy, the session's JVM commits.
 
-The session comes as an argument: this room knows no engine. Results travel back as values; an
+The session is an argument: this package does not import PySpark. Results are returned as values; an
 exception on an executor would lose its type on the way (style: executors return results).
 """
 
@@ -41,7 +41,7 @@ _TASKS_MAX = 10_000
 def config_of(
     spark: Any, path: str | None = None, environment: Mapping[str, str] | None = None
 ) -> Config:
-    """The configuration of a driver; ``spark.sluice.SECTION.KEY`` override file and environment.
+    """The configuration of a driver: ``spark.sluice.SECTION.KEY`` overrides file and environment.
 
     :raises ConfigurationError: names the key.
     """
@@ -57,25 +57,25 @@ def run(
     config: Config,
     task_id: Callable[[], int] | None = None,
 ) -> int:
-    """Runs the round of a plan file and writes its result or its failure beside it.
+    """Runs the round of a plan file, and writes a result or failure file next to the plan.
 
-    :param task_id: on an executor, a number that no other execution of a split has; it goes into
-        file names, so that a lost executor and its successor never write to one file.
-    :returns: exit code: 0 for every outcome of a round, a lost claim included; 1 for a failure.
+    :param task_id: returns, on an executor, a number that is unique to this execution of a split.
+        File names contain it, so that a lost executor and its successor never write the same file.
+    :returns: the exit code: 0 for every outcome, including a lost claim; 1 for a failure.
     """
     try:
         result = _run(spark, plan_uri, attempt, config, task_id or _zero)
     except Exception as error:
         failure = failure_of(error, config.secrets())
-        _LOG.error("round of %s failed: %s: %s", plan_uri, failure.kind, failure.reason)
+        _LOG.error("round of plan %s failed: %s: %s", plan_uri, failure.kind, failure.reason)
         if not isinstance(error, SluiceError):
-            _LOG.error("where it happened", exc_info=error)
+            _LOG.error("traceback of the unexpected error", exc_info=error)
         write_json(failure_uri(plan_uri, attempt), failure.to_json())
         return 1
     write_json(result_uri(plan_uri, attempt), result.to_json())
-    _LOG.info("round of %s: %s, %d rows", result.table, result.outcome, result.rows)
+    _LOG.info("round of table %s: %s, %d rows", result.table, result.outcome, result.rows)
     if result.forced:
-        _LOG.info("round of %s: forced: %s", result.table, result.forced)
+        _LOG.info("round of table %s: %s", result.table, result.forced)
     return 0
 
 
@@ -85,7 +85,9 @@ def _run(
     check_lake(config)
     content = read_json(plan_uri)
     if content is None:
-        raise UnknownFileVersion(f"no plan file {plan_uri}: does this driver reach work_uri?")
+        raise UnknownFileVersion(
+            f"plan file {plan_uri} does not exist here: Airflow and this driver must share work_uri"
+        )
     plan = PlanFile.from_json(content)
     client_config = replace(config.client, bootstrap=plan.bootstrap)
     context = spark.sparkContext
@@ -116,10 +118,10 @@ def _run(
 
 
 class SparkRunner:
-    """A SplitRunner: one task per split, scheduled by Spark.
+    """A SplitRunner that runs each split in a Spark task.
 
-    Where the job itself fails (an executor is lost too often, a worker killed), what the finished
-    tasks have brought still comes before the error. A task that Spark kills leaves its files.
+    If the Spark job fails (too many lost executors, a killed worker), the results of finished tasks
+    are yielded before the error is raised. A task that Spark kills leaves its files behind.
     """
 
     def __init__(
@@ -130,11 +132,11 @@ class SparkRunner:
         task_id: Callable[[], int],
     ) -> None:
         self._context = context
-        self._finished = context.accumulator([], _Gathered())  # heard task by task
+        self._finished = context.accumulator([], _Gathered())  # updated after each task
         self._copy = CopyPartition(source, writers, task_id, self._finished)
 
     def __call__(self, splits: Sequence[Split]) -> Iterator[SplitResult | SplitFailure]:
-        # Long logs first, so that none of them is left alone at the end.
+        # The largest splits first, so that none of them runs alone at the end.
         longest = sorted(splits, key=lambda s: -s.weight)
         rdd = self._context.parallelize(longest, min(len(longest), _TASKS_MAX))
         try:
@@ -146,7 +148,7 @@ class SparkRunner:
 
 
 class _Gathered:
-    """How Spark adds up what tasks have brought (an AccumulatorParam)."""
+    """Combines the outcomes of tasks (Spark's AccumulatorParam)."""
 
     def zero(self, value: list[Any]) -> list[Any]:  # noqa: ARG002  (Spark's method)
         return []
@@ -157,7 +159,7 @@ class _Gathered:
 
 
 class CopyPartition:
-    """What an executor does with its splits. Pickles."""
+    """Copies the splits of a partition, on an executor. Picklable."""
 
     def __init__(
         self,
@@ -166,7 +168,7 @@ class CopyPartition:
         task_id: Callable[[], int],
         finished: Any,
     ) -> None:
-        """:param finished: Spark's accumulator of outcomes."""
+        """:param finished: the Spark accumulator of outcomes."""
         self._source, self._writers, self._task_id = source, writers, task_id
         self._finished = finished
 

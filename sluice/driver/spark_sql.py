@@ -1,9 +1,9 @@
-"""One SQL query in a Spark of its own, which is gone when the answer is there.
+"""Runs one SQL query in a Spark of its own, which ends with the query.
 
-Spark runs in processes of its own (``python -m pyspark_sluice.query``), because this room knows no
-engine: Python, the Java that it starts, and Java's Python workers. They are one session of the
-operating system, ended whole whatever happens; if this process is killed, each sees the end of its
-input and leaves.
+This package does not import PySpark, so Spark runs in separate processes: Python (``python -m
+pyspark_sluice.query``), its JVM, and the JVM's Python workers. They form one session of the
+operating system, which is always ended as a unit. If this process is killed, each of them reads the
+end of its input and exits.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from sluice.extras import install_command
 
 _MODULE = "pyspark_sluice.query"
 _OF_OTHERS = ("SPARK_REMOTE", "PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS")
-"""Variables by which another Spark would be meant."""
+"""Environment variables that would select another Spark."""
 _PASSED_ON = (f"{ENVIRONMENT_PREFIX}CLIENT_", f"{ENVIRONMENT_PREFIX}DATALAKE_")
-"""Variables that the configuration has read already."""
+"""Prefixes of variables that the configuration has already read."""
 _END_TIMEOUT_S = 20.0
-"""How long the processes may take to end when told to; after it they are killed."""
+"""Seconds between SIGTERM and SIGKILL for the processes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """The rows of a query; ``cut``: there are more than were asked for."""
+class QueryResult:
+    """The rows of a query; ``truncated``: there are more rows than the limit."""
 
     rows: pa.Table
-    cut: bool
+    truncated: bool
 
 
 def query(
@@ -56,17 +56,18 @@ def query(
     limit: int,
     timeout_s: float,
     phase: Callable[[str], None] = lambda _: None,
-) -> Answer:
-    """Runs one SQL statement. ``sys`` holds the system tables of the cluster, and the catalog
-    ``lake`` the lake's tables where ``config.datalake.iceberg`` says how to reach it.
+) -> QueryResult:
+    """Runs one SQL statement on the cluster's system tables (``sys``) and the lake (``lake``).
 
-    :param limit: most rows that are answered.
-    :param timeout_s: for all of it, Spark's start (some 10 s) included.
-    :param phase: is told ``start`` and ``query``, as they begin.
+    The catalog ``lake`` exists if ``config.datalake.iceberg`` is set.
+
+    :param limit: maximum number of rows to return.
+    :param timeout_s: seconds for the query and Spark's start (about 10 s).
+    :param phase: called with ``start`` and ``query`` when these phases start.
     :raises ConfigurationError: Spark, Java or Iceberg's runtime is missing.
     :raises DriverRefused: Spark does not start.
-    :raises QueryFailed: Spark refused or failed the query, or the time was up.
-    :raises FlussError: the cluster did.
+    :raises QueryFailed: the query failed or timed out.
+    :raises FlussError: the cluster refused a request.
     """
     _check_installed()
     class_path = iceberg_class_path(config.tiering.jars) if config.datalake.iceberg else ""
@@ -82,7 +83,7 @@ def query(
             assert process.stdin is not None
             assert process.stdout is not None
             with _deadline(process, timeout_s) as late:
-                with contextlib.suppress(BrokenPipeError):  # it ended at once: it says why below
+                with contextlib.suppress(BrokenPipeError):  # it exited at once; see below
                     process.stdin.write(json.dumps(request).encode() + b"\n")
                     process.stdin.flush()
                 last = _last_answer(process.stdout, phase)
@@ -93,11 +94,14 @@ def query(
         if "done" not in last:
             raise DriverRefused(f"Spark ended without an answer; its last output: {_tail(words)}")
         with pa.OSFile(str(folder / "result.arrow")) as file, pa.ipc.open_stream(file) as reader:
-            return Answer(reader.read_all(), bool(last["done"]["cut"]))
+            return QueryResult(reader.read_all(), bool(last["done"]["cut"]))
 
 
 def _check_installed() -> None:
-    """:raises ConfigurationError: a package or Java is missing, or Java is too old."""
+    """Checks that PySpark is installed.
+
+    :raises ConfigurationError: it is not; names the command that installs it.
+    """
     for package in ("pyspark", _MODULE.partition(".")[0]):
         if importlib.util.find_spec(package) is None:
             raise ConfigurationError(
@@ -107,7 +111,7 @@ def _check_installed() -> None:
 
 
 def _environment(config: Config, folder: Path) -> dict[str, str]:
-    """Settings of client and lake, passwords too: off every command line and out of every file."""
+    """The environment of the processes; it has the settings of client and lake, with passwords."""
     settings: dict[str, Any] = {
         f"datalake.iceberg.{name}": value for name, value in config.datalake.iceberg.items()
     }
@@ -126,7 +130,7 @@ def _environment(config: Config, folder: Path) -> dict[str, str]:
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
-        "TMPDIR": str(folder),  # what they leave when they are ended goes with the folder
+        "TMPDIR": str(folder),  # temporary files are deleted with the folder
     }
 
 
@@ -134,14 +138,14 @@ def _environment(config: Config, folder: Path) -> dict[str, str]:
 def _processes(
     folder: Path, environment: dict[str, str], words: IO[bytes]
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Python with its Java, in a session of their own, which is empty when the block ends."""
+    """Starts Python and its JVM in a new session; ends all its processes with the block."""
     process = subprocess.Popen(
         [sys.executable, "-m", _MODULE, str(folder)],
         env=environment,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=words,
-        start_new_session=True,  # Ctrl-C is ours to handle
+        start_new_session=True,  # this process handles Ctrl-C
     )
     try:
         yield process
@@ -150,7 +154,7 @@ def _processes(
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ends whoever of the session has not ended by itself, and waits for them."""
+    """Ends all processes of the session that still run, and waits for them."""
     for how in (signal.SIGTERM, signal.SIGKILL):
         for member in _members(process):
             with contextlib.suppress(ProcessLookupError):
@@ -167,8 +171,9 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _members(process: subprocess.Popen[bytes]) -> list[int]:
-    """Ids of all processes of its session: Java's Python workers make process groups of their own,
-    so that no group holds them all.
+    """The ids of all processes of the session.
+
+    A process group would not do, because Spark's Python workers make their own groups.
     """
     process.poll()
     found = []
@@ -181,9 +186,9 @@ def _members(process: subprocess.Popen[bytes]) -> list[int]:
 
 @contextmanager
 def _deadline(process: subprocess.Popen[bytes], timeout_s: float) -> Iterator[threading.Event]:
-    """Ends Python and Java after so long, so that reading ends too; the event says that it did.
+    """Ends Python and Java after a timeout, so that reading their output ends; then sets the event.
 
-    Only while the process is not reaped: its number cannot be another's then.
+    This happens only while the process is not reaped, so its id cannot be reused.
     """
     late = threading.Event()
 
@@ -202,7 +207,7 @@ def _deadline(process: subprocess.Popen[bytes], timeout_s: float) -> Iterator[th
 
 
 def _last_answer(answers: IO[bytes], phase: Callable[[str], None]) -> dict[str, Any]:
-    """What is said last; phases are passed on as they come."""
+    """The last line of the output; passes phases on as they arrive."""
     last: dict[str, Any] = {}
     for line in answers:
         last = json.loads(line)
@@ -212,7 +217,7 @@ def _last_answer(answers: IO[bytes], phase: Callable[[str], None]) -> dict[str, 
 
 
 def _error(kind: str, reason: str, words: Path) -> SluiceError:
-    """An error of ours as what it was, any other as a failed query."""
+    """Restores an error of Sluice by its class name; makes others QueryFailed."""
     if kind == DriverRefused.__name__:
         return DriverRefused(f"Spark does not start: {reason} Its last output: {_tail(words)}")
     ours = getattr(sluice.errors, kind, None)

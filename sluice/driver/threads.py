@@ -1,4 +1,4 @@
-"""Runs the splits of a round on threads of this process, in place of executors."""
+"""Runs the splits of a round on threads of this process instead of executors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Outcome = SplitResult | SplitFailure
 
 
 class ThreadRunner:
-    """A SplitRunner. Decoding, writing and compressing leave Python's lock, so threads help."""
+    """A SplitRunner on threads, which help because decoding and compression release the GIL."""
 
     def __init__(
         self,
@@ -31,8 +31,9 @@ class ThreadRunner:
         on_rows: Callable[[int], None] | None = None,
         clock: Clock | None = None,
     ) -> None:
-        """:param cancelled: once set, splits under way fail at their next batch.
-        :param clock: what the splits' deadlines are held against.
+        """:param cancelled: once set, running splits fail at their next batch.
+
+        :param clock: the clock for the splits' deadlines.
         """
         self._source = _Cancellable(source, cancelled or threading.Event())
         self._writers = writers
@@ -41,12 +42,12 @@ class ThreadRunner:
         self._clock = clock
 
     def __call__(self, splits: Sequence[Split]) -> Iterator[Outcome]:
-        """Outcomes as they come; at most ``parallelism`` splits are held open at once.
+        """Yields outcomes as they arrive; at most ``parallelism`` splits run at once.
 
-        After a failure no split is begun, those under way end at their next batch, and their
-        outcomes still come: the files of one that was done are somebody's to delete.
+        After a failure no further split is started, and running splits end at their next batch.
+        Their outcomes are still yielded, so that the caller can delete the files of finished ones.
         """
-        # Long logs first, so that none of them is left alone at the end.
+        # The largest splits first, so that none of them runs alone at the end.
         waiting = sorted(splits, key=lambda s: s.weight)
         running: set[Future[Outcome]] = set()
         with ThreadPoolExecutor(self._parallelism, thread_name_prefix="sluice-copy") as pool:
@@ -61,7 +62,7 @@ class ThreadRunner:
                         self._source.cancel()
                     yield from outcomes
             finally:
-                if running:  # somebody stopped asking: the round has failed
+                if running:  # the caller stopped reading: the round has failed
                     self._source.cancel()
 
     def _copy(self, split: Split) -> Outcome:
@@ -71,7 +72,7 @@ class ThreadRunner:
 
 
 class _Cancellable:
-    """A LogSource that ends in an error once it is cancelled."""
+    """A LogSource that raises an error once it is cancelled."""
 
     def __init__(self, source: LogSource, cancelled: threading.Event) -> None:
         self._source = source
@@ -89,18 +90,18 @@ class _Cancellable:
     @contextmanager
     def rows(self, split: Split) -> Iterator[BucketRows]:
         if not isinstance(self._source, KeyedSource):
-            raise TypeError(f"{self._source!r} is not for tables with a primary key")
+            raise TypeError(f"{self._source!r} does not support primary keys")
         with self._source.rows(split) as rows:
             yield _CancellableRows(rows, lambda: self._check(split))
 
     def _check(self, split: Split) -> None:
         """:raises ClaimLost: it was cancelled."""
         if self._cancelled.is_set() or self._given_up.is_set():
-            raise ClaimLost(f"bucket {split.bucket}: the round was given up")
+            raise ClaimLost(f"bucket {split.bucket}: the round was cancelled")
 
 
 class _CancellableRows:
-    """BucketRows that end in an error once their source is cancelled."""
+    """BucketRows that raise an error once their source is cancelled."""
 
     def __init__(self, rows: BucketRows, check: Callable[[], None]) -> None:
         self._rows, self._check = rows, check

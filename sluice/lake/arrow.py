@@ -1,4 +1,4 @@
-"""Iceberg types as Arrow types with field ids, and casts of log columns to them."""
+"""Converts Iceberg types to Arrow types with field ids, and casts log columns to them."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 
 
 def arrow_schema(schema: dict[str, Any]) -> pa.Schema:
-    """The Arrow schema of data files, with Iceberg's field ids, from a lake's schema JSON.
+    """The Arrow schema of data files, with Iceberg's field ids, from Iceberg's schema JSON.
 
-    :raises UnsupportedType: for a type that Fluss tables never have.
+    :raises UnsupportedType: the schema has a type that Fluss does not have.
     """
     return pa.schema(
         [_field(f["name"], f["type"], f["id"], f["required"]) for f in schema["fields"]]
@@ -37,11 +37,11 @@ def arrow_schema(schema: dict[str, Any]) -> pa.Schema:
 
 
 def to_lake(column: pa.ChunkedArray | pa.Array, target: pa.DataType) -> Any:
-    """A column in the lake's type; free where the type is the same already.
+    """Casts a column to the lake's type; returns it unchanged if it has that type.
 
-    Times below the microsecond are cut off downwards, as Iceberg's own conversion does.
+    Nanoseconds are rounded down to microseconds, as in Iceberg's own conversion.
 
-    :raises pyarrow.ArrowInvalid: for a value that the lake's type cannot hold.
+    :raises pyarrow.ArrowInvalid: a value does not fit the lake's type.
     """
     if column.type.equals(target):
         return column

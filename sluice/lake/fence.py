@@ -1,4 +1,4 @@
-"""What lets a lake commit through: our newest snapshot must be the one planned from."""
+"""The fence of lake commits: the newest tiering snapshot must be the planned base."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from sluice.rounds.types import COMMIT_USER, COMMIT_USER_KEY, WRITE_ID_KEY
 
 
 def is_tiering_snapshot(snapshot: Any) -> bool:
-    """Whether a snapshot (Iceberg's own object) is of our commit user."""
+    """Whether a snapshot (an Iceberg object) is a tiering snapshot."""
     summary = snapshot.summary()  # a snapshot of Iceberg's first format may have none
     return summary is not None and summary.get(COMMIT_USER_KEY) == COMMIT_USER
 
 
 class AlreadyCommitted(Exception):
-    """An attempt to commit met the snapshot of an earlier attempt, whose answer was lost."""
+    """An earlier attempt of this commit succeeded, but its answer was lost."""
 
 
 class Fence:
-    """Lets a commit through only if our newest snapshot is still the one planned from.
+    """Accepts a commit only if the newest tiering snapshot is still the planned base.
 
-    Iceberg calls it on every attempt, with the ancestry of the snapshot that it builds on.
+    Iceberg calls it on every attempt, with the ancestors of the snapshot that the commit follows.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Fence:
         self._no_tiering_snapshot = no_tiering_snapshot
 
     def validate(self, ancestors: Any) -> bool:
-        """Whether Iceberg may go on.
+        """Whether Iceberg may continue with the commit.
 
         :raises AlreadyCommitted: an earlier attempt of this commit succeeded. A plain refusal would
             make Iceberg delete its manifests; any other exception leaves them.
@@ -52,12 +52,12 @@ class Fence:
                 return not overtaken
             written_by = snapshot.summary().get(WRITE_ID_KEY)
             if self._write_id is not None and written_by == self._write_id:
-                raise AlreadyCommitted(f"snapshot {snapshot.snapshotId()} is this very commit")
+                raise AlreadyCommitted(f"snapshot {snapshot.snapshotId()} is this commit")
             overtaken = True
         return self._no_tiering_snapshot and not overtaken
 
     def errorMessage(self) -> str:  # noqa: N802  (a method of the Java interface)
-        return f"our newest snapshot is no longer the planned base {self._base_id}"
+        return f"the newest tiering snapshot is no longer the planned base {self._base_id}"
 
     class Java:
         implements = ("org.apache.iceberg.SnapshotAncestryValidator",)

@@ -28,7 +28,7 @@ _HADOOP_PREFIX = "hadoop."
 
 
 class IcebergLake:
-    """Tables of one Iceberg catalog. Immutable; its methods may be called from one thread."""
+    """The tables of one Iceberg catalog. Immutable; used by one thread."""
 
     def __init__(
         self,
@@ -37,10 +37,10 @@ class IcebergLake:
         tiering: TieringConfig | None = None,
         hadoop_conf: Any = None,
     ) -> None:
-        """``properties`` are Fluss's ``datalake.iceberg.*`` without that prefix.
+        """Opens the catalog; ``properties`` are ``datalake.iceberg.*`` without that prefix.
 
         :raises ConfigurationError: the JVM has no Iceberg, or one that is too old.
-        :raises LakeNotWritable: if the catalog cannot be opened.
+        :raises LakeNotWritable: the catalog cannot be opened.
         """
         self._gateway = gateway
         self._tiering = tiering or TieringConfig()
@@ -51,8 +51,8 @@ class IcebergLake:
             if key.startswith(_HADOOP_PREFIX):
                 conf.set(key.removeprefix(_HADOOP_PREFIX), value)
         name = properties.get("name", CATALOG_NAME)
-        where = properties.get("warehouse") or properties.get("uri") or "no warehouse given"
-        # For messages. Not the address: one of JDBC may hold a password.
+        where = properties.get("warehouse") or properties.get("uri") or "no warehouse configured"
+        # For messages. Not the URI, because a JDBC URI may contain a password.
         self.where = properties.get("warehouse") or f"catalog {name}"
         with lake_errors(f"open Iceberg catalog {name} ({where})"):
             _check_classes(gateway.jvm)
@@ -63,7 +63,7 @@ class IcebergLake:
     def load(self, path: TablePath) -> IcebergTable | None:
         """The table, or None if the catalog has none of that name.
 
-        :raises LakeNotWritable: if catalog or storage cannot be read.
+        :raises LakeNotWritable: the catalog or the storage cannot be read.
         """
         with lake_errors(f"load lake table {path}"):
             try:
@@ -76,7 +76,7 @@ class IcebergLake:
     def create(self, info: TableInfo) -> IcebergTable:
         """Creates the table exactly as Fluss would.
 
-        :raises LakeNotWritable: if catalog or storage refuse.
+        :raises LakeNotWritable: the catalog or the storage refuses.
         """
         iceberg = self._gateway.jvm.org.apache.iceberg
         content = schema_json(info)
@@ -92,9 +92,9 @@ class IcebergLake:
             return self._table(info.path, builder.create())
 
     def close(self) -> None:
-        """Closes the catalog's connections; the gateway is its owner's.
+        """Closes the catalog's connections, but not the gateway. Never raises.
 
-        Never raises: what a round has brought, or its own error, counts more.
+        A failure to close is only logged, so that it does not replace the result of a round.
         """
         try:
             with lake_errors("close the Iceberg catalog"):
@@ -109,7 +109,7 @@ class IcebergLake:
         try:
             self._catalog.createNamespace(namespace)
         except Py4JJavaError as error:
-            if class_name(error) != "AlreadyExistsException":  # someone else was faster
+            if class_name(error) != "AlreadyExistsException":  # another process created it first
                 raise
 
     def _identifier(self, path: TablePath) -> Any:
@@ -120,14 +120,14 @@ class IcebergLake:
 
 
 def _check_classes(jvm: Any) -> None:
-    """py4j takes a class that is not there for a package, and says so only when it is called.
+    """Checks that the JVM has Iceberg; py4j reports a missing class only when it is called.
 
-    :raises ConfigurationError: names what is missing.
+    :raises ConfigurationError: names the missing class, and the settings that bring it.
     """
-    for name, missing in ((CATALOGS, "is not"), (FENCE, "of a version that Sluice takes is not")):
+    for name, problem in ((CATALOGS, "is missing"), (FENCE, "is too old for Sluice")):
         if not isinstance(reduce(getattr, name.split("."), jvm), JavaClass):
             raise ConfigurationError(
-                f"Iceberg's runtime {missing} on Spark's class path (no class {name}): set option"
-                " jars or packages of section sluice in airflow.cfg, --jars or --packages of"
-                " spark-submit, or tiering.jars of sluice tier"
+                f"Iceberg's runtime {problem} on Spark's class path (no class {name}). Set it with"
+                " jars or packages in section sluice of airflow.cfg, --jars or --packages of"
+                " spark-submit, or tiering.jars of `sluice tier`"
             )

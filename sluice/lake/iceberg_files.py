@@ -1,4 +1,5 @@
-"""The files of one Iceberg table for clean-up: what lies there, and what snapshots reference."""
+"""The files of one Iceberg table, for clean-up: stored files, and files that snapshots"
+" reference."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from sluice.rounds.clean import OffsetsFiles, StoredFile
 from sluice.storage import file_system
 
 _DELETE_THREADS = 8
-# Where a table may keep files outside of its own folder.
+# Table properties that may name folders outside the table's location.
 _FOLDER_PROPERTIES = (
     "write.data.path",
     "write.metadata.path",
@@ -26,12 +27,12 @@ _FOLDER_PROPERTIES = (
 
 
 class StoredFiles:
-    """All files below a table's folders; one thread. Memory: one folder's listing."""
+    """All files in a table's folders. Used by one thread. Memory: the listing of one folder."""
 
     def __init__(self, folders: Sequence[str], options: Mapping[str, str]) -> None:
-        """:param options: of the catalog; they say how its storage is reached.
+        """:param options: the catalog's options, which configure access to its storage.
 
-        :raises LakeNotWritable: no library here knows the storage.
+        :raises LakeNotWritable: no installed library supports the storage.
         """
         self._roots: list[tuple[str, fs.FileSystem, str]] = []
         for folder in folders:
@@ -42,7 +43,10 @@ class StoredFiles:
             self._roots.append((folder, filesystem, path))
 
     def __iter__(self) -> Iterator[StoredFile]:
-        """:raises LakeNotWritable: a folder cannot be listed."""
+        """Lists all files, folder by folder.
+
+        :raises LakeNotWritable: a folder cannot be listed.
+        """
         for root, filesystem, path in self._roots:
             waiting = [path]
             try:
@@ -57,7 +61,7 @@ class StoredFiles:
                 raise LakeNotWritable(f"list {root}: {type(error).__name__}: {error}") from error
 
     def remove(self, paths: Sequence[str]) -> dict[str, str]:
-        """Deletes files that this listing has named; answers why some could not be."""
+        """Deletes files of this listing; returns path and reason of each failure."""
         if not paths:
             return {}
         with ThreadPoolExecutor(min(_DELETE_THREADS, len(paths))) as pool:
@@ -76,23 +80,25 @@ class StoredFiles:
 
 
 class IcebergReferences:
-    """Which file names a table's snapshots reference, by its manifests; each is read once.
+    """The file names that a table's snapshots reference; reads each manifest once.
 
-    Whole manifests travel out of the JVM as one text each: their size bounds the memory.
+    Each manifest is transferred from the JVM as one text, so the largest one determines the memory.
     """
 
     def __init__(self, jvm: Any, table: Any, path: TablePath, names: Set[str]) -> None:
-        """:param table: Iceberg's own object."""
+        """:param table: Iceberg's table object.
+        :param names: the file names to look for.
+        """
         self._jvm, self._table, self._path, self._names = jvm, table, path, names
         self._offsets_files = OffsetsFiles(names)
         self._snapshots: set[int] = set()
         self._manifests: set[str] = set()
         self._found: set[str] = set()
 
-    def look(self) -> Set[str]:
-        """Names that any snapshot references, on whatever branch or tag.
+    def read(self) -> Set[str]:
+        """The names that a snapshot of any branch or tag references.
 
-        :raises LakeNotWritable: a manifest cannot be read, as while snapshots are being expired.
+        :raises LakeNotWritable: a manifest cannot be read, for example during snapshot expiry.
         """
         with lake_errors(f"read what the snapshots of lake table {self._path} reference"):
             self._table.refresh()
@@ -114,7 +120,7 @@ class IcebergReferences:
         return self._found
 
     def _paths_in(self, manifest: Any) -> Iterator[str]:
-        """Names of the live files in a manifest, of data or of deletes."""
+        """The names of the live files in a manifest of data or delete files."""
         try:
             paths = self._all_paths(manifest)
         except Py4JJavaError:
@@ -124,7 +130,7 @@ class IcebergReferences:
         return (path.rpartition("/")[2] for path in paths)
 
     def _all_paths(self, manifest: Any) -> Sequence[str]:
-        """In one text. Iceberg before 1.12 has this for data only, and throws for deletes."""
+        """The paths in one text. Iceberg before 1.12 throws for manifests of delete files."""
         read = self._jvm.org.apache.iceberg.ManifestFiles.readPaths
         paths = read(manifest, self._table.io(), self._table.specs())
         try:
@@ -133,7 +139,7 @@ class IcebergReferences:
             paths.close()
 
     def _paths_of_deletes(self, manifest: Any) -> Sequence[str]:
-        """One by one, which asks the JVM three times for each."""
+        """The paths one by one, which needs three JVM calls per file."""
         read = self._jvm.org.apache.iceberg.ManifestFiles.readDeleteManifest
         files = read(manifest, self._table.io(), self._table.specs())
         try:

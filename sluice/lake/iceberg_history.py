@@ -10,17 +10,17 @@ from py4j.protocol import Py4JJavaError
 from sluice.rounds.history import HistoryEntry, LakeHistory
 
 _EARLIER_FILES_MAX = 1000
-"""Most earlier metadata files that are read for the parents of expired snapshots."""
+"""Maximum number of earlier metadata files that are read to find expired snapshots."""
 
 
 def history_of(jvm: Any, table: Any, tag: str) -> LakeHistory:
-    """What the table's metadata tells of its snapshots.
+    """Reads the history of a table from its metadata files.
 
     Expired snapshots are looked up in earlier metadata files, the newest first, until main is known
-    back to a snapshot of ours or to its beginning, or no file is left. A file that is gone is
-    passed over.
+    back to a tiering snapshot or to its first snapshot, or no file is left. Missing files are
+    skipped.
 
-    :param table: Iceberg's own object, refreshed.
+    :param table: Iceberg's table object, refreshed.
     """
     parser = jvm.org.apache.iceberg.TableMetadataParser
     content = json.loads(parser.toJson(table.operations().current()))

@@ -2,8 +2,8 @@
 
 See docs/fluss/iceberg.md#types and docs/fluss/iceberg.md#tables
 
-Pure: what is written here as JSON, Iceberg's parsers read in the driver's JVM. Field ids count
-from 1; Iceberg assigns its own when it creates a table, so ids are never compared.
+Pure functions: they return JSON, which Iceberg's parsers read in the driver's JVM. Field ids count
+from 1. Iceberg assigns its own ids when it creates a table, so ids are never compared.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sluice.formats.lake_keys import check_bucket_key, check_primary_key
 from sluice.model import Column, DataType, TableInfo, TypeRoot
 
 SYSTEM_COLUMNS = (("__bucket", "int"), ("__offset", "long"), ("__timestamp", "timestamptz"))
-"""Name and Iceberg type of the three required columns behind the user's."""
+"""Name and Iceberg type of the three required columns after the user's columns."""
 
 _PRIMITIVES = {
     TypeRoot.BOOLEAN: "boolean",
@@ -41,7 +41,7 @@ JsonType = str | dict[str, Any]
 
 
 def iceberg_type(data_type: DataType, ids: Iterator[int]) -> JsonType:
-    """The Iceberg type of a Fluss type as in Iceberg's schema JSON; ``ids`` are for nested ones."""
+    """The Iceberg type of a Fluss type, as in schema JSON; ``ids`` are for nested fields."""
     if data_type.root is TypeRoot.DECIMAL:
         return f"decimal({data_type.precision}, {data_type.scale})"
     if data_type.root in _PRIMITIVES:
@@ -70,7 +70,7 @@ def iceberg_type(data_type: DataType, ids: Iterator[int]) -> JsonType:
 
 
 def schema_json(info: TableInfo) -> dict[str, Any]:
-    """User columns, then the system columns; identifier fields are the whole primary key.
+    """The schema: user columns, then system columns; the primary key as identifier fields.
 
     :raises UnsupportedLakeOption: as ``check_primary_key``.
     """
@@ -93,17 +93,17 @@ def column_type_json(column: Column) -> JsonType:
 
 
 def spec_fields(info: TableInfo) -> list[tuple[str, str, str]]:
-    """Partition fields as (field name, source column, transform), in order.
+    """The partition fields as (field name, source column, transform), in order.
 
-    :raises UnsupportedLakeOption: as ``check_bucket_key``, or a partition key that is no STRING.
+    :raises UnsupportedLakeOption: as ``check_bucket_key``, or a partition key is not a STRING.
     """
     check_bucket_key(info)
     found = []
     for name in info.descriptor.partition_keys:
         if info.schema.column(name).data_type.root is not TypeRoot.STRING:
             raise UnsupportedLakeOption(
-                f"table {info.path}: partition key {name} is"
-                f" {info.schema.column(name).data_type}; Iceberg tables need STRING there"
+                f"table {info.path}: partition key {name} has type"
+                f" {info.schema.column(name).data_type}, but only STRING can be tiered to Iceberg"
             )
         found.append((name, name, "identity"))
     keys = info.descriptor.bucket_keys
@@ -137,7 +137,7 @@ def sort_order_json(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def table_properties(info: TableInfo) -> dict[str, str]:
-    """``iceberg.x`` becomes ``x``, any other key k becomes ``fluss.k``."""
+    """The lake table's properties: ``iceberg.x`` becomes ``x``, other keys become ``fluss.KEY``."""
     properties = {}
     if info.has_primary_key:
         for mode in ("write.delete.mode", "write.update.mode", "write.merge.mode"):
@@ -152,7 +152,7 @@ def table_properties(info: TableInfo) -> dict[str, str]:
 
 
 def missing_columns(info: TableInfo, found: dict[str, Any]) -> list[Column]:
-    """Compares the lake's schema with the one expected; answers columns that Fluss has added.
+    """Compares the lake's schema with the expected one; returns columns that Fluss has added.
 
     :raises LakeTableMismatch: names the first column that differs, and how.
     """
@@ -165,23 +165,31 @@ def missing_columns(info: TableInfo, found: dict[str, Any]) -> list[Column]:
         _compare(info, ours, theirs)
     if len(system) < len(SYSTEM_COLUMNS) or len(users) > len(known):
         extra = [f["name"] for f in users[len(known) :]] or [n for n, _ in SYSTEM_COLUMNS]
-        raise _mismatch(info, f"columns {[f['name'] for f in actual]}: check {extra}")
+        raise _mismatch(
+            info,
+            f"the columns {[f['name'] for f in actual]}, which are not as expected: check {extra}",
+        )
     for ours, theirs in zip(known, users, strict=False):
         _compare(info, ours, theirs)
     added = list(info.schema.columns[len(users) :])
     for column in added:
         if not column.data_type.nullable:
-            raise _mismatch(info, f"no column {column.name}, and a NOT NULL one cannot be added")
+            raise _mismatch(info, f"no column {column.name}, which is NOT NULL and cannot be added")
     return added
 
 
 def check_spec(info: TableInfo, schema: dict[str, Any], spec: dict[str, Any]) -> None:
-    """:raises LakeTableMismatch: unless the partition spec is exactly the expected one."""
+    """Compares the lake table's partition spec with the expected one.
+
+    :raises LakeTableMismatch: they differ.
+    """
     names = {field["id"]: field["name"] for field in schema["fields"]}
     found = [(names.get(f["source-id"], "?"), f["transform"]) for f in spec["fields"]]
     expected = [(source, transform) for _, source, transform in spec_fields(info)]
     if found != expected:
-        raise _mismatch(info, f"partition spec {_spec_text(found)}, not {_spec_text(expected)}")
+        raise _mismatch(
+            info, f"partition spec {_spec_text(found)}, but {_spec_text(expected)} is expected"
+        )
 
 
 def _field(
@@ -203,13 +211,13 @@ def _check_identifiers(info: TableInfo, found: dict[str, Any]) -> None:
     names = {field["name"] for field in found["fields"] if field["id"] in wanted}
     if names != set(info.schema.primary_key):
         expected = sorted(info.schema.primary_key)
-        raise _mismatch(info, f"identifier fields {sorted(names)}, not {expected}")
+        raise _mismatch(info, f"identifier fields {sorted(names)}, but {expected} are expected")
 
 
 def _compare(info: TableInfo, ours: dict[str, Any], theirs: dict[str, Any]) -> None:
     one, other = _text(ours), _text(theirs)
     if one != other:
-        raise _mismatch(info, f"column `{other}` where `{one}` is expected")
+        raise _mismatch(info, f"column '{other}', but '{one}' is expected")
 
 
 def _text(field: dict[str, Any]) -> str:
@@ -217,7 +225,7 @@ def _text(field: dict[str, Any]) -> str:
 
 
 def _type_text(type_json: JsonType) -> str:
-    """A type without its ids, as one reads it."""
+    """A type as text, without ids."""
     if isinstance(type_json, str):
         return type_json.replace(" ", "")
     if type_json["type"] == "list":
@@ -235,6 +243,6 @@ def _spec_text(fields: list[tuple[str, str]]) -> str:
 
 def _mismatch(info: TableInfo, what: str) -> LakeTableMismatch:
     return LakeTableMismatch(
-        f"lake table {info.path} has {what}; drop or rename the lake table, or tier another one",
+        f"lake table {info.path} has {what}. Drop or rename the lake table, or tier another one",
         table=str(info.path),
     )

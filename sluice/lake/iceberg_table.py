@@ -1,4 +1,4 @@
-"""The LakeTable port: one Iceberg table as the driver sees it, through Iceberg's Java API."""
+"""Implements the LakeTable and TableFiles protocols for one Iceberg table, with its Java API."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sluice.lake.iceberg_files import IcebergReferences, StoredFiles, folders_of
 from sluice.lake.iceberg_history import history_of
 from sluice.lake.iceberg_schema import check_spec, column_type_json, missing_columns, spec_fields
 from sluice.lake.java import class_name, deepest, iterate, lake_errors
-from sluice.lake.new_files import NewFiles, describe, partition_of
+from sluice.lake.new_files import NewFiles, partition_of, to_iceberg_files
 from sluice.lake.parquet import ParquetWriterFactory, bucket_file_prefix
 from sluice.lake.parquet_files import WriteOptions
 from sluice.lake.small_files import read_file, write_file
@@ -44,8 +44,8 @@ TAG = "sluice-tiered"
 _TARGET_FILE_BYTES = 512 * 1024 * 1024  # Iceberg's default of write.target-file-size-bytes
 _COMMIT_TRIES_MAX = 10
 _DELETES_VERSION = 2
-"""Iceberg's format version that has delete files."""
-# What Iceberg throws only when a commit has not landed, as far as its catalog has told it.
+"""The first format version of Iceberg that supports delete files."""
+# What Iceberg throws if a commit did not succeed, as far as the catalog's answer shows.
 _REFUSALS = {
     "ValidationException",
     "CommitFailedException",
@@ -56,7 +56,7 @@ _REFUSALS = {
 
 
 class IcebergTable:
-    """One table of the lake; used by one driver thread at a time."""
+    """One Iceberg table; used by one driver thread at a time."""
 
     def __init__(
         self,
@@ -77,11 +77,11 @@ class IcebergTable:
         self.uuid: str = table.operations().current().uuid() or ""  # none in Iceberg's first format
 
     def check(self, info: TableInfo) -> None:
-        """Compares columns, identifier fields, partition spec; adds columns that Fluss has added.
+        """Checks columns, identifier fields and partition spec; adds columns that Fluss has added.
 
         :raises LakeTableMismatch: names what differs and how.
-        :raises UnsupportedLakeOption: for a data file format other than Parquet, or a key that
-            equality deletes cannot name.
+        :raises UnsupportedLakeOption: the data file format is not Parquet, the format version has
+            no deletes, or equality deletes do not support the primary key.
         """
         with lake_errors(f"read the schema of lake table {self._path}"):
             self._table.refresh()
@@ -91,13 +91,13 @@ class IcebergTable:
             version = self._table.operations().current().formatVersion()
         if file_format.lower() != "parquet":
             raise UnsupportedLakeOption(
-                f"lake table {self._path} has write.format.default={file_format}:"
-                " only parquet is written; change that property"
+                f"lake table {self._path} has write.format.default={file_format}, but Sluice writes"
+                " only Parquet: set that property to parquet"
             )
         if info.has_primary_key and version < _DELETES_VERSION:
             raise UnsupportedLakeOption(
-                f"lake table {self._path} has Iceberg's format version {version}, which knows no"
-                f" deletes: set its property format-version to {_DELETES_VERSION}"
+                f"lake table {self._path} has Iceberg's format version {version}, which does not"
+                f" support deletes: set its property format-version to {_DELETES_VERSION}"
             )
         added = missing_columns(info, schema)
         check_spec(info, schema, spec)
@@ -109,11 +109,11 @@ class IcebergTable:
                 raise LakeTableMismatch(f"lake table {self._path} still lacks columns {names}")
 
     def newest_tiering_snapshot(self) -> LakeSnapshot | None:
-        """Newest snapshot of our commit user among the ancestors of main."""
+        """Newest tiering snapshot among the ancestors of main."""
         return self.find_tiering_snapshot({})
 
     def find_tiering_snapshot(self, summary: Mapping[str, str]) -> LakeSnapshot | None:
-        """Newest of our ancestors whose summary holds all of these; None if there is none."""
+        """Newest tiering snapshot in main's ancestry whose summary contains all these entries."""
         with lake_errors(f"read the snapshots of lake table {self._path}"):
             self._table.refresh()
             return self._find(summary)
@@ -132,7 +132,7 @@ class IcebergTable:
         return None
 
     def is_ancestor(self, snapshot_id: int) -> bool:
-        """Whether that snapshot is the current main snapshot or a known ancestor of it."""
+        """Whether a snapshot is main's current snapshot or one of its known ancestors."""
         with lake_errors(f"read the snapshots of lake table {self._path}"):
             self._table.refresh()
             return any(s.snapshotId() == snapshot_id for s in self._lineage())
@@ -140,9 +140,9 @@ class IcebergTable:
     def writer_factory(
         self, info: TableInfo, write_id: str, splits: Sequence[Split]
     ) -> ParquetWriterFactory:
-        """A picklable maker of writers, with the folder of each split's files.
+        """A picklable factory of writers, with the folder of each split's files.
 
-        The folders come from the table's own LocationProvider.
+        The table's LocationProvider determines the folders.
         """
         names = tuple(name for name, _, _ in spec_fields(info))
         with lake_errors(f"plan data files of lake table {self._path}"):
@@ -160,32 +160,33 @@ class IcebergTable:
         storage = {
             key: value
             for key, value in self._catalog_properties.items()
-            if key.startswith(OPTION_PREFIXES)  # executors need no catalog's credentials
+            if key.startswith(OPTION_PREFIXES)  # executors do not need the catalog's credentials
         }
         return ParquetWriterFactory(schema, names, folders, write_id, options, storage)
 
     def has_rows(self, partition_values: Sequence[str]) -> bool:
-        """Whether the lake has rows of that partition, in whatever bucket."""
-        with lake_errors(f"look into partition {partition_values} of lake table {self._path}"):
+        """Whether the lake has rows of a partition, in any bucket."""
+        with lake_errors(f"read partition {partition_values} of lake table {self._path}"):
             self._table.refresh()
             return self._has_rows(partition_values)
 
     def partitions_with_rows(
         self, partitions: Sequence[tuple[str, ...]], base: LakeSnapshot | None
     ) -> list[tuple[str, ...]]:
-        """Those of the partitions that the lake has rows of while ``base`` is our newest snapshot.
+        """Those of the partitions that have rows in the lake.
 
-        :raises LakeCommitRefused: it is not: a rollback hides rows, and may be undone.
+        :raises LakeCommitRefused: ``base`` is not the newest tiering snapshot. A rollback hides
+            rows and can be undone.
         """
-        with lake_errors(f"look into partitions of lake table {self._path}"):
+        with lake_errors(f"read partitions of lake table {self._path}"):
             self._table.refresh()
             newest = self._find({})
             found = [values for values in partitions if self._has_rows(values)]
         if (newest and newest.snapshot_id) != (base and base.snapshot_id):
             raise LakeCommitRefused(
-                f"lake table {self._path}: our newest snapshot is"
-                f" {newest and newest.snapshot_id}, the round was planned from"
-                f" {base and base.snapshot_id}: nothing was committed"
+                f"lake table {self._path}: the newest tiering snapshot is"
+                f" {newest and newest.snapshot_id}, but the round was planned from"
+                f" {base and base.snapshot_id}. Nothing was committed"
             )
         return found
 
@@ -205,18 +206,18 @@ class IcebergTable:
         summary: Mapping[str, str],
         replaced: Sequence[tuple[str, ...]] = (),
     ) -> LakeSnapshot:
-        """Adds the files (none: an empty commit) if ``base`` is still our newest snapshot.
+        """Adds the files (none: an empty commit) if ``base`` is still the newest tiering snapshot.
 
-        All rows that the lake has of the partitions ``replaced`` go in the same commit, and the tag
-        ``sluice-tiered`` moves to its snapshot.
+        The same commit deletes all rows of the partitions ``replaced``, and moves the tag
+        ``sluice-tiered`` to its snapshot.
 
-        :raises LakeNotWritable: before anything was committed, if a file cannot be read.
+        :raises LakeNotWritable: a file cannot be read; nothing was committed.
         :raises LakeCommitRefused: another tiering snapshot came in between; nothing was committed.
         :raises LakeCommitOutcomeUnknown: the commit may have succeeded; check with
             :meth:`find_tiering_snapshot`.
         """
         with lake_errors(f"read the footers of new files of lake table {self._path}"):
-            new = describe(self._gateway, self._table, files)
+            new = to_iceberg_files(self._gateway, self._table, files)
         for attempt in range(1, _COMMIT_TRIES_MAX + 1):
             try:
                 self._try_to_commit(new, base, summary, replaced)
@@ -225,13 +226,17 @@ class IcebergTable:
                 conflict = refused.details.get("conflict", False)
                 if attempt == _COMMIT_TRIES_MAX or not conflict or not self._is_newest(base):
                     raise
-        # From here on it has landed: nothing may pass for a failure before the commit.
+        # The commit has succeeded: later errors must not look like a refused commit.
         try:
             landed = self.find_tiering_snapshot(summary)
         except SluiceError as error:
-            raise self._unknown(f"it was answered, and then: {error}") from error
+            raise self._unknown(
+                f"the catalog confirmed it, but the table cannot be read: {error}"
+            ) from error
         if landed is None:
-            raise self._unknown("it was answered, and is not there: was the table rolled back?")
+            raise self._unknown(
+                "the catalog confirmed it, but the table lacks it: was it rolled back?"
+            )
         return landed
 
     def _try_to_commit(
@@ -241,7 +246,10 @@ class IcebergTable:
         summary: Mapping[str, str],
         replaced: Sequence[tuple[str, ...]],
     ) -> None:
-        """:raises LakeCommitRefused: with ``conflict`` if only another writer was faster."""
+        """Makes one attempt to commit.
+
+        :raises LakeCommitRefused: with ``conflict`` if another writer committed first.
+        """
         fence = self._fence(base, summary.get(WRITE_ID_KEY))
         with lake_errors(f"prepare the commit to lake table {self._path}"):
             self._table.refresh()
@@ -258,7 +266,7 @@ class IcebergTable:
             raise self._unknown(f"the JVM does not answer ({error})") from error
 
     def _is_newest(self, base: LakeSnapshot | None) -> bool:
-        """Whether our newest snapshot is still that one; False if it cannot be seen."""
+        """Whether the newest tiering snapshot is still ``base``; False if it cannot be read."""
         try:
             newest = self.newest_tiering_snapshot()
         except SluiceError:
@@ -269,7 +277,7 @@ class IcebergTable:
         try:
             name, message = deepest(error.java_exception)
             kind = class_name(error)
-        except (Py4JError, OSError) as gone:  # the JVM died with its exception
+        except (Py4JError, OSError) as gone:  # the JVM died
             return self._unknown(f"the JVM does not answer ({gone})")
         text = f"{name.rpartition('.')[2]}: {message}"
         if kind in _REFUSALS:
@@ -283,11 +291,11 @@ class IcebergTable:
         return LakeCommitOutcomeUnknown(f"commit to lake table {self._path}: {why}")
 
     def tag(self, snapshot_id: int) -> None:
-        """Moves the tag ``sluice-tiered`` there, so that expiry leaves the snapshot alone.
+        """Moves the tag ``sluice-tiered`` to a snapshot, which keeps it from expiry.
 
-        Nothing happens where it is not our newest one any more: that one has the tag.
+        Does nothing if a newer tiering snapshot exists, because that one has the tag.
 
-        :raises LakeNotWritable: if the catalog refuses.
+        :raises LakeNotWritable: the catalog refuses.
         """
         with lake_errors(f"tag snapshot {snapshot_id} of lake table {self._path}"):
             self._table.refresh()
@@ -301,7 +309,7 @@ class IcebergTable:
                 snapshots.createTag(TAG, snapshot_id).commit()
 
     def history(self) -> LakeHistory:
-        """All snapshots that the table has, and how main came about.
+        """All snapshots of the table, and the ancestry of main.
 
         :raises LakeNotWritable: the metadata cannot be read.
         """
@@ -310,10 +318,10 @@ class IcebergTable:
             return self._history()
 
     def set_main(self, snapshot_id: int, expected: int | None) -> None:
-        """Sets main to a snapshot that is there, if it is still at the expected one.
+        """Sets main to an existing snapshot, if main is still at the expected one.
 
-        :raises LakeCommitRefused: main has moved, or the snapshot is gone; nothing was changed.
-        :raises LakeCommitOutcomeUnknown: it may have landed; look.
+        :raises LakeCommitRefused: main has moved, or the snapshot has expired; nothing was changed.
+        :raises LakeCommitOutcomeUnknown: main may have been set; check :meth:`history`.
         """
         with lake_errors(f"set main of lake table {self._path}"):
             operations = self._table.operations()
@@ -322,12 +330,14 @@ class IcebergTable:
             target = base.snapshot(snapshot_id)
         if target is None or (found and found.snapshotId()) != expected:
             raise LakeCommitRefused(
-                f"lake table {self._path}: main is at snapshot {found and found.snapshotId()},"
-                f" {expected} was seen before, or {snapshot_id} has expired: nothing was changed"
+                f"lake table {self._path} has changed: main is at snapshot"
+                f" {found and found.snapshotId()}, expected {expected}, or snapshot {snapshot_id}"
+                " has"
+                " expired. Nothing was changed"
             )
         metadata = self._jvm.org.apache.iceberg.TableMetadata
         try:
-            # Iceberg's own ways to set a snapshot try again blindly; this one compares and swaps.
+            # Iceberg's methods to set a snapshot retry without a check; this is compare-and-swap.
             operations.commit(
                 base, metadata.buildFrom(base).setBranchSnapshot(snapshot_id, "main").build()
             )
@@ -337,7 +347,7 @@ class IcebergTable:
             raise self._unknown(f"the JVM does not answer ({error})") from error
 
     def write_metadata_file(self, name: str, content: bytes) -> str:
-        """Writes a small file into the table's metadata folder and answers its location.
+        """Writes a small file into the table's metadata folder and returns its location.
 
         :raises LakeNotWritable: the storage refuses, or is full.
         """
@@ -347,32 +357,32 @@ class IcebergTable:
         return location
 
     def read_metadata_file(self, location: str, bytes_max: int) -> bytes | None:
-        """At most that many bytes of such a file; None if it is gone.
+        """The first ``bytes_max`` bytes of such a file; None if it does not exist.
 
         :raises LakeNotWritable: the storage cannot be read.
         """
         return read_file(location, bytes_max, self._catalog_properties)
 
     def delete_files(self, paths: Sequence[str]) -> None:
-        """Deletes files of one's own that the lake has definitely refused."""
+        """Deletes files of this round that no snapshot references."""
         for path in paths:
             delete(path, self._catalog_properties)
 
     # ---- the TableFiles port, for clean-up ----
 
     def stored_files(self) -> Iterator[StoredFile]:
-        """Every file below the table's folders, data and metadata.
+        """All files in the table's folders, data and metadata.
 
         :raises LakeNotWritable: a folder cannot be listed.
         """
         return iter(self._stored())
 
     def references(self, names: Set[str]) -> IcebergReferences:
-        """References of all snapshots, on whatever branch or tag, to files of these names."""
+        """The references of all snapshots, of any branch or tag, to files of these names."""
         return IcebergReferences(self._jvm, self._table, self._path, names)
 
     def remove(self, paths: Sequence[str]) -> dict[str, str]:
-        """Deletes files that were listed; answers why some could not be."""
+        """Deletes files that were listed; returns path and reason of each failure."""
         return self._stored().remove(paths)
 
     def _stored(self) -> StoredFiles:
@@ -382,23 +392,26 @@ class IcebergTable:
         return StoredFiles(folders, self._catalog_properties)
 
     def _fence(self, base: LakeSnapshot | None, write_id: str | None) -> Fence:
-        """:raises LakeCommitRefused: if the base is not our newest snapshot even now."""
+        """The fence of one commit.
+
+        :raises LakeCommitRefused: the base is not the newest tiering snapshot.
+        """
         newest = self.newest_tiering_snapshot()
         base_id = base.snapshot_id if base else None
         if (newest.snapshot_id if newest else None) != base_id:
             raise LakeCommitRefused(
-                f"commit to lake table {self._path}: our newest snapshot is no longer the planned"
-                f" base {base_id}"
+                f"commit to lake table {self._path}: the newest tiering snapshot is no longer the"
+                f" planned base {base_id}"
             )
         with lake_errors(f"read the snapshots of lake table {self._path}"):
             ids = self._jvm.org.apache.iceberg.util.SnapshotUtil.currentAncestorIds(self._table)
             return Fence(base_id, write_id, no_tiering_snapshot=base_id not in set(iterate(ids)))
 
     def _new_update(self, new: NewFiles, replaced: Sequence[tuple[str, ...]]) -> TaggedUpdate:
-        """An append, an overwrite where a partition's old rows go, a delta where keys are deleted.
+        """An append; an overwrite to delete old rows of a partition; a row delta to delete keys.
 
-        A delta takes no filter for what goes, so the files are named that are there now. Others
-        cannot come in between: the tag lets a commit through on this metadata only.
+        A row delta has no filter, so it lists the files to delete. No file can be added in between,
+        because moving the tag ties the commit to this metadata.
         """
         if new.deletes:
             tagged = TaggedUpdate(self._table, TAG, "newRowDelta")
@@ -427,7 +440,7 @@ class IcebergTable:
             tasks.close()
 
     def _in_partitions(self, partitions: Sequence[tuple[str, ...]]) -> Any:
-        """The filter of rows in any of these partitions, by the columns of the partition keys."""
+        """The filter for rows of these partitions, by the columns of the partition keys."""
         expressions = self._jvm.org.apache.iceberg.expressions.Expressions
         schema = self._table.schema()
         columns = [schema.findColumnName(f.sourceId()) for f in iterate(self._spec().fields())]
@@ -451,11 +464,11 @@ class IcebergTable:
         return str(self._table.properties().getOrDefault(name, default))
 
     def _lineage(self) -> Iterator[Any]:
-        """Ancestors of main, newest first; ours too where expiry has cut it off from main.
+        """Ancestors of main, newest first, and the tiering snapshot if expiry cut it off from main.
 
-        Expiry takes the snapshots between other writers' newest ones and ours, which only the tag
-        keeps. Earlier metadata files tell what main came from. Where they have gone too, the tagged
-        snapshot counts if it is older than the oldest ancestor that is left.
+        Expiry can remove the snapshots between those of other writers and the tiering snapshot,
+        which only the tag keeps. Earlier metadata files show the ancestry of main. If they were
+        deleted, too, the tagged snapshot counts if it is older than the oldest remaining ancestor.
         """
         oldest, met_ours = None, False
         for snapshot in iterate(
@@ -475,7 +488,7 @@ class IcebergTable:
             yield self._table.snapshot(last.snapshot_id)
 
     def _history(self) -> LakeHistory:
-        """Of the metadata that was read last; each is read once."""
+        """The history as of the metadata that was read last; cached by metadata file."""
         location = self._table.operations().current().metadataFileLocation()
         if self._known_history is None or self._known_history[0] != location:
             self._known_history = (location, history_of(self._jvm, self._table, TAG))

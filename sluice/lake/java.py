@@ -1,6 +1,6 @@
-"""What every call into a driver's JVM needs: errors as ours, callbacks, Java collections.
+"""Helpers for calls into the driver's JVM: error conversion, callbacks, Java collections.
 
-Works on any py4j gateway: Spark's own, or that of a JVM started on demand.
+They work with any py4j gateway: Spark's, or that of a JVM started on demand.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def class_name(error: Py4JJavaError) -> str:
 
 @contextmanager
 def lake_errors(doing: str) -> Iterator[None]:
-    """Turns what the JVM throws into LakeNotWritable that names what was being done."""
+    """Turns errors of the JVM into LakeNotWritable; ``doing`` says what failed (`load table x`)."""
     try:
         yield
     except Py4JJavaError as error:
@@ -57,23 +57,23 @@ def java_list(gateway: Any, values: Iterable[Any]) -> Any:
 
 
 def iterate(iterable: Any) -> Iterator[Any]:
-    """A Java Iterable, one element at a time."""
+    """Iterates over a Java Iterable."""
     iterator = iterable.iterator()
     while iterator.hasNext():
         yield iterator.next()
 
 
 def ensure_callbacks(gateway: Any) -> None:
-    """Starts the gateway's callback server on a free port, unless it runs, and tells the JVM.
+    """Starts the gateway's callback server on a free port, unless it runs; informs the JVM.
 
-    It listens on loopback and without a token (the JVM's side can be given none); through it one
-    can call nothing but the few objects that were handed to the JVM.
+    It listens on the loopback address without a token, because the JVM's client does not support
+    one. It gives access only to the few objects that were passed to the JVM.
     """
     if gateway.__dict__.get("_callback_server") is not None:
         return
     parameters = CallbackServerParameters(port=0, daemonize=True, daemonize_connections=True)
-    # Spark's gateway is a ClientServer, which heeds its own parameters and not ours: left as they
-    # are, the thread of an open callback connection keeps a finished driver from ending.
+    # Spark's gateway is a ClientServer, which ignores these parameters and uses its own. With the
+    # defaults, the thread of an open callback connection keeps a finished driver from exiting.
     own = gateway.__dict__.get("python_parameters")
     if own is not None:
         own.daemonize = own.daemonize_connections = True

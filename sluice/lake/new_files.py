@@ -1,4 +1,4 @@
-"""What Iceberg has to know of files that were written: by the footers, and where they belong."""
+"""Describes new files to Iceberg: partitions, and statistics from the files' footers."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ _THREADS = 8
 
 @dataclass(frozen=True, slots=True)
 class NewFiles:
-    """Iceberg's own objects for the files of one commit."""
+    """Iceberg's objects for the files of one commit."""
 
     data: list[Any] = field(default_factory=list)
     deletes: list[Any] = field(default_factory=list)
 
 
 def partition_of(gateway: Any, spec: Any, values: Sequence[str]) -> Any:
-    """A partition of that spec; one text for each of its fields."""
+    """A partition of a spec from one text for each of its fields."""
     builder = gateway.jvm.org.apache.iceberg.DataFiles.builder(spec)
     builder = builder.withPath("unused").withFormat("parquet")
     builder = builder.withFileSizeInBytes(0).withRecordCount(0)
     return builder.withPartitionValues(java_list(gateway, values)).build().partition()
 
 
-def describe(gateway: Any, table: Any, files: Sequence[DataFile]) -> NewFiles:
-    """Iceberg's view of our files; their statistics come from the footers, read in parallel.
+def to_iceberg_files(gateway: Any, table: Any, files: Sequence[DataFile]) -> NewFiles:
+    """Makes Iceberg's objects for data files; reads the statistics in their footers in parallel.
 
     :raises Py4JJavaError: a footer cannot be read.
     """

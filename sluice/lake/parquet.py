@@ -2,10 +2,10 @@
 
 See docs/fluss/iceberg.md#data-files
 
-Memory of one writer: the gathered row group, at most ``row_group_bytes`` of Arrow data and one
-batch more; while a group is written, casts of columns whose lake type differs (at most as much
-again) and one encoded column. So about twice ``row_group_bytes`` and two batches, whatever the
-size of the bucket. Rows are never touched one by one.
+Memory of one writer: the gathered row group, at most ``row_group_bytes`` of Arrow data plus one
+batch. While a group is written: casts of columns whose lake type differs (at most the same size
+again) and one encoded column. In total about twice ``row_group_bytes`` and two batches, whatever
+the size of the bucket. No code handles single rows.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import pyarrow as pa
 from sluice.errors import LakeTableMismatch, UnsupportedType
 from sluice.lake import storage
 from sluice.lake.arrow import arrow_schema, to_lake
-from sluice.lake.parquet_files import ParquetFiles, Place, WriteOptions, storage_errors
+from sluice.lake.parquet_files import FileTarget, ParquetFiles, WriteOptions, storage_errors
 from sluice.model import LAKE_COLUMNS, TableBucket
 from sluice.rounds.types import DataFile, LogRecords, Split
 
@@ -30,7 +30,7 @@ _BUCKET = LAKE_COLUMNS[0]
 
 @dataclass(frozen=True, slots=True)
 class ParquetWriterFactory:
-    """Makes writers on executors; pickles. ``schema`` is the lake's schema JSON."""
+    """Makes writers on executors; picklable. ``schema`` is the lake's schema JSON."""
 
     schema: str
     spec_names: tuple[str, ...]
@@ -44,12 +44,12 @@ class ParquetWriterFactory:
 
 
 def bucket_file_prefix(bucket: int, task: int, write_id: str) -> str:
-    """File names without counter, as Iceberg's OutputFileFactory forms them."""
+    """The prefix of file names, as in Iceberg's OutputFileFactory."""
     return f"{bucket:05d}-{task}-{write_id}"
 
 
 class ParquetSplitWriter:
-    """Writes one split to Parquet files, of rows and of equality deletes. Used by one thread."""
+    """Writes one split to Parquet files of rows and of equality deletes. Used by one thread."""
 
     def __init__(self, factory: ParquetWriterFactory, split: Split, task: int = 0) -> None:
         self._options = factory.options
@@ -62,18 +62,18 @@ class ParquetSplitWriter:
         partition = (*split.partition_values, str(self._bucket))
         with storage_errors(folder):
             filesystem, path = storage.resolve(folder, factory.storage_properties)
-        place = Place(filesystem, path, folder, prefix, partition)
-        self._data = ParquetFiles(place, factory.options)
-        self._deletes = ParquetFiles(place, factory.options, deletes=True)
+        target = FileTarget(filesystem, path, folder, prefix, partition)
+        self._data = ParquetFiles(target, factory.options)
+        self._deletes = ParquetFiles(target, factory.options, deletes=True)
         self._pending: list[LogRecords] = []
         self._pending_rows = 0
         self._pending_bytes = 0
 
     def write(self, records: LogRecords) -> None:
-        """Takes the rows of one log batch.
+        """Writes the rows of one log batch.
 
         :raises LakeNotWritable: the storage refuses, or is full.
-        :raises UnsupportedType: a value that the lake's type cannot hold.
+        :raises UnsupportedType: a value does not fit the lake's type.
         """
         rows = records.batch.num_rows
         if rows == 0:
@@ -89,23 +89,23 @@ class ParquetSplitWriter:
             self._write_pending()
 
     def upsert(self, rows: pa.Table) -> None:
-        """Takes rows of a table with a primary key, with their ``__offset`` and ``__timestamp``.
+        """Writes rows of a table with a primary key, with ``__offset`` and ``__timestamp``.
 
         :raises LakeNotWritable: the storage refuses, or is full.
-        :raises UnsupportedType: a value that the lake's type cannot hold.
+        :raises UnsupportedType: a value does not fit the lake's type.
         """
         _check_columns(rows, self._schema)
         self._put(self._data, rows, self._schema)
 
     def delete(self, keys: pa.Table) -> None:
-        """Takes keys, whose rows of earlier commits go: a file of equality deletes.
+        """Writes equality deletes: rows of earlier commits with these keys are deleted.
 
         :raises LakeNotWritable: the storage refuses, or is full.
         """
         self._put(self._deletes, keys, self._key_schema)
 
     def close(self) -> tuple[DataFile, ...]:
-        """Finishes the last files and answers all of them.
+        """Finishes the last files and returns all files.
 
         :raises LakeNotWritable: the storage refuses, or is full.
         """
@@ -113,7 +113,7 @@ class ParquetSplitWriter:
         return (*self._data.close(), *self._deletes.close())
 
     def abort(self) -> None:
-        """Deletes what this writer has written."""
+        """Deletes all files of this writer."""
         self._pending.clear()
         self._data.abort()
         self._deletes.abort()
@@ -124,7 +124,7 @@ class ParquetSplitWriter:
             found = _in_lake_types(group, self._system(group), schema)
             if len(groups) == 1:
                 files.gather(found)
-            else:  # a slice that waited for others would keep all of the table in memory
+            else:  # a gathered slice would keep the complete table in memory
                 files.write_group(found)
 
     def _system(self, rows: pa.Table) -> dict[str, Any]:
@@ -140,14 +140,14 @@ class ParquetSplitWriter:
 
 
 def _key_schema(schema: dict[str, Any], columns: pa.Schema) -> pa.Schema:
-    """Columns of equality deletes: the identifier fields, as in the lake's schema."""
+    """The schema of equality deletes: the identifier fields of the lake's schema."""
     wanted = set(schema.get("identifier-field-ids", ()))
     names = [field["name"] for field in schema["fields"] if field["id"] in wanted]
     return pa.schema([columns.field(name) for name in names])
 
 
 def _groups(rows: pa.Table, options: WriteOptions) -> Iterator[pa.Table]:
-    """The rows in slices of a row group."""
+    """Splits rows into slices of at most one row group."""
     if rows.num_rows == 0:
         return
     row_bytes = max(1, rows.nbytes // rows.num_rows)
@@ -157,7 +157,7 @@ def _groups(rows: pa.Table, options: WriteOptions) -> Iterator[pa.Table]:
 
 
 def _with_system_columns(pending: list[LogRecords], bucket: int, schema: pa.Schema) -> pa.Table:
-    """One table of all gathered batches in the lake's types, system columns included."""
+    """One table of all gathered batches in the lake's types, with system columns."""
     rows = pa.Table.from_batches([records.batch for records in pending])
     if rows.num_rows < 1_000 * len(pending):
         rows = rows.combine_chunks()
@@ -177,7 +177,7 @@ def _with_system_columns(pending: list[LogRecords], bucket: int, schema: pa.Sche
 
 
 def _in_lake_types(rows: pa.Table, system: Mapping[str, Any], schema: pa.Schema) -> pa.Table:
-    """Columns of the lake's schema, some of them system columns that are given apart.
+    """Casts rows and separate system columns to the lake's schema.
 
     :raises UnsupportedType: names the column.
     """
@@ -188,15 +188,17 @@ def _in_lake_types(rows: pa.Table, system: Mapping[str, Any], schema: pa.Schema)
             columns.append(to_lake(column, field.type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
             raise UnsupportedType(
-                f"column {field.name}: {column.type} does not fit the lake's {field.type}: {error}"
+                f"column {field.name}: a {column.type} value does not fit the lake's type"
+                f" {field.type}: {error}"
             ) from error
     return pa.Table.from_arrays(columns, schema=schema)
 
 
 def _check_columns(rows: pa.Table, schema: pa.Schema) -> None:
-    """No value may be left behind: a column that the lake lacks must be empty.
+    """Checks that no value is dropped: a column that the lake lacks must contain only nulls.
 
-    That is so when a column was added after the plan: rows below its stop offsets have none.
+    This holds for a column that was added after the round was planned, because rows below the stop
+    offsets have no value in it.
 
     :raises LakeTableMismatch: names the column.
     """
@@ -205,8 +207,8 @@ def _check_columns(rows: pa.Table, schema: pa.Schema) -> None:
         known = name in wanted or name in LAKE_COLUMNS
         if not known and rows.column(name).null_count < rows.num_rows:
             raise LakeTableMismatch(
-                f"the log has values in column {name}, which the lake table lacks: the next round"
-                " adds it"
+                f"the log has values in column {name}, which the lake table lacks. The next round"
+                " adds the column"
             )
     if missing := wanted - set(rows.schema.names):
         raise LakeTableMismatch(f"the log lacks columns {sorted(missing)} of the lake table")

@@ -1,4 +1,4 @@
-"""Parquet files that appear when they are whole, one after the other up to a target size."""
+"""Writes Parquet files of a target size one after the other; each appears once it is complete."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from sluice.lake import storage
 from sluice.rounds.types import DataFile
 
 _SAMPLE_ROWS = 20_000
-_DICTIONARY_RATIO = 4  # a column gets a dictionary if its sample has a value 4 times on average
+_DICTIONARY_RATIO = (
+    4  # a column gets a dictionary if each value of its sample occurs 4 times on average
+)
 _FEW = pa.array(np.random.default_rng(0).choice(_SAMPLE_ROWS, _SAMPLE_ROWS // 10, replace=False))
 _FEW_MAX = len(_FEW) * 9 // 10
 _COMPRESSIONS = {"uncompressed": "none", "lz4_raw": "lz4"}
@@ -27,7 +29,7 @@ _COMPRESSIONS = {"uncompressed": "none", "lz4_raw": "lz4"}
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """How files are written: from the table's properties and the configuration."""
+    """Options for writing files, from the table's properties and the configuration."""
 
     target_file_bytes: int
     compression: str = "zstd"
@@ -37,26 +39,26 @@ class WriteOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a writer puts its files, and how it names them."""
+class FileTarget:
+    """The folder and the names of a writer's files."""
 
     filesystem: Any
     path: str
     """The folder on that file system."""
     uri: str
-    """The folder as Iceberg names it."""
+    """The folder's URI, as in Iceberg's metadata."""
     prefix: str
     partition: tuple[str, ...]
 
 
 class ParquetFiles:
-    """Files of one kind, data or deletes. Takes Arrow tables of the lake's schema; one thread.
+    """Writes Arrow tables of the lake's schema to data files or delete files. Used by one thread.
 
-    Rows are gathered up to a row group: at most ``row_group_bytes`` and one table more.
+    Rows are gathered up to a row group: at most ``row_group_bytes`` plus one table.
     """
 
-    def __init__(self, place: Place, options: WriteOptions, *, deletes: bool = False) -> None:
-        self._place, self._options, self._deletes = place, options, deletes
+    def __init__(self, target: FileTarget, options: WriteOptions, *, deletes: bool = False) -> None:
+        self._target, self._options, self._deletes = target, options, deletes
         self._pending: list[pa.Table] = []
         self._pending_rows = 0
         self._pending_bytes = 0
@@ -64,7 +66,7 @@ class ParquetFiles:
         self._files: list[DataFile] = []
 
     def gather(self, table: pa.Table) -> None:
-        """Takes rows that may wait for others, to make row groups that are not too small.
+        """Adds rows; waits for more rows if the row group would be small.
 
         :raises LakeNotWritable: the storage refuses, or is full.
         """
@@ -79,20 +81,20 @@ class ParquetFiles:
             self._write_gathered()
 
     def write_group(self, table: pa.Table) -> None:
-        """Writes rows as a row group of their own.
+        """Writes rows as one row group.
 
         :raises LakeNotWritable: the storage refuses, or is full.
         """
         if self._open is None:
             suffix = "-deletes" if self._deletes else ""  # as Iceberg's own writers name them
-            name = f"{self._place.prefix}-{len(self._files) + 1:05d}{suffix}.parquet"
-            self._open = _OpenFile(self._place, name, table, self._options)
+            name = f"{self._target.prefix}-{len(self._files) + 1:05d}{suffix}.parquet"
+            self._open = _OpenFile(self._target, name, table, self._options)
         self._open.write(table)
         if self._open.size_bytes() >= self._options.target_file_bytes:
             self._finish_file()
 
     def close(self) -> tuple[DataFile, ...]:
-        """Finishes the last file and answers all of them.
+        """Finishes the last file and returns all files.
 
         :raises LakeNotWritable: the storage refuses, or is full.
         """
@@ -101,9 +103,9 @@ class ParquetFiles:
         return tuple(self._files)
 
     def abort(self) -> None:
-        """Deletes what was written."""
+        """Deletes all files that were written."""
         self._pending.clear()
-        folder, filesystem = self._place.path, self._place.filesystem
+        folder, filesystem = self._target.path, self._target.filesystem
         doomed = [f"{folder}/{file.path.rpartition('/')[2]}" for file in self._files]
         if self._open is not None:
             doomed.append(self._open.abandon())
@@ -127,26 +129,28 @@ class ParquetFiles:
         if self._open is None:
             return
         failpoint("round.copy.file.before")
-        self._files.append(self._open.finish(self._place.partition, self._deletes))
-        self._open = None  # only now: what cannot be finished is abandoned
+        self._files.append(self._open.finish(self._target.partition, self._deletes))
+        self._open = None  # only now, so that abort() deletes a file that cannot be finished
         failpoint("round.copy.file.after")
 
 
 class _OpenFile:
     """A Parquet file that is being written."""
 
-    def __init__(self, place: Place, name: str, first: pa.Table, options: WriteOptions) -> None:
-        self._fs = fs = place.filesystem
-        path = place.path
-        self._uri = f"{place.uri}/{name}"
+    def __init__(
+        self, target: FileTarget, name: str, first: pa.Table, options: WriteOptions
+    ) -> None:
+        self._fs = fs = target.filesystem
+        path = target.path
+        self._uri = f"{target.uri}/{name}"
         self._final = f"{path}/{name}"
-        self._aside = storage.renames(fs)
-        self._path = f"{path}/.{name}.{uuid.uuid4().hex}.tmp" if self._aside else self._final
+        self._temporary = storage.needs_rename(fs)
+        self._path = f"{path}/.{name}.{uuid.uuid4().hex}.tmp" if self._temporary else self._final
         self._rows = 0
         self._writer: Any = None
         with storage_errors(self._uri):
             level = int(options.compression_level) if options.compression_level else None
-            if self._aside:
+            if self._temporary:
                 fs.create_dir(path, recursive=True)
             self._sink = fs.open_output_stream(self._path)
             try:
@@ -180,30 +184,30 @@ class _OpenFile:
             size = self.size_bytes()
             self._sink.close()
             storage.sync(self._fs, self._path)
-            if self._aside:
+            if self._temporary:
                 self._fs.move(self._path, self._final)
         return DataFile(self._uri, self._rows, size, partition, deletes)
 
     def abandon(self) -> str:
-        """Closes what is open and answers the path of what is left."""
+        """Closes the file and returns the path of its remains."""
         if self._writer is not None:
             with contextlib.suppress(OSError, ValueError, pa.ArrowException):
                 self._writer.close()
-            self._writer.is_open = False  # it has had its chance: no second one when it is freed
+            self._writer.is_open = False  # prevents a second close when it is freed
         with contextlib.suppress(OSError, ValueError, pa.ArrowException):
             self._sink.close()
         return self._path
 
 
 def dictionary_columns(table: pa.Table) -> list[str]:
-    """Columns worth a dictionary: those whose values repeat in the first rows.
+    """The columns to write with a dictionary: those whose values repeat in the first rows.
 
-    A dictionary costs a hash per value and pays only where values repeat; Parquet itself gives one
-    up only after a megabyte of distinct values.
+    A dictionary costs a hash per value and only pays off if values repeat. Parquet itself drops a
+    dictionary only after a megabyte of distinct values.
     """
     sample = table.slice(0, _SAMPLE_ROWS)
     limit = max(1, sample.num_rows // _DICTIONARY_RATIO)
-    # of a column worth it, a tenth of the sample has fewer than 87 % different values, if drawn
+    # a random tenth of the sample of such a column has fewer than 90 % distinct values
     few = sample.take(_FEW) if sample.num_rows == _SAMPLE_ROWS else None
     found = []
     for field, column in zip(sample.schema, sample.columns, strict=True):
@@ -220,7 +224,7 @@ def dictionary_columns(table: pa.Table) -> list[str]:
 
 @contextlib.contextmanager
 def storage_errors(uri: str) -> Iterator[None]:
-    """:raises LakeNotWritable: in place of what the storage, or Arrow, raises."""
+    """Turns errors of the storage and of Arrow into LakeNotWritable."""
     try:
         yield
     except (OSError, pa.ArrowException, ValueError, ImportError) as error:

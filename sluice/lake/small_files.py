@@ -1,4 +1,4 @@
-"""Small files beside a lake table's own: written whole or not at all, read up to a bound."""
+"""Reads and writes small files in a lake table's metadata folder."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from sluice.storage import file_system
 
 
 def write_file(uri: str, content: bytes, properties: Mapping[str, str]) -> None:
-    """Writes a file that appears under its name when it is complete.
+    """Writes a file, which appears under its name once it is complete.
 
-    :param properties: of the catalog; they say how its storage is reached.
+    :param properties: the catalog's properties, which configure access to its storage.
     :raises LakeNotWritable: the storage refuses, or is full.
     """
     with _errors(f"write {uri}"):
         filesystem, final = file_system(uri, properties)
         folder, _, name = final.rpartition("/")
-        aside = storage.renames(filesystem)
+        aside = storage.needs_rename(filesystem)
         path = f"{folder}/.{name}.{uuid.uuid4().hex}.tmp" if aside else final
         if aside:
             filesystem.create_dir(folder, recursive=True)
@@ -34,7 +34,7 @@ def write_file(uri: str, content: bytes, properties: Mapping[str, str]) -> None:
 
 
 def read_file(uri: str, bytes_max: int, properties: Mapping[str, str]) -> bytes | None:
-    """The first ``bytes_max`` bytes of a file; None if there is none.
+    """The first ``bytes_max`` bytes of a file; None if it does not exist.
 
     :raises LakeNotWritable: the storage cannot be read.
     """

@@ -1,4 +1,4 @@
-"""What the lake asks of a file system beyond opening files; sluice.storage finds it."""
+"""File system operations of the lake, in addition to those of ``sluice.storage``."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from pyarrow import fs
 from sluice.storage import file_system
 
 OPTION_PREFIXES = ("s3.", "client.", "hadoop.")
-"""Of the catalog's properties, those that a file system wants to know."""
+"""Prefixes of the catalog properties that configure a file system."""
 
 
 def resolve(uri: str, properties: Mapping[str, str]) -> tuple[fs.FileSystem, str]:
-    """The file system of a URI as Iceberg writes it, and the path on it.
+    """The file system of a URI of Iceberg, and the path on it.
 
-    :raises ConfigurationError, OSError, ValueError, ImportError: as ``sluice.storage`` says.
+    :raises ConfigurationError, OSError, ValueError, ImportError: as ``sluice.storage.file_system``.
     """
     return file_system(uri, properties)
 
 
-def renames(filesystem: fs.FileSystem) -> bool:
-    """Whether a file should be written aside and renamed: elsewhere its close makes it appear."""
+def needs_rename(filesystem: fs.FileSystem) -> bool:
+    """Whether files must be written under a temporary name; elsewhere they appear when closed."""
     return filesystem.type_name in ("local", "hdfs")
 
 
 def sync(filesystem: fs.FileSystem, path: str) -> None:
-    """Asks a local disk to keep the file: a commit that names it must not outlive it."""
+    """Syncs a local file to disk, so that a commit never references a file that a crash lost."""
     if filesystem.type_name != "local":
         return
     descriptor = os.open(path, os.O_RDONLY)
@@ -39,7 +39,7 @@ def sync(filesystem: fs.FileSystem, path: str) -> None:
 
 
 def delete(uri: str, properties: Mapping[str, str]) -> None:
-    """Deletes one file; that it is gone already is fine.
+    """Deletes one file; a missing one is ignored.
 
     :raises OSError: from the file system, with its path.
     """

@@ -1,4 +1,4 @@
-"""An append, overwrite or delta of an Iceberg table that moves a tag in the same commit."""
+"""An append, overwrite or row delta of an Iceberg table that moves a tag in the same commit."""
 
 from __future__ import annotations
 
@@ -6,28 +6,30 @@ from typing import Any
 
 
 class TaggedUpdate:
-    """One attempt: a transaction of the update and the tag.
+    """One attempt to commit an update and a tag in one transaction.
 
-    Were the tag moved after the commit, a driver could die between the two, and snapshot expiry
-    could take a snapshot that nobody had registered: its rows would be copied again. Iceberg does
-    not repeat a moved tag when another writer's commit came in between; whoever commits does,
-    with a new attempt.
+    If the tag were moved after the commit, a driver could die in between. Snapshot expiry could
+    then remove a snapshot that was not registered yet, and its rows would be copied again. Iceberg
+    does not retry moving a tag if another writer has committed in between; the caller makes a new
+    attempt.
     """
 
     def __init__(self, table: Any, tag: str, begin: str) -> None:
-        """:param table: Iceberg's, as it was refreshed last.
-        :param begin: which update: ``newAppend``, ``newOverwrite`` or ``newRowDelta``.
+        """Starts the transaction.
+
+        :param table: Iceberg's table object, as of its last refresh.
+        :param begin: the update: ``newAppend``, ``newOverwrite`` or ``newRowDelta``.
         """
         self._tag = tag
         self._transaction = table.newTransaction()
         self.update: Any = getattr(self._transaction, begin)()
 
     def set(self, key: str, value: str) -> None:
-        """An entry of the snapshot's summary."""
+        """Sets an entry of the snapshot's summary."""
         self.update.set(key, value)
 
     def validateWith(self, validator: Any) -> None:  # noqa: N802  (Iceberg's own name)
-        """Iceberg asks the validator on every attempt of the commit."""
+        """Sets the validator, which Iceberg calls on every attempt of the commit."""
         self.update.validateWith(validator)
 
     def commit(self) -> None:

@@ -1,20 +1,20 @@
-"""Finds and removes files that dead rounds have left behind a lake table.
+"""Finds and deletes orphan files: data files that dead rounds have left in a lake table's folders.
 
-Whether a round is dead is a matter of proof, not of age. Its files' names say which commit of ours
-it was planned from (``write_ids``), and the fence lets it commit on that one alone. So a file goes
-only if
+That a round is dead is proved, not guessed from age. The names of its files say which tiering
+snapshot it was planned from (``write_ids``), and the fence lets it commit on that snapshot alone.
+So a file is deleted only if
 
-1. its name is one of ours, of this very lake table (not of one before it at the same place);
-2. the newest commit of ours is newer than the round's base: it can never commit;
-3. no snapshot references it, on whatever branch or tag, as data or as deletes.
+1. a Sluice round wrote it for this lake table, not for an earlier table at the same location;
+2. the newest tiering snapshot is newer than the round's base: the round can never commit;
+3. no snapshot of any branch or tag references the file, as data or as deletes.
 
-Everything else stays, with the reason. The order is what makes this safe while rounds run: files
-are listed first, then the newest commit is read, then the references. A round that commits in
-between is either seen in the references, or its base was still the newest when that was read. The
-last two steps are repeated before each batch of removals.
+All other files are kept, each with a reason. The order of steps makes this safe while rounds run:
+list the files, read the newest tiering snapshot, then read the references. If a round commits in
+between, either its files are referenced, or its base was still the newest. The last two steps are
+repeated before each batch of deletions.
 
-The proof holds as long as commits of ours only follow each other. Rolling the lake back by hand
-brings an old base to life again: do that while no driver of the table is running.
+The proof holds as long as tiering snapshots only follow each other. A rollback by hand makes an old
+base valid again: roll back only while no driver of the table is running.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from sluice.rounds.types import LakeSnapshot
 from sluice.rounds.write_ids import WriteId, write_ids_in
 
 BATCH_FILES = 500
-"""Files removed between two looks at the table."""
+"""Number of files deleted before the table is read again."""
 _DATA_SUFFIXES = (".parquet", ".orc")
 
 
@@ -41,7 +41,7 @@ class StoredFile:
     path: str
     size_bytes: int
     modified_ms: int | None
-    """Epoch milliseconds by the storage's clock; None if it does not say."""
+    """Epoch milliseconds by the storage's clock; None if the storage does not report it."""
 
     @property
     def name(self) -> str:
@@ -49,17 +49,17 @@ class StoredFile:
 
 
 class References(Protocol):
-    """Which of some file names the snapshots of a table reference; it only grows."""
+    """The file names that a table's snapshots reference; the set only grows."""
 
-    def look(self) -> Set[str]:
-        """As the table is now: data files, delete files, and the offsets files of all summaries.
+    def read(self) -> Set[str]:
+        """Names of data files, delete files and offsets files that snapshots reference now.
 
-        :raises LakeNotWritable: a snapshot cannot be read; nothing may be removed then.
+        :raises LakeNotWritable: a snapshot cannot be read; then nothing may be deleted.
         """
 
 
 class TableFiles(Protocol):
-    """One lake table, as clean-up sees it."""
+    """The operations on one lake table that clean-up needs."""
 
     uuid: str
 
@@ -67,47 +67,47 @@ class TableFiles(Protocol):
         """Every file below the table's folders, data and metadata, in any order."""
 
     def newest_tiering_snapshot(self) -> LakeSnapshot | None:
-        """Newest snapshot of our commit user among the ancestors of main, as it is now."""
+        """Newest tiering snapshot among the ancestors of main, as of now."""
 
     def references(self, names: Set[str]) -> References:
-        """References to files of these names; a name counts wherever the file lies."""
+        """References to files of these names, whatever folder they are stored in."""
 
     def remove(self, paths: Sequence[str]) -> Mapping[str, str]:
-        """Deletes files; that one is gone already is fine. Answers why others could not be."""
+        """Deletes files; missing ones are ignored. Returns path and reason of each failure."""
 
 
 @dataclass(frozen=True, slots=True)
 class OrphanFile:
-    """A file of ours that no snapshot references."""
+    """A file of a Sluice round that no snapshot references."""
 
     path: str
     size_bytes: int
     modified_ms: int | None
     write_id: str
     base: int
-    """Sequence number of the commit that its round was planned from; 0: of none."""
+    """Sequence number of the snapshot that its round was planned from; 0: there was none."""
     reason: str
-    """Why it may go, or why it stays."""
+    """Why it can be deleted, or why it is kept."""
 
 
 @dataclass(slots=True)
 class CleanReport:
-    """What clean-up found behind one table, and did."""
+    """What clean-up found in one table's folders, and what it deleted."""
 
     table: str
     newest_snapshot_id: int | None
-    """Newest commit of ours, which decides."""
+    """The newest tiering snapshot, which decides."""
     dead: list[OrphanFile] = field(default_factory=list)
     """Files of rounds that can never commit."""
     kept: list[OrphanFile] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
-    """Path and reason of what could not be removed."""
+    """Path and reason of each file that could not be deleted."""
     foreign_files: int = 0
-    """Unreferenced data files with names of other writers: left alone."""
+    """Number of unreferenced data files of other writers; they are never deleted."""
     foreign_bytes: int = 0
     error: str = ""
-    """Why this table could not be looked at, among others that could."""
+    """Why this table could not be read; empty if it could."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -116,16 +116,16 @@ class CleanReport:
 def clean(
     path: TablePath, table: TableFiles, *, apply: bool, older_than_ms: int = 0, now_ms: int = 0
 ) -> CleanReport:
-    """Lists what dead rounds have left behind; removes it if ``apply``.
+    """Lists the orphan files of dead rounds, and deletes them if ``apply``.
 
-    :param older_than_ms: files younger than that stay as well; age alone never makes a file go.
-    :raises LakeNotWritable: the table cannot be looked at. What was removed till then was dead.
+    :param older_than_ms: keep files younger than this; age alone never makes a file an orphan.
+    :raises LakeNotWritable: the table cannot be read. Files deleted before that were orphans.
     """
     files = [(file, _id_of(file)) for file in table.stored_files()]
     failpoint("clean.list.after")
-    newest = table.newest_tiering_snapshot()  # before the references: see above
+    newest = table.newest_tiering_snapshot()  # before the references: see the module docstring
     references = table.references({file.name for file, _ in files})
-    used = references.look()
+    used = references.read()
     report = CleanReport(str(path), newest.snapshot_id if newest else None)
     for file, write_id in files:
         if file.name in used:
@@ -137,7 +137,7 @@ def clean(
             continue
         reason = _why_kept(write_id, table.uuid, newest)
         if not reason and _is_younger(file, older_than_ms, now_ms):
-            reason = "it is younger than was asked for"
+            reason = "it is younger than --older-than"
         found = report.kept if reason else report.dead
         found.append(_leftover(file, write_id, reason or _why_dead(write_id, newest)))
     if apply:
@@ -146,15 +146,17 @@ def clean(
 
 
 def _remove(table: TableFiles, references: References, report: CleanReport) -> None:
-    """Batch by batch, each after another look: what changed since the first one counts."""
+    """Deletes in batches; reads the table again before each one, because it may have changed."""
     for start in range(0, len(report.dead), BATCH_FILES):
-        newest, used = table.newest_tiering_snapshot(), references.look()
+        newest, used = table.newest_tiering_snapshot(), references.read()
         batch = []
         for left in report.dead[start : start + BATCH_FILES]:
             name = left.path.rpartition("/")[2]
             [write_id] = write_ids_in(left.write_id)
             if name in used or _why_kept(write_id, table.uuid, newest):
-                report.failed[left.path] = "the table has changed meanwhile: look again"
+                report.failed[left.path] = (
+                    "the table changed during clean-up: run `sluice clean` again"
+                )
             else:
                 batch.append(left.path)
         failpoint("clean.batch.before")
@@ -170,15 +172,21 @@ def _id_of(file: StoredFile) -> WriteId | None:
 
 
 def _why_kept(write_id: WriteId, table_uuid: str, newest: LakeSnapshot | None) -> str:
-    """Why the round of that id cannot be taken for dead; empty if it is."""
+    """Why the round of that write id may still commit; empty if it is dead."""
     if not write_id.is_of(table_uuid):
-        return "it was written for another lake table, which lay here before or shares the folder"
+        return (
+            "it was written for another lake table, an earlier one at this location or one in the"
+            " same folder"
+        )
     if newest is None:
-        return "no commit of ours is in the table: its round may still commit"
+        return "its round may still commit: the table has no tiering snapshot"
     if write_id.base == newest.sequence_number:
-        return "its round may still commit: no commit of ours has followed the one it builds on"
+        return "its round may still commit: no tiering snapshot has followed its base"
     if write_id.base > newest.sequence_number:
-        return "its round builds on a commit that is no longer in the table: it was rolled back"
+        return (
+            "its round could commit again if its base is restored: the table was rolled back"
+            " behind it"
+        )
     return ""
 
 
@@ -186,8 +194,8 @@ def _why_dead(write_id: WriteId, newest: LakeSnapshot | None) -> str:
     assert newest is not None
     base = f"commit {write_id.base}" if write_id.base else "the empty table"
     return (
-        f"its round built on {base}, and commit {newest.sequence_number}"
-        f" (snapshot {newest.snapshot_id}) has followed: it can never commit"
+        f"its round was planned from {base}, and commit {newest.sequence_number} (snapshot"
+        f" {newest.snapshot_id}) has followed: the round can never commit"
     )
 
 
@@ -204,7 +212,7 @@ def _leftover(file: StoredFile, write_id: WriteId, reason: str) -> OrphanFile:
 
 
 class OffsetsFiles:
-    """Finds the offsets files among some names that summaries of snapshots stand for.
+    """Finds the offsets files that snapshot summaries refer to, among given file names.
 
     A snapshot has at most one such file, named after its write id.
     """

@@ -1,8 +1,7 @@
-"""Removes the folders of ended runs below a work folder (``files`` says what lies there).
+"""Deletes the folders of finished runs in a work folder (``files`` describes their content).
 
-A run is ended when the coordinator holds none of its claims for it any more. Its files say what
-became of it, so they are kept for a time after that. Folders and files of any other form are never
-touched.
+A run is finished when the coordinator holds none of its claims any more. Its files show how it
+ended, so they are kept for some time. Other folders and files are never touched.
 """
 
 from __future__ import annotations
@@ -33,11 +32,11 @@ class RunFolder:
     """Paths on their file system."""
     size_bytes: int = 0
     modified_ms: int | None = None
-    """Newest file, epoch milliseconds by the storage's clock; None if one does not say."""
+    """Time of the newest file, epoch milliseconds by the storage's clock; None if unknown."""
     reason: str = ""
-    """Why it stays; empty if it may go."""
+    """Why it is kept; empty if it can be deleted."""
     error: str = ""
-    """Why its removal failed, if it did; what is left of it is found next time."""
+    """Why its deletion failed; empty if it did not. The next clean-up deletes what is left."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -46,10 +45,11 @@ class RunFolder:
 def run_folders(
     work_uri: str, keep_ms: int, now_ms: int, is_held: Callable[[Claim], bool]
 ) -> list[RunFolder]:
-    """All runs below a work folder; those without a ``reason`` may go.
+    """Lists the runs in a work folder; those without a ``reason`` can be deleted.
 
-    :param keep_ms: runs younger than that stay.
-    :param is_held: asks the coordinator; it is asked of old runs only, because asking renews.
+    :param keep_ms: keep runs younger than this.
+    :param is_held: whether the coordinator still holds a claim. It is called for old runs only,
+        because the request renews the claim.
     :raises OSError: the folder cannot be listed.
     """
     fs, root = fsspec_file_system(work_uri.rstrip("/"), {})
@@ -62,9 +62,9 @@ def run_folders(
         run = found.setdefault(name, RunFolder(f"{work_uri.rstrip('/')}/{name}"))
         modified_ms = _modified_ms(info)
         if not _FILE.fullmatch(rest):
-            run.reason = f"it holds a file that is none of a round's: {rest}"
+            run.reason = f"it contains a file that no round writes: {rest}"
         elif modified_ms is None:
-            run.reason = f"its storage does not say how old {rest} is"
+            run.reason = f"the storage does not report the age of {rest}"
         run.files.append(path)
         run.size_bytes += int(info.get("size") or 0)
         if modified_ms is not None:
@@ -75,7 +75,7 @@ def run_folders(
 
 
 def remove_run(run: RunFolder) -> None:
-    """Removes a run's files, its plans last: what a cut removal leaves can still be judged.
+    """Deletes a run's files, its plans last, so that an interrupted deletion can be resumed.
 
     :raises OSError: from the file system, with its path.
     """
@@ -85,7 +85,7 @@ def remove_run(run: RunFolder) -> None:
         with contextlib.suppress(FileNotFoundError):
             fs.rm_file(path)
     for folder in sorted({path.rpartition("/")[0] for path in run.files}):
-        with contextlib.suppress(OSError):  # not empty: somebody has written since; or no folders
+        with contextlib.suppress(OSError):  # not empty, or the storage has no folders
             fs.rmdir(folder)
     with contextlib.suppress(OSError):
         fs.rmdir(root)
@@ -95,12 +95,12 @@ def _why_kept(
     fs: Any, run: RunFolder, keep_ms: int, now_ms: int, is_held: Callable[[Claim], bool]
 ) -> str:
     if run.modified_ms is None or now_ms - run.modified_ms < keep_ms:
-        return "it is younger than runs are kept"
+        return "it is younger than --runs-older-than"
     try:
         held = [claim for claim in _claims(fs, run) if is_held(claim)]
     except _UNREADABLE as error:
-        return f"one of its plans cannot be judged: {type(error).__name__}: {error}"
-    return f"the coordinator still holds {held[0].path} for it" if held else ""
+        return f"one of its plan files cannot be checked: {type(error).__name__}: {error}"
+    return f"the coordinator still holds its claim of table {held[0].path}" if held else ""
 
 
 def _claims(fs: Any, run: RunFolder) -> Iterator[Claim]:
@@ -112,7 +112,7 @@ def _claims(fs: Any, run: RunFolder) -> Iterator[Claim]:
 
 
 def _modified_ms(info: Mapping[str, Any]) -> int | None:
-    """What a file system says of a file's time: seconds, or a datetime."""
+    """The modification time that a file system reports, as seconds or a datetime."""
     found: Any = info.get("mtime") or info.get("LastModified") or info.get("last_modified")
     seconds = found.timestamp() if hasattr(found, "timestamp") else found
     return int(seconds * 1000) if isinstance(seconds, int | float) else None

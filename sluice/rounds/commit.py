@@ -1,9 +1,9 @@
 """The end of a round: prepare the offsets, commit the lake on the planned base, commit Fluss.
 
-The fence is the base (design: "What must always hold"): epochs only say whether the work is still
-wanted. Files are deleted only while no commit can have referenced them, or after the lake has
-refused one and a look at it has not found this very try's snapshot. After an unknown outcome the
-commit is looked up, and nothing is deleted.
+The fence is the base (design: "What must always hold"): epochs only say whether the round is still
+valid. Files are deleted only while no commit can reference them, or after the lake has refused a
+commit and a check has not found this attempt's snapshot. After an unknown outcome the round looks
+for its commit, and deletes nothing.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ NO_FLOOR: Mapping[TableBucket, int] = MappingProxyType({})
 
 
 def round_identity(claim: Claim) -> dict[str, str]:
-    """What the summary of this round's snapshot says of it, whichever try committed it."""
+    """The summary entries that identify a round, the same for all of its attempts."""
     return {
         TABLE_ID_KEY: str(claim.table_id),
         TIERING_EPOCH_KEY: str(claim.tiering_epoch),
@@ -58,9 +58,10 @@ def round_identity(claim: Claim) -> dict[str, str]:
 def committed_since(
     claim: Claim, table: LakeTable, base: LakeSnapshot | None
 ) -> LakeSnapshot | None:
-    """This round's snapshot by another try of it, if one came after the planned base.
+    """The snapshot that another attempt of this round committed after the planned base, if any.
 
-    Older ones do not count: epochs begin anew when tiering of a table is switched off and on.
+    Older ones do not count: epochs start again from 1 when tiering of a table is disabled and
+    enabled.
     """
     found = table.find_tiering_snapshot(round_identity(claim))
     if found is None or (base is not None and found.sequence_number <= base.sequence_number):
@@ -70,7 +71,7 @@ def committed_since(
 
 @dataclass(slots=True)
 class CommitResult:
-    """A round's commit, by this try or an earlier one."""
+    """The lake commit of a round, by this attempt or an earlier one."""
 
     snapshot: LakeSnapshot
     by_earlier_attempt: bool = False
@@ -87,26 +88,26 @@ def commit_round(
     phases: Phases,
     floor: Mapping[TableBucket, int] = NO_FLOOR,
 ) -> CommitResult:
-    """Commits what the splits have brought.
+    """Commits the files of all splits to the lake, then registers the snapshot with Fluss.
 
-    :param floor: what Fluss has registered, where the round began below that to copy it again.
+    :param floor: registered offsets, if the round started below them to copy rows again.
     :raises LakeRolledBack: the round has ended below the floor; nothing was committed.
-    :raises ClaimLost: another round was begun; nothing of this one is in the lake.
-    :raises LakeCommitRefused: another snapshot of ours came in between; this round's is not there.
-    :raises LakeCommitOutcomeUnknown: the commit may land or not; the next round will see.
+    :raises ClaimLost: another round was started; nothing of this one is in the lake.
+    :raises LakeCommitRefused: another tiering snapshot came in between; this round has none.
+    :raises LakeCommitOutcomeUnknown: the commit may have succeeded; the next round finds out.
     """
     files = [file for result in results for file in result.files]
     try:
         if (earlier := committed_since(claim, table, plan.base)) is not None:
-            return _landed_earlier(claim, cluster, table, earlier, files)
+            return _committed_earlier(claim, cluster, table, earlier, files)
         offsets = {**plan.known, **{r.bucket: r.next_offset for r in results}}
         _check_floor(claim, offsets, floor)
         created = plan.created_again
         replaced = table.partitions_with_rows(created, plan.base) if created else []
         if not cluster.still_claimed(claim):
             raise ClaimLost(
-                f"table {claim.path} is no longer ours: tiering epoch {claim.tiering_epoch} is"
-                " over; nothing was committed"
+                f"table {claim.path}: this round lost its claim: tiering epoch"
+                f" {claim.tiering_epoch} is over. Nothing was committed"
             )
         with phases("prepare"):
             path = cluster.prepare_lake_snapshot(claim.table_id, claim.path, offsets)
@@ -123,16 +124,16 @@ def commit_round(
         WRITE_ID_KEY: write_id,
     }
     with phases("lake_commit"):
-        landed = _commit_lake(claim, cluster, table, plan, files, summary, replaced)
-    if landed.by_earlier_attempt:
-        return landed
-    landed.notes += [
+        committed = _commit_lake(claim, cluster, table, plan, files, summary, replaced)
+    if committed.by_earlier_attempt:
+        return committed
+    committed.notes += [
         f"partition {'/'.join(values)} was dropped and created again: its old rows were removed"
         for values in replaced
     ]
     with phases("fluss_commit"):
-        _commit_fluss(claim, cluster, plan, results, offsets, path, landed)
-    return landed
+        _commit_fluss(claim, cluster, plan, results, offsets, path, committed)
+    return committed
 
 
 def _check_floor(
@@ -141,9 +142,9 @@ def _check_floor(
     for bucket, registered in floor.items():
         if offsets.get(bucket, -1) < registered:
             raise LakeRolledBack(
-                f"bucket {bucket} of table {claim.path} was copied again up to"
-                f" {offsets.get(bucket, 'nothing')}, but Fluss has registered {registered}: nothing"
-                " was committed",
+                f"bucket {bucket} of table {claim.path} was copied again only up to offset"
+                f" {offsets.get(bucket, 'none')}, but Fluss has registered offset {registered}."
+                " Nothing was committed",
                 table=str(claim.path),
             )
 
@@ -163,28 +164,28 @@ def _commit_lake(
         discard(table, files, summary)
         raise
     except LakeCommitOutcomeUnknown as unknown:
-        if (landed := _look_up(claim, table, summary, unknown)) is not None:
-            return landed
+        if (committed := _look_up(claim, table, summary, unknown)) is not None:
+            return committed
         raise
     except LakeCommitRefused as refused:
-        # The catalog may have answered a commit that landed as a conflict, after its first answer
-        # was lost: only a look at the table tells whether it names our files.
-        if (landed := _look_up(claim, table, summary, refused)) is not None:
-            return landed
+        # If the catalog's first answer was lost, it may report a successful commit as a conflict:
+        # only the table itself shows whether it references these files.
+        if (committed := _look_up(claim, table, summary, refused)) is not None:
+            return committed
         if not _is_nowhere(table, plan.base, summary[WRITE_ID_KEY]):
-            files, summary = (), {}  # `sluice clean` removes them, if they are nobody's
+            files, summary = (), {}  # `sluice clean` deletes them if no snapshot references them
         if (earlier := committed_since(claim, table, plan.base)) is not None:
-            return _landed_earlier(claim, cluster, table, earlier, files, summary)
+            return _committed_earlier(claim, cluster, table, earlier, files, summary)
         discard(table, files, summary)
         raise
 
 
 def _is_nowhere(table: LakeTable, base: LakeSnapshot | None, write_id: str) -> bool:
-    """Whether no snapshot can have this try's files, after its commit was refused.
+    """Whether no snapshot can reference this attempt's files, after its commit was refused.
 
-    Main's ancestors alone do not tell: if the commit landed all the same, its snapshot may have
-    been rolled back since, or have expired under a later one that still has its files. It would
-    have followed the base, so main has to be known back to there.
+    Checking main's ancestors is not enough. If the commit succeeded after all, its snapshot may
+    have been rolled back, or have expired under a later one that still references its files. Its
+    parent would be the base, so main must be known back to the base.
     """
     try:
         history = table.history()
@@ -201,30 +202,31 @@ def _is_nowhere(table: LakeTable, base: LakeSnapshot | None, write_id: str) -> b
 def _look_up(
     claim: Claim, table: LakeTable, summary: dict[str, str], error: SluiceError
 ) -> CommitResult | None:
-    """This very try's commit, if it has landed in spite of the error.
+    """This attempt's commit, if it succeeded in spite of the error; None if it did not.
 
-    :raises LakeCommitOutcomeUnknown: the table cannot be looked at.
-    :raises ClaimLost: it has landed, and another round has built on it since.
+    :raises LakeCommitOutcomeUnknown: the table cannot be read.
+    :raises ClaimLost: the commit succeeded, and another round has committed on top of it since.
     """
     try:
         found = table.find_tiering_snapshot({WRITE_ID_KEY: summary[WRITE_ID_KEY]})
         newest = table.newest_tiering_snapshot() if found else None
     except SluiceError as unseen:
         raise LakeCommitOutcomeUnknown(
-            f"{error}; whether it has landed cannot be seen either: {unseen}"
+            f"{error}. Whether the commit succeeded is unknown, because the table cannot be read:"
+            f" {unseen}"
         ) from error
     if found is None:
         return None
     if newest is not None and newest.snapshot_id != found.snapshot_id:
         raise ClaimLost(
-            f"table {claim.path}: lake snapshot {found.snapshot_id} landed, and another round has"
-            f" built snapshot {newest.snapshot_id} on it since",
+            f"table {claim.path}: lake snapshot {found.snapshot_id} was committed, and another"
+            f" round has committed snapshot {newest.snapshot_id} on top of it since",
             snapshot_id=found.snapshot_id,
         )
     return CommitResult(found)
 
 
-def _landed_earlier(
+def _committed_earlier(
     claim: Claim,
     cluster: Cluster,
     table: LakeTable,
@@ -232,7 +234,7 @@ def _landed_earlier(
     files: Sequence[DataFile],
     summary: Mapping[str, str] = NO_SUMMARY,
 ) -> CommitResult:
-    """An earlier try of this round has committed: its files count, not ours."""
+    """Ends the round with an earlier attempt's commit; deletes the files of this attempt."""
     notes = discard(table, files, summary)
     registered = cluster.lake_snapshot(claim.path)  # first: so it cannot be newer than the lake's
     newest = table.newest_tiering_snapshot()
@@ -249,16 +251,16 @@ def _commit_fluss(
     results: Sequence[SplitResult],
     offsets: dict[TableBucket, int],
     path: str,
-    landed: CommitResult,
+    committed: CommitResult,
 ) -> None:
     stamps = {r.bucket: r.max_timestamp_ms for r in results if r.max_timestamp_ms >= 0}
     keep = plan.registered.snapshot_id if plan.registered else KEEP_ALL
-    snapshot_id = landed.snapshot.snapshot_id
+    snapshot_id = committed.snapshot.snapshot_id
     overtaken = (
-        f"table {claim.path}: lake snapshot {snapshot_id} landed, but another round was begun"
-        " before Fluss heard of it; that one registers it"
+        f"table {claim.path}: lake snapshot {snapshot_id} was committed, but another round started"
+        " before it was registered with Fluss; that round registers it"
     )
-    # A real Fluss takes a commit from whoever sends one, and would go back to these offsets.
+    # Apache Fluss accepts a late commit of any round, and would go back to these offsets.
     if not cluster.still_claimed(claim):
         raise ClaimLost(overtaken, snapshot_id=snapshot_id)
     try:
@@ -268,21 +270,21 @@ def _commit_fluss(
 
 
 def move_tag(table: LakeTable, snapshot: LakeSnapshot) -> list[str]:
-    """Moves the tag; the commit has landed, so that a failure here is only a note."""
+    """Moves the tag ``sluice-tiered``; the commit is done, so a failure is only a note."""
     failpoint("round.tag.before")
     try:
         table.tag(snapshot.snapshot_id)
     except SluiceError as error:
-        return [f"snapshot {snapshot.snapshot_id} could not be tagged: {error}"]
+        return [f"lake snapshot {snapshot.snapshot_id} could not be tagged sluice-tiered: {error}"]
     return []
 
 
 def discard(
     table: LakeTable, files: Sequence[DataFile], summary: Mapping[str, str] = NO_SUMMARY
 ) -> list[str]:
-    """Deletes one's own files that no commit references; notes what could not be deleted.
+    """Deletes files of this attempt that no commit references; returns notes about failures.
 
-    :param summary: of the commit that was refused; it names its offsets file, if there is one.
+    :param summary: the summary of the refused commit, which names its offsets file if it has one.
     """
     paths = [file.path for file in files]
     if OFFSETS_FILE_KEY in summary:
@@ -290,5 +292,8 @@ def discard(
     try:
         table.delete_files(paths)
     except (SluiceError, OSError) as error:
-        return [f"not all of {len(files)} files of no use could be deleted: {error}"]
+        return [
+            f"some of {len(files)} unused files could not be deleted; `sluice clean` finds them:"
+            f" {error}"
+        ]
     return []

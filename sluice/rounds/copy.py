@@ -30,11 +30,11 @@ def copy_split(
     on_rows: Callable[[int], None] | None = None,
     clock: Clock | None = None,
 ) -> SplitResult | SplitFailure:
-    """Copies the split's log from start to stop, or to where its limit is reached; never raises.
+    """Copies a split's log from start to stop, or until its limit is reached; never raises.
 
-    However late it begins, it copies one batch at least. A split that fails leaves no file behind.
-    Memory: what source and writer hold, whatever the size of the bucket; and ``keyed.memory_bytes``
-    for a table with a primary key.
+    Copies at least one batch, however late it starts. A split that fails leaves no file behind.
+    Memory: the buffers of source and writer, whatever the size of the bucket, plus
+    ``keyed.memory_bytes`` for a table with a primary key.
     """
     writer: SplitWriter | None = None
     try:
@@ -42,12 +42,12 @@ def copy_split(
         limiter = Limiter(split.limit, clock or SystemClock())
         copy = _copy if split.keyed is None else copy_keyed
         return copy(split, source, writer, on_rows, limiter)
-    except Exception as error:  # executors answer, they do not raise: a raise would lose the type
+    except Exception as error:  # an exception would lose its type on the way to the driver
         if writer is not None:
             _abort(writer)
         failure = failure_of(error)
         retryable = failure.retryable or isinstance(error, LakeNotWritable)
-        if not isinstance(error, SluiceError):  # nobody foresaw it: where it was says more
+        if not isinstance(error, SluiceError):  # unexpected: the traceback helps
             trace = mask("".join(traceback.format_exception(error)))
             _LOG.error("bucket %s: an unexpected error:\n%s", split.bucket, trace)
         kind = failure.kind if isinstance(error, SluiceError) else type(error).__name__
@@ -69,7 +69,9 @@ def _copy(
     write_s = seen.write_s + ended - before
     written = sum(file.rows for file in files)
     if written != seen.rows:
-        raise SplitFailed(f"bucket {split.bucket}: {seen.rows} rows read, {written} in files")
+        raise SplitFailed(
+            f"bucket {split.bucket}: {seen.rows} rows were read, but the files have {written}"
+        )
     return SplitResult(
         split.bucket,
         files,

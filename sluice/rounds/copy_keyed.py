@@ -1,8 +1,8 @@
-"""Copies one split of a table with a primary key: the last change of each key in the window.
+"""Copies one split of a table with a primary key: the last change of each key.
 
-Rows and deletes of one commit have one sequence number, so a delete cannot reach the rows of its
-own commit. So the window of the log is first reduced to one last change of each key; a row that the
-bucket began with is written only if the window does not change its key.
+Rows and deletes of one commit have the same sequence number, so a delete does not affect rows of
+its own commit. Therefore the log range is first reduced to the last change of each key. A row of
+the initial snapshot or scan is written only if the log range does not change its key.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from sluice.rounds.ports import BucketRows, KeyedSource, KeyedWriter, LogSource,
 from sluice.rounds.types import KeyedSplitOptions, LogRecords, Split, SplitResult, StartMode
 
 UNKNOWN_OFFSET = -1
-"""``__offset`` of rows that come from no log; their ``__timestamp`` is this many milliseconds."""
+"""``__offset``, and ``__timestamp`` in milliseconds, of rows that do not come from the log."""
 _, OFFSET, TIMESTAMP = LAKE_COLUMNS
 
 
@@ -37,16 +37,16 @@ def copy_keyed(
     on_rows: Callable[[int], None] | None,
     limiter: Limiter,
 ) -> SplitResult:
-    """Copies rows that the bucket begins with, then what the log says after them.
+    """Copies the rows of a snapshot or scan, if the split starts with one, and the log after them.
 
-    The rows are opened first: they say from which offset on the log counts. They are never cut;
-    the window of the log is, as that of any split.
+    The rows are opened first, because they determine the start offset of the log range. A limit
+    never cuts them; it cuts the log range, as in any split.
 
-    :raises SluiceError: why it could not be copied; files that were written stay.
+    :raises SluiceError: why the split could not be copied; files that were written remain.
     """
     assert split.keyed is not None
     if not (isinstance(source, KeyedSource) and isinstance(writer, KeyedWriter)):
-        raise TypeError(f"{source!r} or {writer!r} is not for tables with a primary key")
+        raise TypeError(f"{source!r} or {writer!r} does not support primary keys")
     with ExitStack() as stack:
         begins = split.keyed.start_mode in (StartMode.KV_SNAPSHOT, StartMode.SCAN)
         opened: AbstractContextManager[BucketRows | None] = nullcontext()
@@ -58,7 +58,7 @@ def copy_keyed(
 
 
 class _Copy:
-    """One copy_keyed under way."""
+    """The state of one ``copy_keyed`` call."""
 
     def __init__(
         self,
@@ -94,8 +94,8 @@ class _Copy:
         deletes = sum(file.rows for file in files if file.deletes)
         if (rows, deletes) != (self._rows, self._deletes):
             raise SplitFailed(
-                f"bucket {window.bucket}: {self._rows} rows and {self._deletes} deletes, but"
-                f" {rows} and {deletes} in files"
+                f"bucket {window.bucket}: {self._rows} rows and {self._deletes} deletes were"
+                f" written, but the files have {rows} and {deletes}"
             )
         note = self._first.note if self._first is not None else ""
         return SplitResult(
@@ -119,7 +119,7 @@ class _Copy:
         if records.change_types is None:
             raise CorruptRecord(
                 f"bucket {self._window.bucket}: the batch at offset {records.base_offset} has no"
-                " change types, though the table has a primary key"
+                " change types, but the table has a primary key"
             )
         if records.batch.num_rows == 0:
             return
@@ -143,12 +143,12 @@ class _Copy:
             self._rows += part.upserts.num_rows
             self._deletes += part.delete_keys.num_rows
             self._write_s += time.perf_counter() - before
-            del part  # before the next one takes its place in memory
+            del part  # frees its memory before the next one is made
 
     def _write_first(self, first: BucketRows) -> None:
-        """The rows that the bucket begins with, but for those that the window changes."""
+        """Writes the initial rows, except those whose keys the log range changes."""
         batches = self._counted(first)
-        for batch in batches if self._changes is None else self._changes.without(batches):
+        for batch in batches if self._changes is None else self._changes.unchanged_rows(batches):
             if batch.num_rows == 0:
                 continue
             before = time.perf_counter()
@@ -165,7 +165,7 @@ class _Copy:
 
 
 def _of_no_log(batch: pa.RecordBatch) -> pa.Table:
-    """Rows with the offset and the time that Fluss gives to rows of a snapshot."""
+    """Rows with the offset and the timestamp that Fluss gives to snapshot rows."""
     unknown = np.full(batch.num_rows, UNKNOWN_OFFSET, dtype=np.int64)
     stamps = pa.array(unknown * 1000).view(pa.timestamp("us", tz="UTC"))
     rows = pa.Table.from_batches([batch])

@@ -4,8 +4,9 @@
                                                      result-<attempt>.json
                                                      failure-<attempt>.json
 
-Whoever acquires writes the plan, the driver its result or failure, whoever settles reads them. Each
-appears under its name at once, is versioned, and holds no secret. ``attempt`` is new on every try.
+The acquire task writes the plan, the driver writes a result or a failure, the settle task reads
+them. Each file appears complete under its name, has a version, and contains no secret. Each try of
+the driver has its own ``attempt``.
 """
 
 from __future__ import annotations
@@ -22,19 +23,19 @@ from sluice.model import BucketSnapshot, Claim, TableBucket, TablePath
 
 VERSION = 1
 LEASED_VERSION = 2
-"""Of a plan that names KV snapshots: a driver of before would pass them over, so it refuses it."""
+"""Version of a plan with KV snapshots: older drivers would ignore them, so they must refuse it."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanFile:
-    """What a driver needs to know of its round."""
+    """The plan of one round, as the driver reads it."""
 
     claim: Claim
     lease_id: str
     bootstrap: str
     """Address of the cluster: grpc://HOST:PORT or fluss://HOST:PORT."""
     snapshots: tuple[BucketSnapshot, ...] = ()
-    """KV snapshots that the lease holds for this round: of buckets that were never tiered."""
+    """KV snapshots leased for this round, one for each bucket that was never tiered."""
 
     def to_json(self) -> dict[str, Any]:
         content: dict[str, Any] = {
@@ -55,7 +56,10 @@ class PlanFile:
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> PlanFile:
-        """:raises UnknownFileVersion: of another version. A plan without lease id holds nothing."""
+        """Reads a plan; without a lease id, the plan has no lease.
+
+        :raises UnknownFileVersion: the file has another version.
+        """
         _check_version("plan", content, VERSION, LEASED_VERSION)
         claim = Claim(
             content["table_id"],
@@ -72,12 +76,13 @@ class PlanFile:
 
 @dataclass(frozen=True, slots=True)
 class RoundResult:
-    """What a finished round brought.
+    """The result of a finished round.
 
     ``outcome``: ``committed``, ``nothing_new`` (no offset advanced), ``already_landed`` (an earlier
-    try of this round had committed), or ``claim_lost`` (another round was begun: no failure of the
-    table; with a lake snapshot id, its rows had landed, and only Fluss had not heard of them).
-    Offsets are keyed ``BUCKET`` or ``PARTITION_ID/BUCKET``, exclusive ends.
+    attempt of this round had committed), or ``claim_lost`` (another round was started, which is no
+    failure of the table; if there is a lake snapshot id, the rows are in the lake and only the
+    registration with Fluss is missing). Offsets are exclusive ends, by ``BUCKET`` or
+    ``PARTITION_ID/BUCKET``.
     """
 
     table: str
@@ -86,7 +91,7 @@ class RoundResult:
     coordinator_epoch: int
     outcome: str
     rows: int = 0
-    """Rows written: of a table with a primary key, one for each key that has one."""
+    """Rows written; for a table with a primary key, at most one per key."""
     bytes_read: int = 0
     bytes_written: int = 0
     files: int = 0
@@ -96,21 +101,21 @@ class RoundResult:
     """A lake snapshot of an earlier round that this one registered with Fluss first."""
     notes: tuple[str, ...] = ()
     forced: str = ""
-    """Where the round was cut, because it took too long or was too large, and how much is left: the
-    finish is reported as forced, so that the table is queued again at once. Empty: it was not."""
+    """Which limit ended the round early, and how much is left. The finish is then reported as
+    forced, so that the coordinator queues the table again at once. Empty: no limit was reached."""
     seconds: dict[str, float] = field(default_factory=dict)
     """Seconds per phase: plan, recover, copy, prepare, lake_commit, fluss_commit, total."""
     deletes: int = 0
-    """Of a table with a primary key: keys whose earlier rows the commit deletes."""
+    """For a table with a primary key: the number of keys whose earlier rows the commit deletes."""
 
     def __post_init__(self) -> None:
-        # Wherever it goes from here (file, XCom, log, terminal), it holds no secret.
+        # Masked here, because the result is written to files, XCom, logs and the terminal.
         object.__setattr__(self, "notes", tuple(reason_text(note) for note in self.notes))
         object.__setattr__(self, "forced", reason_text(self.forced))
 
     @property
     def is_given_up(self) -> bool:
-        """Whether the claim was lost before its rows landed: another round has to bring them."""
+        """Whether the claim was lost before the lake commit: another round must copy the rows."""
         return self.outcome == "claim_lost" and self.lake_snapshot_id is None
 
     def to_json(self) -> dict[str, Any]:
@@ -127,7 +132,7 @@ class RoundResult:
 class RoundFailure:
     """Why a round failed: the class of the error, a short reason, and its deepest cause.
 
-    Both texts are masked and cut, whoever makes it.
+    The constructor masks and truncates both texts.
     """
 
     kind: str
@@ -166,13 +171,13 @@ def failure_uri(plan: str, attempt: str) -> str:
 
 
 def write_json(uri: str, content: dict[str, Any]) -> None:
-    """Writes a file that appears under its name whole or not at all.
+    """Writes a JSON file, which appears under its name complete or not at all.
 
     :raises OSError: from the file system, with its path.
     """
     fs, path = _file_system(uri)
     written = json.dumps(content, indent=2, sort_keys=True).encode()
-    if uri.startswith(("s3:", "s3a:", "s3n:")):  # an object is there once it is whole
+    if uri.startswith(("s3:", "s3a:", "s3n:")):  # an object appears once it is complete
         fs.pipe_file(path, written)
         return
     fs.makedirs(path.rsplit("/", 1)[0], exist_ok=True)
@@ -182,9 +187,9 @@ def write_json(uri: str, content: dict[str, Any]) -> None:
 
 
 def read_json(uri: str) -> dict[str, Any] | None:
-    """The content of a file, or None if there is no such file.
+    """The content of a JSON file, or None if there is no such file.
 
-    :raises ValueError: it is no JSON; :raises UnknownFileVersion: it is no JSON object.
+    :raises ValueError: the file is not JSON. :raises UnknownFileVersion: it is not a JSON object.
     """
     fs, path = _file_system(uri)
     try:
@@ -193,19 +198,21 @@ def read_json(uri: str) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     if not isinstance(content, dict):
-        raise UnknownFileVersion(f"{uri} holds {str(content)[:80]!r}, which is no file of a round")
+        raise UnknownFileVersion(
+            f"{uri} contains {str(content)[:80]!r}, which no round writes: delete the file"
+        )
     return content
 
 
 def plan_uris(work_uri: str, lease_id: str) -> list[str]:
-    """The plan files of one job, in order of their names; empty if it has written none."""
+    """The plan files of one run, sorted by name; empty if it has written none."""
     return _matching(f"{work_uri.rstrip('/')}/{lease_id}", "*/plan.json")
 
 
 def round_outcome(plan: str) -> RoundResult | RoundFailure | None:
-    """What the drivers of a round left: a result if any try brought one, else the last failure.
+    """The outcome of a round: a result if any attempt has one, else the last failure, else None.
 
-    A result that says ``claim_lost`` yields to one of another try that committed.
+    A result of another attempt takes precedence over ``claim_lost``.
     """
     folder = plan.rsplit("/", 1)[0]
     results = [RoundResult.from_json(content) for content in _contents(folder, "result-*.json")]
@@ -221,16 +228,16 @@ def _contents(folder: str, pattern: str) -> list[dict[str, Any]]:
 
 
 def _matching(folder: str, pattern: str) -> list[str]:
-    """Files that match, the oldest first where the file system tells their times."""
+    """Files that match, the oldest first if the file system reports their times."""
     fs, path = _file_system(folder)
-    fs.invalidate_cache()  # another machine may have written since this one looked
+    fs.invalidate_cache()  # another machine may have written since the last listing
     found = fs.glob(f"{glob.escape(path)}/{pattern}", detail=True)
     by_age = sorted(found, key=lambda name: (str(_time_of(found[name])), name))
     return [fs.unstrip_protocol(name) for name in by_age]
 
 
 def _file_system(uri: str) -> tuple[Any, str]:
-    """By what the environment says, which Airflow and Spark share."""
+    """The file system of a URI, configured by the environment, which Airflow and Spark share."""
     from sluice.storage import fsspec_file_system  # loads pyarrow, which a DAG file does not need
 
     return fsspec_file_system(uri, {})
@@ -260,6 +267,6 @@ def _check_version(what: str, content: dict[str, Any], *versions: int) -> None:
     known = versions or (VERSION,)
     if content.get("version") not in known:
         raise UnknownFileVersion(
-            f"{what} file of version {content.get('version')!r}: this Sluice reads"
-            f" {' and '.join(map(str, known))}; use the same version on Airflow and on Spark"
+            f"the {what} file has version {content.get('version')!r}, but this Sluice reads version"
+            f" {' and '.join(map(str, known))}: install the same Sluice for Airflow and for Spark"
         )

@@ -1,4 +1,4 @@
-"""The snapshots that a lake table has, and how its main came about, as one value."""
+"""The history of a lake table: its snapshots, and the ancestry of its branch main."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sluice.rounds.types import COMMIT_USER, COMMIT_USER_KEY
 
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:
-    """One snapshot, on main or not, ours or another writer's."""
+    """One snapshot of any branch, written by tiering or by another writer."""
 
     snapshot_id: int
     parent_id: int | None
@@ -30,25 +30,25 @@ class HistoryEntry:
 
     @property
     def total_rows(self) -> int | None:
-        """Rows of the whole table at this snapshot, if its writer has said so."""
+        """Number of rows in the table at this snapshot; None if its writer did not record it."""
         text = self.summary.get("total-records", "")
         return int(text) if text.isdecimal() else None
 
 
 @dataclass(frozen=True, slots=True)
 class LakeHistory:
-    """All snapshots that are there, and the parents of those that were."""
+    """The existing snapshots of a lake table, and expired ones as far as known."""
 
     main: int | None
     """The current snapshot of main; None: there is none yet."""
     tagged: int | None
-    """Where the tag ``sluice-tiered`` is."""
+    """The snapshot of the tag ``sluice-tiered``; None: there is no such tag."""
     snapshots: Mapping[int, HistoryEntry]
     expired: Mapping[int, HistoryEntry] = field(default_factory=dict)
-    """Snapshots that have expired, where earlier metadata files still tell of them."""
+    """Expired snapshots that earlier metadata files still describe."""
 
     def ancestors(self, snapshot_id: int | None) -> list[int]:
-        """That snapshot and what it came from, expired ones included, as far as is known."""
+        """A snapshot and its ancestors, expired ones included, as far as known."""
         found: dict[int, None] = {}
         while snapshot_id is not None and snapshot_id not in found:
             found[snapshot_id] = None
@@ -57,36 +57,36 @@ class LakeHistory:
         return list(found)
 
     def entry(self, snapshot_id: int | None) -> HistoryEntry | None:
-        """What is known of a snapshot, expired or not."""
+        """A snapshot by its id, expired or not; None if it is unknown."""
         if snapshot_id is None:
             return None
         return self.snapshots.get(snapshot_id) or self.expired.get(snapshot_id)
 
     def is_complete(self) -> bool:
-        """Whether main is known back to its first snapshot."""
+        """Whether all ancestors of main are known, back to its first snapshot."""
         return all(self.entry(one) is not None for one in self.ancestors(self.main))
 
     def newest_tiering_snapshot(self) -> HistoryEntry | None:
-        """The newest snapshot of ours that main came from, expired or not, as far as is known."""
+        """The newest tiering snapshot among the known ancestors of main, expired or not."""
         entries = map(self.entry, self.ancestors(self.main))
         return next((entry for entry in entries if entry is not None and entry.is_tiering), None)
 
     def removed_by(self, snapshot_id: int) -> list[HistoryEntry] | None:
-        """Snapshots of main that it would no longer have if it were set there, oldest first.
+        """The snapshots that main loses if it is set to this one, oldest first.
 
-        Expired ones count: their rows may be there. None where main's beginning has expired, and
-        with it what the two have in common.
+        Expired ones count, because main may still have their rows. None: the common ancestor has
+        expired, so they are unknown.
         """
         gone = self._beyond(self.main, snapshot_id)
         return None if gone is None else [one for one in map(self.entry, gone) if one is not None]
 
     def added_by(self, snapshot_id: int) -> list[HistoryEntry]:
-        """Snapshots that main lacks and would have if it were set there, as far as is known."""
+        """The known snapshots that main gains if it is set to this one."""
         new = self._beyond(snapshot_id, self.main) or []
         return [one for one in map(self.entry, new) if one is not None]
 
     def _beyond(self, snapshot_id: int | None, other: int | None) -> list[int] | None:
-        """What one came from and the other did not, oldest first."""
+        """Ancestors of the first snapshot that are not ancestors of the other, oldest first."""
         chain, kept = self.ancestors(snapshot_id), set(self.ancestors(other))
         if chain and not kept.intersection(chain) and self.entry(chain[-1]) is None:
             return None

@@ -1,7 +1,8 @@
-"""Keys of Arrow rows as 64-bit hashes, and compared as values, for all rows of a batch at once.
+"""Hashes and compares the keys of all rows of an Arrow batch at once.
 
-A hash of one column of at most eight bytes is a bijection: there equal hashes are equal keys.
-Elsewhere different keys may share a hash, once in some 2**64 pairs, and the caller compares.
+The 64-bit hash of a single column of at most eight bytes is a bijection: equal hashes mean equal
+keys. Otherwise about one in 2**64 pairs of different keys shares a hash, so the caller must compare
+the keys.
 """
 
 from __future__ import annotations
@@ -38,10 +39,12 @@ class KeyColumns:
         fields = [schema.field(name) for name in self.names]
         for field in fields:
             if not _is_key_type(field.type):
-                raise UnsupportedType(f"key column {field.name}: {field.type} is no type of a key")
+                raise UnsupportedType(
+                    f"key column {field.name}: type {field.type} is not supported in a primary key"
+                )
         self.schema = pa.schema(fields)
         self.one_word = len(fields) == 1 and _words_of(fields[0].type) == 1
-        """Equal hashes are equal keys."""
+        """Whether equal hashes mean equal keys."""
 
     def of(self, rows: pa.RecordBatch) -> list[pa.Array]:
         """The key columns of a batch.
@@ -51,11 +54,13 @@ class KeyColumns:
         columns = [rows.column(name) for name in self.names]
         for name, column in zip(self.names, columns, strict=True):
             if column.null_count:
-                raise CorruptRecord(f"key column {name}: {column.null_count} rows have no value")
+                raise CorruptRecord(
+                    f"key column {name}: {column.null_count} rows have a null in it"
+                )
         return columns
 
     def hashes(self, columns: Sequence[pa.Array], seed: int = 0) -> np.ndarray:
-        """One uint64 a row, well spread in all bits; another seed gives unrelated hashes."""
+        """One well-mixed uint64 per row; another seed gives unrelated hashes."""
         found: np.ndarray | None = None
         for number, column in enumerate(columns):
             salt = ((seed << 8) + number + 1) * _STEP & _64_BITS
@@ -71,7 +76,7 @@ class KeyColumns:
 
 
 def same_values(left: Sequence[pa.Array], right: Sequence[pa.Array]) -> np.ndarray:
-    """Whether keys of two equally long lists of columns are equal, row by row; bool."""
+    """Whether the keys of two lists of columns are equal, row by row; bool array."""
     found = np.ones(len(left[0]), bool)
     for a, b in zip(left, right, strict=True):
         equal = pc.equal(_as_bits(a), _as_bits(b))
@@ -94,14 +99,14 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 
 def _words_of(kind: pa.DataType) -> int | None:
-    """How many words a value takes; None where it differs."""
+    """The number of 8-byte words of a value; None for types of variable length."""
     if _is_bytes(kind):
         return None
     return -(-int(kind.bit_width) // (8 * _WORD_BYTES))
 
 
 def _as_bits(column: pa.Array) -> pa.Array:
-    """Floating point numbers as the bits that they are known by: a NaN is equal to itself."""
+    """Floating-point columns as integers of the same bits, so that a NaN equals itself."""
     if pa.types.is_floating(column.type):
         return column.view({16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[column.type.bit_width])
     return column
@@ -135,7 +140,7 @@ def _column_hashes(column: pa.Array, salt: int) -> np.ndarray:
 
 
 def _bounds(column: pa.Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Start and length of each value, int64, and the bytes that they lie in."""
+    """Start and length of each value (int64), and the buffer with their bytes."""
     _, offsets, data = column.buffers()
     count = len(column)
     if offsets is None or not count:
@@ -148,7 +153,7 @@ def _bounds(column: pa.Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def _bytes_hashes(
     starts: np.ndarray, lengths: np.ndarray, content: np.ndarray, salt: int
 ) -> np.ndarray:
-    """The sum of all words of a value, each mixed with its place; the last one may be short."""
+    """Sums all words of each value, each mixed with its position; the last word may be short."""
     found = lengths.astype(np.uint64)
     found *= _M2
     found += np.uint64(salt)
@@ -177,8 +182,8 @@ def _bytes_hashes(
 def _words_at(
     content: np.ndarray, starts: np.ndarray, lengths: np.ndarray, place: int | np.ndarray
 ) -> np.ndarray:
-    """That word of each value, zeros beyond its end."""
-    # a word may begin at any byte, and the last ones may not begin where they would
+    """The word at ``place`` of each value; bytes after the value's end are zero."""
+    # words start at any byte; a last word is read from an earlier byte, to stay in the buffer
     at = np.ndarray((len(content) - _WORD_BYTES + 1,), "<u8", content, strides=(1,))
     begin = starts + _WORD_BYTES * place
     inside = np.minimum(begin, len(at) - 1)
@@ -192,13 +197,13 @@ def _words_at(
 
 
 def _salted(salt: int, place: int | np.ndarray) -> np.ndarray:
-    """One number for each place of a word."""
+    """A mixed salt for each word position."""
     places = np.atleast_1d(np.asarray(place, np.uint64))
     return _mixed(places * np.uint64(_STEP) + np.uint64(salt))
 
 
 def _mixed(words: np.ndarray) -> np.ndarray:
-    """A bijection that spreads each bit over all."""
+    """Mixes each word; a bijection in which every input bit affects every output bit."""
     words = np.asarray(words ^ (words >> np.uint64(30)))
     words *= _M1
     words ^= words >> np.uint64(27)

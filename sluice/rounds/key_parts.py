@@ -1,8 +1,8 @@
-"""Changes of keys reduced in memory, or in parts by their keys' hashes where they do not fit.
+"""Reduces changes to one per key, in memory or, if they do not fit, in hash partitions on disk.
 
-Blocks of changes are gathered. Beyond the memory limit each key is reduced to one change; where
-that does not halve them, they go to a local file, in parts by hash. In the end each part is
-reduced by itself, in parts again if it is too large.
+Blocks of changes are gathered. At the memory limit, each key is reduced to one change. If that does
+not halve the blocks, they are written to a local file, partitioned by hash. In the end each
+partition is reduced by itself, and partitioned again if it is too large.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from sluice.rounds.spill import SpillFile, SpillFolder
 
 PARTS = 32
 _PART_SHIFT = np.uint64(64 - 5)
-"""The upper five bits of a hash are the part."""
+"""The upper five bits of a hash select the part."""
 _DEPTH_MAX = 8
 _SEEDS_PER_DEPTH = 16
 _ROW_BYTES = 64
-"""What finding runs takes for each change: hash, place, ends of runs."""
+"""Memory per change for finding runs: hash, position, ends of runs."""
 _KEY_COPIES = 2
 _SLOTS_SHARE = 8
 
 IS_ROW, BEGINS_NEW = 1, 2
-"""Flags of a change, the last column of a block: the key has a row after it; it had none before."""
+"""Flags of a change, in a block's last column: a row exists after it; no row existed before it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Changes in log order; their last column is the flags."""
+    """Changes in log order; the last column has their flags."""
 
     rows: pa.RecordBatch
     hashes: np.ndarray
@@ -46,8 +46,8 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Reduced:
-    """A block after the reduction: which changes to keep, and their flags, uint8."""
+class ReducedBlock:
+    """A block after the reduction: which changes to keep, and their flags (uint8)."""
 
     rows: pa.RecordBatch
     keep: np.ndarray
@@ -55,7 +55,7 @@ class Reduced:
 
 
 class KeyParts:
-    """Changes of keys; one for each key comes out. Used by one thread."""
+    """Gathers changes and returns one for each key. Used by one thread."""
 
     def __init__(
         self,
@@ -67,9 +67,9 @@ class KeyParts:
     ) -> None:
         """:param schema: of the blocks.
 
-        :param limit_bytes: of blocks that are held, with what their reduction takes.
-        :param folder: where to spill, made when it is first asked for.
-        :param depth: of how many divisions this is a part.
+        :param limit_bytes: limit of the blocks in memory, including what their reduction needs.
+        :param folder: returns the spill folder, which is created by the first call.
+        :param depth: how many times these changes were partitioned before.
         """
         self._key = key
         self._schema = schema
@@ -81,12 +81,13 @@ class KeyParts:
         self._runs: KeyRuns | None = None
         self._files: list[SpillFile] = []
         self.size_bytes = 0
-        """Of the blocks that are held."""
+        """Size of the blocks in memory."""
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Takes the next changes.
+        """Adds the next changes.
 
-        :raises SpillFailed: :raises CorruptRecord: a key has a null.
+        :raises SpillFailed: the spill folder is full or not writable.
+        :raises CorruptRecord: a key has a null.
         """
         if not rows.num_rows:
             return
@@ -96,12 +97,12 @@ class KeyParts:
         if self.size_bytes > self._limit_bytes:
             self._shrink()
 
-    def parts(self) -> Iterator[Iterator[Reduced]]:
-        """One change for each key, in log order, in parts of disjoint keys, and once.
+    def parts(self) -> Iterator[Iterator[ReducedBlock]]:
+        """Yields one change for each key, in log order, in parts of disjoint keys; call it once.
 
-        A part is to be taken whole before the next one; what was taken is held no more.
+        Read a part to its end before the next one. Blocks that were read are freed.
 
-        :raises SpillFailed:
+        :raises SpillFailed: a spill file cannot be read.
         """
         if self._files:
             for part in range(PARTS):
@@ -110,20 +111,20 @@ class KeyParts:
         elif self._blocks:
             yield self._reduced()
 
-    def without(self, snapshot: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows of a snapshot that have none of these keys.
+    def unchanged_rows(self, snapshot: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows of a snapshot whose keys no change has.
 
-        :raises SpillFailed:
+        :raises SpillFailed: a spill file cannot be written or read.
         """
         if self._files:
-            yield from self._without_spilled(snapshot)
+            yield from self._unchanged_rows_spilled(snapshot)
             return
         keys = KeySet(self._key, runs) if (runs := self._find_runs()) else None
         for rows in snapshot:
             yield from _kept(rows, None if keys is None else ~keys.has(rows))
 
     def close(self) -> None:
-        """Removes what this has spilled."""
+        """Deletes the spill files."""
         for file in self._files:
             file.remove()
         self._files.clear()
@@ -134,7 +135,7 @@ class KeyParts:
         return Block(rows, self._key.hashes(self._key.of(rows), self._seed))
 
     def _size_bytes(self, rows: pa.RecordBatch) -> int:
-        """Of a block, with what its reduction takes: its keys lie together, and are compared."""
+        """Bytes of a block and of its reduction, which copies the keys in order to compare them."""
         size_bytes = int(rows.nbytes) + _ROW_BYTES * int(rows.num_rows)
         if not self._key.one_word:
             size_bytes += _KEY_COPIES * sum(int(column.nbytes) for column in self._key.of(rows))
@@ -143,7 +144,7 @@ class KeyParts:
     # ---- in memory ----
 
     def _find_runs(self) -> KeyRuns | None:
-        """None without changes. Stays when the blocks have gone."""
+        """The runs of equal keys; None without changes. Kept after the blocks are freed."""
         if self._runs is None and self._blocks:
             keys = [] if self._key.one_word else [self._key.of(b.rows) for b in self._blocks]
             hashes = [block.hashes for block in self._blocks]
@@ -151,15 +152,15 @@ class KeyParts:
         return self._runs
 
     def _kept_changes(self, runs: KeyRuns) -> tuple[np.ndarray, np.ndarray]:
-        """Whether each change is its key's last, and then its flags, with those of the first."""
+        """Whether each change is the last of its key, and its flags combined with the first's."""
         before = np.concatenate([block.flags for block in self._blocks])
         keep, flags = np.zeros(len(before), bool), np.zeros(len(before), np.uint8)
         keep[runs.last] = True
         flags[runs.last] = (before[runs.last] & IS_ROW) | (before[runs.first] & BEGINS_NEW)
         return keep, flags
 
-    def _reduced(self) -> Iterator[Reduced]:
-        """One change for each key; each block goes when its changes come."""
+    def _reduced(self) -> Iterator[ReducedBlock]:
+        """Yields one change for each key; frees each block once it was yielded."""
         runs = self._find_runs()
         assert runs is not None, "there are blocks"
         keep, flags = self._kept_changes(runs)
@@ -169,11 +170,11 @@ class KeyParts:
         while blocks:
             rows = blocks.pop().rows
             end = start + rows.num_rows
-            yield Reduced(rows, keep[start:end], flags[start:end])
+            yield ReducedBlock(rows, keep[start:end], flags[start:end])
             start = end
 
     def _shrink(self) -> None:
-        """Reduces what is held to half of the limit, or spills it."""
+        """Reduces the blocks to half of the limit, or spills them."""
         runs = self._find_runs()
         assert runs is not None, "there are blocks"
         changes = sum(block.rows.num_rows for block in self._blocks)
@@ -204,7 +205,7 @@ class KeyParts:
         for block in self._blocks:
             end = start + block.rows.num_rows
             rows = _with_flags(block.rows, flags[start:end])
-            kept.append(_Divided(rows, block.hashes, np.flatnonzero(keep[start:end])))
+            kept.append(_PartitionedBlock(rows, block.hashes, np.flatnonzero(keep[start:end])))
             start = end
         self._files.append(self._folder().write(self._schema, _by_part(self._schema, kept)))
         self._blocks, self.size_bytes = [], 0
@@ -223,11 +224,13 @@ class KeyParts:
         finally:
             child.close()
 
-    def _without_spilled(self, snapshot: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Rows that may have one of the keys are spilled too, and looked at part by part."""
+    def _unchanged_rows_spilled(
+        self, snapshot: Iterable[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
+        """Spills rows that may have a changed key as well, and compares part by part."""
         slots = self._slots()
         files: list[SpillFile] = []
-        maybe: list[_Divided] = []
+        maybe: list[_PartitionedBlock] = []
         schema, size_bytes = None, 0
         try:
             for rows in snapshot:
@@ -236,7 +239,7 @@ class KeyParts:
                 known = slots.has(hashes)
                 yield from _kept(rows, ~known)
                 for some in _kept(rows, known):
-                    maybe.append(_Divided(some, hashes[known], np.arange(some.num_rows)))
+                    maybe.append(_PartitionedBlock(some, hashes[known], np.arange(some.num_rows)))
                     size_bytes += self._size_bytes(some)
                 if size_bytes > self._limit_bytes // 2:
                     files.append(self._folder().write(schema, _by_part(schema, maybe)))
@@ -247,13 +250,13 @@ class KeyParts:
             for part in range(PARTS):
                 with self._child(part) as child:
                     found = (file.read(part) for file in files)
-                    yield from child.without(rows for rows in found if rows is not None)
+                    yield from child.unchanged_rows(rows for rows in found if rows is not None)
         finally:
             for file in files:
                 file.remove()
 
     def _slots(self) -> HashSlots:
-        """The hashes of all keys that were spilled."""
+        """The hashes of all spilled keys."""
         if self._blocks:
             self._spill()
         slots = HashSlots(self._limit_bytes // _SLOTS_SHARE // 2 + 1)
@@ -266,15 +269,15 @@ class KeyParts:
 
 
 @dataclass(frozen=True, slots=True)
-class _Divided:
-    """Rows of which some go to a file, each to the part of its hash."""
+class _PartitionedBlock:
+    """Rows and which of them to write to a spill file, each in the part of its hash."""
 
     rows: pa.RecordBatch
     hashes: np.ndarray
     chosen: np.ndarray
 
 
-def _by_part(schema: pa.Schema, blocks: Sequence[_Divided]) -> Iterator[pa.RecordBatch]:
+def _by_part(schema: pa.Schema, blocks: Sequence[_PartitionedBlock]) -> Iterator[pa.RecordBatch]:
     """One batch for each part."""
     divided = []
     for block in blocks:
@@ -298,7 +301,7 @@ def _with_flags(rows: pa.RecordBatch, flags: np.ndarray) -> pa.RecordBatch:
 
 
 def _kept(rows: pa.RecordBatch, keep: np.ndarray | None) -> Iterator[pa.RecordBatch]:
-    """The rows to keep, None for all; nothing if there are none."""
+    """Yields the rows to keep (``keep`` None: all of them), unless there are none."""
     if keep is not None and not keep.all():
         rows = rows.filter(pa.array(keep))
     if rows.num_rows:

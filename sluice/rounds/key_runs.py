@@ -1,6 +1,7 @@
-"""Changes sorted by the hash of their key: where each key changes first and last, and whether a row
-has one of these keys. Equal hashes of different keys are found by comparing keys; then all are
-hashed anew.
+"""Finds the first and the last change of each key by sorting hashes, and tests rows for these keys.
+
+If different keys have equal hashes, which comparing the keys shows, all are hashed with another
+seed.
 """
 
 from __future__ import annotations
@@ -20,25 +21,25 @@ _SLOTS_PER_KEY = 8
 
 @dataclass(frozen=True, slots=True)
 class KeyRuns:
-    """One entry for each key, in the order of their hashes; places count all changes from 0."""
+    """One entry per key, sorted by hash; positions count all changes from 0."""
 
     seed: int
     hashes: np.ndarray
-    """Ascending, uint64: no two keys have the same."""
+    """Ascending and distinct, uint64."""
     first: np.ndarray
     last: np.ndarray
     columns: list[pa.Array]
-    """The key of each change; empty where the hash says it all."""
+    """The key of each change; empty if equal hashes mean equal keys."""
 
 
 def find_runs(
     key: KeyColumns, keys: Sequence[list[pa.Array]], hashes: Sequence[np.ndarray], seed: int
 ) -> KeyRuns:
-    """The runs of equal keys.
+    """Finds the runs of equal keys.
 
     :param keys: the key columns of the changes, block by block.
-    :param hashes: of these keys, with that seed.
-    :raises CorruptRecord: keys share their hashes however they are hashed.
+    :param hashes: the hashes of these keys, with ``seed``.
+    :raises CorruptRecord: different keys have equal hashes with every seed.
     """
     whole = np.concatenate(hashes)
     columns: list[pa.Array] = []
@@ -53,16 +54,17 @@ def find_runs(
             last = places[np.concatenate((begins[1:], [True]))]
             return KeyRuns(seed + attempt, whole[last], places[begins], last, columns)
     raise CorruptRecord(
-        f"key {', '.join(key.names)}: different keys have equal hashes in {_TRIES} tries; no data"
-        " does that by chance"
+        f"key {', '.join(key.names)}: different keys have equal hashes with {_TRIES} different"
+        " seeds, which does not happen by chance"
     )
 
 
 def _sorted(hashes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Places by hash and then by place; and which of them have the hash of the one before."""
+    """Positions sorted by hash, then by position; and which have the same hash as the one"
+    " before."""
     count = len(hashes)
     low = np.uint64((1 << max(1, count - 1).bit_length()) - 1)
-    packed = hashes & ~low  # hash above, place below: one sort of plain numbers
+    packed = hashes & ~low  # hash in the upper bits, position in the lower: one sort of integers
     packed |= np.arange(count, dtype=np.uint64)
     packed.sort()
     places = (packed & low).view(np.int64)
@@ -70,7 +72,7 @@ def _sorted(hashes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     same = packed[1:] == packed[:-1]
     rows = np.flatnonzero(same)
     if not np.array_equal(hashes[places[rows]], hashes[places[rows + 1]]):
-        # hashes differ only where a place lies: sort by all of their bits
+        # hashes differ only in the bits that the position replaced: sort by all bits
         places = np.argsort(hashes, kind="stable")
         ordered = hashes[places]
         same = ordered[1:] == ordered[:-1]
@@ -86,9 +88,9 @@ def _are_keys(columns: list[pa.Array], places: np.ndarray, same: np.ndarray) -> 
 
 
 class KeySet:
-    """The keys of some runs. Immutable.
+    """The set of keys of some runs. Immutable.
 
-    Memory beside the runs: 8 to 16 bytes a key.
+    Memory in addition to the runs: 8 to 16 bytes per key.
     """
 
     def __init__(self, key: KeyColumns, runs: KeyRuns) -> None:
@@ -98,7 +100,7 @@ class KeySet:
         self._slots.add(runs.hashes)
 
     def has(self, rows: pa.RecordBatch) -> np.ndarray:
-        """Whether each row's key is one of them; bool.
+        """Whether each row's key is in the set; bool array.
 
         :raises CorruptRecord: a key has a null.
         """
@@ -121,10 +123,10 @@ class KeySet:
 
 
 class HashSlots:
-    """Which hashes may have been added: a byte for each slot, many hashes to one."""
+    """A filter that tells which hashes may have been added; one byte per slot."""
 
     def __init__(self, slots: int) -> None:
-        """:param slots: is rounded up to a power of two."""
+        """:param slots: number of slots, rounded up to a power of two."""
         bits = max(1, (slots - 1).bit_length())
         self._shift = np.uint64(64 - bits)
         self._used = np.zeros(1 << bits, bool)
@@ -133,6 +135,6 @@ class HashSlots:
         self._used[hashes >> self._shift] = True
 
     def has(self, hashes: np.ndarray) -> np.ndarray:
-        """False where a hash was certainly not added."""
+        """False if a hash was certainly not added; bool array."""
         found: np.ndarray = self._used[hashes >> self._shift]
         return found

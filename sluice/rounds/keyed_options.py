@@ -1,4 +1,5 @@
-"""With what a round begins a bucket of a table with a primary key that was never tiered."""
+"""What a round needs to tier a table with a primary key: KV snapshots, memory and a spill"
+" folder."""
 
 from __future__ import annotations
 
@@ -14,19 +15,19 @@ _NONE: Mapping[TableBucket, BucketSnapshot] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class KeyedRoundOptions:
-    """What whoever starts a round knows of such buckets, and may spend on their changes."""
+    """KV snapshots and resources for one round of a table with a primary key."""
 
     snapshots: Mapping[TableBucket, BucketSnapshot] = field(default_factory=lambda: _NONE)
-    """KV snapshots that a lease holds for this round. Leased before the logs' ends were asked."""
+    """KV snapshots leased for this round, before the end offsets of the logs were requested."""
     memory_bytes: int = CHANGES_MEMORY_BYTES
-    """Of each split, for gathering the changes of its window; beyond, they go to disk."""
+    """Bytes of memory for the changes of one split; larger amounts are spilled to disk."""
     spill_dir: str = ""
-    """Where on an executor; empty: the system's place for temporary files."""
+    """Folder for spill files on an executor; empty: the system's temporary folder."""
 
     def split_options(
         self, info: TableInfo, start_mode: StartMode = StartMode.INCREMENTAL
     ) -> KeyedSplitOptions:
-        """What a split needs to know of a table with a primary key."""
+        """The options of one split."""
         return KeyedSplitOptions(
             info.schema.primary_key,
             start_mode,
@@ -37,12 +38,12 @@ class KeyedRoundOptions:
     def first_split(
         self, info: TableInfo, bucket: TableBucket, values: tuple[str, ...], start: int, stop: int
     ) -> Split:
-        """The first split of a bucket: its snapshot and the log after it, else its whole log.
+        """The first split of a bucket: its KV snapshot and the log after it, else the complete log.
 
-        A log that has lost its beginning says nothing of rows that changed last in there: without
-        a snapshot, such a bucket is scanned.
+        If the log has lost its beginning, it lacks rows that last changed there. Without a
+        snapshot, such a bucket is scanned.
 
-        :param start: where its log begins.
+        :param start: the start offset of its log.
         """
         snapshot = self.snapshots.get(bucket)
         if snapshot is not None:

@@ -1,11 +1,11 @@
-"""The last change of each key in a window of a changelog, on an executor.
+"""Finds the last change of each key in a range of a changelog. Runs on executors.
 
-An equality delete reaches only rows of earlier lake commits. So a round may write one row and one
-delete for a key at most, whatever happened to it in between, and of the snapshot that it reads
-beside the log only the rows whose keys the log does not change.
+An equality delete affects only rows of earlier lake commits. So a round may write at most one row
+and one delete per key, whatever happened to the key in between. Of a snapshot that it reads in
+addition to the log, it may write only the rows whose keys the log does not change.
 
-Memory: the limit, and one batch of the log more, while changes come. The limit counts Arrow's
-buffers, and for each row what the reduction takes. A part that was given away counts no more.
+Memory: the limit, plus one batch of the log while changes are added. The limit counts Arrow's
+buffers and, per row, what the reduction needs. Parts that were yielded do not count.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import pyarrow as pa
 from sluice.errors import CorruptRecord
 from sluice.model import ChangeType
 from sluice.rounds.key_hashes import KeyColumns, same_values
-from sluice.rounds.key_parts import BEGINS_NEW, IS_ROW, KeyParts, Reduced
+from sluice.rounds.key_parts import BEGINS_NEW, IS_ROW, KeyParts, ReducedBlock
 from sluice.rounds.spill import SpillFolder
 from sluice.rounds.types import LogRecords
 
@@ -29,7 +29,7 @@ _MEMORY_MAX_BYTES = 1 << 30
 _BLOCK_ROWS = 64 * 1024
 _BLOCK_BYTES = 4 * 1024 * 1024
 _BLOCK_SHARE = 16
-"""A block is at most this part of the limit: while one is made, its rows are there twice."""
+"""A block is at most 1/16 of the limit, because making one needs twice its memory."""
 _SYSTEM = (
     pa.field("__offset", pa.int64(), nullable=False),
     pa.field("__timestamp", pa.timestamp("us", tz="UTC"), nullable=False),
@@ -42,26 +42,26 @@ _FLAGS[ChangeType.INSERT] = IS_ROW | BEGINS_NEW
 
 @dataclass(frozen=True, slots=True)
 class ChangedKeys:
-    """What a window did to some of its keys; the parts of one window have no key in common."""
+    """The rows and deletes for some keys of a log range; the parts of a range share no key."""
 
     upserts: pa.Table
     """Rows of the keys whose last change is a row, in log order: the columns of the schema, then
     ``__offset`` (int64) and ``__timestamp`` (timestamp[us, UTC]) of that change."""
     delete_keys: pa.Table
-    """The key columns, in the key's order, of each key that may have a row in the lake from before
-    the window: its first change is not an insert. Also where its last change is a row."""
+    """The key columns, in the key's order, of each key that may already have a row in the lake: its
+    first change is not an insert. Includes keys that also have an upsert."""
 
 
 class LastChanges:
-    """Reduces one bucket's window of a changelog. Used by one thread, as a context manager.
+    """Reduces a range of one bucket's changelog. A context manager, used by one thread.
 
         with LastChanges(schema, ("id",), memory_limit_bytes=n, spill_dir=folder) as changes:
             for records in source.read(split):
                 changes.add(records)
             for part in changes.parts():  # write part.upserts, part.delete_keys
-            for rows in changes.without(snapshot):  # write rows
+            for rows in changes.unchanged_rows(snapshot):  # write rows
 
-    Keys are compared as values, floating point numbers as bits.
+    Keys are compared as values, floating-point numbers as bits.
     """
 
     def __init__(
@@ -73,14 +73,14 @@ class LastChanges:
         spill_dir: Path,
         known_empty: bool = False,
     ) -> None:
-        """:param schema: of all rows that are added.
+        """:param schema: the schema of all rows that are added.
 
-        :param key_columns: the primary key, in its order.
-        :param memory_limit_bytes: of Arrow data and of what the reduction needs beside it; more
-            than 1 GiB is not used, because offsets of Arrow's strings have 31 bits.
-        :param spill_dir: a local folder for what goes beyond; made when it is first needed.
-        :param known_empty: the bucket has no row in the lake yet: no key needs a delete.
-        :raises UnsupportedType: for a key column that no Fluss key can have.
+        :param key_columns: the columns of the primary key, in its order.
+        :param memory_limit_bytes: memory for Arrow data and its reduction. More than 1 GiB is not
+            used, because offsets of Arrow's strings have 31 bits.
+        :param spill_dir: a local folder for what exceeds the limit; created when first needed.
+        :param known_empty: the lake has no row of the bucket yet, so no key needs a delete.
+        :raises UnsupportedType: a key column has a type that Fluss does not allow in keys.
         """
         self._key = KeyColumns(schema, key_columns)
         self._schema = pa.schema([*schema, *_SYSTEM])
@@ -105,10 +105,10 @@ class LastChanges:
         self.close()
 
     def add(self, records: LogRecords) -> None:
-        """Takes the next batch of the log, in the order of its offsets.
+        """Adds the next batch of the log, in the order of its offsets.
 
-        :raises CorruptRecord: a change type that is not known, or none at all; a null in a key.
-        :raises SpillFailed: the spill folder is full, or refuses.
+        :raises CorruptRecord: the batch has an unknown change type or none, or a null in a key.
+        :raises SpillFailed: the spill folder is full or not writable.
         """
         if not records.batch.num_rows:
             return
@@ -130,12 +130,12 @@ class LastChanges:
             self._gather()
 
     def parts(self) -> Generator[ChangedKeys, None, None]:
-        """After the last ``add``, and once: all keys of the window, in parts that fit the limit.
+        """Yields all changed keys, in parts that fit the limit; call once, after the last ``add``.
 
-        One part where nothing was spilled; none where no key has a row or a delete. Let a part go
-        before asking for the next one.
+        There is one part if nothing was spilled, and none if no key has a row or a delete. Drop a
+        part before requesting the next one.
 
-        :raises SpillFailed: what was spilled cannot be read.
+        :raises SpillFailed: a spill file cannot be read.
         """
         self._gather()
         for blocks in self._changes.parts():
@@ -143,19 +143,20 @@ class LastChanges:
             if part.upserts.num_rows or part.delete_keys.num_rows:
                 yield part
 
-    def without(self, snapshot: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """After the last ``add``: the rows of a snapshot whose key the window does not change.
+    def unchanged_rows(self, snapshot: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yields the rows of a snapshot whose keys were not changed; call after the last ``add``.
 
-        May come before ``parts`` or after it.
+        It can be called before or after ``parts``.
 
-        :param snapshot: batches of the same schema, any number of them; taken one at a time.
-        :raises SpillFailed: as ``add`` and ``parts``. :raises CorruptRecord: a null in a key.
+        :param snapshot: batches of the same schema, which are read one at a time.
+        :raises SpillFailed: a spill file cannot be written or read.
+        :raises CorruptRecord: a null in a key.
         """
         self._gather()
-        yield from self._changes.without(snapshot)
+        yield from self._changes.unchanged_rows(snapshot)
 
     def close(self) -> None:
-        """Removes all spill files."""
+        """Deletes all spill files."""
         if self._folder is not None:
             self._folder.close()
             self._folder = None
@@ -166,16 +167,16 @@ class LastChanges:
         return self._folder
 
     def _gather(self) -> None:
-        """Makes one block of the batches that came: small ones cost as much as large ones."""
+        """Combines pending batches into one block, because every block has a fixed cost."""
         if self._pending:
             pending, self._pending = self._pending, []
             self._pending_rows = self._pending_bytes = 0
             self._changes.add(pending[0] if len(pending) == 1 else pa.concat_batches(pending))
 
     def _replaced(self, rows: pa.RecordBatch, kinds: np.ndarray) -> np.ndarray | None:
-        """Each -U with the +U of its key right behind it, which says the same; None without any.
+        """Which rows are a -U directly followed by the +U of the same key; None if there are none.
 
-        That is how a put writes an update. It halves what is kept of a changelog with old rows.
+        A put writes updates in this form. Dropping these rows halves a changelog with old rows.
         """
         pairs = kinds[:-1] == ChangeType.UPDATE_BEFORE
         pairs &= kinds[1:] == ChangeType.UPDATE_AFTER
@@ -185,7 +186,7 @@ class LastChanges:
         pairs &= same_values([c[:-1] for c in columns], [c[1:] for c in columns])
         return np.append(pairs, False)
 
-    def _changed_keys(self, blocks: Iterator[Reduced]) -> ChangedKeys:
+    def _changed_keys(self, blocks: Iterator[ReducedBlock]) -> ChangedKeys:
         key_columns = [self._schema.get_field_index(name) for name in self._key.names]
         row_columns = range(len(self._schema) - 1)
         upserts, deletes = [], []
@@ -209,11 +210,11 @@ def _change_types(records: LogRecords) -> np.ndarray:
     where = f"the batch at offset {records.base_offset}"
     if records.change_types is None or len(records.change_types) != records.batch.num_rows:
         raise CorruptRecord(
-            f"{where} does not say what became of its {records.batch.num_rows} rows"
+            f"{where} does not have a change type for each of its {records.batch.num_rows} rows"
         )
     kinds: np.ndarray = records.change_types.to_numpy()
     if int(kinds.max()) >= len(ChangeType):
-        raise CorruptRecord(f"{where} has change type {kinds.max()}, which is not known")
+        raise CorruptRecord(f"{where} has the unknown change type {kinds.max()}")
     return kinds
 
 

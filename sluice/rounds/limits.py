@@ -1,7 +1,7 @@
-"""How long a round may copy, and how much: beyond that it ends where it is and commits what it has.
+"""Limits of a round: how long and how much it may copy before it commits what it has.
 
-A round that went on for hours would keep all of its rows out of the lake as long, and lose them
-all to one failure. Cut on batch boundaries it is a round like any other; Fluss calls it a forced
+A round of several hours would keep its rows out of the lake for that long, and lose its work in one
+failure. A round that ends on a batch boundary is complete in itself; Fluss calls it a forced
 finish, and its coordinator queues the table again at once (docs/fluss/tiering.md#heartbeat and
 docs/fluss/tiering.md#enumerator). The rows of a KV snapshot cannot be cut, only the log behind
 them.
@@ -18,20 +18,20 @@ from sluice.rounds.types import Split, SplitLimit, SplitResult
 from sluice.statuses import FRESHNESS, freshness_ms
 
 ROUND_MS_MIN = 60_000
-"""A round has costs of its own: a freshness below this does not make rounds any shorter."""
+"""Lower bound for limits taken from the freshness, because every round has fixed costs."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoundLimits:
-    """What the configuration says of a round's length."""
+    """The configured limits of a round."""
 
     max_ms: int = 0
-    """Milliseconds from the round's start; 0: the table's freshness, and a minute at least."""
+    """Milliseconds from the round's start; 0: the table's freshness, but at least a minute."""
     max_bytes: int = 0
     """Encoded bytes of log batches, over all buckets; 0: no limit."""
 
     def round_ms(self, info: TableInfo) -> int:
-        """Milliseconds that a round of this table may copy."""
+        """The number of milliseconds that a round of this table may copy."""
         if self.max_ms:
             return self.max_ms
         return max(freshness_ms(info.descriptor.properties), ROUND_MS_MIN)
@@ -44,11 +44,11 @@ def with_limits(
     info: TableInfo,
     now_ms: int,
 ) -> tuple[Split, ...]:
-    """The splits with their limits: one deadline, and bytes in proportion to what each has to do.
+    """The splits with their limits: a common deadline, and bytes in proportion to their sizes.
 
-    In proportion, so that all buckets come equally far and none stays behind for ever.
+    The proportion makes all buckets advance equally, so that none falls behind.
 
-    :param offsets: how many offsets each split covers.
+    :param offsets: the number of offsets that each split covers.
     :param now_ms: the round's start, epoch milliseconds by the driver's clock.
     """
     round_ms = limits.round_ms(info)
@@ -61,11 +61,13 @@ def with_limits(
 
 
 class Limiter:
-    """Watches one split's limit where it is copied."""
+    """Checks the limit of one split while it is copied."""
 
     def __init__(self, limit: SplitLimit | None, clock: Clock) -> None:
-        """An executor's clock may differ from the driver's. One that is behind gives the split the
-        round's whole time and no more; one that is ahead gives it less, down to a single batch.
+        """Computes the deadline by this machine's clock, which may differ from the driver's.
+
+        If this clock is behind, the split gets at most the full time of the round. If it is ahead,
+        the split gets less, down to a single batch.
         """
         self._limit = limit
         self._clock = clock
@@ -74,7 +76,7 @@ class Limiter:
             self._until_s = clock.monotonic_s() + max(0, left_ms) / 1000
 
     def reached(self, bytes_read: int) -> str:
-        """``time`` or ``bytes`` once that limit is reached, else nothing."""
+        """``time`` or ``bytes`` if that limit is reached, else an empty text."""
         limit = self._limit
         if limit is None:
             return ""
@@ -86,7 +88,8 @@ class Limiter:
 def forced_finish_text(
     splits: Iterable[Split], results: Iterable[SplitResult], limits: RoundLimits, info: TableInfo
 ) -> str:
-    """What a person is told of a round that was cut; empty if it copied all that was planned."""
+    """Which limits ended a round early and what is left; empty if it copied all that was"
+    " planned."""
     stops = {split.bucket: split.stop_offset for split in splits}
     cut = [result for result in results if result.limit_reached]
     if not cut:
@@ -99,5 +102,6 @@ def forced_finish_text(
         reasons.append(f"{limits.max_bytes} bytes (tiering.max_round_bytes)")
     left = sum(stops[result.bucket] - result.next_offset for result in cut)
     return (
-        f"cut at {' and '.join(reasons)}: {left} offsets of {len(cut)} of {len(stops)} buckets left"
+        f"ended early after {' and '.join(reasons)}: {left} offsets in {len(cut)} of"
+        f" {len(stops)} buckets are left for the next round"
     )

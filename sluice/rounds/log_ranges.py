@@ -1,4 +1,4 @@
-"""Reads the window of a split's log, batch by batch, and sees that nothing is missing in it."""
+"""Reads the log range of a split batch by batch, and checks that no offset is missing."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _UNKNOWN_TIMESTAMP = -1
 
 @dataclass(slots=True)
 class ReadProgress:
-    """How far the reading of a window has come."""
+    """How far a log range has been read."""
 
     next_offset: int | None
-    """None: nothing was read yet, and it begins at the earliest offset there is."""
+    """None: nothing was read yet, and the range starts at the earliest offset of the log."""
     rows: int = 0
     bytes_read: int = 0
     max_timestamp_ms: int = _UNKNOWN_TIMESTAMP
     write_s: float = 0.0
-    """Seconds that passed in the sink."""
+    """Seconds spent in the sink."""
     limit_reached: str = ""
 
     def end(self, split: Split) -> int:
@@ -35,8 +35,8 @@ class ReadProgress:
         end = self.next_offset
         if end is None or (end < split.stop_offset and not self.limit_reached):
             raise SplitFailed(
-                f"bucket {split.bucket}: its log was read to offset {end}, and the plan says"
-                f" {split.stop_offset}"
+                f"bucket {split.bucket}: its log ended at offset {end}, but the round planned to"
+                f" read up to offset {split.stop_offset}"
             )
         return end if self.limit_reached else split.stop_offset
 
@@ -48,7 +48,7 @@ def read_log_range(
     on_rows: Callable[[int], None] | None,
     limiter: Limiter,
 ) -> ReadProgress:
-    """Gives batches to the sink until the split's stop, or the first one that reaches a limit.
+    """Passes batches to the sink until the split's stop offset, or until a limit is reached.
 
     :raises SplitFailed: offsets are missing.
     """
@@ -73,21 +73,21 @@ def read_log_range(
                     break
     finally:
         if isinstance(batches, Generator):
-            batches.close()  # what it has fetched ahead goes at once
+            batches.close()  # frees what was fetched ahead
     seen.end(split)
     return seen
 
 
 def _within(split: Split, records: LogRecords, expected: int | None) -> LogRecords:
-    """The batch's rows inside the window; a batch is cut only where another tool ended in one.
+    """The batch's rows inside the range; a batch is cut only if another tool ended inside it.
 
     :raises SplitFailed: if offsets are missing before the batch.
     """
     base, following = records.base_offset, records.next_offset
     if expected is not None and base > expected:
         raise SplitFailed(
-            f"bucket {split.bucket}: the log jumps from offset {expected} to {base}:"
-            " records are missing"
+            f"bucket {split.bucket}: records are missing in its log: offset {base} follows where"
+            f" {expected} was expected"
         )
     first = base if expected is None else max(expected, base)
     stop = min(following, split.stop_offset)

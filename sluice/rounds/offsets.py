@@ -1,10 +1,10 @@
-"""A round's offsets: in the summary of a lake snapshot or in a file beside it, and in result files.
+"""A round's offsets: in a snapshot summary or in an offsets file, and in result files.
 
-A snapshot of ours says by itself which part of each log the lake holds. Up to 64 kB that text
-stands in its summary; a longer one (thousands of partitions) lies in a file in the table's metadata
-folder, and the summary has its location, size and checksum. The file is written before the commit
-and named after the try that wrote it, so that a dead try's can be told from one that counts. Its
-name begins with ``_``, which Iceberg's ``remove_orphan_files`` passes over.
+A tiering snapshot of Sluice records which part of each log the lake holds. The summary contains the
+offsets if their text has at most 64 kB. Longer texts (thousands of partitions) are stored in a file
+in the table's metadata folder; the summary has its location, size and checksum. The file is written
+before the commit and named after the attempt that wrote it, so that files of dead attempts can be
+recognised. Its name starts with ``_``, which Iceberg's ``remove_orphan_files`` ignores.
 """
 
 from __future__ import annotations
@@ -23,28 +23,29 @@ OFFSETS_FILE_KEY = "sluice.offsets-file"
 OFFSETS_FILE_BYTES_KEY = "sluice.offsets-file-bytes"
 OFFSETS_FILE_SHA256_KEY = "sluice.offsets-file-sha256"
 SUMMARY_BYTES_MAX = 64 * 1024
-"""Longest offsets text in a summary: every snapshot's stands in every metadata file."""
+"""Longest offsets text in a summary: every metadata file contains the summaries of all"
+" snapshots."""
 _FILE_BYTES_MAX = 256 * 1024 * 1024
 _PREFIX, _SUFFIX = "_sluice-offsets-", ".json"
 
 
 class MetadataFiles(Protocol):
-    """Where small files lie beside a lake table's own metadata. A LakeTable is one."""
+    """Access to small files in a lake table's metadata folder. A LakeTable provides it."""
 
     def write_metadata_file(self, name: str, content: bytes) -> str:
-        """Writes a file and answers its location."""
+        """Writes a file and returns its location."""
 
     def read_metadata_file(self, location: str, bytes_max: int) -> bytes | None:
-        """At most that many bytes of a file; None if it is gone."""
+        """The first ``bytes_max`` bytes of a file; None if it does not exist."""
 
 
 def offsets_file_name(write_id: str) -> str:
-    """The name of the offsets file that one try of a round writes, if it writes one."""
+    """The name of the offsets file that one attempt of a round writes, if it writes one."""
     return f"{_PREFIX}{write_id}{_SUFFIX}"
 
 
 def write_id_of_offsets_file(name: str) -> str | None:
-    """Which try wrote the file of that name; None if it is no offsets file."""
+    """The write id in an offsets file's name; None if the name is not of an offsets file."""
     if not (name.startswith(_PREFIX) and name.endswith(_SUFFIX)):
         return None
     return name[len(_PREFIX) : -len(_SUFFIX)]
@@ -53,7 +54,7 @@ def write_id_of_offsets_file(name: str) -> str | None:
 def store_offsets(
     table: MetadataFiles, table_id: int, offsets: Mapping[TableBucket, int], write_id: str
 ) -> dict[str, str]:
-    """What a summary says of these offsets; writes the file beside it if they are too many.
+    """The summary entries for these offsets; writes an offsets file if the text is too long.
 
     :raises LakeNotWritable: the file cannot be written.
     """
@@ -71,10 +72,10 @@ def store_offsets(
 def offsets_of(
     path: TablePath, table: MetadataFiles, snapshot: LakeSnapshot
 ) -> dict[TableBucket, int] | None:
-    """The offsets of a snapshot of ours; None if Fluss's own tiering has written it.
+    """The offsets of a tiering snapshot; None if Fluss's own tiering service wrote it.
 
-    :raises LakeOffsetsLost: the file that has them is gone, cut or changed.
-    :raises LakeTableMismatch: they are no offsets, or those of another table.
+    :raises LakeOffsetsLost: the offsets file is missing, truncated or changed.
+    :raises LakeTableMismatch: the offsets cannot be parsed, or belong to another table.
     """
     text = snapshot.summary.get(OFFSETS_KEY)
     if text is None:
@@ -88,7 +89,7 @@ def offsets_of(
         raise LakeTableMismatch(f"{where} cannot be read ({error}): {text[:200]!r}") from error
     stated = snapshot.summary.get(TABLE_ID_KEY, str(table_id))
     if stated != str(table_id):
-        raise LakeTableMismatch(f"{where} are those of table id {table_id}, not {stated}")
+        raise LakeTableMismatch(f"{where} belongs to table id {table_id}, not {stated}")
     return offsets
 
 
@@ -96,16 +97,18 @@ def _read(path: TablePath, table: MetadataFiles, snapshot: LakeSnapshot) -> byte
     location = snapshot.summary[OFFSETS_FILE_KEY]
     size = snapshot.summary.get(OFFSETS_FILE_BYTES_KEY, "")
     if not size.isdecimal() or int(size) > _FILE_BYTES_MAX:
-        raise _lost(path, snapshot, f"{OFFSETS_FILE_BYTES_KEY}={size[:40]!r} is no size of it")
+        raise _lost(
+            path, snapshot, f"the summary has no valid size: {OFFSETS_FILE_BYTES_KEY}={size[:40]!r}"
+        )
     content = table.read_metadata_file(location, int(size) + 1)
     if content is None:
-        raise _lost(path, snapshot, "it is gone")
+        raise _lost(path, snapshot, "the file does not exist")
     if len(content) != int(size):
         more = "more than " if len(content) > int(size) else ""
         found = min(len(content), int(size))
-        raise _lost(path, snapshot, f"it has {more}{found} bytes where {size} were written")
+        raise _lost(path, snapshot, f"the file has {more}{found} bytes, but {size} were written")
     if hashlib.sha256(content).hexdigest() != snapshot.summary.get(OFFSETS_FILE_SHA256_KEY):
-        raise _lost(path, snapshot, "its checksum differs from the one in the summary")
+        raise _lost(path, snapshot, "the checksum differs from the one in the summary")
     return content
 
 
@@ -113,11 +116,11 @@ def _lost(path: TablePath, snapshot: LakeSnapshot, what: str) -> LakeOffsetsLost
     location = snapshot.summary[OFFSETS_FILE_KEY]
     state = (
         f"offsets file {location} of snapshot {snapshot.snapshot_id} of lake table {path}: {what}."
-        " Bring the file back"
+        " Restore the file"
     )
     return LakeOffsetsLost(
-        f"{state}; `sluice repair {path}`, with the same --warehouse or --config, says what else"
-        " can be done",
+        f"{state}, or run `sluice repair {path}` with the same --warehouse or --config: it lists"
+        " other repairs",
         state=state,
         table=str(path),
         snapshot_id=snapshot.snapshot_id,

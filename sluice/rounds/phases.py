@@ -1,4 +1,4 @@
-"""Seconds per phase of a round, and the named places around each one."""
+"""Measures the phases of a round, and runs the failpoints around each one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sluice.rounds.progress import Progress
 
 
 class Phases:
-    """Measures phases one after the other; used by the round's thread alone."""
+    """Measures phases one after the other. Used by the round's thread only."""
 
     def __init__(self, clock: Clock, progress: Progress) -> None:
         self._clock = clock
@@ -33,6 +33,6 @@ class Phases:
         failpoint(f"round.{name}.after")
 
     def seconds(self) -> dict[str, float]:
-        """What was measured so far, and the total."""
+        """Seconds per finished phase, and ``total``."""
         total = self._clock.monotonic_s() - self._started_s
         return {name: round(s, 4) for name, s in {**self._seconds, "total": total}.items()}

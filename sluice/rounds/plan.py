@@ -1,4 +1,4 @@
-"""What a round will copy: one split per bucket whose log has grown since the lake's offsets."""
+"""Plans a round: one split per bucket whose log has grown since the registered offsets."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from sluice.rounds.types import LakeSnapshot, Split
 _NOT_HONOURED = {
     "table.datalake.auto-compaction": "compact with Iceberg's rewrite_data_files instead",
     "table.datalake.auto-expire-snapshot": "expire with Iceberg's expire_snapshots instead",
-    "table.datalake.historical-partition.enabled": "expired partitions are read from the lake",
+    "table.datalake.historical-partition.enabled": "read expired partitions from the lake",
 }
 _NAMED_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
 class RoundPlan:
-    """Splits of one round, and what they are planned from."""
+    """The splits of one round, and the state that they are planned from."""
 
     info: TableInfo
     base: LakeSnapshot | None
-    """Our newest snapshot in the lake; the commit must build on exactly this one."""
+    """The newest tiering snapshot of the lake; the commit must be based on exactly this one."""
     registered: LakeSnapshotInfo | None
     splits: tuple[Split, ...]
     offsets: int
-    """How many offsets the splits cover; the rows to expect, but for empty batches."""
+    """The number of offsets that the splits cover: about the number of rows."""
     created_again: tuple[tuple[str, ...], ...] = ()
-    """Values of partitions never tiered: rows that the lake has there belong to dropped ones."""
+    """Values of partitions that were never tiered: their rows in the lake are of dropped ones."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -41,12 +41,15 @@ class RoundPlan:
 
 
 def check_options(info: TableInfo) -> None:
-    """:raises UnsupportedLakeOption: for a lake option of Fluss that this project ignores."""
+    """Refuses tables with a lake option that Sluice does not support.
+
+    :raises UnsupportedLakeOption: names the option.
+    """
     for option, instead in _NOT_HONOURED.items():
         if info.descriptor.properties.get(option, "false").lower() == "true":
             raise UnsupportedLakeOption(
-                f"table {info.path} sets {option}=true, which is not honoured: set it to false;"
-                f" {instead}",
+                f"table {info.path} sets {option}=true, which Sluice does not support: set it to"
+                f" false; {instead}",
                 option=option,
             )
 
@@ -62,9 +65,9 @@ def make_plan(
 ) -> RoundPlan:
     """Compares each bucket's registered offset with the end of its log.
 
-    :param limits: how long the round may copy from ``now_ms`` on, and how much; None: no limit.
-    :param keyed: of a table with a primary key, what buckets that were never tiered begin with.
-    :raises LogBehindLake: a log ends before what was tiered of it.
+    :param limits: how long (from ``now_ms`` on) and how much the round may copy; None: no limit.
+    :param keyed: for a table with a primary key: leased KV snapshots, memory and spill folder.
+    :raises LogBehindLake: a log ends before its registered offset.
     """
     known = registered.offsets if registered else {}
     notes: list[str] = []
@@ -96,7 +99,7 @@ def _splits_of(
     known: Mapping[TableBucket, int],
     keyed: KeyedRoundOptions,
 ) -> tuple[list[Split], list[int]]:
-    """Splits of one partition (or of a table without any), and how many offsets each covers."""
+    """Splits of a partition (or of an unpartitioned table), and the number of offsets of each."""
     partition_id = partition.partition_id if partition else None
     values = partition.values if partition else ()
     numbers = range(info.bucket_count)
@@ -127,17 +130,20 @@ def _splits_of(
 
 
 def _log_behind(info: TableInfo, bucket: TableBucket, tiered: int, end: int) -> LogBehindLake:
-    """Rows appended from here on take offsets that the lake holds already: a round after the log
-    has grown past them would skip those rows and never know.
+    """The error for a log that ends before its tiered offset.
+
+    Rows appended now get offsets that the lake already holds. Once the log has grown past them, a
+    round would skip those rows without noticing.
     """
     return LogBehindLake(
-        f"bucket {bucket} of table {info.path}: its log ends at offset {end}, but it was tiered up"
-        f" to {tiered}. The log has lost rows: its server lost power before they were on disk, or"
-        " its data directory was replaced. Nothing is committed for the table. Stop writing to it:"
-        f" rows that are appended now take offsets below {tiered} and would be passed over. Bring"
-        " the server's data directory back; or rename the lake table, which has the rows, and drop"
-        " the Fluss table and create it again. If only a leader has just changed, the next round"
-        " finds the log whole",
+        f"bucket {bucket} of table {info.path}: its log ends at offset {end}, but rows up to offset"
+        f" {tiered} were tiered. The log has lost rows: the server lost power before they were on"
+        " disk, or its data directory was replaced. Nothing was committed. Stop writing to the"
+        f" table: rows appended now get offsets below {tiered} and would not be tiered. Restore the"
+        " server's data directory, or rename the lake table, which has the rows, and drop and"
+        " create"
+        " the Fluss table again. If only a leader has just changed, the next round finds the"
+        " complete log",
         table=str(info.path),
         tiered_offset=tiered,
         log_end_offset=end,
@@ -145,7 +151,7 @@ def _log_behind(info: TableInfo, bucket: TableBucket, tiered: int, end: int) -> 
 
 
 def _expired(known: Mapping[TableBucket, int], present: set[int]) -> list[str]:
-    """One note on partitions that are gone: what they held beyond these offsets was not tiered."""
+    """A note on partitions that no longer exist: rows after these offsets were not tiered."""
     gone: dict[int, list[str]] = {}
     for bucket, offset in known.items():
         if bucket.partition_id is not None and bucket.partition_id not in present:
@@ -155,6 +161,6 @@ def _expired(known: Mapping[TableBucket, int], present: set[int]) -> list[str]:
     named = [f"{i} (bucket:offset {', '.join(gone[i])})" for i in sorted(gone)[-_NAMED_MAX:]]
     more = f" and {len(gone) - len(named)} earlier ones" if len(gone) > len(named) else ""
     return [
-        f"partitions no longer there: {'; '.join(named)}{more}: what their logs held from those"
-        " offsets on was not tiered"
+        f"these partitions no longer exist: {'; '.join(named)}{more}; rows in their logs from those"
+        " offsets on were not tiered"
     ]

@@ -1,4 +1,4 @@
-"""What a round needs of its cluster, its lake and its executors; nothing here does anything."""
+"""Protocols of a round: what it needs from the cluster, the lake and the executors."""
 
 from __future__ import annotations
 
@@ -21,13 +21,16 @@ from sluice.rounds.types import (
 
 
 class Cluster(Protocol):
-    """The Fluss side of a round."""
+    """The Fluss cluster, as a round uses it."""
 
     def table_info(self, path: TablePath) -> TableInfo:
-        """:raises TableNotExist: if it was dropped."""
+        """The table's metadata.
+
+        :raises TableNotExist: the table was dropped.
+        """
 
     def partitions(self, path: TablePath) -> list[Partition]:
-        """Partitions there are now; empty for a table without partition keys."""
+        """The existing partitions; empty for a table without partition keys."""
 
     def latest_offsets(
         self, path: TablePath, table_id: int, partition_id: int | None, buckets: Sequence[int]
@@ -45,7 +48,7 @@ class Cluster(Protocol):
     def prepare_lake_snapshot(
         self, table_id: int, path: TablePath, offsets: Mapping[TableBucket, int]
     ) -> str:
-        """Stores the complete offsets map and answers its path (``fluss-offsets``)."""
+        """Stores the complete offsets map and returns its path (``fluss-offsets``)."""
 
     def commit_lake_snapshot(
         self,
@@ -58,11 +61,11 @@ class Cluster(Protocol):
     ) -> None:
         """Registers a lake snapshot.
 
-        :raises FencedTieringEpoch, InvalidCoordinator, TableNotExist: the round is not wanted.
+        :raises FencedTieringEpoch, InvalidCoordinator, TableNotExist: the claim is over.
         """
 
     def still_claimed(self, claim: Claim) -> bool:
-        """Heartbeats for the claim and answers whether the coordinator still holds it valid."""
+        """Sends a heartbeat for the claim; returns whether the coordinator still accepts it."""
 
 
 class Lake(Protocol):
@@ -70,7 +73,7 @@ class Lake(Protocol):
 
     @property
     def where(self) -> str:
-        """Its warehouse or name, for messages."""
+        """The warehouse or the catalog's name, for messages."""
 
     def load(self, path: TablePath) -> LakeTable | None:
         """The table, or None if the catalog has none of that name."""
@@ -78,19 +81,19 @@ class Lake(Protocol):
     def create(self, info: TableInfo) -> LakeTable:
         """Creates it exactly as Fluss would (docs/fluss/iceberg.md#tables).
 
-        :raises LakeNotWritable: if catalog or storage refuse.
+        :raises LakeNotWritable: the catalog or the storage refuses.
         """
 
 
 class LakeTable(Protocol):
-    """One table of the lake, driver side."""
+    """One lake table, as the driver uses it."""
 
     location: str
     uuid: str
-    """The lake's own: another one for a table that was dropped and created again."""
+    """The lake table's UUID; a table that is dropped and created again gets another one."""
 
     def check(self, info: TableInfo) -> None:
-        """Compares columns, identifier fields, partition spec; adds columns that Fluss has added.
+        """Checks columns, identifier fields and partition spec; adds columns that Fluss has added.
 
         :raises LakeTableMismatch: names what differs and how.
         """
@@ -99,25 +102,26 @@ class LakeTable(Protocol):
         """Newest snapshot of commit user ``__fluss_lake_tiering`` among the ancestors of main."""
 
     def find_tiering_snapshot(self, summary: Mapping[str, str]) -> LakeSnapshot | None:
-        """Newest of our ancestors whose summary holds all of these; None if there is none."""
+        """Newest tiering snapshot in main's ancestry whose summary contains all these entries."""
 
     def is_ancestor(self, snapshot_id: int) -> bool:
-        """Whether that snapshot is the current main snapshot or a known ancestor of it."""
+        """Whether a snapshot is main's current snapshot or one of its known ancestors."""
 
     def writer_factory(
         self, info: TableInfo, write_id: str, splits: Sequence[Split]
     ) -> SplitWriterFactory:
-        """A picklable maker of writers for these splits; ``write_id`` goes into file names."""
+        """A picklable factory of writers for these splits; file names contain ``write_id``."""
 
     def has_rows(self, partition_values: Sequence[str]) -> bool:
-        """Whether the lake has rows of that partition, in whatever bucket."""
+        """Whether the lake has rows of a partition, in any bucket."""
 
     def partitions_with_rows(
         self, partitions: Sequence[tuple[str, ...]], base: LakeSnapshot | None
     ) -> list[tuple[str, ...]]:
-        """Those of the partitions that the lake has rows of while ``base`` is our newest snapshot.
+        """Those of the partitions that have rows in the lake.
 
-        :raises LakeCommitRefused: it is not: a rollback hides rows, and may be undone.
+        :raises LakeCommitRefused: ``base`` is not the newest tiering snapshot. A rollback hides
+            rows and can be undone.
         """
 
     def commit(
@@ -127,11 +131,11 @@ class LakeTable(Protocol):
         summary: Mapping[str, str],
         replaced: Sequence[tuple[str, ...]] = (),
     ) -> LakeSnapshot:
-        """Adds the files (none: an empty commit) if ``base`` is still our newest snapshot.
+        """Adds the files (none: an empty commit) if ``base`` is still the newest tiering snapshot.
 
-        Files of equality deletes reach the rows of earlier commits, never those of this one. All
-        rows that the lake has of the partitions ``replaced`` go in the same commit, and the tag
-        ``sluice-tiered`` moves to its snapshot.
+        Equality deletes apply to the rows of earlier commits, never to those of this one. The same
+        commit deletes all rows of the partitions ``replaced``, and moves the tag ``sluice-tiered``
+        to its snapshot.
 
         :raises LakeCommitRefused: another tiering snapshot came in between; nothing was committed.
         :raises LakeCommitOutcomeUnknown: the commit may have succeeded; check with
@@ -139,82 +143,82 @@ class LakeTable(Protocol):
         """
 
     def tag(self, snapshot_id: int) -> None:
-        """Moves the tag ``sluice-tiered`` there, so that expiry leaves the snapshot alone.
+        """Moves the tag ``sluice-tiered`` to a snapshot, which keeps it from expiry.
 
-        Nothing happens where it is not our newest one any more: that one has the tag.
+        Does nothing if a newer tiering snapshot exists, because that one has the tag.
         """
 
     def history(self) -> LakeHistory:
-        """All snapshots that the table has, and how main came about.
+        """All snapshots of the table, and the ancestry of main.
 
         :raises LakeNotWritable: the metadata cannot be read.
         """
 
     def set_main(self, snapshot_id: int, expected: int | None) -> None:
-        """Sets main to a snapshot that is there, if it is still at the expected one.
+        """Sets main to an existing snapshot, if main is still at the expected one.
 
-        :raises LakeCommitRefused: main has moved, or the snapshot is gone; nothing was changed.
-        :raises LakeCommitOutcomeUnknown: it may have landed; look.
+        :raises LakeCommitRefused: main has moved, or the snapshot has expired; nothing was changed.
+        :raises LakeCommitOutcomeUnknown: main may have been set; check :meth:`history`.
         """
 
     def write_metadata_file(self, name: str, content: bytes) -> str:
-        """Writes a small file into the table's metadata folder and answers its location.
+        """Writes a small file into the table's metadata folder and returns its location.
 
         :raises LakeNotWritable: the storage refuses, or is full.
         """
 
     def read_metadata_file(self, location: str, bytes_max: int) -> bytes | None:
-        """At most that many bytes of such a file; None if it is gone.
+        """The first ``bytes_max`` bytes of such a file; None if it does not exist.
 
         :raises LakeNotWritable: the storage cannot be read.
         """
 
     def delete_files(self, paths: Sequence[str]) -> None:
-        """Deletes files of one's own that the lake has definitely refused."""
+        """Deletes files of this round that no snapshot references."""
 
 
 class SplitWriter(Protocol):
     """Writes one split's rows to data files, on an executor."""
 
     def write(self, records: LogRecords) -> None:
-        """Takes the rows of one log batch.
+        """Writes the rows of one log batch.
 
         :raises LakeNotWritable: the storage refuses, or is full.
         """
 
     def close(self) -> tuple[DataFile, ...]:
-        """Finishes the last file and answers all of them."""
+        """Finishes the last file and returns all files."""
 
     def abort(self) -> None:
-        """Deletes what this writer has written."""
+        """Deletes all files of this writer."""
 
 
 @runtime_checkable
 class KeyedWriter(SplitWriter, Protocol):
-    """Writes one split of a table with a primary key: rows, and keys whose earlier rows go."""
+    """Writes one split of a table with a primary key: rows and equality deletes."""
 
     def upsert(self, rows: pa.Table) -> None:
-        """Takes rows: the table's columns, ``__offset`` and ``__timestamp``.
+        """Writes rows with the table's columns, ``__offset`` and ``__timestamp``.
 
         :raises LakeNotWritable: the storage refuses, or is full.
         """
 
     def delete(self, keys: pa.Table) -> None:
-        """Takes keys, by the columns of the primary key: rows of earlier commits go.
+        """Writes equality deletes: rows of earlier commits with these keys are deleted.
 
         :raises LakeNotWritable: the storage refuses, or is full.
         """
 
 
 class SplitWriterFactory(Protocol):
-    """Makes writers; travels to executors by pickle."""
+    """Makes writers; is pickled and sent to executors."""
 
     def __call__(self, split: Split, task: int = 0) -> SplitWriter:
-        """``task`` tells executions of one split apart (a lost executor's and its successor's)."""
+        """Makes a writer; ``task`` distinguishes repeated executions of one split."""
 
 
 class LogSource(Protocol):
-    """Reads a bucket's log, on an executor."""
+    """Reads the log of a bucket, on an executor."""
 
     def read(self, split: Split) -> Iterator[LogRecords]:
         """Batches in offset order from start to stop, empty ones included.
@@ -224,20 +228,20 @@ class LogSource(Protocol):
 
 
 class BucketRows(Protocol):
-    """All rows of one bucket as they were at one offset of its log."""
+    """All rows of one bucket as of one offset of its log."""
 
     @property
     def log_offset(self) -> int:
-        """They hold what the bucket's log has below this."""
+        """The rows include all changes below this offset of the bucket's log."""
 
     @property
     def note(self) -> str:
-        """Empty, or what a person should know of where they come from."""
+        """A note for users about the source of the rows; usually empty."""
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows, in the table's current schema.
 
-        :raises FlussError: they cannot be read on; what was yielded is then part of nothing.
+        :raises FlussError: the rest cannot be read; discard the rows that were yielded before.
         """
 
 
@@ -246,15 +250,15 @@ class KeyedSource(LogSource, Protocol):
     """Reads a bucket of a table with a primary key: its changelog, and its rows at one offset."""
 
     def rows(self, split: Split) -> AbstractContextManager[BucketRows]:
-        """The rows that the split begins with: of its KV snapshot, or of a scan.
+        """The initial rows of a split, from its KV snapshot or from a scan.
 
-        :raises KvSnapshotNotExist: the snapshot is gone.
-        :raises UnsupportedVersion: the cluster cannot scan, and there is no snapshot to be read.
+        :raises KvSnapshotNotExist: the snapshot was deleted.
+        :raises UnsupportedVersion: the cluster does not support scans, and there is no snapshot.
         """
 
 
 SplitRunner = Callable[[Sequence[Split]], Iterator[SplitResult | SplitFailure]]
-"""Runs splits somewhere (threads, Spark executors) and yields outcomes as they come."""
+"""Runs splits on threads or Spark executors and yields their outcomes as they arrive."""
 
 RunnerFactory = Callable[[TableInfo, SplitWriterFactory], SplitRunner]
-"""Makes the runner of one round, once its table and its writers are known."""
+"""Makes the runner of one round from its table and its writers."""

@@ -1,4 +1,4 @@
-"""What a round tells whoever watches it, such as a progress bar."""
+"""The progress of a round, reported to an observer such as a progress bar."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ from typing import Protocol
 
 
 class Progress(Protocol):
-    """Called on the round's own thread, ``copied`` also on those that copy: return quickly."""
+    """Receives progress on the round's thread, ``copied`` also on copying threads. Return"
+    " quickly."""
 
     def phase(self, name: str) -> None:
-        """A phase begins: recover, plan, copy, prepare, lake_commit, fluss_commit."""
+        """A phase starts: recover, plan, copy, prepare, lake_commit, fluss_commit."""
 
     def planned(self, splits: int, offsets: int) -> None:
-        """That many splits will be copied, covering that many offsets (about: rows)."""
+        """The round will copy this number of splits and offsets (about the number of rows)."""
 
     def copied(self, rows: int) -> None:
-        """So many rows more were copied."""
+        """This number of further rows was copied."""
 
 
 class NoProgress:
-    """Tells nobody."""
+    """Ignores all progress."""
 
     def phase(self, name: str) -> None: ...
 

@@ -1,7 +1,7 @@
-"""Why something failed, as a person wants to read it: short, the deepest cause, no secrets.
+"""Turns errors into short reasons for users: with the deepest cause, without secrets.
 
-A Java exception that came through py4j is recognised by its ``java_exception``; nothing of py4j is
-needed here.
+Java exceptions from py4j are recognised by their attribute ``java_exception``; this module does not
+import py4j.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _TRACE_LINE = re.compile(
 
 
 def failure_of(error: BaseException, secrets: Iterable[str] = ()) -> RoundFailure:
-    """Class, short reason and deepest useful cause of an error, fit to be shown and stored.
+    """Class, short reason and deepest useful cause of an error, safe to show and to store.
 
-    :param secrets: values that must not be seen whatever they look like: ``Config.secrets()``.
+    :param secrets: values to mask wherever they occur: ``Config.secrets()``.
     """
     chain = _causes(error)
     kind, message = chain[0]
@@ -39,7 +39,7 @@ def failure_of(error: BaseException, secrets: Iterable[str] = ()) -> RoundFailur
         reason = message or kind
     retryable = False
     if isinstance(error, SluiceError):
-        # A split's failure has come as text; it says itself what lay below it.
+        # The failure of a split arrives as text and names its own deepest cause.
         retryable = bool(error.details.get("retryable", error.retryable))
         deepest = str(error.details.get("deepest_cause", deepest))
     return RoundFailure(
@@ -48,14 +48,14 @@ def failure_of(error: BaseException, secrets: Iterable[str] = ()) -> RoundFailur
 
 
 def without_trace(text: str) -> str:
-    """The message of an exception without the stack trace that some put into it."""
+    """The message of an exception without a stack trace that it may contain."""
     kept = []
     for line in text.splitlines():
         if _TRACE_LINE.match(line):
             break
         kept.append(line.strip())
     words = " ".join(line for line in kept if line)
-    if not words and text.strip():  # a Python traceback: what was raised is its last line
+    if not words and text.strip():  # a Python traceback: its last line is the exception
         return text.strip().splitlines()[-1].strip()
     return words
 
@@ -84,6 +84,6 @@ def _java_causes(throwable: Any) -> list[tuple[str, str]]:
             name = str(throwable.getClass().getName()).rpartition(".")[2]
             found.append((name, without_trace(throwable.getMessage() or "")))
             throwable = throwable.getCause()
-    except Exception:  # the JVM may be gone: what was found so far must do
+    except Exception:  # the JVM may have died: return what was found so far
         return found
     return found

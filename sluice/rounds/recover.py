@@ -1,5 +1,6 @@
-"""Brings Fluss up to the lake before a round plans: a snapshot of ours that Fluss does not know
-was committed by a round that died before it could say so.
+"""Registers with Fluss, before a round plans, a lake snapshot of a round that died too early.
+
+Such a round committed to the lake and died before its second commit, the one to Fluss.
 """
 
 from __future__ import annotations
@@ -22,25 +23,25 @@ _NAMED_MAX = 3
 
 
 class LakeStatus(Enum):
-    """How the lake stands to what Fluss has registered of it."""
+    """How the lake compares with what Fluss has registered."""
 
-    EMPTY = "neither has a snapshot"
-    SAME = "Fluss knows the newest one"
-    AHEAD = "a round died before Fluss heard of its snapshot"
+    EMPTY = "neither the lake nor Fluss has a tiering snapshot"
+    SAME = "Fluss has registered the newest tiering snapshot"
+    AHEAD = "a round died before it registered its snapshot with Fluss"
     BEHIND = "the lake lacks what Fluss has registered"
 
 
 @dataclass(frozen=True, slots=True)
 class LakeComparison:
-    """What :func:`compare` found."""
+    """The result of :func:`compare`."""
 
     status: LakeStatus
     offsets: dict[TableBucket, int] | None = None
-    """Of our newest snapshot; None: there is none, or Fluss's own tiering has written it."""
+    """Of the newest tiering snapshot; None: there is none, or Fluss's own tiering wrote it."""
     foreign_path: str | None = None
-    """Where Fluss's own tiering says that its offsets lie."""
+    """Where the offsets of a snapshot of Fluss's own tiering are stored."""
     why: str = ""
-    """If the lake is behind: in what."""
+    """What the lake lacks, if it is behind."""
 
 
 def compare(
@@ -50,16 +51,16 @@ def compare(
     ours: LakeSnapshot | None,
     registered: LakeSnapshotInfo | None,
 ) -> LakeComparison:
-    """Our newest lake snapshot beside the one that Fluss has registered; changes nothing.
+    """Compares the newest tiering snapshot with the registered one; changes nothing.
 
-    :raises LakeTableMismatch: the snapshot is that of another Fluss table, or of an old Fluss.
-    :raises LakeOffsetsLost: its offsets lie in a file that is gone or damaged.
+    :raises LakeTableMismatch: the snapshot belongs to another Fluss table, or is of an old Fluss.
+    :raises LakeOffsetsLost: the file with its offsets is missing or damaged.
     """
     if ours is None:
         if registered is None:
             _check_never_ours(path, table_id, table)
             return LakeComparison(LakeStatus.EMPTY)
-        return LakeComparison(LakeStatus.BEHIND, why="no snapshot of ours is left in its history")
+        return LakeComparison(LakeStatus.BEHIND, why="its history has no tiering snapshot any more")
     check_owner(path, table_id, ours)
     if registered is not None and registered.snapshot_id == ours.snapshot_id:
         return LakeComparison(LakeStatus.SAME)
@@ -82,13 +83,13 @@ def register_unknown(
     ours: LakeSnapshot | None,
     registered: LakeSnapshotInfo | None,
 ) -> int | None:
-    """Registers our newest lake snapshot with Fluss, if Fluss does not know it yet.
+    """Registers the newest tiering snapshot with Fluss, unless it is registered already.
 
     :returns: the id of the snapshot that was registered; None if there was nothing to do.
-    :raises LakeRolledBack: offsets would go below those that Fluss has.
-    :raises LakeTableMismatch: the snapshot is that of another Fluss table, or of an old Fluss.
-    :raises LakeOffsetsLost: its offsets lie in a file that is gone or damaged.
-    :raises FencedTieringEpoch, InvalidCoordinator, TableNotExist: the round is not wanted.
+    :raises LakeRolledBack: its offsets are below the registered ones.
+    :raises LakeTableMismatch: the snapshot belongs to another Fluss table, or is of an old Fluss.
+    :raises LakeOffsetsLost: the file with its offsets is missing or damaged.
+    :raises FencedTieringEpoch, InvalidCoordinator, TableNotExist: this round's claim is over.
     """
     found = compare(claim.path, claim.table_id, table, ours, registered)
     if found.status is LakeStatus.BEHIND:
@@ -100,7 +101,7 @@ def register_unknown(
     offsets = found.offsets or {}
     path = found.foreign_path
     if path is None:
-        # A fresh file: the one of the dead round may have been discarded by then.
+        # A new file: the one of the dead round may have been deleted since.
         path = cluster.prepare_lake_snapshot(claim.table_id, claim.path, offsets)
     failpoint("round.recover.prepared")
     keep = registered.snapshot_id if registered else KEEP_ALL
@@ -109,15 +110,15 @@ def register_unknown(
 
 
 def behind_text(path: TablePath, registered: LakeSnapshotInfo, what: str) -> str:
-    """That the lake is behind Fluss, in words."""
+    """States that the lake is behind Fluss, and in what."""
     return (
-        f"lake table {path} is behind snapshot {registered.snapshot_id} that Fluss has registered:"
-        f" {what}"
+        f"lake table {path} is behind snapshot {registered.snapshot_id}, which Fluss has"
+        f" registered: {what}"
     )
 
 
 def rolled_back(path: TablePath, registered: LakeSnapshotInfo, what: str) -> LakeRolledBack:
-    """The error of a lake that is behind Fluss."""
+    """The error for a lake that is behind Fluss, with the command that repairs it."""
     return LakeRolledBack(
         f"{behind_text(path, registered, what)}. Run `sluice repair {path}` with the same"
         " --warehouse or --config: it lists the possible repairs, and applies one with --yes",
@@ -127,7 +128,7 @@ def rolled_back(path: TablePath, registered: LakeSnapshotInfo, what: str) -> Lak
 
 
 def missing_text(path: TablePath, registered: LakeSnapshotInfo, where: str) -> str:
-    """That the lake table is gone, in words; ``where``: the lake that was looked at."""
+    """States that the lake table is missing; ``where`` names the lake."""
     return (
         f"lake table {path} is missing in {where}, but Fluss has registered its snapshot"
         f" {registered.snapshot_id}"
@@ -135,7 +136,7 @@ def missing_text(path: TablePath, registered: LakeSnapshotInfo, where: str) -> s
 
 
 def table_missing(path: TablePath, registered: LakeSnapshotInfo, where: str) -> LakeTableMissing:
-    """The error of a lake table that is gone: it is never made anew by itself."""
+    """The error for a missing lake table: Sluice never recreates one by itself."""
     return LakeTableMissing(
         f"{missing_text(path, registered, where)}. Check that the catalog settings name the right"
         f" lake. If they do, run `sluice repair {path}` with the same --warehouse or --config: it"
@@ -149,39 +150,40 @@ def _foreign_path(path: TablePath, ours: LakeSnapshot) -> str:
     if not found or "{" in found:
         raise LakeTableMismatch(
             f"snapshot {ours.snapshot_id} of lake table {path} has {OFFSETS_PATH_KEY}="
-            f"{found[:100]!r}: it was written by Fluss 0.8 or older; let that version register it"
+            f"{found[:100]!r}: Fluss 0.8 or older wrote it. Register it with that version first"
         )
     return found
 
 
 def _check_never_ours(path: TablePath, table_id: int, table: LakeTable) -> None:
-    """Our snapshots may have expired after a rollback; the rows that they brought are still there.
+    """Checks that main has no rows of an expired tiering snapshot that Fluss does not know.
 
-    :raises LakeTableMismatch: main came from a snapshot of ours, and Fluss knows of none.
+    :raises LakeTableMismatch: main descends from a tiering snapshot, and Fluss has registered none.
     """
     last = table.history().newest_tiering_snapshot()
     if last is None:
         return
     check_owner(path, table_id, LakeSnapshot(last.snapshot_id, last.sequence_number, last.summary))
     raise LakeTableMismatch(
-        f"lake table {path} came from snapshot {last.snapshot_id} of ours, which has expired, and"
-        " Fluss has registered none: its rows would be doubled. Drop or rename the lake table",
+        f"lake table {path} descends from tiering snapshot {last.snapshot_id}, which has expired,"
+        " but Fluss has registered no snapshot: a round would copy its rows a second time. Drop or"
+        " rename the lake table",
         table_id=table_id,
     )
 
 
 def check_owner(path: TablePath, table_id: int, ours: LakeSnapshot) -> None:
-    """A table that was dropped and created again has a new id; its old rows are another table's.
+    """Checks that a snapshot belongs to this Fluss table, not to a dropped one of the same name.
 
-    :raises LakeTableMismatch: the snapshot is another table's.
+    :raises LakeTableMismatch: the snapshot belongs to another table id.
     """
     found = ours.summary.get(TABLE_ID_KEY)
     if found is None and (match := _ID_IN_PATH.search(ours.summary.get(OFFSETS_PATH_KEY, ""))):
         found = match[1]
     if found is not None and found != str(table_id):
         raise LakeTableMismatch(
-            f"lake table {path} holds the rows of Fluss table id {found}, which was dropped;"
-            f" the table is now id {table_id}: drop or rename the lake table",
+            f"lake table {path} holds the rows of Fluss table id {found}, which was dropped; the"
+            f" Fluss table of that name now has id {table_id}. Drop or rename the lake table",
             table_id=table_id,
         )
 
@@ -189,7 +191,7 @@ def check_owner(path: TablePath, table_id: int, ours: LakeSnapshot) -> None:
 def _below(
     ours: LakeSnapshot, offsets: dict[TableBucket, int], registered: LakeSnapshotInfo
 ) -> str:
-    """In which buckets the snapshot is below what Fluss has registered; empty if in none."""
+    """Names the buckets whose offset is below the registered one; empty if there is none."""
     behind = [
         f"bucket {bucket} at {offsets.get(bucket, 'no offset')} where Fluss has {offset}"
         for bucket, offset in registered.offsets.items()
@@ -199,4 +201,4 @@ def _below(
         return ""
     more = f" and {len(behind) - _NAMED_MAX} more" if len(behind) > _NAMED_MAX else ""
     named = ", ".join(behind[:_NAMED_MAX])
-    return f"its newest snapshot of ours, {ours.snapshot_id}, has {named}{more}"
+    return f"its newest tiering snapshot, {ours.snapshot_id}, has {named}{more}"

@@ -1,7 +1,7 @@
-"""What is wrong between a table, its lake and what Fluss has registered, and what can be done.
+"""Diagnoses a table whose lake table and registered snapshot disagree, and lists the repairs.
 
-Looking changes nothing. Only moves of main are done here; actions that write offsets are rounds
-(:class:`sluice.rounds.retier.RepairMode`), under a claim and the fence of every round.
+Diagnosis changes nothing. This module only moves main and the tag. Repairs that write offsets are
+rounds (:class:`sluice.rounds.retier.RepairMode`), with a claim and the fence of every round.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ _NOTHING = LakeComparison(LakeStatus.EMPTY)
 
 @dataclass(frozen=True, slots=True)
 class RepairAction:
-    """One thing that can be done."""
+    """One way to repair a table."""
 
     name: str
     effect: str
     risks: tuple[str, ...] = ()
-    """What is lost by it, or not known; with none it may be done without asking twice."""
+    """What it loses or may lose; empty: it is safe to apply without a further question."""
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What was found, in words, and the actions out, the best one first."""
+    """The state of a table in words, and the possible repairs, the best one first."""
 
     table: str
     healthy: bool
@@ -65,7 +65,7 @@ class Diagnosis:
 
     @property
     def recommended(self) -> RepairAction | None:
-        """The action that loses nothing, if there is one."""
+        """The action that loses nothing; None if every action loses something."""
         return self.actions[0] if self.actions and not self.actions[0].risks else None
 
     def to_json(self) -> dict[str, Any]:
@@ -86,7 +86,7 @@ class Diagnosis:
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """Everything that was looked at, at one time."""
+    """What Fluss and the lake say of one table, read at one time."""
 
     path: TablePath
     info: TableInfo
@@ -96,14 +96,14 @@ class TableState:
     history: LakeHistory = _NO_HISTORY
     comparison: LakeComparison = _NOTHING
     error: str = ""
-    """Why our newest snapshot could not be compared."""
+    """Why the newest tiering snapshot could not be compared with what Fluss has registered."""
     offsets_lost: bool = False
     where: str = ""
-    """The lake that was looked at, for messages."""
+    """The name of the lake, for messages."""
 
 
 def read_table_state(path: TablePath, cluster: Cluster, lake: Lake) -> TableState:
-    """Reads cluster and lake; changes neither.
+    """Reads what Fluss and the lake say of a table; changes nothing.
 
     :raises TableNotExist: Fluss has no such table.
     :raises LakeNotWritable: the catalog or its storage cannot be read.
@@ -124,10 +124,10 @@ def read_table_state(path: TablePath, cluster: Cluster, lake: Lake) -> TableStat
 
 
 def diagnose(observed: TableState, cluster: Cluster) -> Diagnosis:
-    """Words and actions for what was observed.
+    """Describes the state of a table and lists the possible repairs.
 
-    :raises UnsupportedLakeOption: nothing of it was ever tiered, and every round refuses it.
-    :raises FlussError: the cluster cannot say what its logs hold.
+    :raises UnsupportedLakeOption: the table was never tiered, and rounds refuse one of its options.
+    :raises FlussError: the cluster does not report what its logs hold.
     """
     if observed.registered is None:
         check_options(observed.info)
@@ -135,7 +135,7 @@ def diagnose(observed: TableState, cluster: Cluster) -> Diagnosis:
         return _without_table(observed, cluster)
     if observed.error:
         actions = [_restore(observed)] if observed.offsets_lost and _is_there(observed) else []
-        advice = [] if actions or not observed.offsets_lost else [_START_ANEW]
+        advice = [] if actions or not observed.offsets_lost else [_START_FROM_SCRATCH]
         return _answer(observed, observed.error, actions, advice)
     status = observed.comparison.status
     if status is LakeStatus.BEHIND:
@@ -156,30 +156,37 @@ def diagnose(observed: TableState, cluster: Cluster) -> Diagnosis:
             " commit"
         )
         return _answer(
-            observed, state, [RepairAction(REGISTER, effect)], ["the next round does it by itself"]
+            observed,
+            state,
+            [RepairAction(REGISTER, effect)],
+            ["the next round does this by itself"],
         )
     if (
         status is LakeStatus.SAME
         and observed.ours
         and observed.history.tagged != observed.ours.snapshot_id
     ):
-        effect = f"set the tag sluice-tiered to snapshot {observed.ours.snapshot_id}"
-        state = "the tag that keeps our newest snapshot from expiry is not at it"
+        snapshot_id = observed.ours.snapshot_id
+        effect = f"set the tag sluice-tiered to snapshot {snapshot_id}"
+        state = (
+            f"the tag sluice-tiered is not at the newest tiering snapshot, {snapshot_id}: expiry"
+            " could remove it"
+        )
         return _answer(
-            observed, state, [RepairAction(TAG, effect)], ["the next commit does it by itself"]
+            observed, state, [RepairAction(TAG, effect)], ["the next commit does this by itself"]
         )
     texts = {
-        LakeStatus.SAME: "Fluss knows our newest lake snapshot",
-        LakeStatus.EMPTY: "nothing tiered yet",
+        LakeStatus.SAME: "Fluss has registered the newest tiering snapshot of the lake",
+        LakeStatus.EMPTY: "the table was never tiered",
     }
     return replace(_answer(observed, texts[status], [], []), healthy=True)
 
 
 def apply_action(action: RepairAction, observed: TableState) -> list[str]:
-    """Moves main, or the tag, of the lake table as it was state; answers notes.
+    """Sets main (``restore``) or the tag (``tag``) of the lake table; returns notes.
 
-    :raises LakeCommitRefused: the table has changed since; nothing was done.
-    :raises LakeCommitOutcomeUnknown: main may have moved or not; look again.
+    :raises LakeCommitRefused: the lake table has changed since it was read; nothing was done.
+    :raises LakeCommitOutcomeUnknown: whether main was set is unknown; diagnose the table again.
     """
     assert observed.table is not None
     if action.name == TAG:
@@ -201,9 +208,9 @@ def apply_action(action: RepairAction, observed: TableState) -> list[str]:
 
 
 def needs_repair_round(repair_mode: RepairMode, observed: TableState, cluster: Cluster) -> bool:
-    """Whether a round has this to do; not where it can go on as it is.
+    """Whether a round has to repair the table in this mode; False if it can run as usual.
 
-    :raises LakeRolledBack: things are bad, and this is none of the actions out.
+    :raises LakeRolledBack: the table needs a repair, and this mode is not among the possible ones.
     """
     answer = diagnose(observed, cluster)
     names = {action.name for action in answer.actions}
@@ -212,17 +219,19 @@ def needs_repair_round(repair_mode: RepairMode, observed: TableState, cluster: C
     if answer.healthy or names & {REGISTER, TAG}:  # a round does these by itself
         return False
     raise LakeRolledBack(
-        f"{repair_mode.value} is no action out here: {answer.state}", table=answer.table
+        f"--by {repair_mode.value} does not repair this table: {answer.state}. Run `sluice repair"
+        f" {answer.table}` again to see what does",
+        table=answer.table,
     )
 
 
-_START_ANEW = (
-    "Fluss has registered nothing, so the logs hold every row: drop the lake table, and the next"
-    " round makes it anew"
+_START_FROM_SCRATCH = (
+    "Fluss has registered no lake snapshot, so the logs hold every row: drop the lake table, and"
+    " the next round creates it from scratch"
 )
 _RENAME = (
-    "or rename the lake table, so that its rows stay where they are, and tier into a new one:"
-    " repair then finds the lake table missing"
+    "rename the lake table, so that its rows are kept, and run `sluice repair` again: it then finds"
+    " the lake table missing and can tier into a new one"
 )
 
 
@@ -230,7 +239,9 @@ def _behind(observed: TableState, cluster: Cluster) -> tuple[list[RepairAction],
     actions = [_restore(observed)] if _is_there(observed) else []
     advice: list[str] = []
     if not actions and observed.registered is not None:
-        advice.append(f"snapshot {observed.registered.snapshot_id} has expired in the lake")
+        advice.append(
+            f"the registered snapshot {observed.registered.snapshot_id} has expired in the lake"
+        )
     if observed.ours is None and not actions:
         actions.append(_adopt(observed))
     held, why = offsets_in_lake(observed)
@@ -242,38 +253,43 @@ def _behind(observed: TableState, cluster: Cluster) -> tuple[list[RepairAction],
 
 
 def offsets_in_lake(observed: TableState) -> tuple[Mapping[TableBucket, int] | None, str]:
-    """Up to where main holds each bucket, by the newest snapshot of ours that it came from.
+    """The end offset of each bucket in main, and the reason if it is unknown.
 
-    That one may have expired: what is left of main is still made of it. None, and why, where
-    nobody can tell.
+    The offsets come from the newest tiering snapshot in main's ancestry. That snapshot may have
+    expired: main still holds its rows.
+
+    :returns: offsets and an empty text; or None and why the offsets are unknown.
     """
     if observed.ours is not None:
         return (
             observed.comparison.offsets,
-            "Fluss's own tiering wrote our newest snapshot: it says no offsets",
+            "Fluss's own tiering service wrote the newest tiering snapshot, which names no offsets",
         )
     last = observed.history.newest_tiering_snapshot()
     if last is None and observed.history.is_complete():
         return {}, ""
     if last is None or observed.table is None:
-        return None, "the beginning of main has expired: nobody can tell what it holds"
+        return (
+            None,
+            "the oldest snapshots of main have expired: the offsets that it holds are unknown",
+        )
     entry = LakeSnapshot(last.snapshot_id, last.sequence_number, last.summary)
     try:
         check_owner(observed.path, observed.info.table_id, entry)
         offsets = offsets_of(observed.path, observed.table, entry)
     except (LakeOffsetsLost, LakeTableMismatch) as error:
         return None, _state(error)
-    return offsets, f"snapshot {last.snapshot_id}, from which main came, says no offsets"
+    return offsets, f"snapshot {last.snapshot_id}, an ancestor of main, names no offsets"
 
 
 def _without_table(observed: TableState, cluster: Cluster) -> Diagnosis:
     if observed.registered is None:
-        answer = _answer(observed, "no lake table yet: the first round makes it", [], [])
+        answer = _answer(observed, "there is no lake table yet: the first round creates it", [], [])
         return replace(answer, healthy=True)
     actions: list[RepairAction] = []
     advice = [
         "check that the catalog settings name the lake that the table was tiered to",
-        "a table that only the catalog has lost comes back from its newest metadata file, in Spark"
+        "if only the catalog has lost the table, register its newest metadata file again, in Spark"
         f" SQL: CALL CATALOG.system.register_table('{observed.path}', 'METADATA_FILE')",
     ]
     _add_retier(observed, cluster, {}, actions, advice)
@@ -283,7 +299,7 @@ def _without_table(observed: TableState, cluster: Cluster) -> Diagnosis:
 
 
 def _state(error: LakeOffsetsLost | LakeTableMismatch) -> str:
-    """Without the advice to run this very command."""
+    """The text of an error without the advice to run `sluice repair`."""
     return str(error.details.get("state", error))
 
 
@@ -298,12 +314,15 @@ def _restore(observed: TableState) -> RepairAction:
     effect = f"set main of the lake table to snapshot {target} again"
     leaving = observed.history.removed_by(target)
     if leaving is None:
-        risk = "main loses what it has now, and nobody can tell what that is: its beginning expired"
+        risk = (
+            "main loses its present rows; which ones is unknown, because its oldest snapshots have"
+            " expired"
+        )
         return RepairAction(RESTORE, effect, (risk,))
-    # Rows of ours are in the logs from Fluss's offsets on.
+    # The logs still have the rows of later tiering snapshots, from the registered offsets on.
     risks = [f"main loses {_described(entry)}" for entry in leaving if _changes_rows(entry)]
     risks += [
-        f"main gets back {_described(entry)}, which it was perhaps to lose"
+        f"main gets back {_described(entry)}, which may have been removed on purpose"
         for entry in observed.history.added_by(target)
         if _changes_rows(entry)
     ]
@@ -313,9 +332,10 @@ def _restore(observed: TableState) -> RepairAction:
 
 
 def _revived(observed: TableState, leaving: Sequence[HistoryEntry]) -> list[str]:
-    """Where main goes back behind a snapshot of ours, rounds of its new base may commit again.
+    """The risk that dead rounds can commit again, if main moves behind a tiering snapshot.
 
-    Clean-up took that snapshot for proof that they never do, so their files may be gone.
+    `sluice clean` took that snapshot as proof that they never commit, and may have deleted their
+    files.
     """
     assert observed.registered is not None
     target = observed.history.snapshots[observed.registered.snapshot_id]
@@ -325,29 +345,33 @@ def _revived(observed: TableState, leaving: Sequence[HistoryEntry]) -> list[str]
     if not newer:
         return []
     return [
-        f"main goes back behind snapshot {newer[-1].snapshot_id} of ours: a driver that was planned"
-        f" from snapshot {target.snapshot_id} and still stands could then commit files that"
-        " `sluice clean` has taken since; end such drivers first"
+        f"main moves back behind tiering snapshot {newer[-1].snapshot_id}: a driver that planned"
+        f" its round from snapshot {target.snapshot_id} and is still running could commit files"
+        " that"
+        " `sluice clean` has deleted. End such drivers first"
     ]
 
 
 def _changes_rows(entry: HistoryEntry) -> bool:
-    """Whether another writer has changed rows by it: a compaction does not."""
+    """Whether it is another writer's snapshot that changes rows; a compaction does not."""
     return not entry.is_tiering and entry.operation != "replace"
 
 
 def _adopt(observed: TableState) -> RepairAction:
     assert observed.registered is not None
     target = observed.registered.snapshot_id
-    effect = "mark main by an empty commit as holding what Fluss has registered, and register that"
+    effect = (
+        "mark main with an empty commit as holding what Fluss has registered, and register that"
+        " commit"
+    )
     last = observed.history.newest_tiering_snapshot()
     if last is not None and last.snapshot_id == target:
         return RepairAction(ADOPT, effect)
-    told = "main came from" if last is None else f"main came from {last.snapshot_id}, not from"
-    risk = (
-        f"{'no metadata file tells that ' if last is None else ''}{told} snapshot {target}: rows"
-        " that it lacks are never copied"
-    )
+    if last is None:
+        ancestry = "no metadata file shows that main descends from"
+    else:
+        ancestry = f"main descends from snapshot {last.snapshot_id}, not from"
+    risk = f"{ancestry} snapshot {target}: if main lacks rows, no later round copies them"
     return RepairAction(ADOPT, effect, (risk,))
 
 
@@ -362,41 +386,41 @@ def _add_retier(
     try:
         start = plan_retier(observed.info, cluster, held, observed.registered)
     except LogBehindLake as behind:
-        advice.append(f"the logs cannot give it again: {behind}")
+        advice.append(f"the logs no longer hold what the lake lacks: {behind}")
         return
-    if not start.again and not start.lost:
-        return  # the lake holds it all
-    risks = [f"lost for good: {text}" for text in start.lost[:_NAMED_MAX]]
-    if len(start.lost) > _NAMED_MAX:
-        risks.append(f"and {len(start.lost) - _NAMED_MAX} more buckets")
+    if not start.repeated_offsets and not start.lost_ranges:
+        return  # the lake lacks nothing
+    risks = [f"lost for good: {text}" for text in start.lost_ranges[:_NAMED_MAX]]
+    if len(start.lost_ranges) > _NAMED_MAX:
+        risks.append(f"and {len(start.lost_ranges) - _NAMED_MAX} more buckets")
     main = observed.history.snapshots.get(observed.history.main or -1)
     if observed.table is None:
-        risks.append("where the lake table lies elsewhere, this makes a second one")
+        risks.append("if the lake table exists in another lake, this creates a second one")
     elif not held and main is not None and main.total_rows != 0:
         risks.append(
-            f"main holds {main.total_rows or 'some'} rows of other writers: those that are a copy"
-            " of this table's are doubled"
+            f"main holds {main.total_rows or 'some'} rows of other writers: if they are copies of"
+            " this table's rows, they will be there twice"
         )
-    risks += _replaced(observed, start.anew)
+    risks += _replaced(observed, start.new_partitions)
     effect = (
-        f"run a round that copies {start.again} offsets from the logs again, and what is new, on"
-        f" {'a new lake table' if observed.table is None else 'main as it is'}"
+        f"run a round that copies {start.repeated_offsets} offsets from the logs again, and the new"
+        f" rows, {'into a new lake table' if observed.table is None else 'on top of main'}"
     )
     actions.append(RepairAction(RETIER, effect, tuple(risks)))
 
 
 def _replaced(observed: TableState, partitions: Sequence[tuple[str, ...]]) -> list[str]:
-    """Rows in partitions that begin anew go, as those of dropped partitions of the same name."""
+    """The risk that rows of other writers are deleted in partitions that start from scratch."""
     table, history = observed.table, observed.history
     entries = [history.entry(one) for one in history.ancestors(history.main)]
     if table is None or all(entry is not None and not _changes_rows(entry) for entry in entries):
-        return []  # they are ours
+        return []  # tiering wrote all rows
     found = ["/".join(values) for values in partitions if table.has_rows(values)]
     if not found:
         return []
     more = f" and {len(found) - _NAMED_MAX} more" if len(found) > _NAMED_MAX else ""
     named = ", ".join(found[:_NAMED_MAX]) + more
-    return [f"main loses the rows that it has in partition {named}, whoever wrote them"]
+    return [f"main loses all its rows of partition {named}, including other writers' rows"]
 
 
 def _answer(
@@ -433,7 +457,7 @@ def _size(offsets: Mapping[TableBucket, int]) -> str:
 
 
 def _described(entry: HistoryEntry) -> str:
-    whose = "ours" if entry.is_tiering else "another writer's"
+    whose = "tiering" if entry.is_tiering else "another writer's"
     rows = [
         f"{sign}{entry.summary[key]} rows"
         for sign, key in (("+", "added-records"), ("-", "deleted-records"))

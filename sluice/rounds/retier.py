@@ -1,7 +1,7 @@
-"""What a round does, on a person's word, with a lake that is behind Fluss (docs/repair.md).
+"""How a round repairs a lake that is behind Fluss, when a user asks for it (docs/repair.md).
 
-Both ways end in a commit of the lake like any other: prepared, on the newest snapshot of ours as
-its base, then registered. A round that dies in between is healed by the next one.
+Both modes end in a lake commit like any other: prepared, based on the newest tiering snapshot, then
+registered. If the round dies in between, the next round recovers.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from sluice.rounds.ports import Cluster
 
 
 class RepairMode(Enum):
-    """How a round treats a lake that is behind Fluss."""
+    """What a round does about a lake that is behind Fluss."""
 
     RETIER = "retier"
-    """Copy from the logs what the lake lacks, up to and beyond what Fluss has registered."""
+    """Copy from the logs what the lake lacks, then the new rows."""
     ADOPT = "adopt"
-    """Take main for what Fluss has registered: only our mark on it has expired."""
+    """Accept main as what Fluss has registered: only the tiering snapshot has expired."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetierPlan:
-    """From where a table is tiered again."""
+    """From which offsets a table is tiered again, and what that costs."""
 
-    known: Mapping[TableBucket, int]
-    """Where each bucket begins; one that is not named begins at the start of its log."""
-    floor: Mapping[TableBucket, int]
-    """What Fluss has registered of buckets that are still there: no commit may end below."""
-    again: int
-    """How many offsets that were tiered before are copied again."""
-    lost: tuple[str, ...] = field(default=())
-    """Offsets that the lake lacks and no log holds any more, in words."""
-    anew: tuple[tuple[str, ...], ...] = field(default=())
-    """Values of partitions that the lake never had: rows that it has there go."""
+    start_offsets: Mapping[TableBucket, int]
+    """Start offset of each bucket; other buckets start at the beginning of their log."""
+    minimum_offsets: Mapping[TableBucket, int]
+    """Registered offsets of buckets that still exist: no commit may end below them."""
+    repeated_offsets: int
+    """The number of offsets that were tiered before and are copied again."""
+    lost_ranges: tuple[str, ...] = field(default=())
+    """Descriptions of offset ranges that the lake lacks and no log holds any more."""
+    new_partitions: tuple[tuple[str, ...], ...] = field(default=())
+    """Values of partitions that the lake never had: rows that it has there are deleted."""
 
 
 def plan_retier(
@@ -46,23 +46,25 @@ def plan_retier(
     held: Mapping[TableBucket, int],
     registered: LakeSnapshotInfo,
 ) -> RetierPlan:
-    """What tiering again has to begin with, so that the lake misses nothing that a log still has.
+    """Plans to tier a table again, so that the lake lacks nothing that a log still has.
 
-    :param held: up to where the lake holds each bucket.
-    :raises LogBehindLake: a log ends before what Fluss has registered of it; or changes are lost of
-        keys whose rows the lake has.
+    :param held: end offset of each bucket in the lake.
+    :raises LogBehindLake: a log ends before its registered offset, or it has lost changes to keys
+        whose rows are in the lake.
     """
     known, floor, lost, again = {**registered.offsets, **held}, {}, list[str](), 0
     living: dict[int | None, tuple[str, ...]] = {None: ()}
     if info.is_partitioned:
         living = {p.partition_id: p.values for p in cluster.partitions(info.path)}
     for partition_id, buckets in _by_partition(registered.offsets).items():
-        if partition_id not in living:  # its logs are gone: this is all that there ever will be
+        if partition_id not in living:  # the partition was dropped: its logs are deleted
             for bucket in buckets:
                 end = registered.offsets[bucket]
                 known[bucket] = max(held.get(bucket, 0), end)
                 if held.get(bucket, 0) < end:
-                    lost.append(_range(bucket, held.get(bucket, 0), end, "its partition is gone"))
+                    lost.append(
+                        _range(bucket, held.get(bucket, 0), end, "its partition was dropped")
+                    )
             continue
         numbers = [bucket.bucket for bucket in buckets]
         where = (info.path, info.table_id, partition_id, numbers)
@@ -75,14 +77,18 @@ def plan_retier(
             has = held.get(bucket, 0)
             first = _first(info, bucket, held.get(bucket), start)
             if first > has:
-                lost.append(_range(bucket, has, first, "its log begins there"))
+                lost.append(_range(bucket, has, first, f"its log starts at {first}"))
             known[bucket] = first
             again += max(0, floor[bucket] - first)
             if bucket not in held and first < end:
-                del known[bucket]  # never tiered: rows of an earlier partition of its name go
+                del known[
+                    bucket
+                ]  # never tiered: rows of an earlier partition of that name are deleted
     begun = {bucket.partition_id for bucket in known}
-    anew = [living[one] for one in _by_partition(floor) if one is not None and one not in begun]
-    return RetierPlan(known, floor, again, tuple(lost), tuple(anew))
+    new_partitions = [
+        living[one] for one in _by_partition(floor) if one is not None and one not in begun
+    ]
+    return RetierPlan(known, floor, again, tuple(lost), tuple(new_partitions))
 
 
 def _by_partition(buckets: Iterable[TableBucket]) -> dict[int | None, list[TableBucket]]:
@@ -99,7 +105,8 @@ def _range(bucket: TableBucket, start: int, end: int, why: str) -> str:
 def _cut(info: TableInfo, bucket: TableBucket, end: int, registered: int) -> LogBehindLake:
     return LogBehindLake(
         f"bucket {bucket} of table {info.path}: its log ends at offset {end}, but Fluss has"
-        f" registered {registered} as tiered: the log has lost rows, and cannot give them again",
+        f" registered offset {registered} as tiered: the log has lost rows, so they cannot be"
+        " copied again",
         table=str(info.path),
         tiered_offset=registered,
         log_end_offset=end,
@@ -107,17 +114,18 @@ def _cut(info: TableInfo, bucket: TableBucket, end: int, registered: int) -> Log
 
 
 def _first(info: TableInfo, bucket: TableBucket, held: int | None, start: int) -> int:
-    """The offset from which on a bucket is copied again.
+    """The offset from which a bucket is copied again.
 
-    :raises LogBehindLake: nobody can say any more which rows of the lake have changed.
+    :raises LogBehindLake: the log has lost changes to rows that are in the lake.
     """
     if info.has_primary_key and held is None:
-        return 0  # a KV snapshot, or a scan, has what its log has lost
+        return 0  # a KV snapshot or a scan has the rows that the log has lost
     if held is not None and start > held and info.has_primary_key:
         raise LogBehindLake(
-            f"bucket {bucket} of table {info.path}: the lake holds it up to offset {held}, and its"
-            f" log begins at {start}: what was changed in between is lost. Rename the lake table or"
-            " drop it: it is made anew from KV snapshots then",
+            f"bucket {bucket} of table {info.path}: the lake holds it up to offset {held}, but its"
+            f" log starts at offset {start}: the changes in between are lost. Rename or drop the"
+            f" lake table, then run `sluice repair {info.path}`: it creates the lake table again"
+            " from KV snapshots",
             table=str(info.path),
             tiered_offset=held,
             log_end_offset=start,

@@ -1,4 +1,4 @@
-"""One round of tiering: recover, plan, copy, commit. It never reports to the coordinator."""
+"""Runs one round of tiering: recover, plan, copy, commit. The caller reports its result."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from sluice.rounds.types import LakeSnapshot, SplitFailure, SplitResult
 from sluice.rounds.write_ids import new_write_id
 
 _REGISTRATIONS_MAX = 5
-"""How often a round tells Fluss of our newest snapshot before it gives up."""
+"""How many times a round registers the newest tiering snapshot before it gives up."""
 
 
 def run_round(
@@ -48,11 +48,12 @@ def run_round(
 ) -> RoundResult:
     """Runs one round of a table; a lost claim is an outcome, not an error.
 
-    :param attempt: names the try; its files have names of their own even if it is run again.
-    :param limits: beyond them it commits what it has, and the result says so; None: no limits.
-    :param repair_mode: on a person's word: what to do with a lake that is behind Fluss.
-    :param keyed: of a table with a primary key, what buckets that were never tiered begin with.
-    :raises SluiceError: why the table could not be tiered; the lake is as it was, unless it is a
+    :param attempt: the name of this attempt; file names are unique even if it runs again.
+    :param limits: when one is reached, the round commits what it has, and the result names the
+        limit (``forced``); None: no limits.
+    :param repair_mode: how to repair a lake that is behind Fluss, if a user asked for it.
+    :param keyed: for a table with a primary key: leased KV snapshots, memory and spill folder.
+    :raises SluiceError: why the table could not be tiered; the lake is unchanged, unless it is
         LakeCommitOutcomeUnknown.
     """
     progress = progress or NoProgress()
@@ -63,14 +64,16 @@ def run_round(
     try:
         return running.run(make_runner, progress)
     except (FencedTieringEpoch, InvalidCoordinator) as fenced:
-        return running.result("claim_lost", notes=(f"another round was begun: {fenced}",))
+        return running.result(
+            "claim_lost", notes=(f"another round of the table was started: {fenced}",)
+        )
     except ClaimLost as lost:
         landed = lost.details.get("snapshot_id")
         return running.result("claim_lost", lake_snapshot_id=landed, notes=(str(lost),))
 
 
 class _Round:
-    """The state of one run_round."""
+    """The state of one ``run_round`` call."""
 
     def __init__(
         self,
@@ -91,7 +94,7 @@ class _Round:
         self._phases = phases
         self._recovered: int | None = None
         self._notes: list[str] = []
-        # Copied again, a table has to come at least as far as Fluss thinks it is.
+        # A repair round must copy at least up to the registered offsets, so it has no limits.
         self._limits = None if repair_mode else limits
         self._started_ms = started_ms
         self._repair_mode = repair_mode
@@ -103,8 +106,9 @@ class _Round:
         info = self._table_info()
         with self._phases("recover"):
             table, base, registered = self._recover(info)
-        # A try of this round may have landed. What came since is copied all the same: epochs begin
-        # anew when tiering is switched off and on, so that an old round can look like this one.
+        # Another attempt of this round may have committed. Newer rows are copied all the same:
+        # epochs start again when tiering is disabled and enabled, so an old round may have the
+        # same epoch.
         with self._phases("plan"):
             plan = make_plan(
                 info,
@@ -155,16 +159,16 @@ class _Round:
         info = self._cluster.table_info(claim.path)
         if info.table_id != claim.table_id:
             raise ClaimLost(
-                f"table {claim.path} is now id {info.table_id}: id {claim.table_id} was dropped,"
-                " and a table of that name created again"
+                f"table {claim.path} with id {claim.table_id} was dropped and created again with"
+                f" id {info.table_id}"
             )
         check_options(info)
         return info
 
     def _with_newest_schema(self, plan: RoundPlan, table: LakeTable) -> RoundPlan:
-        """Looks at the schema once more, now that all stop offsets are known.
+        """Reads the schema again, after all stop offsets are known.
 
-        Rows below them cannot be of a newer schema than this one, so that no column is lost.
+        Rows below the stop offsets cannot have a newer schema than this one, so no column is lost.
         """
         info = self._table_info()
         if info.schema_id == plan.info.schema_id:
@@ -175,7 +179,7 @@ class _Round:
     def _recover(
         self, info: TableInfo
     ) -> tuple[LakeTable, LakeSnapshot | None, LakeSnapshotInfo | None]:
-        """The lake table, our newest snapshot, and what Fluss has registered once it knows it."""
+        """The lake table, its newest tiering snapshot, and what Fluss has registered of it."""
         claim = self._claim
         if self._repair_mode is not None:
             seen = read_table_state(claim.path, self._cluster, self._lake)
@@ -193,13 +197,14 @@ class _Round:
     def _agreed(
         self, table: LakeTable, registered: LakeSnapshotInfo | None
     ) -> tuple[LakeSnapshot | None, LakeSnapshotInfo | None]:
-        """Our newest snapshot, and what Fluss has registered of that very one; or neither.
+        """The newest tiering snapshot and what Fluss has registered of it; or None twice.
 
-        What is read after a registration is compared again. A real Fluss takes an older round's
-        commit however late it comes, and that one's offsets would have rows copied twice.
+        After a registration, the registered snapshot is read and compared again. Apache Fluss
+        accepts the commit of an older round however late it arrives, and the offsets of that round
+        would make this one copy rows twice.
 
-        :param registered: was read before our newest snapshot, so that it cannot be newer.
-        :raises LakeCommitRefused: Fluss has another one each time.
+        :param registered: was read before the tiering snapshot, so it cannot be newer.
+        :raises LakeCommitRefused: Fluss reports another snapshot each time.
         """
         path = self._claim.path
         for _ in range(_REGISTRATIONS_MAX):
@@ -211,17 +216,18 @@ class _Round:
             self._notes += move_tag(table, ours)
             registered = self._cluster.lake_snapshot(path)
         raise LakeCommitRefused(
-            f"table {path}: Fluss does not keep lake snapshot {self._recovered} as its newest,"
-            f" though it was registered {_REGISTRATIONS_MAX} times: older rounds still send theirs."
-            " Nothing was committed"
+            f"table {path}: lake snapshot {self._recovered} was registered with Fluss"
+            f" {_REGISTRATIONS_MAX} times, and each time an older round registered another one."
+            " Nothing was committed. End the drivers of older rounds"
         )
 
     def _repair_base(
         self, repair_mode: RepairMode, info: TableInfo, seen: TableState
     ) -> tuple[LakeTable, LakeSnapshot | None, LakeSnapshotInfo | None]:
-        """A base to go on from, where the lake is behind Fluss.
+        """The base and offsets of a repair round, for a lake that is behind Fluss.
 
-        Base and offsets are of one look: whatever commits after it, the fence refuses this round.
+        Base and offsets were read together. If another commit follows, the fence refuses this
+        round.
         """
         assert seen.registered is not None
         table = self._lake.create(info) if seen.table is None else seen.table
@@ -230,14 +236,16 @@ class _Round:
         if repair_mode is RepairMode.RETIER:
             held, _ = offsets_in_lake(seen)
             start = plan_retier(info, self._cluster, held or {}, seen.registered)
-            self._floor = start.floor
-            self._notes += [f"{start.again} offsets that the lake lacked are copied again"]
-            self._notes += [f"lost for good: {text}" for text in start.lost]
-            return table, seen.ours, replace(seen.registered, offsets=start.known)
+            self._floor = start.minimum_offsets
+            self._notes += [
+                f"{start.repeated_offsets} offsets that the lake lacked were copied again"
+            ]
+            self._notes += [f"lost for good: {text}" for text in start.lost_ranges]
+            return table, seen.ours, replace(seen.registered, offsets=start.start_offsets)
         plan = RoundPlan(info, None, seen.registered, (), 0)
         write_id = self._write_id(table, None)
         commit_round(self._claim, self._cluster, table, plan, [], write_id, self._phases)
-        self._notes += ["main was taken for what Fluss had registered"]
+        self._notes += ["main was accepted as what Fluss had registered"]
         return table, *self._agreed(table, self._cluster.lake_snapshot(info.path))
 
     def _already_landed(
@@ -253,10 +261,10 @@ class _Round:
     def _copy(
         self, plan: RoundPlan, table: LakeTable, make_runner: RunnerFactory, write_id: str
     ) -> list[SplitResult]:
-        """All splits' results.
+        """Copies all splits and returns their results.
 
-        :raises SplitFailed: for the first one that fails; the files of the others are deleted, as
-            they are after any other error.
+        :raises SplitFailed: for the first split that fails; the files of the others are deleted, as
+            after any other error.
         """
         writers = table.writer_factory(plan.info, write_id, plan.splits)
         runner = make_runner(plan.info, writers)
@@ -264,7 +272,7 @@ class _Round:
         failures: list[SplitFailure] = []
         outcomes = runner(plan.splits)
         try:
-            for outcome in outcomes:  # to the end: after a failure, others still bring files
+            for outcome in outcomes:  # to the end: after a failure, other splits still return files
                 if isinstance(outcome, SplitFailure):
                     failures.append(outcome)
                 else:
@@ -274,12 +282,12 @@ class _Round:
             missing = {s.bucket for s in plan.splits} - {r.bucket for r in results}
             if missing or len(results) != len(plan.splits):
                 raise SplitFailed(
-                    f"table {self._claim.path}: {len(plan.splits)} splits were planned,"
-                    f" {len(results)} came back"
+                    f"table {self._claim.path}: {len(plan.splits)} splits were planned, but"
+                    f" {len(results)} returned a result"
                 )
-        except BaseException:  # an engine's own error, or Ctrl-C: nothing has been committed yet
+        except BaseException:  # also an error of the engine, or Ctrl-C: nothing was committed
             if isinstance(outcomes, Generator):
-                outcomes.close()  # splits under way end before their fellows' files go
+                outcomes.close()  # running splits end before files of others are deleted
             discard(table, [file for result in results for file in result.files])
             raise
         return results
@@ -287,15 +295,15 @@ class _Round:
     def _commit(
         self, plan: RoundPlan, table: LakeTable, results: list[SplitResult], write_id: str
     ) -> RoundResult:
-        landed = commit_round(
+        committed = commit_round(
             self._claim, self._cluster, table, plan, results, write_id, self._phases, self._floor
         )
         offsets = {**plan.known, **{r.bucket: r.next_offset for r in results}}
-        self._notes += [*plan.notes, *landed.notes]
+        self._notes += [*plan.notes, *committed.notes]
         self._notes += [note for result in results for note in result.notes]
-        if landed.by_earlier_attempt:
+        if committed.by_earlier_attempt:
             registered = self._cluster.lake_snapshot(self._claim.path)
-            return self._already_landed(landed.snapshot, registered)
+            return self._already_landed(committed.snapshot, registered)
         forced = forced_finish_text(plan.splits, results, self._limits or RoundLimits(), plan.info)
         return self.result(
             "committed",
@@ -306,7 +314,7 @@ class _Round:
             bytes_written=sum(f.size_bytes for r in results for f in r.files),
             files=sum(len(r.files) for r in results),
             offsets=offsets_for_result(offsets),
-            lake_snapshot_id=landed.snapshot.snapshot_id,
+            lake_snapshot_id=committed.snapshot.snapshot_id,
             notes=tuple(self._notes),
         )
 

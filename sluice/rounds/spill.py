@@ -1,9 +1,10 @@
-"""A local folder for Arrow rows that do not fit in memory: written once, read part by part.
+"""Spill files: Arrow rows that do not fit in memory, written once and read part by part.
 
-Its name says the process, ``sluice-spill-<pid>-<random>``, and beside it lies a file of that name
-and ``.lock``, which the process has locked for as long as it lives. ``close`` removes both. What a
-killed process leaves is removed by the next one that spills to the same place: it can lock the
-file. A process number would not tell, since numbers are given anew and containers share disks.
+They are stored in a local folder named ``sluice-spill-<pid>-<random>``. Next to the folder is a
+file of that name with the suffix ``.lock``, which the process keeps locked while it lives.
+``close`` deletes both. If a process is killed, the next one that spills to the same place can lock
+the file, and deletes both. Process ids alone would not do, because they are reused and containers
+share disks.
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 class SpillFile:
-    """A file of as many record batches as there are parts; part i is batch i."""
+    """A file with one record batch for each part, in order."""
 
     def __init__(self, path: Path, rows: Sequence[int]) -> None:
         self.path = path
         self.rows = tuple(rows)
-        """Rows of each part."""
+        """Number of rows of each part."""
 
     def read(self, part: int, columns: Sequence[int] | None = None) -> pa.RecordBatch | None:
-        """The rows of one part, None where it has none; ``columns`` are places in the schema.
+        """The rows of one part; None if it has none. ``columns`` are positions in the schema.
 
-        :raises SpillFailed: the file is gone, cut or damaged.
+        :raises SpillFailed: the file is missing, truncated or damaged.
         """
         if not self.rows[part]:
             return None
@@ -47,22 +48,24 @@ class SpillFile:
                 batch = reader.get_batch(part)
             batch.validate(full=True)
             if batch.num_rows != self.rows[part]:
-                raise ValueError(f"{batch.num_rows} rows of {self.rows[part]}")
+                raise ValueError(
+                    f"part {part} has {batch.num_rows} rows, but {self.rows[part]} were written"
+                )
         return batch
 
     def remove(self) -> None:
-        """Gives its space back at once."""
+        """Deletes the file."""
         with contextlib.suppress(OSError):
             self.path.unlink()
 
 
 class SpillFolder:
-    """Spill files of one process. Used by one thread; ``close`` removes them all."""
+    """The spill files of one process. Used by one thread; ``close`` deletes all files."""
 
     def __init__(self, parent: Path) -> None:
-        """Makes it, and removes what processes that are no more have left beside it.
+        """Creates the folder, and deletes folders that killed processes have left next to it.
 
-        :raises SpillFailed:
+        :raises SpillFailed: the folder cannot be created.
         """
         with _errors("make a folder in", parent):
             parent.mkdir(parents=True, exist_ok=True)
@@ -72,13 +75,13 @@ class SpillFolder:
 
     @property
     def path(self) -> Path:
-        """Other files may be put there too; they go with it."""
+        """The folder. Callers may store other files in it; ``close`` deletes them, too."""
         return self._path
 
     def write(self, schema: pa.Schema, parts: Iterator[pa.RecordBatch]) -> SpillFile:
-        """Writes one file; nothing of it stays where that fails.
+        """Writes one file; leaves nothing behind if that fails.
 
-        :raises SpillFailed: the disk is full, or refuses.
+        :raises SpillFailed: the disk is full or not writable.
         """
         self._count += 1
         path = self._path / f"{self._count:06d}.arrow"
@@ -98,7 +101,7 @@ class SpillFolder:
         return SpillFile(path, rows)
 
     def close(self) -> None:
-        """Removes all; what cannot be removed is left to the next process that spills."""
+        """Deletes all files; those that cannot be deleted are left to the next process."""
         if self._lock >= 0:
             _remove(self._path)
             os.close(self._lock)
@@ -106,13 +109,13 @@ class SpillFolder:
 
 
 def remove_left_over(parent: Path) -> list[str]:
-    """Removes what processes that are no more have spilled there, and answers the folders' names.
+    """Deletes spill folders of processes that no longer exist; returns the folders' names.
 
     :raises OSError: the folder cannot be listed.
     """
     found = []
     for lock in sorted(parent.glob(f"{_PREFIX}*{_LOCK}")):
-        with contextlib.suppress(OSError):  # another process does the same, or it is another user's
+        with contextlib.suppress(OSError):  # another process does the same, or another user owns it
             handle = os.open(lock, os.O_RDWR)
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -124,16 +127,16 @@ def remove_left_over(parent: Path) -> list[str]:
 
 
 def _make(parent: Path) -> tuple[Path, int]:
-    """The folder, and its lock as an open file."""
+    """Creates a folder; returns its path and the open lock file."""
     while True:
         handle, name = tempfile.mkstemp(_LOCK, f"{_PREFIX}{os.getpid()}-", parent)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
-            # before it was locked, it looked like one that was left over
+            # before it was locked, another process may have taken it for a leftover
             with contextlib.suppress(FileNotFoundError):
                 if os.path.samestat(Path(name).stat(), os.fstat(handle)):
                     folder = Path(name).with_suffix("")
-                    folder.mkdir(mode=0o700)  # rows that only this user may read
+                    folder.mkdir(mode=0o700)  # only this user may read the rows
                     return folder, handle
         except BaseException:
             os.close(handle)
@@ -142,7 +145,8 @@ def _make(parent: Path) -> tuple[Path, int]:
 
 
 def _remove(folder: Path) -> None:
-    """The folder first: while its lock is there, somebody will come back for it."""
+    """Deletes the folder before its lock, so that the next process can finish an interrupted"
+    " run."""
     shutil.rmtree(folder, ignore_errors=True)
     if not folder.exists():
         with contextlib.suppress(OSError):
@@ -155,7 +159,8 @@ def _errors(what: str, path: Path) -> Iterator[None]:
         yield
     except (OSError, pa.ArrowException, ValueError) as error:
         raise SpillFailed(
-            f"cannot {what} {path}: {type(error).__name__}: {error}. A round keeps there what does"
-            " not fit in memory: give it space and rights, or more memory",
+            f"cannot {what} {path}: {type(error).__name__}: {error}. A round stores rows there that"
+            " do not fit in memory: free disk space, make the folder writable or change"
+            " tiering.spill_dir, or raise tiering.changes_memory_bytes",
             path=str(path),
         ) from error

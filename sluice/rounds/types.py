@@ -1,4 +1,5 @@
-"""The values of one round: splits, files, results. All frozen and picklable: executors use them."""
+"""The values of a round: splits, files, results. Frozen and picklable, because executors use"
+" them."""
 
 from __future__ import annotations
 
@@ -12,41 +13,41 @@ from sluice.model import TableBucket
 
 COMMIT_USER_KEY = "commit-user"
 COMMIT_USER = "__fluss_lake_tiering"
-"""What Fluss's own tiering calls itself too: its snapshots and ours are of one line."""
+"""Commit user of tiering snapshots, shared with Fluss's own tiering service: both form one line."""
 CHANGES_MEMORY_BYTES = 256 * 1024 * 1024
-"""What gathering the changes of one bucket may take, unless one says otherwise."""
+"""Default memory for gathering the changes of one bucket."""
 WRITE_ID_KEY = "sluice.write-id"
-"""In the summary of a snapshot: which try of which round has written it."""
+"""Key in a snapshot summary: which attempt of which round wrote the snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogRecords:
-    """Rows of one log batch, in the table's current schema, with what the lake wants to know."""
+    """Rows of one log batch in the table's current schema, with their offsets and timestamp."""
 
     batch: pa.RecordBatch
     base_offset: int
     """Offset of the first row; row i has ``base_offset + i``."""
     next_offset: int
-    """The next offset to read: an empty batch has no rows and yet takes an offset."""
+    """The next offset to read; an empty batch has no rows, but occupies an offset."""
     timestamp_ms: int
     """Commit timestamp of the batch, epoch milliseconds."""
     size_bytes: int
-    """Bytes of the encoded batch."""
+    """Size of the encoded batch."""
     change_types: pa.UInt8Array | None = None
-    """Of a table with a primary key, what each row says; None for a log table, which only grows.
-    See ``ChangeType``."""
+    """For a table with a primary key: the change type of each row (``ChangeType``). None for a log
+    table."""
 
 
 @dataclass(frozen=True, slots=True)
 class SplitLimit:
-    """Where the copy of a split ends early, at the end of the batch that reaches it."""
+    """A limit at which the copy of a split ends early, after the batch that reaches it."""
 
     deadline_ms: int
     """Epoch milliseconds by the driver's clock."""
     round_ms: int
-    """The whole time of the round: no split takes longer, whatever its executor's clock says."""
+    """Duration of the round: no split takes longer, whatever its executor's clock shows."""
     max_bytes: int | None = None
-    """Encoded bytes of its batches; None: no limit."""
+    """Encoded bytes of log batches; None: no limit."""
 
 
 class StartMode(Enum):
@@ -60,24 +61,24 @@ class StartMode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class KeyedSplitOptions:
-    """What a split of a table with a primary key needs besides."""
+    """Additional options of a split of a table with a primary key."""
 
     columns: tuple[str, ...]
-    """The primary key."""
+    """The columns of the primary key."""
     start_mode: StartMode = StartMode.INCREMENTAL
     snapshot_id: int | None = None
-    """The KV snapshot to begin with, which a lease holds."""
+    """The leased KV snapshot, for ``StartMode.KV_SNAPSHOT``."""
     memory_bytes: int = CHANGES_MEMORY_BYTES
-    """What gathering the changes of the window may take; beyond, they go to disk."""
+    """Bytes of memory for gathering changes; larger amounts are spilled to disk."""
     spill_dir: str = ""
-    """Where on an executor; empty: the system's place for temporary files."""
+    """Folder for spill files on an executor; empty: the system's temporary folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
     """One bucket's part of a round: its log from ``start_offset`` to below ``stop_offset``.
 
-    ``start_offset`` -2 means the earliest offset there is. Windows end on batch boundaries.
+    ``start_offset`` -2 means the earliest offset of the log. Splits end on batch boundaries.
     """
 
     bucket: TableBucket
@@ -85,13 +86,13 @@ class Split:
     start_offset: int
     stop_offset: int
     limit: SplitLimit | None = None
-    """None: it is copied to its stop, however long that takes."""
+    """None: the split is copied up to its stop offset, however long that takes."""
     keyed: KeyedSplitOptions | None = None
-    """None: of a log table, whose rows are copied as they are."""
+    """None: the split is of a log table, whose rows are copied unchanged."""
 
     @property
     def weight(self) -> int:
-        """About how much there is to copy: offsets, and the rows that stand for earlier ones."""
+        """An estimate of the rows to copy: offsets, and rows of a snapshot or scan."""
         if self.keyed is not None and self.keyed.start_mode is not StartMode.INCREMENTAL:
             return self.stop_offset
         return self.stop_offset - max(0, self.start_offset)
@@ -99,21 +100,21 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A Parquet file that an executor has written and closed."""
+    """A complete Parquet file that an executor has written."""
 
     path: str
     rows: int
     size_bytes: int
     partition: tuple[str, ...]
-    """One text per field of the lake's partition spec, as Iceberg writes it in a path."""
+    """One text for each field of the lake's partition spec, as in Iceberg's paths."""
     deletes: bool = False
-    """Whether it is one of equality deletes: its rows are keys, whose rows of earlier commits go.
-    """
+    """Whether it contains equality deletes: its rows are keys, and the commit deletes all earlier
+    rows with these keys."""
 
 
 @dataclass(frozen=True, slots=True)
 class SplitResult:
-    """What one split brought: files, and the next offset to read."""
+    """The result of one split: its files, and the next offset to read."""
 
     bucket: TableBucket
     files: tuple[DataFile, ...]
@@ -126,11 +127,11 @@ class SplitResult:
     seconds: Mapping[str, float] = field(default_factory=dict)
     """Seconds per phase on the executor: read, write."""
     limit_reached: str = ""
-    """``time`` or ``bytes`` where that limit ended it before the split's stop."""
+    """``time`` or ``bytes`` if that limit ended the copy early; else empty."""
     deletes: int = 0
-    """Keys in its files of equality deletes."""
+    """Number of keys in its equality delete files."""
     notes: tuple[str, ...] = ()
-    """What a person should know of how it was copied."""
+    """Notes for users about how the split was copied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +151,7 @@ class SplitFailure:
 
 @dataclass(frozen=True, slots=True)
 class LakeSnapshot:
-    """A snapshot of the lake table, newest first in ancestry, as the round needs it."""
+    """A snapshot of the lake table: its id, sequence number and summary."""
 
     snapshot_id: int
     sequence_number: int

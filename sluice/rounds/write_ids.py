@@ -1,13 +1,13 @@
-"""Names for what one try of a round writes, which say by themselves when nothing can commit it.
+"""Write ids: file names that prove by themselves whether a round can still commit the file.
 
     <base>-<table>-<unique>      for example  17-9f3a1c22d0e14b6f-5b1c6c1e-...
 
-``base`` is the sequence number of the planned base, our newest snapshot when the round was
-planned (0 if there was none), ``table`` the first 16 hex digits of the lake table's own uuid,
-``unique`` a uuid5 of table id, epochs, attempt and start. The fence lets a round commit only on its
-base. So once the newest snapshot of ours has a higher sequence number, the round is dead, and a
-file of that name which no snapshot references is nobody's. The proof stands in the name: it appears
-with the file, cannot be lost, and needs no clock.
+``base`` is the sequence number of the planned base, the newest tiering snapshot when the round was
+planned (0 if there was none). ``table`` is the first 16 hex digits of the lake table's UUID.
+``unique`` is a uuid5 of table id, epochs, attempt and a random number. The fence lets a round
+commit only on its base. Once the newest tiering snapshot has a higher sequence number, the round is
+dead, and its unreferenced files are orphans. The proof is in the file's name: it is created with
+the file, cannot be lost, and needs no clock.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PATTERN = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class WriteId:
-    """Which try of which round has written a file, and what that try was planned from."""
+    """Identifies the attempt of a round that wrote a file, and its planned base."""
 
     base: int
     """Sequence number of the planned base; 0 if there was none."""
@@ -40,15 +40,15 @@ class WriteId:
         return f"{self.base}-{self.table}-{self.unique}"
 
     def is_of(self, table_uuid: str) -> bool:
-        """Whether it was written for that lake table, and not for one before it at its place."""
+        """Whether it was written for this lake table, not an earlier one at the same location."""
         return self.table == short_uuid(table_uuid)
 
 
 def new_write_id(claim: Claim, attempt: str, table_uuid: str, base: LakeSnapshot | None) -> WriteId:
-    """Another one at every call.
+    """Makes a new write id, different at each call.
 
-    An engine may start a driver again with the same attempt (YARN does): the files of the first
-    one may be in the lake by then.
+    An engine such as YARN may start a driver again with the same attempt, when files of the first
+    driver are already in the lake.
     """
     start = uuid.uuid4()
     text = f"{claim.table_id}/{claim.coordinator_epoch}/{claim.tiering_epoch}/{attempt}/{start}"
@@ -57,10 +57,10 @@ def new_write_id(claim: Claim, attempt: str, table_uuid: str, base: LakeSnapshot
 
 
 def short_uuid(table_uuid: str) -> str:
-    """The part of a lake table's uuid that stands in names."""
+    """The part of a lake table's UUID that is used in names."""
     return table_uuid.replace("-", "")[:_TABLE_DIGITS].rjust(_TABLE_DIGITS, "0")
 
 
 def write_ids_in(text: str) -> list[WriteId]:
-    """All that stand in a text: in a file's name at most one, in a snapshot's summary several."""
+    """All write ids in a text: at most one in a file name, several in a snapshot summary."""
     return [WriteId(int(base), table, unique) for base, table, unique in _PATTERN.findall(text)]

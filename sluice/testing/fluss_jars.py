@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from sluice.artifacts.jars import Jar, fetch, print_line
+from sluice.artifacts.jars import Jar, fetch, print_to_stderr
 from sluice.cache_folder import cache_folder
 from sluice.clock import Clock
 from sluice.errors import ConfigurationError
@@ -53,7 +53,7 @@ def default_folder() -> Path:
 
 def fetch_jars(
     into: Path | None = None,
-    say: Callable[[str], None] = print_line,
+    say: Callable[[str], None] = print_to_stderr,
     jars: Sequence[Jar] = (SERVER, LAKE_PLUGIN),
     clock: Clock | None = None,
 ) -> Path:

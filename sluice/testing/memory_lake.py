@@ -359,7 +359,7 @@ class MemoryReferences:
         self._offsets_files = OffsetsFiles(names)
         self._found: set[str] = set()
 
-    def look(self) -> Set[str]:
+    def read(self) -> Set[str]:
         paths, summaries = self._table.referenced()
         self._found |= self._names & {path.rpartition("/")[2] for path in paths}
         for text in summaries:

@@ -154,7 +154,10 @@ def test_settle_reports_the_result_and_may_be_repeated(run: Run) -> None:
     assert run.status(path).last_tiered_ms is not None
 
 
-@pytest.mark.parametrize("forced", ["", "cut at 180 s: 7 offsets of 1 of 3 buckets left"])
+@pytest.mark.parametrize(
+    "forced",
+    ["", "ended early after 180 s: 7 offsets in 1 of 3 buckets are left for the next round"],
+)
 def test_settle_reports_a_cut_round_as_forced(run: Run, forced: str) -> None:
     [path] = waiting(run, "a")
     [entry] = run.acquire()

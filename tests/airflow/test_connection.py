@@ -179,9 +179,10 @@ def test_the_test_button(place: Place) -> None:
         "ok": True,
         "said": f"cluster {place.address}: answers; 1 database. Checked on {host}: the driver's"
         f" script, spark-submit, work folder file://{place.work}, lake configured, write to the"
-        f" lake, {place.lake}. Not checked: Java: {script} is a program of its own and may bring"
-        f" it; packages: {script} does not tell its Spark's version: Iceberg's newest runtime,"
-        f" {packages}; or name Iceberg's runtime for your Spark in option packages of"
+        f" lake, {place.lake}. Not checked: Java: {script} is not Spark's own program and may"
+        " have its own Java; packages: the Spark version of"
+        f" {script} is unknown, so Iceberg's newest runtime is used, {packages}; or name"
+        " Iceberg's runtime for your Spark in option packages of"
         " section sluice in airflow.cfg",
     }
     assert not place.work.exists(), "it leaves nothing behind"
@@ -215,7 +216,9 @@ def test_the_test_button_says_the_one_thing_that_is_missing(place: Place) -> Non
         environment = {**missing, "AIRFLOW__CORE__EXECUTOR": executor}
         answer = place.airflow.ask("connection", environment=environment)
         assert not answer["ok"]
-        assert answer["said"].startswith("spark-submit: there is no program 'spark3-submit': pip")
+        assert answer["said"].startswith(
+            "spark-submit: the program 'spark3-submit' does not exist: `pip"
+        )
         assert answer["said"].endswith(f"(on {socket.gethostname()}, where this test runs)")
     environment = {**missing, "AIRFLOW__CORE__EXECUTOR": "CeleryExecutor"}
     answer = place.airflow.ask("connection", environment=environment)
@@ -246,4 +249,6 @@ def test_what_the_spark_connection_says(place: Place, spark: dict[str, Any], sai
     assert said in answer["said"]
     if not said:
         assert ", Java, " in answer["said"], "pyspark's own spark-submit, beside Python"
-        assert f"{place.lake}: a path of the machines that Spark runs on" in answer["said"]
+        assert (
+            f"{place.lake}: it is a local path of the machines that Spark runs on" in answer["said"]
+        )

@@ -80,7 +80,7 @@ def test_what_is_not_checked_is_logged_line_by_line(
     with caplog.at_level(logging.INFO):
         assert before_run(connection(tmp_path), far) is None
     assert [record.getMessage() for record in caplog.records][:2] == [
-        "not checked: the driver's script: left to Spark: s3://b/tier_table.py",
+        "not checked: the driver's script: only Spark can check s3://b/tier_table.py",
         f"not checked: packages: spark-submit fetches {PACKAGES}",
     ]
 
@@ -92,7 +92,9 @@ def test_icebergs_runtime_for_the_spark_of_spark_submit(
     [told] = [found for found in look(connection(tmp_path), asked) if found.what == "packages"]
     newest = RUNTIMES["4.1"].coordinates
     assert told.ok is None
-    assert told.seen.startswith(f"{tmp_path}/spark/bin/spark-submit does not tell its Spark's")
+    assert told.seen.startswith(
+        f"the Spark version of {tmp_path}/spark/bin/spark-submit is unknown, so"
+    )
     assert newest in told.seen
     jars.mkdir()
     (jars / "spark-core_2.13-4.0.2.jar").touch()
@@ -111,28 +113,28 @@ def test_icebergs_runtime_for_the_spark_of_spark_submit(
     [
         (
             {"application": "/nowhere/tier.py"},
-            "the driver's script: there is no file /nowhere/tier.py; correct option"
+            "the driver's script: file /nowhere/tier.py does not exist; correct option"
             " application of section sluice in airflow.cfg, or leave it empty",
         ),
         (
             {"binary": "spark3-submit"},
-            "spark-submit: there is no program 'spark3-submit': "
-            f"{install_spark()} brings spark-submit; or set option spark_binary of section"
+            "spark-submit: the program 'spark3-submit' does not exist: "
+            f"`{install_spark()}` installs spark-submit; or set option spark_binary of section"
             " sluice in airflow.cfg to another",
         ),
         (
             {"jars": "/nowhere/a.jar"},
-            "jars: there is no file /nowhere/a.jar; correct option jars of section"
+            "jars: file /nowhere/a.jar does not exist; correct option jars of section"
             " sluice in airflow.cfg",
         ),
         (
             {"jars": "", "packages": "iceberg"},
-            "packages: 'iceberg' is not GROUP:ARTIFACT:VERSION; correct option packages of section"
-            " sluice in airflow.cfg",
+            "packages: 'iceberg' does not have the form GROUP:ARTIFACT:VERSION; correct option"
+            " packages of section sluice in airflow.cfg",
         ),
         (
             {"py_files": "/nowhere/sluice.zip"},
-            "py_files: there is no file /nowhere/sluice.zip; correct option py_files of section"
+            "py_files: file /nowhere/sluice.zip does not exist; correct option py_files of section"
             " sluice in airflow.cfg",
         ),
     ],
@@ -147,7 +149,7 @@ def test_the_one_thing_that_is_missing(
 def test_jars_without_iceberg(submission: Submission, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("Iceberg")
     said = refused(connection(tmp_path), replace(submission, jars=f"{tmp_path}/notes.txt"))
-    assert said.startswith(f"jars: {tmp_path}/notes.txt is no jar")
+    assert said.startswith(f"jars: {tmp_path}/notes.txt is not a jar")
     assert "; correct option jars of section sluice in airflow.cfg (on " in said
     jar_of(tmp_path / "spark/jars/spark-core_2.13-4.0.2.jar", "org.apache.spark.SparkContext")
     other = jar_of(tmp_path / "other.jar", "org.postgresql.Driver")
@@ -155,7 +157,9 @@ def test_jars_without_iceberg(submission: Submission, tmp_path: Path) -> None:
     assert said.startswith(f"jars: no Iceberg in {other}, nor in Spark's own {tmp_path}")
     none = replace(submission, jars="", packages="")
     said = refused(connection(tmp_path), none)
-    assert said.startswith("jars: no Iceberg in jars or packages, which are empty, nor in")
+    assert said.startswith(
+        "jars: no Iceberg in the options jars and packages, which are empty, nor in"
+    )
     assert "or set option packages of section sluice in airflow.cfg to auto" in said
     for given in (replace(none, elsewhere="CeleryExecutor"), replace(none, deploy_mode="cluster")):
         assert states(look(connection(tmp_path), given))["jars"] is None
@@ -236,7 +240,7 @@ def test_no_work_folder(submission: Submission, tmp_path: Path) -> None:
         (
             {"format": "paimon", "iceberg.type": "hadoop"},
             "lake configured: ",
-            "datalake.format=paimon: only iceberg",
+            "datalake.format=paimon is not supported",
         ),
     ],
 )

@@ -185,7 +185,7 @@ def test_what_a_run_needs_is_missing(place: Place) -> None:
     for environment, said in (
         (
             {"AIRFLOW__SLUICE__APPLICATION": "/nowhere/tier.py"},
-            "the driver's script: there is no file /nowhere/tier.py",
+            "the driver's script: file /nowhere/tier.py does not exist",
         ),
         ({"AIRFLOW_CONN_SPARK_DEFAULT": ""}, "there is no connection 'spark_default': airflow"),
         (place.connection(datalake=lake), f"write to the lake, {place.work.parent}/file/lake: "),

@@ -44,7 +44,7 @@ def test_a_driver_stopped_beyond_the_time_out_and_continued_after_another_round(
     driver.go_on()
     code = driver.wait()
     if code == 1:
-        assert "our newest snapshot is no longer the planned base" in driver.said
+        assert "the newest tiering snapshot is no longer the planned base" in driver.said
     elif landed:
         assert (code, driver.printed()["outcome"] in ("claim_lost", "committed")) == (0, True)
     else:

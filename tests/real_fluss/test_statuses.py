@@ -108,7 +108,7 @@ def test_failures_are_counted_and_wait_until_retry(place: Place) -> None:
     assert seen.last_error is not None
     assert "not a directory" in seen.last_error
     place.hands_out(path)  # Fluss itself knows of no wait
-    with pytest.raises(TableNotDue, match="has failed once: it is tried again in"):
+    with pytest.raises(TableNotDue, match="has failed once: the next attempt is due in"):
         tier_once(place.config, path, jvm=place.jvm)
     assert place.status(path).failures == 1
     assert place.sluice("retry", str(path)).exit_code == 0

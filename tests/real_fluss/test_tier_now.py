@@ -105,7 +105,7 @@ def test_a_round_under_way_is_never_ended(place: Place) -> None:
         held = claim_table(other, path, now=True)
         assert held.tiering_epoch == 2
         error = not_tiered(place, path, r"is being tiered \(tiering epoch 2\)")
-        assert "with --now --wait 5min tiers it once that has ended" in str(error)
+        assert "with --now --wait 5min tiers it again after that round" in str(error)
         assert is_held(other, held)
         other.tiering.finished(held)
     assert now(place, path).tiering_epoch == 3

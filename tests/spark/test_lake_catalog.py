@@ -81,8 +81,8 @@ def class_file(name: str) -> bytes:
 @pytest.mark.parametrize(
     ("classes", "told"),
     [
-        ([], f"Iceberg's runtime is not on Spark's class path (no class {CATALOGS}): set option"),
-        ([CATALOGS], f"(no class {FENCE}): set option jars or packages of section sluice"),
+        ([], f"Iceberg's runtime is missing on Spark's class path (no class {CATALOGS}). Set it"),
+        ([CATALOGS], f"(no class {FENCE}). Set it with jars or packages in section sluice"),
     ],
 )
 def test_a_jvm_without_iceberg(classes: list[str], told: str, tmp_path: Path) -> None:

@@ -212,7 +212,7 @@ def test_a_mark_that_has_expired_is_set_again(site: Site, proof: bool) -> None:
         for old in versions[:-1]:
             old.unlink()
     fill(site, 10, 5)
-    with pytest.raises(LakeRolledBack, match="no snapshot of ours"):
+    with pytest.raises(LakeRolledBack, match="no tiering snapshot"):
         tier(site)
     assert ways(site) == {"adopt": proof}
     if not proof:

@@ -438,7 +438,7 @@ def test_columns_added_in_fluss_are_added_before_the_system_columns(
     [
         ("ALTER TABLE lake.db.t ADD PARTITION FIELD bucket(4, a)", "partition spec"),
         ("ALTER TABLE lake.db.t DROP PARTITION FIELD __bucket", "partition spec"),
-        ("ALTER TABLE lake.db.t RENAME COLUMN a TO z", "`z long` where `a long`"),
+        ("ALTER TABLE lake.db.t RENAME COLUMN a TO z", "column 'z long', but 'a long'"),
         ("ALTER TABLE lake.db.t ADD COLUMN z INT", "db.t"),
     ],
 )

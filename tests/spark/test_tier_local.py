@@ -83,7 +83,7 @@ def test_a_round_that_is_cut_is_queued_again_at_once_until_all_is_tiered(site: S
         results.append(tier(site))
     assert site.client.admin.list_tiering_statuses(PATH)[0].status == "Scheduled"
     assert [bool(result.forced) for result in results] == [True, True, True, False]
-    assert results[0].forced.startswith("cut at 0.001 s (tiering.max_round_ms): 3")
+    assert results[0].forced.startswith("ended early after 0.001 s (tiering.max_round_ms): 3")
     assert sum(result.rows for result in results) == 400
     seen = site.rows(
         "SELECT count(*), count(DISTINCT id), count(DISTINCT __bucket, __offset)"

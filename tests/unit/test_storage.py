@@ -86,7 +86,7 @@ def test_path_style_is_given_up_where_asked_for(name: str) -> None:
 
 @pytest.mark.parametrize("one", ["s3.access-key", "s3.secret-key"])
 def test_half_of_the_credentials_is_refused_and_not_shown(one: str) -> None:
-    with pytest.raises(ConfigurationError, match="missing; give both keys") as caught:
+    with pytest.raises(ConfigurationError, match="missing; set both keys") as caught:
         file_system("s3://lake/x", {one: "geheim"})
     assert "geheim" not in str(caught.value)
 
@@ -131,6 +131,6 @@ def test_hdfs_without_hadoop_says_what_to_install() -> None:
         pytest.skip("Hadoop is here")
     assert first == second
     assert first.startswith(
-        "ConfigurationError hdfs://namenode:8020: hdfs needs Hadoop's own library"
+        "ConfigurationError hdfs://namenode:8020: hdfs needs Hadoop's native library"
     )
     assert "HADOOP_HOME" in first

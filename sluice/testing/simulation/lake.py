@@ -421,9 +421,9 @@ class _SteppedReferences:
     def __init__(self, table: DriverTable, references: References) -> None:
         self._table, self._references = table, references
 
-    def look(self) -> Set[str]:
+    def read(self) -> Set[str]:
         self._table._look("references")
-        return self._references.look()
+        return self._references.read()
 
 
 class DriverWriter(MemoryWriter):

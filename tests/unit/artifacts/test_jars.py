@@ -51,12 +51,14 @@ def test_who_waits_for_another_process_says_so(tmp_path: Path) -> None:
             fcntl.flock(held, fcntl.LOCK_UN)
 
         assert fetch(JAR, tmp_path, arrives) == tmp_path / JAR.name
-    assert said == [f"waiting for another process that fetches jars to {tmp_path}"]
+    assert said == [f"waiting for another process that is fetching jars to {tmp_path}"]
 
 
 def test_a_damaged_jar_is_refused(tmp_path: Path) -> None:
     (tmp_path / JAR.name).write_bytes(b"half")
-    with pytest.raises(ConfigurationError, match=rf"SHA-256 is .*, not {JAR.sha256}.*delete it"):
+    with pytest.raises(
+        ConfigurationError, match=rf"has SHA-256 .*, but {JAR.sha256} is expected.*delete it"
+    ):
         fetch(JAR, tmp_path)
 
 
@@ -64,7 +66,7 @@ def test_a_fetched_jar_with_another_digest_is_not_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     java_that(GIVES.replace("echo jar", "echo other"), tmp_path / "home", monkeypatch, version=17)
-    with pytest.raises(ConfigurationError, match=r"as fetched has SHA-256 .* not kept"):
+    with pytest.raises(ConfigurationError, match=r"was fetched with SHA-256 .* deleted"):
         fetch(JAR, tmp_path / "jars", lambda _: None)
     assert [path.name for path in (tmp_path / "jars").iterdir()] == [".lock"]
 
@@ -86,7 +88,7 @@ def test_a_refused_fetch_says_what_to_do(tmp_path: Path, monkeypatch: pytest.Mon
     refused = "echo '....... (0kB)'; echo 'Server access error: refused'; exit 1"
     java_that(refused, tmp_path / "home", monkeypatch, version=17)
     pauses = Pauses()
-    with pytest.raises(ConfigurationError, match=r"put it into .*jars.*access error: refused"):
+    with pytest.raises(ConfigurationError, match=r"copy it to .*jars.*access error: refused"):
         fetch(JAR, tmp_path / "jars", lambda _: None, pauses)
     assert pauses.slept == [5, 20]
 

@@ -55,7 +55,7 @@ def test_a_failure_is_one_line(error: Exception, said: str) -> None:
 def test_a_failure_that_proves_nothing_is_not_checked() -> None:
     found = run_check(fails(OSError("away"), remedy="buy one", is_certain=False))
     assert found.ok is None
-    assert found.seen == "fails on this machine, may work where it is needed: OSError: away"
+    assert found.seen == "fails on this machine, but may work where the round runs: OSError: away"
 
 
 @pytest.mark.parametrize("seen", ["as geheim-1", NotChecked("as geheim-1"), OSError("as geheim-1")])
@@ -89,7 +89,7 @@ def test_the_first_failure_is_the_one_that_is_told() -> None:
 
 @pytest.fixture
 def silent() -> Iterator[str]:
-    """A storage that takes connections and never answers."""
+    """A storage that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
         yield f"http://127.0.0.1:{server.getsockname()[1]}"
 
@@ -115,8 +115,8 @@ def test_checks_without_an_answer_take_a_bounded_number_of_threads() -> None:
         stuck = [Check("stuck", lambda: str(answered.wait(60)))] * (THREADS_MAX + 1)
         found = run_checks(stuck, timeout_s=0.2)
         assert {finding.ok for finding in found} == {None}
-        assert found[-1].seen == f"{THREADS_MAX} earlier checks have had no answer yet"
-        alive = [t for t in threading.enumerate() if isinstance(t, findings._Look)]
+        assert found[-1].seen == f"{THREADS_MAX} earlier checks are still waiting for an answer"
+        alive = [t for t in threading.enumerate() if isinstance(t, findings._CheckThread)]
         assert len(alive) <= THREADS_MAX
         assert all(thread.daemon for thread in alive), "a process ends without them"
     finally:

@@ -100,7 +100,7 @@ def test_a_storage_that_lets_nobody_delete(server: S3Server) -> None:
     for _ in range(2):
         found = run_check(work_folder_check("s3://bucket/work"))
         assert found.ok is None
-        assert found.seen.startswith("a file was written and read, but not removed: ")
+        assert found.seen.startswith("a file was written and read, but could not be deleted: ")
     left = server.bucket("bucket").get_file_info(FileSelector("bucket", recursive=True))
     assert len([file.path for file in left if file.is_file]) == 1
 

@@ -61,17 +61,18 @@ def test_jars_without_iceberg(submit: str, tmp_path: Path) -> None:
     folder = tmp_path / "spark/jars"
     assert looked(other, submit) == (
         False,
-        f"no Iceberg in {other}, nor in Spark's own {folder}: give {WANTED}; fix it",
+        f"no Iceberg in {other}, nor in Spark's own {folder}: add {WANTED}; fix it",
     )
     assert looked("", submit) == (
         False,
-        f"no Iceberg in jars or packages, which are empty, nor in Spark's own {folder}: give"
+        "no Iceberg in the options jars and packages, which are empty, nor in Spark's own"
+        f" {folder}: add"
         f" {WANTED}; fix it",
     )
     old = jar_of(tmp_path / "old.jar", CATALOGS)
     assert looked(old, submit) == (
         False,
-        f"no Iceberg new enough for Sluice in {old}, nor in Spark's own {folder}: give {WANTED};"
+        f"no Iceberg new enough for Sluice in {old}, nor in Spark's own {folder}: add {WANTED};"
         " fix it",
     )
 
@@ -81,13 +82,13 @@ def test_what_is_no_jar(submit: str, tmp_path: Path) -> None:
     for content in (b"", b"iceberg", b"PK\x05\x06"):
         text.write_bytes(content)
         assert looked(str(text), submit) == (
-            False, f"{text} is no jar: it does not end as a zip file does; fix it",
+            False, f"{text} is not a jar: it does not end like a zip file; fix it",
         )  # fmt: skip
-    with pytest.raises(ConfigurationError, match="is no jar"):
+    with pytest.raises(ConfigurationError, match="is not a jar"):
         read_central_directory(text)
-    assert looked(f"{tmp_path}", submit)[1].startswith(f"{tmp_path} is a folder: name the file")
+    assert looked(f"{tmp_path}", submit)[1].startswith(f"{tmp_path} is a folder: give a file")
     assert looked(f"s3://b/x.jar,{text}", submit)[0] is False
-    assert looked("s3://b/x.jar", submit) == (None, "left to Spark: s3://b/x.jar")
+    assert looked("s3://b/x.jar", submit) == (None, "only Spark can check s3://b/x.jar")
 
 
 def test_iceberg_that_spark_brings(
@@ -97,10 +98,13 @@ def test_iceberg_that_spark_brings(
     other = jar_of(tmp_path / "driver.jar", "org.postgresql.Driver")
     none = f"no Iceberg in {other}"
     for properties in (["spark.jars.packages"], ["spark.driver.extraClassPath"], ["spark.jars"]):
-        assert looked(other, submit, properties) == (None, f"{none}: left to {properties[0]}")
+        assert looked(other, submit, properties) == (
+            None,
+            f"{none}: it may come from {properties[0]}",
+        )
     assert looked(other, submit, ["spark.executor.memory"])[0] is False
     assert looked(other, submit, driver_is_here=False) == (
-        None, f"{none}: the driver's Spark, on the cluster, has to bring it",
+        None, f"{none}: the driver's Spark, on the cluster, must provide it",
     )  # fmt: skip
     assert looked(other, "/nowhere/spark-submit")[0] is None
     conf = tmp_path / "spark/conf"
@@ -110,16 +114,19 @@ def test_iceberg_that_spark_brings(
     ):
         conf.mkdir(exist_ok=True)
         (conf / name).write_text(f"# a comment\n{text}\n")
-        assert looked(other, submit) == (None, f"{none}: left to {conf / name}")
+        assert looked(other, submit) == (None, f"{none}: it may come from {conf / name}")
         (conf / name).write_text("# spark.jars.packages\nspark.executor.cores 2\n")
         assert looked(other, submit)[0] is False
     with monkeypatch.context() as patch:
         patch.setenv("SPARK_DIST_CLASSPATH", "/opt/lake/*")
-        assert looked(other, submit) == (None, f"{none}: left to SPARK_DIST_CLASSPATH")
+        assert looked(other, submit) == (None, f"{none}: it may come from SPARK_DIST_CLASSPATH")
     (tmp_path / "spark/jars/broken.jar").touch()
     jar_of(tmp_path / "spark/jars/lake.jar", CATALOGS, FENCE)
     for given in ("", other):
-        assert looked(given, submit) == (True, f"Spark's own in {tmp_path}/spark/jars")
+        assert looked(given, submit) == (
+            True,
+            f"Iceberg is among Spark's own jars in {tmp_path}/spark/jars",
+        )
 
 
 def test_a_script_around_spark_submit_may_bring_it(
@@ -133,7 +140,7 @@ def test_a_script_around_spark_submit_may_bring_it(
     script.chmod(0o755)
     ok, said = looked("", str(script))
     assert ok is None
-    assert said.endswith(f": {script} has to bring it")
+    assert said.endswith(f": {script} must provide it")
 
 
 def test_the_directory_names_every_class(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def test_a_catalog_may_keep_its_tables_elsewhere(catalog: str, tmp_path: Path) -
 def test_no_lake() -> None:
     [found] = looked()
     assert found.ok is False
-    assert "no lake is configured: give datalake.iceberg.type" in found.seen
+    assert "no lake is configured: set datalake.iceberg.type" in found.seen
     [found] = looked(NOTHING_HERE)
     assert found.ok is None
     config = Config(datalake=DatalakeConfig(format="parquet", iceberg={"type": "hadoop"}))
@@ -84,12 +84,14 @@ def test_what_iceberg_demands_of_a_type(options: dict[str, str], missing: str) -
     assert found.ok is False
     assert found.seen == (
         f"datalake.iceberg.type={options['type']} needs datalake.iceberg.{missing}, which is not"
-        f" given: write it where the type is written (in Airflow: iceberg.{missing} in the field"
+        f" set: set it where the type is set (in Airflow: iceberg.{missing} in the field"
         " Lake of the Fluss connection)"
     )
     [found] = looked(NOTHING_HERE, **options)
     assert found.ok is None
-    assert found.seen.startswith("the driver may have settings of its own; here datalake.iceberg.")
+    assert found.seen.startswith(
+        "the driver may have its own settings; on this machine: datalake.iceberg."
+    )
 
 
 @pytest.mark.parametrize(
@@ -99,7 +101,7 @@ def test_what_iceberg_demands_of_a_type(options: dict[str, str], missing: str) -
             {"type": "hadoop", "warehous": "/x"},
             "warehous: did you mean datalake.iceberg.warehouse?",
         ),
-        ({"typ": "hadoop"}, "type is not given; "),
+        ({"typ": "hadoop"}, "type is not set; "),
         ({"type": "hadoop", "wharehouse": "/x"}, "wharehouse: did you mean"),
         ({"type": "rest", "url": "http://x"}, "url: did you mean datalake.iceberg.uri?"),
         ({"typ": "hadoop", "warehouse": "/x"}, "typ: did you mean datalake.iceberg.type?"),
@@ -119,12 +121,12 @@ def test_an_option_of_nearly_that_name(options: dict[str, str], told: str) -> No
     [
         (
             {"type": "hadop", "warehouse": "/x"},
-            "datalake.iceberg.type='hadop': Iceberg knows no such catalog; give one of hadoop,"
-            " hive, rest, glue, nessie, jdbc, bigquery (did you mean hadoop?)",
+            "datalake.iceberg.type='hadop' is not a catalog type of Iceberg; use one of hadoop,"
+            " hive, rest, glue, nessie, jdbc, bigquery; did you mean 'hadoop'?",
         ),
-        ({"type": "", "warehouse": "/x"}, "datalake.iceberg.type='': Iceberg knows no such"),
-        ({"type": "hadoop ", "warehouse": "/x"}, "(did you mean hadoop?)"),
-        ({"type": "rest", "catalog_impl": "a.B", "uri": "http://x"}, "leave one of them out"),
+        ({"type": "", "warehouse": "/x"}, "datalake.iceberg.type='' is not a catalog type"),
+        ({"type": "hadoop ", "warehouse": "/x"}, "; did you mean 'hadoop'?"),
+        ({"type": "rest", "catalog_impl": "a.B", "uri": "http://x"}, "remove one of them"),
         ({"catalog_impl": ""}, "datalake.iceberg.catalog-impl is empty"),
     ],
 )
@@ -141,12 +143,12 @@ def test_a_catalog_that_iceberg_refuses(
 def test_a_catalog_of_its_own_class_and_icebergs_default(tmp_path: Path) -> None:
     own = looked(catalog_impl="org.example.Catalog", warehouse=f"{tmp_path}/lake")[0]
     assert own.ok
-    assert own.seen == f"iceberg, catalog of its own class at {tmp_path}/lake"
+    assert own.seen == f"iceberg, catalog of a custom class at {tmp_path}/lake"
     default = looked(uri="thrift://127.0.0.1:x")[0]
     assert default.ok is None, "Iceberg takes it; nobody has said that it is meant"
     assert default.seen == (
         "iceberg, catalog hive (Iceberg's default) at thrift://127.0.0.1:x;"
-        " give datalake.iceberg.type to be sure"
+        " set datalake.iceberg.type to be sure"
     )
     assert looked(uri="thrift://127.0.0.1:x", lock_impl="a.B", io_impl="a.C")[0] == default
     assert looked(uri="thrift://127.0.0.1:x", catalog_type="hive")[0] == default, "as without"
@@ -168,8 +170,8 @@ def test_a_catalog_that_listens_and_one_that_does_not(uri: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         _, catalog, write = looked(type="rest", uri=uri.format(port=port), warehouse="main")
-        assert catalog == Finding("lake catalog", True, f"127.0.0.1:{port} takes connections")
-        assert write == Finding("write to the lake", None, "the catalog decides where")
+        assert catalog == Finding("lake catalog", True, f"127.0.0.1:{port} accepts connections")
+        assert write == Finding("write to the lake", None, "the catalog determines the location")
     with kept_port() as port:
         for scope, ok in ((ALL_HERE, False), (DRIVER_HERE, None), (NOTHING_HERE, None)):
             found = looked(scope, type="rest", uri=uri.format(port=port))
@@ -200,13 +202,13 @@ def test_a_catalog_that_listens_and_one_that_does_not(uri: str) -> None:
 )
 def test_catalogs_that_only_spark_reaches(options: dict[str, str]) -> None:
     _, catalog, _ = looked(**options)
-    assert catalog == Finding("lake catalog", None, "only Spark reaches it")
+    assert catalog == Finding("lake catalog", None, "only Spark can check it")
 
 
 def test_hdfs_is_left_to_spark() -> None:
     _, write = looked(DRIVER_HERE, type="hadoop", warehouse="hdfs://127.0.0.1:1/lake")
     assert write == Finding(
-        "write to the lake, hdfs://127.0.0.1:1/lake", None, "only Spark reaches HDFS"
+        "write to the lake, hdfs://127.0.0.1:1/lake", None, "only Spark can check HDFS"
     )
 
 

@@ -48,10 +48,10 @@ def test_files(tmp_path: Path) -> None:
     for given in (here, f"file://{here}", f"{here},file:{here}", f" {here}, "):
         assert looked(spark.files("jars", given, "fix it"))[0], given
     assert looked(spark.files("jars", f"{here},{gone}", "fix it")) == (
-        False, f"there is no file {gone}; fix it",
+        False, f"file {gone} does not exist; fix it",
     )  # fmt: skip
     assert looked(spark.files("jars", f"{here},{tmp_path}", "fix it")) == (
-        False, f"{tmp_path} is a folder: name the file in it; fix it",
+        False, f"{tmp_path} is a folder: give a file; fix it",
     )  # fmt: skip
 
 
@@ -60,7 +60,7 @@ def test_files(tmp_path: Path) -> None:
 )
 def test_files_that_only_spark_reaches(given: str, tmp_path: Path) -> None:
     (tmp_path / "a.jar").touch()
-    assert looked(spark.files("jars", given, "")) == (None, f"left to Spark: {given}")
+    assert looked(spark.files("jars", given, "")) == (None, f"only Spark can check {given}")
     mixed = spark.files("jars", f"{given},{tmp_path}/b.jar", "")
     assert looked(mixed)[0] is False, "one that is missing is told all the same"
 
@@ -70,13 +70,14 @@ def test_a_program_that_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     ok, seen = looked(spark.program("spark3-submit", "or set another"))
     assert ok is False
     assert seen == (
-        f"there is no program 'spark3-submit': pip install pyspark=={version('pyspark-client')}"
-        " brings spark-submit; or set another"
+        "the program 'spark3-submit' does not exist: `pip install"
+        f" pyspark=={version('pyspark-client')}`"
+        " installs spark-submit; or set another"
     )
     with monkeypatch.context() as patch:
         patch.setattr(importlib.metadata, "version", no_version)
         said = looked(spark.program("spark3-submit", ""))[1]
-    assert f"pip install 'pyspark=={list(RUNTIMES)[-1]}.*' brings" in said
+    assert f"pip install 'pyspark=={list(RUNTIMES)[-1]}.*'` installs" in said
     assert looked(spark.java_of("spark3-submit", True))[0] is None
 
 
@@ -101,7 +102,7 @@ def test_java_that_a_program_may_bring(tmp_path: Path, monkeypatch: pytest.Monke
     java_that("exit 1", tmp_path / "none", monkeypatch)
     wrapper = spark_in(tmp_path / "wrapped", monkeypatch, "spark-submit")
     assert looked(spark.java_of(wrapper, True)) == (
-        None, f"{wrapper} is a program of its own and may bring it",
+        None, f"{wrapper} is not Spark's own program and may have its own Java",
     )  # fmt: skip
     binary = spark_in(tmp_path / "spark", monkeypatch, "spark-submit", "spark-class")
     assert looked(spark.java_of(binary, True))[0] is False
@@ -110,7 +111,7 @@ def test_java_that_a_program_may_bring(tmp_path: Path, monkeypatch: pytest.Monke
     settings.write_text("SPARK_LOCAL_IP=127.0.0.1\n")
     assert looked(spark.java_of(binary, True))[0] is False
     settings.write_text("JAVA_HOME=/opt/jdk\n")
-    assert looked(spark.java_of(binary, True)) == (None, f"{settings} names it")
+    assert looked(spark.java_of(binary, True)) == (None, f"{settings} sets JAVA_HOME")
 
 
 def test_spark_as_pip_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,4 +131,4 @@ def test_coordinates_are_fetched_by_spark_submit(given: str) -> None:
 def test_coordinates_that_are_none(given: str) -> None:
     ok, seen = looked(spark.packages(given, "correct it"))
     assert ok is False
-    assert seen.endswith("is not GROUP:ARTIFACT:VERSION; correct it")
+    assert seen.endswith("does not have the form GROUP:ARTIFACT:VERSION; correct it")

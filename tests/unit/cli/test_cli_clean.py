@@ -25,7 +25,7 @@ from sluice.rounds.clean_runs import RunFolder
 from sluice.rounds.files import PlanFile, plan_uri, write_json
 from sluice.server.cluster import EmbeddedCluster
 
-DEAD = "its round built on commit 1, and commit 2 (snapshot 7) has followed: it can never commit"
+DEAD = "its round was planned from commit 1, and commit 2 (snapshot 7) has followed"
 
 
 def run(*arguments: str) -> Result:
@@ -131,7 +131,7 @@ def test_runs_are_removed_once_the_coordinator_holds_nothing_for_them(
         runs = clean_runs(Config(ClientConfig(cluster.address)), work, 1_000, apply=True)
     print_reports([], runs, applied=True, as_json=False)
     said = capsys.readouterr().out
-    assert "the coordinator still holds shop.held for it" in said
+    assert "the coordinator still holds its claim of table shop.held" in said
     assert "removed" in said
     assert [path.name for path in (tmp_path / "work").iterdir()] == ["sluice-held"]
 

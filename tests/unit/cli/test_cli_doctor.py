@@ -65,7 +65,7 @@ def test_all_is_well(examine: Examine, address: str, tmp_path: Path) -> None:
     code, found = examine("--warehouse", str(lake), "--work-uri", f"file://{work}")
     assert code == 0, found
     assert all(ok for ok, _ in found.values())
-    same = f"here sluice {__version__}, there sluice {__version__}; it offers every call"
+    same = f"this machine: sluice {__version__}; server: sluice {__version__}; it offers every call"
     assert found[f"coordinator {address}"][1] == found[f"tablet {address}"][1] == same
     assert not lake.exists(), "what it made is gone"
     assert list(work.iterdir()) == []
@@ -85,7 +85,7 @@ def test_it_reads_well_too(address: str, jars: str, tmp_path: Path) -> None:
     done = CliRunner().invoke(cli, arguments, env=environment)
     assert done.exit_code == 0, done.output
     assert "WRONG" not in done.output
-    assert "give --work-uri URI to have it tried" in done.output
+    assert "give --work-uri URI to check it" in done.output
 
 
 def test_a_cluster_that_is_not_there(examine: Examine, tmp_path: Path) -> None:

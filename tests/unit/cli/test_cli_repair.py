@@ -53,8 +53,10 @@ def test_losses_and_advice_are_shown(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_a_table_in_order(capsys: pytest.CaptureFixture[str]) -> None:
-    healthy = Diagnosis("db.t", True, "Fluss knows our newest lake snapshot", FACTS)
-    assert "db.t: nothing to repair: Fluss knows" in said(capsys, healthy)
+    healthy = Diagnosis(
+        "db.t", True, "Fluss has registered the newest tiering snapshot of the lake", FACTS
+    )
+    assert "db.t: nothing to repair: Fluss has registered" in said(capsys, healthy)
     _print_done(RepairResult(healthy))
     assert "nothing to repair" in capsys.readouterr().out
     _print_json(healthy, RepairResult(healthy))

@@ -35,7 +35,9 @@ def test_the_configured_folder_is_the_only_one_looked_into(home: Path) -> None:
     put(home / ".cache/sluice/jars")
     found = put(home / "mine")
     assert jvm.iceberg_jar(str(home / "mine")) == found
-    with pytest.raises(ConfigurationError, match=rf"tiering\.jars=.*empty: no {JAR}"):
+    with pytest.raises(
+        ConfigurationError, match=rf"tiering\.jars=.*empty: the folder has no {JAR}"
+    ):
         jvm.iceberg_jar(str(home / "empty"))
 
 
@@ -103,7 +105,7 @@ def test_a_java_that_hangs_is_given_up(home: Path, monkeypatch: pytest.MonkeyPat
     java.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(home / "java"))
     monkeypatch.setattr(jvm, "START_TIMEOUT_S", 0.2)
-    with pytest.raises(DriverRefused, match="it did not start in 0.2 seconds"):
+    with pytest.raises(DriverRefused, match="it did not start within 0.2 seconds"):
         jvm.Jvm(str(home / "mine"))
 
 
@@ -113,6 +115,6 @@ def test_no_python_runs_between_fork_and_exec(home: Path, monkeypatch: pytest.Mo
     forks: list[int] = []
     os.register_at_fork(before=lambda: forks.append(1))  # only Python's own fork calls it
     monkeypatch.setattr(jvm, "java", lambda: "/bin/true")
-    with pytest.raises(DriverRefused, match="it ended at once"):
+    with pytest.raises(DriverRefused, match="it exited at once"):
         jvm.Jvm(str(home / "jars"))
     assert forks == []

@@ -117,12 +117,12 @@ def test_a_table_says_when_it_is_due_and_what_does_not_wait(
     error = not_due(client, path, START_MS + 10 * MINUTE_MS + 500)
     assert str(error) == (
         "table shop.orders is Scheduled: it is due in 1 h 20 min (table.datalake.freshness is"
-        " 90 min). `sluice tier` with --now does not wait; with --wait 81min it waits"
+        " 90 min). `sluice tier` with --now does not wait; `sluice tier` with --wait 81min waits"
     )
     assert error.details["waits"]
     assert str(not_due(client, path, START_MS + 90 * MINUTE_MS)) == (
-        "table shop.orders is Scheduled: it is due any moment (table.datalake.freshness is 90 min)."
-        " `sluice tier` with --now does not wait; with --wait 1min it waits"
+        "table shop.orders is Scheduled: it is due now (table.datalake.freshness is 90 min)."
+        " `sluice tier` with --now does not wait; `sluice tier` with --wait 1min waits"
     )
 
 
@@ -134,7 +134,7 @@ def test_the_wait_that_is_named_is_long_enough(
 ) -> None:
     path = create(client, enabled="true", freshness=freshness)
     tiered(client, path)
-    assert f"; with --wait {wait} it waits" in str(not_due(client, path, clock.ms))
+    assert f"; `sluice tier` with --wait {wait} waits" in str(not_due(client, path, clock.ms))
     assert DURATION.convert(wait, None, None) > duration_ms("freshness", freshness)
 
 
@@ -145,7 +145,7 @@ def test_during_a_round_and_after_a_change_of_the_freshness(
     claim = claim_table(client, path, clock=clock)
     assert str(not_due(client, path, clock.ms)).startswith(
         "table shop.orders is being tiered (tiering epoch 1): `sluice tier` with --now --wait 5min"
-        " tiers it once that has ended. A claim whose holder is silent"
+        " tiers it again after that round. A claim without heartbeats"
     )
     clock.ms += MINUTE_MS
     client.tiering.finished(claim)
@@ -158,8 +158,8 @@ def test_of_no_table_in_particular(client: Client, clock: WallClock) -> None:
     with pytest.raises(TableNotDue) as caught:
         claim_table(client, None, now=True, clock=clock)
     assert str(caught.value) == (
-        "no table waits to be tiered: `sluice status` says when each is due; `sluice tier` with"
-        " --now does not wait"
+        "no table is due: `sluice status` shows when each table is; `sluice tier DB.TABLE --now`"
+        " does not wait"
     )
 
 
@@ -179,7 +179,7 @@ def test_a_table_is_claimed_now(client: Client, clock: WallClock) -> None:
 def test_a_failing_table_is_claimed_now(client: Client, clock: WallClock) -> None:
     path = create(client, enabled="true", freshness="1d")
     client.tiering.failed(claim_table(client, path, clock=clock), "the lake is full")
-    with pytest.raises(TableNotDue, match="has failed once: it is tried again in 10 s"):
+    with pytest.raises(TableNotDue, match="has failed once: the next attempt is due in 10 s"):
         claim_table(client, path, clock=clock)
     claim_table(client, path, now=True, clock=clock)
     assert client.admin.list_tiering_statuses(path)[0].failures == 0, "as after a retry"
@@ -219,8 +219,8 @@ def test_a_failing_table_says_why_and_when_it_is_tried_again(
     assert claim is not None
     client.tiering.failed(claim, "the lake is full")
     assert str(not_due(client, path, clock.ms)) == (
-        "table shop.orders has failed once: it is tried again in 10 s. `sluice tier` with --now, or"
-        " `sluice retry`, does not wait (the last reason: the lake is full)"
+        "table shop.orders has failed once: the next attempt is due in 10 s. `sluice tier` with"
+        " --now, or `sluice retry`, does not wait (last error: the lake is full)"
     )
 
 
@@ -228,7 +228,7 @@ def test_a_paused_table_says_how_to_resume_it(client: Client, clock: WallClock) 
     path = create(client, enabled="true")
     client.admin.pause_tiering(path)
     error = not_due(client, path, clock.ms)
-    assert str(error) == "table shop.orders is paused: `sluice resume` has it tiered again"
+    assert str(error) == "table shop.orders is paused: `sluice resume` resumes its tiering"
 
 
 @pytest.mark.usefixtures("machine")
@@ -292,7 +292,7 @@ def test_tier_now_does_not_wait(
     client.admin.pause_tiering(path)
     paused = sluice("tier", "shop.orders", "--warehouse", "/proc/nowhere", "--now")
     assert paused.exit_code == 1
-    assert "is paused: `sluice resume` has it tiered again" in paused.output
+    assert "is paused: `sluice resume` resumes its tiering" in paused.output
 
 
 @pytest.mark.parametrize(
@@ -341,7 +341,7 @@ def test_who_waits_keeps_no_round_alive_by_asking_again(
         command = ["tier", "shop.orders", "--warehouse", "/nowhere", "--now", "--wait", "3s"]
         told = CliRunner().invoke(cli, command, env=environment)
     assert (told.exit_code, asked) == (1, [1])
-    assert "TableNotDue: table shop.orders is Pending: it is due any moment" in told.output
+    assert "TableNotDue: table shop.orders is Pending: it is due now" in told.output
 
 
 def test_where_nothing_is_known_of_a_table(tmp_path: Path, clock: WallClock) -> None:
@@ -352,8 +352,8 @@ def test_where_nothing_is_known_of_a_table(tmp_path: Path, clock: WallClock) -> 
         client.admin.create_database("shop")
         path = create(client, enabled="true")
         assert str(not_due(client, path, clock.ms)) == (
-            "table shop.orders is not handed out now: somebody tiers it, or it is not due (no round"
-            " of Sluice is written down). `sluice tier` with --now does not wait"
+            "table shop.orders cannot be claimed now: it is being tiered, or it is not due (no"
+            " round of Sluice is written down). `sluice tier` with --now does not wait"
         )
         client.admin.pause_tiering(path)
         assert "is paused: `sluice resume`" in str(not_due(client, path, clock.ms))

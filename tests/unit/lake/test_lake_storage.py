@@ -49,7 +49,7 @@ def records(base: int, rows: int) -> LogRecords:
 def test_files_are_renamed_only_where_that_is_one_step(tmp_path: Path) -> None:
     local, _ = file_system(str(tmp_path), {})
     memory, _ = file_system("memory://x", {})
-    assert [storage.renames(local), storage.renames(memory)] == [True, False]
+    assert [storage.needs_rename(local), storage.needs_rename(memory)] == [True, False]
 
 
 def test_a_file_that_is_gone_already_is_deleted(tmp_path: Path, s3: S3Server) -> None:

@@ -145,7 +145,7 @@ def test_the_first_rounds_of_a_table(world: World, arm: Arm) -> None:
         world.round()
     arm("")
     assert len(world.table.files) == 2
-    assert "no commit of ours is in the table" in cleaned(world).kept[0].reason
+    assert "the table has no tiering snapshot" in cleaned(world).kept[0].reason
     world.round()
     assert len(cleaned(world).removed) == 2
     world.assert_exactly_once()
@@ -216,9 +216,9 @@ class Interrupted:
         real, after = self.table.references(names), self._after
 
         class Looking:
-            def look(self) -> Set[str]:
-                found = set(real.look())
-                after("look")
+            def read(self) -> Set[str]:
+                found = set(real.read())
+                after("read")
                 return found
 
         return Looking()
@@ -234,7 +234,7 @@ class Interrupted:
             self.what()
 
 
-@pytest.mark.parametrize("step", ["stored_files", "newest_tiering_snapshot", "look", "remove"])
+@pytest.mark.parametrize("step", ["stored_files", "newest_tiering_snapshot", "read", "remove"])
 def test_a_commit_at_any_moment_of_the_clean_up_loses_nothing(
     begun: World, arm: Arm, step: str
 ) -> None:
@@ -257,7 +257,7 @@ def test_the_other_order_of_looks_would_lose_a_commit_in_between(begun: World) -
     begun.append(0, 4)
     driver = Driver(begun)
     names = {path.rpartition("/")[2] for path in driver.files}
-    used = begun.table.references(names).look()
+    used = begun.table.references(names).read()
     driver.finish()
     newest = begun.table.newest_tiering_snapshot()
     assert newest is not None
@@ -287,7 +287,7 @@ def test_a_round_whose_base_was_rolled_back_is_kept(begun: World, arm: Arm) -> N
     begun.table.roll_back_to(first.snapshot_id)
     report = cleaned(begun)
     assert (report.removed, paths(report.kept)) == ([], sorted(left))
-    assert "it was rolled back" in report.kept[0].reason
+    assert "the table was rolled back" in report.kept[0].reason
 
 
 def test_files_of_another_table_in_the_same_folder_are_none_of_ours(begun: World, arm: Arm) -> None:
@@ -363,7 +363,7 @@ def test_age_is_a_further_condition_and_never_a_reason(begun: World, arm: Arm) -
     assert (old.removed, old.dead) == ([], []), "old, but it could still commit"
     begun.round()
     young = clean(PATH, view, apply=True, older_than_ms=5_000, now_ms=5_999)
-    assert (young.removed, young.kept[0].reason) == ([], "it is younger than was asked for")
+    assert (young.removed, young.kept[0].reason) == ([], "it is younger than --older-than")
     view.modified_ms = None
     assert clean(PATH, view, apply=True, older_than_ms=5_000, now_ms=10**15).removed == []
     view.modified_ms = 1_000
@@ -402,7 +402,9 @@ def test_the_table_is_looked_at_again_before_each_batch(littered: World) -> None
     view = Interrupted(littered.table, "remove", roll_back)
     report = clean(PATH, view, apply=True)
     assert (len(report.removed), len(report.failed)) == (2, 3)
-    assert set(report.failed.values()) == {"the table has changed meanwhile: look again"}
+    assert set(report.failed.values()) == {
+        "the table changed during clean-up: run `sluice clean` again"
+    }
 
 
 def test_a_table_that_cannot_be_read_loses_nothing(littered: World) -> None:

@@ -50,19 +50,22 @@ def judged(work: str, held: Callable[[Claim], bool] = lambda _: False) -> dict[s
 def test_old_runs_that_nobody_holds_go(work: str) -> None:
     old = run_of(work, "sluice-old", 8)
     young = run_of(work, "sluice-young", 6.9)
-    assert judged(work) == {"sluice-old": "", "sluice-young": "it is younger than runs are kept"}
+    assert judged(work) == {
+        "sluice-old": "",
+        "sluice-young": "it is younger than --runs-older-than",
+    }
     for run in run_folders(work, 7 * DAY_MS, NOW_MS, lambda _: False):
         if not run.reason:
             assert run.size_bytes > 0
             remove_run(run)
     assert not old.exists()
     assert len(list(young.rglob("*.json"))) == 2
-    assert judged(f"{work}/") == {"sluice-young": "it is younger than runs are kept"}
+    assert judged(f"{work}/") == {"sluice-young": "it is younger than --runs-older-than"}
 
 
 def test_one_young_file_keeps_a_run(work: str) -> None:
     aged(next(run_of(work, "sluice-a", 30).rglob("result-*.json")), 1)
-    assert judged(work) == {"sluice-a": "it is younger than runs are kept"}
+    assert judged(work) == {"sluice-a": "it is younger than --runs-older-than"}
 
 
 def test_a_run_whose_claim_is_held_stays_however_old(work: str) -> None:
@@ -75,7 +78,7 @@ def test_a_run_whose_claim_is_held_stays_however_old(work: str) -> None:
         asked.append(claim)
         return claim == other
 
-    assert judged(work, held) == {"sluice-a": "the coordinator still holds db.u for it"}
+    assert judged(work, held) == {"sluice-a": "the coordinator still holds its claim of table db.u"}
     assert sorted(claim.table_id for claim in asked) == [7, 8]
 
 
@@ -86,7 +89,7 @@ def test_the_coordinator_is_asked_of_old_runs_only(work: str) -> None:
     def held(claim: Claim) -> bool:
         raise AssertionError(claim)
 
-    assert judged(work, held) == {"sluice-a": "it is younger than runs are kept"}
+    assert judged(work, held) == {"sluice-a": "it is younger than --runs-older-than"}
 
 
 def test_what_cannot_be_judged_stays(work: str) -> None:
@@ -99,7 +102,7 @@ def test_what_cannot_be_judged_stays(work: str) -> None:
     for content in ("{", "[]", '{"version": 99}', '{"version": 1}'):
         plan.write_text(content)
         aged(plan, 30)
-        assert "cannot be judged" in judged(work)["sluice-a"], content
+        assert "cannot be checked" in judged(work)["sluice-a"], content
 
 
 def test_files_and_folders_of_others_are_never_touched(work: str) -> None:
@@ -111,7 +114,7 @@ def test_files_and_folders_of_others_are_never_touched(work: str) -> None:
     other.mkdir(parents=True)
     (other / "plan.json").write_text("{}")
     (folder(work) / "sluice-loose").write_text("a file, no folder")
-    assert judged(work) == {"sluice-a": "it holds a file that is none of a round's: notes.txt"}
+    assert judged(work) == {"sluice-a": "it contains a file that no round writes: notes.txt"}
 
 
 def test_a_cut_removal_leaves_the_plan_to_judge_by(work: str, arm: Callable[[str], None]) -> None:
@@ -122,7 +125,10 @@ def test_a_cut_removal_leaves_the_plan_to_judge_by(work: str, arm: Callable[[str
         remove_run(run)
     arm("")
     assert [path.name for path in made.rglob("*.json")] == ["plan.json"]
-    assert judged(work, lambda _: True)["sluice-a"] == "the coordinator still holds db.t for it"
+    assert (
+        judged(work, lambda _: True)["sluice-a"]
+        == "the coordinator still holds its claim of table db.t"
+    )
     remove_run(run)  # what is gone already is fine
     assert not made.exists()
 

@@ -71,9 +71,9 @@ def test_rows_are_reported_as_they_are_copied() -> None:
 @pytest.mark.parametrize(
     ("log", "reason"),
     [
-        (Log(batch(0, 2), batch(3, 2)), "jumps from offset 2 to 3"),
-        (Log(batch(0, 2)), "read to offset 2, and the plan says 5"),
-        (Log(), "read to offset 0, and the plan says 5"),
+        (Log(batch(0, 2), batch(3, 2)), "offset 3 follows where 2 was expected"),
+        (Log(batch(0, 2)), "log ended at offset 2, but the round planned to read up to offset 5"),
+        (Log(), "log ended at offset 0, but the round planned to read up to offset 5"),
     ],
 )
 def test_a_log_with_a_hole_or_a_missing_end_is_a_failure(log: Log, reason: str) -> None:
@@ -124,7 +124,7 @@ def test_a_writer_that_loses_rows_is_a_failure() -> None:
     log = Log(batch(0, 2), batch(2, 2))
     result = copy_split(split, log, lambda s, task=0: Lossy(table, s, "x"))
     assert isinstance(result, SplitFailure)
-    assert "4 rows read, 2 in files" in result.reason
+    assert "4 rows were read, but the files have 2" in result.reason
     assert table.files == {}
 
 

@@ -142,7 +142,7 @@ def reduced(
             gone = [key for key, _ in rows_of(schema, part.delete_keys)]
             assert len({*gone, *deletes}) == len(gone) + len(deletes)
             deletes.update(gone)
-        kept = [row for rows in changes.without(snapshot) for row in rows_of(schema, rows)]
+        kept = [row for rows in changes.unchanged_rows(snapshot) for row in rows_of(schema, rows)]
     return upserts, deletes, kept
 
 
@@ -302,17 +302,21 @@ def test_batches_that_are_slices_and_have_nested_columns() -> None:
 
 def test_a_key_column_that_no_table_has_is_refused(tmp_path: Path) -> None:
     schema = pa.schema([("k", pa.list_(pa.int32()))])
-    with pytest.raises(UnsupportedType, match="key column k: list"):
+    with pytest.raises(UnsupportedType, match="key column k: type list"):
         LastChanges(schema, ["k"], memory_limit_bytes=1, spill_dir=tmp_path)
 
 
 @pytest.mark.parametrize(
     ("kinds", "key", "text"),
     [
-        (None, 1, "offset 4 does not say what became of its 1 rows"),
-        (pa.array([], pa.uint8()), 1, "offset 4 does not say what became of its 1 rows"),
-        (pa.array([5], pa.uint8()), 1, "offset 4 has change type 5, which is not known"),
-        (pa.array([1], pa.uint8()), None, "key column k0: 1 rows have no value"),
+        (None, 1, "offset 4 does not have a change type for each of its 1 rows"),
+        (
+            pa.array([], pa.uint8()),
+            1,
+            "offset 4 does not have a change type for each of its 1 rows",
+        ),
+        (pa.array([5], pa.uint8()), 1, "offset 4 has the unknown change type 5"),
+        (pa.array([1], pa.uint8()), None, "key column k0: 1 rows have a null in it"),
     ],
 )
 def test_records_that_cannot_be_right(

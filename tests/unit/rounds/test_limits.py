@@ -112,7 +112,10 @@ def test_a_round_ends_at_its_time_and_commits_what_it_has() -> None:
         site.append(0, 5)
     result = site.limited_round(RoundLimits(max_ms=4_000))
     assert (result.outcome, result.rows, result.offsets) == ("committed", 20, {"0": 20})
-    assert result.forced == ("cut at 4 s (tiering.max_round_ms): 30 offsets of 1 of 1 buckets left")
+    assert result.forced == (
+        "ended early after 4 s (tiering.max_round_ms): 30 offsets in 1 of 1 buckets are left"
+        " for the next round"
+    )
     assert site.offsets_in_lake() == list(range(20))
     registered = site.cluster.lake_snapshot(site.cluster.info.path)  # type: ignore[union-attr]
     assert registered is not None
@@ -128,7 +131,7 @@ def test_the_time_of_a_round_is_its_tables_freshness_and_a_minute_at_least() -> 
             site.append(0, 1)
         result = site.limited_round(RoundLimits())
         assert result.rows == seconds / 10
-        assert result.forced.startswith(f"cut at {seconds} s (table.datalake.freshness)")
+        assert result.forced.startswith(f"ended early after {seconds} s (table.datalake.freshness)")
     assert RoundLimits().round_ms(table_info({"a": t.BIGINT})) == 180_000
     with pytest.raises(InvalidConfig, match="freshness = 'soon'"):
         Site(freshness="soon").limited_round(RoundLimits())
@@ -151,7 +154,7 @@ def test_every_bucket_gives_one_batch_however_late_it_begins(limits: RoundLimits
             site.append(bucket, 2)
     result = site.limited_round(limits)
     assert result.offsets == {"0": 2, "1": 2, "2": 2}
-    assert "12 offsets of 3 of 3 buckets left" in result.forced
+    assert "12 offsets in 3 of 3 buckets are left" in result.forced
 
 
 @pytest.mark.parametrize(
@@ -183,7 +186,8 @@ def test_bytes_are_shared_in_proportion_to_what_there_is_to_do() -> None:
     result = site.limited_round(RoundLimits(1_000_000, 4_040))
     assert result.offsets == {"0": 450, "1": 50, "2": 10}
     assert result.forced == (
-        "cut at 4040 bytes (tiering.max_round_bytes): 500 offsets of 2 of 3 buckets left"
+        "ended early after 4040 bytes (tiering.max_round_bytes): 500 offsets in 2 of 3 buckets"
+        " are left for the next round"
     )
     assert result.bytes_read <= 4_040 + 3 * 80  # one batch over, in each bucket
 
@@ -254,7 +258,9 @@ def test_a_missing_end_is_still_a_failure() -> None:
     writers: Callable[..., object] = table.writer_factory(site.cluster._table(), "w", [split])
     outcome = copy_split(split, site.cluster, writers, clock=site.clock)  # type: ignore[arg-type]
     assert isinstance(outcome, SplitFailure)
-    assert "was read to offset 5, and the plan says 10" in outcome.reason
+    assert (
+        "its log ended at offset 5, but the round planned to read up to offset 10" in outcome.reason
+    )
     assert table.files == {}
 
 

@@ -79,8 +79,8 @@ def _change(content: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("damage", "told"),
     [
-        (lambda _: None, "it is gone"),
-        (lambda content: content[:-1], "bytes where"),
+        (lambda _: None, "the file does not exist"),
+        (lambda content: content[:-1], "were written"),
         (lambda content: content + b" ", "more than"),
         (_change, "checksum differs"),
         (lambda _: b"", "has 0 bytes"),

@@ -30,7 +30,7 @@ def test_a_table_in_order_is_left_alone(world: World) -> None:
     assert world.cluster.info is not None
     fresh = found(world)
     assert (fresh.healthy, fresh.actions) == (True, ())
-    assert "first round makes it" in fresh.state
+    assert "first round creates it" in fresh.state
     world.round()
     assert found(world).healthy
     world.append(0, 3)
@@ -42,7 +42,9 @@ def test_a_table_in_order_is_left_alone(world: World) -> None:
 
 def test_a_table_that_every_round_refuses_is_not_called_in_order() -> None:
     info = table_info({"a": t.BIGINT}, properties={"table.datalake.auto-compaction": "true"})
-    with pytest.raises(UnsupportedLakeOption, match="auto-compaction=true, which is not honoured"):
+    with pytest.raises(
+        UnsupportedLakeOption, match="auto-compaction=true, which Sluice does not support"
+    ):
         found(World(MemoryCluster(info)))
 
 
@@ -120,7 +122,7 @@ def test_rows_that_the_rollback_was_to_remove_do_not_come_back_without_a_word(
     world.round()
     world.table.roll_back_to(first.lake_snapshot_id)
     assert ways(world) == {"retier": True, "restore": False}
-    assert "which it was perhaps to lose" in found(world).actions[1].risks[0]
+    assert "which may have been removed on purpose" in found(world).actions[1].risks[0]
     mended(world, RepairMode.RETIER)
     world.assert_exactly_once()
 
@@ -138,7 +140,7 @@ def test_an_expired_snapshots_rows_are_not_dropped_without_a_word(
         world.table.forget_expired()
         world.table.tagged = None
     [restore] = [way for way in found(world).actions if way.name == "restore"]
-    told = "nobody can tell what that is" if forgotten else f"main loses snapshot {appended}"
+    told = "which ones is unknown" if forgotten else f"main loses snapshot {appended}"
     assert told in restore.risks[0]
 
 
@@ -205,7 +207,7 @@ def test_a_missing_lake_table_is_only_made_anew_when_that_is_wanted(
     world.lake.tables.clear()
     answer = found(world)
     assert (answer.recommended, [way.name for way in answer.actions]) == (None, ["retier"])
-    assert "second one" in answer.actions[0].risks[0]
+    assert "creates a second one" in answer.actions[0].risks[0]
     assert "register_table('db.t'" in answer.advice[1]
     with pytest.raises(LakeRolledBack):
         mended(world, RepairMode.ADOPT)
@@ -224,7 +226,7 @@ def test_the_rows_of_a_dropped_table_are_nobodys_to_repair(world: World) -> None
     world.cluster.create_again(2)
     answer = found(world)
     assert (answer.healthy, answer.actions) == (False, ())
-    assert "drop or rename the lake table" in answer.state
+    assert "Drop or rename the lake table" in answer.state
 
 
 def test_lost_offsets_of_a_snapshot_that_fluss_does_not_know(
@@ -244,10 +246,10 @@ def test_lost_offsets_of_a_snapshot_that_fluss_does_not_know(
     world.table.foreign_commit(summary=summary | {OFFSETS_FILE_KEY: "mem:/gone"} | {
         "sluice.offsets-file-bytes": "70000", "sluice.offsets-file-sha256": "0",
     })  # fmt: skip
-    assert "it is gone" in found(world).state
+    assert "the file does not exist" in found(world).state
     assert ways(world) == {"restore": False}, "a driver of the first snapshot could commit again"
     [restore] = found(world).actions
-    assert f"planned from snapshot {first.lake_snapshot_id}" in restore.risks[0]
+    assert f"planned its round from snapshot {first.lake_snapshot_id}" in restore.risks[0]
     apply_action(restore, seen(world))
     assert world.round().rows == 2
     world.assert_exactly_once()
@@ -275,7 +277,7 @@ def test_behind_a_snapshot_of_flusss_own_tiering_only_main_can_move(world: World
     flink = {"commit-user": "__fluss_lake_tiering", "fluss-offsets": path}
     world.table.foreign_commit(summary=flink)
     assert ways(world) == {"restore": False}
-    assert "it says no offsets" in " ".join(found(world).advice)
+    assert "names no offsets" in " ".join(found(world).advice)
 
 
 def test_the_answer_as_json(rolled_back: World) -> None:

@@ -1,4 +1,4 @@
-"""Rounds that mend a lake that is behind Fluss: copied again from the logs, or marked again."""
+"""Rounds that repair a lake that is behind Fluss: copied again from the logs, or marked again."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_what_no_log_holds_any_more_is_named_and_must_be_wanted(rolled_back: Wor
     answer = found(rolled_back)
     assert answer.recommended is None
     assert answer.actions[0].risks == (
-        "lost for good: bucket 1:1: offsets 0 to 3 (its log begins there)",
+        "lost for good: bucket 1:1: offsets 0 to 3 (its log starts at 4)",
     )
     result = mended(rolled_back, RepairMode.RETIER)
     assert any("offsets 0 to 3" in note for note in result.notes)
@@ -144,7 +144,7 @@ def test_a_log_that_has_lost_rows_is_no_way_out(rolled_back: World) -> None:
     answer = found(rolled_back)
     assert answer.actions == ()
     assert any("ends at offset 4" in text for text in answer.advice)
-    with pytest.raises(LakeRolledBack, match="no way out"):
+    with pytest.raises(LakeRolledBack, match="does not repair this table"):
         mended(rolled_back, RepairMode.RETIER)
 
 
@@ -158,7 +158,9 @@ def test_a_dropped_partitions_rows_are_lost_with_a_word(partitioned: World) -> N
     lose_newer(partitioned)
     partitioned.cluster.partition_list.pop(0)
     [way] = found(partitioned).actions
-    assert way.risks == ("lost for good: bucket 1(p=5):0: offsets 3 to 4 (its partition is gone)",)
+    assert way.risks == (
+        "lost for good: bucket 1(p=5):0: offsets 3 to 4 (its partition was dropped)",
+    )
     assert mended(partitioned, RepairMode.RETIER).rows == 4
     assert found(partitioned).healthy
     assert partitioned.round().outcome == "nothing_new"
@@ -196,7 +198,9 @@ def test_rows_of_other_writers_in_a_lost_partition_do_not_go_without_a_word(
     if expired:
         lose_newer(partitioned)
     [retier] = [way for way in found(partitioned).actions if way.name == "retier"]
-    assert retier.risks == ("main loses the rows that it has in partition tue, whoever wrote them",)
+    assert retier.risks == (
+        "main loses all its rows of partition tue, including other writers' rows",
+    )
     mended(partitioned, RepairMode.RETIER)
     assert (("mon",), 0, -1) in partitioned.table.rows()
     assert (("tue",), 0, -1) not in partitioned.table.rows()
@@ -220,10 +224,10 @@ def test_where_to_begin_again() -> None:
     start = plan_retier(
         table_info({"a": t.BIGINT}, buckets=5), cluster, of({0: 2, 1: 1, 4: 9, 2: 3}), registered
     )
-    assert start.known == of({0: 2, 1: 4, 2: 6, 4: 9})
-    assert start.floor == registered.offsets
-    assert start.again == 3 + 1 + 0 + 2 + 0
-    assert [text.split(" (")[0] for text in start.lost] == [
+    assert start.start_offsets == of({0: 2, 1: 4, 2: 6, 4: 9})
+    assert start.minimum_offsets == registered.offsets
+    assert start.repeated_offsets == 3 + 1 + 0 + 2 + 0
+    assert [text.split(" (")[0] for text in start.lost_ranges] == [
         "bucket 1:1: offsets 1 to 3",
         "bucket 1:2: offsets 3 to 5",
         "bucket 1:3: offsets 0 to 4",
@@ -237,7 +241,7 @@ def test_an_expired_mark_is_set_again(world: World) -> None:
     world.append(0, 3)
     forget_ours(world, world.round())
     world.append(0, 2)
-    with pytest.raises(LakeRolledBack, match="no snapshot of ours"):
+    with pytest.raises(LakeRolledBack, match="no tiering snapshot"):
         world.round()
     assert ways(world) == {"adopt": True}
     result = mended(world, RepairMode.ADOPT)
@@ -260,8 +264,8 @@ def test_without_proof_adopting_must_be_wanted(world: World) -> None:
     forget_ours(world, world.round())
     world.table.forget_expired()
     assert ways(world) == {"adopt": False}
-    assert "nobody can tell what it holds" in " ".join(found(world).advice)
-    with pytest.raises(LakeRolledBack, match="no way out"):
+    assert "the offsets that it holds are unknown" in " ".join(found(world).advice)
+    with pytest.raises(LakeRolledBack, match="does not repair this table"):
         mended(world, RepairMode.RETIER)  # it would double what main holds
     mended(world, RepairMode.ADOPT)
     world.assert_exactly_once()

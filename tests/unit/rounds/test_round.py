@@ -172,7 +172,7 @@ def test_a_runner_that_forgets_a_split_fails_the_round(world: World) -> None:
         return lambda splits: make_runner(info, writers)(splits[:1])
 
     claim = world.cluster.begin_round()
-    with pytest.raises(SplitFailed, match="2 splits were planned, 1 came back"):
+    with pytest.raises(SplitFailed, match="2 splits were planned, but 1 returned a result"):
         run_round(claim, world.cluster, world.lake, forgetful, attempt="1")
     assert world.table.files == {}
 
@@ -410,7 +410,7 @@ def test_one_failed_split_fails_the_round_and_leaves_no_file(world: World) -> No
         world.append(bucket, 2)
         world.append(bucket, 2)
     world.cluster.logs[world.bucket(1)].pop(1)  # offsets 3 and 4 are missing, 5 and 6 are there
-    with pytest.raises(SplitFailed, match=r"jumps from offset 3 to 5"):
+    with pytest.raises(SplitFailed, match=r"offset 5 follows where 3 was expected"):
         world.round()
     assert set(world.table.files) == kept
 
@@ -486,7 +486,7 @@ def test_a_commit_found_below_that_of_another_round_is_a_lost_claim(world: World
 
     world.table.commit = slow  # type: ignore[method-assign]
     result = world.round(claim)
-    assert (result.outcome, "has built snapshot" in result.notes[0]) == ("claim_lost", True)
+    assert (result.outcome, "has committed snapshot" in result.notes[0]) == ("claim_lost", True)
     world.assert_exactly_once()
 
 
@@ -503,7 +503,7 @@ def test_files_of_splits_that_end_after_a_failure_go_too(world: World) -> None:
         return lambda splits: iter(list(make_runner(info, writers)(splits)))
 
     claim = world.cluster.begin_round()
-    with pytest.raises(SplitFailed, match="jumps from offset 3 to 5"):
+    with pytest.raises(SplitFailed, match="offset 5 follows where 3 was expected"):
         run_round(claim, world.cluster, world.lake, at_once, attempt="1")
     assert world.table.files == {}
 

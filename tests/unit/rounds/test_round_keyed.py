@@ -224,12 +224,14 @@ def test_changes_that_no_log_has_any_more_are_not_passed_over() -> None:
     world.cluster.truncate_before(one, 1)
     world.snapshot(zero)
     world.snapshot(one)
-    with pytest.raises(LakeRolledBack, match="retier is no way out here"):
+    with pytest.raises(LakeRolledBack, match="--by retier does not repair this table"):
         world.round(repair_mode=RepairMode.RETIER)
     info, registered = world.cluster.info, world.cluster.lake_snapshot(PATH)
     assert info is not None
     assert registered is not None
-    with pytest.raises(LogBehindLake, match=r"up to offset 2, and its log begins at 4.*Rename"):
+    with pytest.raises(
+        LogBehindLake, match=r"up to offset 2, but its log starts at offset 4.*Rename"
+    ):
         plan_retier(info, world.cluster, {zero: 2}, registered)
     world.lake.tables.clear()
     world.round(repair_mode=RepairMode.RETIER)

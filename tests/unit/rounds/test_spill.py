@@ -80,7 +80,7 @@ def test_memory_is_bounded_however_long_the_window(tmp_path: Path, schema: pa.Sc
                 upserts += part.upserts.num_rows
                 del part
             snapshot = (records.batch for records in batches(rows, 1, schema))
-            kept = sum(some.num_rows for some in found.without(snapshot))
+            kept = sum(some.num_rows for some in found.unchanged_rows(snapshot))
             del records, snapshot
         assert peak.bytes() < 1.25 * limit
     keys = [np.concatenate([r.batch.column("k") for r in batches(rows, s)]) for s in (0, 1)]
@@ -138,7 +138,7 @@ def test_a_full_disk_says_so_and_nothing_stays(tmp_path: Path) -> None:
     with changes(tmp_path, MIB) as found:
         with (
             files_of_at_most(10_000),
-            pytest.raises(SpillFailed, match=f"cannot write {tmp_path}/.*give it space"),
+            pytest.raises(SpillFailed, match=f"cannot write {tmp_path}/.*free disk space"),
         ):
             for records in batches(50_000):
                 found.add(records)
@@ -178,7 +178,7 @@ def test_a_damaged_file_is_an_error_and_never_fewer_rows(
                 second.write_bytes(foreign.read_bytes())
         snapshot = [records.batch for records in batches(5_000)]
         with pytest.raises(SpillFailed, match=r"cannot read .*\.arrow"):
-            list(found.parts() if reading == "parts" else found.without(snapshot))
+            list(found.parts() if reading == "parts" else found.unchanged_rows(snapshot))
 
 
 SPILLS_AND_DIES = """
