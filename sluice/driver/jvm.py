@@ -75,7 +75,7 @@ class Jvm:
         except (OSError, ValueError) as error:
             words.seek(0)
             said = words.read()[-1000:].decode(errors="replace").strip()
-            why = said or (f"{error}" if isinstance(error, OSError) else "it ended at once")
+            why = said or (f"{error}" if isinstance(error, OSError) else "it exited at once")
             raise DriverRefused(f"{java()} does not start: {why}") from error
         finally:
             words.close()  # the JVM has its own handle

@@ -56,9 +56,7 @@ def test_who_waits_for_another_process_says_so(tmp_path: Path) -> None:
 
 def test_a_damaged_jar_is_refused(tmp_path: Path) -> None:
     (tmp_path / JAR.name).write_bytes(b"half")
-    with pytest.raises(
-        ConfigurationError, match=rf"has SHA-256 .*, but {JAR.sha256} is expected.*delete it"
-    ):
+    with pytest.raises(ConfigurationError, match=rf"SHA-256 is .*, not {JAR.sha256}.*delete it"):
         fetch(JAR, tmp_path)
 
 
