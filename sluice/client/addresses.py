@@ -1,14 +1,18 @@
-"""Addresses of servers, and the transport that each scheme stands for."""
+"""Addresses of servers, and the transport of each scheme."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from urllib.parse import urlsplit
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+from urllib.parse import SplitResult, urlsplit
 
 from sluice.config import ClientConfig
 from sluice.errors import ConfigurationError
-from sluice.wire.transport import Transport
+
+if TYPE_CHECKING:
+    from sluice.wire.transport import Transport
 
 _UNSPECIFIED = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - compared with, not bound to
 
@@ -23,21 +27,36 @@ class Address:
 
     @classmethod
     def parse(cls, text: str) -> Address:
-        """:raises ConfigurationError: unless the text is one of a known scheme."""
+        """:raises ConfigurationError: says what is wrong with the text, and what was meant."""
+        scheme, separator, rest = text.partition("://")
+        if not separator:
+            raise ConfigurationError(f"address {text!r}: {_without_scheme(text)}")
+        if scheme.lower() not in TRANSPORTS:
+            raise ConfigurationError(f"address {text!r}: {_unknown_scheme(scheme, rest)}")
         try:
             parts = urlsplit(text)
-            host, port = parts.hostname, parts.port
-        except ValueError as error:
+            host = parts.hostname
+        except ValueError as error:  # half a pair of brackets, say
             raise ConfigurationError(f"address {text!r}: {error}; {_FORM}") from None
-        rest = parts.path or parts.query or parts.fragment or parts.username
-        if parts.scheme not in TRANSPORTS or not host or not port or rest:
-            raise ConfigurationError(f"address {text!r}: {_FORM}")
+        if not host:
+            raise ConfigurationError(f"address {text!r} has no host: {_FORM}")
+        shown = f"[{host}]" if ":" in host else host
+        if parts.username is not None:
+            raise ConfigurationError(
+                f"address {scheme}://***@{shown} holds a login: give it by client.username and"
+                " client.password (fluss://) or client.token (grpc://)"
+            )
+        port = _port(text, parts, f"{scheme}://{shown}")
+        if parts.path or parts.query or parts.fragment:
+            raise ConfigurationError(
+                f"address {text!r} has text behind the port: write {scheme}://{shown}:{port}"
+            )
         return cls(parts.scheme, host, port)
 
     def at(self, host: str, port: int) -> Address:
-        """Another server of the cluster, reached the same way as this one.
+        """Another server of the cluster, by the scheme of this one.
 
-        A server that tells no host, or one that means "all of mine", is taken to be here.
+        A server that reports no host, or the wildcard address, runs on this address's host.
         """
         return Address(self.scheme, self.host if host in _UNSPECIFIED else host, port)
 
@@ -51,19 +70,58 @@ class Address:
 
 
 _FORM = "write grpc://HOST:PORT or fluss://HOST:PORT"
+_DEFAULT_PORT = 9123
+
+
+def _without_scheme(text: str) -> str:
+    head, _, rest = text.partition(":")
+    if rest and head.lower() in TRANSPORTS:
+        missing = "a slash is" if rest.startswith("/") else "two slashes are"
+        return f"{missing} missing: write {head.lower()}://{rest.lstrip('/')}"
+    if not text:
+        return f"it is empty: {_FORM}"
+    place = text.lstrip("/")
+    place = place if ":" in place else f"{place}:{_DEFAULT_PORT}"
+    return f"the scheme is missing: write {_either(place)}"
+
+
+def _unknown_scheme(scheme: str, rest: str) -> str:
+    near = get_close_matches(scheme.lower(), TRANSPORTS, 1, 0.7)
+    meant = f"{near[0]}://{rest}" if near else _either(rest)
+    return f"unknown scheme {scheme!r}; did you mean {meant}?"
+
+
+def _either(place: str) -> str:
+    return f"grpc://{place} (Sluice's server) or fluss://{place} (Apache Fluss)"
+
+
+def _port(text: str, parts: SplitResult, before: str) -> int:
+    """:raises ConfigurationError: the address has no port, or one that no server can have."""
+    _, colon, given = parts.netloc.rpartition(":")
+    if not colon or "]" in given or not given:
+        raise ConfigurationError(f"address {text!r} has no port: write {before}:{_DEFAULT_PORT}")
+    if not given.isdecimal() or not 0 < int(given) < 65536:
+        raise ConfigurationError(
+            f"address {text!r}: the port is a number from 1 to 65535, not {given!r}"
+        )
+    return int(given)
 
 
 def parse_bootstrap(text: str) -> tuple[Address, ...]:
-    """Addresses of one cluster, with commas between; the scheme of the first goes for all.
+    """Addresses of one cluster, separated by commas; the scheme of the first applies to all.
 
-    :raises ConfigurationError: if one is none, or has a scheme of its own.
+    :raises ConfigurationError: one of them is no address, or has another scheme.
     """
     first, *others = (part.strip() for part in text.split(","))
+    if others and not all((first, *others)):
+        raise ConfigurationError(f"addresses {text!r}: one between the commas is empty")
     found = [Address.parse(first)]
     for other in others:
         address = Address.parse(other if "://" in other else f"{found[0].scheme}://{other}")
         if address.scheme != found[0].scheme:
-            raise ConfigurationError(f"addresses {text!r}: one cluster is reached by one scheme")
+            raise ConfigurationError(
+                f"addresses {text!r}: all servers of a cluster are reached by one scheme"
+            )
         found.append(address)
     return tuple(dict.fromkeys(found))
 
@@ -73,7 +131,7 @@ def parse_bootstrap(text: str) -> tuple[Address, ...]:
 
 def _grpc(address: Address, config: ClientConfig) -> Transport:
     from sluice.wire.grpc_transport import GrpcTransport
-    from sluice.wire.tls import is_loopback
+    from sluice.wire.tcp import is_loopback
 
     if config.username or config.password:
         raise ConfigurationError(
@@ -81,15 +139,17 @@ def _grpc(address: Address, config: ClientConfig) -> Transport:
         )
     if config.token and not config.has_tls and not is_loopback(address.host):
         raise ConfigurationError(
-            f"client.token is set, but nothing hides it on its way to {address}: set client.tls_ca"
+            f"client.token is set, but {address} is reached without encryption: set client.tls_ca"
             " (or client.tls = true), or unset client.token"
         )
     return GrpcTransport(
         str(address),
-        address.target,
+        address.host,
+        address.port,
         config.max_message_bytes,
         authorities=config.authorities() if config.has_tls else None,
         token=config.token,
+        attempt_ms=_attempt_ms(config),
     )
 
 
@@ -99,8 +159,8 @@ def _fluss(address: Address, config: ClientConfig) -> Transport:
 
     if config.token:
         raise ConfigurationError(
-            f"client.token is set, which only grpc:// can send; the address is {address}: there"
-            " client.username and client.password say who you are"
+            f"client.token is set, which only grpc:// can send; the address is {address}: log in"
+            " by client.username and client.password"
         )
     if config.has_tls:
         raise ConfigurationError(
@@ -116,7 +176,14 @@ def _fluss(address: Address, config: ClientConfig) -> Transport:
         address.port,
         config.max_message_bytes,
         credentials=credentials,
+        attempt_ms=_attempt_ms(config),
     )
+
+
+def _attempt_ms(config: ClientConfig) -> int:
+    from sluice.wire.transport import CONNECT_ATTEMPT_MS
+
+    return max(1, min(CONNECT_ATTEMPT_MS, config.connect_timeout_ms))
 
 
 TRANSPORTS: dict[str, Callable[[Address, ClientConfig], Transport]] = {
@@ -129,7 +196,7 @@ TRANSPORTS: dict[str, Callable[[Address, ClientConfig], Transport]] = {
 def open_transport(address: Address, config: ClientConfig) -> Transport:
     """A transport to that server; nothing is sent before the first call.
 
-    :raises ConfigurationError: if credentials are set that it cannot carry, or not safely, or
-        client.tls_ca is none.
+    :raises ConfigurationError: credentials are set that the transport cannot send, or not safely,
+        or client.tls_ca holds no certificate.
     """
     return TRANSPORTS[address.scheme](address, config)

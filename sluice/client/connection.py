@@ -26,6 +26,7 @@ from sluice.errors import (
     UnknownServerError,
     UnknownTableOrBucket,
     UnsupportedVersion,
+    WrongProtocol,
 )
 from sluice.model import ServerInfo, TableBucket, TablePath
 from sluice.wire import apis
@@ -45,8 +46,11 @@ _BETWEEN_SERVERS = frozenset(
 )
 """What servers ask each other, and no client asks."""
 
-_DOORS_MAX = 16
-"""Most servers that are remembered to ask for metadata."""
+_ENTRIES_MAX = 16
+"""Most servers that are remembered to request metadata from."""
+
+_SHOWN_MAX = 4
+"""Most servers whose failures one message names."""
 
 _NOT_YET = "CoordinatorEventProcessor is not initialized yet"
 """What a coordinator of Fluss 0.9.1 says, with code -1, between its election and its readiness."""
@@ -93,7 +97,7 @@ class Connection:
         self._sleep, self._now, self._random = sleep, now, random
         self._lock = threading.Lock()  # guards the rest
         self._closed = False
-        self._doors = self._bootstrap
+        self._entries = self._bootstrap
         self._transports: dict[Address, Transport] = {}
         self._cache = _Cache()
 
@@ -341,53 +345,60 @@ class Connection:
     def _metadata(self, request: pb.MetadataRequest) -> tuple[Any, _Servers]:
         """What the first server that answers says: the bootstrap ones, then those it told of."""
         started = self._now()
-        failed: FlussError | None = None
+        failures: list[FlussError] = []
         with self._lock:
-            doors = self._doors
-        for door in doors:
+            entries = self._entries
+        for entry in entries:
             late = (self._now() - started) * 1000 > self.config.request_timeout_ms
-            if late and failed is not None:
+            if late and failures:
                 break
             try:
-                reply = self._metadata_of(door, request)
+                reply = self._metadata_of(entry, request)
             except (NetworkError, RequestTimeOut, NotCoordinatorLeader) as error:
                 if error.details.get("final"):
                     raise
-                failed = failed or error
-                self._ask_last(door)
+                failures.append(error)
+                self._ask_last(entry)
                 continue
-            servers = self._servers_of(door, reply)
+            servers = self._servers_of(entry, reply)
             with self._lock:
                 self._cache.servers = servers
                 others = [*self._bootstrap, servers.coordinator, *servers.tablets.values()]
-                self._doors = tuple(dict.fromkeys([door, *others]))[:_DOORS_MAX]
+                self._entries = tuple(dict.fromkeys([entry, *others]))[:_ENTRIES_MAX]
             return reply, servers
-        assert failed is not None
-        raise failed
+        raise _together(failures)
 
-    def _metadata_of(self, door: Address, request: pb.MetadataRequest) -> Any:
+    def _metadata_of(self, entry: Address, request: pb.MetadataRequest) -> Any:
         try:
-            return self._call(door, Role.COORDINATOR, apis.GET_METADATA, request)
+            return self._call(entry, Role.COORDINATOR, apis.GET_METADATA, request)
         except (UnsupportedVersion, NotCoordinatorLeader) as error:
-            try:  # if it is a tablet server: it knows as well
-                return self._call(door, Role.TABLET, apis.GET_METADATA, request)
-            except (UnsupportedVersion, NotLeaderOrFollower):
+            try:  # a tablet server knows the cluster, too
+                return self._call(entry, Role.TABLET, apis.GET_METADATA, request)
+            except UnsupportedVersion:
+                if entry.scheme == "grpc" and isinstance(error, UnsupportedVersion):
+                    raise WrongProtocol(
+                        f"{entry.target} is a gRPC or HTTP/2 server, but not Sluice's: it offers no"
+                        " call of Fluss",
+                        sent=False,
+                    ) from None
+                raise error from None
+            except NotLeaderOrFollower:
                 raise error from None
 
-    def _servers_of(self, door: Address, reply: Any) -> _Servers:
+    def _servers_of(self, entry: Address, reply: Any) -> _Servers:
         coordinator = self._bootstrap[0]
         if reply.HasField("coordinator_server"):
             node = reply.coordinator_server
-            coordinator = door.at(node.host, node.port)
+            coordinator = entry.at(node.host, node.port)
         return _Servers(
-            coordinator, {n.node_id: door.at(n.host, n.port) for n in reply.tablet_servers}
+            coordinator, {n.node_id: entry.at(n.host, n.port) for n in reply.tablet_servers}
         )
 
-    def _ask_last(self, door: Address) -> None:
+    def _ask_last(self, entry: Address) -> None:
         with self._lock:
-            if door not in self._doors:
+            if entry not in self._entries:
                 return
-            self._doors = (*(other for other in self._doors if other != door), door)
+            self._entries = (*(other for other in self._entries if other != entry), entry)
 
     def _call(
         self,
@@ -420,6 +431,17 @@ class Connection:
 def table_path(path: TablePath) -> pb.PbTablePath:
     """A path as its message."""
     return pb.PbTablePath(database_name=path.database, table_name=path.table)
+
+
+def _together(failures: list[FlussError]) -> FlussError:
+    """The first failure; its text names those of further servers, too."""
+    first = failures[0]
+    texts = list(dict.fromkeys(error.message for error in failures))
+    if len(texts) == 1:
+        return first
+    more = len(texts) - _SHOWN_MAX
+    shown = "; ".join(texts[:_SHOWN_MAX]) + (f"; {more} more servers failed" if more > 0 else "")
+    return type(first)(shown, **first.details)
 
 
 def _leaders(reply: Any, servers: _Servers) -> dict[TableBucket, Address | None]:

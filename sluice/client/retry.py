@@ -120,7 +120,7 @@ def retrying(
     """Calls ``attempt`` until it answers, until it must not be repeated, or until time is up.
 
     :param on_retry: called before each further attempt with what the one before ended by.
-    :raises FlussError: the latest error; after several attempts its text says how many.
+    :raises FlussError: the latest error; after several attempts its text names their number.
     """
     started = now()
     failures: dict[type[FlussError], int] = {}
@@ -139,6 +139,8 @@ def retrying(
                 failures[type(error)] >= rule.attempts_max
                 or (elapsed + wait_s) * 1000 > policy.timeout_ms
             ):
+                if attempts == 1:
+                    raise
                 raise type(error)(
                     f"{error} (given up after {attempts} attempts in {elapsed:.1f} s)",
                     **error.details,

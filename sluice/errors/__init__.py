@@ -131,6 +131,7 @@ from sluice.errors.fluss import (
     UnknownTableOrBucket,
     UnknownWriterId,
     UnsupportedVersion,
+    WrongProtocol,
     code_of,
     from_code,
 )
@@ -244,6 +245,7 @@ __all__ = [
     "UnsupportedLakeOption",
     "UnsupportedType",
     "UnsupportedVersion",
+    "WrongProtocol",
     "code_of",
     "from_code",
 ]

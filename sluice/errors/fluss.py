@@ -20,7 +20,11 @@ class UnknownServerError(FlussError):
 
 
 class NetworkError(FlussError):
-    """The server cannot be reached, or the connection broke."""
+    """The server cannot be reached, or the connection broke.
+
+    Details: ``sent=False`` if the request never left; ``no_listener`` if nothing is there to reach:
+    ``refused`` for a connection, ``unknown host`` for a name without an address.
+    """
 
     code = 1
     retryable = True
@@ -486,7 +490,13 @@ class InvalidLease(FlussError):
 
 
 class TlsError(NetworkError):
-    """Client and server cannot agree on TLS: it goes on so until somebody changes a setting."""
+    """Client and server cannot agree on TLS: every try fails until a setting changes."""
+
+    retryable = False
+
+
+class WrongProtocol(NetworkError):
+    """The port speaks another protocol than the scheme of its address; the message names both."""
 
     retryable = False
 

@@ -10,7 +10,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
 from sluice.errors import ConfigurationError
-from sluice.wire.tls import is_loopback
+from sluice.wire.tcp import is_loopback
 
 READ_TIMEOUT_S = 10
 """A caller that is silent for so long is left: one is served after the other."""

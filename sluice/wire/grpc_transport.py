@@ -28,10 +28,11 @@ from sluice.errors import (
     from_code,
 )
 from sluice.wire import fluss_api_pb2 as pb
-from sluice.wire import tls
+from sluice.wire import tcp, tls
 from sluice.wire.apis import Api, Role
+from sluice.wire.endpoint_probe import PATIENCE_S, wrong_protocol
 from sluice.wire.error_codes import ERROR_KEY
-from sluice.wire.transport import ANSWER_OVERHEAD_BYTES
+from sluice.wire.transport import ANSWER_OVERHEAD_BYTES, CONNECT_ATTEMPT_MS
 
 _OF_STATUS: dict[Any, type[FlussError]] = {
     grpc.StatusCode.UNAVAILABLE: NetworkError,
@@ -44,9 +45,9 @@ _OF_STATUS: dict[Any, type[FlussError]] = {
 }
 
 _HINT = {
-    NetworkError: "is the server up, and is this its address?",
+    NetworkError: "is the server running, and is this its address?",
     RecordTooLarge: "the limit is max_message_bytes of client and server",
-    StorageBackpressure: "the server has too much to do, it may be tried again",
+    StorageBackpressure: "the server is overloaded, try again later",
     UnsupportedVersion: "this server does not offer the call",
 }
 
@@ -58,12 +59,19 @@ _NOT_CONNECTED = "failed to connect to all addresses"
 """gRPC's own words for a request that never left this machine."""
 
 _REFUSED = "Connection refused"
-"""gRPC's own words where nobody listens."""
+"""gRPC's own words where nothing listens."""
 
-_TLS_PROBE_S = 10.0
+_NOT_RESOLVED = ("DNS resolution failed", "errors resolving", "Domain name not found")
+"""gRPC's own words for a host name without an address, by version."""
 
-CONNECT_ATTEMPT_MS = 10_000
-"""A busy or distant server needs more than moments. The deadline of the call counts too."""
+_SILENT = "before receiving SETTINGS frame"
+"""gRPC's own words for a server that accepts the connection and sends nothing."""
+
+_NOT_ACCEPTED = ("attempt timed out", "Timeout occurred", "Connection timed out")
+"""gRPC's own words for packets without an answer."""
+
+_HUNG_UP = ("Socket closed", "Connection reset")
+"""gRPC's own words for a server that accepts the connection and closes it."""
 
 
 class GrpcTransport:
@@ -72,27 +80,31 @@ class GrpcTransport:
     def __init__(
         self,
         address: str,
-        target: str,
+        host: str,
+        port: int,
         max_message_bytes: int,
         *,
         authorities: str | None = None,
         token: str = "",
+        attempt_ms: int = CONNECT_ATTEMPT_MS,
     ) -> None:
         """Nothing is sent before the first call.
 
-        :param target: ``HOST:PORT``, as gRPC wants it.
-        :param authorities: for TLS: who may sign the server's certificate, as PEM; empty: those
-            that gRPC brings along. None: no TLS.
+        :param authorities: for TLS: certificates of the authorities that may sign the server's
+            certificate, as PEM; empty: those that gRPC contains. None: no TLS.
         :param token: sent with each call as a bearer token.
-        :raises ConfigurationError: the authorities are none, or the token cannot be sent.
+        :param attempt_ms: longest time for one attempt to connect.
+        :raises ConfigurationError: the authorities are no certificates, or the token cannot be
+            sent.
         """
         self.address = address
-        self._target = target
+        self._host, self._port = host, port
+        self._attempt_ms = attempt_ms
         self._max_message_bytes = max_message_bytes
         self._metadata = _bearer(token)
         self._plain = authorities is None
         self._answered = False
-        options = _options(max_message_bytes)
+        options, target = _options(max_message_bytes, attempt_ms), tcp.target(host, port)
         if authorities is None:
             self._channel = grpc.insecure_channel(target, options=options)
         else:
@@ -126,11 +138,11 @@ class GrpcTransport:
                 f" client.max_message_bytes is {self._max_message_bytes:,}"
             )
         try:
-            answer: bytes = method(
-                payload, timeout=max(timeout_ms, 1) / 1000, metadata=self._metadata
-            )
+            answer: bytes = self._sent(method, payload, max(timeout_ms, 1) / 1000)
         except grpc.RpcError as error:
             raise self._failed(error, api, timeout_ms) from None
+        except grpc.FutureCancelledError:  # close() while the first call was under way
+            raise NetworkError(f"{api.name} to {self.address}: the connection was closed") from None
         except ValueError as error:  # what grpc raises for a channel that was closed
             raise NetworkError(
                 f"{api.name} to {self.address}: the connection was closed", sent=False
@@ -138,16 +150,58 @@ class GrpcTransport:
         self._answered = True
         return answer
 
+    def _sent(self, method: Any, payload: bytes, timeout_s: float) -> bytes:
+        """The answer's bytes. A first call that waits long has the port probed meanwhile.
+
+        :raises grpc.RpcError: the call failed.
+        :raises NetworkError: the port speaks another protocol.
+        """
+        if self._answered or timeout_s <= PATIENCE_S:
+            answer: bytes = method(payload, timeout=timeout_s, metadata=self._metadata)
+            return answer
+        call = method.future(payload, timeout=timeout_s, metadata=self._metadata)
+        try:
+            answer = call.result(timeout=PATIENCE_S)
+        except grpc.FutureTimeoutError:
+            wrong = None if self._answered else self._wrong_protocol()
+            if wrong is not None:
+                raise wrong from None
+            answer = call.result()
+        finally:
+            call.cancel()  # of no effect behind an answer
+        return answer
+
+    def _wrong_protocol(self) -> NetworkError | None:
+        wrong = wrong_protocol("grpc", self._host, self._port)
+        if isinstance(wrong, TlsError) and not self._plain:
+            return None  # gRPC itself says what is wrong with a certificate
+        return wrong
+
     def _failed(self, error: Any, api: Api, timeout_ms: int) -> FlussError:
-        """The exception of a failed call. One that TLS is the cause of says so."""
+        """The exception of a failed call; of a connection that was never made, what is there."""
         details = error.details() or ""
-        if error.code() is grpc.StatusCode.UNAVAILABLE and _NOT_CONNECTED in details:
-            why = tls.meaning(details)
-            if why is None and self._plain and not self._answered and _REFUSED not in details:
-                there = tls.speaks_tls(self._target, min(timeout_ms / 1000, _TLS_PROBE_S))
-                why = tls.TLS_THERE if there else None
-            if why is not None:
-                return TlsError(f"{api.name} to {self.address}: {why}", sent=False)
+        if error.code() is not grpc.StatusCode.UNAVAILABLE:
+            return _typed(error, api, self.address, timeout_ms)
+        if any(words in details for words in _NOT_RESOLVED):
+            return tcp.unknown_host(self._host)
+        if _NOT_CONNECTED not in details:
+            return _typed(error, api, self.address, timeout_ms)
+        if _REFUSED in details:
+            return tcp.unreachable(self._host, self._port, ConnectionRefusedError(), 0)
+        if not self._answered:
+            wrong = None if _SILENT in details else self._wrong_protocol()
+            if wrong is not None:
+                return wrong
+        why = tls.meaning(details)
+        if why is not None:
+            return TlsError(f"{self.address}: {why}", sent=False)
+        where, attempt_s = tcp.target(self._host, self._port), self._attempt_ms / 1000
+        if _SILENT in details:
+            return tcp.silent(where, attempt_s)
+        if any(words in details for words in _NOT_ACCEPTED):
+            return tcp.not_accepted(where, attempt_s)
+        if any(words in details for words in _HUNG_UP):
+            return tcp.hung_up(where)
         return _typed(error, api, self.address, timeout_ms)
 
     def close(self) -> None:
@@ -179,7 +233,7 @@ def _bearer(token: str) -> tuple[tuple[str, str], ...] | None:
     return (("authorization", f"Bearer {token}"),)
 
 
-def _options(max_message_bytes: int) -> list[tuple[str, int]]:
+def _options(max_message_bytes: int, attempt_ms: int) -> list[tuple[str, int]]:
     return [
         # Requests are checked in call(). An answer with the largest batch is a little larger than
         # the request was that brought it.
@@ -192,7 +246,7 @@ def _options(max_message_bytes: int) -> list[tuple[str, int]]:
         # gRPC's own waits of up to 120 s would hide a server that is back after a restart.
         ("grpc.initial_reconnect_backoff_ms", 100),
         # What its name does not say: how long one attempt to connect may take, greetings included.
-        ("grpc.min_reconnect_backoff_ms", CONNECT_ATTEMPT_MS),
+        ("grpc.min_reconnect_backoff_ms", attempt_ms),
         ("grpc.max_reconnect_backoff_ms", 2_000),
         # Retries are decided in one place, sluice.client.retry, which knows what is safe.
         ("grpc.enable_retries", 0),

@@ -10,9 +10,7 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
 
 from sluice.errors import CorruptMessage, FlussError, NetworkError, RequestTimeOut
 from sluice.wire import native_frames as frames
@@ -20,13 +18,7 @@ from sluice.wire.native_frames import FrameReader, ResponseType
 
 REQUEST_ID_MAX = 2**31 - 1
 
-_AddressInfo = tuple[int, int, int, str, Any]
-"""As ``socket.getaddrinfo`` has them."""
-
 _GIVEN_UP = "the connection was given up"
-
-_KEEPALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
-"""Seconds, seconds and tries until the system finds out that a silent peer is gone."""
 
 
 class _Waiting:
@@ -226,83 +218,6 @@ class Link:
             idle = not self._waiting
         if idle:
             self.close(NetworkError(f"the connection was idle for {self._idle_s:g} s"))
-
-
-def connect(host: str, port: int, deadline: float) -> socket.socket:
-    """A connected socket; each address of the host is tried, in its part of the time that is left.
-
-    :param deadline: of ``time.monotonic()``, for all of it.
-    :raises NetworkError: if nobody listens there, or does not answer in time.
-    """
-    try:
-        sock = _first_that_answers(_addresses(host, port, deadline), deadline)
-    except OSError as error:
-        raise NetworkError(
-            f"no connection: {error} (is the server up, and is this its address?)", sent=False
-        ) from error
-    try:
-        if sock.getsockname() == sock.getpeername():
-            # Where nobody listens on a port that the system also gives to clients.
-            raise NetworkError("no connection: only this client itself is on that port", sent=False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for name, value in _KEEPALIVE.items():
-            if hasattr(socket, name):
-                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-    except OSError as error:
-        sock.close()
-        raise NetworkError(f"no connection: {error}", sent=False) from error
-    except BaseException:
-        sock.close()
-        raise
-    return sock
-
-
-def _first_that_answers(addresses: Sequence[_AddressInfo], deadline: float) -> socket.socket:
-    """:raises OSError: what the last one failed by."""
-    failed: OSError | None = None
-    for place, (family, kind, protocol, _, address) in enumerate(addresses):
-        left_s = deadline - time.monotonic()
-        if left_s <= 0 and failed is not None:
-            break
-        sock = socket.socket(family, kind, protocol)
-        try:
-            sock.settimeout(max(0.001, left_s / (len(addresses) - place)))
-            sock.connect(address)
-            return sock
-        except OSError as error:
-            sock.close()
-            failed = error
-        except BaseException:
-            sock.close()
-            raise
-    raise failed or OSError("the host has no address")
-
-
-def _addresses(host: str, port: int, deadline: float) -> Sequence[_AddressInfo]:
-    """The host's addresses. The system's own look-up knows no deadline, so a thread waits for it.
-
-    :raises OSError: it has none, or they were not found in time.
-    """
-    found: list[Sequence[_AddressInfo]] = []
-    failed: list[OSError] = []
-
-    def look_up() -> None:
-        try:
-            found.append(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
-        except OSError as error:
-            failed.append(error)
-        except UnicodeError as error:  # no name of a host at all
-            failed.append(OSError(f"{host!r} is no host: {error}"))
-
-    thread = threading.Thread(target=look_up, name=f"sluice-find-{host}", daemon=True)
-    thread.start()
-    thread.join(max(0.001, deadline - time.monotonic()))
-    if failed:
-        raise failed[0]
-    if not found:
-        raise TimeoutError(f"the address of {host!r} was not found in time")
-    return found[0]
 
 
 def _ready(sock: socket.socket, event: int, timeout_s: float) -> bool:

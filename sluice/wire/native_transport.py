@@ -23,14 +23,17 @@ from sluice.errors import (
     RecordTooLarge,
     RequestTimeOut,
     UnsupportedVersion,
+    WrongProtocol,
 )
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api, Role
+from sluice.wire.endpoint_probe import PATIENCE_S, wrong_protocol
 from sluice.wire.native_frames import ResponseType, parse_body, parse_error
-from sluice.wire.native_link import Link, connect
+from sluice.wire.native_link import Link
 from sluice.wire.sasl import AUTHENTICATE, Credentials, authenticate
-from sluice.wire.transport import ANSWER_OVERHEAD_BYTES
+from sluice.wire.tcp import connect, hung_up, silent, target
+from sluice.wire.transport import ANSWER_OVERHEAD_BYTES, CONNECT_ATTEMPT_MS
 
 IDLE_MS = 4 * 60_000
 """A connection unused for so long is closed: well before a server does it (10 minutes), so that
@@ -62,8 +65,11 @@ class NativeTransport:
         *,
         credentials: Credentials | None = None,
         idle_ms: int = IDLE_MS,
+        attempt_ms: int = CONNECT_ATTEMPT_MS,
     ) -> None:
+        """:param attempt_ms: longest time for one attempt to connect."""
         self.address = address
+        self._attempt_s = attempt_ms / 1000
         self._host, self._port = host, port
         self._max_message_bytes = max_message_bytes
         self._credentials = credentials
@@ -72,6 +78,7 @@ class NativeTransport:
         self._lock = threading.Lock()  # guards the rest
         self._closed = False
         self._server: _Server | None = None
+        self._greeted = False  # a Fluss server has answered here before
 
     def call(self, role: Role, api: Api, request: Message, timeout_ms: int) -> Message:
         answer = self.exchange(role, api, request, timeout_ms)
@@ -176,6 +183,7 @@ class NativeTransport:
         return server if server is not None and server.link.usable else None
 
     def _open(self, deadline: float) -> _Server:
+        deadline = min(deadline, time.monotonic() + self._attempt_s)
         link = Link(
             self.address,
             connect(self._host, self._port, deadline),
@@ -183,13 +191,49 @@ class NativeTransport:
             self._idle_s,
         )
         try:
-            server = _greeted(link, deadline)
+            server = self._greet_first(link, deadline)
             if self._credentials is not None:
                 _authenticate(self._credentials, server, deadline)
             return server
         except BaseException:
-            link.close(NetworkError("the connection could not be begun"))
+            link.close(NetworkError("the connection could not be established"))
             raise
+
+    def _greet_first(self, link: Link, deadline: float) -> _Server:
+        """Greets a new connection's server; the first failing or slow greeting probes the port.
+
+        :raises WrongProtocol: the port speaks another protocol.
+        """
+
+        def probe() -> None:
+            wrong = self._wrong_protocol()
+            if wrong is not None:
+                link.close(wrong)  # ends the greeting with this error
+
+        patience = threading.Timer(PATIENCE_S, probe)
+        patience.daemon = True
+        started = time.monotonic()
+        if not self._greeted:
+            patience.start()
+        try:
+            server = _greeted(link, deadline)
+            self._greeted = True
+            return server
+        except WrongProtocol:
+            raise
+        except RequestTimeOut as error:
+            waited_s = time.monotonic() - started
+            raise silent(target(self._host, self._port), waited_s) from error
+        except NetworkError as error:
+            wrong = self._wrong_protocol() or hung_up(target(self._host, self._port))
+            raise wrong from error
+        except (CorruptMessage, RecordTooLarge) as error:
+            raise self._wrong_protocol() or error from error
+        finally:
+            patience.cancel()
+
+    def _wrong_protocol(self) -> NetworkError | None:
+        return None if self._greeted else wrong_protocol("fluss", self._host, self._port)
 
     def _check_role(self, server: _Server, role: Role) -> None:
         if server.role is None or server.role is role:
@@ -202,8 +246,10 @@ class NativeTransport:
         )
 
     def _named(self, error: FlussError, api: Api, timeout_ms: int) -> FlussError:
-        """The error with the call and the server in its text."""
+        """The error with the call and the server in its text, unless the text names the server."""
         text = error.message
+        if target(self._host, self._port) in text or error.details.get("no_listener"):
+            return error
         if type(error) is RequestTimeOut:
             text = f"no answer within {timeout_ms} ms: {text}" if text else "timed out"
         return type(error)(f"{api.name} to {self.address}: {text}", **error.details)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
-import socket
 import ssl
 import threading
 from pathlib import Path
@@ -148,33 +146,6 @@ _MEANINGS = (
 def meaning(details: str) -> str | None:
     """What to do about a handshake that failed by these words; None for other failures."""
     return next((text for words, text in _MEANINGS if words in details), None)
-
-
-def speaks_tls(target: str, timeout_s: float) -> bool:
-    """Whether somebody does TLS there. gRPC itself only says that the connection was closed.
-
-    :param target: ``HOST:PORT``.
-    """
-    host, _, port = target.rpartition(":")
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # nothing is sent to it
-    context.set_alpn_protocols(["h2"])
-    try:
-        with (
-            socket.create_connection((host.strip("[]"), int(port)), timeout_s) as plain,
-            context.wrap_socket(plain, server_hostname=host.strip("[]")),
-        ):
-            return True
-    except (OSError, ValueError):
-        return False
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address of that host, or be reached by it."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _no_password() -> str:

@@ -1,4 +1,4 @@
-"""The one small interface behind which gRPC and Fluss's native protocol stand."""
+"""The interface that gRPC and Fluss's native protocol share."""
 
 from __future__ import annotations
 
@@ -12,6 +12,11 @@ ANSWER_OVERHEAD_BYTES = 1024 * 1024
 """How much larger an answer with the largest batch may be than the request that brought it."""
 
 
+CONNECT_ATTEMPT_MS = 10_000
+"""Longest time for one attempt to connect: a busy or distant server needs more than a second. The
+deadline of the call counts too."""
+
+
 class Transport(Protocol):
     """A connection to one server. Safe for use by many threads."""
 
@@ -20,13 +25,14 @@ class Transport(Protocol):
     def call(self, role: Role, api: Api, request: Message, timeout_ms: int) -> Message:
         """Sends one request and waits for its answer, at most ``timeout_ms``.
 
-        :raises FlussError: the server's error whatever way it came (NetworkError if it cannot be
-            reached, RequestTimeOut if it does not answer in time, UnsupportedVersion if it does
-            not offer the call, RecordTooLarge if the message is over the limit).
+        :raises FlussError: the server's own error; NetworkError if the server cannot be reached,
+            WrongProtocol if the port speaks another protocol, RequestTimeOut if no answer arrives
+            in time, UnsupportedVersion if the server does not offer the call, RecordTooLarge if
+            the message is over the limit.
         """
 
     def exchange(self, role: Role, api: Api, request: Message, timeout_ms: int) -> memoryview:
-        """As ``call``, but gives the answer's bytes, for who reads them without a copy."""
+        """As ``call``, but returns the answer's bytes, which the caller reads without a copy."""
 
     def close(self) -> None:
         """Ends the connection; calls under way fail with NetworkError."""

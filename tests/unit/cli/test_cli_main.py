@@ -49,7 +49,7 @@ def test_help_loads_nothing_heavy() -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("tables", "--bootstrap", "127.0.0.1:9123"), "write grpc://HOST:PORT"),
+        (("tables", "--bootstrap", "127.0.0.1:9123"), "write grpc://127.0.0.1:9123"),
         (("tier", "orders", "--warehouse", "x"), "write DATABASE.TABLE"),
         (("tier", "shop.orders"), "give --warehouse PATH"),
         (("serve",), "give --data-dir DIR"),

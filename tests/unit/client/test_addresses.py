@@ -16,34 +16,51 @@ def test_parses_host_and_port() -> None:
     assert Address.parse("fluss://fluss.example:9123").scheme == "fluss"
 
 
+BOTH = "grpc://localhost:9123 (Sluice's server) or fluss://localhost:9123 (Apache Fluss)"
+
+
 @pytest.mark.parametrize(
-    "text",
+    ("text", "told"),
     [
-        "localhost:9123",
-        "grpc://localhost",
-        "grpc://:9123",
-        "grpc://localhost:99999",
-        "grpc://localhost:http",
-        "grpc://localhost:0",
-        "grpc://localhost:9123/db",
-        "http://localhost:9123",
-        "grpc://a:1,grpc://b:2",
-        "",
+        ("localhost:9123", f": the scheme is missing: write {BOTH}"),
+        ("localhost", f": the scheme is missing: write {BOTH}"),
+        ("http://localhost:9123", f": unknown scheme 'http'; did you mean {BOTH}?"),
+        ("flus://localhost:9123", "'flus'; did you mean fluss://localhost:9123?"),
+        ("fluss:/localhost:9123", ": a slash is missing: write fluss://localhost:9123"),
+        ("grpc:localhost:9123", ": two slashes are missing: write grpc://localhost:9123"),
+        ("grpc://localhost", " has no port: write grpc://localhost:9123"),
+        ("grpc://[::1]", " has no port: write grpc://[::1]:9123"),
+        ("grpc://localhost:", " has no port: write grpc://localhost:9123"),
+        ("grpc://:9123", " has no host: write grpc://HOST:PORT"),
+        ("grpc://localhost:99999", ": the port is a number from 1 to 65535, not '99999'"),
+        ("grpc://localhost:http", ": the port is a number from 1 to 65535, not 'http'"),
+        ("grpc://localhost:0", ": the port is a number from 1 to 65535, not '0'"),
+        ("grpc://localhost:9123/db", " has text behind the port: write grpc://localhost:9123"),
+        ("grpc://[::1:9123", ": Invalid IPv6 URL; write grpc://HOST:PORT"),
+        ("", ": it is empty: write grpc://HOST:PORT or fluss://HOST:PORT"),
     ],
 )
-def test_anything_else_is_refused_with_the_form_that_is_right(text: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"write grpc://HOST:PORT") as caught:
+def test_a_malformed_address_is_refused_with_what_was_meant(text: str, told: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
         Address.parse(text)
-    assert repr(text) in str(caught.value)
+    message = str(caught.value)
+    assert message.startswith(f"address {text!r}")
+    assert told in message
+
+
+def test_a_login_in_an_address_is_refused_and_not_shown() -> None:
+    with pytest.raises(ConfigurationError, match=r"holds a login: .*client\.password") as caught:
+        Address.parse("fluss://ann:planted-4711@host:9123")
+    assert "planted-4711" not in str(caught.value)
 
 
 def test_a_cluster_may_have_several_addresses_of_one_scheme() -> None:
     one, two = Address("fluss", "a", 1), Address("fluss", "b", 2)
     assert parse_bootstrap("fluss://a:1") == (one,)
     assert parse_bootstrap("fluss://a:1, b:2,fluss://b:2") == (one, two)
-    with pytest.raises(ConfigurationError, match="one cluster is reached by one scheme"):
+    with pytest.raises(ConfigurationError, match="are reached by one scheme"):
         parse_bootstrap("fluss://a:1,grpc://b:2")
-    with pytest.raises(ConfigurationError, match=r"'fluss://': write grpc://HOST:PORT or fluss://"):
+    with pytest.raises(ConfigurationError, match="one between the commas is empty"):
         parse_bootstrap("fluss://a:1,")
 
 

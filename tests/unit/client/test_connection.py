@@ -20,6 +20,7 @@ from sluice.errors import (
     UnknownServerError,
     UnknownTableOrBucket,
     UnsupportedVersion,
+    WrongProtocol,
 )
 from sluice.model import TableBucket, TablePath
 from sluice.testing.ports import kept_port
@@ -138,8 +139,34 @@ def test_a_server_that_is_down_is_given_up_in_time_with_its_address() -> None:
         connection = connection_to(server)
         with pytest.raises(NetworkError, match=r"given up after \d attempts") as caught:
             ask(connection, apis.CREATE_DATABASE, request)
-    assert server.address in str(caught.value)
+    assert f"nothing listens at 127.0.0.1:{port}: " in str(caught.value)
     connection.close()
+
+
+def test_every_address_of_a_cluster_that_is_down_is_named_once() -> None:
+    with kept_port() as one, kept_port() as two:
+        config = ClientConfig(f"fluss://127.0.0.1:{one},127.0.0.1:{two}", retry_timeout_ms=0)
+        connection = Connection(config)
+        with pytest.raises(NetworkError) as caught:
+            ask(connection, apis.LIST_DATABASES, pb.ListDatabasesRequest())
+        connection.close()
+    assert str(caught.value) == "; ".join(
+        f"nothing listens at 127.0.0.1:{port}: connection refused" for port in (one, two)
+    )
+
+
+def test_a_grpc_server_of_something_else_is_no_cluster() -> None:
+    def unknown(_: Any) -> Any:
+        raise UnsupportedVersion("Method not found!")
+
+    handlers: dict[tuple[Role, Api], Handler] = {
+        (role, apis.GET_METADATA): unknown for role in Role
+    }
+    with WireServer(handlers) as server:
+        connection = connection_to(server)
+        with pytest.raises(WrongProtocol, match=r"is a gRPC or HTTP/2 server, but not Sluice's"):
+            ask(connection, apis.LIST_DATABASES, pb.ListDatabasesRequest())
+        connection.close()
 
 
 def test_a_coordinator_that_is_still_starting_is_asked_again() -> None:

@@ -89,8 +89,8 @@ class Caller:
     ) -> None:
         self.address = address
         self.timeout_ms = timeout_ms
-        target = address.removeprefix("grpc://")
-        self.transport = GrpcTransport(address, target, max_message_bytes)
+        host, port = address.removeprefix("grpc://").rsplit(":", 1)
+        self.transport = GrpcTransport(address, host, int(port), max_message_bytes)
 
     def call(self, api: Api, request: Any, role: Role | None = None) -> Any:
         role = role or (Role.COORDINATOR if Role.COORDINATOR in api.roles else Role.TABLET)

@@ -98,8 +98,8 @@ def test_calls_above_the_limit_are_refused_and_may_be_sent_again() -> None:
         max_message_bytes=1 << 20,
         max_workers=1,
     )
-    address = f"127.0.0.1:{server.start()}"
-    transport = GrpcTransport(f"grpc://{address}", address, 1 << 20)
+    port = server.start()
+    transport = GrpcTransport(f"grpc://127.0.0.1:{port}", "127.0.0.1", port, 1 << 20)
 
     def call(_: int = 0) -> int:
         request = pb.InitWriterRequest()

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from sluice.errors import NetworkError
-from sluice.wire.native_link import Link, connect
+from sluice.wire.native_link import Link
+from sluice.wire.tcp import connect
 
 
 class SlowToReturn(socket.socket):
@@ -124,7 +125,7 @@ def test_the_deadline_goes_for_all_addresses_of_a_host_together(
 ) -> None:
     resolve(monkeypatch, *[silent_port] * 60)
     started = time.monotonic()
-    with pytest.raises(NetworkError, match="no connection"):
+    with pytest.raises(NetworkError, match=r"no answer from many:1 within 0\.\d+ s: .* firewall"):
         connect("many", 1, started + 0.6)
     assert time.monotonic() - started < 20  # not 36
 
@@ -154,5 +155,5 @@ def test_a_name_that_is_never_resolved_has_the_deadline_too(
 
 
 def test_a_host_that_is_none_is_a_network_error() -> None:
-    with pytest.raises(NetworkError, match="no connection"):
+    with pytest.raises(NetworkError, match=r"the host name 'a+\.example' cannot be resolved"):
         connect("a" * 70 + ".example", 1, time.monotonic() + 60)
