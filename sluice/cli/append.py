@@ -84,7 +84,7 @@ def append(
     from sluice.cli.resume import AppendJob, rows_to_skip
     from sluice.cli.resume_command import ResumeCommand
     from sluice.cli.sending import FileSender, nothing_sent, stopped_by_sigterm
-    from sluice.client import connect
+    from sluice.cli.cluster import connect
 
     config = configuration(config_file, {"client.bootstrap": bootstrap})
     targets = [name.strip() for name in columns.split(",")] if columns else None
@@ -141,7 +141,7 @@ def delete(
     from sluice.cli import files
     from sluice.cli.resume_command import ResumeCommand
     from sluice.cli.sending import FileSender, nothing_sent, stopped_by_sigterm
-    from sluice.client import connect
+    from sluice.cli.cluster import connect
 
     config = configuration(config_file, {"client.bootstrap": bootstrap})
     with connect(config.client) as client, stopped_by_sigterm():

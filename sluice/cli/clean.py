@@ -89,8 +89,10 @@ def clean(
     only_runs = work_uri is not None and table is None and not config.datalake.iceberg
     if not config.datalake.iceberg and not only_runs:
         raise click.UsageError("give --warehouse PATH, or the lake's catalog in --config FILE")
+    from sluice.cli.cluster import require_cluster
     from sluice.driver.cleaning import clean_runs, clean_tables
 
+    require_cluster(config.client)
     reports = None
     if not only_runs:
         reports = list(clean_tables(config, table, apply=yes, older_than_ms=older_than_ms))

@@ -115,7 +115,7 @@ def create_table(
         bucket_count=buckets,
         properties=properties,
     )
-    from sluice.client import connect
+    from sluice.cli.cluster import connect
 
     with connect(config.client) as client:
         client.admin.create_database(table.database, ignore_if_exists=True)

@@ -40,7 +40,7 @@ def leases(
     if ctx.invoked_subcommand is not None:
         return
     config = configuration(config_file, {"client.bootstrap": bootstrap})
-    from sluice.client import connect
+    from sluice.cli.cluster import connect
 
     with connect(config.client) as client:
         found = client.leases.all()
@@ -86,7 +86,7 @@ def drop(
         existed = drop_stored_lease(data_dir, lease_id)
     else:
         config = configuration(config_file, {"client.bootstrap": bootstrap})
-        from sluice.client import connect
+        from sluice.cli.cluster import connect
         from sluice.errors import UnsupportedVersion
 
         with connect(config.client) as client:

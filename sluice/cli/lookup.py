@@ -62,7 +62,7 @@ def lookup(
     if key and (limit is not None or partition is not None):
         raise click.UsageError("--limit and --partition cannot be combined with a key")
     config = configuration(config_file, {"client.bootstrap": bootstrap})
-    from sluice.client import connect
+    from sluice.cli.cluster import connect
 
     with connect(config.client) as client:
         reader = client.kv_reader(table)
@@ -169,7 +169,7 @@ def snapshots(
     A snapshot holds the bucket's rows as of its log offset.
     """
     config = configuration(config_file, {"client.bootstrap": bootstrap})
-    from sluice.client import connect
+    from sluice.cli.cluster import connect
 
     with connect(config.client) as client:
         rows = _snapshots(client, table)

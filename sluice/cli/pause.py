@@ -33,7 +33,7 @@ def _send(
         None for ``done``.
     """
     config = configuration(config_file, {"client.bootstrap": bootstrap})
-    from sluice.client import connect
+    from sluice.cli.cluster import connect
 
     with connect(config.client) as client:
         before = None if instead is None else _status(client.admin, table)

@@ -80,9 +80,11 @@ def repair(
     config = configuration(config_file, overrides)
     if not config.datalake.iceberg:
         raise click.UsageError("give --warehouse PATH, or the lake's catalog in --config FILE")
+    from sluice.cli.cluster import require_cluster
     from sluice.cli.progress import RoundBar
     from sluice.driver import repairing
 
+    require_cluster(config.client)
     if not yes:
         found = repairing.diagnose_table(config, table)
         if output_format == "json":

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import click
 
 from sluice.cli.options import config_option, configuration
 from sluice.extras import require
 from sluice.stop_signals import StopSignals
+from sluice.wire.start_marker import starting
 
 STOP_GRACE_S = 5.0
 
@@ -115,14 +118,15 @@ def serve(
     server = config.server
     if not server.data_dir:
         raise click.UsageError("give --data-dir DIR (or server.data_dir in the configuration)")
-    require("sluice.server.cluster", "server", "sluice serve")
-    from sluice.cli.logs import configure
-    from sluice.server.cluster import EmbeddedCluster
+    with starting(_ports(server.listen)):
+        require("sluice.server.cluster", "server", "sluice serve")
+        from sluice.cli.logs import configure
+        from sluice.server.cluster import EmbeddedCluster
 
-    configure(log_format, log_level)
-    stopping = StopSignals()
-    cluster = EmbeddedCluster(server, datalake_format=config.datalake.format)
-    cluster.start()
+        configure(log_format, log_level)
+        stopping = StopSignals()
+        cluster = EmbeddedCluster(server, datalake_format=config.datalake.format)
+        cluster.start()
     try:
         read = f", metrics at {cluster.metrics_address}" if cluster.metrics_address else ""
         places = ", ".join(cluster.addresses)
@@ -131,3 +135,8 @@ def serve(
     finally:
         cluster.stop(STOP_GRACE_S)
     click.echo("sluice: stopped")
+
+
+def _ports(listen: str) -> list[int]:
+    """The fixed ports of --listen; whether the text is right is seen later."""
+    return [int(found) for found in re.findall(r":(\d{1,5})(?=$|[/?,\s])", listen) if int(found)]

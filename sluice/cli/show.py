@@ -34,7 +34,7 @@ def tables(
     The freshness is how often a table is tiered into the lake. --format json also has table ids.
     """
     config = configuration(config_file, {"client.bootstrap": bootstrap})
-    from sluice.client import connect
+    from sluice.cli.cluster import connect
 
     with connect(config.client) as client:
         admin = client.admin

@@ -71,7 +71,7 @@ def status(
     Exit code 1: a table is failing, or the stored states cannot be read.
     """
     config = configuration(config_file, {"client.bootstrap": bootstrap})
-    from sluice.client import connect
+    from sluice.cli.cluster import connect
 
     clock = SystemClock()
     with connect(config.client) as client:

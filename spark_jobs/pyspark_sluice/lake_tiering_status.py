@@ -91,11 +91,14 @@ class LakeTieringStatusReader(DataSourceReader):
         :raises NetworkError: the cluster is not reached.
         """
         from sluice.client import connect
+        from sluice.client.reachability import require_listener
         from sluice.errors import TableNotExist
         from sluice.model import TablePath
 
         path: TablePath | None = TablePath(*self._path) if self._path else None
-        with connect(_client_config()) as client:
+        config = _client_config()
+        require_listener(config)
+        with connect(config) as client:
             try:
                 statuses = client.admin.list_tiering_statuses(path)
             except TableNotExist:

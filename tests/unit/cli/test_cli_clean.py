@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import time
 from pathlib import Path
 
@@ -181,8 +182,10 @@ def test_a_work_folder_that_cannot_be_listed_hides_nothing_that_was_done(
         raise PermissionError(13, "Permission denied", "/w")
 
     monkeypatch.setattr(LocalFileSystem, "find", refuse)
-    words = ("--warehouse", "x", "--bootstrap", "grpc://127.0.0.1:1", "--work-uri", "file:///w")
-    done = run("shop.orders", "--yes", *words)
+    with socket.create_server(("127.0.0.1", 0)) as there:
+        address = f"grpc://127.0.0.1:{there.getsockname()[1]}"
+        words = ("--warehouse", "x", "--bootstrap", address, "--work-uri", "file:///w")
+        done = run("shop.orders", "--yes", *words)
     assert done.exit_code == 1
     assert "2 removed" in done.output
     assert "the runs cannot be read: file:///w: PermissionError" in done.output
