@@ -1,4 +1,4 @@
-"""The embedded cluster: wires coordinator, tablet, their storage and their doors together."""
+"""The embedded cluster: wires coordinator, tablet, their storage and their listeners together."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from sluice.server.coordinator.service import CoordinatorService
 from sluice.server.coordinator.tiering import Tiering
 from sluice.server.coordinator.tiering_service import TieringService
 from sluice.server.data_dir import DataDir
-from sluice.server.doors import Door, Guards, check_free
 from sluice.server.listen import Listen, listen_addresses
+from sluice.server.listeners import Guards, Listener, check_free
 from sluice.server.metadata import NODE_ID, MetadataService, Servers, api_versions
 from sluice.server.storage.database import Database
 from sluice.server.tablet.fetch import Fetcher
@@ -104,7 +104,7 @@ class EmbeddedCluster:
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """grpc://HOST:PORT or fluss://HOST:PORT of the coordinator on each door."""
+        """grpc://HOST:PORT or fluss://HOST:PORT of the coordinator on each listener."""
         assert self._addresses, "not started"
         return self._addresses
 
@@ -177,7 +177,7 @@ class _Parts:
         self._clock = clock
         self._defaults = defaults
         self._files = files
-        self._doors: list[Door] = []
+        self._listeners: list[Listener] = []
         self._stopping = threading.Event()
         self._snapshots_begun = threading.Thread(
             target=self._begin_snapshots, name="kv-snapshots-begin", daemon=True
@@ -267,13 +267,15 @@ class _Parts:
         tables = [entry.info for entry in self.catalog.tables()]
         self.tiering.start(tables, self._config.tiering_check_interval_ms)
         self._lake.start()
-        self._doors = [Door(place, self._handlers, self._config, guards) for place in listen]
-        for door in self._doors:
-            door.start()
+        self._listeners = [
+            Listener(place, self._handlers, self._config, guards) for place in listen
+        ]
+        for listener in self._listeners:
+            listener.start()
         if self._metrics is not None:
             self._metrics.start(self.tiering_service.statuses, self._leases.all)
         self._snapshots_begun.start()
-        return tuple(door.address for door in self._doors)
+        return tuple(listener.address for listener in self._listeners)
 
     @property
     def metrics_address(self) -> str:
@@ -300,8 +302,8 @@ class _Parts:
         if self._metrics is not None:
             self._metrics.stop()
         deadline = time.monotonic() + grace_s
-        for door in self._doors:
-            door.stop(max(deadline - time.monotonic(), 0))
+        for listener in self._listeners:
+            listener.stop(max(deadline - time.monotonic(), 0))
         self.tiering.stop()
         self._leases.stop()
         self._stopping.set()
@@ -314,7 +316,7 @@ class _Parts:
         self.data_dir.close()
 
     def _handlers(self, servers: Callable[[], Servers], more: Mapping[Api, Handler]) -> Handlers:
-        """What both roles answer; ``more``: what only one kind of door has."""
+        """The handlers of both roles; ``more``: calls that only one kind of listener has."""
         metadata = MetadataService(
             self.catalog, self._lake, self._replicas, self.data_dir.remote, servers
         )

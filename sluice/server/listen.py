@@ -20,14 +20,14 @@ _FORM = "write grpc://HOST:PORT or fluss://HOST:PORT, more than one with commas 
 
 @dataclass(frozen=True, slots=True)
 class Listen:
-    """Where one door is. Over gRPC both roles have one port, over Fluss's own protocol one each."""
+    """An address to listen on. With gRPC both roles share a port; Fluss's protocol has one each."""
 
     scheme: str
     host: str
     ports: dict[Role, int]
     """0 is any free one."""
     advertised: Listen | None = None
-    """Where clients are told that this door is; None: where it is. Its port 0 is the real one."""
+    """The address that clients receive; None: the real one. Port 0 stands for the real port."""
 
     def told(self, role: Role, port: int) -> tuple[str, int]:
         """Host and port that clients are told for a role that is bound to that port."""
@@ -48,35 +48,35 @@ def listen_addresses(
     tokens: bool = False,
     advertised: str = "",
 ) -> tuple[Listen, ...]:
-    """The doors that ``server.listen`` asks for, in its order.
+    """The listeners of ``server.listen``, in its order.
 
-    :param advertised: ``server.advertised_listeners``: its first grpc:// goes to the first door of
+    :param advertised: ``server.advertised_listeners``: its first grpc:// goes to the first listener of
         grpc://, and so on.
     :param tls: whether grpc:// has TLS. :param tokens: whether callers have to say who they are.
     :raises ConfigurationError: not of that form; not loopback without TLS (grpc:// only) and tokens
-        and not ``insecure``; TLS that no address can have; an address is advertised for no door.
+        and not ``insecure``; TLS that no address can have; an address is advertised for no listener.
     """
-    doors = [_parsed("server.listen", text.strip()) for text in listen.split(",")]
-    if tls and all(door.scheme != GRPC for door in doors):
+    listeners = [_parsed("server.listen", text.strip()) for text in listen.split(",")]
+    if tls and all(listener.scheme != GRPC for listener in listeners):
         raise ConfigurationError(
             f"server.tls_certificate is set, but server.listen {listen!r} has no grpc:// address,"
             " and Fluss's own protocol has no TLS: add one, or unset it"
         )
-    for door in doors:
-        if not is_loopback(door.host) and not insecure:
-            _check_guarded(door, tls=tls, tokens=tokens)
-    left = list(range(len(doors)))
+    for listener in listeners:
+        if not is_loopback(listener.host) and not insecure:
+            _check_guarded(listener, tls=tls, tokens=tokens)
+    left = list(range(len(listeners)))
     for text in advertised.split(",") if advertised.strip() else ():
         told = _parsed("server.advertised_listeners", text.strip())
-        index = next((i for i in left if doors[i].scheme == told.scheme), None)
+        index = next((i for i in left if listeners[i].scheme == told.scheme), None)
         if index is None:
             raise ConfigurationError(
                 f"server.advertised_listeners: {text.strip()!r}: server.listen has no (further)"
                 f" address with {told.scheme}://"
             )
         left.remove(index)
-        doors[index] = replace(doors[index], advertised=told)
-    return tuple(doors)
+        listeners[index] = replace(listeners[index], advertised=told)
+    return tuple(listeners)
 
 
 def _parsed(setting: str, text: str) -> Listen:
@@ -116,16 +116,16 @@ def _tablet_port(setting: str, text: str, parts: SplitResult, port: int) -> int:
     return tablet_port
 
 
-def _check_guarded(door: Listen, *, tls: bool, tokens: bool) -> None:
+def _check_guarded(listener: Listen, *, tls: bool, tokens: bool) -> None:
     """:raises ConfigurationError: strangers could read what crosses the network, or call."""
     needs = []
-    if door.scheme == GRPC and not tls:
+    if listener.scheme == GRPC and not tls:
         needs.append("TLS (--tls-certificate and --tls-key)")
     if not tokens:
         needs.append("logins (--users-file)")
     if needs:
         raise ConfigurationError(
-            f"server.listen: {door.address(door.ports[Role.COORDINATOR])!r} can be reached from"
+            f"server.listen: {listener.address(listener.ports[Role.COORDINATOR])!r} is reachable from"
             f" outside and lacks {' and '.join(needs)}: give them (docs/security.md), listen on"
             " 127.0.0.1, or allow it as it is with --insecure (server.insecure)"
         )

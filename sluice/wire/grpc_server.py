@@ -1,4 +1,4 @@
-"""The gRPC door of a server: puts handlers behind the calls of :mod:`sluice.wire.apis`.
+"""The gRPC listener of a server: puts handlers behind the calls of :mod:`sluice.wire.apis`.
 
 An error that ends a call travels as a gRPC status whose trailing metadata ``fluss-error-bin``
 holds an ``ErrorResponse``.

@@ -1,4 +1,4 @@
-"""What a server's doors call: one function for each call that a role offers."""
+"""The handlers behind a server's listeners: one function for each call that a role offers."""
 
 from __future__ import annotations
 

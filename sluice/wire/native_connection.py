@@ -1,4 +1,4 @@
-"""One connection of a native door: reads frames, has them answered, writes the answers."""
+"""One connection of a native listener: reads frames, has them answered, writes the answers."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ _log = structlog.get_logger("sluice.native")
 
 
 @dataclass(slots=True)
-class _Door:
+class _Listener:
     """One port."""
 
     role: Role
@@ -77,7 +77,7 @@ class NativeServer:
         self._tokens = tokens
         self._pool = ThreadPoolExecutor(max_workers, thread_name_prefix="native")
         self._shared = Shared(self._pool, max_workers, limits)
-        self._doors: list[_Door] = []
+        self._listeners: list[_Listener] = []
         self._loop: asyncio.AbstractEventLoop
         self._thread = threading.Thread(target=self._run, name="native-loop", daemon=True)
         self._connections: dict[asyncio.Task[None], Connection] = {}
@@ -89,14 +89,14 @@ class NativeServer:
         """
         try:
             for role, port in self._ports.items():
-                self._doors.append(_Door(role, bind(self._host, port, role)))
+                self._listeners.append(_Listener(role, bind(self._host, port, role)))
         except BaseException:
-            for door in self._doors:
-                door.socket.close()
+            for listener in self._listeners:
+                listener.socket.close()
             raise
         self._loop = asyncio.new_event_loop()
         self._thread.start()
-        return {door.role: door.socket.getsockname()[1] for door in self._doors}
+        return {listener.role: listener.socket.getsockname()[1] for listener in self._listeners}
 
     def stop(self, grace_s: float) -> None:
         """Takes no new requests, lets those under way be answered within the grace, then closes."""
@@ -110,30 +110,30 @@ class NativeServer:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        for door in self._doors:
-            self._listen_to(door)
+        for listener in self._listeners:
+            self._listen_to(listener)
         try:
             self._loop.run_forever()
         finally:
             self._loop.close()
 
-    def _listen_to(self, door: _Door) -> None:
-        if door.socket.fileno() >= 0:
-            self._loop.add_reader(door.socket, self._accept, door)
+    def _listen_to(self, listener: _Listener) -> None:
+        if listener.socket.fileno() >= 0:
+            self._loop.add_reader(listener.socket, self._accept, listener)
 
-    def _accept(self, door: _Door) -> None:
-        """Takes one client that waits at the door.
+    def _accept(self, listener: _Listener) -> None:
+        """Accepts one waiting client.
 
-        A callback, not a task: no client can be accepted and then forgotten while the doors close.
+        A callback, not a task: no client is accepted and then forgotten while listeners close.
         """
         try:
-            peer, address = door.socket.accept()
+            peer, address = listener.socket.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return
         except OSError as error:
-            _log.warning("cannot accept a connection", role=door.role.name, error=str(error))
-            self._loop.remove_reader(door.socket)
-            self._loop.call_later(ACCEPT_PAUSE_S, self._listen_to, door)
+            _log.warning("cannot accept a connection", role=listener.role.name, error=str(error))
+            self._loop.remove_reader(listener.socket)
+            self._loop.call_later(ACCEPT_PAUSE_S, self._listen_to, listener)
             return
         peer.setblocking(False)
         with suppress(OSError):
@@ -143,7 +143,7 @@ class NativeServer:
             send_failure(peer, UnknownServerError(f"this server has {CONNECTIONS_MAX} connections"))
             peer.close()
             return
-        self._take(peer, door.role, f"{address[0]}:{address[1]}")
+        self._take(peer, listener.role, f"{address[0]}:{address[1]}")
 
     def _take(self, peer: socket.socket, role: Role, name: str) -> None:
         login = None if self._tokens is None else Login(self._tokens)
@@ -153,7 +153,7 @@ class NativeServer:
         task.add_done_callback(lambda done: self._connections.pop(done))
 
     async def _end(self, grace_s: float) -> None:
-        self._close_doors()
+        self._close_listeners()
         tasks = list(self._connections)
         for connection in self._connections.values():
             connection.end()
@@ -163,11 +163,11 @@ class NativeServer:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
 
-    def _close_doors(self) -> None:
-        for door in self._doors:
+    def _close_listeners(self) -> None:
+        for listener in self._listeners:
             # A socket that the loop waits for must leave the loop before it is closed.
-            self._loop.remove_reader(door.socket)
-            door.socket.close()
+            self._loop.remove_reader(listener.socket)
+            listener.socket.close()
 
 
 def bind(host: str, port: int, role: Role) -> socket.socket:

@@ -16,7 +16,7 @@ from sluice.errors import AuthenticateError
 from sluice.server.cluster import EmbeddedCluster
 from tests.airflow.place import AirflowProcess, Place
 from tests.support.contents import contents
-from tests.support.sasl_door import SaslDoor
+from tests.support.sasl_proxy import SaslProxy
 
 pytestmark = pytest.mark.airflow
 PASSWORD = "gehéim-4711-pässwort"
@@ -30,14 +30,14 @@ def holding(text: str, *folders: Path) -> list[Path]:
 
 @pytest.fixture
 def guarded(airflow: AirflowProcess, tmp_path: Path) -> Iterator[Place]:
-    """A place whose cluster is reached through a door that demands a login."""
+    """A place whose cluster is reached through a listener that demands a login."""
     config = ServerConfig(data_dir=str(tmp_path / "data"), listen="fluss://127.0.0.1:0")
     with EmbeddedCluster(config) as cluster, connect(cluster.address) as insider:
         insider.admin.create_database("shop")
         port = int(cluster.address.rpartition(":")[2])
         [tablet] = insider._connection._servers().tablets.values()
-        with SaslDoor([port, tablet.port], "ann", PASSWORD) as door:
-            address = f"fluss://127.0.0.1:{door.ports[port]}"
+        with SaslProxy([port, tablet.port], "ann", PASSWORD) as proxy:
+            address = f"fluss://127.0.0.1:{proxy.ports[port]}"
             with pytest.raises(AuthenticateError), connect(address) as stranger:
                 stranger.admin.list_databases()
             login = ClientConfig(address, username="ann", password=PASSWORD)

@@ -54,7 +54,7 @@ SERVERS: dict[str, Server] = {
         Server("real", _real, {}),
     )
 }
-"""The embedded server behind either door, and a real Fluss 0.9.1, whose answers are expected."""
+"""The embedded server with either listener, and an Apache Fluss 0.9.1 as the reference."""
 
 
 @dataclass(frozen=True, slots=True)

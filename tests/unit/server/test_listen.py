@@ -69,7 +69,7 @@ def test_loopback_is_fine(host: str) -> None:
         ("fluss://127.0.0.1:9124?tablet=9200", (9124, 9200)),
     ],
 )
-def test_a_native_door_has_two_ports(listen: str, ports: tuple[int, int]) -> None:
+def test_a_native_listener_has_two_ports(listen: str, ports: tuple[int, int]) -> None:
     (found,) = listen_addresses(listen, insecure=False)
     assert (found.ports[C], found.ports[T]) == ports
 
@@ -115,7 +115,7 @@ def test_clients_are_told_the_advertised_addresses_in_order() -> None:
         insecure=True,
         advertised="fluss://lake.example:20?tablet=0, grpc://lake.example:10",
     )
-    assert [door.told(C, 7) for door in found] == [
+    assert [listener.told(C, 7) for listener in found] == [
         ("lake.example", 10),
         ("lake.example", 20),
         ("0.0.0.0", 7),
@@ -131,6 +131,6 @@ def test_clients_are_told_the_advertised_addresses_in_order() -> None:
         ("h:1", "write grpc://HOST:PORT"),
     ],
 )
-def test_an_advertised_address_needs_a_door(advertised: str, why: str) -> None:
+def test_an_advertised_address_needs_a_listener(advertised: str, why: str) -> None:
     with pytest.raises(ConfigurationError, match=rf"server\.advertised_listeners: .*{why}"):
         listen_addresses("grpc://127.0.0.1:1", insecure=False, advertised=advertised)

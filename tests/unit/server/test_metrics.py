@@ -104,13 +104,13 @@ def test_an_address_is_free_again_after_a_stop(node: Node) -> None:
     parts = node.cluster._parts
     assert parts is not None
     assert parts._metrics is not None
-    door = parts._metrics._door
-    assert door is not None
-    assert door._server.fileno() >= 0
+    listener = parts._metrics._listener
+    assert listener is not None
+    assert listener._server.fileno() >= 0
     node.stop()
     with finding():
-        assert door._server.fileno() < 0
-        assert not door._thread.is_alive()
+        assert listener._server.fileno() < 0
+        assert not listener._thread.is_alive()
     node.start()
     assert read(node)
 

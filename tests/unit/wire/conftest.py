@@ -1,4 +1,4 @@
-"""A native door for the tests of its connections."""
+"""A native listener for the tests of its connections."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from sluice.wire.apis import Role
-from tests.support.native_door import Doors, Handlers, Peer, Start
+from tests.support.native_listener import Handlers, Listeners, Peer, Start
 
 
 @pytest.fixture
@@ -16,15 +16,15 @@ def handlers() -> Handlers:
 
 
 @pytest.fixture
-def doors(handlers: Handlers) -> Iterator[Doors]:
-    doors = Doors(handlers)
-    yield doors
-    doors.stop()
+def listeners(handlers: Handlers) -> Iterator[Listeners]:
+    listeners = Listeners(handlers)
+    yield listeners
+    listeners.stop()
 
 
 @pytest.fixture
-def start(doors: Doors) -> Start:
-    return doors.start
+def start(listeners: Listeners) -> Start:
+    return listeners.start
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from sluice.wire.endpoint_probe import PATIENCE_S
 from sluice.wire.grpc_server import GrpcServer
 from sluice.wire.tls import ServerTls
 from tests.support.certificates import authority
-from tests.support.native_door import Doors, Handlers
+from tests.support.native_listener import Handlers, Listeners
 from tests.support.native_peer import Peer, PeerServer
 from tests.support.wire_server import WireServer
 
@@ -47,7 +47,7 @@ class _HttpServer(http.server.ThreadingHTTPServer):
 def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, int]]:
     files = authority().sign(tmp_path_factory.mktemp("tls"))
     with ExitStack() as stack:
-        native = Doors(Handlers())
+        native = Listeners(Handlers())
         stack.callback(native.stop)
         secure = GrpcServer(
             {}, "127.0.0.1", 0, max_message_bytes=1 << 20, max_workers=2,

@@ -228,7 +228,7 @@ def is_found(transport: Transport) -> bool:
 
 
 @contextmanager
-def late_door(port: int, delay_s: float) -> Iterator[int]:
+def slow_proxy(port: int, delay_s: float) -> Iterator[int]:
     """A port before a server that takes its time with each connection, as a busy machine does."""
 
     def pass_on(source: socket.socket, target: socket.socket) -> None:
@@ -241,23 +241,23 @@ def late_door(port: int, delay_s: float) -> Iterator[int]:
     def accept() -> None:
         with suppress(OSError):
             while True:
-                client = stack.enter_context(door.accept()[0])
+                client = stack.enter_context(listener.accept()[0])
                 threading.Event().wait(delay_s)
                 server = stack.enter_context(socket.create_connection(("127.0.0.1", port), 60))
                 for pair in ((client, server), (server, client)):
                     threading.Thread(target=pass_on, args=pair, daemon=True).start()
 
-    with ExitStack() as stack, socket.create_server(("127.0.0.1", 0)) as door:
+    with ExitStack() as stack, socket.create_server(("127.0.0.1", 0)) as listener:
         accepting = threading.Thread(target=accept)
         accepting.start()
-        yield door.getsockname()[1]
-        door.shutdown(socket.SHUT_RDWR)
+        yield listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)
         accepting.join(60)
 
 
 def test_a_server_that_is_slow_to_greet_is_waited_for_by_the_first_call() -> None:
     answer = pb.DatabaseExistsResponse(exists=True)
-    with server_that(lambda _: answer) as server, late_door(server.port, 1.0) as port:
+    with server_that(lambda _: answer) as server, slow_proxy(server.port, 1.0) as port:
         transport = transport_to(f"grpc://127.0.0.1:{port}")
         found: Any = transport.call(Role.COORDINATOR, apis.DATABASE_EXISTS, EXISTS, 60_000)
         transport.close()

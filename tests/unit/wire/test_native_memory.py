@@ -1,4 +1,4 @@
-"""The memory of a native door: half-sent frames and untaken answers hold nobody else up."""
+"""The memory of a native listener: half-sent frames and untaken answers hold nobody else up."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from sluice.wire import native_frames as frames
 from sluice.wire.apis import Role
 from sluice.wire.native_frames import FrameReader
 from sluice.wire.native_memory import Limits
-from tests.support.native_door import MB, Handlers, Peer, Start
+from tests.support.native_listener import MB, Handlers, Peer, Start
 
 ENOUGH_S = 30.0
-"""The doors here would let a client stall for longer: who waits for that is late."""
+"""The listeners here allow a client to stall for longer: a test that waits for that is late."""
 
 
 LONG_S = 10 * ENOUGH_S

@@ -23,7 +23,7 @@ from sluice.wire import native_frames as frames
 from sluice.wire.apis import Role
 from sluice.wire.native_memory import Limits
 from sluice.wire.native_server import NativeServer
-from tests.support.native_door import LIMITS, MB, Doors, Handlers, Peer, Start
+from tests.support.native_listener import LIMITS, MB, Handlers, Listeners, Peer, Start
 from tests.support.processes import wait_for
 
 
@@ -165,15 +165,15 @@ def test_memory_is_bounded_while_nobody_takes_the_answers(start: Start, handlers
     peer.socket.close()
 
 
-def test_a_client_that_takes_nothing_is_left(doors: Doors, handlers: Handlers) -> None:
+def test_a_client_that_takes_nothing_is_left(listeners: Listeners, handlers: Handlers) -> None:
     handlers.reply_bytes = 16 * MB
-    ports = doors.start(Limits(MB, 4 * MB, stall_s=0.2))
+    ports = listeners.start(Limits(MB, 4 * MB, stall_s=0.2))
     slow, other = Peer(ports[Role.TABLET]), Peer(ports[Role.TABLET])
     slow.fetch_together(4)
     # The slow one's answers fill the memory; it is dropped, and then the other one is served.
     assert other.exists("yes") is True
     wait_for("an answer", lambda: handlers.made)
-    wait_for("the slow one to be left", lambda: doors.clients == 1)
+    wait_for("the slow one to be left", lambda: listeners.clients == 1)
     with pytest.raises((EOFError, ConnectionResetError)):
         for _ in range(4):
             slow.receive()
@@ -181,13 +181,15 @@ def test_a_client_that_takes_nothing_is_left(doors: Doors, handlers: Handlers) -
     other.socket.close()
 
 
-def test_nothing_comes_behind_an_answer_that_was_cut(doors: Doors, handlers: Handlers) -> None:
+def test_nothing_comes_behind_an_answer_that_was_cut(
+    listeners: Listeners, handlers: Handlers
+) -> None:
     """The client would take it for the rest of that answer: log data with other bytes in it."""
     handlers.reply_bytes = MB // 2
-    peer = Peer(doors.start(Limits(MB, 64 * MB, stall_s=0.2))[Role.TABLET])
+    peer = Peer(listeners.start(Limits(MB, 64 * MB, stall_s=0.2))[Role.TABLET])
     peer.fetch_together(60)
     wait_for("an answer", lambda: handlers.made)
-    wait_for("the client to be left", lambda: not doors.clients)
+    wait_for("the client to be left", lambda: not listeners.clients)
     taken = bytearray()
     with suppress(ConnectionResetError):
         while content := peer.socket.recv(MB):

@@ -16,7 +16,7 @@ READ_TIMEOUT_S = 10
 """A caller that is silent for so long is left: one is served after the other."""
 
 
-class MetricsDoor:
+class MetricsListener:
     """Answers GET /metrics on a thread of its own, one caller at a time."""
 
     def __init__(self, place: str, registry: CollectorRegistry, *, insecure: bool) -> None:
@@ -47,7 +47,7 @@ class MetricsDoor:
         self._thread.start()
 
     def stop(self) -> None:
-        """Also for a door that was never started."""
+        """Also for a listener that was never started."""
         if self._thread.is_alive():
             self._server.shutdown()
             self._thread.join()

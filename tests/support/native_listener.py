@@ -1,4 +1,4 @@
-"""A native door over handlers that a test steers, and a client of it by hand."""
+"""A native listener over handlers that a test steers, and a client of it by hand."""
 
 from __future__ import annotations
 
@@ -123,11 +123,11 @@ class Peer:
 
 
 Start = Callable[..., Any]
-"""Starts a door with the given limits, host and number of workers; answers its ports by role."""
+"""Starts a listener with the given limits, host and workers; returns its ports by role."""
 
 
-class Doors:
-    """Every door that a test started, to be stopped behind it."""
+class Listeners:
+    """All listeners that a test started; they are stopped after it."""
 
     def __init__(self, handlers: Handlers) -> None:
         self._handlers = handlers

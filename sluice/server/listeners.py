@@ -1,4 +1,4 @@
-"""The doors of the embedded cluster: one server for each address, over the same handlers."""
+"""The listeners of the embedded cluster: one server for each address, over the same handlers."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _ROLES = (Role.COORDINATOR, Role.TABLET)
 
 @dataclass(frozen=True, slots=True)
 class Guards:
-    """What stands between callers and the handlers, the same on all doors."""
+    """Encryption and logins, the same for all listeners."""
 
     tls: ServerTls | None = None
-    """On doors of gRPC."""
+    """For gRPC listeners only."""
     tokens: Tokens | None = None
 
     @classmethod
@@ -71,8 +71,8 @@ def check_free(listen: Listen) -> None:
         bind(listen.host, port, role).close()
 
 
-class Door:
-    """Listens on one address. Its clients are told the ports of this door, not of another."""
+class Listener:
+    """Listens on one address. Its clients receive the ports of this listener, not of another."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class Door:
             self._ports = self._native.start()
 
     def stop(self, grace_s: float) -> None:
-        """Lets calls under way end within the grace. Also for a door that was never started."""
+        """Lets calls under way end within the grace. Also for a listener that was never started."""
         for server in (self._grpc, self._native):
             if server is not None:
                 server.stop(grace_s)

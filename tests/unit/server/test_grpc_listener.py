@@ -1,4 +1,4 @@
-"""What the gRPC door does apart from the calls: limits, health, reflection, refusals."""
+"""What the gRPC listener does apart from the calls: limits, health, reflection, refusals."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def native(ports: dict[Role, int]) -> Iterator[dict[Role, NativeCall]]:
         call.close()
 
 
-def test_each_door_tells_its_own_ports(node: Node, native: dict[Role, NativeCall]) -> None:
+def test_each_listener_tells_its_own_ports(node: Node, native: dict[Role, NativeCall]) -> None:
     over_grpc = node.caller.call(apis.GET_METADATA, ALL)
     grpc_port = urlsplit(node.cluster.address).port
     assert {over_grpc.coordinator_server.port, over_grpc.tablet_servers[0].port} == {grpc_port}
@@ -97,7 +97,7 @@ def test_remote_files_need_no_token(native: dict[Role, NativeCall]) -> None:
     assert (answer.schema, answer.token, answer.HasField("expiration_time")) == ("file", b"", False)
 
 
-def test_both_doors_lead_to_one_log(node: Node, native: dict[Role, NativeCall]) -> None:
+def test_both_listeners_lead_to_one_log(node: Node, native: dict[Role, NativeCall]) -> None:
     node.caller.create_database()
     table_id = node.caller.create_table()
     node.caller.produce(table_id, batch("a", "b"))
@@ -154,7 +154,7 @@ def test_a_taken_tablet_port(ports: dict[Role, int], tmp_path: Path) -> None:
         Caller(third.address).create_database()
 
 
-def test_our_client_over_the_native_door(node: Node) -> None:
+def test_our_client_over_the_native_listener(node: Node) -> None:
     node.caller.create_database()
     node.caller.create_table()
     rows = pa.table({"id": range(1000), "text": [f"t{i}" for i in range(1000)]})
