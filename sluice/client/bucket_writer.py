@@ -16,7 +16,7 @@ from google.protobuf.message import Message
 
 from sluice.client.admin import Admin
 from sluice.client.connection import Connection, table_path
-from sluice.client.retry import interruptible
+from sluice.client.retry import interruptible_sleep
 from sluice.client.row_buffers import RowBuffers
 from sluice.client.sender import BatchSender
 from sluice.client.sent_batches import Cut, Outstanding, Waiting, WriterJournal, WriterStart
@@ -450,7 +450,7 @@ class BucketWriter(ABC):
                 self._request(bucket, records),
                 unpack,
                 idempotent=True,
-                sleep=interruptible(self._stop, f"write to {self._name(bucket)}"),
+                sleep=interruptible_sleep(self._stop, f"write to {self._name(bucket)}"),
                 on_failure=failures.append,
             )
         except FlussError as error:

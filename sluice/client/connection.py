@@ -1,4 +1,4 @@
-"""The way to a cluster: servers, what they offer, who leads a bucket; calls with retries."""
+"""The connection to a cluster: its servers, their calls, the leaders of buckets; retries."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 
 from sluice import __version__
 from sluice.client.addresses import Address, open_transport, parse_bootstrap
-from sluice.client.retry import LEADER_RULES, RULES, RetryPolicy, Rule, retrying
+from sluice.client.retry import LEADER_RULES, RULES, RetryPolicy, Rule, call_with_retries
 from sluice.config import ClientConfig
 from sluice.errors import (
     FlussError,
@@ -44,7 +44,7 @@ _BETWEEN_SERVERS = frozenset(
         apis.NOTIFY_LAKE_TABLE_OFFSET,
     }
 )
-"""What servers ask each other, and no client asks."""
+"""Calls between servers, which no client makes."""
 
 _ENTRIES_MAX = 16
 """Most servers that are remembered to request metadata from."""
@@ -53,12 +53,12 @@ _SHOWN_MAX = 4
 """Most servers whose failures one message names."""
 
 _NOT_YET = "CoordinatorEventProcessor is not initialized yet"
-"""What a coordinator of Fluss 0.9.1 says, with code -1, between its election and its readiness."""
+"""Text of a Fluss 0.9.1 coordinator's error (code -1) between its election and readiness."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Servers:
-    """Who is in the cluster, as its metadata says."""
+    """The servers of the cluster, from its metadata."""
 
     coordinator: Address
     tablets: dict[int, Address]
@@ -66,7 +66,7 @@ class _Servers:
 
 @dataclass(slots=True)
 class _Cache:
-    """What was learnt from the cluster; all of it may be forgotten at any time."""
+    """What is known of the cluster; all of it may be dropped and queried again at any time."""
 
     servers: _Servers | None = None
     leaders: dict[TableBucket, Address] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class _Cache:
 
 
 class Connection:
-    """All calls of one client go through here. Safe for use by many threads.
+    """The connection of one client, for all of its calls. Safe for use by many threads.
 
     Nothing is sent before the first call. ``sleep``, ``now`` and ``random`` belong to the retries.
     """
@@ -87,7 +87,7 @@ class Connection:
         now: Callable[[], float] = time.monotonic,
         random: Callable[[], float] = random_module.random,
     ) -> None:
-        """:raises ConfigurationError: if the bootstrap address is not one."""
+        """:raises ConfigurationError: the bootstrap address is malformed."""
         self.config = config
         self._bootstrap = parse_bootstrap(config.bootstrap)
         self._policy = RetryPolicy(timeout_ms=config.retry_timeout_ms)
@@ -120,10 +120,10 @@ class Connection:
         retry: bool = True,
         on_failure: Callable[[FlussError], None] | None = None,
     ) -> T:
-        """Asks the coordinator; ``unpack`` takes what is wanted or raises the error in the body.
+        """Calls the coordinator; ``unpack`` reads the response or raises the error in its body.
 
-        :param idempotent: where this request is safer or riskier to send again than its Api says.
-        :param on_failure: told what an attempt ended by before the request is sent again.
+        :param idempotent: overrides the Api's, for a request that is safer or riskier to repeat.
+        :param on_failure: called with the error of an attempt before the request is sent again.
         """
 
         def attempt() -> T:
@@ -131,7 +131,7 @@ class Connection:
             try:
                 return unpack(self._call(address, Role.COORDINATOR, api, request))
             except NotCoordinatorLeader:
-                self._ask_last(address)  # a deposed one may still tell all that it leads
+                self._ask_last(address)  # a deposed one may still claim to lead
                 raise
 
         def on_retry(error: FlussError, rule: Rule) -> None:
@@ -142,7 +142,7 @@ class Connection:
         return self._retrying(attempt, api, idempotent, on_retry, retry=retry)
 
     def coordinator_offers(self, api: Api) -> bool:
-        """Whether the coordinator says that it answers this call."""
+        """Whether the coordinator offers this call."""
 
         def attempt() -> bool:
             try:
@@ -154,7 +154,7 @@ class Connection:
         return self._retrying(attempt, api, True, self._refresh)
 
     def describe(self) -> list[ServerInfo]:
-        """Every server of the cluster, each asked now; the coordinator first.
+        """Every server of the cluster, each queried now; the coordinator first.
 
         :raises FlussError: one of them cannot be reached.
         """
@@ -172,7 +172,7 @@ class Connection:
         return found
 
     def call_tablet(self, api: Api, request: Message, unpack: Callable[[Any], T]) -> T:
-        """Asks any tablet server."""
+        """Calls any tablet server."""
 
         def attempt() -> T:
             address = self._find(self._any_tablet, Role.TABLET, api)
@@ -193,10 +193,10 @@ class Connection:
         on_failure: Callable[[FlussError], None] | None = None,
         decode: Callable[[memoryview], Any] | None = None,
     ) -> T:
-        """Asks the server that leads a bucket, and looks for the new leader when it has moved.
+        """Calls the leader of a bucket, and finds the new leader when it has moved.
 
         :param sleep: in place of the connection's own, for a caller that can be interrupted.
-        :param decode: reads the answer's bytes in place of the call's own message.
+        :param decode: reads the response's bytes in place of the call's own message.
         """
 
         def attempt() -> T:
@@ -214,7 +214,7 @@ class Connection:
         return self._retrying(attempt, api, idempotent, on_retry, sleep=sleep, rules=LEADER_RULES)
 
     def known_leader(self, bucket: TableBucket) -> Address | None:
-        """The bucket's leader as far as it was looked up before."""
+        """The bucket's leader if it was looked up before."""
         with self._lock:
             return self._cache.leaders.get(bucket)
 
@@ -233,7 +233,7 @@ class Connection:
         try:
             reply, servers = self._metadata(request)
         except UnknownServerError as error:
-            # How Fluss 0.9.1 answers for a table that is gone: with the trace of its stack.
+            # Fluss 0.9.1 answers with a stack trace for a table that no longer exists.
             if not self._table_exists(path):
                 raise TableNotExist(f"table {path} was dropped") from error
             raise
@@ -262,7 +262,7 @@ class Connection:
         return bool(reply.exists)
 
     def _refresh(self, error: FlussError, rule: Rule) -> None:
-        """Has addresses and offered calls looked up anew if the error may come of old ones."""
+        """Drops known addresses and calls if they may be the cause of the error."""
         del error
         if rule.refresh:
             self._forget_servers()
@@ -284,7 +284,7 @@ class Connection:
         rules: Mapping[type[FlussError], Rule] = RULES,
     ) -> T:
         policy = self._policy if self._answered else self._first_policy
-        return retrying(
+        return call_with_retries(
             attempt,
             policy if retry else RetryPolicy(timeout_ms=0),
             idempotent=api.idempotent if idempotent is None else idempotent,
@@ -308,7 +308,7 @@ class Connection:
                 self._cache.offered.pop((address, role), None)
             raise UnsupportedVersion(
                 f"server {address} does not offer {api.name} (api key {api.key}) as"
-                f" {role.name.lower()}; it may be of another version, or not Sluice's own",
+                f" {role.name.lower()}; it may be another version, or not Sluice's server",
                 sent=False,
             )
         return address
@@ -343,7 +343,7 @@ class Connection:
         return tablets[min(tablets)]
 
     def _metadata(self, request: pb.MetadataRequest) -> tuple[Any, _Servers]:
-        """What the first server that answers says: the bootstrap ones, then those it told of."""
+        """The response of the first server that answers: bootstrap servers, then known others."""
         started = self._now()
         failures: list[FlussError] = []
         with self._lock:
@@ -366,7 +366,7 @@ class Connection:
                 others = [*self._bootstrap, servers.coordinator, *servers.tablets.values()]
                 self._entries = tuple(dict.fromkeys([entry, *others]))[:_ENTRIES_MAX]
             return reply, servers
-        raise _together(failures)
+        raise _combined(failures)
 
     def _metadata_of(self, entry: Address, request: pb.MetadataRequest) -> Any:
         try:
@@ -433,7 +433,7 @@ def table_path(path: TablePath) -> pb.PbTablePath:
     return pb.PbTablePath(database_name=path.database, table_name=path.table)
 
 
-def _together(failures: list[FlussError]) -> FlussError:
+def _combined(failures: list[FlussError]) -> FlussError:
     """The first failure; its text names those of further servers, too."""
     first = failures[0]
     texts = list(dict.fromkeys(error.message for error in failures))
@@ -445,7 +445,7 @@ def _together(failures: list[FlussError]) -> FlussError:
 
 
 def _leaders(reply: Any, servers: _Servers) -> dict[TableBucket, Address | None]:
-    """Every bucket that a metadata reply names, with its leader's address; None if it has none."""
+    """Each bucket of a metadata response with its leader's address; None if it has no leader."""
     found: dict[TableBucket, Address | None] = {}
     owners = [(table.table_id, None, table) for table in reply.table_metadata]
     owners += [(part.table_id, part.partition_id, part) for part in reply.partition_metadata]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from sluice.client.connection import Connection
 from sluice.client.remote_files import RemoteFiles
 from sluice.client.remote_log import Batches, read_segment, segments_of
-from sluice.client.retry import interruptible
+from sluice.client.retry import interruptible_sleep
 from sluice.errors import (
     CorruptMessage,
     CorruptRecord,
@@ -153,7 +153,7 @@ class LogFetches:
             apis.FETCH_LOG,
             self._request(group, wait_ms),
             lambda reply: self._unpack(group, reply),
-            sleep=interruptible(abandoned, f"{self.name(group[0])}: the read"),
+            sleep=interruptible_sleep(abandoned, f"{self.name(group[0])}: the read"),
             decode=lambda answer: read_fetch_response(answer, len(group)),
         )
         return answers, self._now() - started

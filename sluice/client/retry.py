@@ -1,7 +1,6 @@
-"""When a call is sent again: the rules as a table, the waits as a policy, the loop apart from both.
+"""When a call is sent again: a table of rules, a policy for the waits, and the loop.
 
-Nothing that says "no such thing" or "you are fenced" is ever retried: the same question would get
-the same answer.
+Errors such as "not found" or "fenced" are never retried: the same request would fail again.
 """
 
 from __future__ import annotations
@@ -38,14 +37,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """How one class of error is treated."""
+    """How an error class is retried."""
 
     executed: bool
     """Whether the server may have done the work: then only an idempotent call is sent again."""
     attempts_max: float = math.inf
     """Most attempts that may end this way."""
     refresh: bool = False
-    """Whether addresses and leaders are looked up anew first."""
+    """Whether addresses and leaders are looked up again first."""
 
 
 RULES: dict[type[FlussError], Rule] = {
@@ -106,7 +105,7 @@ def rule_for(
     return rule
 
 
-def retrying(
+def call_with_retries(
     attempt: Callable[[], T],
     policy: RetryPolicy,
     *,
@@ -117,7 +116,7 @@ def retrying(
     now: Callable[[], float] = time.monotonic,
     random: Callable[[], float] = random_module.random,
 ) -> T:
-    """Calls ``attempt`` until it answers, until it must not be repeated, or until time is up.
+    """Calls ``attempt`` until it succeeds, must not be repeated, or the time is over.
 
     :param on_retry: called before each further attempt with what the one before ended by.
     :raises FlussError: the latest error; after several attempts its text names their number.
@@ -151,11 +150,11 @@ def retrying(
             on_retry(failed, rule)
 
 
-def interruptible(stop: threading.Event, what: str) -> Callable[[float], None]:
-    """A ``sleep`` that ends the retries of a call, with an error, when nobody waits for it."""
+def interruptible_sleep(stop: threading.Event, what: str) -> Callable[[float], None]:
+    """A ``sleep`` that ends the retries of a call with an error once ``stop`` is set."""
 
     def sleep(seconds: float) -> None:
         if stop.wait(seconds):
-            raise NetworkError(f"{what} was ended while it was being retried", final=True)
+            raise NetworkError(f"{what} was cancelled during a retry", final=True)
 
     return sleep

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from sluice.client.connection import Connection
-from sluice.client.retry import RetryPolicy, Rule, interruptible, retrying
+from sluice.client.retry import RetryPolicy, Rule, call_with_retries, interruptible_sleep
 from sluice.errors import (
     CorruptMessage,
     FlussError,
@@ -70,7 +70,7 @@ class ScanSession:
         self._connection = connection
         self._path = path
         self._bucket = bucket
-        self._sleep = interruptible(abandoned, f"a scan of bucket {bucket} of {path}")
+        self._sleep = interruptible_sleep(abandoned, f"a scan of bucket {bucket} of {path}")
         self._now, self._random = now, random
         self._scanner_id = new_id().encode()
         self._next_call = 0
@@ -97,7 +97,7 @@ class ScanSession:
             batch_size_bytes=batch_bytes,
             wanted_scanner_id=self._scanner_id,
         )
-        answer = retrying(
+        answer = call_with_retries(
             lambda: self._call(request, _checked),
             RetryPolicy(timeout_ms=self._connection.config.retry_timeout_ms),
             idempotent=True,
@@ -139,7 +139,7 @@ class ScanSession:
         request = pb.ScanKvRequest(scanner_id=self._scanner_id, close_scanner=True)
         ended = threading.Event()
         ended.set()
-        self._sleep = interruptible(ended, "the end of a scan")
+        self._sleep = interruptible_sleep(ended, "the end of a scan")
         with suppress(FlussError):  # the server ends it by itself, later
             self._call(request, _checked)
 

@@ -50,11 +50,11 @@ class DataDirLocked(DataDirError):
 
 
 class UnknownDataDirFormat(DataDirError):
-    """The data directory was written by a version that this one does not know."""
+    """The data directory was written by an unknown version of Sluice."""
 
 
 class LakeError(SluiceError):
-    """Something about the lake table or its storage."""
+    """The lake table or its storage cannot be used."""
 
 
 class LakeTableMismatch(LakeError):
@@ -62,7 +62,7 @@ class LakeTableMismatch(LakeError):
 
 
 class LakeTableMissing(LakeError):
-    """Fluss knows tiered offsets of a table that the lake does not have."""
+    """Fluss has tiered offsets of a table that does not exist in the lake."""
 
 
 class LakeNotWritable(LakeError):
@@ -74,15 +74,15 @@ class LakeRolledBack(LakeError):
 
 
 class LakeOffsetsLost(LakeError):
-    """The file with a lake snapshot's offsets is gone, cut or changed."""
+    """The file with a lake snapshot's offsets is missing, truncated or changed."""
 
 
 class LakeCommitRefused(LakeError):
-    """The lake moved on since the plan: nothing was committed, and the files are not referenced."""
+    """The lake has changed since the plan: nothing was committed, no file is referenced."""
 
 
 class LakeCommitOutcomeUnknown(LakeError):
-    """The lake commit may or may not have landed: look it up, repeat nothing, delete nothing."""
+    """The outcome of the lake commit is unknown: check it, repeat nothing, delete nothing."""
 
 
 class UnsupportedLakeOption(LakeError):
@@ -90,19 +90,19 @@ class UnsupportedLakeOption(LakeError):
 
 
 class RoundError(SluiceError):
-    """A round of tiering cannot go on."""
+    """A round of tiering cannot continue."""
 
 
 class LogBehindLake(RoundError):
-    """A bucket's log ends before the offset up to which it was tiered: it has lost rows."""
+    """A bucket's log ends before its tiered offset: the log has lost rows."""
 
 
 class ClaimLost(RoundError):
-    """The table is no longer this round's: another one was begun. Not a failure of the table."""
+    """Another round of the table was begun: this one has no claim. Not a failure of the table."""
 
 
 class TableNotDue(RoundError):
-    """No table waits to be tiered: it was tiered lately, or another round has it."""
+    """No table is due: it was tiered recently, or another round has claimed it."""
 
 
 class LeaseNotObtained(RoundError):
@@ -110,11 +110,11 @@ class LeaseNotObtained(RoundError):
 
 
 class LeaseLost(RoundError):
-    """A lease has ended while its snapshots were still needed: they may be gone by now."""
+    """A lease has ended while its snapshots were still needed: they may have been deleted."""
 
 
 class ScanRestarted(SluiceError):
-    """A full scan has lost its frozen rows: it can only be begun anew, with newer ones.
+    """A full scan has lost its snapshot of the rows: start it again, with newer rows.
 
     Details: ``rows`` (how many were yielded), their ``log_offset``, ``bucket``.
     """
@@ -143,4 +143,4 @@ class QueryFailed(SluiceError):
 
 
 class UnknownFileVersion(RoundError):
-    """A plan, result or failure file of a version that this one does not read."""
+    """A plan, result or failure file of a version that this Sluice does not support."""

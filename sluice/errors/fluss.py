@@ -20,11 +20,10 @@ class UnknownServerError(FlussError):
 
 
 class NetworkError(FlussError):
-    """The server cannot be reached, or the connection broke.
+    """The server cannot be reached, or the connection broke."""
 
-    Details: ``sent=False`` if the request never left; ``no_listener`` if nothing is there to reach:
-    ``refused`` for a connection, ``unknown host`` for a name without an address.
-    """
+    # Details: ``sent=False`` if the request never left; ``no_listener`` if there is no server:
+    # "refused" for a connection, "unknown host" for a name without an address.
 
     code = 1
     retryable = True
@@ -133,7 +132,7 @@ class InvalidReplicationFactor(FlussError):
 
 
 class InvalidRequiredAcks(FlussError):
-    """acks is none of 0, 1 and -1."""
+    """acks must be 0, 1 or -1."""
 
     code = 18
 
@@ -151,7 +150,7 @@ class NonPrimaryKeyTable(FlussError):
 
 
 class UnknownTableOrBucket(FlussError):
-    """The server knows no such table or bucket."""
+    """The server has no such table or bucket."""
 
     code = 21
     retryable = True
@@ -228,7 +227,7 @@ class DuplicateSequence(FlussError):
 
 
 class UnknownWriterId(FlussError):
-    """A writer id that no server handed out."""
+    """A writer id that no server has issued."""
 
     code = 33
 
@@ -294,7 +293,7 @@ class PartitionSpecInvalid(FlussError):
 
 
 class LeaderNotAvailable(FlussError):
-    """Leader not available."""
+    """No server leads the bucket now."""
 
     code = 44
     retryable = True
@@ -379,19 +378,19 @@ class DeletionDisabled(FlussError):
 
 
 class ServerNotExist(FlussError):
-    """Server not exist."""
+    """No such server."""
 
     code = 58
 
 
 class ServerTagAlreadyExist(FlussError):
-    """Server tag already exist."""
+    """The server tag exists."""
 
     code = 59
 
 
 class ServerTagNotExist(FlussError):
-    """Server tag not exist."""
+    """No such server tag."""
 
     code = 60
 
@@ -478,13 +477,13 @@ class HistoricalPartitionThrottled(FlussError):
 
 
 class LeaseNotExist(FlussError):
-    """No KV snapshot lease of that id: it was dropped or has expired, or never was."""
+    """No KV snapshot lease of that id: it was dropped, has expired or never existed."""
 
     code = 1001  # ours: Fluss has none for it, and its client takes this for -1
 
 
 class InvalidLease(FlussError):
-    """A KV snapshot lease with a wrong id or duration, or of too much at once."""
+    """A KV snapshot lease with an invalid id or duration, or too many buckets."""
 
     code = 1002  # ours, as above
 
@@ -506,11 +505,11 @@ BY_CODE: dict[int, type[FlussError]] = {cls.code: cls for cls in FlussError.__su
 
 
 def from_code(code: int, message: str = "") -> FlussError:
-    """The exception of a Fluss error code; without a text the class says what it means."""
+    """The exception of a Fluss error code; without a text, the class's docstring is the text."""
     cls = BY_CODE.get(code, UnknownServerError)
     return cls(message or f"{cls.__doc__} (Fluss error {code})")
 
 
 def code_of(error: BaseException) -> int:
-    """The Fluss error code that carries an exception over the wire; -1 for anything foreign."""
+    """The Fluss error code of an exception; -1 for any other exception."""
     return error.code if isinstance(error, FlussError) else UnknownServerError.code

@@ -50,11 +50,11 @@ def listen_addresses(
 ) -> tuple[Listen, ...]:
     """The listeners of ``server.listen``, in its order.
 
-    :param advertised: ``server.advertised_listeners``: its first grpc:// goes to the first listener of
-        grpc://, and so on.
+    :param advertised: ``server.advertised_listeners``: its first grpc:// address belongs to the
+        first grpc:// listener, and so on.
     :param tls: whether grpc:// has TLS. :param tokens: whether callers have to say who they are.
     :raises ConfigurationError: not of that form; not loopback without TLS (grpc:// only) and tokens
-        and not ``insecure``; TLS that no address can have; an address is advertised for no listener.
+        and not ``insecure``; TLS that no address can have; an advertised address has no listener.
     """
     listeners = [_parsed("server.listen", text.strip()) for text in listen.split(",")]
     if tls and all(listener.scheme != GRPC for listener in listeners):
@@ -125,7 +125,7 @@ def _check_guarded(listener: Listen, *, tls: bool, tokens: bool) -> None:
         needs.append("logins (--users-file)")
     if needs:
         raise ConfigurationError(
-            f"server.listen: {listener.address(listener.ports[Role.COORDINATOR])!r} is reachable from"
-            f" outside and lacks {' and '.join(needs)}: give them (docs/security.md), listen on"
-            " 127.0.0.1, or allow it as it is with --insecure (server.insecure)"
+            f"server.listen: {listener.address(listener.ports[Role.COORDINATOR])!r} can be reached"
+            f" from outside and lacks {' and '.join(needs)}: give them (docs/security.md), listen"
+            " on 127.0.0.1, or allow it as it is with --insecure (server.insecure)"
         )

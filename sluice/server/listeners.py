@@ -52,13 +52,13 @@ MakeHandlers = Callable[[Callable[[], Servers], Mapping[Api, Handler]], Handlers
 
 
 def authenticate(request: pb.AuthenticateRequest) -> pb.AuthenticateResponse:
-    """As Fluss answers where nobody needs to say who he is: a listener of protocol PLAINTEXT.
+    """The answer of a listener without logins (Fluss's protocol PLAINTEXT).
 
     :raises AuthenticateError: the client wants another protocol.
     """
     if request.protocol.upper() != "PLAINTEXT":
         raise AuthenticateError(
-            f"this listener knows no {request.protocol} login, only PLAINTEXT:"
+            f"this listener does not support {request.protocol} logins, only PLAINTEXT:"
             " connect without user and password"
         )
     return pb.AuthenticateResponse()

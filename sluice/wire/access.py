@@ -22,8 +22,8 @@ class Access(IntEnum):
     ADMIN = 3
 
     @property
-    def word(self) -> str:
-        """As the users file has it."""
+    def role(self) -> str:
+        """The role of the users file that has this access."""
         return self.name.lower()
 
 

@@ -172,7 +172,7 @@ def _fields(view: memoryview, count: Callable[[], None]) -> Iterator[_Field]:
         if not number or tag > _TAG_MAX:
             raise _NotProtobufError(f"{tag} is no tag of a field")
         if wire == _GROUP:
-            position = _behind_group(view, position, number, count)
+            position = _skip_group(view, position, number, count)
             continue
         value, position = _value(view, position, wire)
         yield number, wire, value
@@ -192,7 +192,7 @@ def _value(view: memoryview, position: int, wire: int) -> tuple[Any, int]:
     return view[position : position + size], position + size
 
 
-def _behind_group(view: memoryview, position: int, number: int, count: Callable[[], None]) -> int:
+def _skip_group(view: memoryview, position: int, number: int, count: Callable[[], None]) -> int:
     open_groups = [number]
     while open_groups:
         count()

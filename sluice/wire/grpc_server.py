@@ -25,7 +25,7 @@ from sluice.errors import (
 from sluice.wire import fluss_services_pb2
 from sluice.wire.apis import APIS, SERVICE, Api
 from sluice.wire.error_codes import ERROR_KEY, to_error_response
-from sluice.wire.handlers import Handler, Handlers, answered
+from sluice.wire.handlers import Handler, Handlers, serve_call
 from sluice.wire.tls import ServerTls
 from sluice.wire.tokens import Tokens
 from sluice.wire.transport import ANSWER_OVERHEAD_BYTES
@@ -61,7 +61,7 @@ _STATUS: dict[int, grpc.StatusCode] = {
     53: grpc.StatusCode.NOT_FOUND,
     -1: grpc.StatusCode.INTERNAL,
 }
-"""gRPC's nearest word for a Fluss error, for tools that know gRPC only; else INVALID_ARGUMENT."""
+"""The nearest gRPC status of a Fluss error code; INVALID_ARGUMENT for others."""
 
 _log = structlog.get_logger("sluice.grpc")
 
@@ -80,7 +80,7 @@ class GrpcServer:
         tls: ServerTls | None = None,
         tokens: Tokens | None = None,
     ) -> None:
-        """:param tokens: whose calls are answered; None: everybody's."""
+        """:param tokens: the users whose calls are answered; None: all callers."""
         self._tls = tls
         self._address = f"{f'[{host}]' if ':' in host else host}:{port}"
         self._health = health.HealthServicer()
@@ -88,7 +88,7 @@ class GrpcServer:
         self._server = grpc.server(
             self._pool,
             maximum_concurrent_rpcs=CALLS_PER_WORKER * max_workers,
-            interceptors=() if tokens is None else (_Bearers(tokens),),
+            interceptors=() if tokens is None else (_BearerTokens(tokens),),
             options=[
                 ("grpc.max_receive_message_length", max_message_bytes),
                 ("grpc.max_send_message_length", max_message_bytes + ANSWER_OVERHEAD_BYTES),
@@ -132,17 +132,16 @@ class GrpcServer:
         return int(port)
 
     def stop(self, grace_s: float) -> None:
-        """Takes no new calls, lets those under way end within the grace, then ends them."""
+        """Accepts no new calls; ends those under way after the grace period."""
         self._health.enter_graceful_shutdown()
         self._server.stop(grace_s).wait()
         self._pool.shutdown(wait=True)
 
 
-class _Bearers(grpc.ServerInterceptor):  # type: ignore[misc]
-    """Asks each call for its bearer token before its message is read.
+class _BearerTokens(grpc.ServerInterceptor):  # type: ignore[misc]
+    """Checks the bearer token of each call before its message is read.
 
-    Only health is for everybody: what watches a server needs no secret for it. Reflection, and
-    calls that nobody answers, need any token.
+    Health checks need no token. Reflection and unknown calls need any token.
     """
 
     def __init__(self, tokens: Tokens) -> None:
@@ -170,7 +169,7 @@ class _Bearers(grpc.ServerInterceptor):  # type: ignore[misc]
                     break
         else:
             raise AuthenticateError(
-                "the server asks for a bearer token, and none was sent: set client.token"
+                "the server requires a bearer token, and none was sent: set client.token"
                 " (SLUICE_CLIENT_TOKEN), or the password of Airflow's connection"
             )
         api = self._apis.get(details.method)
@@ -181,7 +180,7 @@ class _Bearers(grpc.ServerInterceptor):  # type: ignore[misc]
 def _method(api: Api, call: Handler) -> grpc.RpcMethodHandler:
     def answer(payload: bytes, context: grpc.ServicerContext) -> bytes:
         try:
-            return answered(api, call, payload)
+            return serve_call(api, call, payload)
         except FlussError as error:
             _abort(context, error)
         except Exception as error:

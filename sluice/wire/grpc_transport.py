@@ -119,8 +119,8 @@ class GrpcTransport:
             return api.response.FromString(answer)
         except DecodeError as error:
             raise CorruptMessage(
-                f"{api.name} of {self.address}: the answer ({len(answer)} bytes) cannot be parsed:"
-                f" {error}"
+                f"{api.name} of {self.address}: the response ({len(answer)} bytes) cannot be"
+                f" parsed: {error}"
             ) from error
 
     def exchange(self, role: Role, api: Api, request: Message, timeout_ms: int) -> memoryview:
@@ -192,7 +192,7 @@ class GrpcTransport:
             wrong = None if _SILENT in details else self._wrong_protocol()
             if wrong is not None:
                 return wrong
-        why = tls.meaning(details)
+        why = tls.handshake_advice(details)
         if why is not None:
             return TlsError(f"{self.address}: {why}", sent=False)
         where, attempt_s = tcp.target(self._host, self._port), self._attempt_ms / 1000
@@ -222,13 +222,13 @@ class GrpcTransport:
 
 
 def _bearer(token: str) -> tuple[tuple[str, str], ...] | None:
-    """:raises ConfigurationError: the token is no word of ASCII; it is not shown."""
+    """:raises ConfigurationError: the token has characters that a header cannot carry."""
     if not token:
         return None
     if not all("!" <= character <= "~" for character in token):
         raise ConfigurationError(
-            "client.token has a blank, a line's end or a character beyond ASCII: give the token"
-            " alone"
+            "client.token holds a space, a line break or a character beyond ASCII: set it to the"
+            " token alone"
         )
     return (("authorization", f"Bearer {token}"),)
 

@@ -26,7 +26,7 @@ def client_version() -> int | None:
     return _version.get()
 
 
-def parsed(api: Api, payload: bytes) -> Message:
+def parse_request(api: Api, payload: bytes) -> Message:
     """:raises CorruptMessage: the bytes are no request of that call, or not a whole one."""
     try:
         request = api.request.FromString(payload)
@@ -37,11 +37,11 @@ def parsed(api: Api, payload: bytes) -> Message:
     return request
 
 
-def answered(api: Api, call: Handler, payload: bytes, version: int | None = None) -> bytes:
+def serve_call(api: Api, call: Handler, payload: bytes, version: int | None = None) -> bytes:
     """The serialized answer to a serialized request of a version."""
     token = _version.set(version)
     try:
-        response = call(parsed(api, payload))
+        response = call(parse_request(api, payload))
     finally:
         _version.reset(token)
     return response if isinstance(response, bytes) else response.SerializeToString()

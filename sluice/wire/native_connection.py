@@ -16,7 +16,7 @@ from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api, Role
 from sluice.wire.error_codes import to_error_response
-from sluice.wire.handlers import Handler, answered
+from sluice.wire.handlers import Handler, serve_call
 from sluice.wire.native_frames import (
     FrameReader,
     RequestHead,
@@ -40,7 +40,7 @@ MAY_WAIT = frozenset({apis.FETCH_LOG.key})
 """Calls that may wait for data, and so are not answered in order."""
 
 LOGIN_S = 30.0
-"""How long a client may take that has not logged in where it must."""
+"""Longest time for a client to log in."""
 
 LOGIN_BYTES_MAX = 64 * 1024
 """Largest request of such a client."""
@@ -55,7 +55,7 @@ JOIN_BYTES = 16 * 1024
 """Up to here head and body of an answer are sent as one piece; a copy is cheaper than a call."""
 
 DRAIN_S = 2.0
-"""How long a refused client is still listened to: closing at once would take the refusal away."""
+"""How long a refused client is still read from: closing at once would discard the refusal."""
 
 _log = structlog.get_logger("sluice.native")
 
@@ -72,7 +72,7 @@ _Answer = tuple[bytes, bytes]
 """An answer's frame: what goes before the body, and the body."""
 
 
-class Shared:
+class SharedState:
     """What all connections of a server share. Only the loop's thread touches it."""
 
     def __init__(self, pool: Executor, max_workers: int, limits: Limits) -> None:
@@ -102,10 +102,10 @@ class Connection:
         name: str,
         role: Role,
         handlers: Mapping[Api, Handler],
-        shared: Shared,
+        shared: SharedState,
         login: Login | None = None,
     ) -> None:
-        """:param login: for the client to log in by, and to be asked for each call."""
+        """:param login: checks the client's login and each call; None: no login is required."""
         self._peer = peer
         self._name = name
         self._role = role
@@ -128,7 +128,7 @@ class Connection:
         self._reading: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
-        """Serves the client until it goes, or does what it must not."""
+        """Serves the client until it closes the connection or breaks the protocol."""
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._answer_in_order())
@@ -217,7 +217,7 @@ class Connection:
         """:raises AuthenticateError: a stranger wants memory for more than a login."""
         if self._login is not None and not self._login.done and rest > LOGIN_BYTES_MAX:
             raise AuthenticateError(
-                f"a request of {rest:,} bytes before the login; until then the most is"
+                f"a request of {rest:,} bytes before the login, where the limit is"
                 f" {LOGIN_BYTES_MAX:,}"
             )
 
@@ -242,7 +242,7 @@ class Connection:
                 except (BlockingIOError, InterruptedError):
                     count = await transfer.wait(self._loop.sock_recv_into(self._peer, room))
                 if not count:
-                    raise EOFError("the client ended inside a frame")
+                    raise EOFError("the client closed the connection inside a frame")
                 if reader.rest:
                     counted -= count
                 frame = reader.received(count)
@@ -274,7 +274,7 @@ class Connection:
         while len(got) < count:
             more = await self._loop.sock_recv(self._peer, count - len(got))
             if not more:
-                raise EOFError("the client ended inside a frame")
+                raise EOFError("the client closed the connection inside a frame")
             got += more
         return got
 
@@ -285,7 +285,7 @@ class Connection:
             await self._answer(request)
 
     async def _answer(self, request: _Request) -> None:
-        """Has a request answered and sends the answer; its room is free again after that."""
+        """Answers a request and sends the answer; then its memory is free again."""
         try:
             prefix, body = await self._shared.make(self._call, request)
             async with self._write_lock:
@@ -312,7 +312,7 @@ class Connection:
                     call = self._authenticate
                 else:
                     self._login.allow(api)
-            body = answered(api, call, bytes(request.payload), head.api_version)
+            body = serve_call(api, call, bytes(request.payload), head.api_version)
             return response_prefix(head.request_id, len(body)), body
         except FlussError as error:
             return encode_error(head.request_id, to_error_response(error)), b""
@@ -338,12 +338,13 @@ class Connection:
             name = f"{known.name} ({head.api_key})" if known else str(head.api_key)
             raise UnsupportedVersion(
                 f"this {self._role.name.lower()} does not offer the api key {name};"
-                " ApiVersions tells what it offers"
+                " ApiVersions lists the calls that it offers"
             )
         newest = found[0].max_version
         if not 0 <= head.api_version <= newest:
             raise UnsupportedVersion(
-                f"{found[0].name}: version {head.api_version}; this server has 0 to {newest}"
+                f"{found[0].name}: version {head.api_version} is not supported; this server has"
+                f" 0 to {newest}"
             )
         return found
 
@@ -353,7 +354,7 @@ class Connection:
         :raises EOFError: the client would take what is sent for the rest of that answer.
         """
         if self._is_cut:
-            raise EOFError("the client was left inside an answer")
+            raise EOFError("an earlier answer to the client was cut")
 
     async def _send(self, prefix: bytes, body: bytes) -> None:
         """Sends an answer as the client takes it, a large one without a copy.
@@ -394,6 +395,6 @@ class Connection:
 
 
 def send_failure(peer: socket.socket, error: FlussError) -> None:
-    """Tells a client at once why it is not served, if its socket takes that."""
+    """Sends a client the reason why its connection is closed, if the socket is writable."""
     with suppress(OSError):
         peer.send(encode_failure(to_error_response(error)))

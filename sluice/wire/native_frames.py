@@ -127,7 +127,7 @@ def parse_response(frame: memoryview) -> tuple[ResponseHead, memoryview]:
         kind = ResponseType(frame[0])
     except ValueError:
         raise CorruptMessage(
-            f"a response's frame has type {frame[0]}; known are 0 to 2: is this a Fluss server?"
+            f"a response's frame has type {frame[0]}, not 0 to 2: is this a Fluss server?"
         ) from None
     if kind is ResponseType.SERVER_FAILURE:
         return ResponseHead(kind, None), frame[_FAILURE_HEAD_BYTES:]
@@ -141,7 +141,7 @@ def parse_response(frame: memoryview) -> tuple[ResponseHead, memoryview]:
 
 
 def parse_error(body: memoryview) -> FlussError:
-    """The exception that an error's or a server failure's message stands for."""
+    """The exception of an error's or a server failure's message."""
     try:
         error = pb.ErrorResponse.FromString(bytes(body))
     except DecodeError as problem:
@@ -202,8 +202,8 @@ class FrameReader:
             raise CorruptMessage(f"a frame's length is {size}; it must be {self._min} or more")
         if size > self._max:
             raise RecordTooLarge(
-                f"a frame of {size:,} bytes was announced, the limit is {self._max:,}: raise"
-                " max_message_bytes, or this is no Fluss server or client"
+                f"the peer announced a frame of {size:,} bytes, the limit is {self._max:,}: raise"
+                " max_message_bytes, or check that the peer is a Fluss server or client"
             )
         # Memory that nobody writes to before the bytes come: a peer that lies pays for its pages.
         self._size, self._filled = size, 0
@@ -216,7 +216,7 @@ class FrameReader:
         self._target = larger
 
     def feed(self, data: bytes | memoryview) -> list[memoryview]:
-        """The frames that these bytes made whole, for streams that hand out bytes of their own.
+        """The frames that these bytes made whole, for streams that return bytes of their own.
 
         :raises FlussError: as ``received()``.
         """

@@ -1,7 +1,8 @@
 """One TCP connection to one server: requests out, answers in whatever order they come.
 
 A thread reads; each caller sends for itself and waits for the answer with its own id. Every wait
-has a deadline. What ends the connection reaches all who wait on it, each as its own exception.
+has a deadline. An error that ends the connection reaches every waiting caller, each as an exception
+of its own.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from sluice.wire.native_frames import FrameReader, ResponseType
 
 REQUEST_ID_MAX = 2**31 - 1
 
-_GIVEN_UP = "the connection was given up"
+_GIVEN_UP = "the connection was closed by this client"
 
 
 class _Waiting:
@@ -34,7 +35,7 @@ class _Waiting:
 
 
 class Link:
-    """A connection; once it ended it stays so. Safe for use by many threads."""
+    """A connection, used once: it is never reopened. Safe for use by many threads."""
 
     def __init__(self, address: str, sock: socket.socket, max_frame_bytes: int, idle_s: float):
         """Takes the connected socket over. :param address: how errors name the server."""
@@ -73,7 +74,7 @@ class Link:
         waiting = _Waiting()
         with self._lock:
             if self._ended is not None:
-                raise _own(self._ended, sent=False)
+                raise _copied(self._ended, sent=False)
             if self._retired:  # it may be closed any moment: nothing new is sent over it
                 raise NetworkError(_GIVEN_UP, sent=False)
             request_id, heard = self._next_id, self._answers
@@ -87,28 +88,28 @@ class Link:
         finally:
             self._leave(request_id)
         if not answered and not waiting.done.is_set():
-            self._doubt(heard)
-            raise RequestTimeOut("no answer came in time")
+            self._retire_if_silent(heard)
+            raise RequestTimeOut("the server sent no response")
         if waiting.error is not None:
             raise waiting.error
         assert waiting.answer is not None
         return waiting.answer
 
     def close(self, error: FlussError) -> None:
-        """Ends the connection; whoever waits on it gets the error."""
+        """Ends the connection; all waiting callers get the error."""
         with self._lock:
             if self._ended is not None:
                 return
             self._ended = error
             waiting, self._waiting = list(self._waiting.values()), {}
         for one in waiting:
-            one.error = _own(error, sent=None if one.sent else False)
+            one.error = _copied(error, sent=None if one.sent else False)
             one.done.set()
         with suppress(OSError):  # wakes the reading thread, which then closes the socket
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def retire(self) -> None:
-        """Ends the connection once nobody waits on it any more."""
+        """Ends the connection once no caller waits on it."""
         with self._lock:
             self._retired = True
         self._close_if_left()
@@ -126,7 +127,7 @@ class Link:
         if left:
             self.close(NetworkError(_GIVEN_UP))
 
-    def _doubt(self, heard: int) -> None:
+    def _retire_if_silent(self, heard: int) -> None:
         """A server that answered nothing at all meanwhile may be gone: ask it anew next time."""
         with self._lock:
             silent = self._answers == heard
@@ -135,12 +136,12 @@ class Link:
 
     def _send(self, waiting: _Waiting, parts: list[memoryview], deadline: float) -> None:
         if not self._send_lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
-            raise RequestTimeOut("other requests are not taken either", sent=False)
+            raise RequestTimeOut("earlier requests are still waiting to be sent", sent=False)
         try:
             total = left = sum(len(part) for part in parts)
             while left:
                 if self._ended is not None:
-                    raise _own(self._ended, sent=False)
+                    raise _copied(self._ended, sent=False)
                 # This may complete the frame, and the server may act and close before it returns.
                 waiting.sent = True
                 try:
@@ -148,14 +149,14 @@ class Link:
                 except BlockingIOError:
                     waiting.sent = False
                     if not _ready(self._socket, select.POLLOUT, deadline - time.monotonic()):
-                        timeout = RequestTimeOut("the request is not taken", sent=False)
+                        timeout = RequestTimeOut("the server does not read the request", sent=False)
                         if left < total:  # nobody can go on behind half a frame
-                            self.close(NetworkError("a request was cut by its deadline"))
+                            self.close(NetworkError("the deadline of a request cut it off"))
                         raise timeout from None
                     continue
                 left -= count
                 waiting.sent = not left
-                parts = _behind(parts, count)
+                parts = _after(parts, count)
         except OSError as error:
             waiting.sent = False
             self.close(NetworkError(f"the connection broke: {error}"))
@@ -208,7 +209,7 @@ class Link:
             if known:
                 return  # its caller's deadline has passed
             raise CorruptMessage(
-                f"the server answered request {head.request_id}, which it was not sent"
+                f"the server answered request {head.request_id}, which was never sent"
             )
         waiting.answer = head.type, body
         waiting.done.set()
@@ -227,7 +228,7 @@ def _ready(sock: socket.socket, event: int, timeout_s: float) -> bool:
     return bool(poll.poll(max(0.0, timeout_s) * 1000))
 
 
-def _behind(parts: list[memoryview], count: int) -> list[memoryview]:
+def _after(parts: list[memoryview], count: int) -> list[memoryview]:
     """What is left of the parts behind their first ``count`` bytes."""
     rest = []
     for part in parts:
@@ -237,7 +238,7 @@ def _behind(parts: list[memoryview], count: int) -> list[memoryview]:
     return rest
 
 
-def _own(error: FlussError, *, sent: bool | None) -> FlussError:
+def _copied(error: FlussError, *, sent: bool | None) -> FlussError:
     """A copy of an error for one caller: exceptions cannot be shared between threads."""
     details = error.details if sent is None else {**error.details, "sent": sent}
     return type(error)(error.message, **details)

@@ -1,6 +1,6 @@
 """The memory that all connections of a native listener share, and who gives way when it is full.
 
-A request is counted as its bytes come, an answer once it is made. Clients that make the listener wait
+A request is counted as its bytes come, an answer once it is made. Clients that make the server wait
 for them (inside a frame, or with answers to take) may do so for long while there is room. Once
 somebody waits for room, those that hardly move lose their connection, and the rest go on. Frames
 that fill the memory together cannot block each other: one at a time goes over the limit.

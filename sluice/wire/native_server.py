@@ -27,13 +27,13 @@ import structlog
 from sluice.errors import ConfigurationError, UnknownServerError
 from sluice.wire.apis import Role
 from sluice.wire.handlers import Handlers
-from sluice.wire.native_connection import Connection, Shared, send_failure
+from sluice.wire.native_connection import Connection, SharedState, send_failure
 from sluice.wire.native_memory import Limits
 from sluice.wire.sasl import Login
 from sluice.wire.tokens import Tokens
 
 CONNECTIONS_MAX = 1024
-"""Most connections at once on all ports together; who comes later is told so and closed."""
+"""Most connections at once on all ports together; further ones are refused with an error."""
 
 ACCEPT_PAUSE_S = 0.1
 """How long to wait when the system has no more file handles."""
@@ -68,7 +68,7 @@ class NativeServer:
         """Binds nothing yet.
 
         :param ports: where each role listens; 0 takes a free port.
-        :param tokens: who may log in, by SASL PLAIN, and has to. None: nobody needs to.
+        :param tokens: the users, who must log in by SASL PLAIN. None: no login is required.
         """
         self._handlers = handlers
         self._host = host
@@ -76,7 +76,7 @@ class NativeServer:
         self._limits = limits
         self._tokens = tokens
         self._pool = ThreadPoolExecutor(max_workers, thread_name_prefix="native")
-        self._shared = Shared(self._pool, max_workers, limits)
+        self._shared = SharedState(self._pool, max_workers, limits)
         self._listeners: list[_Listener] = []
         self._loop: asyncio.AbstractEventLoop
         self._thread = threading.Thread(target=self._run, name="native-loop", daemon=True)
@@ -99,7 +99,7 @@ class NativeServer:
         return {listener.role: listener.socket.getsockname()[1] for listener in self._listeners}
 
     def stop(self, grace_s: float) -> None:
-        """Takes no new requests, lets those under way be answered within the grace, then closes."""
+        """Accepts no new requests; closes connections once answered, or after the grace period."""
         if self._thread.is_alive():
             asyncio.run_coroutine_threadsafe(self._end(grace_s), self._loop).result()
             self._loop.call_soon_threadsafe(self._loop.stop)
@@ -140,7 +140,8 @@ class NativeServer:
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if len(self._connections) >= CONNECTIONS_MAX:
             _log.warning("too many connections", most=CONNECTIONS_MAX)
-            send_failure(peer, UnknownServerError(f"this server has {CONNECTIONS_MAX} connections"))
+            too_many = f"this server has all of its {CONNECTIONS_MAX} connections: try later"
+            send_failure(peer, UnknownServerError(too_many))
             peer.close()
             return
         self._take(peer, listener.role, f"{address[0]}:{address[1]}")

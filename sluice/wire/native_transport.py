@@ -42,7 +42,7 @@ no request meets a connection that is just being closed."""
 
 @dataclass(frozen=True, slots=True)
 class _Server:
-    """A connection, and what the server behind it said of itself."""
+    """A connection, and its server's answer to ApiVersions."""
 
     link: Link
     hello: memoryview
@@ -51,7 +51,7 @@ class _Server:
 
 
 class NativeTransport:
-    """A connection to one server; made at the first call, and anew when it ended.
+    """A connection to one server; made at the first call, and again when it has ended.
 
     Safe for use by many threads, whose requests are in flight together.
     """
@@ -102,7 +102,7 @@ class NativeTransport:
                     if fresh or error.details.get("sent") is not False:
                         raise
         except FlussError as error:
-            raise self._named(error, api, timeout_ms) from error.__cause__
+            raise self._located(error, api, timeout_ms) from error.__cause__
         return _success(kind, answer)
 
     def close(self) -> None:
@@ -166,7 +166,7 @@ class NativeTransport:
             if fresh:
                 raise
         try:
-            anew = _greeted(server.link, deadline)
+            anew = _greet(server.link, deadline)
         except NetworkError as error:
             error.details["sent"] = False  # the request that this was for
             raise
@@ -191,7 +191,7 @@ class NativeTransport:
             self._idle_s,
         )
         try:
-            server = self._greet_first(link, deadline)
+            server = self._greet_or_probe(link, deadline)
             if self._credentials is not None:
                 _authenticate(self._credentials, server, deadline)
             return server
@@ -199,7 +199,7 @@ class NativeTransport:
             link.close(NetworkError("the connection could not be established"))
             raise
 
-    def _greet_first(self, link: Link, deadline: float) -> _Server:
+    def _greet_or_probe(self, link: Link, deadline: float) -> _Server:
         """Greets a new connection's server; the first failing or slow greeting probes the port.
 
         :raises WrongProtocol: the port speaks another protocol.
@@ -216,7 +216,7 @@ class NativeTransport:
         if not self._greeted:
             patience.start()
         try:
-            server = _greeted(link, deadline)
+            server = _greet(link, deadline)
             self._greeted = True
             return server
         except WrongProtocol:
@@ -245,17 +245,17 @@ class NativeTransport:
             sent=False,
         )
 
-    def _named(self, error: FlussError, api: Api, timeout_ms: int) -> FlussError:
+    def _located(self, error: FlussError, api: Api, timeout_ms: int) -> FlussError:
         """The error with the call and the server in its text, unless the text names the server."""
         text = error.message
         if target(self._host, self._port) in text or error.details.get("no_listener"):
             return error
         if type(error) is RequestTimeOut:
-            text = f"no answer within {timeout_ms} ms: {text}" if text else "timed out"
+            text = f"no answer within {timeout_ms} ms: {text}"
         return type(error)(f"{api.name} to {self.address}: {text}", **error.details)
 
 
-def _greeted(link: Link, deadline: float) -> _Server:
+def _greet(link: Link, deadline: float) -> _Server:
     """Asks a new connection's server what it is."""
     request = pb.ApiVersionsRequest(
         client_software_name="sluice", client_software_version=__version__
@@ -276,7 +276,7 @@ def _authenticate(credentials: Credentials, server: _Server, deadline: float) ->
 
     def sleep(seconds: float) -> None:
         if time.monotonic() + seconds > deadline:
-            raise RequestTimeOut("the server goes on asking to authenticate once more", sent=False)
+            raise RequestTimeOut("the server requests the login again and again", sent=False)
         time.sleep(seconds)
 
     authenticate(credentials, exchange, sleep)

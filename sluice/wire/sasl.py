@@ -37,12 +37,12 @@ class Credentials:
             raise ConfigurationError("client.username and client.password cannot hold a NUL")
 
     def token(self) -> bytes:
-        """What PLAIN sends: no identity to act as, then user and password."""
+        """The token of PLAIN: an empty authorization identity, the user, the password."""
         return f"\0{self.username}\0{self.password}".encode()
 
 
 class Login:
-    """The server's side: who is on one connection, and what they may call.
+    """The server's side: the user of one connection, and the calls allowed to that user.
 
     Only the thread that answers a connection's Authenticate changes it.
     """
@@ -53,19 +53,19 @@ class Login:
 
     @property
     def done(self) -> bool:
-        """Whether somebody has logged in."""
+        """Whether a user has logged in."""
         return self._user is not None
 
     def authenticate(self, request: pb.AuthenticateRequest) -> pb.AuthenticateResponse:
-        """Logs a user in. Once somebody is, it is answered and changes nothing, as Fluss has it:
-        its official client sends an empty token after the one that was taken.
+        """Logs a user in. Further requests succeed and change nothing, as in Fluss: its official
+        client sends an empty token after the accepted one.
 
         :raises AuthenticateError: not PLAIN, no user and password, or wrong ones.
         """
         if request.protocol.upper() != _MECHANISM:
             raise AuthenticateError(
-                f"this listener knows no {request.protocol[:64]!r} login, only {_MECHANISM}: set"
-                " client.username and client.password"
+                f"this listener does not support {request.protocol[:64]!r} logins, only"
+                f" {_MECHANISM}: set client.username and client.password"
             )
         if self._user is not None:
             return pb.AuthenticateResponse()
@@ -76,15 +76,15 @@ class Login:
                 f"a token of {_MECHANISM} is an empty identity, user and password with NUL between"
             ) from None
         if acts_as not in ("", name):
-            raise AuthenticateError(f"{name[:64]!r} cannot act as somebody else")
+            raise AuthenticateError(f"{name[:64]!r} cannot act as another user")
         self._user = self._tokens.of_login(name, password)
         return pb.AuthenticateResponse(challenge=b"")
 
     def allow(self, api: Api) -> None:
-        """Lets a call pass.
+        """Checks that the user may make a call.
 
-        :raises AuthenticateError: nobody has logged in, or their token was withdrawn.
-        :raises AuthorizationError: their role does not allow it.
+        :raises AuthenticateError: no user has logged in, or the token was withdrawn.
+        :raises AuthorizationError: the user's role does not allow the call.
         """
         if api is API_VERSIONS:
             return  # how a client finds out that it has to log in
@@ -102,7 +102,7 @@ def authenticate(
     sleep: Callable[[float], object],
     random: Callable[[], float] = random_module.random,
 ) -> None:
-    """Says who the client is, again while the server says that it should try again.
+    """Logs the client in, and tries again while the server requests that.
 
     :param exchange: sends one request; its own deadline ends the tries.
     :param sleep: raises once there is no time left to wait.

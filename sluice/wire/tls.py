@@ -52,7 +52,7 @@ class ServerTls:
                     self._stamp = ()  # one file before its change, one after: look again
                     return None
         except ConfigurationError as error:
-            _log.error("the certificate stays as it was", error=str(error))
+            _log.error("the earlier certificate stays in use", error=str(error))
             return None
         _log.info("certificate read again", file=str(self._certificate))
         return grpc.ssl_server_certificate_configuration([pair])
@@ -70,7 +70,7 @@ class ServerTls:
     def _read(self) -> _Pair:
         for setting, path in self._files():
             if not os.access(path, os.R_OK):
-                raise ConfigurationError(f"{setting}: {path}: it cannot be read")
+                raise ConfigurationError(f"{setting}: {path}: the file is not readable")
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         try:
             context.load_cert_chain(self._certificate, self._key, password=_no_password)
@@ -103,28 +103,28 @@ def channel_credentials(authorities: str) -> Any:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=authorities)
     except (OSError, ValueError) as error:
         raise ConfigurationError(
-            f"client.tls_ca: certificates of an authority are needed, as PEM ({error})"
+            f"client.tls_ca: not the certificates of an authority as PEM ({error})"
         ) from error
     return grpc.ssl_channel_credentials(authorities.encode())
 
 
 NO_TLS_THERE = (
-    "the server speaks no TLS on this port: unset client.tls and client.tls_ca, or have the server"
-    " begin it (server.tls_certificate)"
+    "the server speaks no TLS on this port: unset client.tls and client.tls_ca, or turn TLS on at"
+    " the server (server.tls_certificate)"
 )
 TLS_THERE = (
     "the server speaks TLS on this port: set client.tls_ca to the certificate of its authority, or"
-    " client.tls = true if a public one has signed"
+    " client.tls = true if a public authority has signed it"
 )
 _OTHER_HOST = (
-    "the server's certificate does not name this host: use an address that it names, or have one"
-    " made for this host too"
+    "the server's certificate does not name this host: use an address that it names, or issue a"
+    " certificate for this host, too"
 )
 _MEANINGS = (
     ("WRONG_VERSION_NUMBER", NO_TLS_THERE),
     (
         "certificate has expired",
-        "the certificate of the server or of its authority has expired: have it renewed"
+        "the certificate of the server or of its authority has expired: renew it"
         " (server.tls_certificate)",
     ),
     (
@@ -137,13 +137,13 @@ _MEANINGS = (
     (
         "CERTIFICATE_VERIFY_FAILED",
         "no authority that this client trusts has signed the server's certificate: set"
-        " client.tls_ca to the certificate of the one that has",
+        " client.tls_ca to the certificate of the authority that has",
     ),
 )
 """gRPC's and OpenSSL's own words, and what to do."""
 
 
-def meaning(details: str) -> str | None:
+def handshake_advice(details: str) -> str | None:
     """What to do about a handshake that failed by these words; None for other failures."""
     return next((text for words, text in _MEANINGS if words in details), None)
 

@@ -25,7 +25,7 @@ TOKENS_MAX = 1_000
 
 FILE_BYTES_MAX = 1 << 20
 
-_ROLES = {access.word: access for access in Access}
+_ROLES = {access.role: access for access in Access}
 _DIGEST = re.compile(r"[0-9a-fA-F]{64}")
 _FORM = "NAME ROLE SHA256, the role read, write or admin, the digest 64 hexadecimal digits"
 
@@ -58,15 +58,15 @@ class Tokens:
         self._users = _read(path)
 
     def of_token(self, token: str) -> User:
-        """Whose token it is.
+        """The user of a token.
 
-        :raises AuthenticateError: nobody's.
+        :raises AuthenticateError: no user has it.
         """
         found = self._find(hashlib.sha256(token.encode()).digest())
         if found is None:
             raise AuthenticateError(
-                "nobody has this token; it is wrong, or was withdrawn: client.token must hold one"
-                " of the server's users file"
+                "the token is wrong or was withdrawn: set client.token to a token of the server's"
+                " users file"
             )
         return found
 
@@ -78,16 +78,16 @@ class Tokens:
         found = self._find(hashlib.sha256(password.encode()).digest())
         if found is None or not hmac.compare_digest(found.name.encode(), name.encode()):
             raise AuthenticateError(
-                "user or password is wrong: client.username and client.password must be a name of"
-                " the server's users file and its token"
+                "user or password is wrong: set client.username to a name of the server's users"
+                " file, and client.password to its token"
             )
         return found
 
     def allow(self, user: User, api: Api) -> None:
-        """Lets a call of theirs pass, by what the file says now.
+        """Checks that a user may make a call, as the file is now.
 
         :raises AuthenticateError: the token was withdrawn.
-        :raises AuthorizationError: their role does not allow it.
+        :raises AuthorizationError: the user's role does not allow the call.
         """
         now = self._find(user.digest)
         if now is None or now.name != user.name:
@@ -95,12 +95,12 @@ class Tokens:
         need = needed(api)
         if now.access < need:
             raise AuthorizationError(
-                f"{api.name} needs the role {need.word}; {now.name!r} has the role"
-                f" {now.access.word}: ask for another token, or change the users file"
+                f"{api.name} needs the role {need.role}; {now.name!r} has the role"
+                f" {now.access.role}: use another token, or change the role in the users file"
             )
 
     def _find(self, digest: bytes) -> User | None:
-        """Compares with every line, so that the time tells nothing of where it stands."""
+        """Compares with every line, so that the time does not reveal the line."""
         found = None
         for user in self._current():
             if hmac.compare_digest(user.digest, digest):
@@ -150,9 +150,9 @@ def _read(path: Path) -> tuple[User, ...]:
             raise ConfigurationError(f"{where}, line {number}: an earlier line has this token")
         users[user.digest] = user
     if not users:
-        raise ConfigurationError(f"{where}: it names nobody; write lines of {_FORM}")
+        raise ConfigurationError(f"{where}: it has no users; write lines of {_FORM}")
     if len(users) > TOKENS_MAX:
-        raise ConfigurationError(f"{where}: it has {len(users):,} lines, the most is {TOKENS_MAX}")
+        raise ConfigurationError(f"{where}: it has {len(users):,} users, the limit is {TOKENS_MAX}")
     return tuple(users.values())
 
 
@@ -162,7 +162,7 @@ def _user(words: list[str], where: str) -> User:
         raise ConfigurationError(f"{where}: {len(words)} words; write {_FORM}")
     name, role, digest = words
     if role not in _ROLES:
-        raise ConfigurationError(f"{where}: the second word is no role; write {_FORM}")
+        raise ConfigurationError(f"{where}: the second word is not a role; write {_FORM}")
     if not _DIGEST.fullmatch(digest):
-        raise ConfigurationError(f"{where}: the third word is no SHA-256 digest; write {_FORM}")
+        raise ConfigurationError(f"{where}: the third word is not a SHA-256 digest; write {_FORM}")
     return User(name, _ROLES[role], bytes.fromhex(digest))

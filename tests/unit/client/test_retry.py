@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sluice.client.retry import RULES, RetryPolicy, retrying, rule_for
+from sluice.client.retry import RULES, RetryPolicy, call_with_retries, rule_for
 from sluice.errors import (
     BY_CODE,
     CorruptRecord,
@@ -48,7 +48,7 @@ def run(
             raise left.pop(0)
         return "answer"
 
-    answer = retrying(
+    answer = call_with_retries(
         attempt,
         RetryPolicy(timeout_ms),
         idempotent=idempotent,

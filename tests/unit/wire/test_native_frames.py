@@ -79,7 +79,7 @@ def test_frame_is_read_in_place() -> None:
 
 @pytest.mark.parametrize("size", [101, 2**31 - 1])
 def test_frame_over_the_limit_is_refused_before_anything_is_allocated(size: int) -> None:
-    with pytest.raises(RecordTooLarge, match=rf"{size:,} bytes was announced, the limit is 100"):
+    with pytest.raises(RecordTooLarge, match=rf"a frame of {size:,} bytes, the limit is 100"):
         FrameReader(100).feed(struct.pack(">i", size))
 
 

@@ -191,7 +191,7 @@ def test_a_frame_of_two_gigabytes_is_refused() -> None:
         peer.request()
 
     error = failing(script, RecordTooLarge)
-    assert "2,147,483,647 bytes was announced, the limit is 2,097,152" in str(error)
+    assert "a frame of 2,147,483,647 bytes, the limit is 2,097,152" in str(error)
 
 
 def test_a_large_answer_within_the_limit_is_read() -> None:
@@ -208,7 +208,7 @@ def test_an_answer_to_a_request_that_was_never_sent() -> None:
         peer.answer(replace(got[0], request_id=77), pb.ListTablesResponse())
         peer.request()
 
-    assert "answered request 77, which it was not sent" in str(failing(script, CorruptMessage))
+    assert "answered request 77, which was never sent" in str(failing(script, CorruptMessage))
 
 
 def test_an_answer_to_another_request_does_not_answer_this_one() -> None:

@@ -120,6 +120,6 @@ def test_a_server_that_says_try_again_for_ever_is_left_at_the_deadline() -> None
     are left for the answer to the last try."""
     with (
         PeerServer(demanding("secret", code=51)) as server,
-        pytest.raises(RequestTimeOut, match="goes on asking"),
+        pytest.raises(RequestTimeOut, match="again and again"),
     ):
         ask(server, timeout_ms=5_000, username="ann", password="hunter2")

@@ -23,7 +23,7 @@ def test_a_token_and_a_login_name_the_same_user(file: Path) -> None:
     tokens = Tokens(file)
     for name, (role, token) in TOKENS.items():
         user = tokens.of_token(token)
-        assert (user.name, user.access.word) == (name, role)
+        assert (user.name, user.access.role) == (name, role)
         assert tokens.of_login(name, token) == user
         assert token not in repr(user)
         assert user.digest.hex() not in repr(user)
@@ -31,7 +31,7 @@ def test_a_token_and_a_login_name_the_same_user(file: Path) -> None:
 
 @pytest.mark.parametrize("token", ["", "guessed", "read-token-6b1", "read-token-6b1f "])
 def test_a_wrong_token_is_nobodys(file: Path, token: str) -> None:
-    with pytest.raises(AuthenticateError, match=r"nobody has this token.*client\.token") as caught:
+    with pytest.raises(AuthenticateError, match=r"the token is wrong .*client\.token") as caught:
         Tokens(file).of_token(token)
     assert not token or token not in str(caught.value)
 
@@ -111,14 +111,14 @@ def test_comments_and_blanks(file: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "it names nobody"),
-        ("# nobody\n", "it names nobody"),
+        ("", "it has no users"),
+        ("# nobody\n", "it has no users"),
         (line("a", "read", "t") + "b read\n", "line 2: 2 words"),
-        ("b owner " + "0" * 64, "line 1: the second word is no role"),
-        ("b read t0p-s3cret", "line 1: the third word is no SHA-256"),
-        ("b read " + "0" * 63, "no SHA-256"),
+        ("b owner " + "0" * 64, "line 1: the second word is not a role"),
+        ("b read t0p-s3cret", "line 1: the third word is not a SHA-256"),
+        ("b read " + "0" * 63, "is not a SHA-256"),
         (line("a", "read", "t") + line("b", "read", "t"), "line 2: an earlier line has this token"),
-        ("".join(line("a", "read", str(n)) for n in range(TOKENS_MAX + 1)), "1,001 lines"),
+        ("".join(line("a", "read", str(n)) for n in range(TOKENS_MAX + 1)), "1,001 users"),
         ("#" * (1 << 20) + "\n", "more than 1,048,576 bytes"),
     ],
 )
