@@ -225,8 +225,10 @@ class NativeTransport:
             waited_s = time.monotonic() - started
             raise silent(target(self._host, self._port), waited_s) from error
         except NetworkError as error:
-            wrong = self._wrong_protocol() or hung_up(target(self._host, self._port))
-            raise wrong from error
+            if "the connection" not in error.message:
+                raise  # the server's own answer
+            hung = hung_up(target(self._host, self._port))
+            raise self._wrong_protocol() or hung from error
         except (CorruptMessage, RecordTooLarge) as error:
             raise self._wrong_protocol() or error from error
         finally:

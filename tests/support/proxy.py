@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
+from sluice.errors import RecordTooLarge
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire import native_frames as frames
@@ -191,7 +192,7 @@ class Proxy:
 
     def _requests(self, client: socket.socket, server: socket.socket, keys: dict[int, int]) -> None:
         reader = FrameReader(1 << 27)
-        with suppress(OSError):
+        with suppress(OSError, RecordTooLarge):  # the client may try another protocol
             while count := client.recv_into(reader.room()):
                 frame = reader.received(count)
                 if frame is not None:
