@@ -81,10 +81,10 @@ def append(
     An interrupted run prints the command that resumes it. No row is then lost or stored twice.
     docs/append.md has the details and the limits.
     """
+    from sluice.cli.cluster import connect
     from sluice.cli.resume import AppendJob, rows_to_skip
     from sluice.cli.resume_command import ResumeCommand
     from sluice.cli.sending import FileSender, nothing_sent, stopped_by_sigterm
-    from sluice.cli.cluster import connect
 
     config = configuration(config_file, {"client.bootstrap": bootstrap})
     targets = [name.strip() for name in columns.split(",")] if columns else None
@@ -139,9 +139,9 @@ def delete(
     command again, or the command that it prints.
     """
     from sluice.cli import files
+    from sluice.cli.cluster import connect
     from sluice.cli.resume_command import ResumeCommand
     from sluice.cli.sending import FileSender, nothing_sent, stopped_by_sigterm
-    from sluice.cli.cluster import connect
 
     config = configuration(config_file, {"client.bootstrap": bootstrap})
     with connect(config.client) as client, stopped_by_sigterm():

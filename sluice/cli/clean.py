@@ -92,7 +92,8 @@ def clean(
     from sluice.cli.cluster import require_cluster
     from sluice.driver.cleaning import clean_runs, clean_tables
 
-    require_cluster(config.client)
+    if table is None or work_uri is not None:
+        require_cluster(config.client)
     reports = None
     if not only_runs:
         reports = list(clean_tables(config, table, apply=yes, older_than_ms=older_than_ms))
