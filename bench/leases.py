@@ -1,6 +1,6 @@
 """A lease on 100,000 buckets of a server: acquired over gRPC, stored, read again at a start.
 
-A start is measured whole, from the data directory to answering listeners: with two registered KV
+The start is measured from opening the data directory to the listeners: with two registered KV
 snapshots of each bucket, and again when each has a third one that only the lease keeps. The files
 of snapshots are not there: a server looks at them after its start, in the background.
 """

@@ -30,8 +30,8 @@ from sluice.server.coordinator.service import CoordinatorService
 from sluice.server.coordinator.tiering import Tiering
 from sluice.server.coordinator.tiering_service import TieringService
 from sluice.server.data_dir import DataDir
-from sluice.server.listen import Listen, listen_addresses
-from sluice.server.listeners import Guards, Listener, check_free
+from sluice.server.listen_addresses import ListenAddress, listen_addresses
+from sluice.server.listeners import Listener, ListenerSecurity, check_free
 from sluice.server.metadata import NODE_ID, MetadataService, Servers, api_versions
 from sluice.server.storage.database import Database
 from sluice.server.tablet.fetch import Fetcher
@@ -80,12 +80,12 @@ class EmbeddedCluster:
         """
         if not config.data_dir:
             raise ConfigurationError("server.data_dir is not set: say where to keep the data")
-        self._guards = Guards.of(config)
+        self._security = ListenerSecurity.of(config)
         self._listen = listen_addresses(
             config.listen,
             insecure=config.insecure,
-            tls=self._guards.tls is not None,
-            tokens=self._guards.tokens is not None,
+            tls=self._security.tls is not None,
+            tokens=self._security.tokens is not None,
             advertised=config.advertised_listeners,
         )
         self._config = config
@@ -121,7 +121,7 @@ class EmbeddedCluster:
                 check_free(place)
         parts = _Parts(self._config, self._clock, self._defaults, self._files)
         try:
-            self._addresses = parts.start(self._listen, self._guards)
+            self._addresses = parts.start(self._listen, self._security)
         except BaseException:
             parts.stop(0)
             raise
@@ -258,7 +258,7 @@ class _Parts:
         )
         return manager
 
-    def start(self, listen: Sequence[Listen], guards: Guards) -> tuple[str, ...]:
+    def start(self, listen: Sequence[ListenAddress], security: ListenerSecurity) -> tuple[str, ...]:
         """Listens when everything is ready; the addresses really bound."""
         self._logs.start(self._config.sync_interval_ms)
         self._kv.start()
@@ -268,7 +268,7 @@ class _Parts:
         self.tiering.start(tables, self._config.tiering_check_interval_ms)
         self._lake.start()
         self._listeners = [
-            Listener(place, self._handlers, self._config, guards) for place in listen
+            Listener(place, self._handlers, self._config, security) for place in listen
         ]
         for listener in self._listeners:
             listener.start()
@@ -316,7 +316,7 @@ class _Parts:
         self.data_dir.close()
 
     def _handlers(self, servers: Callable[[], Servers], more: Mapping[Api, Handler]) -> Handlers:
-        """The handlers of both roles; ``more``: calls that only one kind of listener has."""
+        """What both roles answer; ``more``: what only one kind of listener has."""
         metadata = MetadataService(
             self.catalog, self._lake, self._replicas, self.data_dir.remote, servers
         )

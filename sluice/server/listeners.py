@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sluice.config import ServerConfig
 from sluice.errors import AuthenticateError, ConfigurationError
-from sluice.server.listen import GRPC, Listen
+from sluice.server.listen_addresses import GRPC, ListenAddress
 from sluice.server.metadata import Servers
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api, Role
@@ -21,26 +21,32 @@ from sluice.wire.tls import ServerTls
 from sluice.wire.tokens import Tokens
 
 NATIVE_MEMORY_FRAMES = 4
-"""Memory for native requests and answers under way, in largest requests."""
+"""Memory for native requests and responses in flight, as a multiple of the largest request."""
 
 _ROLES = (Role.COORDINATOR, Role.TABLET)
 
 
 @dataclass(frozen=True, slots=True)
-class Guards:
-    """Encryption and logins, the same for all listeners."""
+class ListenerSecurity:
+    """TLS and logins, which all listeners share."""
 
     tls: ServerTls | None = None
-    """For gRPC listeners only."""
+    """Used by gRPC listeners only."""
     tokens: Tokens | None = None
 
     @classmethod
-    def of(cls, config: ServerConfig) -> Guards:
-        """:raises ConfigurationError: a file cannot be used, or one of two is missing."""
+    def of(cls, config: ServerConfig) -> ListenerSecurity:
+        """Loads the files that the settings name.
+
+        :raises ConfigurationError: a file cannot be used, or only one of certificate and key is
+            set.
+        """
         certificate, key = config.tls_certificate, config.tls_key
         if bool(certificate) != bool(key):
             lacks = "server.tls_key" if certificate else "server.tls_certificate"
-            raise ConfigurationError(f"{lacks} is not set: TLS needs a certificate and its key")
+            raise ConfigurationError(
+                f"{lacks} is not set: TLS needs both server.tls_certificate and server.tls_key"
+            )
         return cls(
             ServerTls(Path(certificate), Path(key)) if certificate else None,
             Tokens(Path(config.users_file)) if config.users_file else None,
@@ -48,13 +54,13 @@ class Guards:
 
 
 MakeHandlers = Callable[[Callable[[], Servers], Mapping[Api, Handler]], Handlers]
-"""Makes handlers that tell their clients of the given servers, and answer the given calls too."""
+"""Makes the handlers of one listener from its server addresses and its additional calls."""
 
 
 def authenticate(request: pb.AuthenticateRequest) -> pb.AuthenticateResponse:
-    """The answer of a listener without logins (Fluss's protocol PLAINTEXT).
+    """Handles Authenticate without logins, like a Fluss listener of protocol PLAINTEXT.
 
-    :raises AuthenticateError: the client wants another protocol.
+    :raises AuthenticateError: the client requests another protocol.
     """
     if request.protocol.upper() != "PLAINTEXT":
         raise AuthenticateError(
@@ -64,22 +70,25 @@ def authenticate(request: pb.AuthenticateRequest) -> pb.AuthenticateResponse:
     return pb.AuthenticateResponse()
 
 
-def check_free(listen: Listen) -> None:
-    """:raises ConfigurationError: somebody else has one of the ports."""
+def check_free(listen: ListenAddress) -> None:
+    """Checks that no other process listens on the ports.
+
+    :raises ConfigurationError: a port is in use.
+    """
     by_port = {port: role for role, port in listen.ports.items() if port}
     for port, role in by_port.items():
         bind(listen.host, port, role).close()
 
 
 class Listener:
-    """Listens on one address. Its clients receive the ports of this listener, not of another."""
+    """Listens on one address. Metadata that its clients request names its own ports."""
 
     def __init__(
         self,
-        listen: Listen,
+        listen: ListenAddress,
         handlers: MakeHandlers,
         config: ServerConfig,
-        guards: Guards,
+        security: ListenerSecurity,
     ) -> None:
         self._listen = listen
         self._ports: Mapping[Role, int] = listen.ports
@@ -92,8 +101,8 @@ class Listener:
                 listen.ports[Role.COORDINATOR],
                 max_message_bytes=config.max_message_bytes,
                 max_workers=config.max_workers,
-                tls=guards.tls,
-                tokens=guards.tokens,
+                tls=security.tls,
+                tokens=security.tokens,
             )
         else:
             self._native = NativeServer(
@@ -106,28 +115,33 @@ class Listener:
                     max_bytes=NATIVE_MEMORY_FRAMES * config.max_message_bytes,
                     idle_s=config.idle_timeout_ms / 1000,
                 ),
-                tokens=guards.tokens,
+                tokens=security.tokens,
             )
 
     @property
     def address(self) -> str:
-        """The coordinator's address: what a client is given to begin with."""
+        """The coordinator's address, which clients use to connect."""
         return self._listen.address(self._ports[Role.COORDINATOR])
 
     def servers(self) -> Servers:
-        """Where clients are told that the two roles are."""
-        coordinator, tablet = (self._listen.told(role, self._ports[role]) for role in _ROLES)
+        """The addresses of both roles, as returned to clients."""
+        coordinator, tablet = (
+            self._listen.client_address(role, self._ports[role]) for role in _ROLES
+        )
         return Servers(coordinator, tablet)
 
     def start(self) -> None:
-        """:raises ConfigurationError: the address cannot be bound."""
+        """Binds the ports and accepts calls.
+
+        :raises ConfigurationError: the address cannot be bound.
+        """
         if self._grpc is not None:
             self._ports = dict.fromkeys(Role, self._grpc.start())
         if self._native is not None:
             self._ports = self._native.start()
 
     def stop(self, grace_s: float) -> None:
-        """Lets calls under way end within the grace. Also for a listener that was never started."""
+        """Stops after at most ``grace_s`` for calls in progress. Does nothing before ``start``."""
         for server in (self._grpc, self._native):
             if server is not None:
                 server.stop(grace_s)

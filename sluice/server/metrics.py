@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 from sluice import __version__
 from sluice.leases import Lease
 from sluice.model import TieringStatus
-from sluice.server.metrics_listener import MetricsListener
+from sluice.server.metrics_endpoint import MetricsEndpoint
 from sluice.statuses import RoundEnd, State
 
 ROUND_BUCKETS_S = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1_800, 3_600)
@@ -62,12 +62,12 @@ class Metrics:
         self._place = place
         self._insecure = insecure
         self._rounds = RoundMetrics()
-        self._listener: MetricsListener | None = None
+        self._endpoint: MetricsEndpoint | None = None
 
     @property
     def address(self) -> str:
         """As really bound; empty before the start."""
-        return "" if self._listener is None else self._listener.address
+        return "" if self._endpoint is None else self._endpoint.address
 
     def ended(self, round_end: RoundEnd) -> None:
         """Takes in a round that has ended. Quick, and from any thread."""
@@ -81,13 +81,13 @@ class Metrics:
         """:raises ConfigurationError: the address cannot be bound, or is not allowed."""
         registry = self._rounds.registry
         registry.register(StatusCollector(statuses, leases))
-        self._listener = MetricsListener(self._place, registry, insecure=self._insecure)
-        self._listener.start()
+        self._endpoint = MetricsEndpoint(self._place, registry, insecure=self._insecure)
+        self._endpoint.start()
 
     def stop(self) -> None:
         """Also if it was never started."""
-        if self._listener is not None:
-            self._listener.stop()
+        if self._endpoint is not None:
+            self._endpoint.stop()
 
 
 class StatusCollector(Collector):

@@ -16,7 +16,7 @@ from sluice.errors import AuthenticateError
 from sluice.server.cluster import EmbeddedCluster
 from tests.airflow.place import AirflowProcess, Place
 from tests.support.contents import contents
-from tests.support.sasl_proxy import SaslProxy
+from tests.support.sasl_listener import SaslListener
 
 pytestmark = pytest.mark.airflow
 PASSWORD = "gehéim-4711-pässwort"
@@ -36,8 +36,8 @@ def guarded(airflow: AirflowProcess, tmp_path: Path) -> Iterator[Place]:
         insider.admin.create_database("shop")
         port = int(cluster.address.rpartition(":")[2])
         [tablet] = insider._connection._servers().tablets.values()
-        with SaslProxy([port, tablet.port], "ann", PASSWORD) as proxy:
-            address = f"fluss://127.0.0.1:{proxy.ports[port]}"
+        with SaslListener([port, tablet.port], "ann", PASSWORD) as listener:
+            address = f"fluss://127.0.0.1:{listener.ports[port]}"
             with pytest.raises(AuthenticateError), connect(address) as stranger:
                 stranger.admin.list_databases()
             login = ClientConfig(address, username="ann", password=PASSWORD)

@@ -25,7 +25,7 @@ from tests.support.findings import finding
 from tests.support.living import Living, living
 from tests.support.processes import SLUICE, environment, sluice, wait_for
 from tests.support.proxy import hang
-from tests.support.sasl_proxy import SaslProxy
+from tests.support.sasl_listener import SaslListener
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 QUERY = "SELECT * FROM sys.lake_tiering_status"
@@ -199,19 +199,21 @@ def a_query_that_hangs(commands: Commands, tmp_path: Path) -> Iterator[subproces
     """Logged in to a cluster that never answers it."""
     with cluster_at(tmp_path, "fluss") as cluster:
         port = int(cluster.address.rsplit(":", 1)[1])
-        with SaslProxy([port], "ann", PASSWORD) as proxy:
-            proxy.plan(apis.LIST_TIERING_STATUSES, hang)
+        with SaslListener([port], "ann", PASSWORD) as listener:
+            listener.plan(apis.LIST_TIERING_STATUSES, hang)
             settings: dict[str, Any] = {"SLUICE_CLIENT_PASSWORD": PASSWORD}
             process = commands.start(
                 QUERY,
                 "--bootstrap",
-                f"fluss://127.0.0.1:{proxy.ports[port]}",
+                f"fluss://127.0.0.1:{listener.ports[port]}",
                 SLUICE_CLIENT_USERNAME="ann",
                 SLUICE_CLIENT_REQUEST_TIMEOUT_MS="500000",
                 **settings,
             )
             try:
-                wait_for("the query", lambda: proxy.planned == 0 or process.poll() is not None, 400)
+                wait_for(
+                    "the query", lambda: listener.planned == 0 or process.poll() is not None, 400
+                )
                 assert process.poll() is None, process.communicate()
                 yield process
             finally:

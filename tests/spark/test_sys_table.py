@@ -25,7 +25,7 @@ from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role
 from tests.support.plain_fluss import plain_fluss
 from tests.support.processes import environment, wait_for
-from tests.support.sasl_proxy import SaslProxy
+from tests.support.sasl_listener import SaslListener
 from tests.support.wire_server import WireServer
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -231,8 +231,8 @@ def test_user_and_password_are_settings_of_the_session(session: Any, tmp_path: P
         with connect(cluster.address) as client:
             create(client, "orders", **{"table.datalake.enabled": "true"})
         port = int(cluster.address.rsplit(":", 1)[1])
-        with SaslProxy([port], "ann", "planted-4711") as proxy:
-            use(session, f"fluss://127.0.0.1:{proxy.ports[port]}")
+        with SaslListener([port], "ann", "planted-4711") as listener:
+            use(session, f"fluss://127.0.0.1:{listener.ports[port]}")
             session.conf.set("spark.sluice.client.username", "ann")
             session.conf.set("spark.sluice.client.password", "wrong")
             with pytest.raises(Exception, match="AuthenticateError"):

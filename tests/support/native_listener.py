@@ -123,11 +123,11 @@ class Peer:
 
 
 Start = Callable[..., Any]
-"""Starts a listener with the given limits, host and workers; returns its ports by role."""
+"""Starts a listener with limits, host and number of workers; returns its ports by role."""
 
 
 class Listeners:
-    """All listeners that a test started; they are stopped after it."""
+    """Every listener that a test started, to be stopped behind it."""
 
     def __init__(self, handlers: Handlers) -> None:
         self._handlers = handlers

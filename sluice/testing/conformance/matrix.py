@@ -54,7 +54,7 @@ SERVERS: dict[str, Server] = {
         Server("real", _real, {}),
     )
 }
-"""The embedded server with either listener, and an Apache Fluss 0.9.1 as the reference."""
+"""The embedded server over both protocols, and Fluss 0.9.1, whose answers are the expected ones."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sluice.errors import ConfigurationError
-from sluice.server.listen import Listen, listen_addresses
+from sluice.server.listen_addresses import ListenAddress, listen_addresses
 from sluice.wire.apis import Role
 
 C, T = Role.COORDINATOR, Role.TABLET
@@ -40,13 +40,14 @@ def test_what_an_open_address_lacks(
         return
     with pytest.raises(ConfigurationError) as caught:
         listen_addresses(listen, insecure=False, tls=tls, tokens=tokens)
-    expected = f"server.listen: {listen!r} can be reached from outside and lacks {lacks} give them"
+    reached = f"server.listen: {listen!r} can be reached from other machines"
+    expected = f"{reached} but lacks {lacks} configure them"
     assert str(caught.value).startswith(expected)
     assert "--insecure" in str(caught.value)
 
 
 def test_tls_that_no_address_can_have() -> None:
-    with pytest.raises(ConfigurationError, match="has no grpc:// address, and Fluss's own"):
+    with pytest.raises(ConfigurationError, match="has no grpc:// address, and the fluss://"):
         listen_addresses("fluss://127.0.0.1:9124", insecure=True, tls=True, tokens=True)
     both = "fluss://127.0.0.1:9124,grpc://127.0.0.1:9123"
     assert len(listen_addresses(both, insecure=False, tls=True)) == 2
@@ -55,7 +56,7 @@ def test_tls_that_no_address_can_have() -> None:
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "[::1]", "localhost"])
 def test_loopback_is_fine(host: str) -> None:
     (found,) = listen_addresses(f"grpc://{host}:0", insecure=False)
-    assert found == Listen("grpc", host.strip("[]"), {C: 0, T: 0})
+    assert found == ListenAddress("grpc", host.strip("[]"), {C: 0, T: 0})
     assert found.address(7) == f"grpc://{host}:7"
 
 
@@ -69,7 +70,7 @@ def test_loopback_is_fine(host: str) -> None:
         ("fluss://127.0.0.1:9124?tablet=9200", (9124, 9200)),
     ],
 )
-def test_a_native_listener_has_two_ports(listen: str, ports: tuple[int, int]) -> None:
+def test_a_native_door_has_two_ports(listen: str, ports: tuple[int, int]) -> None:
     (found,) = listen_addresses(listen, insecure=False)
     assert (found.ports[C], found.ports[T]) == ports
 
@@ -115,20 +116,20 @@ def test_clients_are_told_the_advertised_addresses_in_order() -> None:
         insecure=True,
         advertised="fluss://lake.example:20?tablet=0, grpc://lake.example:10",
     )
-    assert [listener.told(C, 7) for listener in found] == [
+    assert [listener.client_address(C, 7) for listener in found] == [
         ("lake.example", 10),
         ("lake.example", 20),
         ("0.0.0.0", 7),
     ]
-    assert found[1].told(T, 7) == ("lake.example", 7)
+    assert found[1].client_address(T, 7) == ("lake.example", 7)
 
 
 @pytest.mark.parametrize(
     ("advertised", "why"),
     [
-        ("fluss://h:1", "no .further. address with fluss://"),
-        ("grpc://h:1,grpc://h:2", "no .further. address with grpc://"),
-        ("h:1", "write grpc://HOST:PORT"),
+        ("fluss://h:1", "matches no listener: server.listen has fewer fluss://"),
+        ("grpc://h:1,grpc://h:2", "matches no listener: server.listen has fewer grpc://"),
+        ("h:1", "expected grpc://HOST:PORT"),
     ],
 )
 def test_an_advertised_address_needs_a_listener(advertised: str, why: str) -> None:

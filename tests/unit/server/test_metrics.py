@@ -104,13 +104,13 @@ def test_an_address_is_free_again_after_a_stop(node: Node) -> None:
     parts = node.cluster._parts
     assert parts is not None
     assert parts._metrics is not None
-    listener = parts._metrics._listener
-    assert listener is not None
-    assert listener._server.fileno() >= 0
+    endpoint = parts._metrics._endpoint
+    assert endpoint is not None
+    assert endpoint._server.fileno() >= 0
     node.stop()
     with finding():
-        assert listener._server.fileno() < 0
-        assert not listener._thread.is_alive()
+        assert endpoint._server.fileno() < 0
+        assert not endpoint._thread.is_alive()
     node.start()
     assert read(node)
 
@@ -119,8 +119,8 @@ def test_an_address_is_free_again_after_a_stop(node: Node) -> None:
     ("place", "why"),
     [
         ("0.0.0.0:0", "without encryption or login"),
-        ("nonsense", "write HOST:PORT"),
-        ("127.0.0.1:0/x", "write HOST:PORT"),
+        ("nonsense", "expected HOST:PORT"),
+        ("127.0.0.1:0/x", "expected HOST:PORT"),
         ("127.0.0.1:99999", "out of range"),
     ],
 )

@@ -20,7 +20,7 @@ from sluice.wire.native_memory import Limits
 from tests.support.native_listener import MB, Handlers, Peer, Start
 
 ENOUGH_S = 30.0
-"""The listeners here allow a client to stall for longer: a test that waits for that is late."""
+"""The listeners here would let a client stall for longer: who waits for that is late."""
 
 
 LONG_S = 10 * ENOUGH_S

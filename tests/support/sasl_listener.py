@@ -1,4 +1,4 @@
-"""A proxy of a cluster's native ports that requires a login by SASL PLAIN."""
+"""A listener before a cluster's native ports that lets in only who logs in by SASL PLAIN."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sluice.wire.sasl import AUTHENTICATE, Credentials
 from tests.support.proxy import Proxy
 
 
-class SaslProxy(Proxy):
+class SaslListener(Proxy):
     """Answers Authenticate itself, as a listener of protocol sasl; the rest is the cluster's."""
 
     def __init__(self, ports: Iterable[int], username: str, password: str) -> None:

@@ -1,4 +1,4 @@
-"""The HTTP address of ``/metrics``."""
+"""The HTTP endpoint that serves ``/metrics``."""
 
 from __future__ import annotations
 
@@ -13,24 +13,25 @@ from sluice.errors import ConfigurationError
 from sluice.wire.tcp import is_loopback
 
 READ_TIMEOUT_S = 10
-"""A caller that is silent for so long is left: one is served after the other."""
+"""A caller that sends nothing for this long is disconnected, because callers are served in turn."""
 
 
-class MetricsListener:
-    """Answers GET /metrics on a thread of its own, one caller at a time."""
+class MetricsEndpoint:
+    """Serves GET /metrics on its own thread, one caller at a time."""
 
     def __init__(self, place: str, registry: CollectorRegistry, *, insecure: bool) -> None:
-        """Binds the address; port 0 takes a free one.
+        """Binds the address; port 0 selects a free port.
 
         :param place: HOST:PORT.
-        :raises ConfigurationError: not of that form, not free, or not loopback and not
-            ``insecure``: there is neither encryption nor login.
+        :raises ConfigurationError: the address has a wrong form, is in use, or is not loopback
+            without ``insecure`` (the endpoint has neither encryption nor logins).
         """
         host, port = _parsed(place)
         if not is_loopback(host) and not insecure:
             raise ConfigurationError(
-                f"server.metrics: {place!r} can be reached from outside, without encryption or"
-                " login: listen on 127.0.0.1, or allow it with --insecure (server.insecure)"
+                f"server.metrics: {place!r} can be reached from other machines, without encryption"
+                " or login: listen on 127.0.0.1, or accept the risk with --insecure"
+                " (server.insecure)"
             )
         try:
             self._server = make_server(host, port, _only_metrics(registry), WSGIServer, _Handler)
@@ -47,7 +48,7 @@ class MetricsListener:
         self._thread.start()
 
     def stop(self) -> None:
-        """Also for a listener that was never started."""
+        """Stops the thread and releases the port. Does nothing before ``start``."""
         if self._thread.is_alive():
             self._server.shutdown()
             self._thread.join()
@@ -58,17 +59,17 @@ class _Handler(WSGIRequestHandler):
     timeout = READ_TIMEOUT_S
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  (the name of the base)
-        """Nothing is logged of a reading."""
+        """Logs nothing: scrapes are frequent."""
 
 
 def _only_metrics(registry: CollectorRegistry) -> Any:
-    """A WSGI application that knows one path."""
+    """A WSGI application with the one path /metrics."""
     metrics = make_wsgi_app(registry)
 
     def application(environ: dict[str, Any], start_response: Any) -> Any:
         if environ.get("PATH_INFO") != "/metrics":
             start_response("404 Not Found", [("Content-Type", "text/plain")])
-            return [b"there is /metrics\n"]
+            return [b"not found; metrics are at /metrics\n"]
         return metrics(environ, start_response)
 
     return application
@@ -81,5 +82,5 @@ def _parsed(place: str) -> tuple[str, int]:
     except ValueError as error:
         raise ConfigurationError(f"server.metrics: {place!r}: {error}") from error
     if not host or port is None or parts.path or parts.query:
-        raise ConfigurationError(f"server.metrics: {place!r}: write HOST:PORT")
+        raise ConfigurationError(f"server.metrics: {place!r}: expected HOST:PORT")
     return host, port

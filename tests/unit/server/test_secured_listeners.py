@@ -1,4 +1,4 @@
-"""Access to the embedded cluster: roles and logins on both listeners, TLS and health on gRPC."""
+"""Who may call the cluster: roles and logins over both protocols, TLS and health over gRPC."""
 
 from __future__ import annotations
 
@@ -304,7 +304,7 @@ def test_settings_that_cannot_be_used(tmp_path: Path, settings: Any, why: str) -
 def test_an_open_address_is_guarded(
     guarded: ServerConfig, start: Callable[..., Any], tmp_path: Path
 ) -> None:
-    """0.0.0.0 without --insecure, because both listeners require a login."""
+    """0.0.0.0 without --insecure, because both listeners ask who is there."""
     node = start(
         listen="grpc://0.0.0.0:0,fluss://0.0.0.0:0",
         tls_certificate=guarded.tls_certificate,
