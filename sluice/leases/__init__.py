@@ -11,7 +11,16 @@ from sluice.leases.limits import (
     check_duration,
     check_lease_id,
 )
-from sluice.leases.types import PLAIN, BucketKey, Change, Holds, Lease, Wanted, bucket_of, key_of
+from sluice.leases.types import (
+    PLAIN,
+    BucketKey,
+    Change,
+    Lease,
+    SnapshotsByBucket,
+    SnapshotsByTable,
+    bucket_of,
+    key_of,
+)
 
 __all__ = [
     "BUCKETS_PER_CALL_MAX",
@@ -24,10 +33,10 @@ __all__ = [
     "Acquired",
     "BucketKey",
     "Change",
-    "Holds",
+    "SnapshotsByBucket",
     "Lease",
     "Leases",
-    "Wanted",
+    "SnapshotsByTable",
     "bucket_of",
     "check_duration",
     "check_lease_id",

@@ -20,7 +20,16 @@ from sluice.leases.limits import (
     check_lease_id,
     check_totals,
 )
-from sluice.leases.types import PLAIN, BucketKey, Change, Holds, Lease, Wanted, bucket_of, key_of
+from sluice.leases.types import (
+    PLAIN,
+    BucketKey,
+    Change,
+    Lease,
+    SnapshotsByBucket,
+    SnapshotsByTable,
+    bucket_of,
+    key_of,
+)
 from sluice.model import TableBucket
 
 
@@ -29,7 +38,7 @@ class Acquired:
     """What an acquire would do, and the snapshots that it could not hold."""
 
     change: Change | None
-    unavailable: Wanted
+    unavailable: SnapshotsByTable
 
 
 class Leases:
@@ -51,7 +60,7 @@ class Leases:
         self,
         lease_id: str,
         duration_ms: int,
-        wanted: Wanted,
+        wanted: SnapshotsByTable,
         now_ms: int,
         exists: Callable[[TableBucket, int], bool],
     ) -> Acquired:
@@ -69,7 +78,7 @@ class Leases:
         before = self._leases.get(lease_id)
         if not any(wanted.values()):
             return Acquired(self._renewed(lease_id, duration_ms, now_ms), {})
-        held: dict[int, Holds] = dict(before.held) if before else {}
+        held: dict[int, SnapshotsByBucket] = dict(before.held) if before else {}
         unavailable: dict[int, dict[BucketKey, int]] = {}
         tables = set()
         added = 0

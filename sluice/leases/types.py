@@ -13,10 +13,10 @@ PLAIN = -1
 BucketKey = tuple[int, int]
 """Partition id (or PLAIN) and bucket."""
 
-Holds = Mapping[BucketKey, int]
+SnapshotsByBucket = Mapping[BucketKey, int]
 """The snapshot id that is held of each bucket of one table."""
 
-Wanted = Mapping[int, Holds]
+SnapshotsByTable = Mapping[int, SnapshotsByBucket]
 """Holds by table id."""
 
 
@@ -38,7 +38,7 @@ class Lease:
     """When it was acquired or renewed last."""
     expires_ms: int
     """It may be taken away from this moment on."""
-    held: Wanted
+    held: SnapshotsByTable
     """No table without a bucket."""
 
     @property
@@ -57,7 +57,7 @@ class Lease:
         )
 
 
-_NOTHING: Holds = {}
+_NOTHING: SnapshotsByBucket = {}
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,7 +92,7 @@ class EmbeddedCluster:
         self._clock = clock or SystemClock()
         self._defaults = Defaults(config.default_bucket_count, datalake_format)
         self._files = files or LogFiles()
-        self._parts: _Parts | None = None
+        self._parts: _Components | None = None
         self._addresses: tuple[str, ...] = ()
         self.metrics_address = ""
         """Where metrics are read, if anywhere; known once started."""
@@ -119,7 +119,7 @@ class EmbeddedCluster:
         if not Path(self._config.data_dir).exists():  # none is made for a server that cannot start
             for place in self._listen:
                 check_free(place)
-        parts = _Parts(self._config, self._clock, self._defaults, self._files)
+        parts = _Components(self._config, self._clock, self._defaults, self._files)
         try:
             self._addresses = parts.start(self._listen, self._security)
         except BaseException:
@@ -167,7 +167,7 @@ class EmbeddedCluster:
         self.stop()
 
 
-class _Parts:
+class _Components:
     """What a started cluster consists of."""
 
     def __init__(

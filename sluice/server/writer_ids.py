@@ -15,11 +15,11 @@ class StoredWriterIds:
         # Only ever rises; a reader that sees the old value for a moment knows fewer ids.
         self._next = database.next_value(_COUNTER)
 
-    def take(self) -> int:
+    def issue(self) -> int:
         """:raises StorageError: the id cannot be stored as given."""
         writer_id = self._database.next_values(_COUNTER)
         self._next = max(self._next, writer_id + 1)
         return writer_id
 
-    def is_given(self, writer_id: int) -> bool:
+    def is_issued(self, writer_id: int) -> bool:
         return writer_id < self._next

@@ -219,7 +219,7 @@ class TieringStatuses:
     ) -> bool:
         """Ends a round well; ``forced``: there is more to do, so the table is Pending at once.
 
-        So it is where :meth:`again` was asked for meanwhile, and where a forced finish comes after
+        So it is where :meth:`request_round` was asked for meanwhile, and where a forced finish comes after
         the round's own end, as in Fluss. Answers False if this was said before, or the table has no
         round: nothing changes then. Raises as :meth:`check`.
         """
@@ -307,7 +307,7 @@ class TieringStatuses:
             due_ms = now_ms if waits else status.next_attempt_ms
             self._update(table_id, failures=0, next_attempt_ms=due_ms)
 
-    def again(self, table_id: int, now_ms: int) -> None:
+    def request_round(self, table_id: int, now_ms: int) -> None:
         """Wants one more round of a table as soon as can be; after the one under way, if any."""
         status = self._tables[table_id]
         if status.claimed_ms is not None:

@@ -177,11 +177,11 @@ class Catalog:
         entry = self._by_id.get(table_id)
         return entry is not None and (partition_id is None or partition_id in entry.partitions)
 
-    def has_given_table_id(self, table_id: int) -> bool:
+    def has_issued_table_id(self, table_id: int) -> bool:
         """Whether a table has, or had before it was dropped, that id."""
         return table_id < self._database.next_value("table_id")
 
-    def has_given_partition_id(self, partition_id: int) -> bool:
+    def has_issued_partition_id(self, partition_id: int) -> bool:
         """Whether a partition has, or had before it was dropped, that id."""
         return partition_id < self._database.next_value("partition_id")
 

@@ -249,7 +249,7 @@ class KvSnapshots:
             partition_id = int(found[1])
             if partition_id in entry.partitions:
                 buckets += [(partition_id, path) for path in inner.iterdir()]
-            elif self._catalog.has_given_partition_id(partition_id):
+            elif self._catalog.has_issued_partition_id(partition_id):
                 shutil.rmtree(inner, ignore_errors=True)
         table_id = entry.info.table_id
         return [
@@ -264,7 +264,7 @@ class KvSnapshots:
         if found is None:
             return None
         entry = self._catalog.find(int(found[1]))
-        if entry is None and self._catalog.has_given_table_id(int(found[1])):
+        if entry is None and self._catalog.has_issued_table_id(int(found[1])):
             shutil.rmtree(folder, ignore_errors=True)
         return entry
 

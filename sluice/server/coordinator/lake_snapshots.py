@@ -69,7 +69,7 @@ class LakeSnapshots:
         for folder in self._root.glob("*/*-*/metadata"):
             table_id = _table_id(folder.parent.name)
             entry = self._catalog.find(table_id)
-            if entry is None and self._catalog.has_given_table_id(table_id):
+            if entry is None and self._catalog.has_issued_table_id(table_id):
                 shutil.rmtree(folder.parent, ignore_errors=True)
             if entry is None or self._folder(entry.info) != folder:
                 continue  # a foreign folder is let alone

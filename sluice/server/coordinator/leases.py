@@ -16,7 +16,7 @@ import structlog
 
 from sluice.clock import Clock
 from sluice.errors import FlussError, StorageError
-from sluice.leases import Change, Lease, Leases, Wanted, key_of
+from sluice.leases import Change, Lease, Leases, SnapshotsByTable, key_of
 from sluice.model import TableBucket, TableInfo
 from sluice.server.coordinator.leases_store import LeaseStore
 
@@ -58,7 +58,7 @@ class KvSnapshotLeases:
         self._on_freed = on_freed
         self._lock = threading.Lock()
         self._leases = Leases()
-        self._unsure: tuple[Change, ...] = ()
+        self._unconfirmed: tuple[Change, ...] = ()
         self._started_s: float | None = None  # None: not loaded yet
         self._freed = False
         self._stopping = threading.Event()
@@ -88,8 +88,8 @@ class KvSnapshotLeases:
     # -- what clients ask for
 
     def acquire(
-        self, lease_id: str, duration_ms: int, wanted: Wanted, snapshots: Snapshots
-    ) -> Wanted:
+        self, lease_id: str, duration_ms: int, wanted: SnapshotsByTable, snapshots: Snapshots
+    ) -> SnapshotsByTable:
         """Holds the snapshots that exist; answers those that do not.
 
         Raises as :meth:`Leases.acquire`.
@@ -97,7 +97,7 @@ class KvSnapshotLeases:
         :raises StorageError: it could not be stored: what is held is as it was, unless the write
             went through in spite of the error.
         """
-        with snapshots.lock, self._changing():
+        with snapshots.lock, self._update():
             now_ms = self._clock.now_ms()
             found = self._leases.acquire(lease_id, duration_ms, wanted, now_ms, snapshots.exists)
             self._commit([found.change] if found.change else [])
@@ -107,7 +107,7 @@ class KvSnapshotLeases:
 
     def renew(self, lease_id: str, duration_ms: int) -> None:
         """:raises LeaseNotExist, InvalidLease, StorageError: as :meth:`Leases.renew`."""
-        with self._changing():
+        with self._update():
             self._commit([self._leases.renew(lease_id, duration_ms, self._clock.now_ms())])
 
     def release(self, lease_id: str, buckets: Collection[TableBucket]) -> None:
@@ -115,13 +115,13 @@ class KvSnapshotLeases:
 
         :raises InvalidLease, StorageError: as :meth:`Leases.release`.
         """
-        with self._changing():
+        with self._update():
             change = self._leases.release(lease_id, buckets)
             self._commit([change] if change else [])
 
     def drop(self, lease_id: str) -> None:
         """Ends a lease; nothing happens if there is none. :raises StorageError:"""
-        with self._changing():
+        with self._update():
             change = self._leases.drop(lease_id)
             self._commit([change] if change else [])
         if change:
@@ -129,20 +129,20 @@ class KvSnapshotLeases:
 
     def all(self) -> tuple[int, list[Lease]]:
         """The time, epoch milliseconds, and every lease by id."""
-        with self._changing():
+        with self._update():
             return self._clock.now_ms(), self._leases.all()
 
     # -- what happens by itself
 
     def is_leased(self, bucket: TableBucket, snapshot_id: int) -> bool:
         """Whether a lease holds that snapshot. Costs the same however many are held."""
-        unsure = self._unsure  # first: once it counts, it is unsure no more
+        unconfirmed = self._unconfirmed  # first: once it counts, it is unconfirmed no more
         if self._started_s is None or self._leases.is_leased(bucket, snapshot_id):
             return True
         key = key_of(bucket)
         return any(
             change.after is not None and change.after.holds(bucket.table_id, key, snapshot_id)
-            for change in unsure
+            for change in unconfirmed
         )
 
     def drop_table(self, info: TableInfo, partition_id: int | None = None) -> None:
@@ -151,7 +151,7 @@ class KvSnapshotLeases:
         If that cannot be stored, the next check does it.
         """
         try:
-            with self._changing():
+            with self._update():
                 self._commit(self._leases.table_dropped(info.table_id, partition_id))
         except StorageError as error:
             _log.error("leases of a dropped table stay", table=str(info.path), why=str(error))
@@ -161,7 +161,7 @@ class KvSnapshotLeases:
 
         :raises StorageError: what could not be stored stays as it was.
         """
-        with self._changing():
+        with self._update():
             assert self._started_s is not None, "not started"
             uptime_ms = round((self._clock.monotonic_s() - self._started_s) * 1000)
             expired = self._leases.expired(self._clock.now_ms(), uptime_ms)
@@ -181,8 +181,8 @@ class KvSnapshotLeases:
 
     # -- inside
 
-    def _changing(self) -> _Changing:
-        return _Changing(self._lock, self._make_sure)
+    def _update(self) -> _Update:
+        return _Update(self._lock, self._reload_unconfirmed)
 
     def _commit(self, changes: Sequence[Change]) -> None:
         if not changes:
@@ -190,25 +190,25 @@ class KvSnapshotLeases:
         try:
             self._store.write(changes)
         except BaseException:
-            self._unsure = tuple(changes)
+            self._unconfirmed = tuple(changes)
             with suppress(FlussError):
-                self._make_sure()
+                self._reload_unconfirmed()
             raise
         self._leases.apply(changes)
         self._freed = self._freed or any(change.before and change.tables for change in changes)
 
-    def _make_sure(self) -> None:
+    def _reload_unconfirmed(self) -> None:
         """Takes over what is stored of the changes whose write failed.
 
         :raises StorageError: it cannot be read.
         """
-        if not self._unsure:
+        if not self._unconfirmed:
             return
         stored = [
-            replace(change, after=self._store.read(change.lease_id)) for change in self._unsure
+            replace(change, after=self._store.read(change.lease_id)) for change in self._unconfirmed
         ]
         self._leases.apply(stored)
-        self._unsure = ()
+        self._unconfirmed = ()
         self._freed = True
 
     def _tick(self, interval_s: float) -> None:
@@ -221,16 +221,16 @@ class KvSnapshotLeases:
                 _log.exception("lease check failed; it will be tried again")
 
 
-class _Changing:
+class _Update:
     """Holds the lock; what an earlier failed write has left open is made sure of first."""
 
-    def __init__(self, lock: threading.Lock, make_sure: Callable[[], None]) -> None:
-        self._lock, self._make_sure = lock, make_sure
+    def __init__(self, lock: threading.Lock, reload_unconfirmed: Callable[[], None]) -> None:
+        self._lock, self._reload_unconfirmed = lock, reload_unconfirmed
 
     def __enter__(self) -> None:
         self._lock.acquire()
         try:
-            self._make_sure()
+            self._reload_unconfirmed()
         except BaseException:
             self._lock.release()
             raise

@@ -11,7 +11,7 @@ import struct
 import zlib
 from collections.abc import Iterable, Iterator
 
-from sluice.leases import BucketKey, Holds, Lease, Wanted
+from sluice.leases import BucketKey, Lease, SnapshotsByBucket, SnapshotsByTable
 
 VERSION = 1
 _PREFIX = struct.Struct(">BI")  # version, CRC-32
@@ -28,7 +28,7 @@ def encode_head(lease: Lease) -> bytes:
     return _sealed(times, lease.lease_id.encode())
 
 
-def decode_head(lease_id: str, head: bytes, held: Wanted) -> Lease:
+def decode_head(lease_id: str, head: bytes, held: SnapshotsByTable) -> Lease:
     """:raises Unreadable: a damaged head, or one that goes with other tables than these."""
     times = _opened(head, lease_id.encode(errors="replace"))
     if len(times) != _TIMES.size:
@@ -39,7 +39,7 @@ def decode_head(lease_id: str, head: bytes, held: Wanted) -> Lease:
     return Lease(lease_id, created_ms, renewed_ms, expires_ms, held)
 
 
-def encode_holds(lease_id: str, table_id: int, holds: Holds) -> bytes:
+def encode_holds(lease_id: str, table_id: int, holds: SnapshotsByBucket) -> bytes:
     """The snapshots that a lease holds of one table."""
     keys = sorted(holds)
     columns = (
@@ -54,7 +54,7 @@ def encode_holds(lease_id: str, table_id: int, holds: Holds) -> bytes:
     return _sealed(bytes(content), lease_id.encode() + _OWNER.pack(table_id))
 
 
-def decode_holds(lease_id: str, table_id: int, block: bytes) -> Holds:
+def decode_holds(lease_id: str, table_id: int, block: bytes) -> SnapshotsByBucket:
     """:raises Unreadable: a damaged block, or one of another lease or table."""
     content = _opened(block, lease_id.encode(errors="replace") + _OWNER.pack(table_id))
     numbers = list(_numbers(content))

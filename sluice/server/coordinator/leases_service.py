@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from sluice.errors import NonPrimaryKeyTable, UnknownServerError, UnknownTableOrBucket
-from sluice.leases import PLAIN, BucketKey, Lease, Wanted, bucket_of
+from sluice.leases import PLAIN, BucketKey, Lease, SnapshotsByTable, bucket_of
 from sluice.model import TableBucket
 from sluice.server.coordinator.catalog import Catalog
 from sluice.server.coordinator.leases import KvSnapshotLeases, Snapshots
@@ -119,7 +119,7 @@ def _bucket(entry: pb.PbTableBucket) -> TableBucket:
     return TableBucket(entry.table_id, partition_id, entry.bucket_id)
 
 
-def _unavailable(snapshots: Wanted) -> pb.AcquireKvSnapshotLeaseResponse:
+def _unavailable(snapshots: SnapshotsByTable) -> pb.AcquireKvSnapshotLeaseResponse:
     response = pb.AcquireKvSnapshotLeaseResponse()
     for table_id, holds in snapshots.items():
         table = response.unavailable_snapshots.add(table_id=table_id)

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from sluice.errors import StorageError
 from sluice.failpoints import failpoint
-from sluice.leases import Change, Holds, Lease
+from sluice.leases import Change, Lease, SnapshotsByBucket
 from sluice.server.coordinator.leases_codec import (
     Unreadable,
     decode_head,
@@ -114,7 +114,7 @@ def _write(connection: Connection, change: Change) -> None:
 
 def _decoded(lease_id: str, head: bytes, blocks: Iterable[tuple[int, bytes]]) -> Lease:
     try:
-        held: dict[int, Holds] = {
+        held: dict[int, SnapshotsByBucket] = {
             table_id: decode_holds(lease_id, table_id, block) for table_id, block in blocks
         }
         return decode_head(lease_id, head, held)

@@ -91,12 +91,12 @@ class CoordinatorService:
 
     def drop_database(self, request: pb.DropDatabaseRequest) -> pb.DropDatabaseResponse:
         try:
-            with self._tiering.following() as follow:
+            with self._tiering.catalog_change() as tiering:
                 dropped = self._catalog.drop_database(
                     request.database_name, cascade=request.cascade
                 )
                 for info in dropped:
-                    follow.dropped(info.table_id)
+                    tiering.dropped(info.table_id)
         except DatabaseNotExist:
             if not request.ignore_if_not_exists:
                 raise
@@ -112,9 +112,9 @@ class CoordinatorService:
             given = descriptor_from_json(request.table_json)
             return TableInfo(path, -1, 1, complete(path, given, self._defaults), 0, 0)
 
-        with self._tiering.following() as follow:
+        with self._tiering.catalog_change() as tiering:
             info = self._catalog.create_table(
-                path, completed, request.ignore_if_exists, follow.changed
+                path, completed, request.ignore_if_exists, tiering.changed
             )
         if info is not None:
             _log.info("table created", table=str(path), table_id=info.table_id)
@@ -122,9 +122,9 @@ class CoordinatorService:
 
     def drop_table(self, request: pb.DropTableRequest) -> pb.DropTableResponse:
         try:
-            with self._tiering.following() as follow:
+            with self._tiering.catalog_change() as tiering:
                 info = self._catalog.drop_table(path_of(request.table_path))
-                follow.dropped(info.table_id)
+                tiering.dropped(info.table_id)
         except TableNotExist:
             if not request.ignore_if_not_exists:
                 raise
@@ -160,8 +160,8 @@ class CoordinatorService:
             return after
 
         try:
-            with self._tiering.following() as follow:
-                before, after = self._catalog.alter_table(path, change, follow.changed)
+            with self._tiering.catalog_change() as tiering:
+                before, after = self._catalog.alter_table(path, change, tiering.changed)
         except TableNotExist:
             if not request.ignore_if_not_exists:
                 raise

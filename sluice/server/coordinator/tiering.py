@@ -59,8 +59,8 @@ _ACTIONS = {
 }
 
 
-class Following:
-    """What the catalog tells tiering of a change, while :meth:`Tiering.following` goes on."""
+class TieringChanges:
+    """What the catalog tells tiering of a change, while :meth:`Tiering.catalog_change` goes on."""
 
     def __init__(self, tiering: Tiering, draft: TieringStatuses) -> None:
         self._tiering = tiering
@@ -68,7 +68,7 @@ class Following:
 
     def changed(self, connection: sqlite3.Connection, info: TableInfo) -> None:
         """A table is created or altered in this transaction, which stores its tiering too."""
-        self._tiering.follow(self._draft, connection, info)
+        self._tiering.apply_change(self._draft, connection, info)
 
     def dropped(self, table_id: int) -> None:
         self._draft.forget(table_id)
@@ -120,7 +120,7 @@ class Tiering:
     # -- what happens to tables
 
     @contextmanager
-    def following(self) -> Iterator[Following]:
+    def catalog_change(self) -> Iterator[TieringChanges]:
         """Holds tiering still while the catalog changes; in force when the block ends.
 
         If the block raises, tiering is as it was. Changes of the catalog so reach tiering in their
@@ -128,10 +128,10 @@ class Tiering:
         """
         with self._lock:
             draft = self._statuses.copy()
-            yield Following(self, draft)
+            yield TieringChanges(self, draft)
             self._statuses = draft
 
-    def follow(
+    def apply_change(
         self, draft: TieringStatuses, connection: sqlite3.Connection, info: TableInfo
     ) -> None:
         """Begins, ends or adjusts a table's tiering, stored in the caller's transaction."""
@@ -158,15 +158,15 @@ class Tiering:
         with self._change() as draft:
             now = self._clock.now_ms()
             for entry, reason in zip(request.failed_tables, reasons, strict=True):
-                with _answered(response.failed_table_resp.add(table_id=entry.table_id)):
+                with _error_in_response(response.failed_table_resp.add(table_id=entry.table_id)):
                     changed = draft.failed(*_round(entry), now, reason or None)
                     _report("tiering failed", entry, changed, reason=reason)
             for entry in request.tiering_tables:
-                with _answered(response.tiering_table_resp.add(table_id=entry.table_id)):
+                with _error_in_response(response.tiering_table_resp.add(table_id=entry.table_id)):
                     draft.heartbeat(*_round(entry), now)
             for entry in request.finished_tables:
                 stats = entry.lake_tiering_stats
-                with _answered(response.finished_table_resp.add(table_id=entry.table_id)):
+                with _error_in_response(response.finished_table_resp.add(table_id=entry.table_id)):
                     changed = draft.finished(
                         *_round(entry),
                         now,
@@ -176,10 +176,10 @@ class Tiering:
                     )
                     _report("tiering finished", entry, changed)
             for entry in request.released_tables:
-                with _answered(response.released_table_resp.add(table_id=entry.table_id)):
+                with _error_in_response(response.released_table_resp.add(table_id=entry.table_id)):
                     _report("claim given back", entry, draft.release(*_round(entry)))
             if request.request_table:
-                self._hand_out(draft, request, response, now)
+                self._assign(draft, request, response, now)
         return response
 
     def check_round(self, table_id: int, coordinator_epoch: int | None, epoch: int | None) -> None:
@@ -206,7 +206,11 @@ class Tiering:
     def statuses(self, path: TablePath | None) -> list[TieringStatus]:
         """What is known of every lake table, or of one; none for a table that is not tiered."""
         with self._change() as draft:
-            return [_told(status) for status in draft.all() if path is None or status.path == path]
+            return [
+                _tiering_status(status)
+                for status in draft.all()
+                if path is None or status.path == path
+            ]
 
     # -- what users want
 
@@ -226,7 +230,7 @@ class Tiering:
             elif action == values.TIERING_RETRY:
                 draft.retry(info.table_id, now)
             elif action == values.TIERING_AGAIN:
-                draft.again(info.table_id, now)
+                draft.request_round(info.table_id, now)
             else:
                 raise UnknownServerError(
                     f"table {info.path}: {action} is no action of ControlTiering; there are 0 to 3"
@@ -238,7 +242,7 @@ class Tiering:
 
     # -- inside
 
-    def _hand_out(
+    def _assign(
         self,
         draft: TieringStatuses,
         request: pb.LakeTieringHeartbeatRequest,
@@ -268,12 +272,12 @@ class Tiering:
                 for lost in caught_up.advance(now):
                     epoch = lost.tiering_epoch
                     _log.warning("worker lost", table=str(lost.path), tiering_epoch=epoch)
-                self._put_in_force(caught_up)
+                self._activate(caught_up)
             draft = self._statuses.copy()
             yield draft
-            self._put_in_force(draft)
+            self._activate(draft)
 
-    def _put_in_force(self, draft: TieringStatuses) -> None:
+    def _activate(self, draft: TieringStatuses) -> None:
         self._store(draft)
         self._statuses = draft
         for ended in draft.ended:
@@ -343,7 +347,7 @@ def _row(status: TableStatus) -> tuple[object, ...]:
     )
 
 
-def _told(status: TableStatus) -> TieringStatus:
+def _tiering_status(status: TableStatus) -> TieringStatus:
     """What users are told of a table; what its logs and lake say is not known here."""
     waits = status.state is not State.TIERING and not status.paused
     return TieringStatus(
@@ -380,7 +384,7 @@ def _report(event: str, entry: pb.PbHeartbeatReqForTable, changed: bool, **more:
 
 
 @contextmanager
-def _answered(answer: pb.PbHeartbeatRespForTable) -> Iterator[None]:
+def _error_in_response(answer: pb.PbHeartbeatRespForTable) -> Iterator[None]:
     """An error about one table goes into its own answer; the call goes on."""
     try:
         yield

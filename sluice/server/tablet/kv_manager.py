@@ -81,14 +81,14 @@ class KvManager:
                 continue
             table = self._tables.find(int(found[1]))
             if table is None:
-                if self._tables.has_given_table_id(int(found[1])):
+                if self._tables.has_issued_table_id(int(found[1])):
                     shutil.rmtree(folder, ignore_errors=True)
                 continue
             for inner in folder.glob("*-p*"):
                 part = _PARTITION_FOLDER.fullmatch(inner.name)
                 if part is None or int(part[1]) in table.partitions:
                     continue
-                if self._tables.has_given_partition_id(int(part[1])):
+                if self._tables.has_issued_partition_id(int(part[1])):
                     shutil.rmtree(inner, ignore_errors=True)
 
     @contextmanager

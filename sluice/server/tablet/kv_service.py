@@ -205,7 +205,7 @@ class KvService:
                 f"bucket {bucket}: {len(batch.keys)} records in one batch; at most"
                 f" {self._max_batch_rows}"
             )
-        if batch.writer_id >= 0 and not self._writer_ids.is_given(batch.writer_id):
+        if batch.writer_id >= 0 and not self._writer_ids.is_issued(batch.writer_id):
             raise UnknownWriterId(
                 f"bucket {bucket}: writer id {batch.writer_id} was never handed out; call"
                 " InitWriter"

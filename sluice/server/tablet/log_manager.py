@@ -183,20 +183,20 @@ class LogManager:
                 continue
             table = self._tables.find(table_id)
             if table is None:
-                self._check_given(folder, self._tables.has_given_table_id(table_id))
+                self._check_issued(folder, self._tables.has_issued_table_id(table_id))
                 dropped.append(folder)
                 continue
             for inner in sorted(folder.glob("*-p*")):
                 partition_id = _id_in(inner, _PARTITION_FOLDER)
                 if partition_id is not None and partition_id not in table.partitions:
-                    self._check_given(inner, self._tables.has_given_partition_id(partition_id))
+                    self._check_issued(inner, self._tables.has_issued_partition_id(partition_id))
                     dropped.append(inner)
         for folder in dropped:
             _log.info("log of a dropped table removed", folder=str(folder))
             shutil.rmtree(folder, ignore_errors=True)
 
     @staticmethod
-    def _check_given(folder: Path, given: bool) -> None:
+    def _check_issued(folder: Path, given: bool) -> None:
         if not given:
             raise DataDirError(
                 f"{folder} bears an id that metadata.sqlite never gave to a table or partition:"

@@ -120,7 +120,7 @@ class TabletService:
         return response
 
     def init_writer(self, request: pb.InitWriterRequest) -> pb.InitWriterResponse:  # noqa: ARG002
-        return pb.InitWriterResponse(writer_id=self._writer_ids.take())
+        return pb.InitWriterResponse(writer_id=self._writer_ids.issue())
 
     def limit_scan(self, request: pb.LimitScanRequest) -> pb.LimitScanResponse:
         """The last rows of a bucket; with a primary key the first ones by key."""
@@ -172,7 +172,7 @@ class TabletService:
             )
         if not header.append_only:
             raise CorruptRecord(f"{where}: a batch with change types, but it is a log table")
-        if header.writer_id >= 0 and not self._writer_ids.is_given(header.writer_id):
+        if header.writer_id >= 0 and not self._writer_ids.is_issued(header.writer_id):
             raise UnknownWriterId(
                 f"{where}: writer id {header.writer_id} was never handed out; call InitWriter"
             )

@@ -226,17 +226,17 @@ class SimCluster:
             statuses = self.statuses
             response = pb.LakeTieringHeartbeatResponse(coordinator_epoch=statuses.coordinator_epoch)
             for entry in request.failed_tables:
-                with _answered(response.failed_table_resp.add(table_id=entry.table_id)):
+                with _error_in_response(response.failed_table_resp.add(table_id=entry.table_id)):
                     statuses.failed(*_round(entry), now_ms, entry.error_message)
             for entry in request.tiering_tables:
-                with _answered(response.tiering_table_resp.add(table_id=entry.table_id)):
+                with _error_in_response(response.tiering_table_resp.add(table_id=entry.table_id)):
                     statuses.heartbeat(*_round(entry), now_ms)
             for entry in request.finished_tables:
-                with _answered(response.finished_table_resp.add(table_id=entry.table_id)):
+                with _error_in_response(response.finished_table_resp.add(table_id=entry.table_id)):
                     again = entry.table_id in forced
                     statuses.finished(*_round(entry), now_ms, forced=again)
             for entry in request.released_tables if self.fenced else ():
-                with _answered(response.released_table_resp.add(table_id=entry.table_id)):
+                with _error_in_response(response.released_table_resp.add(table_id=entry.table_id)):
                     statuses.release(*_round(entry))
             if request.request_table:
                 wanted = {
@@ -333,7 +333,7 @@ def _round(entry: pb.PbHeartbeatReqForTable) -> tuple[int, int, int]:
 
 
 @contextmanager
-def _answered(answer: pb.PbHeartbeatRespForTable) -> Iterator[None]:
+def _error_in_response(answer: pb.PbHeartbeatRespForTable) -> Iterator[None]:
     """An error about one table goes into its own answer."""
     try:
         yield

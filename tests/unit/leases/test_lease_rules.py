@@ -13,7 +13,7 @@ from sluice.leases import (
     PLAIN,
     RESTART_GRACE_MS,
     Leases,
-    Wanted,
+    SnapshotsByTable,
 )
 from sluice.model import TableBucket
 
@@ -26,14 +26,18 @@ def there(bucket: TableBucket, snapshot_id: int) -> bool:
 
 
 def acquire(
-    leases: Leases, wanted: Wanted, lease_id: str = "a", now: int = 0, duration: int = HOUR
-) -> Wanted:
+    leases: Leases,
+    wanted: SnapshotsByTable,
+    lease_id: str = "a",
+    now: int = 0,
+    duration: int = HOUR,
+) -> SnapshotsByTable:
     found = leases.acquire(lease_id, duration, wanted, now, there)
     leases.apply([found.change] if found.change else [])
     return found.unavailable
 
 
-def held(leases: Leases, lease_id: str = "a") -> Wanted:
+def held(leases: Leases, lease_id: str = "a") -> SnapshotsByTable:
     lease = leases.get(lease_id)
     return {} if lease is None else lease.held
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.errors import StorageError
-from sluice.leases import PLAIN, BucketKey, Change, Lease, Wanted
+from sluice.leases import PLAIN, BucketKey, Change, Lease, SnapshotsByTable
 from sluice.server.coordinator.leases_codec import (
     Unreadable,
     decode_head,
@@ -85,7 +85,7 @@ def opened(tmp_path: Path) -> Iterator[Callable[[], Database]]:
         database.close()
 
 
-def make(lease_id: str, held: Wanted, now: int = 10) -> Change:
+def make(lease_id: str, held: SnapshotsByTable, now: int = 10) -> Change:
     return Change(lease_id, None, Lease(lease_id, now, now, now + 5, held), frozenset(held))
 
 
@@ -94,7 +94,7 @@ def test_a_change_writes_what_it_changes_and_nothing_else(
 ) -> None:
     database = opened()
     store = SqliteLeaseStore(database)
-    held: Wanted = {1: {(5, 0): 1, (5, 1): 2}, 2: {(PLAIN, 0): 3}, 3: {(PLAIN, 0): 4}}
+    held: SnapshotsByTable = {1: {(5, 0): 1, (5, 1): 2}, 2: {(PLAIN, 0): 3}, 3: {(PLAIN, 0): 4}}
     first = make("a", held)
     store.write([first, make("b", {1: {(5, 0): 1}})])
     after = Lease("a", 10, 20, 25, {1: held[1], 2: {(PLAIN, 0): 9}})

@@ -435,7 +435,7 @@ def test_alters_at_once_reach_tiering_in_the_order_of_the_catalog(
     parts = node.cluster._parts
     assert parts is not None
     catalog, tiering = parts.catalog, parts.tiering
-    real, real_following = catalog.alter_table, tiering.following
+    real, real_catalog_change = catalog.alter_table, tiering.catalog_change
     first_altered, second_comes, second_done = (threading.Event() for _ in range(3))
 
     def slow_first(*arguments: Any) -> Any:
@@ -446,13 +446,13 @@ def test_alters_at_once_reach_tiering_in_the_order_of_the_catalog(
             assert not second_done.wait(0.3), "it has overtaken the first"
         return answer
 
-    def following() -> Any:
+    def catalog_change() -> Any:
         if first_altered.is_set():
             second_comes.set()
-        return real_following()
+        return real_catalog_change()
 
     monkeypatch.setattr(catalog, "alter_table", slow_first)
-    monkeypatch.setattr(tiering, "following", following)
+    monkeypatch.setattr(tiering, "catalog_change", catalog_change)
     first = threading.Thread(target=alter, args=(node.caller, "table.datalake.enabled", "false"))
     first.start()
     assert first_altered.wait(60)

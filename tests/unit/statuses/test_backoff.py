@@ -225,7 +225,7 @@ def test_a_retry_of_a_table_that_does_not_fail_changes_nothing() -> None:
 def test_again_does_not_wait_for_the_freshness() -> None:
     statuses = make(freshness=10 * MINUTE)
     for now in (1_000, 6_000):
-        statuses.again(1, now)
+        statuses.request_round(1, now)
         statuses.advance(now)
         status = statuses.claim(now)
         assert status is not None
@@ -238,7 +238,7 @@ def test_again_during_a_round_means_another_one_after_it() -> None:
     statuses.advance(1_000)
     status = statuses.claim(1_000)
     assert status is not None
-    statuses.again(1, 1_000)
+    statuses.request_round(1, 1_000)
     statuses.finished(1, EPOCH, status.tiering_epoch, 1_500)
     assert of(statuses).state is State.PENDING
     status = statuses.claim(1_500)

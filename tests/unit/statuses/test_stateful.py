@@ -179,7 +179,7 @@ class Coordinator(RuleBasedStateMachine):
         if known is None:
             return
         if again:
-            self.real.again(table, self.now)
+            self.real.request_round(table, self.now)
             if known.beat is not None:
                 known.due = max(self.now, known.claimed + 1)
             elif not known.queued:
