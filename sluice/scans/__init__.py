@@ -2,17 +2,17 @@
 
 from sluice.scans.replies import Replies, Reply
 from sluice.scans.requests import CloseScan, ContinueScan, OpenScan, ScanRequest, request_of
-from sluice.scans.session import Portion, Session, opened
+from sluice.scans.session import ScanRange, Session, opened
 from sluice.scans.sessions import ScanLimits, Sessions
 
 __all__ = [
     "CloseScan",
     "ContinueScan",
     "OpenScan",
-    "Portion",
     "Replies",
     "Reply",
     "ScanLimits",
+    "ScanRange",
     "ScanRequest",
     "Session",
     "Sessions",

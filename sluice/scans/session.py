@@ -13,7 +13,7 @@ from sluice.model import TableBucket
 
 
 @dataclass(frozen=True, slots=True)
-class Portion:
+class ScanRange:
     """The rows that one call gets."""
 
     call_seq_id: int
@@ -33,14 +33,14 @@ class Session:
     bucket: TableBucket
     log_offset: int
     """The rows hold what the bucket's log has below this."""
-    last: Portion
+    last: ScanRange
     """What the last call got; its ``rows_max`` is how many there were."""
     start: bytes
     """The key of the row that comes next."""
     rows_left: int | None
     """Of the scan's limit; None without one."""
 
-    def portion(self, call_seq_id: int) -> Portion:
+    def scan_range(self, call_seq_id: int) -> ScanRange:
         """What a call gets.
 
         :raises InvalidScanRequest: it is neither the next call nor the last one again. Nothing
@@ -48,7 +48,7 @@ class Session:
         """
         expected = self.last.call_seq_id + 1
         if call_seq_id == expected:
-            return Portion(call_seq_id, self.start, self.rows_left)
+            return ScanRange(call_seq_id, self.start, self.rows_left)
         if call_seq_id == self.last.call_seq_id:
             return self.last
         raise InvalidScanRequest(
@@ -56,17 +56,17 @@ class Session:
             f" this scan, {expected - 1} the last one again"
         )
 
-    def after(self, portion: Portion, rows: int, next_key: bytes | None) -> Session | None:
-        """The session once a portion was read; None: that was the last of it.
+    def after(self, scan_range: ScanRange, rows: int, next_key: bytes | None) -> Session | None:
+        """The session once a range was read; None: that was the last of it.
 
         :param rows: how many it had. :param next_key: that of the row behind them, if there is one.
         """
-        if portion.is_repeat:
+        if scan_range.is_repeat:
             return self
         left = None if self.rows_left is None else self.rows_left - rows
         if next_key is None or left == 0:
             return None
-        return replace(self, last=_done(portion, rows), start=next_key, rows_left=left)
+        return replace(self, last=_done(scan_range, rows), start=next_key, rows_left=left)
 
 
 def opened(
@@ -78,10 +78,10 @@ def opened(
     next_key: bytes | None,
 ) -> Session | None:
     """The session behind a first batch of ``rows`` rows; None if that holds all of the scan."""
-    first = Portion(0, None, limit)
+    first = ScanRange(0, None, limit)
     unread = Session(scanner_id, bucket, log_offset, first, b"", limit)
     return unread.after(first, rows, next_key)
 
 
-def _done(portion: Portion, rows: int) -> Portion:
-    return Portion(portion.call_seq_id, portion.start, rows, is_repeat=True)
+def _done(scan_range: ScanRange, rows: int) -> ScanRange:
+    return ScanRange(scan_range.call_seq_id, scan_range.start, rows, is_repeat=True)

@@ -42,7 +42,7 @@ class Sessions:
         self._limits = limits
         self._sessions: dict[bytes, Session] = {}
         self._used_s: dict[bytes, float] = {}
-        self._taken: Counter[TableBucket] = Counter()  # reserved places, and sessions
+        self._reserved: Counter[TableBucket] = Counter()  # reserved places, and sessions
         self._ended: OrderedDict[bytes, _Ended] = OrderedDict()
 
     def __len__(self) -> int:
@@ -52,39 +52,39 @@ class Sessions:
         return scanner_id in self._sessions
 
     @property
-    def taken(self) -> int:
+    def reserved(self) -> int:
         """Places that are reserved or used."""
-        return self._taken.total()
+        return self._reserved.total()
 
     def reserve(self, bucket: TableBucket) -> None:
-        """Takes a place; :meth:`give_back` or :meth:`begin` follows.
+        """Takes a place; :meth:`release` or :meth:`begin` follows.
 
         :raises TooManyScanners: there is none, of the server or of the bucket.
         """
         most = self._limits
-        if self.taken >= most.per_server_max:
+        if self.reserved >= most.per_server_max:
             raise TooManyScanners(
-                f"bucket {bucket}: {self.taken} scans are open on this server, as many as"
+                f"bucket {bucket}: {self.reserved} scans are open on this server, as many as"
                 " kv_scanner_max_per_server allows: try again when one has ended"
             )
-        if self._taken[bucket] >= most.per_bucket_max:
+        if self._reserved[bucket] >= most.per_bucket_max:
             raise TooManyScanners(
-                f"bucket {bucket}: {self._taken[bucket]} scans of it are open, as many as"
+                f"bucket {bucket}: {self._reserved[bucket]} scans of it are open, as many as"
                 " kv_scanner_max_per_bucket allows: try again when one has ended"
             )
-        self._taken[bucket] += 1
+        self._reserved[bucket] += 1
 
-    def give_back(self, bucket: TableBucket) -> None:
+    def release(self, bucket: TableBucket) -> None:
         """Frees a reserved place that no session needs."""
-        assert self._taken[bucket] > 0
-        self._taken[bucket] -= 1
-        if not self._taken[bucket]:
-            del self._taken[bucket]
+        assert self._reserved[bucket] > 0
+        self._reserved[bucket] -= 1
+        if not self._reserved[bucket]:
+            del self._reserved[bucket]
 
     def begin(self, session: Session, now_s: float) -> None:
         """Adds a session in its reserved place."""
         assert session.scanner_id not in self._sessions
-        assert self._taken[session.bucket] > 0, "no place was reserved"
+        assert self._reserved[session.bucket] > 0, "no place was reserved"
         self._sessions[session.scanner_id] = session
         self._used_s[session.scanner_id] = now_s
 
@@ -104,11 +104,11 @@ class Sessions:
             " scan"
         )
 
-    def used(self, scanner_id: bytes, now_s: float) -> None:
+    def touch(self, scanner_id: bytes, now_s: float) -> None:
         """Its time to live begins anew."""
         self._used_s[scanner_id] = now_s
 
-    def moved(self, session: Session) -> None:
+    def update(self, session: Session) -> None:
         """A batch of it was read."""
         assert session.scanner_id in self._sessions
         self._sessions[session.scanner_id] = session
@@ -122,7 +122,7 @@ class Sessions:
         if session is None:
             return None
         del self._used_s[scanner_id]
-        self.give_back(session.bucket)
+        self.release(session.bucket)
         if reason:
             self._ended[scanner_id] = _Ended(now_s, reason)
             while len(self._ended) > _ENDED_MAX:

@@ -42,7 +42,7 @@ class KvFolder:
         except (OSError, ValueError, TypeError, KeyError):
             return None
 
-    def keep_snapshot_id(self, snapshot_id: int) -> None:
+    def store_snapshot_id(self, snapshot_id: int) -> None:
         """:raises OSError: it is not stored; the next snapshot brings all files again."""
         write_durably(self._snapshot, json.dumps({"snapshot_id": snapshot_id}).encode())
 
@@ -66,7 +66,7 @@ class KvFolder:
         self._damaged.touch()
         self.discard()
 
-    def made_anew(self) -> None:
+    def mark_rebuilt(self) -> None:
         """:raises OSError: it counts as damaged once more, when it is lost the next time."""
         self._damaged.unlink(missing_ok=True)
 
@@ -88,7 +88,7 @@ class KvFolder:
                 if size != file.size:
                     raise KvStorageError(f"{source} has {size} bytes, not {file.size}")
             half.rename(self.db)
-            self.keep_snapshot_id(snapshot.snapshot_id)
+            self.store_snapshot_id(snapshot.snapshot_id)
         except OSError as error:
             raise KvStorageError(
                 f"bucket {snapshot.bucket}: KV snapshot {snapshot.snapshot_id} cannot be restored"

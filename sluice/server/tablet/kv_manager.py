@@ -16,7 +16,7 @@ import structlog
 from sluice.errors import KvStorageError, NonPrimaryKeyTable, UnknownTableOrBucket
 from sluice.model import TableBucket, TableInfo
 from sluice.server.tablet.kv_store import KvStoreCorrupt
-from sluice.server.tablet.kv_tablet import Environment, KvTablet, hosted_or_gone
+from sluice.server.tablet.kv_tablet import Environment, KvTablet, require_hosted
 from sluice.server.tablet.log_manager import LogManager
 from sluice.server.tablet.ports import HostedTable, Tables
 from sluice.server.tablet.replicas import Replicas
@@ -169,7 +169,7 @@ class KvManager:
     # -- parts
 
     def _keyed(self, bucket: TableBucket) -> HostedTable:
-        hosted = hosted_or_gone(self._tables.find(bucket.table_id), bucket)
+        hosted = require_hosted(self._tables.find(bucket.table_id), bucket)
         if not hosted.info.has_primary_key:
             raise NonPrimaryKeyTable(
                 f"table {hosted.info.path} has no primary key: append to its log instead"
@@ -184,7 +184,7 @@ class KvManager:
             if tablet is None:
                 tablet = KvTablet(
                     bucket,
-                    lambda: hosted_or_gone(self._tables.find(bucket.table_id), bucket),
+                    lambda: require_hosted(self._tables.find(bucket.table_id), bucket),
                     log,
                     self._folder(hosted, bucket),
                     self._environment,
@@ -200,7 +200,7 @@ class KvManager:
                 is_last = self._tablets.get(bucket) is damaged
                 self._lost(bucket)
                 if damaged is not None and is_last:
-                    damaged.give_up_damaged()
+                    damaged.discard_damaged()
         except UnknownTableOrBucket:
             pass  # dropped meanwhile
 

@@ -30,6 +30,7 @@ from sluice.errors import (
 from sluice.formats.kv_batch import KvBatch
 from sluice.formats.value_batch import stored_values
 from sluice.model import TypeRoot
+from sluice.server.tablet.kv_full_rows import NO_ROW, replacing
 from sluice.server.tablet.kv_rows import (
     ALLOW,
     DELETE,
@@ -42,7 +43,6 @@ from sluice.server.tablet.kv_rows import (
     VERSIONED,
     KvTable,
 )
-from sluice.server.tablet.kv_whole_rows import NO_ROW, replacing
 
 _OLDEST = -(2**63)  # the version of a row that has none
 _VERSIONS = (TypeRoot.INT, TypeRoot.BIGINT, TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ)
@@ -54,7 +54,7 @@ _KEYS_AT_ONCE = 256  # so many rows may be read beyond the limit
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class RowBytesLimit:
     """How many bytes of rows one batch may bring into memory, beside its own."""
 
     bucket: str
@@ -71,7 +71,7 @@ class Limit:
 
 
 @dataclass(slots=True)
-class Merged:
+class MergeResult:
     """The outcome: what to log, and what to store."""
 
     change_types: bytes = b""
@@ -87,10 +87,10 @@ def merge(
     batch: KvBatch,
     target_columns: Sequence[int],
     read: Read,
-    limit: Limit,
+    limit: RowBytesLimit,
     *,
     overwrite: bool,
-) -> Merged:
+) -> MergeResult:
     """Works out the changes of a batch; nothing is changed yet.
 
     :param target_columns: positions for a partial update; none: whole rows.
@@ -121,7 +121,7 @@ class _Merge:
         batch: KvBatch,
         target_columns: Sequence[int],
         read: Read,
-        limit: Limit,
+        limit: RowBytesLimit,
         *,
         overwrite: bool,
     ) -> None:
@@ -150,7 +150,7 @@ class _Merge:
         self._types = bytearray()
         self._logged: list[int] = []
 
-    def run(self) -> Merged:
+    def run(self) -> MergeResult:
         refs = np.full(len(self._keys), NO_ROW)
         refs[~self._is_delete] = np.arange(len(self._new))
         if self._behavior == IGNORE:
@@ -169,7 +169,7 @@ class _Merge:
 
     # -- the ways to merge
 
-    def _replace(self, refs: np.ndarray) -> Merged:
+    def _replace(self, refs: np.ndarray) -> MergeResult:
         """Whole rows, of which the newest stays.
 
         With the image WAL only deletes must know what is there.
@@ -180,7 +180,7 @@ class _Merge:
         wanted[codes[refs == NO_ROW]] = True
         stored = self._stored_refs(keys, wanted)
         changes = replacing(codes, refs, stored, is_wal=self._table.is_wal)
-        merged = Merged(changes.types.tobytes())
+        merged = MergeResult(changes.types.tobytes())
         if len(changes.rows):
             merged.rows = self._columns(changes.rows)
         gone = (changes.last == NO_ROW) & (stored != NO_ROW)
@@ -337,8 +337,8 @@ class _Merge:
             values += found
         return values
 
-    def _outcome(self) -> Merged:
-        merged = Merged(bytes(self._types))
+    def _outcome(self) -> MergeResult:
+        merged = MergeResult(bytes(self._types))
         if self._logged:
             merged.rows = self._columns(np.array(self._logged))
         first = len(self._batches[0])

@@ -159,7 +159,7 @@ class KvService:
             answer = response.notify_buckets_leader_resp.add(table_bucket=item.table_bucket)
             leader = item.leader if item.leader >= 0 else None
             try:
-                self._replicas.become(
+                self._replicas.set_leader(
                     request.coordinator_epoch, _bucket(item), leader, item.leader_epoch
                 )
             except FlussError as error:

@@ -28,7 +28,12 @@ from sluice.model import TableBucket
 from sluice.server.data_dir import file_uri, sync_folder, write_durably
 from sluice.server.tablet.files import LogFiles
 from sluice.server.tablet.kv_manager import KvManager
-from sluice.server.tablet.kv_store import CONFIG_FILE, KvResources, Reached, reached_by
+from sluice.server.tablet.kv_store import (
+    CONFIG_FILE,
+    KvResources,
+    StoreProgress,
+    checkpoint_progress,
+)
 from sluice.server.tablet.kv_tablet import KvTablet, Snapshots
 from sluice.server.tablet.log_manager import buckets_of
 from sluice.server.tablet.ports import Tables
@@ -108,12 +113,12 @@ class KvSnapshotter:
                 tablet.checkpoint(folder.checkpoint)
             failpoint("server.kv_snapshot.after_checkpoint")
             try:
-                reached = reached_by(folder.checkpoint, self._resources)
+                reached = checkpoint_progress(folder.checkpoint, self._resources)
                 if reached.log_offset <= known:
                     return None
                 # What a snapshot has, a power loss must not take from the log.
                 log.sync()
-                return self._bring(bucket, tablet, reached, newest, leader_epoch)
+                return self._upload(bucket, tablet, reached, newest, leader_epoch)
             except OSError as error:
                 raise StorageError(f"bucket {bucket}: no KV snapshot: {error}") from error
             finally:
@@ -133,11 +138,11 @@ class KvSnapshotter:
             _log.error("newest KV snapshot unreadable", bucket=str(bucket), error=str(error))
             return None
 
-    def _bring(
+    def _upload(
         self,
         bucket: TableBucket,
         tablet: KvTablet,
-        reached: Reached,
+        reached: StoreProgress,
         newest: KvSnapshot | None,
         leader_epoch: int,
     ) -> int:
@@ -159,7 +164,7 @@ class KvSnapshotter:
             if (
                 now is tablet
             ):  # else its store may have been made anew, with the same names of files
-                folder.keep_snapshot_id(snapshot_id)
+                folder.store_snapshot_id(snapshot_id)
         _log.info(
             "KV snapshot taken",
             bucket=str(bucket),
@@ -181,7 +186,11 @@ class _Upload:
         self._brought: list[Path] = []
 
     def run(
-        self, bucket: TableBucket, checkpoint: Path, there: dict[str, KvFile], reached: Reached
+        self,
+        bucket: TableBucket,
+        checkpoint: Path,
+        there: dict[str, KvFile],
+        reached: StoreProgress,
     ) -> KvSnapshot:
         """:param there: SST files, by name, that the remote has already.
 

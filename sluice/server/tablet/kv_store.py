@@ -54,14 +54,14 @@ _MEMTABLE_FILTER = 0.02  # of its memory: 16 bits for each row of 100 bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class StoreProgress:
     """What a store contains: the log below an offset, and so many rows, if that is known."""
 
     log_offset: int
     row_count: int | None
 
     @classmethod
-    def from_bytes(cls, stored: bytes | None) -> Reached:
+    def from_bytes(cls, stored: bytes | None) -> StoreProgress:
         """None: of a store in which nothing was written yet."""
         if stored is None:
             return cls(0, 0)
@@ -121,7 +121,7 @@ class KvResources:
 
 
 @dataclass(frozen=True, slots=True)
-class Frozen:
+class SnapshotIterator:
     """The rows of a store at one moment. Whoever has this keeps the store open."""
 
     rows: Any
@@ -158,7 +158,7 @@ class KvStore:
         except Exception as error:
             self.close()
             raise failure(f"{folder} cannot be read", error) from error
-        self._reached = Reached.from_bytes(stored)
+        self._reached = StoreProgress.from_bytes(stored)
 
     @property
     def log_offset(self) -> int:
@@ -235,7 +235,9 @@ class KvStore:
         :param added: how many rows more there are by it; None: not known, from now on.
         """
         count = self.row_count
-        reached = Reached(log_offset, None if count is None or added is None else count + added)
+        reached = StoreProgress(
+            log_offset, None if count is None or added is None else count + added
+        )
         try:
             batch: Any = WriteBatch(raw_mode=True)
             put, delete = batch.put, batch.delete
@@ -256,14 +258,14 @@ class KvStore:
         except Exception as error:
             raise failure(f"{self._name}: no checkpoint in {folder}", error) from error
 
-    def freeze(self) -> Frozen:
+    def snapshot_iterator(self) -> SnapshotIterator:
         """The rows as they are now. Nothing may be written meanwhile."""
         options = ReadOptions()
         options.fill_cache(False)  # type: ignore[call-arg]  # the library's stub lacks it
         options.set_background_purge_on_iterator_cleanup(True)
         try:
             # The library's snapshots are none to their own iterators: those show newer rows too.
-            return Frozen(self._db.iter(options), self._db.snapshot())
+            return SnapshotIterator(self._db.iter(options), self._db.snapshot())
         except Exception as error:
             raise failure(f"{self._name} cannot be read", error) from error
 
@@ -298,7 +300,7 @@ class KvStoreCorrupt(KvStorageError):
     """The files of a store are damaged: it is made anew from a snapshot and the log."""
 
 
-def reached_by(checkpoint: Path, resources: KvResources) -> Reached:
+def checkpoint_progress(checkpoint: Path, resources: KvResources) -> StoreProgress:
     """What a checkpoint contains; it is opened for reading only.
 
     :raises KvStorageError: it cannot be read.
@@ -317,7 +319,7 @@ def reached_by(checkpoint: Path, resources: KvResources) -> Reached:
     finally:
         if db is not None:
             db.close()
-    return Reached.from_bytes(stored)
+    return StoreProgress.from_bytes(stored)
 
 
 def _stored_offset(db: Any) -> bytes | None:

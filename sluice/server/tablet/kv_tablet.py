@@ -41,7 +41,7 @@ from sluice.model import TableBucket
 from sluice.server.tablet.fetch import read_slice
 from sluice.server.tablet.files import LogFiles
 from sluice.server.tablet.kv_files import KvFolder
-from sluice.server.tablet.kv_merge import Limit, Merged, merge
+from sluice.server.tablet.kv_merge import MergeResult, RowBytesLimit, merge
 from sluice.server.tablet.kv_rows import DELETE, UPDATE_BEFORE, KvTable
 from sluice.server.tablet.kv_store import KvResources, KvStore, KvStoreCorrupt
 from sluice.server.tablet.log import BucketLog
@@ -135,7 +135,7 @@ class KvTablet:
                 if stored is not None:
                     return stored
             table = self._current_table()
-            limit = Limit(self.log.name, self._environment.max_bytes * _OLD_ROWS_FACTOR)
+            limit = RowBytesLimit(self.log.name, self._environment.max_bytes * _OLD_ROWS_FACTOR)
             merged = merge(table, batch, target_columns, store.get, limit, overwrite=overwrite)
             content = self._changelog(table, merged, batch)
             header = read_header(content)
@@ -147,7 +147,7 @@ class KvTablet:
             failpoint("server.put_kv.after_store")
             return end
 
-    def _changelog(self, table: KvTable, merged: Merged, batch: KvBatch) -> bytes:
+    def _changelog(self, table: KvTable, merged: MergeResult, batch: KvBatch) -> bytes:
         """All changes as one batch of the newest schema; nothing changed: an empty one."""
         rows = merged.rows
         if rows is None:
@@ -201,7 +201,7 @@ class KvTablet:
         """Freezes the store as it is now; puts go on meanwhile."""
         self._opened().checkpoint(folder)
 
-    def freeze(self) -> tuple[KvView, int]:
+    def open_view(self) -> tuple[KvView, int]:
         """The rows as they are now, whatever is put later, and the log offset that they go up to.
 
         The view keeps the store open: release it before the store is closed.
@@ -209,7 +209,7 @@ class KvTablet:
         with self._write_lock:  # else a put might be in the rows and not in the offset
             store = self._opened()
             self._catch_up(store)
-            return KvView(self.log.name, store.freeze()), store.log_offset
+            return KvView(self.log.name, store.snapshot_iterator()), store.log_offset
 
     def snapshots_open(self) -> int:
         """How many views there are, by RocksDB's own count; 0 while the store is closed."""
@@ -238,7 +238,7 @@ class KvTablet:
             store.close()
         self.folder.discard()
 
-    def give_up_damaged(self) -> None:
+    def discard_damaged(self) -> None:
         """Gives up a store in which damage was found; the log makes it anew. Nobody may use it."""
         self.close()
         try:
@@ -263,11 +263,11 @@ class KvTablet:
             self.folder.make()
         except OSError as error:
             raise KvStorageError(f"{self.folder.path}: {error.strerror or error}") from error
-        store = self._open_local() or self._open_anew()
+        store = self._open_local() or self._rebuild()
         try:
             self._catch_up(store)
             if self.folder.is_damaged:
-                self.folder.made_anew()
+                self.folder.mark_rebuilt()
         except OSError as error:
             self._close(store)
             raise KvStorageError(f"{self.folder.path}: {error.strerror or error}") from error
@@ -299,7 +299,7 @@ class KvTablet:
         self.folder.discard()
         return None
 
-    def _open_anew(self) -> KvStore:
+    def _rebuild(self) -> KvStore:
         """From the newest snapshot; if there is none that can be read, from the log alone."""
         snapshots, resources = self._environment.snapshots, self._environment.resources
         if self.folder.is_damaged and not self.log.start_offset:
@@ -381,7 +381,7 @@ def _replayed(
     return list(zip([keys[at] for at in puts], values.to_pylist(), strict=True)), deletes, kinds
 
 
-def hosted_or_gone(found: HostedTable | None, bucket: TableBucket) -> HostedTable:
+def require_hosted(found: HostedTable | None, bucket: TableBucket) -> HostedTable:
     """:raises UnknownTableOrBucket: the table was dropped."""
     if found is None or not found.has_bucket(bucket.partition_id, bucket.bucket):
         raise UnknownTableOrBucket(f"there is no bucket {bucket}: was its table dropped?")

@@ -133,7 +133,7 @@ class Replicas:
         self._check_there(bucket)
         return self._server_id, self._first_epoch()
 
-    def become(
+    def set_leader(
         self, coordinator_epoch: int, bucket: TableBucket, leader: int | None, leader_epoch: int
     ) -> None:
         """Takes over what the coordinator has decided; the same again changes nothing.
@@ -151,7 +151,7 @@ class Replicas:
             self._change(bucket, replica, leader, leader_epoch)
 
     def stop(self, coordinator_epoch: int, bucket: TableBucket, leader_epoch: int) -> None:
-        """Leads no more, and follows nobody. Errors as :meth:`become`."""
+        """Leads no more, and follows nobody. Errors as :meth:`set_leader`."""
         self.check_coordinator(coordinator_epoch)
         replica = self._replica(bucket)
         with replica.lock.writing():
@@ -165,7 +165,7 @@ class Replicas:
         replica.leader, replica.leader_epoch = leader, leader_epoch
         _log.info("leader", bucket=str(bucket), leader=leader, leader_epoch=leader_epoch)
         if was_here and leader != self._server_id:
-            self._tell_lost(bucket)
+            self._notify_lost(bucket)
 
     def check_coordinator(self, coordinator_epoch: int) -> None:
         """:raises InvalidCoordinator: it is not the epoch of the coordinator that is followed."""
@@ -188,9 +188,9 @@ class Replicas:
         for bucket, replica in replicas:
             with replica.lock.writing():
                 replica.leader = None
-                self._tell_lost(bucket)
+                self._notify_lost(bucket)
 
-    def _tell_lost(self, bucket: TableBucket) -> None:
+    def _notify_lost(self, bucket: TableBucket) -> None:
         for listener in self._on_lost:
             listener(bucket)
 

@@ -24,10 +24,10 @@ from sluice.model import TableBucket
 from sluice.scans import (
     ContinueScan,
     OpenScan,
-    Portion,
     Replies,
     Reply,
     ScanLimits,
+    ScanRange,
     Session,
     Sessions,
     opened,
@@ -40,17 +40,17 @@ _HEADROOM = 64 * 1024  # of an answer, beside the rows in it
 _log = structlog.get_logger("sluice.scans")
 
 
-class Freezing(Protocol):
+class ScannableTablet(Protocol):
     """A tablet whose rows can be frozen."""
 
-    def freeze(self) -> tuple[View, int]:
+    def open_view(self) -> tuple[View, int]:
         """The rows as they are now, and the log offset that they go up to."""
 
 
 class Stores(Protocol):
     """The KV stores of the server."""
 
-    def leading(self, bucket: TableBucket) -> AbstractContextManager[tuple[Freezing, int]]:
+    def leading(self, bucket: TableBucket) -> AbstractContextManager[tuple[ScannableTablet, int]]:
         """The tablet of a bucket, whose leadership and store stay until the end of the block.
 
         :raises UnknownTableOrBucket, NonPrimaryKeyTable, NotLeaderOrFollower: as they say.
@@ -144,14 +144,16 @@ class ScannerManager:
             # None: the same call has opened it, and its answer was lost or is still on its way.
             return answer or self._next(ContinueScan(scanner_id, 0, request.batch_bytes), bucket)
 
-    def _begin(self, tablet: Freezing, request: OpenScan, scanner_id: bytes) -> ScanBatch | None:
+    def _begin(
+        self, tablet: ScannableTablet, request: OpenScan, scanner_id: bytes
+    ) -> ScanBatch | None:
         """The first batch of a scan, and a session if there are more; None: there is one by now."""
         with self._place(request.bucket) as begin:
-            view, log_offset = tablet.freeze()
+            view, log_offset = tablet.open_view()
             context = ScannerContext(view, self._stores.pin(request.bucket))
             is_begun = False
             try:
-                rows = self._read(context, Portion(0, None, request.limit), request.batch_bytes)
+                rows = self._read(context, ScanRange(0, None, request.limit), request.batch_bytes)
                 records, count = _records(rows), len(rows.values)
                 session = opened(
                     scanner_id, request.bucket, log_offset, request.limit, count, rows.next_key
@@ -179,7 +181,7 @@ class ScannerManager:
             found = self._replies.find(request.scanner_id, request.call_seq_id)
             bucket = None if found else self._sessions.find(request.scanner_id).bucket
         if bucket is None:
-            return _again(request, found)
+            return _repeat_last(request, found)
         with self._stores.leading(bucket):
             return self._next(request, bucket)
 
@@ -250,13 +252,13 @@ class ScannerManager:
         finally:
             if not is_begun:
                 with self._lock:
-                    self._sessions.give_back(bucket)
+                    self._sessions.release(bucket)
 
     def _next(self, request: ContinueScan, bucket: TableBucket) -> ScanBatch:
         """What a call of a session gets, the bucket's leadership held."""
         context = self._enter(request, bucket)
         if isinstance(context, Reply):
-            return _again(request, context)
+            return _repeat_last(request, context)
         try:
             with context.turn():
                 return self._advance(context, request)
@@ -286,14 +288,14 @@ class ScannerManager:
         with self._lock:
             reply = self._replies.find(scanner_id, request.call_seq_id)
             if reply is not None:
-                return _again(request, reply)
+                return _repeat_last(request, reply)
             session = self._sessions.find(scanner_id)
-            portion = session.portion(request.call_seq_id)
-            self._sessions.used(scanner_id, self._clock.monotonic_s())
-        rows = self._read(context, portion, request.batch_bytes)
+            scan_range = session.scan_range(request.call_seq_id)
+            self._sessions.touch(scanner_id, self._clock.monotonic_s())
+        rows = self._read(context, scan_range, request.batch_bytes)
         records = _records(rows)
         assert records is not None, "a session has a row to give"
-        after = session.after(portion, len(rows.values), rows.next_key)
+        after = session.after(scan_range, len(rows.values), rows.next_key)
         with self._lock:
             self._sessions.find(scanner_id)  # it may have been closed meanwhile
             now_s = self._clock.monotonic_s()
@@ -301,15 +303,17 @@ class ScannerManager:
                 self._replies.keep(scanner_id, Reply(request.call_seq_id, records), now_s)
                 self._end(scanner_id)
             else:
-                self._sessions.moved(after)
-                self._sessions.used(scanner_id, now_s)
+                self._sessions.update(after)
+                self._sessions.touch(scanner_id, now_s)
         log_offset = None if request.call_seq_id else session.log_offset
         return ScanBatch(scanner_id, records, after is not None, log_offset)
 
-    def _read(self, context: ScannerContext, portion: Portion, batch_bytes: int) -> Rows:
+    def _read(self, context: ScannerContext, scan_range: ScanRange, batch_bytes: int) -> Rows:
         most = self._bytes_max
-        wanted = most if portion.is_repeat else min(batch_bytes, self._limits.batch_bytes_max, most)
-        return context.view.read(portion.start, portion.rows_max, wanted, most)
+        wanted = (
+            most if scan_range.is_repeat else min(batch_bytes, self._limits.batch_bytes_max, most)
+        )
+        return context.view.read(scan_range.start, scan_range.rows_max, wanted, most)
 
     def _end(self, scanner_id: bytes, reason: str = "") -> None:
         """Ends a session, the lock held; whoever reads from it lets go of the rest."""
@@ -317,7 +321,7 @@ class ScannerManager:
             self._contexts.pop(scanner_id).close()
 
 
-def _again(request: ContinueScan, reply: Reply | None) -> ScanBatch:
+def _repeat_last(request: ContinueScan, reply: Reply | None) -> ScanBatch:
     """The last batch of a scan, once more."""
     assert reply is not None
     return ScanBatch(request.scanner_id, reply.records, has_more=False)

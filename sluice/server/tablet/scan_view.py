@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sluice.errors import RecordTooLarge
-from sluice.server.tablet.kv_store import Frozen, failure
+from sluice.server.tablet.kv_store import SnapshotIterator, failure
 
 BATCH_HEAD_BYTES = 9
 VALUE_HEAD_BYTES = 4
@@ -29,13 +29,13 @@ class KvView:
     A snapshot of RocksDB is held beside it, because RocksDB counts those, and not iterators.
     """
 
-    def __init__(self, name: str, frozen: Frozen) -> None:
+    def __init__(self, name: str, iterator: SnapshotIterator) -> None:
         self._name = name
-        self._frozen: Frozen | None = frozen
+        self._iterator: SnapshotIterator | None = iterator
 
     def release(self) -> None:
         """Gives the rows up. A second call does nothing."""
-        self._frozen = None
+        self._iterator = None
 
     def read(
         self, start: bytes | None, rows_max: int | None, batch_bytes: int, bytes_max: int
@@ -47,8 +47,8 @@ class KvView:
         :param bytes_max: what a batch may never exceed.
         :raises RecordTooLarge: a single row does. :raises KvStorageError: RocksDB fails.
         """
-        assert self._frozen is not None, "released"
-        rows: Any = self._frozen.rows
+        assert self._iterator is not None, "released"
+        rows: Any = self._iterator.rows
         size, too_large = BATCH_HEAD_BYTES, False
         values: list[bytes] = []
         try:

@@ -264,8 +264,8 @@ def test_a_lost_session_is_said_and_no_row_of_another_moment_comes(site: Site, h
             site.restart()
         else:
             assert site.cluster._parts is not None
-            site.cluster._parts._replicas.become(1, site.bucket(), None, 2)
-            site.cluster._parts._replicas.become(1, site.bucket(), 0, 3)
+            site.cluster._parts._replicas.set_leader(1, site.bucket(), None, 2)
+            site.cluster._parts._replicas.set_leader(1, site.bucket(), 0, 3)
         with site.client() as client, client.kv_writer(PATH) as writer:
             writer.upsert(rows(*[(number, "other", -1) for number in range(100)]))
         with pytest.raises(ScanRestarted, match="give them up and begin a new scan") as lost:

@@ -14,10 +14,10 @@ from sluice.scans import (
     CloseScan,
     ContinueScan,
     OpenScan,
-    Portion,
     Replies,
     Reply,
     ScanLimits,
+    ScanRange,
     Session,
     Sessions,
     opened,
@@ -94,33 +94,33 @@ def test_what_a_call_may_not_ask(fields: dict[str, Any], words: str) -> None:
 
 def test_calls_go_on_one_by_one_and_the_last_may_be_repeated() -> None:
     scan = session()
-    assert scan.portion(1) == Portion(1, b"k10", None)
+    assert scan.scan_range(1) == ScanRange(1, b"k10", None)
     for wrong in (-1, 2, 3):
         with pytest.raises(InvalidScanRequest, match=r"1 gets the next batch .* 0 the last one"):
-            scan.portion(wrong)
-    assert scan.portion(0) == Portion(0, None, 10, is_repeat=True)
-    after = scan.after(scan.portion(1), 4, b"k14")
+            scan.scan_range(wrong)
+    assert scan.scan_range(0) == ScanRange(0, None, 10, is_repeat=True)
+    after = scan.after(scan.scan_range(1), 4, b"k14")
     assert after is not None
-    assert after.portion(1) == Portion(1, b"k10", 4, is_repeat=True)
-    assert after.portion(2) == Portion(2, b"k14", None)
-    assert after.after(after.portion(1), 4, b"k14") is after  # a repeat moves nothing
+    assert after.scan_range(1) == ScanRange(1, b"k10", 4, is_repeat=True)
+    assert after.scan_range(2) == ScanRange(2, b"k14", None)
+    assert after.after(after.scan_range(1), 4, b"k14") is after  # a repeat moves nothing
 
 
 def test_a_limit_ends_a_scan() -> None:
     assert opened(b"s", BUCKET, 0, 3, 3, b"more") is None
     scan = opened(b"s", BUCKET, 0, 5, 3, b"k")
     assert scan is not None
-    assert scan.portion(1).rows_max == 2
-    assert scan.after(scan.portion(1), 2, b"more") is None
-    again = scan.after(scan.portion(1), 1, b"m")
+    assert scan.scan_range(1).rows_max == 2
+    assert scan.after(scan.scan_range(1), 2, b"more") is None
+    again = scan.after(scan.scan_range(1), 1, b"m")
     assert again is not None
-    assert again.portion(2).rows_max == 1
+    assert again.scan_range(2).rows_max == 1
 
 
 def test_the_end_of_the_rows_ends_a_scan() -> None:
     assert opened(b"s", BUCKET, 0, None, 3, None) is None
     scan = session()
-    assert scan.after(scan.portion(1), 1, None) is None
+    assert scan.after(scan.scan_range(1), 1, None) is None
 
 
 @given(
@@ -134,26 +134,26 @@ def test_every_row_comes_once_however_often_calls_are_repeated(
 ) -> None:
     keys = [b"%03d" % at for at in range(rows)]
 
-    def read(portion: Portion, size: int) -> tuple[list[bytes], bytes | None]:
-        at = 0 if portion.start is None else keys.index(portion.start)
-        wanted = size if not portion.is_repeat else rows
-        most = min(wanted, rows if portion.rows_max is None else portion.rows_max)
+    def read(scan_range: ScanRange, size: int) -> tuple[list[bytes], bytes | None]:
+        at = 0 if scan_range.start is None else keys.index(scan_range.start)
+        wanted = size if not scan_range.is_repeat else rows
+        most = min(wanted, rows if scan_range.rows_max is None else scan_range.rows_max)
         rest = keys[at + most :]
         return keys[at : at + most], rest[0] if rest else None
 
-    first, following = read(Portion(0, None, limit), sizes[0])
+    first, following = read(ScanRange(0, None, limit), sizes[0])
     scan = opened(b"s", BUCKET, 0, limit, len(first), following)
     got, last, call = list(first), first, 1
     while scan is not None:
         if repeats[call % len(repeats)]:
-            portion = scan.portion(call - 1)
-            again, following = read(portion, sizes[(call * 3) % len(sizes)])
+            scan_range = scan.scan_range(call - 1)
+            again, following = read(scan_range, sizes[(call * 3) % len(sizes)])
             assert again == last
-            scan = scan.after(portion, len(again), following)
+            scan = scan.after(scan_range, len(again), following)
             assert scan is not None
-        portion = scan.portion(call)
-        last, following = read(portion, sizes[call % len(sizes)])
-        scan = scan.after(portion, len(last), following)
+        scan_range = scan.scan_range(call)
+        last, following = read(scan_range, sizes[call % len(sizes)])
+        scan = scan.after(scan_range, len(last), following)
         got, call = got + last, call + 1
     assert got == keys[:limit]
 
@@ -175,11 +175,11 @@ def test_places_are_limited_per_bucket_and_per_server() -> None:
     begun(sessions, b"b", OTHER, 0)
     with pytest.raises(TooManyScanners, match="3 scans .* kv_scanner_max_per_server"):
         sessions.reserve(OTHER)
-    sessions.give_back(BUCKET)
+    sessions.release(BUCKET)
     sessions.reserve(OTHER)
     sessions.end(b"a")
     sessions.reserve(BUCKET)
-    assert sessions.taken == 3
+    assert sessions.reserved == 3
 
 
 def test_who_ends_a_session_decides_what_its_client_hears() -> None:
@@ -199,14 +199,14 @@ def test_who_ends_a_session_decides_what_its_client_hears() -> None:
     sessions.forget(7.1)
     with pytest.raises(UnknownScannerId):
         sessions.find(b"lost")
-    assert sessions.taken == 0
+    assert sessions.reserved == 0
 
 
 def test_only_sessions_that_nobody_calls_are_idle() -> None:
     sessions = Sessions(ScanLimits(ttl_ms=1_000))
     begun(sessions, b"a", BUCKET, 0)
     begun(sessions, b"b", BUCKET, 0)
-    sessions.used(b"b", 0.5)
+    sessions.touch(b"b", 0.5)
     assert sessions.idle(1.0) == []
     assert sessions.idle(1.2) == [b"a"]
     assert sorted(sessions.idle(1.6)) == [b"a", b"b"]

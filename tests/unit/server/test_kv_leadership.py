@@ -174,7 +174,7 @@ def test_a_change_waits_for_operations_and_they_for_it(replicas: Replicas) -> No
     changed = threading.Event()
 
     def change() -> None:
-        replicas.become(1, BUCKET, OTHER, 2)
+        replicas.set_leader(1, BUCKET, OTHER, 2)
         changed.set()
 
     with replicas.leading(BUCKET) as epoch:
@@ -188,7 +188,7 @@ def test_a_change_waits_for_operations_and_they_for_it(replicas: Replicas) -> No
     assert told == [BUCKET]
     with pytest.raises(NotLeaderOrFollower), replicas.leading(BUCKET):
         raise AssertionError("not led any more")
-    replicas.become(1, BUCKET, OTHER, 3)
+    replicas.set_leader(1, BUCKET, OTHER, 3)
     assert told == [BUCKET]  # it was lost once only
 
 

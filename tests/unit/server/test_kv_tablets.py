@@ -16,7 +16,7 @@ from sluice import failpoints
 from sluice.errors import KvStorageError, LogStorageError, UnknownServerError
 from sluice.model import TableBucket, TablePath
 from sluice.server.tablet.files import LogFiles, Part
-from sluice.server.tablet.kv_store import KvResources, KvStore, KvStoreCorrupt, reached_by
+from sluice.server.tablet.kv_store import KvResources, KvStore, KvStoreCorrupt, checkpoint_progress
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from tests.support.driver_process import DriverProcess
@@ -257,7 +257,7 @@ def test_rows_and_offset_survive_together_or_not_at_all(
     store.write([(b"d", b"4")], [], 5)
     assert store.get([b"a", b"b", b"c", b"d"]) == [None, b"2", b"3", b"4"]
     store.close()
-    assert reached_by(tmp_path / "copy", resources).log_offset == 4
+    assert checkpoint_progress(tmp_path / "copy", resources).log_offset == 4
     copy = KvStore(tmp_path / "copy", resources)
     assert (copy.log_offset, copy.first(9, 99)) == (4, [b"2", b"3"])
     copy.close()

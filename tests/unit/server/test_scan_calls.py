@@ -86,7 +86,7 @@ def test_an_empty_bucket_says_its_log_offset_and_opens_no_session(
         assert not answer.has_more_results
         assert not answer.HasField("scanner_id")
         assert not answer.HasField("records")
-        assert scanners(node)._sessions.taken == snapshots_open(node, kv) == 0
+        assert scanners(node)._sessions.reserved == snapshots_open(node, kv) == 0
 
     check(0)
     kv.put((1, "a", 1), (2, "b", 2))
@@ -266,7 +266,7 @@ def test_an_open_with_an_id_may_be_repeated(node: Node, caller: Caller) -> None:
     small = open_again(batch_bytes=LARGE)
     assert not small.has_more_results
     assert rows_of(kv, small) == [(0, "other", -1), *ROWS[1:]]  # a new scan
-    assert scanners(node)._sessions.taken == 0
+    assert scanners(node)._sessions.reserved == 0
     assert snapshots_open(node, kv) == snapshots_open(node, kv, 1) == 0
 
 
@@ -331,7 +331,7 @@ def test_who_may_not_be_scanned_says_why(node: Node, kv: KvCaller) -> None:
     ):
         with pytest.raises(error):
             ask(kv, bucket_scan_req=wanted, call_seq_id=0, batch_size_bytes=1)
-    assert scanners(node)._sessions.taken == 0
+    assert scanners(node)._sessions.reserved == 0
 
 
 def test_closing_ends_a_scan_and_may_be_repeated(node: Node, kv: KvCaller) -> None:

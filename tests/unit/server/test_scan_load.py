@@ -78,7 +78,7 @@ def test_two_hundred_scans_at_once(start: Callable[..., Node]) -> None:
 
 
 def check_nothing_left(node: Node, kv: KvCaller, bucket_count: int) -> None:
-    assert scanners(node).open_scans == scanners(node)._sessions.taken == 0
+    assert scanners(node).open_scans == scanners(node)._sessions.reserved == 0
     assert node.cluster._parts is not None
     assert not node.cluster._parts._kv._pins
     for bucket in range(bucket_count):
@@ -118,8 +118,8 @@ class Storm:
         while not self.stopping.is_set():
             bucket = TableBucket(self.kv.table_id, None, chance.randrange(self.bucket_count))
             epoch += 2
-            self.parts._replicas.become(1, bucket, 7, epoch)
-            self.parts._replicas.become(1, bucket, 0, epoch + 1)
+            self.parts._replicas.set_leader(1, bucket, 7, epoch)
+            self.parts._replicas.set_leader(1, bucket, 0, epoch + 1)
             if chance.random() < 0.2:
                 with self.parts._replicas.exclusive(bucket):
                     self.parts._kv._lost(bucket)  # as a store that has failed is closed

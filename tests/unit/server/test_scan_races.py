@@ -27,7 +27,7 @@ from sluice.server.tablet.kv_manager import KvManager
 from sluice.server.tablet.kv_tablet import KvTablet
 from sluice.server.tablet.replicas import Replicas
 from sluice.server.tablet.scan_context import Pin, View
-from sluice.server.tablet.scan_manager import Freezing, ScanBatch, ScannerManager
+from sluice.server.tablet.scan_manager import ScanBatch, ScannableTablet, ScannerManager
 from sluice.server.tablet.scan_view import Rows
 from tests.support.findings import finding
 
@@ -40,7 +40,7 @@ ROWS = [(number, f"text {number}", number) for number in range(40)]
 SMALL = 100
 
 OUTSIDE = ("at the name", "before the leadership", "behind the leadership")
-OPENING = ("before the freeze", "behind the freeze", "at the pin")
+OPENING = ("before the view", "after the view", "at the pin")
 READING = ("before the read", "behind the read")
 
 
@@ -70,7 +70,7 @@ class Gaps:
             act()
 
     @contextmanager
-    def leading(self, bucket: TableBucket) -> Iterator[tuple[Freezing, int]]:
+    def leading(self, bucket: TableBucket) -> Iterator[tuple[ScannableTablet, int]]:
         self.reach("before the leadership")
         with self._stores.leading(bucket) as (tablet, epoch):
             yield GapsTablet(self, tablet), epoch
@@ -92,10 +92,10 @@ class GapsTablet:
     def __init__(self, gaps: Gaps, tablet: KvTablet) -> None:
         self._gaps, self._tablet = gaps, tablet
 
-    def freeze(self) -> tuple[View, int]:
-        self._gaps.reach("before the freeze")
-        view, log_offset = self._tablet.freeze()
-        self._gaps.reach("behind the freeze")
+    def open_view(self) -> tuple[View, int]:
+        self._gaps.reach("before the view")
+        view, log_offset = self._tablet.open_view()
+        self._gaps.reach("after the view")
         return GapsView(self._gaps, view), log_offset
 
 
@@ -164,7 +164,7 @@ class Site:
 
     def lose(self, how: str) -> None:
         if how == "moved":
-            self.replicas.become(1, self.bucket, OTHER, 2)
+            self.replicas.set_leader(1, self.bucket, OTHER, 2)
         elif how == "stopped":
             self.replicas.stop(1, self.bucket, 1)
         else:
@@ -193,7 +193,7 @@ class Site:
     @finding()
     def check_nothing_left(self) -> None:
         """No session, no snapshot of RocksDB, no open store that nobody can open again."""
-        assert self.scanners.open_scans == self.scanners._sessions.taken == 0
+        assert self.scanners.open_scans == self.scanners._sessions.reserved == 0
         assert not self.scanners._contexts
         assert self.bucket not in self.stores._pins
         try:
@@ -203,7 +203,7 @@ class Site:
             assert open_files(folder) == []
             return
         if leader != 0:
-            self.replicas.become(1, self.bucket, 0, epoch + 1)
+            self.replicas.set_leader(1, self.bucket, 0, epoch + 1)
         assert self.kv.scan() == ROWS
         with self.stores.leading(self.bucket) as (tablet, _):
             assert tablet.snapshots_open() == 0
