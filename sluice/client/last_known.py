@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from sluice.statuses import Recorded
+from sluice.statuses import RecordedStatus
 
 TABLES_MAX = 10_000
 """Most tables remembered; then it begins anew."""
@@ -21,10 +21,10 @@ class LastKnown:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # guards the rest
-        self._rows: dict[int, Recorded] = {}
+        self._rows: dict[int, RecordedStatus] = {}
         self._unwritten: dict[int, Mapping[str, Any]] = {}
 
-    def read(self, ids: Iterable[int], rows: Mapping[int, Recorded]) -> None:
+    def read(self, ids: Iterable[int], rows: Mapping[int, RecordedStatus]) -> None:
         """Takes in what was read of these tables. An end that somebody has written since is more
         than one of our own that was not.
         """
@@ -32,17 +32,17 @@ class LastKnown:
             if len(self._rows) >= TABLES_MAX:
                 self._rows.clear()
             for table_id in ids:
-                row = rows.get(table_id, Recorded(table_id))
+                row = rows.get(table_id, RecordedStatus(table_id))
                 self._rows[table_id] = row
                 ours = self._unwritten.get(table_id)
                 if ours is not None and (row.ended_time or 0) > ours["ended_time"]:
                     del self._unwritten[table_id]
 
-    def row(self, table_id: int) -> Recorded | None:
+    def row(self, table_id: int) -> RecordedStatus | None:
         """The row as it should be; None if it was never read."""
         with self._lock:
             row, ours = self._rows.get(table_id), self._unwritten.get(table_id)
-        return row if ours is None else replace(row or Recorded(table_id), **ours)
+        return row if ours is None else replace(row or RecordedStatus(table_id), **ours)
 
     def unwritten(self, table_id: int) -> Mapping[str, Any]:
         """Columns of the end that the row lacks; none if it lacks nothing."""

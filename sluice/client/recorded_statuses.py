@@ -34,7 +34,7 @@ from sluice.errors import (
 from sluice.formats.column_memory import load_kernels
 from sluice.masking import mask
 from sluice.model import Claim, TableBucket, TableInfo, TablePath, TieringStatus
-from sluice.statuses import DEFAULT_FRESHNESS_MS, Recorded, freshness_ms, recorded
+from sluice.statuses import DEFAULT_FRESHNESS_MS, RecordedStatus, freshness_ms, recorded
 from sluice.statuses.recorded import Columns
 
 T = TypeVar("T")
@@ -110,13 +110,13 @@ class RecordedStatuses:
 
         freshness_ms = self._event(claim.path, "its claim", look, _Kind.LOOK)
         now_ms, backoff_ms = self._clock.now_ms(), self._backoff_ms
-        row = self._known.row(claim.table_id) or Recorded(claim.table_id)
+        row = self._known.row(claim.table_id) or RecordedStatus(claim.table_id)
         columns = dict(self._known.unwritten(claim.table_id))
         if freshness_ms is not None:
             columns |= recorded.lost(
                 row, claim, now_ms, freshness_ms=freshness_ms, backoff_ms=backoff_ms
             )
-        why_not = recorded.not_now(replace(row, **columns), now_ms)
+        why_not = recorded.skip_reason(replace(row, **columns), now_ms)
         if why_not is None:
             columns |= recorded.claimed(claim, now_ms, name)
             with self._lock:
@@ -155,11 +155,11 @@ class RecordedStatuses:
         def is_wanted(path: TablePath) -> bool:
             if path not in ids:
                 return not looked
-            return recorded.not_now(self._known.row(ids[path]), now_ms) is None
+            return recorded.skip_reason(self._known.row(ids[path]), now_ms) is None
 
         return [path for path in paths if is_wanted(path)]
 
-    def alive(self, claims: Iterable[Claim]) -> None:
+    def heartbeat(self, claims: Iterable[Claim]) -> None:
         """Writes down, now and then, that rounds go on."""
         now_s, now_ms = self._clock.monotonic_s(), self._clock.now_ms()
         due = [claim for claim in claims if self._is_due(claim, now_s)]
@@ -175,7 +175,7 @@ class RecordedStatuses:
             with self._lock:
                 since_ms, by = self._begun.get(claim, (now_ms, _this_process()))
             row = found.get(claim.table_id)
-            columns = recorded.alive(row, claim, now_ms, since_ms=since_ms, by=by)
+            columns = recorded.heartbeat(row, claim, now_ms, since_ms=since_ms, by=by)
             if columns:
                 by_columns.setdefault(tuple(columns), []).append(columns)
         for rows in by_columns.values():
@@ -198,7 +198,7 @@ class RecordedStatuses:
             is the last one, and has no end yet.
         """
 
-        def end(before: Recorded | None, _freshness_ms: int) -> Columns:
+        def end(before: RecordedStatus | None, _freshness_ms: int) -> Columns:
             if refused and not _is_open(before, claim):
                 return {}
             return recorded.finished(claim, before, self._clock.now_ms(), forced=forced)
@@ -212,7 +212,7 @@ class RecordedStatuses:
         :param refused: as for :meth:`finished`.
         """
 
-        def end(before: Recorded | None, freshness_ms: int) -> Columns:
+        def end(before: RecordedStatus | None, freshness_ms: int) -> Columns:
             if refused and not _is_open(before, claim):
                 return {}
             return recorded.failed(
@@ -229,7 +229,7 @@ class RecordedStatuses:
     def released(self, claim: Claim) -> None:
         """The claim was given back by whoever had begun it."""
 
-        def end(before: Recorded | None, _freshness_ms: int) -> Columns:
+        def end(before: RecordedStatus | None, _freshness_ms: int) -> Columns:
             if before is None or not before.is_of(claim):
                 return {}
             return recorded.released(claim, self._clock.now_ms())
@@ -265,14 +265,14 @@ class RecordedStatuses:
         _check_tiered(info)
         path, table_id = info.path, info.table_id
         row = self._event(path, "who has it", lambda: self._row(table_id), _Kind.LOOK)
-        by = recorded.holder(row, self._clock.now_ms())
+        by = recorded.claim_holder(row, self._clock.now_ms())
         if row is not None and by is not None:
             raise TableNotDue(
                 f"table {path} is being tiered by {by} (tiering epoch {row.tiering_epoch}):"
                 " `sluice tier` with --now --wait 5min tiers it once that has ended",
                 waits=True,
             )
-        columns = recorded.made_due(table_id, path, row, do(), self._clock.now_ms())
+        columns = recorded.round_requested(table_id, path, row, do(), self._clock.now_ms())
         if columns:
             self._event(path, "that it is due", lambda: self._upsert(columns), _Kind.NOTE)
 
@@ -282,7 +282,7 @@ class RecordedStatuses:
         What cannot be read of the status table makes states Unknown, with the reason as the note.
         """
         tiered = sorted((i for i in infos if i.datalake_enabled), key=lambda info: info.path)
-        rows: Mapping[int, Recorded] = {}
+        rows: Mapping[int, RecordedStatus] = {}
         unread: str | None = None
         try:
             ids = [info.table_id for info in tiered]
@@ -373,7 +373,7 @@ class RecordedStatuses:
 
     # ---- deadlines and failures ----
 
-    def _end(self, claim: Claim, end: Callable[[Recorded | None, int], Columns]) -> None:
+    def _end(self, claim: Claim, end: Callable[[RecordedStatus | None, int], Columns]) -> None:
         """:param end: columns of the end by the row before and the table's freshness in ms."""
         with self._lock:
             self._beats.pop(claim, None)
@@ -457,7 +457,7 @@ class RecordedStatuses:
         say more."""
         self._table.upsert(rows, self._thread.given_up.is_set)
 
-    def _row(self, table_id: int) -> Recorded | None:
+    def _row(self, table_id: int) -> RecordedStatus | None:
         """As it should be: with what could not be written of it."""
         self._rows([table_id])
         return self._known.row(table_id)
@@ -476,7 +476,7 @@ def _this_process() -> str:
     return f"{socket.gethostname()}:{getpid()}"
 
 
-def _is_open(row: Recorded | None, claim: Claim) -> bool:
+def _is_open(row: RecordedStatus | None, claim: Claim) -> bool:
     return row is not None and row.is_claimed and row.is_of(claim)
 
 

@@ -44,7 +44,7 @@ from sluice.model import (
     TablePath,
 )
 from sluice.model import types as t
-from sluice.statuses import Recorded
+from sluice.statuses import RecordedStatus
 
 PATH = TablePath("sluice", "tiering_status")
 
@@ -117,7 +117,7 @@ class StatusTable:
         """Ends the connection; a call under way fails."""
         self._connection.close()
 
-    def read(self, ids: Sequence[int]) -> dict[int, Recorded]:
+    def read(self, ids: Sequence[int]) -> dict[int, RecordedStatus]:
         """Rows by table id; without those that there are none of.
 
         :raises InvalidTable: the table is another one; names the column.
@@ -185,7 +185,7 @@ class StatusTable:
         except DatabaseNotExist:
             return []
 
-    def _is_dropped(self, row: Recorded) -> bool:
+    def _is_dropped(self, row: RecordedStatus) -> bool:
         """For certain: lists lack tables that the user may not describe."""
         path = TablePath(row.database_name or "", row.table_name or "")
         try:
@@ -287,21 +287,23 @@ def columns_of(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     )
 
 
-def rows_of(found: pa.Table) -> list[Recorded]:
+def rows_of(found: pa.Table) -> list[RecordedStatus]:
     """The rows of the table; one that is null throughout is no row."""
     values: dict[str, list[Any]] = {}
-    for field in fields(Recorded):
+    for field in fields(RecordedStatus):
         column = found[field.name]
         if pa.types.is_timestamp(column.type):
             column = column.cast(pa.int64())
         values[field.name] = column.to_pylist()
     rows = zip(*values.values(), strict=True)
-    return [Recorded(**dict(zip(values, row, strict=True))) for row in rows if row[0] is not None]
+    return [
+        RecordedStatus(**dict(zip(values, row, strict=True))) for row in rows if row[0] is not None
+    ]
 
 
 def dropped_rows(
-    rows: Iterable[Recorded], tables_of: Callable[[str], Sequence[str]]
-) -> list[Recorded]:
+    rows: Iterable[RecordedStatus], tables_of: Callable[[str], Sequence[str]]
+) -> list[RecordedStatus]:
     """Rows of tables that are not listed, or that a newer one of the same path has replaced.
 
     :param tables_of: tables of a database; asked once for each of at most ``DATABASES_MAX``.

@@ -116,7 +116,7 @@ class TieringClient:
         answers = self.beat(claims, retry=retry)
         with self._writing_down() as recorder:
             if recorder is not None:
-                recorder.alive(claim for claim in claims if answers[claim.table_id] is None)
+                recorder.heartbeat(claim for claim in claims if answers[claim.table_id] is None)
         return answers
 
     def beat(self, claims: Sequence[Claim], *, retry: bool = True) -> dict[int, FlussError | None]:

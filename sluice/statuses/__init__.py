@@ -2,7 +2,7 @@
 
 from sluice.statuses.freshness import DEFAULT_FRESHNESS_MS, FRESHNESS, freshness_ms
 from sluice.statuses.moves import MOVES, State, TableStatus, may_enter
-from sluice.statuses.recorded import UNKNOWN, Recorded
+from sluice.statuses.recorded import UNKNOWN, RecordedStatus
 from sluice.statuses.statuses import (
     BACKOFF_MAX_MS,
     BACKOFF_MS,
@@ -19,7 +19,7 @@ __all__ = [
     "FRESHNESS",
     "MOVES",
     "UNKNOWN",
-    "Recorded",
+    "RecordedStatus",
     "RoundEnd",
     "State",
     "TableStatus",

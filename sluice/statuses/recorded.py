@@ -31,7 +31,7 @@ Columns = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedStatus:
     """One row: the last claim, how a round last ended, and what users want. Times are epoch ms."""
 
     table_id: int
@@ -75,7 +75,7 @@ class Recorded:
         return epochs == (claim.coordinator_epoch, claim.tiering_epoch)
 
     @property
-    def heard_ms(self) -> int:
+    def last_seen_ms(self) -> int:
         """When something was last heard of the last claim."""
         return max(self.claimed_time or 0, self.heartbeat_time or 0)
 
@@ -99,7 +99,9 @@ def claimed(claim: Claim, now_ms: int, by: str) -> Columns:
     }
 
 
-def alive(row: Recorded | None, claim: Claim, now_ms: int, *, since_ms: int, by: str) -> Columns:
+def heartbeat(
+    row: RecordedStatus | None, claim: Claim, now_ms: int, *, since_ms: int, by: str
+) -> Columns:
     """The round goes on; its claim is made up for if the row lacks it.
 
     :param row: as it was just read.
@@ -112,7 +114,7 @@ def alive(row: Recorded | None, claim: Claim, now_ms: int, *, since_ms: int, by:
     return {**claimed(claim, since_ms, by), "heartbeat_time": now_ms}
 
 
-def finished(claim: Claim, before: Recorded | None, now_ms: int, *, forced: bool) -> Columns:
+def finished(claim: Claim, before: RecordedStatus | None, now_ms: int, *, forced: bool) -> Columns:
     """The round ended well, which clears the failures and the error."""
     mine = before is not None and before.is_of(claim)
     since_ms = before.claimed_time if before is not None and mine else None
@@ -129,7 +131,7 @@ def finished(claim: Claim, before: Recorded | None, now_ms: int, *, forced: bool
 
 def failed(
     claim: Claim,
-    before: Recorded | None,
+    before: RecordedStatus | None,
     now_ms: int,
     reason: str,
     *,
@@ -151,14 +153,14 @@ def failed(
 
 
 def lost(
-    row: Recorded, claim: Claim, now_ms: int, *, freshness_ms: int, backoff_ms: int
+    row: RecordedStatus, claim: Claim, now_ms: int, *, freshness_ms: int, backoff_ms: int
 ) -> Columns:
     """How the claim before a new one ended if nothing was heard of it: as a failure, when the
     coordinator took it back. Nothing changes if it did end.
 
     :param claim: the new one.
     """
-    silent_ms = now_ms - row.heard_ms
+    silent_ms = now_ms - row.last_seen_ms
     if not row.is_claimed or row.is_of(claim) or silent_ms < SILENCE_MS:
         return {}
     epoch = 0 if row.tiering_epoch is None else row.tiering_epoch
@@ -167,7 +169,7 @@ def lost(
         f"no heartbeat for {silent_ms / 1000:.0f} s: the worker of tiering epoch {epoch} is taken"
         " for lost"
     )
-    at_ms = row.heard_ms + SILENCE_MS
+    at_ms = row.last_seen_ms + SILENCE_MS
     return failed(before, row, at_ms, reason, freshness_ms=freshness_ms, backoff_ms=backoff_ms)
 
 
@@ -185,8 +187,8 @@ def retried(table_id: int, path: TablePath, now_ms: int) -> Columns:
     return {**_name(table_id, path), "failures": 0, "next_attempt_time": now_ms}
 
 
-def made_due(
-    table_id: int, path: TablePath, row: Recorded | None, forced: Claim | None, now_ms: int
+def round_requested(
+    table_id: int, path: TablePath, row: RecordedStatus | None, forced: Claim | None, now_ms: int
 ) -> Columns:
     """A user wants a round now; the failures stay. A claim of which no end is known stays open.
 
@@ -207,7 +209,7 @@ def made_due(
 # ---- what a row says ----
 
 
-def not_now(row: Recorded | None, now_ms: int) -> str | None:
+def skip_reason(row: RecordedStatus | None, now_ms: int) -> str | None:
     """Why a table that Fluss hands out is not to be tiered now; None if it is."""
     if row is None:
         return None
@@ -219,19 +221,19 @@ def not_now(row: Recorded | None, now_ms: int) -> str | None:
     return None
 
 
-def holder(row: Recorded | None, now_ms: int) -> str | None:
+def claim_holder(row: RecordedStatus | None, now_ms: int) -> str | None:
     """Who has the table, as far as was heard of lately; None: nobody, or it is not known."""
-    if row is None or not row.is_claimed or now_ms - row.heard_ms >= SILENCE_MS:
+    if row is None or not row.is_claimed or now_ms - row.last_seen_ms >= SILENCE_MS:
         return None
     return row.claimed_by or "a round"
 
 
 def status_of(
-    path: TablePath, table_id: int, freshness_ms: int, row: Recorded | None, now_ms: int
+    path: TablePath, table_id: int, freshness_ms: int, row: RecordedStatus | None, now_ms: int
 ) -> TieringStatus:
     """The status that a row comes to: what is certain of it, and ``Unknown`` where nothing is."""
     if row is None:
-        row = Recorded(table_id)
+        row = RecordedStatus(table_id)
     state, due_ms, note = _state(row, freshness_ms, now_ms)
     waits = not row.paused and state not in (State.TIERING.value, UNKNOWN)
     epoch = row.tiering_epoch if row.is_claimed else row.ended_tiering_epoch
@@ -251,7 +253,9 @@ def status_of(
     )
 
 
-def _state(row: Recorded, freshness_ms: int, now_ms: int) -> tuple[str, int | None, str | None]:
+def _state(
+    row: RecordedStatus, freshness_ms: int, now_ms: int
+) -> tuple[str, int | None, str | None]:
     """The state, since or from when the table is due, and why nothing is known."""
     if row.is_claimed:
         since_ms = row.claimed_time or 0

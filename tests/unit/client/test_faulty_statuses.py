@@ -289,12 +289,12 @@ def test_a_late_heartbeat_leaves_no_row_without_a_name(shop: Shop) -> None:
     claim = shop.claim(path)
     keeper = shop.another()._statuses
     assert keeper is not None
-    keeper.alive([claim])
+    keeper.heartbeat([claim])
     shop.client.admin.drop_table(path)
     shop.another().tiering.finished(shop.claim(other))
     assert [row["table_name"] for row in shop.stored()] == ["other"]
     shop.clock.ms += 31_000
-    keeper.alive([claim])  # it was on its way
+    keeper.heartbeat([claim])  # it was on its way
     shop.another().tiering.finished(shop.claim(other))
     assert [row["table_name"] for row in shop.stored()] == ["other"]
 
@@ -307,10 +307,10 @@ def test_a_late_heartbeat_does_not_undo_an_end(shop: Shop, monkeypatch: pytest.M
         claim = shop.claim(path, one)
     keeper = shop.another()._statuses
     assert keeper is not None
-    keeper.alive([claim])
+    keeper.heartbeat([claim])
     one.tiering.finished(claim)
     shop.clock.ms += 31_000
-    keeper.alive([claim])
+    keeper.heartbeat([claim])
     assert shop.status(path).status == "Scheduled"
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sluice.client.status_table import COLUMNS, columns_of, dropped_rows, rows_of
 from sluice.model import Claim, TablePath, TieringStatus
-from sluice.statuses import ERROR_CHARS_MAX, UNKNOWN, Recorded, recorded
+from sluice.statuses import ERROR_CHARS_MAX, UNKNOWN, RecordedStatus, recorded
 
 PATH = TablePath("shop", "orders")
 CLAIM = Claim(7, PATH, 5, 3)
@@ -23,7 +23,7 @@ ints = st.none() | st.integers(0, 2**31 - 1)
 times = st.none() | st.integers(0, 4_000_000_000_000)
 texts = st.none() | st.text(max_size=50)
 rows = st.builds(
-    Recorded,
+    RecordedStatus,
     table_id=st.integers(0, 2**62),
     **{
         name: {"BIGINT": longs, "INT": ints, "STRING": texts, "BOOLEAN": st.none() | st.booleans()}
@@ -34,15 +34,15 @@ rows = st.builds(
 )  # fmt: skip
 
 
-def after(*events: Any, row: Recorded | None = None) -> Recorded:
+def after(*events: Any, row: RecordedStatus | None = None) -> RecordedStatus:
     """The row as partial updates leave it."""
-    row = row or Recorded(CLAIM.table_id)
+    row = row or RecordedStatus(CLAIM.table_id)
     for event in events:
         row = replace(row, **(event(row) if callable(event) else event))
     return row
 
 
-def seen(row: Recorded | None, now_ms: int) -> TieringStatus:
+def seen(row: RecordedStatus | None, now_ms: int) -> TieringStatus:
     return recorded.status_of(PATH, CLAIM.table_id, FRESHNESS_MS, row, now_ms)
 
 
@@ -58,7 +58,7 @@ def success(claim: Claim, at_ms: int, *, forced: bool = False) -> Any:
 
 @settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(rows, max_size=3))
-def test_rows_survive_arrow(found: list[Recorded]) -> None:
+def test_rows_survive_arrow(found: list[RecordedStatus]) -> None:
     written = [asdict(row) for row in found]
     if written:
         assert rows_of(columns_of(written)) == found
@@ -66,7 +66,7 @@ def test_rows_survive_arrow(found: list[Recorded]) -> None:
 
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(rows, st.integers(0, 4_000_000_000_000))
-def test_every_row_has_a_status(row: Recorded, now_ms: int) -> None:
+def test_every_row_has_a_status(row: RecordedStatus, now_ms: int) -> None:
     status = seen(row, now_ms)
     assert status.status in {"Scheduled", "Pending", "Tiering", "Failed", UNKNOWN}
     assert (status.note is not None) == (status.status == UNKNOWN)
@@ -75,7 +75,7 @@ def test_every_row_has_a_status(row: Recorded, now_ms: int) -> None:
         assert status.next_attempt_ms is None
     if status.status == "Failed":
         assert status.is_failing
-        assert recorded.not_now(row, now_ms) is not None
+        assert recorded.skip_reason(row, now_ms) is not None
 
 
 @given(
@@ -83,7 +83,7 @@ def test_every_row_has_a_status(row: Recorded, now_ms: int) -> None:
 )
 def test_any_course_of_events(events: list[str]) -> None:
     """Against a model that knows only what happened last."""
-    row, now, epoch, failures, is_open, is_paused = Recorded(7), NOW, 0, 0, False, False
+    row, now, epoch, failures, is_open, is_paused = RecordedStatus(7), NOW, 0, 0, False, False
     for event in events:
         now += 1_000
         claim = replace(CLAIM, tiering_epoch=epoch)
@@ -143,12 +143,12 @@ def test_an_end_whose_claim_was_not_written() -> None:
 
 @pytest.mark.parametrize(("failures", "wait_s"), [(1, 10), (2, 20), (5, 160), (6, 300), (90, 300)])
 def test_waits_grow_as_the_embedded_servers_do(failures: int, wait_s: int) -> None:
-    row = after(failure(CLAIM, NOW), row=Recorded(7, failures=failures - 1))
+    row = after(failure(CLAIM, NOW), row=RecordedStatus(7, failures=failures - 1))
     assert row.next_attempt_time == NOW + wait_s * 1000
-    assert recorded.not_now(row, NOW) == (
+    assert recorded.skip_reason(row, NOW) == (
         f"it has failed ({failures} in a row) and is tried again in {wait_s} s"
     )
-    assert recorded.not_now(row, NOW + wait_s * 1000) is None
+    assert recorded.skip_reason(row, NOW + wait_s * 1000) is None
 
 
 def test_reasons_are_cut() -> None:
@@ -158,8 +158,8 @@ def test_reasons_are_cut() -> None:
 
 
 def test_rows_of_dropped_tables() -> None:
-    def row(table_id: int, table: str | None, database: str = "shop") -> Recorded:
-        return Recorded(table_id, database if table else None, table)
+    def row(table_id: int, table: str | None, database: str = "shop") -> RecordedStatus:
+        return RecordedStatus(table_id, database if table else None, table)
 
     there = {"shop": ["a", "b"], "gone": []}
     found = [row(1, "a"), row(2, "a"), row(3, "b"), row(4, "c"), row(5, "a", "gone"), row(6, None)]
@@ -167,13 +167,13 @@ def test_rows_of_dropped_tables() -> None:
     assert [r.table_id for r in dropped] == [1, 4, 5]
 
 
-def made_due(at_ms: int, forced: Claim | None) -> Any:
-    return lambda row: recorded.made_due(CLAIM.table_id, PATH, row, forced, at_ms)
+def round_requested(at_ms: int, forced: Claim | None) -> Any:
+    return lambda row: recorded.round_requested(CLAIM.table_id, PATH, row, forced, at_ms)
 
 
 def test_a_table_that_is_made_due_is_pending_until_its_next_claim() -> None:
     tiered = after(recorded.claimed(CLAIM, NOW, "me"), success(CLAIM, NOW + 5))
-    due = after(made_due(NOW + 10, CLAIM), row=tiered)
+    due = after(round_requested(NOW + 10, CLAIM), row=tiered)
     status = seen(due, NOW + 20)
     assert (status.status, status.next_attempt_ms) == ("Pending", NOW + 10)
     assert (status.last_tiered_ms, status.failures) == (NOW + 5, 0)
@@ -182,30 +182,30 @@ def test_a_table_that_is_made_due_is_pending_until_its_next_claim() -> None:
         "Tiering"
     )
     late = after(recorded.claimed(following, NOW + 8, "me"), row=tiered)
-    late = after(recorded.made_due(7, PATH, tiered, CLAIM, NOW + 10), row=late)
+    late = after(recorded.round_requested(7, PATH, tiered, CLAIM, NOW + 10), row=late)
     assert seen(late, NOW + 20).status == "Tiering", "written after the claim that came of it"
 
 
 def test_epochs_that_have_begun_anew_do_not_bring_an_ended_claim_back() -> None:
     """As on Fluss 0.9.1 after a restart of its coordinator, whose own epoch stays the same."""
     tiered = after(recorded.claimed(CLAIM, NOW, "me"), success(CLAIM, NOW + 5))
-    due = after(made_due(NOW + 10, replace(CLAIM, tiering_epoch=0)), row=tiered)
+    due = after(round_requested(NOW + 10, replace(CLAIM, tiering_epoch=0)), row=tiered)
     assert (seen(due, NOW + 20).status, due.is_claimed) == ("Pending", False)
     following = recorded.claimed(replace(CLAIM, tiering_epoch=1), NOW + 30, "me")
     assert seen(after(following, row=due), NOW + 31).status == "Tiering"
 
 
 def test_a_table_of_which_nothing_is_known_is_pending_too() -> None:
-    due = after(made_due(NOW, replace(CLAIM, tiering_epoch=0)))
+    due = after(round_requested(NOW, replace(CLAIM, tiering_epoch=0)))
     assert (seen(due, NOW + 1).status, seen(due, NOW + 1).tiering_epoch) == ("Pending", 0)
-    assert after(made_due(NOW, None)) == Recorded(CLAIM.table_id), "it was due already"
+    assert after(round_requested(NOW, None)) == RecordedStatus(CLAIM.table_id), "it was due already"
 
 
 def test_a_failed_table_that_is_made_due_waits_no_more_and_keeps_its_failures() -> None:
     failing = after(recorded.claimed(CLAIM, NOW, "me"), failure(CLAIM, NOW + 5))
-    assert recorded.not_now(failing, NOW + 10) is not None
-    due = after(made_due(NOW + 10, None), row=failing)
-    assert recorded.not_now(due, NOW + 10) is None
+    assert recorded.skip_reason(failing, NOW + 10) is not None
+    due = after(round_requested(NOW + 10, None), row=failing)
+    assert recorded.skip_reason(due, NOW + 10) is None
     status = seen(due, NOW + 10)
     assert (status.status, status.failures, status.last_error) == ("Pending", 1, "no")
 
@@ -213,8 +213,8 @@ def test_a_failed_table_that_is_made_due_waits_no_more_and_keeps_its_failures() 
 def test_a_claim_without_an_end_stays_as_it_is() -> None:
     """The next claim says what became of it."""
     silent = after(recorded.claimed(CLAIM, NOW, "me"))
-    assert recorded.made_due(7, PATH, silent, CLAIM, NOW + 200_000) == {}
-    assert recorded.holder(silent, NOW + 119_999) == "me"
-    assert recorded.holder(silent, NOW + 120_000) is None
-    assert recorded.holder(after(success(CLAIM, NOW), row=silent), NOW) is None
-    assert recorded.holder(None, NOW) is None
+    assert recorded.round_requested(7, PATH, silent, CLAIM, NOW + 200_000) == {}
+    assert recorded.claim_holder(silent, NOW + 119_999) == "me"
+    assert recorded.claim_holder(silent, NOW + 120_000) is None
+    assert recorded.claim_holder(after(success(CLAIM, NOW), row=silent), NOW) is None
+    assert recorded.claim_holder(None, NOW) is None
