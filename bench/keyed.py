@@ -22,7 +22,7 @@ from sluice.driver.local import tier_once
 from sluice.model import TableDescriptor, TablePath
 from sluice.rounds.files import RoundResult
 from sluice.server.cluster import EmbeddedCluster
-from sluice.testing.lost_tables import create_table
+from sluice.testing.table_creation import create_table
 
 BUCKETS = 4
 WARM_ROUNDS = 5

@@ -18,7 +18,7 @@ from sluice.client.rocks_rows import read_values
 from sluice.config import ServerConfig
 from sluice.model import BucketSnapshot
 from sluice.server.cluster import EmbeddedCluster
-from sluice.testing.lost_tables import create_table
+from sluice.testing.table_creation import create_table
 
 BUCKETS = 4
 ROWS_MAX = 2_000_000

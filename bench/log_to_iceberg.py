@@ -27,7 +27,7 @@ from sluice.config import Config, load_config
 from sluice.driver.jvm import Jvm
 from sluice.driver.local import tier_once
 from sluice.model import TableBucket, TablePath
-from sluice.testing.lost_tables import create_table
+from sluice.testing.table_creation import create_table
 
 BUCKETS = 4
 WARM_ROUNDS = 5

@@ -20,7 +20,7 @@ from demo.servers import KINDS, serve
 from demo.steps import Say, Steps
 from sluice.artifacts.iceberg import installed_iceberg
 from sluice.client import Client, connect
-from sluice.testing.lost_tables import create_table
+from sluice.testing.table_creation import create_table
 
 # With others at work on the machine; nothing waits longer than it must.
 AIRFLOW_START_S = 400.0

@@ -26,7 +26,7 @@ class Kind:
     start_s: float
     environment: Mapping[str, str] = field(default_factory=dict)
     misses_tables: bool = False
-    """Its coordinator may miss a table that was created; see :mod:`sluice.testing.lost_tables`."""
+    """Its coordinator may miss a new table; see :mod:`sluice.testing.table_creation`."""
 
 
 KINDS: dict[str, Kind] = {

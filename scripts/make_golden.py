@@ -34,10 +34,10 @@ from sluice.formats.kv_batch import parse_kv_batch  # noqa: E402
 from sluice.formats.log_batch import iter_batches  # noqa: E402
 from sluice.model import Schema, TableDescriptor, TablePath  # noqa: E402
 from sluice.testing.fluss_jars import VERSION  # noqa: E402
-from sluice.testing.lost_tables import create_table  # noqa: E402
 from sluice.testing.native_call import NativeCall  # noqa: E402
 from sluice.testing.real_fluss import RealFluss  # noqa: E402
 from sluice.testing.recorder import Recorder  # noqa: E402
+from sluice.testing.table_creation import create_table  # noqa: E402
 from sluice.wire import apis  # noqa: E402
 from sluice.wire import fluss_api_pb2 as pb  # noqa: E402
 from tests.golden import tables  # noqa: E402

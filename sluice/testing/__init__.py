@@ -1,1 +1,1 @@
-"""Tools for tests: clocks, clusters, conformance suites."""
+"""Tools for tests: clusters, a simulation and a conformance suite."""

@@ -1,7 +1,7 @@
-"""The jars of a real Fluss: fetched once by Ivy, which Spark brings, and kept in a folder.
+"""Downloads the jars of Apache Fluss once, through Spark's Ivy, into a folder.
 
-The server is one jar; the lake plugin is another and takes Hadoop's classes from Spark's own jars,
-as the servers take their logging. The S3 plugin is fetched where a test wants it.
+The server is one jar and the lake plugin another. The plugin uses Hadoop's classes from Spark's
+jars, and the servers use Spark's logging. The S3 plugin is downloaded for tests that need it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ VARIABLE = "SLUICE_FLUSS_JARS"
 
 
 def default_folder() -> Path:
-    """``SLUICE_FLUSS_JARS``; else ``.cache/fluss`` of the checkout; else below the user's cache."""
+    """``SLUICE_FLUSS_JARS``, else ``.cache/fluss`` of the checkout, else in the user's cache."""
     if named := os.environ.get(VARIABLE):
         return Path(named)
     checkout = Path(__file__).resolve().parents[2]
@@ -57,12 +57,12 @@ def fetch_jars(
     jars: Sequence[Jar] = (SERVER, LAKE_PLUGIN),
     clock: Clock | None = None,
 ) -> Path:
-    """Fetches what the folder lacks (about 10 s the first time); answers the folder.
+    """Downloads missing jars (about 10 s the first time) and returns the folder.
 
-    :param into: the folder; ``default_folder()`` if not given.
-    :param say: gets one line before each fetch; standard error if not given.
-    :param clock: waits before a fetch is tried again; the system's if not given.
-    :raises ConfigurationError: the jars are nowhere and cannot be fetched, or are damaged.
+    :param into: the folder; by default ``default_folder()``.
+    :param say: receives one line before each download; by default standard error.
+    :param clock: waits before a download is retried; by default the system clock.
+    :raises ConfigurationError: jars are missing and cannot be downloaded, or are damaged.
     """
     folder = into or default_folder()
     try:
@@ -70,6 +70,7 @@ def fetch_jars(
             fetch(jar, folder, say, clock)
     except ConfigurationError as error:
         raise ConfigurationError(
-            f"no jars of Fluss {VERSION}: {error}; or set {VARIABLE} to a folder that has them"
+            f"the jars of Fluss {VERSION} are missing: {error}; or set {VARIABLE} to a folder"
+            " that contains them"
         ) from error
     return folder

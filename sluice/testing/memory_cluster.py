@@ -1,9 +1,9 @@
-"""A model of the Fluss side of a round: one table, its logs, its epochs, its lake snapshots.
+"""A model of the Fluss side of a round: one table, its logs, its epochs and its lake snapshots.
 
-Small enough to be seen right, it keeps the rules of docs/fluss/tiering.md#heartbeat-checks and
-docs/fluss/lake-snapshots.md#commit: a claim is valid for one tiering and one coordinator epoch; a
-commit appends and drops entries by the retention hint, and deletes the offsets files of dropped
-entries.
+It follows docs/fluss/tiering.md#heartbeat-checks and docs/fluss/lake-snapshots.md#commit, and is
+small enough to be verified by reading. A claim is valid for one tiering epoch and one coordinator
+epoch. A commit appends an entry, drops entries by the retention hint, and deletes their offsets
+files.
 """
 
 # ruff: noqa: ARG002  (the ports give more than a model needs)
@@ -45,7 +45,7 @@ class RegisteredSnapshot:
 
 @dataclass(frozen=True)
 class MemorySnapshot:
-    """The BucketRows port: all rows of a bucket at one offset of its log."""
+    """Implements BucketRows: all rows of a bucket at one offset of its log."""
 
     log_offset: int
     content: pa.RecordBatch
@@ -58,7 +58,7 @@ class MemorySnapshot:
 
 
 class MemoryCluster:
-    """One table in memory; the Cluster port, and the LogSource of its executors. One thread."""
+    """One table in memory. Implements Cluster, and LogSource for its executors. Not thread-safe."""
 
     def __init__(self, info: TableInfo, partitions: Sequence[Partition] = ()) -> None:
         self.info: TableInfo | None = info
@@ -78,13 +78,13 @@ class MemoryCluster:
     # ---- what a test does to it ----
 
     def begin_round(self) -> Claim:
-        """The table enters Pending and is handed out: every earlier claim is over."""
+        """Assigns the table, which ends every earlier claim."""
         self.tiering_epoch += 1
         info = self._table()
         return Claim(info.table_id, info.path, self.tiering_epoch, self.coordinator_epoch)
 
     def fail_over(self) -> None:
-        """Another coordinator takes over: its epoch rises, the tiering epochs begin anew."""
+        """Another coordinator takes over: its epoch rises, the tiering epochs start again."""
         self.coordinator_epoch += 1
         self.tiering_epoch = 0
 
@@ -95,9 +95,9 @@ class MemoryCluster:
         timestamp_ms: int = 0,
         change_types: pa.UInt8Array | None = None,
     ) -> None:
-        """One log batch; an empty one takes one offset.
+        """Appends one log batch; an empty one uses one offset.
 
-        :param change_types: of a table with a primary key: what each row says.
+        :param change_types: the change type of each row, for a table with a primary key.
         """
         base = self._end(bucket)
         following = base + max(1, batch.num_rows)
@@ -106,23 +106,23 @@ class MemoryCluster:
         )
 
     def put_snapshot(self, bucket: TableBucket, rows: pa.RecordBatch) -> BucketSnapshot:
-        """A KV snapshot with these rows, of the log as it ends now."""
+        """Adds a KV snapshot with these rows, at the current end of the log."""
         number = len(self.snapshots) + 1
         self.snapshots[bucket, number] = MemorySnapshot(self._end(bucket), rows)
         return BucketSnapshot(bucket, number, self._end(bucket))
 
     def truncate_before(self, bucket: TableBucket, offset: int) -> None:
-        """Retention: batches that end at or before the offset are gone."""
+        """Applies retention: deletes batches that end at or before the offset."""
         kept = [r for r in self.logs.get(bucket, ()) if r.next_offset > offset]
         self.starts[bucket] = kept[0].base_offset if kept else self._end(bucket)
         self.logs[bucket] = kept
 
     def lose_from(self, bucket: TableBucket, offset: int) -> None:
-        """A power loss: batches that end after the offset are gone."""
+        """Simulates a power loss: batches that end after the offset are lost."""
         self.logs[bucket] = [r for r in self.logs[bucket] if r.next_offset <= offset]
 
     def create_again(self, table_id: int) -> None:
-        """The table is dropped, and one of that name is created."""
+        """Drops the table and creates another one of the same name."""
         self.info = replace(self._table(), table_id=table_id)
         self.logs.clear()
         self.starts.clear()

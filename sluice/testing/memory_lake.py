@@ -1,7 +1,7 @@
-"""A model of the lake side of a round: snapshots with parents, files, the fence, and faults.
+"""A model of the lake side of a round: snapshots with parents, files, the fence and faults.
 
-It keeps Iceberg's rules as the round relies on them: main is a chain of ancestors, a commit is
-checked against the ancestry that it builds on, and files count only if a snapshot names them.
+It follows the rules of Iceberg that a round relies on. Main is a chain of ancestors, a commit is
+validated against the ancestry that it builds on, and only files that a snapshot names are visible.
 """
 
 # ruff: noqa: ARG002  (the ports give more than a model needs)
@@ -36,7 +36,7 @@ Key = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class KeyedFile:
-    """What a file of a table with a primary key holds: rows by their keys, or keys to delete."""
+    """The content of a primary-key table's file: rows by key, or keys to delete."""
 
     partition: tuple[str, ...]
     rows: tuple[tuple[Key, dict[str, Any]], ...] = ()
@@ -51,7 +51,7 @@ class _Node:
 
 
 class MemoryLake:
-    """A catalog of one process."""
+    """Implements Lake in memory."""
 
     where = "mem:/"
 
@@ -71,33 +71,33 @@ class MemoryLake:
 
 @dataclass
 class MemoryLakeTable:
-    """One table; the faults below each happen once."""
+    """One table; each of the faults below occurs once."""
 
     location: str
     uuid: str = "00000000-0000-4000-8000-000000000000"
     files: dict[str, list[Row]] = field(default_factory=dict)
-    """Every data file there is, referenced or not."""
+    """Every existing data file, referenced or not."""
     keyed: dict[str, KeyedFile] = field(default_factory=dict)
-    """Of a table with a primary key: what is in the files, those of deletes too."""
+    """The content of each file, delete files included, of a primary-key table."""
     beside: dict[str, bytes] = field(default_factory=dict)
     """Small files in the metadata folder."""
     tagged: int | None = None
     before_commit: Callable[[], None] | None = None
-    """Called once, inside the next commit and before its check: another writer gets between."""
+    """Called once inside the next commit, before its check, to simulate another writer."""
     lose_answer: bool = False
-    """The next commit lands, and its caller is not told."""
+    """The next commit lands, but its outcome is reported as unknown."""
     lose_commit: bool = False
-    """The next commit does not land, and its caller is not told."""
+    """The next commit does not land, and its outcome is reported as unknown."""
     land_and_refuse: bool = False
-    """The next commit lands, and its caller is told that it was refused: a lost answer, a retry."""
+    """The next commit lands but is reported as refused, as after a lost response and a retry."""
     blind_after_commit: bool = False
-    """From the next commit on, whatever becomes of it, the table cannot be looked at."""
+    """From the next commit on, successful or not, the table cannot be read."""
     blind: bool = False
     tag_fails: bool = False
     checked: list[int] = field(default_factory=list)
-    """Schema ids that the table was compared with; the model itself has no schema."""
+    """The schema ids that callers compared with the table; the model itself has no schema."""
     _added: dict[str, int] = field(default_factory=dict)
-    """The sequence number of the commit that a file came with."""
+    """The sequence number of the commit that added each file."""
     _nodes: dict[int, _Node] = field(default_factory=dict)
     _expired: dict[int, _Node] = field(default_factory=dict)
     _main: int | None = None
@@ -106,15 +106,15 @@ class MemoryLakeTable:
     # ---- what a test does to it, and sees of it ----
 
     def rows(self) -> list[Row]:
-        """The rows that a reader of main sees."""
+        """The rows in main."""
         if self._main is None:
             return []
         return sorted(row for path in self._nodes[self._main].paths for row in self.files[path])
 
     def keyed_rows(self) -> dict[tuple[tuple[str, ...], Key], dict[str, Any]]:
-        """The rows that a reader of main sees, by partition values and key, deletes applied.
+        """The rows in main by partition values and key, with deletes applied.
 
-        A file of deletes reaches rows of earlier commits of its partition and bucket only.
+        A delete file applies only to rows of earlier commits in its partition and bucket.
         """
         found: dict[tuple[tuple[str, ...], Key], dict[str, Any]] = {}
         paths = self._nodes[self._main].paths if self._main is not None else frozenset()
@@ -133,7 +133,7 @@ class MemoryLakeTable:
         return found
 
     def foreign_compaction(self) -> int:
-        """Another writer joins all rows of each partition and bucket, and applies deletes."""
+        """Another writer compacts each partition and bucket, and applies the deletes."""
         joined: dict[tuple[str, ...], list[tuple[Key, dict[str, Any]]]] = {}
         assert self._main is not None
         for (values, key), row in self.keyed_rows().items():
@@ -165,7 +165,7 @@ class MemoryLakeTable:
     def foreign_commit(
         self, rows: Sequence[Row] = (), summary: Mapping[str, str] | None = None
     ) -> int:
-        """Another writer appends."""
+        """Another writer commits an append."""
         path = f"{self.location}/foreign-{len(self.files)}"
         self.files[path] = list(rows)
         return self._add({path}, summary or {}).snapshot_id
@@ -174,12 +174,12 @@ class MemoryLakeTable:
         self._main = snapshot_id
 
     def expire(self, snapshot_id: int) -> None:
-        """Snapshot expiry: the chain of ancestors ends there. It passes over a tagged snapshot."""
+        """Expires older snapshots, so that the ancestry ends here; keeps a tagged snapshot."""
         assert snapshot_id not in (self.tagged, self._main)
         self._expired[snapshot_id] = self._nodes.pop(snapshot_id)
 
     def forget_expired(self) -> None:
-        """The metadata files from before the expiry are removed too."""
+        """Deletes the metadata files from before the expiry."""
         self._expired.clear()
 
     # ---- the LakeTable port ----
@@ -316,12 +316,12 @@ class MemoryLakeTable:
         return {}
 
     def referenced(self) -> tuple[set[str], list[str]]:
-        """Paths of data files of all snapshots there are, and their summaries as texts."""
+        """The data file paths of all snapshots, and their summaries as text."""
         paths = {path for node in self._nodes.values() for path in node.paths}
         return paths, [str(dict(node.snapshot.summary)) for node in self._nodes.values()]
 
     def _lineage(self) -> list[LakeSnapshot]:
-        """Ancestors, and ours behind them where expiry has cut it off: as of a real table."""
+        """The ancestors, then Sluice's tagged snapshot if expiry has cut it off from them."""
         chain = self.snapshots()
         cut_off = chain and self._nodes[chain[-1].snapshot_id].parent is not None
         if not cut_off or any(s.summary.get(COMMIT_USER_KEY) == COMMIT_USER for s in chain):
@@ -342,7 +342,7 @@ class MemoryLakeTable:
 
     def _put(self, paths: frozenset[str], summary: Mapping[str, str]) -> LakeSnapshot:
         number = next(self._ids)
-        # Iceberg's ids are in no order; sequence numbers are.
+        # Iceberg's snapshot ids are not ordered; sequence numbers are.
         snapshot = LakeSnapshot(number * 7919 % 10_007, number, dict(summary))
         for path in paths:
             self._added.setdefault(path, number)
@@ -352,7 +352,7 @@ class MemoryLakeTable:
 
 
 class MemoryReferences:
-    """The References port."""
+    """Implements References."""
 
     def __init__(self, table: MemoryLakeTable, names: Set[str]) -> None:
         self._table, self._names = table, names
@@ -368,7 +368,7 @@ class MemoryReferences:
 
 
 class MemoryWriter:
-    """The SplitWriter and KeyedWriter ports: files that appear when it is closed."""
+    """Implements SplitWriter and KeyedWriter; files appear when it is closed."""
 
     def __init__(self, table: MemoryLakeTable, split: Split, path: str) -> None:
         self._table, self._split, self._path = table, split, path

@@ -1,6 +1,6 @@
-"""One native call over a plain socket: for tests that want to see or send the very bytes.
+"""Sends one native call over a plain socket, for tests that check the exact bytes.
 
-Deliberately apart from the client's transport: a second, tiny reading of docs/fluss/rpc.md#frames
+It shares no code with the client's transport: it implements docs/fluss/rpc.md#frames a second time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SUCCESS, _ERROR, _FAILURE = 0, 1, 2
 
 
 class NativeCall:
-    """A connection to one server of Fluss that carries one call at a time. Not thread safe."""
+    """A connection to one Fluss server that carries one call at a time. Not thread-safe."""
 
     def __init__(self, port: int, host: str = "127.0.0.1", timeout_s: float = 10.0) -> None:
         self._name = f"{host}:{port}"
@@ -32,12 +32,12 @@ class NativeCall:
         self._request_id = 0
 
     def call(self, api: Api, request: Message, version: int = 0) -> Any:
-        """Sends a request and waits for its answer, whose class is ``api.response``.
+        """Sends a request and returns the response, of the class ``api.response``.
 
-        :param version: of the call; servers look at it for PutKv, Lookup and PrefixLookup, where 1
-            says that the client knows the keys of ``table.kv.format-version`` 2.
-        :raises FlussError: what the server answered.
-        :raises RequestTimeOut: nothing came within the connection's time.
+        :param version: of the call. It matters for PutKv, Lookup and PrefixLookup, where version 1
+            means that the client encodes keys by ``table.kv.format-version`` 2.
+        :raises FlussError: the error that the server returned.
+        :raises RequestTimeOut: no response arrived within the connection's time-out.
         :raises NetworkError: the connection broke.
         """
         self._request_id += 1
@@ -52,7 +52,7 @@ class NativeCall:
             raise NetworkError(f"{self._name} during {api.name}: {error}") from error
         kind, start = answer[0], 1 if answer[0] == _FAILURE else 5
         if kind != _FAILURE and struct.unpack_from(">i", answer, 1)[0] != self._request_id:
-            raise NetworkError(f"{self._name} answered another request than {api.name}")
+            raise NetworkError(f"{self._name}: the response to {api.name} has another request id")
         if kind != _SUCCESS:
             failure = pb.ErrorResponse.FromString(answer[start:])
             raise from_code(failure.error_code, failure.error_message)

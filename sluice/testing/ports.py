@@ -1,8 +1,8 @@
-"""Ports that nobody else gets, whether a server listens there at the moment or not.
+"""Reserves ports, whether a server listens on them at the moment or not.
 
-A port that was free a moment ago may be taken by the next connection or server of this machine. A
-socket that is bound to it and does not listen keeps it: the system gives it to nobody who takes any
-free port, and refuses who connects. Servers that let an address be used again can listen on it.
+A free port may be used at any time by another connection or server of this machine. A socket that
+is bound to the port without listening reserves it: the system assigns it to nobody else and refuses
+connections to it. A server that sets SO_REUSEADDR can still listen on it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 
 def held_port() -> socket.socket:
-    """A socket that keeps a port of 127.0.0.1 until it is closed."""
+    """Returns a socket that reserves a port of 127.0.0.1 until it is closed."""
     keeper = socket.socket()
     keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     keeper.bind(("127.0.0.1", 0))
@@ -27,6 +27,6 @@ def port_of(keeper: socket.socket) -> int:
 
 @contextmanager
 def kept_port() -> Iterator[int]:
-    """A port where nobody listens but who is told of it, while the block lasts."""
+    """Reserves a port for the block; only a server that is given it listens there."""
     with held_port() as keeper:
         yield port_of(keeper)

@@ -1,10 +1,11 @@
-"""A real Apache Fluss on loopback: ZooKeeper, coordinator and tablet server, for tests and demos.
+"""Runs an Apache Fluss cluster on loopback, for tests and demos.
 
     with RealFluss(Path("a/folder")) as fluss:
         connect(fluss.bootstrap)
 
-Up in about 5 s, in about 0.6 GB of memory. Everything it writes is in its folder, logs included.
-The servers are killed with the object, and by a watchdog when this process dies.
+ZooKeeper, one coordinator and one tablet server start in about 5 s and use about 0.6 GB of memory.
+All files, logs included, are in the given folder. The servers are killed when the object stops, and
+by a watchdog when this process dies.
 """
 
 from __future__ import annotations
@@ -60,11 +61,11 @@ for group in groups:
 _BIND_ATTEMPTS = 3
 _POLL_S = 0.05
 _END_S = 120
-"""For a killed process to be gone, on a machine that does much else."""
+"""How long a killed process may take to end on a busy machine."""
 
 
 class RealFlussNotStarted(SluiceError):
-    """A server did not come up; the message ends with the end of its log."""
+    """A server did not start; the message ends with the last lines of its log."""
 
 
 class _PortTaken(Exception):
@@ -72,14 +73,14 @@ class _PortTaken(Exception):
 
 
 class RealFluss:
-    """One ZooKeeper, one coordinator, one tablet server. Not thread safe.
+    """An Apache Fluss cluster: ZooKeeper, a coordinator and a tablet server. Not thread-safe.
 
-    :param home: folder for configuration, data and logs; made if missing. One that was used
-        before is continued.
-    :param jars: folder with the jars; fetched into ``default_folder()`` if not given.
-    :param lake: with the Iceberg plugin and a Hadoop catalog in ``warehouse``.
-    :param conf: server options over the ones set here, such as ``kv.snapshot.interval``.
-    :param tablet_heap_mb: heap of the tablet server; coordinator and ZooKeeper have small ones.
+    :param home: folder for configuration, data and logs, created if missing. A cluster that used
+        the folder before continues with its data.
+    :param jars: folder with the jars; by default they are downloaded into ``default_folder()``.
+    :param lake: whether to use the Iceberg plugin with a Hadoop catalog in ``warehouse``.
+    :param conf: server options that override the ones set here, such as ``kv.snapshot.interval``.
+    :param tablet_heap_mb: heap of the tablet server; coordinator and ZooKeeper have small heaps.
     """
 
     def __init__(
@@ -124,9 +125,9 @@ class RealFluss:
         return self.home / f"{server}.log"
 
     def start(self) -> str:
-        """Starts what does not run, waits until a table can be created; answers ``bootstrap``.
+        """Starts servers that do not run, and returns ``bootstrap`` when a table can be created.
 
-        :raises ConfigurationError: the jars are missing and cannot be fetched.
+        :raises ConfigurationError: the jars are missing and cannot be downloaded.
         :raises RealFlussNotStarted: a server ended, or was not ready in time.
         """
         self._jars = fetch_jars(self._jars)
@@ -145,7 +146,7 @@ class RealFluss:
                 self.stop()
                 self._ports = {}
                 if attempt + 1 == _BIND_ATTEMPTS:
-                    raise RealFlussNotStarted(f"no free ports for Fluss: {error}") from error
+                    raise RealFlussNotStarted(f"Fluss found no free ports: {error}") from error
             except BaseException:
                 self.stop()
                 raise
@@ -154,24 +155,25 @@ class RealFluss:
         return self.bootstrap
 
     def stop(self) -> None:
-        """Kills the servers; data and logs stay. A second call does nothing."""
+        """Kills the servers and keeps data and logs. A second call does nothing."""
         for server in reversed(_MAIN):
             self._kill(server)
         self._end_watchdog()
 
     def kill_tablet(self) -> None:
-        """As a crash would: nothing is closed or flushed.
+        """Kills the tablet server like a crash: nothing is closed or flushed.
 
-        With one replica Fluss forgets what it acknowledged after the last checkpoint of its high
-        watermark (200 ms here, 5 s by default): it starts again as a follower, and truncates.
+        With one replica, Fluss loses acknowledged rows after the last checkpoint of its high
+        watermark (every 200 ms here, 5 s by default), because it restarts as a follower and
+        truncates its log.
         """
         self._kill(TABLET)
 
     def start_tablet(self) -> None:
-        """Starts the tablet server again; ends when it leads all its buckets.
+        """Starts the tablet server again, and returns when it leads all its buckets.
 
-        :raises RealFlussNotStarted: it ended, was not ready in time, or its port is taken. It does
-            not run then and can be started again.
+        :raises RealFlussNotStarted: the server ended, was not ready in time, or its port is in use.
+            It does not run then and can be started again.
         """
         self._start_again(TABLET, self._buckets_are_served)
 
@@ -179,7 +181,7 @@ class RealFluss:
         self._kill(COORDINATOR)
 
     def start_coordinator(self) -> None:
-        """Starts the coordinator again; ends when it leads. Its epoch stays 0 in Fluss 0.9.1.
+        """Starts the coordinator again, and returns when it leads. Its epoch stays 0 in 0.9.1.
 
         :raises RealFlussNotStarted: as ``start_tablet``.
         """
@@ -198,7 +200,7 @@ class RealFluss:
         self.stop()
 
     def _kept_ports(self) -> dict[str, int]:
-        """Nobody else gets them while this object lives, not even while a server is down."""
+        """Ports that stay reserved while this object exists, even while a server is down."""
         keepers = {server: held_port() for server in _MAIN}
         for keeper in keepers.values():
             weakref.finalize(self, keeper.close)
@@ -270,15 +272,15 @@ class RealFluss:
     # ---- processes ----
 
     def _start_again(self, server: str, ready: Callable[[], bool]) -> None:
-        """As clients know its port, it cannot have another one."""
+        """Starts a server again on its old port, which clients know."""
         try:
             self._launch(server)
             self._wait(server, ready)
         except _PortTaken as error:
             self._kill(server)
             raise RealFlussNotStarted(
-                f"port {self._ports[server]} of the {server} server of Fluss was taken while it"
-                f" did not run: {error}"
+                f"another process uses port {self._ports[server]} of the Fluss {server} server,"
+                f" which did not run: {error}"
             ) from error
         except BaseException:
             self._kill(server)
@@ -312,7 +314,7 @@ class RealFluss:
         self._tell_watchdog(process.pid)
 
     def _watch(self) -> None:
-        """Starts the watchdog, also in place of one that died, over all servers that run."""
+        """Starts a watchdog for all running servers, also after an earlier watchdog has died."""
         if self._watchdog is not None and self._watchdog.poll() is None:
             return
         self._end_watchdog()
@@ -326,7 +328,7 @@ class RealFluss:
             self._tell_watchdog(process.pid)
 
     def _tell_watchdog(self, group: int) -> None:
-        """Begins to guard a process group, or ends it; one that died guards nothing."""
+        """Adds a process group to the watchdog or removes it; does nothing if the watchdog died."""
         if self._watchdog is not None and self._watchdog.stdin is not None:
             with suppress(BrokenPipeError):
                 self._watchdog.stdin.write(f"{group}\n")
@@ -334,7 +336,7 @@ class RealFluss:
 
     def _end_watchdog(self) -> None:
         if self._watchdog is not None and self._watchdog.stdin is not None:
-            with suppress(BrokenPipeError):  # what it could not be told comes up again here
+            with suppress(BrokenPipeError):  # data that was not sent raises again here
                 self._watchdog.stdin.close()
             self._watchdog.wait(_END_S)
         self._watchdog = None
@@ -350,8 +352,8 @@ class RealFluss:
                     if "Address already in use" in end or "BindException" in end:
                         raise _PortTaken(end.strip().rpartition("\n")[2])
                     raise RealFlussNotStarted(
-                        f"the {name} server of Fluss ended with code {process.returncode};"
-                        f" the end of {self.log_file(name)}:\n{end}"
+                        f"the Fluss {name} server exited with code {process.returncode};"
+                        f" the last lines of {self.log_file(name)}:\n{end}"
                     )
             try:
                 if ready():
@@ -361,19 +363,20 @@ class RealFluss:
                 last = str(error)
             if time.monotonic() > deadline:
                 raise RealFlussNotStarted(
-                    f"the {server} server of Fluss was not ready within {self._start_timeout_s} s"
-                    f" ({last}); the end of {self.log_file(server)}:\n{self._log_end(server)}"
+                    f"the Fluss {server} server was not ready within {self._start_timeout_s} s"
+                    f" ({last});"
+                    f" the last lines of {self.log_file(server)}:\n{self._log_end(server)}"
                 )
             time.sleep(_POLL_S)
 
     def _log_end(self, server: str) -> str:
-        """Of what the server has written since its last start."""
+        """The end of the server's log since its last start."""
         with self.log_file(server).open("rb") as log:
             log.seek(self._log_starts.get(server, 0))
             return log.read().decode(errors="replace")[-3000:]
 
     def _coordinator_is_ready(self) -> bool:
-        """It leads (error 65 before), and knows the tablet server if that runs."""
+        """Whether the coordinator leads (error 65 before) and knows a running tablet server."""
         with NativeCall(self.coordinator_port, timeout_s=5) as coordinator:
             coordinator.call(apis.LIST_DATABASES, pb.ListDatabasesRequest())
             known = coordinator.call(apis.GET_METADATA, pb.MetadataRequest()).tablet_servers
@@ -381,7 +384,7 @@ class RealFluss:
         return TABLET not in self._processes or self.tablet_port in ports
 
     def _buckets_are_served(self) -> bool:
-        """The tablet server answers for every bucket of every table: it leads them."""
+        """Whether the tablet server leads every bucket of every table."""
         with (
             NativeCall(self.coordinator_port, timeout_s=5) as coordinator,
             NativeCall(self.tablet_port, timeout_s=5) as tablet,
@@ -439,15 +442,13 @@ def _accepts(port: int) -> bool:
 @click.option(
     "--home", type=click.Path(path_type=Path), required=True, help="Folder for all files."
 )
-@click.option(
-    "--lake/--no-lake", default=True, help="With the Iceberg plugin (default) or without."
-)
+@click.option("--lake/--no-lake", default=True, help="Load the Iceberg plugin (default).")
 @click.option("--conf", multiple=True, metavar="KEY=VALUE", help="Server option; repeatable.")
 def main(home: Path, lake: bool, conf: tuple[str, ...]) -> None:
-    """Runs a real Fluss on free loopback ports until it is interrupted; prints its address."""
+    """Run an Apache Fluss cluster on loopback ports until Ctrl+C."""
     wrong = [option for option in conf if "=" not in option]
     if wrong:
-        raise click.UsageError(f"--conf {wrong[0]}: KEY=VALUE is expected")
+        raise click.UsageError(f"--conf {wrong[0]}: expected KEY=VALUE")
     options = {key: value for key, _, value in (option.partition("=") for option in conf)}
     end = StopSignals()
     try:

@@ -1,7 +1,7 @@
-"""A proxy before the servers of a Fluss cluster that writes down calls of Fluss's protocol.
+"""A proxy in front of a Fluss cluster that records calls of Fluss's native protocol.
 
-Answers of GetMetadata are changed, so that a client stays with the proxy; everything else passes
-as it is. The official client is thus seen at work, bytes and all.
+It changes GetMetadata responses so that clients keep using the proxy, and passes on everything
+else unchanged. So it records the exact bytes that the official client sends.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SUCCESS = 0
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call that succeeded: which, and the bytes of both messages."""
+    """A successful call with the bytes of both messages."""
 
     api_key: int
     request: bytes
@@ -33,7 +33,7 @@ class Call:
 
 
 class Recorder:
-    """Listens on a free port for each server; threads end with the connections."""
+    """Listens on a free port for each server; its threads end with the connections."""
 
     def __init__(self, coordinator_port: int, tablet_port: int) -> None:
         self._lock = threading.Lock()  # guards the calls
@@ -43,7 +43,7 @@ class Recorder:
         self.bootstrap = f"fluss://127.0.0.1:{self._ports[coordinator_port]}"
 
     def calls(self, api: Api) -> list[tuple[Any, Any]]:
-        """Requests and responses of a call so far, in the order of their answers."""
+        """The requests and responses of a call so far, in the order of the responses."""
         with self._lock:
             found = [call for call in self._calls if call.api_key == api.key]
         return [
@@ -114,7 +114,7 @@ class Recorder:
 
 
 def _pass(source: socket.socket, sink: socket.socket, change: Callable[[bytes], bytes]) -> None:
-    """Frames from one side to the other, until either ends."""
+    """Passes frames from one side to the other until either closes."""
     try:
         with source.makefile("rb") as stream:
             while head := stream.read(_LENGTH.size):

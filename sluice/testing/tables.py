@@ -1,4 +1,4 @@
-"""Tables for tests, as a server would describe them."""
+"""Table descriptions for tests, as a server would return them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def table_info(
     properties: Mapping[str, str] | None = None,
     custom_properties: Mapping[str, str] | None = None,
 ) -> TableInfo:
-    """A table with these columns in order; a log table unless it has a primary key."""
+    """A table with these columns, in this order; a log table unless ``key`` is given."""
     fields = tuple(Column(name, t, i) for i, (name, t) in enumerate(columns.items()))
     schema = Schema(fields, tuple(primary_key), len(fields) - 1)
     descriptor = TableDescriptor(

@@ -15,8 +15,8 @@ from sluice.client import Client, connect
 from sluice.config import ClientConfig
 from sluice.formats.types import schema_from_arrow
 from sluice.model import TableDescriptor, TablePath
-from sluice.testing.lost_tables import create_table
 from sluice.testing.real_fluss import RealFluss
+from sluice.testing.table_creation import create_table
 from tests.airflow.place import AirflowProcess, wait_until
 from tests.airflow.test_login import holding
 from tests.airflow.test_spark_run import CONF, SPARK, lake_at

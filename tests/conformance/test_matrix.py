@@ -14,7 +14,7 @@ import pytest
 
 from sluice.client import Client, connect
 from sluice.config import ClientConfig
-from sluice.testing.conformance import SCENARIOS, Answer, Stage
+from sluice.testing.conformance import SCENARIOS, Answer, ScenarioContext
 from sluice.testing.conformance.differences import Difference
 from sluice.testing.conformance.matrix import SERVERS, judge, play
 
@@ -92,8 +92,8 @@ def test_a_difference_is_strict() -> None:
 def test_a_scenario_that_breaks_is_wrong_and_the_others_are_played(
     clients: Any, monkeypatch: pytest.MonkeyPatch, fails: Callable[[], object], says: str
 ) -> None:
-    def broken(stage: Stage) -> None:
-        stage.see("first", 1, 1)
+    def broken(context: ScenarioContext) -> None:
+        context.expect("first", 1, 1)
         fails()
 
     monkeypatch.setitem(SCENARIOS, "broken", broken)

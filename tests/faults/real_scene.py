@@ -12,8 +12,8 @@ from sluice.client import Client, connect
 from sluice.config import ClientConfig, Config
 from sluice.model import Claim, TableDescriptor
 from sluice.rounds.files import RoundResult
-from sluice.testing.lost_tables import create_table
 from sluice.testing.native_call import NativeCall
+from sluice.testing.table_creation import create_table
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from tests.faults.scene import BUCKETS, COLUMNS, DUE_S, SCHEMA, Scene

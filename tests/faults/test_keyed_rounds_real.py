@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from sluice.model import TablePath
-from sluice.testing.lost_tables import create_table
 from sluice.testing.real_fluss import RealFluss
+from sluice.testing.table_creation import create_table
 from tests.faults.keyed_run import Run
 from tests.faults.keyed_world import REGIONS, KeyedScene
 from tests.faults.real_scene import RealScene

@@ -21,8 +21,8 @@ from sluice.errors import DatabaseAlreadyExist, TableNotDue
 from sluice.formats.types import schema_from_arrow
 from sluice.model import Claim, TableDescriptor, TablePath, TieringStatus
 from sluice.rounds.files import RoundResult
-from sluice.testing.lost_tables import create_table, is_led
 from sluice.testing.real_fluss import RealFluss
+from sluice.testing.table_creation import create_table, has_leaders
 
 LAKE = {"table.datalake.enabled": "true", "table.datalake.freshness": "1s"}
 DUE_S = 120.0
@@ -104,7 +104,7 @@ def make_status_table(client: Client) -> None:
     with suppress(DatabaseAlreadyExist):
         client.admin.create_database(PATH.database)
     if client.admin.table_exists(PATH):
-        if is_led(client, PATH, 8.0):
+        if has_leaders(client, PATH, 8.0):
             return
         client.admin.drop_table(PATH)
     create_table(client, PATH, DESCRIPTOR)

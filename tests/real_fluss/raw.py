@@ -8,9 +8,9 @@ from typing import Any
 
 from sluice.client import connect
 from sluice.model import Schema, TableDescriptor, TablePath
-from sluice.testing.lost_tables import create_table
 from sluice.testing.native_call import NativeCall
 from sluice.testing.real_fluss import RealFluss
+from sluice.testing.table_creation import create_table
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 

@@ -16,7 +16,7 @@ import pytest
 
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.model import Claim, TableBucket, TablePath
-from sluice.testing.lost_tables import create_table
+from sluice.testing.table_creation import create_table
 from tests.support.keyed_stock import Stock, stock_table
 
 from .conftest import RealSite

@@ -28,8 +28,8 @@ from sluice.errors import (
 )
 from sluice.formats.types import schema_from_arrow
 from sluice.model import TableBucket, TableDescriptor, TablePath
-from sluice.testing.lost_tables import create_table
 from sluice.testing.real_fluss import RealFluss, RealFlussNotStarted
+from sluice.testing.table_creation import create_table
 from sluice.wire import apis
 from tests.support import proxy as faults
 from tests.support.checkpoints import wait_for_checkpoint

@@ -15,8 +15,8 @@ from sluice.config import ServerConfig
 from sluice.errors import FlussError
 from sluice.model import TableDescriptor, TablePath
 from sluice.server.cluster import EmbeddedCluster
-from sluice.testing.lost_tables import create_table
 from sluice.testing.real_fluss import RealFluss
+from sluice.testing.table_creation import create_table
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api, Role

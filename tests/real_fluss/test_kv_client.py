@@ -26,8 +26,8 @@ from sluice.formats.types import arrow_schema
 from sluice.model import BucketSnapshot, Column, Schema, TableBucket, TableDescriptor, TablePath
 from sluice.model import types as t
 from sluice.testing.conformance.every_type import EVERY_TYPE, every_value
-from sluice.testing.lost_tables import create_table
 from sluice.testing.real_fluss import RealFluss
+from sluice.testing.table_creation import create_table
 from sluice.wire import apis
 from tests.support import keyed_orders
 from tests.support import proxy as faults

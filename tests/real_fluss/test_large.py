@@ -12,7 +12,7 @@ from bench import data
 from sluice.driver.spark import run
 from sluice.model import TablePath
 from sluice.rounds.files import PlanFile, RoundResult, plan_uri, read_json, result_uri, write_json
-from sluice.testing.lost_tables import create_table
+from sluice.testing.table_creation import create_table
 
 from .conftest import RealSite
 

@@ -19,8 +19,8 @@ from sluice.config import ClientConfig
 from sluice.errors import AuthenticateError, StorageError, UnsupportedVersion
 from sluice.formats.types import schema_from_arrow
 from sluice.model import TableBucket, TableDescriptor, TablePath
-from sluice.testing.lost_tables import create_table
 from sluice.testing.real_fluss import RealFluss
+from sluice.testing.table_creation import create_table
 from tests.support.checkpoints import wait_for_checkpoint
 from tests.support.guarded_fluss import PASSWORD, USERNAME, GuardedFluss
 

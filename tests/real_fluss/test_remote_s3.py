@@ -15,7 +15,7 @@ from sluice.config import ClientConfig
 from sluice.errors import StorageError
 from sluice.formats.types import schema_from_arrow
 from sluice.model import TableBucket, TableDescriptor, TablePath
-from sluice.testing.lost_tables import create_table
+from sluice.testing.table_creation import create_table
 from tests.support.s3_fluss import CLUSTER_KEY, S3Fluss
 from tests.support.s3_server import S3Server
 

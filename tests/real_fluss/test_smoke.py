@@ -15,8 +15,8 @@ import pytest
 
 from sluice.client import connect
 from sluice.model import TablePath
-from sluice.testing.lost_tables import is_led
 from sluice.testing.real_fluss import RealFluss, RealFlussNotStarted
+from sluice.testing.table_creation import has_leaders
 from tests.support.checkpoints import wait_for_checkpoint
 from tests.support.official_client import BUCKET, OFFSET, OfficialClient
 
@@ -44,7 +44,7 @@ def created(client: OfficialClient, fluss: RealFluss, path: str, **options: Any)
     for name in (path, f"{path}_2", f"{path}_3"):
         client.create_table(name, ROWS.schema, **options)
         with connect(fluss.bootstrap) as ours:
-            if is_led(ours, TablePath.parse(name), 10):
+            if has_leaders(ours, TablePath.parse(name), 10):
                 return name
     raise AssertionError(f"{path} was not noticed, three times created")
 

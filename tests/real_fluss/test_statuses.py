@@ -29,7 +29,7 @@ from sluice.errors import (
 from sluice.model import Claim
 from sluice.model import types as t
 from sluice.rounds.files import RoundResult
-from sluice.testing.lost_tables import create_table
+from sluice.testing.table_creation import create_table
 from sluice.wire import fluss_api_pb2 as pb
 from sluice_airflow.acquire import acquire
 from sluice_airflow.connection import FlussConnection

@@ -9,7 +9,7 @@ import pytest
 
 from sluice.model import TablePath
 from sluice.rounds.files import RoundResult
-from sluice.testing.lost_tables import create_table
+from sluice.testing.table_creation import create_table
 from tests.support.keyed_stock import Stock, stock_table
 from tests.support.processes import wait_for
 

@@ -1,11 +1,11 @@
-"""What a Fluss cluster answers, whichever it is: scenarios against any server, through the client.
+"""Runs the same scenarios through the client against any Fluss server and compares the answers.
 
-A scenario asks and writes each answer down in a form that is the same everywhere: names in place of
-ids, classes of errors. What a real Fluss 0.9.1 answers stands beside the question, as expected.
-`python -m sluice.testing.conformance` plays them against several servers and prints a matrix.
+A scenario records each answer in a form that is the same everywhere: names instead of ids, and
+class names of errors. The expected answer, next to each question, is that of Apache Fluss 0.9.1.
+`python -m sluice.testing.conformance` runs them against several servers and prints a matrix.
 """
 
 from sluice.testing.conformance import catalog, leases, log, tiering
-from sluice.testing.conformance.stage import SCENARIOS, Answer, Stage, run
+from sluice.testing.conformance.scenario import SCENARIOS, Answer, ScenarioContext, run
 
-__all__ = ["SCENARIOS", "Answer", "Stage", "catalog", "leases", "log", "run", "tiering"]
+__all__ = ["SCENARIOS", "Answer", "ScenarioContext", "catalog", "leases", "log", "run", "tiering"]

@@ -1,4 +1,4 @@
-"""`python -m sluice.testing.conformance`: the matrix of scenarios and servers as one table."""
+"""`python -m sluice.testing.conformance` prints the matrix of scenarios and servers."""
 
 from __future__ import annotations
 
@@ -27,17 +27,19 @@ TITLES = {
 def _chosen(text: str | None, known: Sequence[str], what: str) -> list[str]:
     wanted = text.split(",") if text else list(known)
     if unknown := [name for name in wanted if name not in known]:
-        raise click.UsageError(f"no {what} {unknown[0]!r}; there are {', '.join(known)}")
+        raise click.UsageError(f"unknown {what} {unknown[0]!r}; use one of {', '.join(known)}")
     return wanted
 
 
 @click.command()
-@click.option("--servers", metavar="A,B", help=f"Of {', '.join(SERVERS)}; all by default.")
-@click.option("--scenarios", metavar="A,B", help=f"Of {', '.join(SCENARIOS)}; all by default.")
+@click.option("--servers", metavar="A,B", help=f"Servers: {', '.join(SERVERS)}. Default: all.")
+@click.option(
+    "--scenarios", metavar="A,B", help=f"Scenarios: {', '.join(SCENARIOS)}. Default: all."
+)
 def main(servers: str | None, scenarios: str | None) -> None:
-    """Play every scenario on every server and print one table; 1 if any answer is wrong.
+    """Run scenarios on servers and print the matrix of answers.
 
-    A real Fluss is fetched once (130 MB) and started in a folder of its own.
+    The exit code is 1 if any answer is wrong. Apache Fluss is downloaded once (130 MB).
     """
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     chosen = [SERVERS[name] for name in _chosen(servers, list(SERVERS), "server")]
@@ -73,7 +75,7 @@ def _print(
 
 
 def _print_known(console: Console, servers: Sequence[Server], cells: Sequence[Cell]) -> None:
-    """Every known difference that was seen, once, with the servers that have it."""
+    """Prints every known difference that occurred, with its servers."""
     listed = {key: known for server in servers for key, known in server.differences.items()}
     seen: dict[tuple[str, str], list[str]] = {}
     for cell in cells:

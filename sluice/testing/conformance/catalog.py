@@ -1,4 +1,4 @@
-"""Databases, tables, schemas, partitions."""
+"""Scenarios about databases, tables, schemas and partitions."""
 
 from __future__ import annotations
 
@@ -9,38 +9,52 @@ import pyarrow as pa
 from sluice.model import Column, DataType, TablePath
 from sluice.model import types as t
 from sluice.testing.conformance.every_type import EVERY_TYPE
-from sluice.testing.conformance.stage import LAKE, Stage, done, scenario
+from sluice.testing.conformance.scenario import LAKE, ScenarioContext, done, scenario
 
 
 @scenario
-def databases(stage: Stage) -> None:
-    admin = stage.client.admin
-    name, other = stage.database, f"{stage.database}_other"
-    stage.ask("exists", lambda: admin.database_exists(name), True)
-    stage.ask("listed", lambda: name in admin.list_databases(), True)
-    stage.ask("created again", lambda: admin.create_database(name), "DatabaseAlreadyExist")
-    stage.ask("created again, ignored", done(lambda: admin.create_database(name, True)), "done")
-    stage.ask("of a bad name", lambda: admin.create_database("no.dots"), "InvalidDatabase")
-    stage.ask("a missing one exists", lambda: admin.database_exists(other), False)
-    stage.ask("tables of a missing one", lambda: admin.list_tables(other), "DatabaseNotExist")
-    stage.ask("dropping a missing one", lambda: admin.drop_database(other), "DatabaseNotExist")
-    stage.ask(
+def databases(context: ScenarioContext) -> None:
+    admin = context.client.admin
+    name, other = context.database, f"{context.database}_other"
+    context.expect_call("exists", lambda: admin.database_exists(name), True)
+    context.expect_call("listed", lambda: name in admin.list_databases(), True)
+    context.expect_call(
+        "created again", lambda: admin.create_database(name), "DatabaseAlreadyExist"
+    )
+    context.expect_call(
+        "created again, ignored", done(lambda: admin.create_database(name, True)), "done"
+    )
+    context.expect_call(
+        "of a bad name", lambda: admin.create_database("no.dots"), "InvalidDatabase"
+    )
+    context.expect_call("a missing one exists", lambda: admin.database_exists(other), False)
+    context.expect_call(
+        "tables of a missing one", lambda: admin.list_tables(other), "DatabaseNotExist"
+    )
+    context.expect_call(
+        "dropping a missing one", lambda: admin.drop_database(other), "DatabaseNotExist"
+    )
+    context.expect_call(
         "dropping a missing one, ignored",
         done(lambda: admin.drop_database(other, ignore_if_not_exists=True)),
         "done",
     )
-    path = stage.create("t", {"id": t.INT})
-    stage.ask("dropping one with a table", lambda: admin.drop_database(name), "DatabaseNotEmpty")
-    stage.ask("dropping all", done(lambda: admin.drop_database(name, cascade=True)), "done")
-    stage.ask(
+    path = context.create("t", {"id": t.INT})
+    context.expect_call(
+        "dropping one with a table", lambda: admin.drop_database(name), "DatabaseNotEmpty"
+    )
+    context.expect_call(
+        "dropping all", done(lambda: admin.drop_database(name, cascade=True)), "done"
+    )
+    context.expect_call(
         "dropped", lambda: (admin.database_exists(name), admin.table_exists(path)), (False,) * 2
     )
 
 
 @scenario
-def tables(stage: Stage) -> None:
-    admin = stage.client.admin
-    path = stage.create(
+def tables(context: ScenarioContext) -> None:
+    admin = context.client.admin
+    path = context.create(
         "orders",
         {"id": t.BIGINT, "day": t.STRING, "note": t.STRING},
         partition_keys=("day",),
@@ -50,138 +64,162 @@ def tables(stage: Stage) -> None:
         comment="all orders",
     )
     descriptor = admin.table_info(path).descriptor
-    stage.see(
+    context.expect(
         "columns",
         [(c.name, str(c.data_type)) for c in descriptor.schema.columns],
         [("id", "BIGINT"), ("day", "STRING"), ("note", "STRING")],
     )
-    stage.see("column ids", [c.column_id for c in descriptor.schema.columns], [0, 1, 2])
-    stage.see("keys", (descriptor.partition_keys, descriptor.bucket_keys), (("day",), ("id",)))
-    stage.see("buckets", descriptor.bucket_count, 3)
-    stage.see("comment", descriptor.comment, "all orders")
-    stage.see("custom properties", dict(descriptor.custom_properties), {"owner": "shop"})
-    stage.see("replication", descriptor.properties.get("table.replication.factor"), "1")
-    stage.see("lake format", descriptor.properties.get("table.datalake.format"), "iceberg")
-    stage.ask("listed", lambda: admin.list_tables(stage.database), ["orders"])
-    stage.ask("exists", lambda: admin.table_exists(path), True)
-    stage.ask("again", lambda: stage.create("orders", {"id": t.INT}), "TableAlreadyExist")
-    stage.ask("again, ignored", done(lambda: admin.create_table(path, descriptor, True)), "done")
-    lost = TablePath(f"{stage.database}_other", "t")
-    stage.ask(
+    context.expect("column ids", [c.column_id for c in descriptor.schema.columns], [0, 1, 2])
+    context.expect("keys", (descriptor.partition_keys, descriptor.bucket_keys), (("day",), ("id",)))
+    context.expect("buckets", descriptor.bucket_count, 3)
+    context.expect("comment", descriptor.comment, "all orders")
+    context.expect("custom properties", dict(descriptor.custom_properties), {"owner": "shop"})
+    context.expect("replication", descriptor.properties.get("table.replication.factor"), "1")
+    context.expect("lake format", descriptor.properties.get("table.datalake.format"), "iceberg")
+    context.expect_call("listed", lambda: admin.list_tables(context.database), ["orders"])
+    context.expect_call("exists", lambda: admin.table_exists(path), True)
+    context.expect_call(
+        "again", lambda: context.create("orders", {"id": t.INT}), "TableAlreadyExist"
+    )
+    context.expect_call(
+        "again, ignored", done(lambda: admin.create_table(path, descriptor, True)), "done"
+    )
+    lost = TablePath(f"{context.database}_other", "t")
+    context.expect_call(
         "in a missing database", lambda: admin.create_table(lost, descriptor), "DatabaseNotExist"
     )
     one = {"id": t.INT}
-    stage.ask("of a bad name", lambda: stage.create("no.dots", one), "InvalidTable")
-    stage.ask(
-        "bucket key missing", lambda: stage.create("b", one, bucket_keys=("x",)), "InvalidTable"
+    context.expect_call("of a bad name", lambda: context.create("no.dots", one), "InvalidTable")
+    context.expect_call(
+        "bucket key missing", lambda: context.create("b", one, bucket_keys=("x",)), "InvalidTable"
     )
-    stage.ask(
+    context.expect_call(
         "partition key missing",
-        lambda: stage.create("p", one, partition_keys=("x",)),
+        lambda: context.create("p", one, partition_keys=("x",)),
         "InvalidTable",
     )
-    stage.ask("a system column", lambda: stage.create("s", {"__bucket": t.INT}), "InvalidTable")
-    stage.ask(
+    context.expect_call(
+        "a system column", lambda: context.create("s", {"__bucket": t.INT}), "InvalidTable"
+    )
+    context.expect_call(
         "an unknown property",
-        lambda: stage.create("u", one, properties={"table.x": "1"}),
+        lambda: context.create("u", one, properties={"table.x": "1"}),
         "InvalidConfig",
     )
-    stage.ask("no buckets", lambda: stage.create("n", one, bucket_count=0), "UnknownServerError")
-    gone = stage.path("gone")
-    stage.ask("a missing one", lambda: admin.table_info(gone), "TableNotExist")
-    stage.ask("schema of a missing one", lambda: admin.schema(gone), "SchemaNotExist")
-    stage.ask("dropping a missing one", lambda: admin.drop_table(gone), "TableNotExist")
-    stage.ask(
+    context.expect_call(
+        "no buckets", lambda: context.create("n", one, bucket_count=0), "UnknownServerError"
+    )
+    gone = context.path("gone")
+    context.expect_call("a missing one", lambda: admin.table_info(gone), "TableNotExist")
+    context.expect_call("schema of a missing one", lambda: admin.schema(gone), "SchemaNotExist")
+    context.expect_call("dropping a missing one", lambda: admin.drop_table(gone), "TableNotExist")
+    context.expect_call(
         "dropping a missing one, ignored",
         done(lambda: admin.drop_table(gone, ignore_if_not_exists=True)),
         "done",
     )
-    stage.ask("dropping", done(lambda: admin.drop_table(path)), "done")
-    stage.ask("dropped", lambda: admin.table_exists(path), False)
+    context.expect_call("dropping", done(lambda: admin.drop_table(path)), "done")
+    context.expect_call("dropped", lambda: admin.table_exists(path), False)
 
 
 @scenario
-def schemas(stage: Stage) -> None:
-    admin = stage.client.admin
-    path = stage.create("t", EVERY_TYPE)
+def schemas(context: ScenarioContext) -> None:
+    admin = context.client.admin
+    path = context.create("t", EVERY_TYPE)
     kinds = [(name, str(kind)) for name, kind in EVERY_TYPE.items()]
     found = admin.table_info(path)
-    stage.see("every type", [(c.name, str(c.data_type)) for c in found.schema.columns], kinds)
-    stage.see("first schema id", found.schema_id, 1)
+    context.expect("every type", [(c.name, str(c.data_type)) for c in found.schema.columns], kinds)
+    context.expect("first schema id", found.schema_id, 1)
 
     def add(name: str, kind: DataType, comment: str | None = None) -> Callable[[], str]:
         return done(lambda: admin.add_columns(path, [Column(name, kind, -1, comment)]))
 
-    stage.ask("adding a column", add("added", t.STRING, "later"), "done")
+    context.expect_call("adding a column", add("added", t.STRING, "later"), "done")
     newest = admin.table_info(path)
     last = newest.schema.columns[-1]
-    stage.see("schema id then", newest.schema_id, 2)
-    stage.see(
+    context.expect("schema id then", newest.schema_id, 2)
+    context.expect(
         "the added column",
         (last.name, str(last.data_type), last.column_id, last.comment),
         ("added", "STRING", len(EVERY_TYPE), "later"),
     )
-    stage.see("latest schema", admin.schema(path).names, newest.schema.names)
-    stage.see("first schema", admin.schema(path, 1).names, tuple(EVERY_TYPE))
-    stage.ask("a schema that never was", lambda: admin.schema(path, 9).names, "SchemaNotExist")
-    stage.ask("adding it again", add("added", t.STRING), "InvalidAlterTable")
-    stage.ask("adding one that must not be null", add("n", t.INT.not_null()), "UnknownServerError")
-    stage.ask("adding a system column", add("__offset", t.BIGINT), "done")
-    gone = stage.path("gone")
-    stage.ask(
+    context.expect("latest schema", admin.schema(path).names, newest.schema.names)
+    context.expect("first schema", admin.schema(path, 1).names, tuple(EVERY_TYPE))
+    context.expect_call(
+        "a schema that never was", lambda: admin.schema(path, 9).names, "SchemaNotExist"
+    )
+    context.expect_call("adding it again", add("added", t.STRING), "InvalidAlterTable")
+    context.expect_call(
+        "adding one that must not be null", add("n", t.INT.not_null()), "UnknownServerError"
+    )
+    context.expect_call("adding a system column", add("__offset", t.BIGINT), "done")
+    gone = context.path("gone")
+    context.expect_call(
         "adding to a missing table",
         lambda: admin.add_columns(gone, [Column("x", t.INT, -1)]),
         "TableNotExist",
     )
-    stage.see("schema id at the end", admin.table_info(path).schema_id, 3)
+    context.expect("schema id at the end", admin.table_info(path).schema_id, 3)
 
 
 @scenario
-def partitions(stage: Stage) -> None:
-    admin = stage.client.admin
+def partitions(context: ScenarioContext) -> None:
+    admin = context.client.admin
     columns = {"id": t.BIGINT, "day": t.STRING}
-    path = stage.create_partitioned("t", columns, "day")
+    path = context.create_partitioned("t", columns, "day")
     first, second = {"day": "2026-01-01"}, {"day": "2026-01-02"}
 
     def names() -> list[str]:
         return [partition.name for partition in admin.partitions(path)]
 
-    stage.see("none at first", names(), [])
-    stage.ask("creating one", done(lambda: admin.create_partition(path, first)), "done")
-    stage.ask("again", lambda: admin.create_partition(path, first), "PartitionAlreadyExists")
-    stage.ask("again, ignored", done(lambda: admin.create_partition(path, first, True)), "done")
+    context.expect("none at first", names(), [])
+    context.expect_call("creating one", done(lambda: admin.create_partition(path, first)), "done")
+    context.expect_call(
+        "again", lambda: admin.create_partition(path, first), "PartitionAlreadyExists"
+    )
+    context.expect_call(
+        "again, ignored", done(lambda: admin.create_partition(path, first, True)), "done"
+    )
     wrong = {"hour": "1"}
-    stage.ask("of another key", lambda: admin.create_partition(path, wrong), "PartitionSpecInvalid")
-    stage.ask("of no key", lambda: admin.create_partition(path, {}), "PartitionSpecInvalid")
+    context.expect_call(
+        "of another key", lambda: admin.create_partition(path, wrong), "PartitionSpecInvalid"
+    )
+    context.expect_call(
+        "of no key", lambda: admin.create_partition(path, {}), "PartitionSpecInvalid"
+    )
     rows = pa.table({"id": [1, 2, 3], "day": ["2026-01-01", "2026-01-02", "2026-01-02"]})
-    stage.ask("a row without partition", lambda: stage.append(path, rows), "PartitionNotExists")
-    stage.append(path, rows, dynamic_partitions=True)
-    stage.see("created by the writer", names(), ["2026-01-01", "2026-01-02"])
+    context.expect_call(
+        "a row without partition", lambda: context.append(path, rows), "PartitionNotExists"
+    )
+    context.append(path, rows, dynamic_partitions=True)
+    context.expect("created by the writer", names(), ["2026-01-01", "2026-01-02"])
     for partition, count in zip(admin.partitions(path), (1, 2), strict=True):
         ends = admin.list_offsets(path, [0, 1], partition_id=partition.partition_id)
-        stage.see(f"rows of {partition.name}", sum(ends.values()), count)
-    stage.ask("dropping one", done(lambda: admin.drop_partition(path, second)), "done")
-    stage.ask("again dropping", lambda: admin.drop_partition(path, second), "PartitionNotExists")
-    stage.ask(
+        context.expect(f"rows of {partition.name}", sum(ends.values()), count)
+    context.expect_call("dropping one", done(lambda: admin.drop_partition(path, second)), "done")
+    context.expect_call(
+        "again dropping", lambda: admin.drop_partition(path, second), "PartitionNotExists"
+    )
+    context.expect_call(
         "again dropping, ignored", done(lambda: admin.drop_partition(path, second, True)), "done"
     )
-    stage.see("left", names(), ["2026-01-01"])
-    plain = stage.create("plain", columns)
-    stage.ask("of a plain table", lambda: admin.partitions(plain), "TableNotPartitioned")
-    stage.ask(
+    context.expect("left", names(), ["2026-01-01"])
+    plain = context.create("plain", columns)
+    context.expect_call("of a plain table", lambda: admin.partitions(plain), "TableNotPartitioned")
+    context.expect_call(
         "creating one in a plain table",
         lambda: admin.create_partition(plain, first),
         "TableNotPartitioned",
     )
-    gone = stage.path("gone")
-    stage.ask("of a missing table", lambda: admin.partitions(gone), "TableNotExist")
+    gone = context.path("gone")
+    context.expect_call("of a missing table", lambda: admin.partitions(gone), "TableNotExist")
 
 
 @scenario
-def options(stage: Stage) -> None:
-    """Options that a table can change, and what tiering has to do with its columns."""
-    admin = stage.client.admin
-    path = stage.create("t", {"id": t.INT}, properties=LAKE)
+def options(context: ScenarioContext) -> None:
+    """The options of a table that can change, and how tiering limits column changes."""
+    admin = context.client.admin
+    path = context.create("t", {"id": t.INT}, properties=LAKE)
     freshness, enabled = "table.datalake.freshness", "table.datalake.enabled"
 
     def put(key: str, value: str | None) -> Callable[[], str]:
@@ -193,20 +231,20 @@ def options(stage: Stage) -> None:
     def add(name: str) -> Callable[[], str]:
         return done(lambda: admin.add_columns(path, [Column(name, t.STRING, -1)]))
 
-    stage.ask("freshness", put(freshness, "5min"), "done")
-    stage.see("freshness then", found(freshness), "5min")
-    stage.ask("freshness by default", put(freshness, None), "done")
-    stage.see("freshness at last", found(freshness), None)
-    stage.ask("lake format", put("table.datalake.format", "paimon"), "InvalidAlterTable")
-    stage.ask("a custom one", put("owner", "shop"), "done")
-    stage.see(
+    context.expect_call("freshness", put(freshness, "5min"), "done")
+    context.expect("freshness then", found(freshness), "5min")
+    context.expect_call("freshness by default", put(freshness, None), "done")
+    context.expect("freshness at last", found(freshness), None)
+    context.expect_call("lake format", put("table.datalake.format", "paimon"), "InvalidAlterTable")
+    context.expect_call("a custom one", put("owner", "shop"), "done")
+    context.expect(
         "custom ones", dict(admin.table_info(path).descriptor.custom_properties), {"owner": "shop"}
     )
-    gone = stage.path("gone")
-    stage.ask(
+    gone = context.path("gone")
+    context.expect_call(
         "of a missing table", lambda: admin.set_options(gone, {freshness: "1s"}), "TableNotExist"
     )
-    stage.ask("a column while it is tiered", add("first"), "UnknownServerError")
-    stage.ask("tiering off", put(enabled, "false"), "done")
-    stage.ask("a column then", add("second"), "done")
-    stage.ask("tiering on again", put(enabled, "true"), "LakeTableAlreadyExist")
+    context.expect_call("a column while it is tiered", add("first"), "UnknownServerError")
+    context.expect_call("tiering off", put(enabled, "false"), "done")
+    context.expect_call("a column then", add("second"), "done")
+    context.expect_call("tiering on again", put(enabled, "true"), "LakeTableAlreadyExist")

@@ -1,7 +1,7 @@
-"""Where the embedded server answers otherwise than a real Fluss, on purpose, and why.
+"""Lists the deliberate differences between the embedded server and Apache Fluss, with reasons.
 
-Each entry is asserted exactly: an answer that is neither expected nor the one listed here fails,
-and so does an entry whose difference is gone.
+Each entry is checked exactly. An answer that is neither expected nor listed here is a failure, and
+so is an entry whose difference no longer exists.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ FENCED = (
     "an Apache Fluss cluster does not fence lake commits; the embedded server does"
     " (docs/fluss/known-problems.md#unfenced-lake-commits)"
 )
-CLEARER = "a real Fluss answers -1 with a stack trace; ours says what is wrong"
-BACKWARDS = "ours refuses a commit that takes offsets back; a real Fluss takes any"
-COLUMNS = "Fluss 0.9.1 cannot add a column to an Iceberg lake table; here the next round adds it"
-SYSTEM_COLUMN = "ours keeps the lake's system columns free from the start, also for later tiering"
-LOOKED_AT = "a real Fluss confirms a lease on whatever is asked for; ours looks (its issue 2600)"
-LIMITED = "a real Fluss takes any lease id and duration; ours says what is wrong"
-FINAL = "a real Fluss makes a lease that is gone anew; ours lets nobody renew what was dropped"
+CLEARER = "Apache Fluss returns error -1 with a stack trace; the embedded server names the cause"
+BACKWARDS = "the embedded server refuses commits whose offsets go back; Apache Fluss accepts them"
+COLUMNS = "Fluss 0.9.1 cannot add columns to an Iceberg lake table; Sluice's next round adds them"
+SYSTEM_COLUMN = "the embedded server reserves the names of the lake's system columns from the start"
+LOOKED_AT = "Apache Fluss leases snapshots that do not exist (its issue 2600); Sluice checks them"
+LIMITED = "Apache Fluss accepts any lease id and duration; the embedded server validates them"
+FINAL = "Apache Fluss creates a dropped lease again when it is renewed; Sluice returns an error"
 AT_ONCE = (
     "a real Fluss lets a new table wait for its freshness; here its first round is due at once"
 )
-AFTERWARDS = "ours remembers during a round that another one is wanted; a real Fluss has no call"
-LEASE_CALL = "one of our own calls about leases, which no Fluss has"
+AFTERWARDS = "the embedded server accepts a request for a next round; Apache Fluss has no such call"
+LEASE_CALL = "a call of Sluice's own about leases, which Apache Fluss does not have"
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What the embedded server answers to a question instead, and the reason."""
+    """The embedded server's answer and the reason for it."""
 
     answered: object
     reason: str
@@ -37,7 +37,7 @@ class Difference:
 EMBEDDED: dict[tuple[str, str], Difference] = {
     ("tables", "no buckets"): Difference("InvalidTable", CLEARER),
     ("tables", "schema of a missing one"): Difference(
-        "TableNotExist", "the table is what is missing, and its own error says so"
+        "TableNotExist", "the error names the missing table, not its schema"
     ),
     ("schemas", "adding one that must not be null"): Difference("InvalidAlterTable", CLEARER),
     ("schemas", "adding a system column"): Difference("InvalidAlterTable", SYSTEM_COLUMN),
@@ -51,7 +51,7 @@ EMBEDDED: dict[tuple[str, str], Difference] = {
     ("lake_snapshots", "offsets of one bucket"): Difference("InvalidUpdateVersion", BACKWARDS),
     ("lake_snapshots", "nothing is merged in"): Difference((33, {0: 8, 1: 9}), BACKWARDS),
     ("lake_fences", "prepare for an unknown table"): Difference(
-        "TableNotExist", "a real Fluss writes an offsets file for any id"
+        "TableNotExist", "Apache Fluss writes an offsets file for any id"
     ),
     ("lake_fences", "commit of an older tiering epoch"): Difference("FencedTieringEpoch", FENCED),
     ("lake_fences", "commit of another coordinator epoch"): Difference(
@@ -59,11 +59,11 @@ EMBEDDED: dict[tuple[str, str], Difference] = {
     ),
     ("lake_fences", "commit after the end of the round"): Difference("FencedTieringEpoch", FENCED),
     ("statuses", "of a table that is being tiered"): Difference(
-        ["Tiering"], "seed 001's call, which Fluss 0.9.1 has not"
+        ["Tiering"], "a call of Sluice's own, which Fluss 0.9.1 does not have"
     ),
     ("kv_snapshots", "files"): Difference(
         [".log", ".sst", "CURRENT", "MANIFEST", "OPTIONS"],
-        "a checkpoint of this RocksDB has its own log too, which is empty",
+        "a checkpoint of the embedded server's RocksDB also contains an empty write-ahead log",
     ),
     ("kv_snapshots", "listed"): Difference(True, "a call that Fluss has after 0.9.1"),
     ("lease_calls", "what never was"): Difference([0], LOOKED_AT),

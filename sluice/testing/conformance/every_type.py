@@ -55,7 +55,7 @@ _VALUES: dict[str, object] = {
 
 
 def every_value() -> pa.Table:
-    """Two rows: a value of every type, and null where that is allowed."""
+    """Returns two rows: a value of every type, and nulls where allowed."""
     schema = Schema(tuple(Column(n, k, i) for i, (n, k) in enumerate(EVERY_TYPE.items())))
     second = dict.fromkeys(_VALUES) | {"f_not_null": 8}
     return pa.Table.from_pylist([_VALUES, second], schema=arrow_schema(schema))

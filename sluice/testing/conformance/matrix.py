@@ -1,4 +1,4 @@
-"""Plays scenarios against servers, compares every answer, and puts the outcome into one table."""
+"""Runs scenarios against servers, compares every answer and collects the results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sluice.client import Client, connect
 from sluice.config import ClientConfig, ServerConfig
 from sluice.server.cluster import EmbeddedCluster
 from sluice.testing.conformance.differences import EMBEDDED, Difference
-from sluice.testing.conformance.stage import Answer, run
+from sluice.testing.conformance.scenario import Answer, run
 from sluice.testing.real_fluss import RealFluss
 
 Differences = Mapping[tuple[str, str], Difference]
@@ -20,7 +20,7 @@ Differences = Mapping[tuple[str, str], Difference]
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A kind of server: how one is started in a folder, and where it differs on purpose."""
+    """A kind of server: how to start it in a folder, and its deliberate differences."""
 
     name: str
     start: Callable[[Path], AbstractContextManager[str]]
@@ -59,15 +59,15 @@ SERVERS: dict[str, Server] = {
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """How one scenario went on one server."""
+    """The result of one scenario on one server."""
 
     scenario: str
     server: str
     same: int
     known: tuple[str, ...]
-    """Questions that were answered as the table of differences says."""
+    """Questions whose answer is a listed difference."""
     wrong: tuple[str, ...]
-    """What is neither expected nor a known difference; one line each."""
+    """Answers that are neither expected nor a listed difference, one line each."""
 
     def __str__(self) -> str:
         if self.wrong:
@@ -76,7 +76,7 @@ class Cell:
 
 
 def judge(scenario: str, answers: Sequence[Answer], server: Server) -> Cell:
-    """Compares every answer with the expected one or, where one is listed, with the difference."""
+    """Compares every answer with the expected one or with the listed difference."""
     listed = {q: d for (name, q), d in server.differences.items() if name == scenario}
     wrong = [f"{question}: listed as a difference, and never asked" for question in listed]
     same, known = 0, []
@@ -98,10 +98,10 @@ def judge(scenario: str, answers: Sequence[Answer], server: Server) -> Cell:
 
 
 def play(client: Client, scenario: str, server: Server) -> Cell:
-    """Plays one scenario; one that cannot be played to its end is wrong too."""
+    """Runs one scenario; an exception counts as a wrong answer."""
     try:
         answers = run(client, scenario)
-    except Exception as error:  # whatever it is, the other scenarios are played
+    except Exception as error:  # the other scenarios run all the same
         return Cell(scenario, server.name, 0, (), (f"{type(error).__name__}: {error}",))
     return judge(scenario, answers, server)
 
@@ -109,7 +109,7 @@ def play(client: Client, scenario: str, server: Server) -> Cell:
 def matrix(
     servers: Sequence[Server], scenarios: Sequence[str], say: Callable[[str], None]
 ) -> list[Cell]:
-    """Plays every scenario on every server, one server after the other."""
+    """Runs every scenario on every server, one server after the other."""
     cells = []
     for server in servers:
         say(f"{server.name}: starting")

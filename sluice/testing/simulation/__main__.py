@@ -1,4 +1,4 @@
-"""Runs seeds of the simulation, and tells what happened in them."""
+"""Runs seeds of the simulation and prints their events."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ _FAILURES_MAX = 20
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit code 1: a seed has found a violation; its trace is printed."""
+    """Runs the seeds; returns 1 and prints the trace if one has found a violation."""
     parser = argparse.ArgumentParser(prog="python -m sluice.testing.simulation")
-    parser.add_argument("--seed", type=int, help="one seed")
-    parser.add_argument("--trace", action="store_true", help="print everything that happens")
+    parser.add_argument("--seed", type=int, help="run one seed")
+    parser.add_argument("--trace", action="store_true", help="print every event")
     parser.add_argument("--seeds", help="FIRST-LAST")
-    parser.add_argument("--control", choices=sorted(CONTROLS), help="with this part faulty")
-    parser.add_argument("--minutes", type=float, help="as many seeds as that takes")
-    parser.add_argument("--keyed", action="store_true", help="tables with a primary key")
+    parser.add_argument(
+        "--control", choices=sorted(CONTROLS), help="replace this part by a faulty one"
+    )
+    parser.add_argument("--minutes", type=float, help="run seeds for this long")
+    parser.add_argument("--keyed", action="store_true", help="use primary-key tables")
     options = parser.parse_args(arguments)
     variant = CONTROLS.get(options.control, Variant())
     variant = replace(variant, keyed=variant.keyed or options.keyed)
@@ -81,7 +83,7 @@ def _say(text: str) -> None:
 def _print_one(outcome: Outcome, variant: Variant, *, trace: bool) -> None:
     if trace:
         _say("\n".join(outcome.trace))
-    said = outcome.violation or "everything held"
+    said = outcome.violation or "no violation"
     _say(f"seed {outcome.seed}: {outcome.steps} steps, digest {outcome.digest:016x}: {said}")
     if outcome.violation:
         keyed = " --keyed" if variant.keyed else ""

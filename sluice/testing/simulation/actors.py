@@ -1,8 +1,8 @@
-"""Actors: ordinary blocking code that runs a piece at a time, when the simulation says so.
+"""Actors: ordinary blocking code that the simulation runs step by step.
 
-Each actor is a greenlet: it runs until it gives the stage back, at one of its steps
-(:meth:`Stage.hand_over`) or at its end. So what happens depends on the stage's choices alone, not
-on the machine. Threads that pass a baton do the same, at a third of the speed.
+Each actor is a greenlet. It runs until it yields at one of its steps
+(:meth:`ActorScheduler.yield_turn`) or ends. So a run depends on the scheduler's choices alone, not
+on the machine. Threads that pass a token would do the same at a third of the speed.
 """
 
 from __future__ import annotations
@@ -16,38 +16,38 @@ ACTORS_MAX = 4
 
 
 class Killed(BaseException):
-    """Ends an actor as SIGKILL ends a process: whatever it still tries has no effect."""
+    """Ends an actor as SIGKILL ends a process: nothing that it still tries has an effect."""
 
 
 class Actor:
-    """A driver, or whoever else acts on cluster and lake."""
+    """A driver, a clean-up or a user who repairs."""
 
     def __init__(self, name: str, body: Callable[[Actor], None], born: int) -> None:
-        """:param born: counts the actors of a simulation."""
+        """:param born: the number of actors that the simulation started before this one."""
         self.name = name
         self.body = body
         self.born = born
         self.wake_ms = 0
-        """Until when it is stopped (SIGSTOP)."""
+        """The end of its stop (SIGSTOP), milliseconds."""
         self.done = self.killed = False
         self.error: BaseException | None = None
         self.greenlet: greenlet | None = None
 
 
-class Stage:
+class ActorScheduler:
     """Lets one actor run at a time."""
 
     def __init__(self) -> None:
         self._here = getcurrent()
 
     def resume(self, actor: Actor) -> None:
-        """Runs the actor to its next handing over, or to its end."""
+        """Runs the actor until it yields or ends."""
         if actor.greenlet is None:
             actor.greenlet = greenlet(self._run, self._here)
         actor.greenlet.switch(actor)
 
-    def hand_over(self, actor: Actor) -> None:
-        """Called by the actor: others go on.
+    def yield_turn(self, actor: Actor) -> None:
+        """Lets other actors run. Called by the actor itself.
 
         :raises Killed: the actor was killed while it waited.
         """
@@ -56,7 +56,7 @@ class Stage:
             raise Killed
 
     def kill(self, actor: Actor) -> None:
-        """The actor is gone when this returns."""
+        """Kills the actor, and returns when it has ended."""
         actor.killed = True
         if actor.greenlet is None:
             actor.done = True

@@ -1,4 +1,4 @@
-"""What must hold in a simulated run, looked at after every lake snapshot and registration."""
+"""Checks the rules of a simulated run after every lake snapshot and every registration."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from sluice.testing.simulation.lake import SimLake, SimTable
 
 
 class Checker:
-    """Keeps the first thing that is wrong, in words."""
+    """Checks the rules and keeps the first violation as text."""
 
     def __init__(self, note: Callable[[str], None], say: Callable[[str], None]) -> None:
-        """:param note: counts what happened. :param say: writes into the trace."""
+        """:param note: counts an event. :param say: writes into the trace."""
         self._note, self._say = note, say
         self.cluster: SimCluster
         self.lake: SimLake
@@ -26,14 +26,14 @@ class Checker:
         self.forward_only = True
         """Whether the coordinator promises that registered offsets never go back."""
         self.acknowledged: dict[TableBucket, list[int]] = {}
-        """Of all tables that there ever were."""
+        """The tables ever created."""
         self.values: dict[int, tuple[str, ...]] = {}
-        """Of every partition that there ever was."""
+        """The partitions ever created."""
         self.changes: dict[TableBucket, list[Change]] = {}
-        """Of all tables with a primary key that there ever were."""
+        """The primary-key tables ever created."""
 
     def wrong(self, what: str) -> None:
-        """Only the first violation is kept: others follow from it."""
+        """Keeps the first violation; later ones usually follow from it."""
         if not self.violation:
             self.violation = what
             self._say(f"VIOLATION: {what}")
@@ -41,7 +41,7 @@ class Checker:
     # ---- at every lake snapshot ----
 
     def snapshot_made(self, table: SimTable) -> None:
-        """Main has moved, by whomever."""
+        """Checks a lake table whose main branch was moved by any writer."""
         self.files_present()
         ours = table.newest_tiering_snapshot()
         if self.changes:
@@ -58,14 +58,14 @@ class Checker:
             self._holds_what_it_says(table, ours, held)
 
     def files_present(self) -> None:
-        """No file that a snapshot references is gone."""
+        """Checks that every file that a snapshot references exists."""
         for table in self.lake.all():
             gone = [path for path in table.referenced()[0] if path not in table.files]
             if gone:
                 self.wrong(f"{table.location}: referenced file is gone: {sorted(gone)[0]}")
 
     def _held(self, table: SimTable) -> dict[TableBucket, list[int]]:
-        """Offsets of the rows of each bucket in main."""
+        """The offsets of each bucket's rows in main."""
         held: dict[TableBucket, list[int]] = {}
         for path in table.paths():
             owner = table.owners.get(path)
@@ -77,7 +77,7 @@ class Checker:
     def _holds_what_it_says(
         self, table: SimTable, ours: LakeSnapshot, held: Mapping[TableBucket, list[int]]
     ) -> None:
-        """Our newest snapshot's offsets are exactly the rows that main holds."""
+        """Checks that main contains exactly the rows that Sluice's newest snapshot names."""
         said = self._said(ours)
         newest = self._newest_incarnations(said)
         for bucket in sorted({**held, **said}, key=str):
@@ -92,9 +92,9 @@ class Checker:
                 )
 
     def _keyed_difference(self, table: SimTable, said: Mapping[TableBucket, int] | None) -> str:
-        """What main, its deletes applied, has more or less than the table had at these offsets.
+        """The difference between main, with deletes applied, and the table at these offsets.
 
-        :param said: None where nobody can tell: only that no key is there twice.
+        :param said: None if the offsets are unknown; then only duplicate keys are a difference.
         """
         if table.paths() & table.twice:
             return f"rows doubled: files {sorted(table.paths() & table.twice)}"
@@ -133,7 +133,7 @@ class Checker:
     def registered(
         self, fluss: FlussTable, snapshot_id: int, before: LakeSnapshotInfo | None
     ) -> None:
-        """Fluss has taken a lake snapshot."""
+        """Checks a lake snapshot that Fluss has registered."""
         now = fluss.latest_registered()
         assert now is not None
         for bucket in fluss.buckets():
@@ -156,7 +156,7 @@ class Checker:
     # ---- at the end ----
 
     def healed(self, fluss: FlussTable) -> str:
-        """Why a table is not whole yet; empty if it is."""
+        """Why the lake table is not complete yet; empty if it is."""
         path = fluss.described.path
         ends = {b: fluss.end(b) for b in fluss.buckets() if fluss.end(b)}
         table = self.lake.tables.get(path)
@@ -182,7 +182,7 @@ class Checker:
         return ""
 
     def tidy(self) -> None:
-        """After clean-up: files of rounds that can never commit are gone."""
+        """Checks that clean-up has deleted the files of rounds that can never commit."""
         for table in self.lake.tables.values():
             newest = table.newest_tiering_snapshot()
             for path in sorted(table.unreferenced_files()):
@@ -192,7 +192,7 @@ class Checker:
                         self.wrong(f"{table.location}: left by clean-up: {path}")
 
     def behind(self, fluss: FlussTable, table: SimTable) -> bool:
-        """Whether the lake lacks what Fluss has registered."""
+        """Whether the lake lacks rows that Fluss has registered."""
         registered = fluss.latest_registered()
         if registered is None:
             return False

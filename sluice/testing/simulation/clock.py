@@ -6,7 +6,7 @@ START_MS = 1_700_000_000_000
 
 
 class ManualClock:
-    """The Clock port. Used by one thread at a time."""
+    """Implements Clock. Used by one thread at a time."""
 
     def __init__(self) -> None:
         self._now_ms = START_MS
@@ -21,5 +21,5 @@ class ManualClock:
         self.advance(int(seconds * 1000))
 
     def advance(self, milliseconds: int) -> None:
-        """Time passes."""
+        """Moves the time forward."""
         self._now_ms += milliseconds

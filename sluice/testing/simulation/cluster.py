@@ -1,10 +1,10 @@
-"""The simulated Fluss: a catalog, logs, lake snapshots, and a coordinator.
+"""The simulated Fluss cluster: a catalog, logs, lake snapshots and a coordinator.
 
-Who waits and who is tiering under which epoch is decided by the server's own
-:class:`~sluice.statuses.TieringStatuses`. Logs and offsets files are those of
-:class:`~sluice.testing.memory_cluster.MemoryCluster`. Registration follows one of two rules: the
-embedded server's, which refuses stale rounds and offsets that go back, or that of a real Fluss,
-which accepts every commit (docs/fluss/known-problems.md#unfenced-lake-commits).
+The server's own :class:`~sluice.statuses.TieringStatuses` decides the state and epoch of each
+table. Logs and offsets files are those of
+:class:`~sluice.testing.memory_cluster.MemoryCluster`. Registration follows one of two rules. The
+embedded server refuses stale rounds and offsets that go back. An Apache Fluss cluster accepts every
+commit (docs/fluss/known-problems.md#unfenced-lake-commits).
 """
 
 from __future__ import annotations
@@ -42,28 +42,28 @@ from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.error_codes import put_error, to_error_response
 
 TIMEOUT_MS = 120_000
-"""A claim without a heartbeat for so long is taken back."""
+"""The coordinator revokes a claim that had no heartbeat for this long."""
 _ROWS = pa.RecordBatch.from_pydict({"a": pa.array(range(16), pa.int64())})
 
 
 class FlussTable(MemoryCluster):
-    """One incarnation of a table: its logs and its list of lake snapshots."""
+    """One table id: its logs and its list of lake snapshots."""
 
     def __init__(self, info: TableInfo) -> None:
         super().__init__(info)
         self.described = info
         self.acknowledged: dict[TableBucket, list[int]] = {}
-        """Offsets of all rows that were ever appended, in order, whatever became of them."""
+        """Offsets of all rows ever appended, in order, including rows that were deleted since."""
 
     def buckets(self) -> list[TableBucket]:
-        """Those that are there now."""
+        """The buckets that exist now."""
         ids = [p.partition_id for p in self.partition_list]
         partitions: Sequence[int | None] = ids if self.described.is_partitioned else (None,)
         numbers = range(self.described.bucket_count)
         return [TableBucket(self.described.table_id, p, n) for p in partitions for n in numbers]
 
     def add(self, bucket: TableBucket, rows: int, now_ms: int) -> None:
-        """Appends one batch; without rows it takes an offset all the same."""
+        """Appends one batch; an empty one uses one offset."""
         base = self.end(bucket)
         self.append(bucket, _ROWS.slice(0, rows), now_ms)
         self.acknowledged.setdefault(bucket, []).extend(range(base, base + rows))
@@ -75,7 +75,7 @@ class FlussTable(MemoryCluster):
         return self.registered[-1] if self.registered else None
 
     def latest_registered(self) -> LakeSnapshotInfo | None:
-        """What is registered last, with its offsets."""
+        """The latest registered lake snapshot with its offsets."""
         return self.lake_snapshot(self.described.path)
 
     def read(self, split: Split) -> Iterator[LogRecords]:
@@ -86,7 +86,7 @@ class FlussTable(MemoryCluster):
 
 
 class SimCluster:
-    """All tables, and the coordinator's answers to what the client sends."""
+    """All tables, and the coordinator's handlers of client requests."""
 
     def __init__(
         self,
@@ -98,9 +98,9 @@ class SimCluster:
         new_table: Callable[[TableInfo], FlussTable] = FlussTable,
         primary_key: bool = False,
     ) -> None:
-        """:param fenced: registers by the embedded server's rules; else by a real Fluss's.
-        :param note: told of each thing that happened.
-        :param on_registered: told of each registration: table, snapshot id, what was there before.
+        """:param fenced: registers by the embedded server's rules; else by Apache Fluss's.
+        :param note: receives the name of each event.
+        :param on_registered: receives each registration: table, snapshot id, previous snapshot.
         :param new_table: makes a table. :param primary_key: whether tables have one.
         """
         self._clock = clock
@@ -111,7 +111,7 @@ class SimCluster:
         self.tables: dict[TablePath, FlussTable] = {}
         self._ids = 0
         self._stored: dict[int, TableStatus] = {}
-        # A real Fluss hands a table out again at once, however often it has failed.
+        # Apache Fluss assigns a failed table again at once, without back-off.
         self._backoff_ms = BACKOFF_MS if fenced else 0
         self.statuses = TieringStatuses(1, TIMEOUT_MS, self._backoff_ms)
         self.handlers: dict[str, Callable[[Any], Any]] = {
@@ -123,14 +123,14 @@ class SimCluster:
     # ---- what happens to it ----
 
     def next_id(self) -> int:
-        """Ids of tables and partitions are never used twice."""
+        """A new id of a table or partition; ids are never reused."""
         self._ids += 1
         return self._ids
 
     def create_table(
         self, path: TablePath, buckets: int, freshness: str, *, partitioned: bool
     ) -> FlussTable:
-        """Creates a table that is tiered; one of that name is dropped."""
+        """Creates a tiered table, and drops the one of that name if it exists."""
         old = self.tables.pop(path, None)
         if old is not None:
             self.statuses.forget(old.described.table_id)
@@ -158,8 +158,9 @@ class SimCluster:
         return table
 
     def restart(self) -> None:
-        """The coordinator starts again: its epoch rises, tiering epochs are as stored. A real Fluss
-        stores none, and begins anew.
+        """Restarts the coordinator: its epoch rises, and stored tiering epochs stay.
+
+        Apache Fluss stores no tiering epochs and starts again from 1.
         """
         epoch = self.statuses.coordinator_epoch + 1
         self.statuses = TieringStatuses(epoch, TIMEOUT_MS, self._backoff_ms)
@@ -169,7 +170,7 @@ class SimCluster:
                 self.statuses.restore(replace(status, tiering_epoch=epoch))
 
     def retry(self, path: TablePath) -> None:
-        """The failures of a table are forgotten: it is due now if it waits."""
+        """Clears the failures of a table, which makes it due if it was waiting."""
         described = self.table(path).described
         if self.statuses.get(described.table_id) is not None:
             with self._change():
@@ -317,7 +318,7 @@ class SimCluster:
 
     @contextmanager
     def _change(self) -> Iterator[None]:
-        """Time is caught up before a change, and what has to be stored is stored after it."""
+        """Advances the statuses to the current time before a change, and stores them after it."""
         for _ in self.statuses.advance(self._clock.now_ms()):
             self._note("worker given up")
         yield
@@ -334,7 +335,7 @@ def _round(entry: pb.PbHeartbeatReqForTable) -> tuple[int, int, int]:
 
 @contextmanager
 def _error_in_response(answer: pb.PbHeartbeatRespForTable) -> Iterator[None]:
-    """An error about one table goes into its own answer."""
+    """Puts an error about one table into that table's part of the response."""
     try:
         yield
     except FlussError as error:

@@ -1,6 +1,6 @@
-"""Faulty parts, which show that the simulation sees what it is there to see.
+"""Faulty parts, which show that the simulation detects the damage that it looks for.
 
-Each breaks one rule that the design relies on; a simulation with it has to find the damage soon.
+Each breaks one rule that the design relies on. A simulation with it must soon find a violation.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from sluice.errors import LakeCommitOutcomeUnknown
 from sluice.model import TablePath
 from sluice.rounds.types import DataFile, LakeSnapshot
 from sluice.testing.simulation.actors import Actor
-from sluice.testing.simulation.lake import DriverLake, DriverTable, LakeWorld, SimTable
+from sluice.testing.simulation.lake import DriverLake, DriverTable, LakeContext, SimTable
 from sluice.testing.simulation.simulation import Variant
 
 if TYPE_CHECKING:
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 class UnfencedTable(DriverTable):
-    """Commits on whatever is the newest snapshot."""
+    """Commits on top of the newest snapshot without checking the planned base."""
 
     def _validate(self, table: SimTable, base: LakeSnapshot | None) -> None:
-        """No look at the base."""
+        """Does not check the base."""
 
 
-class BlindTable(DriverTable):
-    """Sends a commit again, on the newest snapshot, when its outcome is unknown."""
+class RetriesUnknownCommits(DriverTable):
+    """Repeats a commit, on the newest snapshot, when its outcome is unknown."""
 
     def commit(
         self,
@@ -42,8 +42,8 @@ class BlindTable(DriverTable):
             return super().commit(files, self.newest_tiering_snapshot(), summary, replaced)
 
 
-class HastyTable(DriverTable):
-    """Deletes its files when the outcome of their commit is unknown."""
+class DeletesUnknownCommits(DriverTable):
+    """Deletes its files when the outcome of their commit is unknown; the commit may have landed."""
 
     def commit(
         self,
@@ -59,8 +59,8 @@ class HastyTable(DriverTable):
             raise
 
 
-class ForgetfulTable(DriverTable):
-    """Leaves the files of deletes out of a commit."""
+class OmitsDeleteFiles(DriverTable):
+    """Omits delete files from a commit."""
 
     def commit(
         self,
@@ -73,16 +73,16 @@ class ForgetfulTable(DriverTable):
         return super().commit(kept, base, summary, replaced)
 
 
-def _lake_of(table_class: type[DriverTable]) -> Callable[[LakeWorld, Actor], DriverLake]:
+def _lake_of(table_class: type[DriverTable]) -> Callable[[LakeContext, Actor], DriverLake]:
     class FaultyLake(DriverLake):
         def _view(self, path: TablePath, table: SimTable) -> DriverTable:
-            return table_class(self._world, self._actor, path, table)
+            return table_class(self._context, self._actor, path, table)
 
     return FaultyLake
 
 
 def _naive_cleaner(simulation: Simulation, path: TablePath) -> Callable[[Actor], None]:
-    """Removes whatever no snapshot references."""
+    """Removes every file that no snapshot references, including those of running rounds."""
 
     def body(actor: Actor) -> None:
         simulation.note("clean-up")
@@ -105,10 +105,10 @@ def _idle_cleaner(simulation: Simulation, path: TablePath) -> Callable[[Actor], 
 
 CONTROLS: Mapping[str, Variant] = {
     "no fence": Variant(make_lake=_lake_of(UnfencedTable)),
-    "blind repetition": Variant(make_lake=_lake_of(BlindTable)),
-    "hasty deletion": Variant(make_lake=_lake_of(HastyTable)),
+    "blind repetition": Variant(make_lake=_lake_of(RetriesUnknownCommits)),
+    "hasty deletion": Variant(make_lake=_lake_of(DeletesUnknownCommits)),
     "naive clean-up": Variant(cleaner=_naive_cleaner),
     "no clean-up": Variant(cleaner=_idle_cleaner),
     "trusting coordinator": Variant(trusting=True),
-    "no deletes": Variant(make_lake=_lake_of(ForgetfulTable), keyed=True),
+    "no deletes": Variant(make_lake=_lake_of(OmitsDeleteFiles), keyed=True),
 }

@@ -1,7 +1,7 @@
-"""Who acts in the simulation: drivers of rounds, clean-up, and users who repair.
+"""The actors of the simulation: drivers of rounds, clean-up, and users who repair.
 
-They run the project's own code: client, rounds, clean-up, repair. Only what lies around a round
-(`sluice tier`'s glue) is written again here.
+They run the project's own code: client, rounds, clean-up and repair. Only the code around a round
+(in `sluice tier`) is written again here.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ from sluice.rounds.types import LogRecords, Split, SplitFailure, SplitResult
 from sluice.testing.simulation.actors import Actor
 from sluice.testing.simulation.clock import ManualClock
 from sluice.testing.simulation.keyed import KeyedFlussTable
-from sluice.testing.simulation.lake import DriverLake, LakeWorld
-from sluice.testing.simulation.network import SimAdmin, SimConnection, Wires
+from sluice.testing.simulation.lake import DriverLake, LakeContext
+from sluice.testing.simulation.network import NetworkContext, SimAdmin, SimConnection
 
 HEARTBEAT_MS = 20_000
 
@@ -73,7 +73,7 @@ _NOTED_ERRORS = frozenset(
 
 @dataclass
 class Round:
-    """One driver's work, as the simulation follows it."""
+    """The state of one driver's round."""
 
     actor: Actor
     claim: Claim
@@ -84,28 +84,28 @@ class Round:
 
 
 @dataclass
-class Crew:
-    """Makes bodies of actors."""
+class ActorFactory:
+    """Makes the functions that actors run."""
 
     rng: random.Random
     clock: ManualClock
-    wires: Wires
-    lake_world: LakeWorld
+    network: NetworkContext
+    lake_context: LakeContext
     note: Callable[[str], None]
     wrong: Callable[[str], None]
-    make_lake: Callable[[LakeWorld, Actor], DriverLake] = DriverLake
+    make_lake: Callable[[LakeContext, Actor], DriverLake] = DriverLake
     rounds: dict[Actor, Round] = field(default_factory=dict)
-    """Of drivers that live."""
+    """The rounds of running drivers."""
     claims: list[Claim] = field(default_factory=list)
-    """Lately handed out: a try that is run again has the claim of the first one."""
+    """Recently assigned claims; a retried task uses the claim of its first attempt."""
     errors: list[str] = field(default_factory=list)
-    """Why the last rounds failed."""
+    """The errors of the last rounds that failed."""
     lossy: set[TablePath] = field(default_factory=set)
-    """Tables for which `sluice repair` knows actions out, but none without loss."""
+    """Tables for which `sluice repair` has options, but none without loss."""
 
     def client(self, actor: Actor | None) -> TieringClient:
-        connection = SimConnection(self.wires, actor)
-        admin = SimAdmin(connection, self.wires.cluster)
+        connection = SimConnection(self.network, actor)
+        admin = SimAdmin(connection, self.network.cluster)
         return TieringClient(cast(Any, connection), cast(Any, admin))
 
     # ---- rounds ----
@@ -116,7 +116,7 @@ class Crew:
         again: Claim | None = None,
         repair_mode: RepairMode | None = None,
     ) -> Callable[[Actor], None]:
-        """A driver that claims a table, or goes on with a claim, and runs one round of it."""
+        """A driver that claims a table, or continues a claim, and runs one round."""
 
         def body(actor: Actor) -> None:
             client = self.client(actor)
@@ -164,7 +164,7 @@ class Crew:
         return run_round(
             claim,
             client,
-            self.make_lake(self.lake_world, actor),
+            self.make_lake(self.lake_context, actor),
             runner,
             attempt=actor.name,
             clock=self.clock,
@@ -174,8 +174,8 @@ class Crew:
         )
 
     def _leased(self, claim: Claim) -> KeyedRoundOptions:
-        """What the round may begin buckets with that were never tiered."""
-        table = self.wires.cluster.tables.get(claim.path)
+        """KV snapshots from which the round may start buckets that were never tiered."""
+        table = self.network.cluster.tables.get(claim.path)
         if not isinstance(table, KeyedFlussTable) or table.described.table_id != claim.table_id:
             return NO_KEYED_OPTIONS
         return KeyedRoundOptions(table.lease(), memory_bytes=1 << 20)
@@ -208,7 +208,7 @@ class Crew:
 
         def run(splits: Sequence[Split]) -> Iterator[SplitResult | SplitFailure]:
             for split in splits:
-                if self.rng.random() < self.wires.faults().executor_lost:
+                if self.rng.random() < self.network.faults().executor_lost:
                     self.note("executor lost")
                     copy_split(split, source, writers, clock=self.clock)
                     yield self._copied(copy_split(split, source, writers, task=1, clock=self.clock))
@@ -223,7 +223,7 @@ class Crew:
         return outcome
 
     def beat(self) -> None:
-        """Heartbeats that are due, of drivers that are not stopped."""
+        """Sends the heartbeats that are due, for drivers that are not stopped."""
         now_ms = self.clock.now_ms()
         for running in list(self.rounds.values()):
             if running.next_beat_ms <= now_ms and running.actor.wake_ms <= now_ms:
@@ -233,12 +233,12 @@ class Crew:
     # ---- others ----
 
     def cleaner(self, path: TablePath) -> Callable[[Actor], None]:
-        """`sluice clean --yes`."""
+        """An actor that runs `sluice clean --yes`."""
 
         def body(actor: Actor) -> None:
             self.note("clean-up")
             try:
-                table = self.make_lake(self.lake_world, actor).load(path)
+                table = self.make_lake(self.lake_context, actor).load(path)
                 if table is not None:
                     clean(path, table, apply=True)
             except LakeNotWritable:
@@ -247,11 +247,11 @@ class Crew:
         return body
 
     def repairer(self, path: TablePath) -> Callable[[Actor], None]:
-        """`sluice repair`, with a action that loses nothing of ours."""
+        """An actor that runs `sluice repair` with an option that loses no rows of Sluice's."""
 
         def body(actor: Actor) -> None:
             client = self.client(actor)
-            lake = self.make_lake(self.lake_world, actor)
+            lake = self.make_lake(self.lake_context, actor)
             try:
                 seen = read_table_state(path, client, lake)
                 found = diagnose(seen, client)
@@ -265,7 +265,7 @@ class Crew:
                 if action.name not in (RETIER, ADOPT):
                     apply_action(action, seen)
                     return
-                self.wires.cluster.retry(path)
+                self.network.cluster.retry(path)
             except (LakeCommitRefused, LakeCommitOutcomeUnknown, LakeNotWritable):
                 return
             except (FlussError, LakeTableMismatch):
@@ -275,7 +275,7 @@ class Crew:
         return body
 
     def _choose_action(self, diagnosis: Diagnosis) -> RepairAction | None:
-        """Rounds register by themselves; rows that no log has any more are not given up."""
+        """The repair to use; rounds register by themselves, and rows without a log are kept."""
         actions = [
             action
             for action in diagnosis.actions
@@ -287,26 +287,26 @@ class Crew:
 
 
 class _Log:
-    """The LogSource and KeyedSource ports of one round: ends once its claim is known to be lost."""
+    """Implements LogSource and KeyedSource for one round; stops when its claim is lost."""
 
-    def __init__(self, crew: Crew, running: Round) -> None:
-        self._crew, self._running = crew, running
+    def __init__(self, actor_factory: ActorFactory, running: Round) -> None:
+        self._actor_factory, self._running = actor_factory, running
 
     def read(self, split: Split) -> Iterator[LogRecords]:
-        crew, running = self._crew, self._running
-        crew.wires.step(running.actor, "read")
-        table = crew.wires.cluster.table(running.claim.path)
+        actor_factory, running = self._actor_factory, self._running
+        actor_factory.network.step(running.actor, "read")
+        table = actor_factory.network.cluster.table(running.claim.path)
         for records in table.read(split):
             if running.lost:
                 raise ClaimLost(f"bucket {split.bucket}: the round was given up")
             yield records
-            crew.wires.step(running.actor, "read on")
+            actor_factory.network.step(running.actor, "read on")
 
     @contextmanager
     def rows(self, split: Split) -> Iterator[BucketRows]:
-        crew, running = self._crew, self._running
-        crew.wires.step(running.actor, "read")
-        table = crew.wires.cluster.table(running.claim.path)
+        actor_factory, running = self._actor_factory, self._running
+        actor_factory.network.step(running.actor, "read")
+        table = actor_factory.network.cluster.table(running.claim.path)
         with table.rows(split) as rows:
-            crew.wires.step(running.actor, "read on")
+            actor_factory.network.step(running.actor, "read on")
             yield rows

@@ -1,4 +1,4 @@
-"""What may go wrong in one simulated run, and how often; and the kinds of what happens in it."""
+"""The faults of one simulated run with their probabilities, and the names of all events."""
 
 from __future__ import annotations
 
@@ -59,17 +59,17 @@ KINDS = (
     "clean-up",
     "clean-up removed files",
 )
-"""What a set of runs has to have seen, each at least once."""
+"""Events that must each occur at least once in a set of runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """Probabilities: of the first three at a step, of the others at a call or a commit."""
+    """Probabilities: the first three per step, the others per call or commit."""
 
     kill: float = 0.0
     stop: float = 0.0
     switch: float = 0.3
-    """Another actor goes on; no fault."""
+    """Another actor runs; this is not a fault."""
     refused: float = 0.0
     request_lost: float = 0.0
     request_late: float = 0.0
@@ -105,7 +105,7 @@ _WORST = {
 
 
 def draw(rng: random.Random) -> Faults:
-    """Faults of one run: a third of the kinds is missing, so that others come to their own."""
+    """Draws the faults of one run, without a third of the kinds, so that the others show."""
     drawn = {"switch": rng.uniform(0.1, 0.6)}
     for one in fields(Faults):
         if one.name in _WORST and rng.random() < 0.66:

@@ -1,4 +1,4 @@
-"""A simulated table with a primary key: random changes, and what it held at each log offset."""
+"""A simulated table with a primary key: random changes, and its rows at each log offset."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from sluice.testing.memory_cluster import MemorySnapshot
 from sluice.testing.simulation.cluster import FlussTable
 
 _KEYS = 4
-"""Of each bucket: few, so that they meet often."""
+"""Keys per bucket; few, so that changes often hit the same key."""
 _DELETES = 0.3
 
 Change = tuple[int, ChangeType, int, int]
-"""Log offset, what it says, key, value."""
+"""Log offset, change type, key, value."""
 Rows = dict[int, int]
 """Value by key."""
 
 
 def replayed(changes: list[Change], end: int) -> Rows:
-    """What changes below that offset come to."""
+    """The rows after all changes below that offset."""
     found: Rows = {}
     for offset, kind, key, value in changes:
         if offset >= end:
@@ -38,7 +38,7 @@ def replayed(changes: list[Change], end: int) -> Rows:
 
 
 class KeyedFlussTable(FlussTable):
-    """One incarnation; whether its changelog has old rows goes by its id."""
+    """One table id. Whether its changelog contains old rows depends on the id."""
 
     def __init__(self, info: TableInfo) -> None:
         super().__init__(info)
@@ -46,10 +46,10 @@ class KeyedFlussTable(FlussTable):
         self._is_full = info.table_id % 2 == 0
         self._values = 0
         self.history: dict[TableBucket, list[Change]] = {}
-        """Every change there ever was, whatever became of the log."""
+        """Every change ever made, including those whose log was deleted."""
 
     def add(self, bucket: TableBucket, rows: int, now_ms: int) -> None:
-        """Appends one batch of changes to so many keys; without any it takes an offset."""
+        """Appends one batch of changes to that number of keys; an empty one uses one offset."""
         base, history = self.end(bucket), self.history.setdefault(bucket, [])
         held = self.rows_at(bucket, base)
         changes: list[tuple[ChangeType, int, int]] = []
@@ -75,17 +75,17 @@ class KeyedFlussTable(FlussTable):
         self.acknowledged.setdefault(bucket, []).extend(range(base, base + len(changes)))
 
     def rows_at(self, bucket: TableBucket, end: int) -> Rows:
-        """What the bucket held at that log offset."""
+        """The bucket's rows at that log offset."""
         return replayed(self.history.get(bucket, []), end)
 
     def lease(self) -> dict[TableBucket, BucketSnapshot]:
-        """The server takes KV snapshots of some buckets, and whoever asks holds them."""
+        """Takes KV snapshots of some buckets and leases them to the caller."""
         chosen = [b for b in self.buckets() if self.end(b) and self._rng.random() < 0.6]
         return {bucket: self.put_snapshot(bucket, self._rows_now(bucket)) for bucket in chosen}
 
     @contextmanager
     def rows(self, split: Split) -> Iterator[MemorySnapshot]:
-        """Of the split's snapshot, or as they are now.
+        """The rows of the split's snapshot, or the current rows.
 
         :raises PartitionNotExists: it was dropped.
         """

@@ -1,8 +1,8 @@
-"""The simulated lake: what is stored, and each driver's own unreliable view of it.
+"""The simulated lake: what is stored, and each driver's own unreliable access to it.
 
-A commit is what Iceberg makes of it: the table's metadata is read, our newest snapshot is compared
-with the planned base, and the metadata is swapped if nobody has changed it since; else all is done
-again. Between any two of these somebody else may act.
+A commit works as in Iceberg. The driver reads the table's metadata, compares Sluice's newest
+snapshot with the planned base, and swaps the metadata if nobody has changed it since; otherwise it
+starts again. Other actors may run between any two of these steps.
 """
 
 # ruff: noqa: ARG002  (the ports give more than a model needs)
@@ -25,34 +25,34 @@ from sluice.testing.simulation.faults import Faults
 
 _COMMIT_TRIES_MAX = 4
 FOREIGN = "foreign"
-"""How names of other writers' files begin."""
+"""The name prefix of other writers' files."""
 
 
 @dataclass
 class SimTable(MemoryLakeTable):
-    """One lake table as it is stored."""
+    """The stored state of one lake table."""
 
     owners: dict[str, TableBucket] = field(default_factory=dict)
-    """The bucket whose rows a data file has; other writers' rows have none."""
+    """The bucket of each data file; other writers' files have none."""
     twice: set[str] = field(default_factory=set)
-    """Data files that main got a second time: their rows are read twice."""
+    """Data files that were added to main twice, so readers see their rows twice."""
     version: int = 0
-    """Of the metadata: another one after each change."""
+    """The version of the metadata, which every change replaces."""
     on_snapshot: Callable[[SimTable], None] = lambda _: None
     on_deleted: Callable[[], None] = lambda: None
     rolled_back_at: int = -1
-    """How many actors there had been when a user last rolled it back."""
+    """The number of actors started before the last rollback; -1 without a rollback."""
 
     @property
     def main(self) -> int | None:
         return self._main
 
     def holds(self, snapshot_id: int) -> bool:
-        """Whether there is such a snapshot, on main or not."""
+        """Whether the snapshot exists, on main or not."""
         return snapshot_id in self._nodes
 
     def paths(self) -> frozenset[str]:
-        """Data files of main."""
+        """The data files of main."""
         return frozenset() if self._main is None else self._nodes[self._main].paths
 
     def add_snapshot(
@@ -61,7 +61,7 @@ class SimTable(MemoryLakeTable):
         summary: Mapping[str, str],
         replaced: Sequence[tuple[str, ...]],
     ) -> LakeSnapshot:
-        """A commit of ours, on main as it is now; the tag moves with it."""
+        """Adds a snapshot of Sluice's on top of main, and moves the tag to it."""
         kept = {path for path in self.paths() if not self._is_in(path, replaced)}
         self.version += 1
         self.twice |= kept & {file.path for file in files}
@@ -86,7 +86,7 @@ class SimTable(MemoryLakeTable):
     # ---- other writers ----
 
     def compact(self, rng: random.Random) -> bool:
-        """One bucket's files become one; answers whether there were two at least."""
+        """Compacts one bucket's files into one; returns False if it has fewer than two."""
         by_owner: dict[TableBucket, list[str]] = {}
         for path in sorted(self.paths(), key=list(self.files).index):
             if path in self.owners:
@@ -104,7 +104,7 @@ class SimTable(MemoryLakeTable):
         return True
 
     def _compact_keyed(self, owner: TableBucket, old: Sequence[str]) -> None:
-        """What the deletes leave becomes one file; deletes that come later still reach it."""
+        """Compacts files with their deletes into one file, which later deletes still apply to."""
         partition = self.keyed[old[0]].partition
         rows = [
             (key, row)
@@ -119,11 +119,11 @@ class SimTable(MemoryLakeTable):
         self._replace(set(old), path, "replace")
 
     def append_foreign(self) -> None:
-        """Another writer adds a row of its own."""
+        """Another writer adds one row."""
         self._replace(set(), self._add_foreign([((FOREIGN,), 0, 0)], None), "append")
 
     def expire_snapshots(self, rng: random.Random) -> int:
-        """Old snapshots expire, the tagged one and main excepted, and files that only they had."""
+        """Expires old snapshots except the tagged one and main, and deletes their own files."""
         kept = {self._main, self.tagged}
         old = [number for number in self._nodes if number not in kept]
         old = old[: rng.randint(0, len(old))]
@@ -136,7 +136,7 @@ class SimTable(MemoryLakeTable):
         return len(old)
 
     def roll_back(self, rng: random.Random, actors: int) -> bool:
-        """A user sets main to one of its ancestors; answers whether there is one."""
+        """A user sets main to one of its ancestors; returns False if there is none."""
         older = self.snapshots()[1:]
         if not older:
             return False
@@ -161,7 +161,7 @@ class SimTable(MemoryLakeTable):
 
 @dataclass
 class _Folder:
-    """What lies where a table lies, and stays there when it is dropped."""
+    """The files in a table's location, which stay when the table is dropped."""
 
     files: dict[str, list[Row]] = field(default_factory=dict)
     keyed: dict[str, KeyedFile] = field(default_factory=dict)
@@ -169,7 +169,7 @@ class _Folder:
 
 
 class SimLake:
-    """The catalog, and tables that are no longer in it."""
+    """The catalog, and tables that were removed from it."""
 
     def __init__(
         self, on_snapshot: Callable[[SimTable], None], on_deleted: Callable[[], None]
@@ -181,7 +181,7 @@ class SimLake:
         self._created = 0
 
     def create(self, info: TableInfo) -> SimTable:
-        """In the same folder as one of that name before: what that one left lies there still."""
+        """Creates a table in the folder of an earlier one of that name, with that one's files."""
         self._created += 1
         folder = self._folders.setdefault(info.path, _Folder())
         self.tables[info.path] = SimTable(
@@ -205,8 +205,8 @@ class SimLake:
 
 
 @dataclass
-class LakeWorld:
-    """What drivers' views need of the simulation."""
+class LakeContext:
+    """The parts of the simulation that drivers' lakes use."""
 
     rng: random.Random
     lake: SimLake
@@ -215,38 +215,40 @@ class LakeWorld:
     step: Callable[[Actor, str], None]
     send_late: Callable[[str, Callable[[], object]], None]
     on_commit: Callable[[Actor, TablePath], None]
-    """Told of each commit of ours just before it lands."""
+    """Called just before each commit of Sluice's lands."""
 
 
 class DriverLake:
-    """The Lake port of one driver."""
+    """Implements Lake for one driver."""
 
     where = "sim:/"
 
-    def __init__(self, world: LakeWorld, actor: Actor) -> None:
-        self._world = world
+    def __init__(self, context: LakeContext, actor: Actor) -> None:
+        self._context = context
         self._actor = actor
 
     def load(self, path: TablePath) -> DriverTable | None:
-        self._world.step(self._actor, "load")
-        found = self._world.lake.tables.get(path)
+        self._context.step(self._actor, "load")
+        found = self._context.lake.tables.get(path)
         return None if found is None else self._view(path, found)
 
     def create(self, info: TableInfo) -> DriverTable:
-        self._world.step(self._actor, "create")
-        if info.path in self._world.lake.tables:
-            raise LakeNotWritable(f"lake table {info.path} was created meanwhile")
-        return self._view(info.path, self._world.lake.create(info))
+        self._context.step(self._actor, "create")
+        if info.path in self._context.lake.tables:
+            raise LakeNotWritable(f"lake table {info.path} was created by another writer")
+        return self._view(info.path, self._context.lake.create(info))
 
     def _view(self, path: TablePath, table: SimTable) -> DriverTable:
-        return DriverTable(self._world, self._actor, path, table)
+        return DriverTable(self._context, self._actor, path, table)
 
 
 class DriverTable:
-    """The LakeTable port and the TableFiles port of one driver."""
+    """Implements LakeTable and TableFiles for one driver."""
 
-    def __init__(self, world: LakeWorld, actor: Actor, path: TablePath, table: SimTable) -> None:
-        self._world = world
+    def __init__(
+        self, context: LakeContext, actor: Actor, path: TablePath, table: SimTable
+    ) -> None:
+        self._context = context
         self._actor = actor
         self._path = path
         self._stored = table
@@ -295,7 +297,7 @@ class DriverTable:
 
         def make(split: Split, task: int = 0) -> DriverWriter:
             path = f"{table.location}/{write_id}-{task}-{split.bucket}.parquet"
-            return DriverWriter(self._world, self._actor, table, split, path)
+            return DriverWriter(self._context, self._actor, table, split, path)
 
         return make
 
@@ -318,7 +320,7 @@ class DriverTable:
                 raise LakeCommitRefused(f"lake table {self._path} is gone")
             if table.version == seen:
                 return self._swap(files, summary, replaced)
-            self._world.note("lake commit met another writer")
+            self._context.note("lake commit met another writer")
         raise LakeCommitRefused("others were faster each time")
 
     def _validate(self, table: SimTable, base: LakeSnapshot | None) -> None:
@@ -332,34 +334,34 @@ class DriverTable:
         summary: Mapping[str, str],
         replaced: Sequence[tuple[str, ...]],
     ) -> LakeSnapshot:
-        """The catalog is asked to take the new metadata; it may be heard or not."""
-        table, world = self._stored, self._world
-        faults, roll = world.faults(), world.rng.random
+        """Requests the catalog to accept the new metadata; request or response may be lost."""
+        table, context = self._stored, self._context
+        faults, roll = context.faults(), context.rng.random
         if roll() < faults.commit_refused:
-            world.note("lake commit refused")
+            context.note("lake commit refused")
             raise LakeCommitRefused("the catalog had a conflict")
         if roll() < faults.commit_lost:
-            world.note("lake commit unknown, not landed")
+            context.note("lake commit unknown, not landed")
             raise LakeCommitOutcomeUnknown("no answer")
         if roll() < faults.commit_late:
             seen = table.version
 
             def arrive() -> None:
                 if table.version == seen and self._is_there():
-                    world.note("late lake commit landed")
+                    context.note("late lake commit landed")
                     table.add_snapshot(files, summary, replaced)
 
-            world.note("lake commit unknown, landing late")
-            world.send_late("lake commit arrived", arrive)
+            context.note("lake commit unknown, landing late")
+            context.send_late("lake commit arrived", arrive)
             raise LakeCommitOutcomeUnknown("no answer")
-        world.on_commit(self._actor, self._path)
+        context.on_commit(self._actor, self._path)
         snapshot = table.add_snapshot(files, summary, replaced)
         self._step("commit answered")
-        if roll() < world.faults().commit_unknown:
-            world.note("lake commit unknown, landed")
+        if roll() < context.faults().commit_unknown:
+            context.note("lake commit unknown, landed")
             raise LakeCommitOutcomeUnknown("no answer")
-        if roll() < world.faults().commit_misnamed:
-            world.note("lake commit landed and called refused")
+        if roll() < context.faults().commit_misnamed:
+            context.note("lake commit landed and called refused")
             raise LakeCommitRefused("conflict")
         return snapshot
 
@@ -370,7 +372,7 @@ class DriverTable:
         table = self._look("set_main")
         table.set_main(snapshot_id, expected)
         self._step("set_main answered")
-        if self._world.rng.random() < self._world.faults().commit_unknown:
+        if self._context.rng.random() < self._context.faults().commit_unknown:
             raise LakeCommitOutcomeUnknown("no answer")
 
     def delete_files(self, paths: Sequence[str]) -> None:
@@ -393,30 +395,33 @@ class DriverTable:
         self._step("remove")
         self.delete_files(paths)
         if paths:
-            self._world.note("clean-up removed files")
+            self._context.note("clean-up removed files")
         return {}
 
     # ---- inside ----
 
     def _step(self, name: str) -> None:
-        self._world.step(self._actor, name)
+        self._context.step(self._actor, name)
 
     def _is_there(self) -> bool:
-        return self._world.lake.tables.get(self._path) is self._stored
+        return self._context.lake.tables.get(self._path) is self._stored
 
     def _look(self, name: str) -> SimTable:
-        """:raises LakeNotWritable: catalog or storage do not answer; or the table is another."""
+        """Reads the stored table.
+
+        :raises LakeNotWritable: catalog or storage do not respond, or the table was replaced.
+        """
         self._step(name)
         if not self._is_there():
             raise LakeNotWritable(f"lake table {self._path} is gone, or another of that name")
-        if self._world.rng.random() < self._world.faults().lake_read:
-            self._world.note("lake read failed")
+        if self._context.rng.random() < self._context.faults().lake_read:
+            self._context.note("lake read failed")
             raise LakeNotWritable(f"{name}: the catalog does not answer")
         return self._stored
 
 
 class _SteppedReferences:
-    """The References port: others act between two looks."""
+    """Implements References; other actors may run between two calls."""
 
     def __init__(self, table: DriverTable, references: References) -> None:
         self._table, self._references = table, references
@@ -427,31 +432,31 @@ class _SteppedReferences:
 
 
 class DriverWriter(MemoryWriter):
-    """The SplitWriter port: its file appears when it is closed."""
+    """Implements SplitWriter; its file appears when it is closed."""
 
     def __init__(
-        self, world: LakeWorld, actor: Actor, table: SimTable, split: Split, path: str
+        self, context: LakeContext, actor: Actor, table: SimTable, split: Split, path: str
     ) -> None:
         super().__init__(table, split, path)
-        self._world, self._actor = world, actor
+        self._context, self._actor = context, actor
         self._owners = table.owners
 
     def write(self, records: LogRecords) -> None:
-        self._world.step(self._actor, "write")
+        self._context.step(self._actor, "write")
         super().write(records)
 
     def upsert(self, rows: pa.Table) -> None:
-        self._world.step(self._actor, "write")
+        self._context.step(self._actor, "write")
         super().upsert(rows)
 
     def close(self) -> tuple[DataFile, ...]:
-        self._world.step(self._actor, "close")
+        self._context.step(self._actor, "close")
         files = super().close()
         for file in files:
             self._owners[file.path] = self._split.bucket
-        self._world.step(self._actor, "closed")
+        self._context.step(self._actor, "closed")
         return files
 
     def abort(self) -> None:
-        self._world.step(self._actor, "abort")
+        self._context.step(self._actor, "abort")
         super().abort()

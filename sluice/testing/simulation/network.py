@@ -1,6 +1,6 @@
-"""What lies between a driver and its cluster: requests and answers that are lost, late, repeated.
+"""The network between a driver and its cluster, which loses, delays and repeats messages.
 
-Above it works the client's own :class:`~sluice.client.tiering.TieringClient`.
+The client's own :class:`~sluice.client.tiering.TieringClient` runs on top of it.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ _TIMEOUT_MS = 5_000
 
 
 @dataclass
-class Wires:
-    """What connections need of the simulation."""
+class NetworkContext:
+    """The parts of the simulation that connections use."""
 
     rng: random.Random
     cluster: SimCluster
     faults: Callable[[], Faults]
     note: Callable[[str], None]
     wait: Callable[[int], None]
-    """Time passes, milliseconds."""
+    """Moves the time forward by milliseconds."""
     step: Callable[[Actor, str], None]
     send_late: Callable[[str, Callable[[], object]], None]
-    """Something that will happen at some time after its sender has given up."""
+    """Schedules an effect that arrives after its sender has given up."""
 
 
 class SimConnection:
-    """What a TieringClient asks of its connection."""
+    """The connection that a TieringClient uses."""
 
-    def __init__(self, wires: Wires, actor: Actor | None) -> None:
-        """:param actor: gives others their turn at each call; None: nobody comes between."""
-        self._wires = wires
+    def __init__(self, network: NetworkContext, actor: Actor | None) -> None:
+        """:param actor: yields to others at each call; None: no other actor runs in between."""
+        self._network = network
         self._actor = actor
 
     def call_coordinator(
@@ -56,7 +56,7 @@ class SimConnection:
         on_failure: Callable[[FlussError], None] | None = None,
     ) -> T:
         again = api.idempotent if idempotent is None else idempotent
-        handler = self._wires.cluster.handlers[api.name]
+        handler = self._network.cluster.handlers[api.name]
 
         def attempt() -> T:
             return unpack(self._exchange(api.name, lambda: handler(request), True, again))
@@ -64,7 +64,7 @@ class SimConnection:
         return self._retrying(attempt, again=again, retry=retry, on_failure=on_failure)
 
     def ask(self, name: str, answer: Callable[[], T]) -> T:
-        """A question that changes nothing."""
+        """Sends a request that changes nothing."""
         return self._retrying(
             lambda: self._exchange(name, answer, False, False), again=True, retry=True
         )
@@ -77,7 +77,7 @@ class SimConnection:
         retry: bool,
         on_failure: Callable[[FlussError], None] | None = None,
     ) -> T:
-        """As the client's own: again if nothing was sent, or if it does no harm."""
+        """Retries like the client: if nothing was sent, or if a repetition is harmless."""
         for tried in range(1, _TRIES_MAX + 1):
             try:
                 return attempt()
@@ -91,40 +91,40 @@ class SimConnection:
 
     def _exchange(self, name: str, handle: Callable[[], T], changes: bool, again: bool) -> T:
         """
-        :param changes: the call changes something: it matters when it arrives, and how often.
-        :param again: it does no harm twice, so that it may arrive twice.
+        :param changes: whether the call changes something, so that its time and number matter.
+        :param again: whether a second arrival is harmless, so that the request may be repeated.
         """
-        wires = self._wires
+        network = self._network
         if self._actor is not None:
-            wires.step(self._actor, name)
-        faults, rng = wires.faults(), wires.rng
+            network.step(self._actor, name)
+        faults, rng = network.faults(), network.rng
         if rng.random() < faults.refused:
-            wires.note("connection refused")
+            network.note("connection refused")
             raise NetworkError("connection refused", sent=False)
         if rng.random() < faults.request_lost:
-            wires.note("request lost")
-            wires.wait(_TIMEOUT_MS)
+            network.note("request lost")
+            network.wait(_TIMEOUT_MS)
             raise RequestTimeOut(f"{name}: no answer")
         if changes and rng.random() < faults.request_late:
-            wires.note("request late")
-            wires.send_late("late request arrived", handle)
-            wires.wait(_TIMEOUT_MS)
+            network.note("request late")
+            network.send_late("late request arrived", handle)
+            network.wait(_TIMEOUT_MS)
             raise RequestTimeOut(f"{name}: no answer")
         if again and rng.random() < faults.repeated:
-            wires.note("request repeated")
-            wires.send_late("late request arrived", handle)
+            network.note("request repeated")
+            network.send_late("late request arrived", handle)
         reply = handle()
         if changes and self._actor is not None:
-            wires.step(self._actor, f"{name} answered")
-        if rng.random() < wires.faults().reply_lost:
-            wires.note("reply lost")
-            wires.wait(_TIMEOUT_MS)
+            network.step(self._actor, f"{name} answered")
+        if rng.random() < network.faults().reply_lost:
+            network.note("reply lost")
+            network.wait(_TIMEOUT_MS)
             raise RequestTimeOut(f"{name}: no answer")
         return reply
 
 
 class SimAdmin:
-    """What a TieringClient asks of its Admin."""
+    """The Admin that a TieringClient uses."""
 
     def __init__(self, connection: SimConnection, cluster: SimCluster) -> None:
         self._connection = connection

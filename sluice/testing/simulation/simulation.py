@@ -1,4 +1,4 @@
-"""One simulated run: a seed decides who acts when, what fails, and what users do meanwhile."""
+"""One simulated run. A seed decides which actor runs when, what fails and what users do."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from dataclasses import dataclass, field
 
 from sluice.model import TablePath
 from sluice.testing.simulation import faults
-from sluice.testing.simulation.actors import ACTORS_MAX, Actor, Killed, Stage
+from sluice.testing.simulation.actors import ACTORS_MAX, Actor, ActorScheduler, Killed
 from sluice.testing.simulation.checker import Checker
 from sluice.testing.simulation.clock import START_MS, ManualClock
 from sluice.testing.simulation.cluster import TIMEOUT_MS, FlussTable, SimCluster
-from sluice.testing.simulation.drivers import Crew
-from sluice.testing.simulation.happenings import Happenings
+from sluice.testing.simulation.drivers import ActorFactory
 from sluice.testing.simulation.keyed import KeyedFlussTable
-from sluice.testing.simulation.lake import DriverLake, LakeWorld, SimLake, SimTable
-from sluice.testing.simulation.network import Wires
+from sluice.testing.simulation.lake import DriverLake, LakeContext, SimLake, SimTable
+from sluice.testing.simulation.network import NetworkContext
+from sluice.testing.simulation.world_events import WorldEvents
 
 _TURNS = 260
 _HEAL_ROUNDS_MAX = 12
 _HEAL_STEPS_MAX = 20_000
 _TIME_PIECE_MS = 10_000
 _HOT = 5
-"""How much more often than elsewhere somebody dies, is stopped or interrupted at these steps."""
+"""How much more often actors are killed, stopped or interrupted at these steps."""
 _HOT_STEPS = frozenset(
     {
         "commit",
@@ -44,37 +44,37 @@ CleanerMaker = Callable[["Simulation", TablePath], Callable[[Actor], None]]
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """What kind of tables there are, and what a control replaces by something faulty."""
+    """The kind of tables, and the faulty parts that a control uses."""
 
-    make_lake: Callable[[LakeWorld, Actor], DriverLake] = DriverLake
+    make_lake: Callable[[LakeContext, Actor], DriverLake] = DriverLake
     cleaner: CleanerMaker | None = None
     trusting: bool = False
-    """The coordinator takes every lake commit, and is held to what the embedded one promises."""
+    """The coordinator accepts every lake commit, but is checked by the embedded server's rules."""
     keyed: bool = False
-    """Tables have a primary key: changes, snapshots, and equality deletes in the lake."""
+    """Tables have a primary key, so there are changes, KV snapshots and equality deletes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one seed."""
+    """The result of one seed."""
 
     seed: int
     violation: str
-    """Empty if everything held."""
+    """The first violated rule; empty if there is none."""
     happened: Counter[str]
     steps: int
     digest: int
-    """Of everything that happened, in order: the same seed has the same."""
+    """A digest of all events in order; the same seed always has the same digest."""
     trace: tuple[str, ...] = field(default=())
 
 
 def run_seed(seed: int, *, trace: bool = False, variant: Variant | None = None) -> Outcome:
-    """Runs a seed from its beginning to where everything is healed and whole."""
+    """Runs one seed until all faults are repaired and the lake is complete."""
     return Simulation(seed, trace=trace, variant=variant or Variant()).run()
 
 
 class Simulation:
-    """The world of one seed. One thread at a time is inside."""
+    """The state of one seed's run. Used by one thread at a time."""
 
     def __init__(self, seed: int, *, trace: bool, variant: Variant) -> None:
         self.seed = seed
@@ -86,7 +86,7 @@ class Simulation:
         self._digest = 0
         self.faults = faults.draw(self.rng)
         self.cleans = self.rng.random() < 0.7
-        self._stage = Stage()
+        self._scheduler = ActorScheduler()
         self.actors: list[Actor] = []
         self.born = 0
         self._late: list[tuple[int, str, Callable[[], object]]] = []
@@ -104,7 +104,7 @@ class Simulation:
         self.lake = SimLake(self.snapshot_made, self.checker.files_present)
         self.checker.cluster, self.checker.lake = self.cluster, self.lake
         self.variant = variant
-        wires = Wires(
+        network = NetworkContext(
             self.rng,
             self.cluster,
             self._faults,
@@ -113,7 +113,7 @@ class Simulation:
             self.step,
             self.late,
         )
-        lake_world = LakeWorld(
+        lake_context = LakeContext(
             self.rng,
             self.lake,
             self._faults,
@@ -122,21 +122,21 @@ class Simulation:
             self.late,
             self.committing,
         )
-        self.crew = Crew(
+        self.actor_factory = ActorFactory(
             self.rng,
             self.clock,
-            wires,
-            lake_world,
+            network,
+            lake_context,
             self.note,
             self.checker.wrong,
             variant.make_lake,
         )
-        self.happenings = Happenings(self)
+        self.events = WorldEvents(self)
 
     # ---- what everybody calls ----
 
     def note(self, kind: str) -> None:
-        """Counts something that has happened."""
+        """Counts an event."""
         self.happened[kind] += 1
         self._digest = hash((self._digest, self.steps, len(kind), self.clock.now_ms()))
         self._say(kind)
@@ -147,9 +147,9 @@ class Simulation:
             self.trace.append(f"{seconds:9.3f} s  {text}")
 
     def step(self, actor: Actor, name: str) -> None:
-        """A place in an actor's work where others may act, and where it may be killed or stopped.
+        """A point in an actor's work where others may run, and where it may be killed or stopped.
 
-        :raises Killed: it was.
+        :raises Killed: the actor was killed.
         """
         if actor.killed:
             raise Killed
@@ -160,7 +160,7 @@ class Simulation:
         roll = self.rng.random() / (_HOT if name in _HOT_STEPS else 1)
         if roll < self.faults.kill:
             actor.killed = True
-            self.crew.rounds.pop(actor, None)
+            self.actor_factory.rounds.pop(actor, None)
             self.note("driver killed")
             self.happened[f"killed at {name}"] += 1
             raise Killed
@@ -172,15 +172,15 @@ class Simulation:
             self.note("driver stopped beyond the time-out" if beyond else "driver stopped")
         elif roll - self.faults.stop >= self.faults.switch:
             return
-        self._stage.hand_over(actor)
+        self._scheduler.yield_turn(actor)
 
     def late(self, kind: str, act: Callable[[], object]) -> None:
-        """Something that comes about when its sender has given up long since."""
+        """Schedules an effect that arrives after its sender has given up."""
         due_ms = self.clock.now_ms() + self.rng.choice((1_000, 10_000, 60_000, 300_000))
         self._late.append((due_ms, kind, act))
 
     def snapshot_made(self, table: SimTable) -> None:
-        """Main of a lake table has moved."""
+        """Called when the main branch of a lake table has moved."""
         if self.trace is not None:
             ours = table.newest_tiering_snapshot()
             said = "" if ours is None else ours.summary.get("sluice.offsets", "")
@@ -188,9 +188,9 @@ class Simulation:
         self.checker.snapshot_made(table)
 
     def committing(self, actor: Actor, path: TablePath) -> None:
-        """A round commits. After a rollback none may, but one that lived before or that repairs."""
+        """Called at a commit. After a rollback, only older actors and repairs may commit."""
         table, fluss = self.lake.tables[path], self.cluster.tables.get(path)
-        running = self.crew.rounds.get(actor)
+        running = self.actor_factory.rounds.get(actor)
         if fluss is None or running is None or running.repair_mode is not None:
             return
         if 0 <= table.rolled_back_at < actor.born and self.checker.behind(fluss, table):
@@ -203,7 +203,7 @@ class Simulation:
 
     def run(self) -> Outcome:
         try:
-            self.happenings.begin()
+            self.events.begin()
             for _ in range(_TURNS):
                 if self.checker.violation:
                     break
@@ -213,13 +213,13 @@ class Simulation:
         finally:
             self.faults = faults.NONE
             for actor in self.actors:
-                self._stage.kill(actor)
+                self._scheduler.kill(actor)
         trace = tuple(self.trace or ())
         violation = self.checker.violation
         return Outcome(self.seed, violation, self.happened, self.steps, self._digest, trace)
 
     def _turn(self) -> None:
-        """One choice: somebody goes on, something happens, or time passes."""
+        """Makes one choice: an actor continues, an event occurs, or time passes."""
         roll = self.rng.random()
         awake = [actor for actor in self.actors if actor.wake_ms <= self.clock.now_ms()]
         if roll < 0.62 and awake:
@@ -227,7 +227,7 @@ class Simulation:
         elif roll < 0.75 and len(self.actors) < ACTORS_MAX:
             self._spawn()
         elif roll < 0.88:
-            self.happenings.one()
+            self.events.trigger()
         else:
             self.pass_time(self.rng.choice((100, 1_000, 5_000, 30_000, 60_000, 150_000)))
         if self.checker.violation:
@@ -236,7 +236,7 @@ class Simulation:
         self._arrive()
 
     def _resume(self, actor: Actor) -> None:
-        self._stage.resume(actor)
+        self._scheduler.resume(actor)
         if actor.done:
             self.actors.remove(actor)
             if actor.error is not None:
@@ -244,36 +244,36 @@ class Simulation:
                 self.checker.wrong(f"{actor.name} broke: {type(error).__name__}: {error}")
 
     def spawn(self, kind: str, body: Callable[[Actor], None]) -> Actor:
-        """A new actor, which has not begun yet."""
+        """Adds an actor, which does not run yet."""
         self.born += 1
         actor = Actor(f"{kind} {self.born}", body, self.born)
         self.actors.append(actor)
         return actor
 
     def _spawn(self) -> None:
-        roll, crew = self.rng.random(), self.crew
+        roll, actor_factory = self.rng.random(), self.actor_factory
         path = self.rng.choice(list(self.cluster.tables))
-        if roll < 0.22 and crew.claims:
+        if roll < 0.22 and actor_factory.claims:
             self.note("claim retried")
-            self.spawn("retry", crew.driver(again=self.rng.choice(crew.claims)))
+            self.spawn("retry", actor_factory.driver(again=self.rng.choice(actor_factory.claims)))
         elif roll < 0.34 and self.cleans:
             self.spawn("cleaner", self._cleaner(path))
         elif roll < 0.4:
-            self.spawn("user", crew.repairer(path))
+            self.spawn("user", actor_factory.repairer(path))
         else:
-            self.spawn("driver", crew.driver(path if roll < 0.7 else None))
+            self.spawn("driver", actor_factory.driver(path if roll < 0.7 else None))
 
     def _cleaner(self, path: TablePath) -> Callable[[Actor], None]:
         if self.variant.cleaner is not None:
             return self.variant.cleaner(self, path)
-        return self.crew.cleaner(path)
+        return self.actor_factory.cleaner(path)
 
     def pass_time(self, milliseconds: int) -> None:
-        """Time passes; drivers that are not stopped send their heartbeats meanwhile."""
+        """Moves the time forward; drivers that are not stopped send heartbeats."""
         while milliseconds > 0:
             self.clock.advance(min(milliseconds, _TIME_PIECE_MS))
             milliseconds -= _TIME_PIECE_MS
-            self.crew.beat()
+            self.actor_factory.beat()
 
     def _arrive(self, *, all_of_them: bool = False) -> None:
         for entry in list(self._late):
@@ -286,7 +286,7 @@ class Simulation:
     # ---- healing ----
 
     def _heal(self) -> None:
-        """Faults end, whoever is stopped goes on, users put right what is theirs to put right."""
+        """Ends all faults, resumes stopped actors and makes the repairs that users must make."""
         self._say("healing")
         self.faults = faults.NONE
         self._arrive(all_of_them=True)
@@ -296,23 +296,23 @@ class Simulation:
         unhealed: dict[TablePath, str] = {}
         for _ in range(_HEAL_ROUNDS_MAX):
             for path in list(self.cluster.tables):
-                self.happenings.drop_foreign_lake_table(path)
-                self.spawn("user", self.crew.repairer(path))
+                self.events.drop_foreign_lake_table(path)
+                self.spawn("user", self.actor_factory.repairer(path))
                 self._finish()
                 self.pass_time(2 * TIMEOUT_MS)
-                self.spawn("driver", self.crew.driver(path))
+                self.spawn("driver", self.actor_factory.driver(path))
                 self._finish()
             found = {t.described.path: self.checker.healed(t) for t in self._tables()}
             unhealed = {path: why for path, why in found.items() if why}
             if not unhealed or self.checker.violation:
                 break
         else:
-            # What users did left no way without loss: one of them has to choose.
-            if unhealed.keys() <= self.crew.lossy:
+            # After what users did every repair loses rows, so a person would have to choose.
+            if unhealed.keys() <= self.actor_factory.lossy:
                 self.note("no way without loss")
                 return
             why = next(iter(unhealed.values()))
-            self.checker.wrong(f"not healed: {why}; last errors: {self.crew.errors}")
+            self.checker.wrong(f"not healed: {why}; last errors: {self.actor_factory.errors}")
         for path in list(self.lake.tables):
             self.spawn("cleaner", self._cleaner(path))
             self._finish()
@@ -322,11 +322,11 @@ class Simulation:
         return list(self.cluster.tables.values())
 
     def _finish(self) -> None:
-        """Everybody who acts comes to an end."""
+        """Runs every actor to its end."""
         last = self.steps + _HEAL_STEPS_MAX
         while self.actors and not self.checker.violation:
             self._resume(self.rng.choice(self.actors))
             self.clock.advance(1)
-            self.crew.beat()
+            self.actor_factory.beat()
             if self.steps > last:
                 self.checker.wrong(f"{self.actors[0].name} does not come to an end")

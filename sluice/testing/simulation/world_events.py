@@ -1,4 +1,4 @@
-"""What users, maintenance and the machines do in a simulated run, apart from rounds."""
+"""Events in a simulated run that are not rounds: user actions, maintenance and restarts."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _DAYS = ("mon", "tue", "wed")
 _ROWS_MAX = 5
 
 
-class Happenings:
-    """Changes the world of one simulation, at one of its turns."""
+class WorldEvents:
+    """Triggers events in one simulation."""
 
     def __init__(self, simulation: Simulation) -> None:
         self._sim = simulation
@@ -27,7 +27,7 @@ class Happenings:
         self._dropped_days: set[tuple[TablePath, str]] = set()
 
     def begin(self) -> None:
-        """One or two tables, with some rows."""
+        """Creates one or two tables with some rows."""
         for number in range(self._rng.randint(1, 2)):
             path = TablePath("db", f"t{number}")
             freshness = self._rng.choice(("1s", "10s", "1min", "3min"))
@@ -36,8 +36,8 @@ class Happenings:
             for _ in range(3):
                 self._append(self._sim.cluster.tables[path], empty=False)
 
-    def one(self) -> None:
-        """Something happens, mostly rows."""
+    def trigger(self) -> None:
+        """Triggers one random event, most often new rows."""
         sim, roll = self._sim, self._rng.random()
         path = self._rng.choice(list(sim.cluster.tables))
         fluss, table = sim.cluster.tables[path], sim.lake.tables.get(path)
@@ -59,7 +59,7 @@ class Happenings:
             self._foreign(path, table, roll)
 
     def drop_foreign_lake_table(self, path: TablePath) -> None:
-        """A user makes room for the rows of a table that was dropped and created again."""
+        """Drops or renames the lake table of a Fluss table that was dropped and created again."""
         sim = self._sim
         table = sim.lake.tables.get(path)
         ours = (
@@ -95,7 +95,7 @@ class Happenings:
         self._sim.note("empty batch appended" if empty else "rows appended")
 
     def _truncate(self, fluss: FlussTable) -> None:
-        """Retention removes what the lake has; more would be a loss that nobody could repair."""
+        """Applies log retention to rows that the lake has; other rows would be lost for good."""
         registered = fluss.latest_registered()
         if registered is None or self._is_behind(fluss):
             return
@@ -148,15 +148,15 @@ class Happenings:
         elif self._may_roll_back() and table.roll_back(rng, sim.born):
             sim.note("rolled back")
             if rng.random() < 0.5:
-                sim.spawn("user", sim.crew.repairer(path))
+                sim.spawn("user", sim.actor_factory.repairer(path))
 
     def _is_behind(self, fluss: FlussTable) -> bool:
-        """Whether the lake is behind Fluss: what is removed then could be the way back."""
+        """Whether the lake is behind Fluss; a repair may need what clean-up removes."""
         table = self._sim.lake.tables.get(fluss.described.path)
         if table is None:
             return fluss.latest_registered() is not None
         return self._sim.checker.behind(fluss, table)
 
     def _may_roll_back(self) -> bool:
-        """Where clean-up runs, nobody rolls back while drivers run (docs/clean-up.md)."""
+        """Whether a user may roll back: not while clean-up and drivers run (docs/clean-up.md)."""
         return not self._sim.cleans or not self._sim.actors

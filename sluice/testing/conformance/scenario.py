@@ -1,4 +1,4 @@
-"""What every scenario has: a stage to ask from, and the answers that it wrote down."""
+"""The context of a scenario: a client, a database and the recorded answers."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from sluice.model import (
     TableDescriptor,
     TablePath,
 )
-from sluice.testing.lost_tables import is_handed_out, is_led
+from sluice.testing.table_creation import has_leaders, is_assigned
 
 CLAIM_WAIT_S = 120.0
 SETTLE_WAIT_S = 120.0
-"""How long a change may take that a cluster makes after it has answered."""
+"""How long a change may take that a cluster makes after its response."""
 
 NOTICE_WAIT_S = 10.0
-"""After so long without leaders a new table counts as missed."""
+"""A new table without leaders after this long counts as missed by the coordinator."""
 
 CREATE_TRIES = 4
 LAKE = {"table.datalake.enabled": "true", "table.datalake.freshness": "1s"}
 NOT_THERE = 987_654_321
-"""An id of nothing."""
+"""An id that nothing has."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One question of a scenario: what was expected and what was answered."""
+    """One question of a scenario, with the expected and the actual answer."""
 
     question: str
     expected: object
@@ -49,31 +49,33 @@ class Answer:
 
 
 @dataclass
-class Stage:
+class ScenarioContext:
     """What a scenario plays on: a client, a database of its own, and the answers so far."""
 
     client: Client
     database: str = field(default_factory=lambda: f"conformance_{uuid.uuid4().hex[:12]}")
     answers: list[Answer] = field(default_factory=list)
 
-    def see(self, question: str, answered: object, expected: object) -> None:
-        """Writes an answer down."""
+    def expect(self, question: str, answered: object, expected: object) -> None:
+        """Records an answer."""
         assert question not in {a.question for a in self.answers}, question
         self.answers.append(Answer(question, expected, answered))
 
-    def ask(self, question: str, call: Callable[[], object], expected: object) -> None:
-        """Asks and writes down the answer; an error counts by the name of its class."""
+    def expect_call(self, question: str, call: Callable[[], object], expected: object) -> None:
+        """Makes a call and records its answer; an error is recorded by its class name."""
         try:
             answered = call()
         except SluiceError as error:
             answered = type(error).__name__
-        self.see(question, answered, expected)
+        self.expect(question, answered, expected)
 
-    def ask_until(self, question: str, call: Callable[[], object], expected: object) -> None:
-        """Asks until the answer is the expected one: for what a cluster does after its answer."""
+    def expect_eventually(
+        self, question: str, call: Callable[[], object], expected: object
+    ) -> None:
+        """Repeats a call until the answer is as expected, for changes after a response."""
         deadline = time.monotonic() + SETTLE_WAIT_S
         while True:
-            self.ask(question, call, expected)
+            self.expect_call(question, call, expected)
             if self.answers[-1].agrees or time.monotonic() > deadline:
                 return
             self.answers.pop()
@@ -87,8 +89,8 @@ class Stage:
     ) -> TablePath:
         """Creates a table; ``more`` as in TableDescriptor.
 
-        The coordinator of Fluss 0.9.1 may miss it (:mod:`sluice.testing.lost_tables`): then it is
-        created anew, a lake table under another name, because the lake still has the first one.
+        The coordinator of Fluss 0.9.1 may miss it (:mod:`sluice.testing.table_creation`). The table
+        is then created again, a lake table under another name, as the lake keeps the first one.
         """
         fields = tuple(Column(name, kind, i) for i, (name, kind) in enumerate(columns.items()))
         schema = Schema(fields, tuple(key), len(fields) - 1)
@@ -96,7 +98,7 @@ class Stage:
         path = self.path(table)
         for number in range(1, CREATE_TRIES + 1):
             self.client.admin.create_table(path, descriptor)
-            if descriptor.partition_keys or is_led(self.client, path, NOTICE_WAIT_S):
+            if descriptor.partition_keys or has_leaders(self.client, path, NOTICE_WAIT_S):
                 return path
             self.client.admin.drop_table(path)
             if descriptor.properties.get("table.datalake.enabled") == "true":
@@ -106,14 +108,14 @@ class Stage:
     def create_partitioned(self, table: str, columns: dict[str, DataType], key: str) -> TablePath:
         """Creates a lake table partitioned by a column, under the first name that is noticed.
 
-        The coordinator of Fluss 0.9.1 may miss it; see :mod:`sluice.testing.lost_tables`.
+        The coordinator of Fluss 0.9.1 may miss it; see :mod:`sluice.testing.table_creation`.
         """
         for number in range(CREATE_TRIES):
             name = f"{table}_{number}"
             path = self.create(
                 name, columns, partition_keys=(key,), bucket_count=2, properties=LAKE
             )
-            if is_handed_out(self.client, path, NOTICE_WAIT_S):
+            if is_assigned(self.client, path, NOTICE_WAIT_S):
                 return path
         raise TimeoutError(f"{path} and {CREATE_TRIES - 1} others were not noticed")
 
@@ -122,21 +124,21 @@ class Stage:
             writer.write(rows)
 
     def claim(self, path: TablePath) -> Claim:
-        """Waits until the coordinator hands the table out: its timers have a resolution of 1 s."""
+        """Waits until the coordinator assigns the table; its timers have a resolution of 1 s."""
         deadline = time.monotonic() + CLAIM_WAIT_S
         while (claim := self.client.tiering.claim([path])) is None:
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{path} was not handed out in {CLAIM_WAIT_S:.0f} s")
+                raise TimeoutError(f"{path} was not assigned within {CLAIM_WAIT_S:.0f} s")
             time.sleep(0.1)
         return claim
 
     def beat(self, claim: Claim) -> str:
-        """What the coordinator has against a claim."""
+        """Sends a heartbeat: "accepted", or the class name of the coordinator's error."""
         error = self.client.tiering.heartbeat([claim])[claim.table_id]
         return "accepted" if error is None else type(error).__name__
 
 
-Scenario = Callable[[Stage], None]
+Scenario = Callable[[ScenarioContext], None]
 SCENARIOS: dict[str, Scenario] = {}
 
 
@@ -146,18 +148,18 @@ def scenario(play: Scenario) -> Scenario:
 
 
 def run(client: Client, name: str) -> list[Answer]:
-    """Plays a scenario in a database of its own, which is dropped afterwards."""
-    stage = Stage(client)
-    client.admin.create_database(stage.database)
+    """Runs a scenario in its own database, which is dropped afterwards."""
+    context = ScenarioContext(client)
+    client.admin.create_database(context.database)
     try:
-        SCENARIOS[name](stage)
+        SCENARIOS[name](context)
     finally:
-        client.admin.drop_database(stage.database, cascade=True, ignore_if_not_exists=True)
-    return stage.answers
+        client.admin.drop_database(context.database, cascade=True, ignore_if_not_exists=True)
+    return context.answers
 
 
 def done(call: Callable[[], object]) -> Callable[[], str]:
-    """A call whose answer says nothing but that it was done."""
+    """Wraps a call whose response is empty, so that it answers "done"."""
 
     def asked() -> str:
         call()
