@@ -1,4 +1,4 @@
-"""The rules of KV snapshot leases: who holds which snapshots until when; no I/O, clock or lock."""
+"""The rules of KV snapshot leases, without I/O, clock or lock."""
 
 from sluice.leases.leases import Acquired, Leases
 from sluice.leases.limits import (

@@ -1,10 +1,9 @@
-"""All leases of a coordinator: each call answers what would change, and changes nothing.
+"""All leases of a coordinator. Each call returns a change without applying it.
 
-Its owner stores the change and then applies it, which cannot fail: so what is stored and what is
-known never part. Differences from Fluss, each on purpose: a snapshot that does not exist is not
-held but answered as unavailable; renewing a lease that is not there is an error, whether by the
-call for it or by Fluss's own way (acquire with nothing), so that a drop is final; a lease that
-holds nothing does not exist.
+The owner stores the change and then applies it, which cannot fail, so memory and storage always
+agree. Deliberate differences from Fluss: a snapshot that does not exist is returned as unavailable
+and not leased; renewing a lease that does not exist is an error, also by Fluss's own renewal (an
+acquire without buckets), so a drop is final; a lease without snapshots does not exist.
 """
 
 from __future__ import annotations
@@ -35,17 +34,17 @@ from sluice.model import TableBucket
 
 @dataclass(frozen=True, slots=True)
 class Acquired:
-    """What an acquire would do, and the snapshots that it could not hold."""
+    """The change of an acquire, and the snapshots that it could not lease."""
 
     change: Change | None
     unavailable: SnapshotsByTable
 
 
 class Leases:
-    """The leases there are. Not thread-safe: its owner holds a lock while anything is changed.
+    """All leases. Not thread-safe: the owner holds a lock during changes.
 
-    :meth:`is_leased` may be asked at any time by another thread: while a change is applied it never
-    denies a snapshot that is held before and after it.
+    Other threads may call :meth:`is_leased` at any time. While a change is applied, it returns True
+    for every snapshot that is leased both before and after the change.
     """
 
     def __init__(self) -> None:
@@ -64,13 +63,13 @@ class Leases:
         now_ms: int,
         exists: Callable[[TableBucket, int], bool],
     ) -> Acquired:
-        """Holds the snapshots that exist, until ``duration_ms`` from now.
+        """Leases the existing snapshots until ``duration_ms`` from now.
 
-        A bucket that the lease holds already gets the new snapshot in place of the old one; if the
-        new one does not exist, the old one stays. Nothing wanted renews the lease.
+        If the lease already has a snapshot of a bucket, an existing new snapshot replaces it. An
+        empty ``wanted`` renews the lease.
 
-        :raises InvalidLease: a wrong id or duration, or too much. :raises LeaseNotExist: nothing is
-            wanted of a lease that is not there.
+        :raises InvalidLease: the id or duration is wrong, or a limit is exceeded.
+        :raises LeaseNotExist: ``wanted`` is empty, and the lease does not exist.
         """
         check_lease_id(lease_id)
         check_duration(lease_id, duration_ms)
@@ -102,18 +101,19 @@ class Leases:
         return Acquired(Change(lease_id, before, after, frozenset(tables)), unavailable)
 
     def renew(self, lease_id: str, duration_ms: int, now_ms: int) -> Change:
-        """Lets a lease last until ``duration_ms`` from now.
+        """Extends a lease until ``duration_ms`` from now.
 
-        :raises LeaseNotExist: it was dropped, has expired, or never was. :raises InvalidLease:
+        :raises LeaseNotExist: it was dropped, has expired, or never existed.
+        :raises InvalidLease: the id or duration is wrong.
         """
         check_lease_id(lease_id)
         check_duration(lease_id, duration_ms)
         return self._renewed(lease_id, duration_ms, now_ms)
 
     def release(self, lease_id: str, buckets: Collection[TableBucket]) -> Change | None:
-        """Lets go of some buckets; None if the lease holds none of them.
+        """Releases some buckets; returns None if the lease has none of them.
 
-        :raises InvalidLease: a wrong id, or too many buckets.
+        :raises InvalidLease: the id is wrong, or there are too many buckets.
         """
         check_lease_id(lease_id)
         check_buckets_per_call(lease_id, len(buckets))
@@ -126,23 +126,23 @@ class Leases:
         return _without(lease, {table_id: keys.__contains__ for table_id, keys in going.items()})
 
     def drop(self, lease_id: str) -> Change | None:
-        """Ends a lease; None if there is none. Any text may be given: nothing is made by it."""
+        """Ends a lease; returns None if it does not exist. Accepts any text as id."""
         lease = self._leases.get(lease_id)
         return _ended(lease) if lease else None
 
     # -- what happens by itself
 
     def expired(self, now_ms: int, uptime_ms: int) -> list[Change]:
-        """Ends the leases whose time has run out.
+        """Ends expired leases.
 
-        :param uptime_ms: since the coordinator was started: it takes none away at first.
+        :param uptime_ms: time since the coordinator's start, after which none expires at first.
         """
         if uptime_ms < RESTART_GRACE_MS:
             return []
         return [_ended(lease) for lease in self._leases.values() if lease.expires_ms <= now_ms]
 
     def table_dropped(self, table_id: int, partition_id: int | None = None) -> list[Change]:
-        """Lets go of everything of a table, or of one partition of it."""
+        """Releases all snapshots of a table, or of one partition."""
         going: dict[int, Callable[[BucketKey], bool]] = {
             table_id: lambda key: partition_id in (None, key[0])
         }
@@ -150,7 +150,7 @@ class Leases:
         return [change for change in changes if change]
 
     def partitions(self) -> set[tuple[int, int | None]]:
-        """Tables, and partitions of them, of which anything is held."""
+        """The tables and partitions with leased snapshots."""
         return {
             (table_id, None if key[0] == PLAIN else key[0])
             for lease in self._leases.values()
@@ -161,27 +161,27 @@ class Leases:
     # -- reading
 
     def is_leased(self, bucket: TableBucket, snapshot_id: int) -> bool:
-        """Whether any lease holds that snapshot."""
+        """Whether any lease holds the snapshot."""
         return (bucket.table_id, *key_of(bucket), snapshot_id) in self._references
 
     def get(self, lease_id: str) -> Lease | None:
         return self._leases.get(lease_id)
 
     def all(self) -> list[Lease]:
-        """Every lease, by id."""
+        """All leases, ordered by id."""
         return sorted(self._leases.values(), key=lambda lease: lease.lease_id)
 
     @property
     def held(self) -> int:
-        """Buckets held by all leases together."""
+        """The number of buckets in all leases."""
         return self._held
 
     # -- changing
 
     def apply(self, changes: Iterable[Change]) -> None:
-        """Makes changes come true."""
+        """Applies changes."""
         for change in changes:
-            # What is new first: nothing that stays is let go of even for a moment.
+            # Additions first, so that a kept snapshot is never released in between.
             self._count(change.after, change.tables, 1)
             self._count(self._leases.get(change.lease_id), change.tables, -1)
             if change.after is None:
@@ -208,8 +208,8 @@ class Leases:
         lease = self._leases.get(lease_id)
         if lease is None:
             raise LeaseNotExist(
-                f"lease {lease_id} does not exist: it was dropped or has expired, or never was."
-                " Its snapshots may be gone: acquire them again"
+                f"lease {lease_id} does not exist: it was dropped, has expired, or never existed."
+                " Its snapshots may have been deleted: acquire snapshots again"
             )
         after = replace(lease, renewed_ms=now_ms, expires_ms=now_ms + duration_ms)
         return Change(lease_id, lease, after, frozenset())
@@ -220,7 +220,7 @@ def _ended(lease: Lease) -> Change:
 
 
 def _without(lease: Lease, going: Mapping[int, Callable[[BucketKey], bool]]) -> Change | None:
-    """The lease without what goes of each table; None if it holds nothing of that."""
+    """The lease without the given buckets; None if it has none of them."""
     held = dict(lease.held)
     tables = set()
     for table_id, goes in going.items():

@@ -1,4 +1,4 @@
-"""What a lease may be called, how long it may last, and how much may be held in all."""
+"""The limits of leases: ids, durations and numbers of buckets."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from sluice.errors import InvalidLease
 _LEASE_ID = re.compile(r"[A-Za-z0-9._:-]{1,200}")
 
 DURATION_MIN_MS = 1_000
-"""Shorter ones end before a client can renew them."""
+"""Minimum duration; shorter leases would end before a client can renew them."""
 DURATION_MAX_MS = 30 * 24 * 60 * 60 * 1000
-"""A lease that nobody drops keeps files for this long at most."""
+"""Maximum duration, and so the longest time that an abandoned lease keeps files."""
 BUCKETS_PER_CALL_MAX = 200_000
-"""Most buckets of one acquire or release."""
+"""Maximum number of buckets in one acquire or release."""
 LEASES_MAX = 10_000
-"""Most leases at once."""
+"""Maximum number of leases."""
 HELD_MAX = 2_000_000
-"""Most buckets held by all leases together; about 300 bytes of memory each."""
+"""Maximum number of buckets in all leases; about 300 bytes of memory each."""
 RESTART_GRACE_MS = 10 * 60 * 1000
-"""Nothing expires for this long after a start: who could renew while the coordinator was away?"""
+"""No lease expires for this long after a start, as none could be renewed before it."""
 
 
 def check_lease_id(lease_id: str) -> None:
@@ -35,7 +35,7 @@ def check_duration(lease_id: str, duration_ms: int) -> None:
     """:raises InvalidLease: shorter than a second, or longer than 30 days."""
     if not DURATION_MIN_MS <= duration_ms <= DURATION_MAX_MS:
         raise InvalidLease(
-            f"lease {lease_id}: a duration of {duration_ms} ms; use {DURATION_MIN_MS} to"
+            f"lease {lease_id}: invalid duration {duration_ms} ms: use {DURATION_MIN_MS} to"
             f" {DURATION_MAX_MS} ms (30 days), and renew the lease while it is needed"
         )
 
@@ -44,8 +44,8 @@ def check_buckets_per_call(lease_id: str, buckets: int) -> None:
     """:raises InvalidLease: more than one call may name."""
     if buckets > BUCKETS_PER_CALL_MAX:
         raise InvalidLease(
-            f"lease {lease_id}: {buckets} buckets in one call; at most {BUCKETS_PER_CALL_MAX}:"
-            " use several calls with the same lease id"
+            f"lease {lease_id}: {buckets} buckets in one call exceed the limit of"
+            f" {BUCKETS_PER_CALL_MAX}: use several calls with the same lease id"
         )
 
 
@@ -53,11 +53,11 @@ def check_totals(lease_id: str, leases: int, held: int) -> None:
     """:raises InvalidLease: more leases, or more held buckets, than the coordinator keeps."""
     if leases > LEASES_MAX:
         raise InvalidLease(
-            f"lease {lease_id}: there are {LEASES_MAX} leases already, the most allowed: drop some"
-            " (sluice leases)"
+            f"lease {lease_id}: the limit of {LEASES_MAX} leases is reached: drop some"
+            " (`sluice leases`)"
         )
     if held > HELD_MAX:
         raise InvalidLease(
-            f"lease {lease_id}: all leases together would hold {held} buckets; at most {HELD_MAX}:"
-            " drop some (sluice leases)"
+            f"lease {lease_id}: all leases together would have {held} buckets, more than the limit"
+            f" of {HELD_MAX}: drop some (`sluice leases`)"
         )

@@ -1,4 +1,4 @@
-"""The values of leases. A lease is frozen: whatever happens to it makes another one."""
+"""The value types of leases. A lease is immutable: each change makes a new one."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from sluice.model import TableBucket
 
 PLAIN = -1
-"""In place of a partition id in a table without partitions."""
+"""Stands for the partition id in a table without partitions."""
 
 BucketKey = tuple[int, int]
 """Partition id (or PLAIN) and bucket."""
 
 SnapshotsByBucket = Mapping[BucketKey, int]
-"""The snapshot id that is held of each bucket of one table."""
+"""The snapshot id of each bucket of one table."""
 
 SnapshotsByTable = Mapping[int, SnapshotsByBucket]
-"""Holds by table id."""
+"""The snapshots of each table, by table id."""
 
 
 def key_of(bucket: TableBucket) -> BucketKey:
@@ -30,16 +30,16 @@ def bucket_of(table_id: int, key: BucketKey) -> TableBucket:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """What one lease holds, and until when. Times are epoch milliseconds."""
+    """A lease with its snapshots. Times are epoch milliseconds."""
 
     lease_id: str
     created_ms: int
     renewed_ms: int
-    """When it was acquired or renewed last."""
+    """When it was last acquired or renewed."""
     expires_ms: int
-    """It may be taken away from this moment on."""
+    """When it expires."""
     held: SnapshotsByTable
-    """No table without a bucket."""
+    """Every table has at least one bucket."""
 
     @property
     def buckets(self) -> int:
@@ -49,7 +49,7 @@ class Lease:
         return self.held.get(table_id, _NOTHING).get(key) == snapshot_id
 
     def oldest(self) -> tuple[int, int, BucketKey]:
-        """The lowest snapshot id that it holds, with its table id and bucket."""
+        """The lowest snapshot id, with its table id and bucket."""
         return min(
             (snapshot_id, table_id, key)
             for table_id, holds in self.held.items()
@@ -62,11 +62,11 @@ _NOTHING: SnapshotsByBucket = {}
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What happens to one lease; to be stored, then applied."""
+    """A change of one lease, to be stored and then applied."""
 
     lease_id: str
     before: Lease | None
     after: Lease | None
-    """None ends it."""
+    """The lease after the change; None ends it."""
     tables: frozenset[int]
-    """Tables of which another set of snapshots is held than before."""
+    """The ids of tables whose leased snapshots change."""

@@ -1,4 +1,4 @@
-"""The rules of scan sessions (ScanKv): what a call may ask for and gets; no I/O, clock or lock."""
+"""The rules of scan sessions (ScanKv), without I/O, clock or lock."""
 
 from sluice.scans.replies import Replies, Reply
 from sluice.scans.requests import CloseScan, ContinueScan, OpenScan, ScanRequest, request_of

@@ -1,4 +1,4 @@
-"""The last batches of scans that have come to their end, for whoever did not get them."""
+"""Keeps the last batches of finished scans, for clients that did not receive them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class Reply:
 
 
 class Replies:
-    """Replies by scanner id, within a number of bytes: the oldest go first. Not thread-safe."""
+    """Replies by scanner id, up to a number of bytes; drops the oldest first. Not thread-safe."""
 
     def __init__(self, bytes_max: int, ttl_ms: int) -> None:
-        """:param ttl_ms: how long one is kept."""
+        """:param ttl_ms: how long a reply is kept."""
         self._bytes_max = bytes_max
         self._ttl_s = ttl_ms / 1000
         self._kept: OrderedDict[bytes, tuple[float, Reply]] = OrderedDict()
@@ -29,7 +29,7 @@ class Replies:
         return self._bytes
 
     def keep(self, scanner_id: bytes, reply: Reply, now_s: float) -> None:
-        """Keeps a reply, unless it alone is larger than all may be."""
+        """Keeps a reply, unless it alone exceeds the limit."""
         self.drop(scanner_id)
         if len(reply.records) > self._bytes_max:
             return
@@ -39,7 +39,7 @@ class Replies:
             self.drop(next(iter(self._kept)))
 
     def find(self, scanner_id: bytes, call_seq_id: int) -> Reply | None:
-        """The reply to that call, if it is there."""
+        """Returns the reply to a call, or None."""
         _, reply = self._kept.get(scanner_id, (0.0, None))
         return reply if reply is not None and reply.call_seq_id == call_seq_id else None
 
@@ -49,7 +49,7 @@ class Replies:
             self._bytes -= len(found[1].records)
 
     def forget(self, now_s: float) -> None:
-        """Drops what has been kept for long enough."""
+        """Drops replies whose time is over."""
         while self._kept:
             scanner_id, (kept_s, _) = next(iter(self._kept.items()))
             if kept_s >= now_s - self._ttl_s:

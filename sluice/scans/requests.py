@@ -1,4 +1,4 @@
-"""What a ScanKv call may ask for, told apart and checked before anything is done."""
+"""Parses and validates ScanKv requests."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from sluice.errors import InvalidScanRequest
 from sluice.model import TableBucket
 
 ID_BYTES_MIN, ID_BYTES_MAX = 16, 64
-"""Of a scanner id that a client wants."""
+"""Length of a scanner id that a client chooses."""
 
-_ONE_OF = "give either bucket_scan_req, which begins a scan, or scanner_id, which goes on with one"
+_ONE_OF = "send either bucket_scan_req to start a scan, or scanner_id to continue one"
 
 
 @dataclass(frozen=True, slots=True)
 class OpenScan:
-    """Begins a scan, with its first batch."""
+    """Starts a scan and requests its first batch."""
 
     bucket: TableBucket
     limit: int | None
-    """Most rows of the whole scan; None: all."""
+    """Maximum number of rows of the scan; None: all."""
     batch_bytes: int
     wanted_id: bytes | None = None
-    """The scanner id that the client wants, so that it may send this again."""
+    """A scanner id chosen by the client, so that it can repeat this call."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContinueScan:
-    """The next batch, or the last one again."""
+    """Requests the next batch, or the last one again."""
 
     scanner_id: bytes
     call_seq_id: int
@@ -54,32 +54,36 @@ def request_of(
     close: bool,
     wanted_id: bytes | None = None,
 ) -> ScanRequest:
-    """What the fields of a call ask for; None stands for a field that is not there.
+    """Converts the fields of a call to a request; None stands for a missing field.
 
-    :raises InvalidScanRequest: they contradict each other, or one is missing or wrong.
+    :raises InvalidScanRequest: fields contradict each other, or one is missing or wrong.
     """
     if bucket is not None and scanner_id is not None:
-        raise InvalidScanRequest(f"bucket_scan_req and scanner_id in one call: {_ONE_OF}")
+        raise InvalidScanRequest(f"the call has both bucket_scan_req and scanner_id: {_ONE_OF}")
     if close:
         if scanner_id is None:
-            raise InvalidScanRequest("close_scanner without scanner_id: say which scan to close")
+            raise InvalidScanRequest(
+                "close_scanner without scanner_id: send the id of the scan to close"
+            )
         return CloseScan(scanner_id)
     if batch_bytes is None or batch_bytes <= 0:
-        raise InvalidScanRequest(f"batch_size_bytes = {batch_bytes}: ask for one byte or more")
+        raise InvalidScanRequest(f"batch_size_bytes = {batch_bytes}: request at least one byte")
     if call_seq_id is None:
-        raise InvalidScanRequest("no call_seq_id: number the calls of a scan, from 0 for the first")
+        raise InvalidScanRequest(
+            "call_seq_id is missing: number the calls of a scan, starting at 0"
+        )
     if scanner_id is not None:
         return ContinueScan(scanner_id, call_seq_id, batch_bytes)
     if bucket is None:
-        raise InvalidScanRequest(f"neither bucket_scan_req nor scanner_id: {_ONE_OF}")
+        raise InvalidScanRequest(f"the call has neither bucket_scan_req nor scanner_id: {_ONE_OF}")
     if call_seq_id != 0:
         raise InvalidScanRequest(
-            f"call_seq_id = {call_seq_id} at the begin of a scan: begin with 0"
+            f"call_seq_id = {call_seq_id} in the first call of a scan: start at 0"
         )
     if wanted_id is not None and not ID_BYTES_MIN <= len(wanted_id) <= ID_BYTES_MAX:
         raise InvalidScanRequest(
-            f"wanted_scanner_id of {len(wanted_id)} bytes: {ID_BYTES_MIN} to {ID_BYTES_MAX} random"
-            " ones are needed"
+            f"wanted_scanner_id has {len(wanted_id)} bytes: send {ID_BYTES_MIN} to {ID_BYTES_MAX}"
+            " random bytes"
         )
     rows_max = limit if limit is not None and limit > 0 else None
     return OpenScan(bucket, rows_max, batch_bytes, wanted_id)

@@ -1,7 +1,7 @@
-"""One scan session. It is frozen: whatever happens to it makes another one.
+"""One scan session. It is immutable: each change makes a new one.
 
-The rows of a scan never change, so a position among their keys says all. The last batch can thus be
-read again instead of being kept, until the scan has come to its end.
+The rows of a scan never change, so a key is enough to continue it. Until the scan ends, the last
+batch can be read again and need not be kept.
 """
 
 from __future__ import annotations
@@ -14,37 +14,37 @@ from sluice.model import TableBucket
 
 @dataclass(frozen=True, slots=True)
 class ScanRange:
-    """The rows that one call gets."""
+    """The range of rows that one call reads."""
 
     call_seq_id: int
     start: bytes | None
-    """The key of the first one; None: the first that there is."""
+    """The key of the first row; None: the first row of the store."""
     rows_max: int | None
     """None: as many as fit."""
     is_repeat: bool = False
-    """They were sent before: exactly ``rows_max`` of them, whatever size is asked for now."""
+    """Whether the range was sent before: it has exactly ``rows_max`` rows, whatever their size."""
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A scan that has more rows to give."""
+    """A scan with more rows to read."""
 
     scanner_id: bytes
     bucket: TableBucket
     log_offset: int
-    """The rows hold what the bucket's log has below this."""
+    """The rows contain all changes of the bucket below this log offset."""
     last: ScanRange
-    """What the last call got; its ``rows_max`` is how many there were."""
+    """The range of the last call; its ``rows_max`` is the number of rows that were read."""
     start: bytes
-    """The key of the row that comes next."""
+    """The key of the next row."""
     rows_left: int | None
-    """Of the scan's limit; None without one."""
+    """The rows left of the scan's limit; None without a limit."""
 
     def scan_range(self, call_seq_id: int) -> ScanRange:
-        """What a call gets.
+        """The range that a call reads.
 
-        :raises InvalidScanRequest: it is neither the next call nor the last one again. Nothing
-            happens to the session.
+        :raises InvalidScanRequest: it is neither the next call nor the last one again. The session
+            is unchanged.
         """
         expected = self.last.call_seq_id + 1
         if call_seq_id == expected:
@@ -52,8 +52,8 @@ class Session:
         if call_seq_id == self.last.call_seq_id:
             return self.last
         raise InvalidScanRequest(
-            f"bucket {self.bucket}: call_seq_id = {call_seq_id}; {expected} gets the next batch of"
-            f" this scan, {expected - 1} the last one again"
+            f"bucket {self.bucket}: call_seq_id = {call_seq_id}: send {expected} for the next batch"
+            f" of this scan, or {expected - 1} for the last one again"
         )
 
     def after(self, scan_range: ScanRange, rows: int, next_key: bytes | None) -> Session | None:

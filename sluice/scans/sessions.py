@@ -1,4 +1,4 @@
-"""All scan sessions of a server: how many there may be, how long one may be idle, how it ended."""
+"""All scan sessions of a server, with their limits, idle times and reasons of ending."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from sluice.model import TableBucket
 from sluice.scans.session import Session
 
 _ENDED_MAX = 10_000
-"""Most sessions whose end is remembered; some 200 bytes each."""
+"""Maximum number of remembered ended sessions; about 200 bytes each."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScanLimits:
-    """What scans may take, as Fluss's ``kv.scanner.*`` says."""
+    """The limits of scans, as Fluss's ``kv.scanner.*`` options."""
 
     ttl_ms: int = 600_000
-    """A session that nobody calls for longer is ended."""
+    """A session that is idle for longer is ended."""
     per_bucket_max: int = 8
     per_server_max: int = 200
     batch_bytes_max: int = 10 * 1024 * 1024
     replay_bytes_max: int = 64 * 1024 * 1024
-    """Last batches of finished scans, kept for whoever did not get them."""
+    """Limit of the last batches of finished scans, kept for clients that did not receive them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class _Ended:
 class Sessions:
     """Sessions by id. Not thread-safe: its owner holds a lock. Times are monotonic seconds.
 
-    A place is reserved before a session is made, so that never more are under way than may be.
+    A place is reserved before a session is created, so that the limits are never exceeded.
     """
 
     def __init__(self, limits: ScanLimits) -> None:
@@ -53,29 +53,29 @@ class Sessions:
 
     @property
     def reserved(self) -> int:
-        """Places that are reserved or used."""
+        """The number of reserved and used places."""
         return self._reserved.total()
 
     def reserve(self, bucket: TableBucket) -> None:
-        """Takes a place; :meth:`release` or :meth:`begin` follows.
+        """Reserves a place; call :meth:`release` or :meth:`begin` afterwards.
 
-        :raises TooManyScanners: there is none, of the server or of the bucket.
+        :raises TooManyScanners: the server or the bucket has no free place.
         """
         most = self._limits
         if self.reserved >= most.per_server_max:
             raise TooManyScanners(
-                f"bucket {bucket}: {self.reserved} scans are open on this server, as many as"
-                " kv_scanner_max_per_server allows: try again when one has ended"
+                f"bucket {bucket}: {self.reserved} scans are open on this server, the limit of"
+                " kv_scanner_max_per_server: retry when one has ended"
             )
         if self._reserved[bucket] >= most.per_bucket_max:
             raise TooManyScanners(
-                f"bucket {bucket}: {self._reserved[bucket]} scans of it are open, as many as"
-                " kv_scanner_max_per_bucket allows: try again when one has ended"
+                f"bucket {bucket}: {self._reserved[bucket]} scans of it are open, the limit of"
+                " kv_scanner_max_per_bucket: retry when one has ended"
             )
         self._reserved[bucket] += 1
 
     def release(self, bucket: TableBucket) -> None:
-        """Frees a reserved place that no session needs."""
+        """Releases a reserved place that no session uses."""
         assert self._reserved[bucket] > 0
         self._reserved[bucket] -= 1
         if not self._reserved[bucket]:
@@ -89,8 +89,10 @@ class Sessions:
         self._used_s[session.scanner_id] = now_s
 
     def find(self, scanner_id: bytes) -> Session:
-        """:raises ScannerExpired: it ended without its client's doing; says why.
-        :raises UnknownScannerId: it was closed or has come to its end, or never was.
+        """Returns a session.
+
+        :raises ScannerExpired: the server ended it; the message says why.
+        :raises UnknownScannerId: it was closed, was read to the end, or never existed.
         """
         session = self._sessions.get(scanner_id)
         if session is not None:
@@ -98,25 +100,24 @@ class Sessions:
         shown = scanner_id[:40].decode("ascii", "replace")
         ended = self._ended.get(scanner_id)
         if ended is not None:
-            raise ScannerExpired(f"scan {shown} is over: {ended.reason}; begin a new scan")
+            raise ScannerExpired(f"scan {shown} was ended: {ended.reason}; start a new scan")
         raise UnknownScannerId(
-            f"scan {shown} is not known: it has ended, or the server was started since; begin a new"
-            " scan"
+            f"unknown scan {shown}: it has ended, or the server was restarted; start a new scan"
         )
 
     def touch(self, scanner_id: bytes, now_s: float) -> None:
-        """Its time to live begins anew."""
+        """Restarts the time to live of a session."""
         self._used_s[scanner_id] = now_s
 
     def update(self, session: Session) -> None:
-        """A batch of it was read."""
+        """Replaces a session after a batch was read."""
         assert session.scanner_id in self._sessions
         self._sessions[session.scanner_id] = session
 
     def end(self, scanner_id: bytes, now_s: float = 0.0, reason: str = "") -> Session | None:
-        """Takes a session away and frees its place; None if there is none.
+        """Removes a session and frees its place; returns it, or None if it does not exist.
 
-        :param reason: remembered for its client, unless that has ended it itself.
+        :param reason: kept for its client; empty if the client has ended it.
         """
         session = self._sessions.pop(scanner_id, None)
         if session is None:
@@ -136,12 +137,12 @@ class Sessions:
         return list(self._sessions)
 
     def idle(self, now_s: float) -> list[bytes]:
-        """Sessions that nobody has called for longer than they live."""
+        """The sessions whose time to live is over."""
         since_s = now_s - self._limits.ttl_ms / 1000
         return [key for key, used_s in self._used_s.items() if used_s < since_s]
 
     def forget(self, now_s: float) -> None:
-        """Forgets how sessions ended that ended two times to live ago."""
+        """Forgets sessions that ended more than two times to live ago."""
         since_s = now_s - 2 * self._limits.ttl_ms / 1000
         while self._ended and next(iter(self._ended.values())).at_s < since_s:
             self._ended.popitem(last=False)

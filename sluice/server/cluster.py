@@ -1,4 +1,4 @@
-"""The embedded cluster: wires coordinator, tablet, their storage and their listeners together."""
+"""The embedded cluster: creates coordinator, tablet, storage and listeners, and connects them."""
 
 from __future__ import annotations
 
@@ -60,11 +60,9 @@ _log = structlog.get_logger("sluice.server")
 
 
 class EmbeddedCluster:
-    """Coordinator and tablet in one process, behind one or several addresses.
+    """Coordinator and tablet in one process, with one or several listeners. Start it once.
 
-    Start once, stop once.
-
-    ``files`` is how logs and KV snapshots reach the disk; a test may give other ones.
+    ``files`` writes logs and KV snapshots to disk; tests may pass their own implementation.
     """
 
     def __init__(
@@ -75,11 +73,13 @@ class EmbeddedCluster:
         datalake_format: str = "iceberg",
         files: LogFiles | None = None,
     ) -> None:
-        """:raises ConfigurationError: no data directory, an address that is not allowed, or a file
-        of TLS or tokens that cannot be used.
+        """Checks the configuration; opens no file of the data directory yet.
+
+        :raises ConfigurationError: the data directory is not set, an address is not allowed, or a
+            file of TLS or users cannot be used.
         """
         if not config.data_dir:
-            raise ConfigurationError("server.data_dir is not set: say where to keep the data")
+            raise ConfigurationError("server.data_dir is not set: set it, or pass --data-dir")
         self._security = ListenerSecurity.of(config)
         self._listen = listen_addresses(
             config.listen,
@@ -95,28 +95,30 @@ class EmbeddedCluster:
         self._parts: _Components | None = None
         self._addresses: tuple[str, ...] = ()
         self.metrics_address = ""
-        """Where metrics are read, if anywhere; known once started."""
+        """The URL of the metrics, set by ``start``; empty without metrics."""
 
     @property
     def address(self) -> str:
-        """The first address, as really bound; known once started."""
+        """The first address with its bound port. Call ``start`` first."""
         return self.addresses[0]
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """grpc://HOST:PORT or fluss://HOST:PORT of the coordinator on each listener."""
+        """grpc://HOST:PORT or fluss://HOST:PORT of the coordinator for each listener."""
         assert self._addresses, "not started"
         return self._addresses
 
     def start(self) -> str:
-        """Opens the data directory, repairs what a crash left, answers calls; the first address.
+        """Opens the data directory, recovers from a crash, and listens; returns the first address.
 
         :raises DataDirLocked, UnknownDataDirFormat, DataDirError: the directory cannot be used.
-        :raises LogStorageError, StorageError: what it holds is broken beyond what a crash explains.
+        :raises LogStorageError, StorageError: its files are damaged beyond what a crash explains.
         :raises ConfigurationError: an address cannot be bound.
         """
         assert self._parts is None, "started already"
-        if not Path(self._config.data_dir).exists():  # none is made for a server that cannot start
+        if not Path(
+            self._config.data_dir
+        ).exists():  # do not create it for a server that cannot start
             for place in self._listen:
                 check_free(place)
         parts = _Components(self._config, self._clock, self._defaults, self._files)
@@ -137,16 +139,17 @@ class EmbeddedCluster:
         return self.address
 
     def stop(self, grace_s: float = 5) -> None:
-        """Lets calls under way end within the grace, syncs and closes everything."""
+        """Waits at most ``grace_s`` for calls in progress, then syncs and closes everything."""
         parts, self._parts = self._parts, None
         if parts is not None:
             parts.stop(grace_s)
             _log.info("server stopped", addresses=self.addresses)
 
     def take_kv_snapshots(self, path: TablePath) -> dict[TableBucket, int]:
-        """Takes a KV snapshot now of each bucket of a table that has changed since its last one.
+        """Takes a KV snapshot of each changed bucket of a table; returns the new ids by bucket.
 
-        :raises TableNotExist: there is no such table. :raises FlussError: as `KvSnapshotter.take`.
+        :raises TableNotExist: the table does not exist.
+        :raises FlussError: as `KvSnapshotter.take`.
         """
         assert self._parts is not None, "not started"
         self._parts.wait_for_snapshots()
@@ -168,7 +171,7 @@ class EmbeddedCluster:
 
 
 class _Components:
-    """What a started cluster consists of."""
+    """The components of a started cluster."""
 
     def __init__(
         self, config: ServerConfig, clock: Clock, defaults: Defaults, files: LogFiles
@@ -259,7 +262,7 @@ class _Components:
         return manager
 
     def start(self, listen: Sequence[ListenAddress], security: ListenerSecurity) -> tuple[str, ...]:
-        """Listens when everything is ready; the addresses really bound."""
+        """Starts all components, then listens; returns the bound addresses."""
         self._logs.start(self._config.sync_interval_ms)
         self._kv.start()
         self.scanners.start(self._config.kv_scanner_expiration_interval_ms)
@@ -282,18 +285,18 @@ class _Components:
         return "" if self._metrics is None else self._metrics.address
 
     def _begin_snapshots(self) -> None:
-        """In the background, since with many buckets it takes long: they are in the records."""
+        """Deletes leftover snapshot files, then starts the snapshotter; slow with many buckets."""
         try:
             self._kv_snapshots.tidy_up(self._stopping.is_set)
         except (StorageError, OSError) as error:
-            # A folder may go while it is listed: its table was dropped. What else may go is looked
-            # for again, with each snapshot or at the next start.
-            _log.error("old KV snapshots stay", error=str(error))
+            # A folder may disappear while it is listed, because its table was dropped. Each later
+            # snapshot and the next start try again.
+            _log.error("old KV snapshots were not deleted", error=str(error))
         if not self._stopping.is_set():
             self.kv_snapshotter.start(self._config.kv_snapshot_interval_ms)
 
     def wait_for_snapshots(self) -> None:
-        """Until KV snapshots may be taken, or never will be."""
+        """Waits until leftover snapshot files are deleted, if that has begun."""
         if self._snapshots_begun.ident is not None:
             self._snapshots_begun.join()
 
@@ -316,7 +319,7 @@ class _Components:
         self.data_dir.close()
 
     def _handlers(self, servers: Callable[[], Servers], more: Mapping[Api, Handler]) -> Handlers:
-        """What both roles answer; ``more``: what only one kind of listener has."""
+        """The handlers of both roles; ``more`` holds calls of one kind of listener."""
         metadata = MetadataService(
             self.catalog, self._lake, self._replicas, self.data_dir.remote, servers
         )
@@ -367,7 +370,7 @@ class _Components:
 
 
 def _metrics_of(config: ServerConfig) -> Metrics | None:
-    """None where nobody reads them: their library takes its time to load."""
+    """The metrics if configured, else None, because their library is slow to load."""
     if not config.metrics:
         return None
     from sluice.server.metrics import Metrics
@@ -397,7 +400,7 @@ def _scanner_manager(stores: KvManager, clock: Clock, config: ServerConfig) -> S
 
 
 class _InProcess:
-    """The coordinator, for a tablet of the same process."""
+    """Calls the coordinator in the same process."""
 
     def __init__(self, calls: Mapping[Api, Handler]) -> None:
         self._calls = calls
@@ -407,7 +410,7 @@ class _InProcess:
 
 
 class _Tablets:
-    """Who is told of tables that the coordinator has dropped."""
+    """Passes dropped tables on to the components that hold their data."""
 
     def __init__(
         self,
@@ -418,7 +421,7 @@ class _Tablets:
         leases: KvSnapshotLeases,
     ) -> None:
         self._logs = logs
-        self._holders = (replicas, kv, logs, snapshots, leases)  # who uses something goes first
+        self._holders = (replicas, kv, logs, snapshots, leases)  # users before what they use
 
     def drop_table(self, info: TableInfo, partition_id: int | None = None) -> None:
         for holder in self._holders:

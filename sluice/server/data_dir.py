@@ -1,4 +1,4 @@
-"""The data directory: its format version, its one owner, and where things lie in it.
+"""The data directory: its format version, its lock and its layout.
 
 <data_dir>/FORMAT             {"format": 1}: an unknown version is refused
 <data_dir>/LOCK               held by flock for as long as a server runs
@@ -22,7 +22,7 @@ FORMAT = 1
 
 
 class DataDir:
-    """An opened data directory. ``close`` gives the lock back; a kill does so too."""
+    """An opened data directory. ``close`` releases the lock, and so does the process's end."""
 
     def __init__(self, root: Path, lock: int) -> None:
         self.root = root
@@ -30,7 +30,7 @@ class DataDir:
 
     @classmethod
     def open(cls, path: str | Path) -> DataDir:
-        """Locks the directory, made if missing, and checks its format.
+        """Locks the directory, creates it if missing, and checks its format.
 
         :raises DataDirLocked: another server holds it.
         :raises UnknownDataDirFormat: its version is unknown, or it holds foreign files.
@@ -38,7 +38,7 @@ class DataDir:
         """
         root = Path(path).absolute()
         if root.exists() and not root.is_dir():
-            raise DataDirError(f"data directory {root}: it is not a directory, choose another")
+            raise DataDirError(f"data directory {root} is not a directory: choose another")
         try:
             root.mkdir(parents=True, exist_ok=True)
             lock = os.open(root / "LOCK", os.O_RDWR | os.O_CREAT, 0o644)
@@ -88,8 +88,8 @@ def _take(lock: int, root: Path) -> None:
     except BlockingIOError:
         owner = os.pread(lock, 32, 0).decode(errors="replace").strip() or "unknown"
         raise DataDirLocked(
-            f"data directory {root} is in use by the server of process {owner}:"
-            " stop it, or choose another --data-dir"
+            f"data directory {root} is in use by another server (process {owner}):"
+            " stop that server, or choose another --data-dir"
         ) from None
     os.ftruncate(lock, 0)
     os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
@@ -101,8 +101,8 @@ def _check_format(root: Path) -> None:
         foreign = sorted(p.name for p in root.iterdir() if p.name not in ("LOCK", "FORMAT.tmp"))
         if foreign:
             raise UnknownDataDirFormat(
-                f"data directory {root} has no FORMAT file but holds {foreign[0]!r}:"
-                " it is not a Sluice data directory, choose an empty one"
+                f"data directory {root} is not a Sluice data directory (it has no FORMAT file but"
+                f" contains {foreign[0]!r}): choose an empty directory"
             )
         write_durably(marker, json.dumps({"format": FORMAT}).encode() + b"\n")
         return
@@ -113,25 +113,25 @@ def _check_format(root: Path) -> None:
         found = text[:40]
     if found != FORMAT:
         raise UnknownDataDirFormat(
-            f"data directory {root} has format {found!r}; this Sluice knows {FORMAT}:"
-            " use the version that wrote it"
+            f"data directory {root} has format {found!r}, but this version of Sluice supports only"
+            f" {FORMAT}: use the version that wrote it"
         )
 
 
 def _check_database(root: Path) -> None:
-    """Refuses a directory whose metadata is lost; ``log`` is made only after the database is."""
+    """Refuses a directory whose metadata is lost; ``log`` is created after the database."""
     if (root / "log").exists() and not (root / "metadata.sqlite").exists():
         raise DataDirError(
-            f"data directory {root}: metadata.sqlite is missing, but a server has run here."
-            " Without it no log can be told from that of a dropped table: restore it from a"
-            " backup, or choose another, empty directory. Nothing was deleted"
+            f"data directory {root}: metadata.sqlite is missing, although a server has run here."
+            " Without it the server cannot tell which logs belong to existing tables: restore it"
+            " from a backup, or choose an empty directory. Nothing was deleted"
         )
 
 
 def write_durably(path: Path, content: bytes) -> None:
-    """Writes a file that appears whole under its name, synced with its folder.
+    """Writes a file atomically, and syncs it and its folder.
 
-    :raises OSError: nothing is left behind then.
+    :raises OSError: the file could not be written, and no part of it is left.
     """
     temporary = path.with_name(path.name + ".tmp")
     try:
@@ -147,7 +147,7 @@ def write_durably(path: Path, content: bytes) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Makes the names in a folder survive a power loss."""
+    """Syncs a folder, so that the names in it survive a power loss."""
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)
@@ -156,10 +156,10 @@ def sync_folder(path: Path) -> None:
 
 
 def file_uri(path: Path) -> str:
-    """An absolute path as Fluss writes it: what stands in it is not escaped, nor read as such."""
+    """A file: URI of an absolute path as Fluss writes it, without escapes."""
     return f"file://{path.absolute()}"
 
 
 def local_path(uri: str) -> Path:
-    """The path that ``file_uri`` was given."""
+    """The path of a URI from ``file_uri``."""
     return Path(uri.removeprefix("file://"))

@@ -1,4 +1,4 @@
-"""Read calls that both the coordinator and a tablet server answer.
+"""Handlers of read calls that both the coordinator and the tablet server support.
 
 See docs/fluss/rpc.md#servers-of-each-call and docs/fluss/messages.md#metadata
 """
@@ -27,7 +27,7 @@ from sluice.wire.apis import Api, Role
 from sluice.wire.handlers import Handler
 
 NODE_ID = 0
-"""The one tablet server."""
+"""The id of the only tablet server."""
 
 
 def path_of(message: pb.PbTablePath) -> TablePath:
@@ -40,21 +40,21 @@ def to_path(path: TablePath) -> pb.PbTablePath:
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """Where clients reach the two roles: host and port."""
+    """Host and port at which clients reach each role."""
 
     coordinator: tuple[str, int]
     tablet: tuple[str, int]
 
 
 class Leaders(Protocol):
-    """Who leads which bucket."""
+    """Knows the leader of each bucket."""
 
     def leader(self, bucket: TableBucket) -> tuple[int | None, int]:
         """The leader's node id, None if there is none, and the leader epoch."""
 
 
 class MetadataService:
-    """Handlers of reading calls; holds no state itself. ``servers`` tells what clients are told."""
+    """Handlers of read calls. Stateless. ``servers`` returns the addresses that clients receive."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class MetadataService:
         return pb.TableExistsResponse(exists=self._catalog.has_table(path_of(request.table_path)))
 
     def get_metadata(self, request: pb.MetadataRequest) -> pb.MetadataResponse:
-        """Servers, and the buckets of the tables and partitions that were asked for."""
+        """Returns the servers, and the buckets of the requested tables and partitions."""
         servers = self._servers()
         response = pb.MetadataResponse(tablet_servers=[_node(servers.tablet)])
         response.coordinator_server.CopyFrom(_node(servers.coordinator))
@@ -176,7 +176,7 @@ class MetadataService:
     def _put_buckets(self, target: Any, info: TableInfo, partition_id: int | None = None) -> None:
         for number in range(info.bucket_count):
             bucket = target.add(bucket_id=number, replica_id=[NODE_ID])
-            with suppress(UnknownTableOrBucket):  # dropped right now: nobody leads it
+            with suppress(UnknownTableOrBucket):  # dropped a moment ago: no leader
                 where = TableBucket(info.table_id, partition_id, number)
                 leader, bucket.leader_epoch = self._leaders.leader(where)
                 if leader is not None:
@@ -187,7 +187,7 @@ class MetadataService:
             partition = entry.partitions.get(partition_id)
             if partition is not None:
                 return entry, partition
-        raise PartitionNotExists(f"no table has a partition of the id {partition_id}")
+        raise PartitionNotExists(f"no table has a partition with the id {partition_id}")
 
     def list_partition_infos(
         self, request: pb.ListPartitionInfosRequest
@@ -199,7 +199,10 @@ class MetadataService:
         }
         for key in wanted:
             if key not in keys:
-                raise PartitionSpecInvalid(f"table {entry.info.path}: {key!r} is no partition key")
+                raise PartitionSpecInvalid(
+                    f"table {entry.info.path}: {key!r} is not a partition key;"
+                    f" the keys are {', '.join(keys)}"
+                )
         response = pb.ListPartitionInfosResponse()
         for partition in sorted(entry.partitions.values(), key=lambda p: p.partition_id):
             values = dict(zip(keys, partition.values, strict=True))
@@ -215,7 +218,7 @@ class MetadataService:
         info = self._catalog.table(path_of(request.table_path)).info
         snapshot_id = request.snapshot_id if request.HasField("snapshot_id") else None
         if snapshot_id is not None and request.readable:
-            raise UnknownServerError("ask for a snapshot_id or for the readable one, not for both")
+            raise UnknownServerError("request either a snapshot_id or readable, not both")
         found = self._lake.get(info, snapshot_id, readable=request.readable)
         response = pb.GetLakeSnapshotResponse(table_id=info.table_id, snapshotId=found.snapshot_id)
         for bucket, offset in found.offsets.items():
@@ -228,12 +231,12 @@ class MetadataService:
         self,
         request: pb.GetFileSystemSecurityTokenRequest,  # noqa: ARG002
     ) -> pb.GetFileSystemSecurityTokenResponse:
-        """Remote data lies in plain files, which need no token."""
+        """Returns an empty token: remote data is stored in local files, which need none."""
         return pb.GetFileSystemSecurityTokenResponse(schema="file", token=b"")
 
 
 def api_versions(role: Role, offered: Iterable[Api]) -> Handler:
-    """The handler of ApiVersions for a server that offers these calls, itself included."""
+    """The ApiVersions handler of a server that offers these calls and ApiVersions."""
     response = pb.ApiVersionsResponse(server_type=role.value, server_version=__version__)
     for api in sorted((apis.API_VERSIONS, *offered), key=lambda api: api.key):
         response.api_versions.add(api_key=api.key, min_version=0, max_version=api.max_version)

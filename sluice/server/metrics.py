@@ -1,7 +1,7 @@
-"""What a Prometheus server reads at ``/metrics``: tiering, rounds and leases, as they are now.
+"""The Prometheus metrics at ``/metrics``: tiering, rounds and leases.
 
-Table by table only what the coordinator tells at the moment of asking; what is counted over time
-has no table in its labels, so that memory does not grow with tables that come and go.
+Gauges per table are read from the coordinator at each scrape. Counters have no table label, so that
+memory does not grow with tables that are created and dropped.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ _TABLE = ("database", "table")
 
 
 class RoundMetrics:
-    """Counts rounds as they end; the registry is this server's own."""
+    """Counts rounds when they end, in a registry of this server only."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry(auto_describe=True)
-        Info("sluice_server", "The server that answers.", registry=self.registry).info(
+        Info("sluice_server", "The server's version.", registry=self.registry).info(
             {"version": __version__}
         )
         self._rounds = Counter(
             "sluice_rounds",
-            "Rounds of tiering that have ended.",
+            "Tiering rounds that have ended.",
             ["outcome"],
             registry=self.registry,
         )
         self._seconds = Histogram(
             "sluice_round_seconds",
-            "How long a round took, from claim to report.",
+            "Duration of a round, from claim to report.",
             ["outcome"],
             buckets=ROUND_BUCKETS_S,
             registry=self.registry,
         )
-        for outcome in ("finished", "failed"):  # there from the beginning, for rates
+        for outcome in ("finished", "failed"):  # present from the start, for rates
             self._rounds.labels(outcome)
             self._seconds.labels(outcome)
 
@@ -55,10 +55,10 @@ class RoundMetrics:
 
 
 class Metrics:
-    """All of it, read at one address."""
+    """All metrics, served at one address."""
 
     def __init__(self, place: str, *, insecure: bool) -> None:
-        """:param place: HOST:PORT; nothing is bound yet."""
+        """:param place: HOST:PORT, which ``start`` binds."""
         self._place = place
         self._insecure = insecure
         self._rounds = RoundMetrics()
@@ -66,7 +66,7 @@ class Metrics:
 
     @property
     def address(self) -> str:
-        """As really bound; empty before the start."""
+        """The URL with its bound port; empty before ``start``."""
         return "" if self._endpoint is None else self._endpoint.address
 
     def ended(self, round_end: RoundEnd) -> None:
@@ -78,20 +78,23 @@ class Metrics:
         statuses: Callable[[], Sequence[TieringStatus]],
         leases: Callable[[], tuple[int, Sequence[Lease]]],
     ) -> None:
-        """:raises ConfigurationError: the address cannot be bound, or is not allowed."""
+        """Serves the metrics.
+
+        :raises ConfigurationError: the address cannot be bound, or is not allowed.
+        """
         registry = self._rounds.registry
         registry.register(StatusCollector(statuses, leases))
         self._endpoint = MetricsEndpoint(self._place, registry, insecure=self._insecure)
         self._endpoint.start()
 
     def stop(self) -> None:
-        """Also if it was never started."""
+        """Stops serving. Does nothing before ``start``."""
         if self._endpoint is not None:
             self._endpoint.stop()
 
 
 class StatusCollector(Collector):
-    """Asks how tiering and leases stand each time that somebody reads. Holds no state."""
+    """Reads the status of tiering and leases at each scrape. Stateless."""
 
     def __init__(
         self,
@@ -103,7 +106,7 @@ class StatusCollector(Collector):
         self._leases = leases
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing is asked when it is registered."""
+        """Returns nothing, so that registration reads no status."""
         return ()
 
     def collect(self) -> Iterable[Metric]:
@@ -120,7 +123,7 @@ class StatusCollector(Collector):
         yield GaugeMetricFamily("sluice_leases", "Leases on KV snapshots.", len(leases))
         yield GaugeMetricFamily(
             "sluice_leased_buckets",
-            "Buckets of which a lease holds a KV snapshot.",
+            "Buckets with a leased KV snapshot.",
             sum(lease.buckets for lease in leases),
         )
         oldest_ms = min((lease.created_ms for lease in leases), default=now_ms)
@@ -132,7 +135,9 @@ class StatusCollector(Collector):
 def _states(statuses: Sequence[TieringStatus]) -> GaugeMetricFamily:
     """1 for the state that a table is in, 0 for the others."""
     gauge = GaugeMetricFamily(
-        "sluice_table_state", "1 for the tiering state of a table.", labels=(*_TABLE, "state")
+        "sluice_table_state",
+        "1 for the current tiering state of a table.",
+        labels=(*_TABLE, "state"),
     )
     for status in statuses:
         for state in State:
@@ -149,26 +154,30 @@ _Value = Callable[[TieringStatus], float | None]
 _GAUGES: tuple[tuple[str, str, _Value], ...] = (
     ("sluice_table_failures", "Failures since the last success.", lambda s: s.failures),
     ("sluice_table_paused", "1 if the table is paused.", lambda s: float(bool(s.paused))),
-    ("sluice_table_tiering_epoch", "How often the table became due.", lambda s: s.tiering_epoch),
-    ("sluice_table_lag_rows", "Offsets of the logs that the lake lacks.", lambda s: s.lag_rows),
+    (
+        "sluice_table_tiering_epoch",
+        "Number of times the table became due.",
+        lambda s: s.tiering_epoch,
+    ),
+    ("sluice_table_lag_rows", "Log offsets missing in the lake.", lambda s: s.lag_rows),
     (
         "sluice_table_lag_seconds",
-        "Age of the oldest of them.",
+        "Age of the oldest offset missing in the lake.",
         lambda s: _seconds(s.lag_ms),
     ),
     (
         "sluice_table_last_round_seconds",
-        "How long the last finished round took.",
+        "Duration of the last finished round.",
         lambda s: _seconds(s.last_round_ms),
     ),
     (
         "sluice_table_last_tiered_timestamp_seconds",
-        "When the last round ended well.",
+        "Time of the last successful round.",
         lambda s: _seconds(s.last_tiered_ms),
     ),
     (
         "sluice_table_next_attempt_timestamp_seconds",
-        "When the table may be handed out next, or since when.",
+        "Time from which the table may be assigned again.",
         lambda s: _seconds(s.next_attempt_ms),
     ),
 )

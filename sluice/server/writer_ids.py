@@ -1,4 +1,4 @@
-"""Ids of idempotent writers: a counter of the whole cluster that never gives one twice."""
+"""Ids of idempotent writers, from a cluster-wide counter that never repeats an id."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ _COUNTER = "writer_id"
 
 
 class StoredWriterIds:
-    """Writer ids from the metadata file; an id is stored as given before anybody gets it."""
+    """Writer ids from the metadata file; an id is stored as issued before it is returned."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        # Only ever rises; a reader that sees the old value for a moment knows fewer ids.
+        # Only rises. A concurrent reader of the old value merely knows fewer ids.
         self._next = database.next_value(_COUNTER)
 
     def issue(self) -> int:
-        """:raises StorageError: the id cannot be stored as given."""
+        """Issues a new id.
+
+        :raises StorageError: the id cannot be stored as issued.
+        """
         writer_id = self._database.next_values(_COUNTER)
         self._next = max(self._next, writer_id + 1)
         return writer_id

@@ -1,4 +1,4 @@
-"""The rules of tiering states and epochs: pure tables of moves, without I/O, clock or lock."""
+"""The rules of tiering states and epochs, without I/O, clock or lock."""
 
 from sluice.statuses.freshness import DEFAULT_FRESHNESS_MS, FRESHNESS, freshness_ms
 from sluice.statuses.moves import MOVES, State, TableStatus, may_enter

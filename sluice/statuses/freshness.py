@@ -1,4 +1,4 @@
-"""How old the lake of a table may be."""
+"""A table's freshness: the maximum age of its lake data."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from sluice.model.durations import duration_ms
 
 FRESHNESS = "table.datalake.freshness"
 DEFAULT_FRESHNESS_MS = 180_000
-"""table.datalake.freshness when a table says nothing."""
+"""The default of table.datalake.freshness."""
 
 
 def freshness_ms(properties: Mapping[str, str]) -> int:
-    """Of a table with these properties, in milliseconds.
+    """The freshness of a table with these properties, in milliseconds.
 
-    :raises InvalidConfig: it is no duration.
+    :raises InvalidConfig: the option is not a duration.
     """
     text = properties.get(FRESHNESS)
     return DEFAULT_FRESHNESS_MS if text is None else duration_ms(FRESHNESS, text)

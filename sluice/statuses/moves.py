@@ -1,9 +1,9 @@
-"""The seven states of a lake table, and which state may follow which.
+"""The seven states of a lake table, and the allowed transitions between them.
 
-See docs/fluss/tiering.md#states. Two moves are not Fluss's: a failed table is still Failed after a
-start, until its next attempt, and a released claim makes a table Pending again.
+See docs/fluss/tiering.md#states. Two transitions differ from Fluss: a failed table stays Failed
+after a restart until its next attempt, and a released claim makes a table Pending again.
 
-This is the whole table: whatever moves a table asks :func:`may_enter` first.
+Every transition is checked by :func:`may_enter`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sluice.model import TablePath
 
 
 class State(Enum):
-    """A tiering state; the value is Fluss's own word for it."""
+    """A tiering state; the value is Fluss's name for it."""
 
     NEW = "New"
     INITIALIZED = "Initialized"
@@ -46,13 +46,12 @@ def may_enter(state: State, current: State | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class TableStatus:
-    """What the coordinator knows of one lake table's tiering. Times are epoch milliseconds.
+    """The coordinator's status of one lake table. Times are epoch milliseconds.
 
-    ``scheduled_from_ms`` is when freshness began to run: the end of the last round or, before the
-    first one, the moment when tiering was enabled. ``heartbeat_ms`` and ``claimed_ms`` are set
-    while Tiering only. ``failures`` are those since the last success; ``next_attempt_ms`` takes
-    the place of freshness after a failure, and where a round is wanted at once. A ``paused`` table
-    is handed out to nobody.
+    ``scheduled_from_ms`` is the start of the freshness interval: the end of the last round or, at
+    first, the time when tiering was enabled. ``heartbeat_ms`` and ``claimed_ms`` are set only while
+    Tiering. ``failures`` counts failures since the last success. ``next_attempt_ms`` replaces
+    freshness after a failure and for a requested round. A ``paused`` table is not assigned.
     """
 
     table_id: int
@@ -75,7 +74,7 @@ class TableStatus:
 
     @property
     def due_ms(self) -> int:
-        """When the next round may begin, if the table is Scheduled or Failed."""
+        """When the next round may start, if the table is Scheduled or Failed."""
         if self.next_attempt_ms is not None:
             return self.next_attempt_ms
         return self.scheduled_from_ms + self.freshness_ms

@@ -1,8 +1,7 @@
-"""What Sluice's own rounds write down of a table's tiering where Fluss cannot be asked, and what
-that says of its state now. Pure.
+"""The tiering status that Sluice's rounds record themselves for clusters that do not report it.
 
-Claim, end of the round, pause and heartbeats each change columns of their own, so writers that
-overlap take nothing from each other: a late end of an older round does not end a newer claim.
+Claim, end of the round, pause and heartbeat each change their own columns, so concurrent writers do
+not overwrite each other: a late end of an older round does not end a newer claim. Without I/O.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from sluice.statuses.moves import State
 from sluice.statuses.statuses import ERROR_CHARS_MAX, wait_ms
 
 UNKNOWN = "Unknown"
-"""The state of a table of which nothing can be said; never Fluss's own word."""
+"""The state of a table whose status is not known; Fluss has no such state."""
 
 SILENCE_MS = 120_000
 """Apache Fluss revokes a claim that had no heartbeat for this long.
@@ -25,14 +24,14 @@ See docs/fluss/tiering.md#timers
 """
 
 FINISHED, FORCED, FAILED, RELEASED = "finished", "forced", "failed", "released"
-"""How a claim ended; forced: there is more to do, so Fluss has queued the table at once."""
+"""How a claim ended. Forced: there are more rows, so Fluss has queued the table at once."""
 
 Columns = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedStatus:
-    """One row: the last claim, how a round last ended, and what users want. Times are epoch ms."""
+    """One row: the last claim, the last end of a round, and user actions. Times are epoch ms."""
 
     table_id: int
     database_name: str | None = None
@@ -56,7 +55,7 @@ class RecordedStatus:
 
     @property
     def is_claimed(self) -> bool:
-        """Whether the last claim has not ended, as far as is written down."""
+        """Whether no end of the last claim is recorded."""
         if self.tiering_epoch is None:
             return False
         if self.ended_tiering_epoch is None:
@@ -70,13 +69,13 @@ class RecordedStatus:
         return epochs == (claim.coordinator_epoch, claim.tiering_epoch)
 
     def has_ended(self, claim: Claim) -> bool:
-        """Whether the last end is that of this claim."""
+        """Whether the last recorded end belongs to this claim."""
         epochs = (self.ended_coordinator_epoch, self.ended_tiering_epoch)
         return epochs == (claim.coordinator_epoch, claim.tiering_epoch)
 
     @property
     def last_seen_ms(self) -> int:
-        """When something was last heard of the last claim."""
+        """The time of the last claim's latest heartbeat, or of the claim."""
         return max(self.claimed_time or 0, self.heartbeat_time or 0)
 
 
@@ -84,7 +83,7 @@ class RecordedStatus:
 
 
 def claimed(claim: Claim, now_ms: int, by: str) -> Columns:
-    """A round was begun. The end of the one before goes: epochs may begin anew."""
+    """Records a claim, and clears the previous end, because epochs may start again."""
     return {
         **_name(claim.table_id, claim.path),
         "coordinator_epoch": claim.coordinator_epoch,
@@ -102,10 +101,10 @@ def claimed(claim: Claim, now_ms: int, by: str) -> Columns:
 def heartbeat(
     row: RecordedStatus | None, claim: Claim, now_ms: int, *, since_ms: int, by: str
 ) -> Columns:
-    """The round goes on; its claim is made up for if the row lacks it.
+    """Records a heartbeat, and the claim if the row lacks it.
 
-    :param row: as it was just read.
-    :param since_ms: when it was claimed, as far as the caller knows, and ``by`` whom.
+    :param row: the row as just read.
+    :param since_ms: when the table was claimed, as far as the caller knows, and ``by`` whom.
     """
     if row is not None and row.is_of(claim):
         return {"table_id": claim.table_id, "heartbeat_time": now_ms}
@@ -115,7 +114,7 @@ def heartbeat(
 
 
 def finished(claim: Claim, before: RecordedStatus | None, now_ms: int, *, forced: bool) -> Columns:
-    """The round ended well, which clears the failures and the error."""
+    """Records a successful round, which clears failures and error."""
     mine = before is not None and before.is_of(claim)
     since_ms = before.claimed_time if before is not None and mine else None
     return {
@@ -138,9 +137,9 @@ def failed(
     freshness_ms: int,
     backoff_ms: int,
 ) -> Columns:
-    """The round failed: one failure more, and a longer wait.
+    """Records a failed round: one more failure, and a longer wait.
 
-    :param backoff_ms: wait after the first failure; 0: none at all.
+    :param backoff_ms: wait after the first failure; 0: no wait.
     """
     failures = 1 + ((before.failures if before is not None else None) or 0)
     return {
@@ -155,8 +154,9 @@ def failed(
 def lost(
     row: RecordedStatus, claim: Claim, now_ms: int, *, freshness_ms: int, backoff_ms: int
 ) -> Columns:
-    """How the claim before a new one ended if nothing was heard of it: as a failure, when the
-    coordinator took it back. Nothing changes if it did end.
+    """Records the failure of an earlier claim without heartbeats, which the coordinator revoked.
+
+    Returns no change if that claim has ended.
 
     :param claim: the new one.
     """
@@ -166,15 +166,15 @@ def lost(
     epoch = 0 if row.tiering_epoch is None else row.tiering_epoch
     before = Claim(row.table_id, claim.path, epoch, row.coordinator_epoch or 0)
     reason = (
-        f"no heartbeat for {silent_ms / 1000:.0f} s: the worker of tiering epoch {epoch} is taken"
-        " for lost"
+        f"no heartbeat for {silent_ms / 1000:.0f} s: the worker of tiering epoch {epoch} is"
+        " considered lost"
     )
     at_ms = row.last_seen_ms + SILENCE_MS
     return failed(before, row, at_ms, reason, freshness_ms=freshness_ms, backoff_ms=backoff_ms)
 
 
 def released(claim: Claim, now_ms: int) -> Columns:
-    """The claim was given back, without a failure."""
+    """Records the release of a claim, which is not a failure."""
     return _ended(claim, now_ms, RELEASED)
 
 
@@ -183,16 +183,16 @@ def paused(table_id: int, path: TablePath, is_paused: bool) -> Columns:
 
 
 def retried(table_id: int, path: TablePath, now_ms: int) -> Columns:
-    """Failures are forgotten, the error stays."""
+    """Clears the failures and keeps the error."""
     return {**_name(table_id, path), "failures": 0, "next_attempt_time": now_ms}
 
 
 def round_requested(
     table_id: int, path: TablePath, row: RecordedStatus | None, forced: Claim | None, now_ms: int
 ) -> Columns:
-    """A user wants a round now; the failures stay. A claim of which no end is known stays open.
+    """Records a requested round. Keeps failures, and a claim without a recorded end.
 
-    :param forced: under which the table waited until a forced finish queued it; None: it was due.
+    :param forced: the claim whose forced finish queued the table; None: the table was due.
     """
     if row is not None and row.is_claimed:
         return {}
@@ -202,7 +202,7 @@ def round_requested(
         return {}
     if row is None or row.ended_tiering_epoch is None:
         return _ended(forced, now_ms, FORCED)
-    # The epochs stay: forced ones may have begun anew, and would reopen the claim that has ended.
+    # Keep the epochs: forced ones may have started again and would reopen the ended claim.
     return {**_name(table_id, path), "ended_time": now_ms, "outcome": FORCED}
 
 
@@ -210,7 +210,7 @@ def round_requested(
 
 
 def skip_reason(row: RecordedStatus | None, now_ms: int) -> str | None:
-    """Why a table that Fluss hands out is not to be tiered now; None if it is."""
+    """Why a table that Fluss assigns should not be tiered now; None if it should."""
     if row is None:
         return None
     if row.paused:
@@ -222,7 +222,7 @@ def skip_reason(row: RecordedStatus | None, now_ms: int) -> str | None:
 
 
 def claim_holder(row: RecordedStatus | None, now_ms: int) -> str | None:
-    """Who has the table, as far as was heard of lately; None: nobody, or it is not known."""
+    """Who holds the table's claim, by its last heartbeat; None: nobody, or unknown."""
     if row is None or not row.is_claimed or now_ms - row.last_seen_ms >= SILENCE_MS:
         return None
     return row.claimed_by or "a round"
@@ -231,7 +231,7 @@ def claim_holder(row: RecordedStatus | None, now_ms: int) -> str | None:
 def status_of(
     path: TablePath, table_id: int, freshness_ms: int, row: RecordedStatus | None, now_ms: int
 ) -> TieringStatus:
-    """The status that a row comes to: what is certain of it, and ``Unknown`` where nothing is."""
+    """Computes a table's status from its row; ``Unknown`` if the row does not determine it."""
     if row is None:
         row = RecordedStatus(table_id)
     state, due_ms, note = _state(row, freshness_ms, now_ms)
@@ -256,10 +256,10 @@ def status_of(
 def _state(
     row: RecordedStatus, freshness_ms: int, now_ms: int
 ) -> tuple[str, int | None, str | None]:
-    """The state, since or from when the table is due, and why nothing is known."""
+    """The state, the time when the table is due, and why the state is unknown."""
     if row.is_claimed:
         since_ms = row.claimed_time or 0
-        if holder(row, now_ms) is not None:
+        if claim_holder(row, now_ms) is not None:
             return State.TIERING.value, None, None
         ago_s = max(now_ms - since_ms, 0) // 1000
         return UNKNOWN, None, f"claimed {ago_s} s ago by {row.claimed_by}, no end reported"

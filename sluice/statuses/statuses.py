@@ -1,6 +1,6 @@
-"""All lake tables of a coordinator: who waits, who is being tiered, under which epoch.
+"""The tiering states and epochs of all lake tables of a coordinator.
 
-Differences from Fluss, each on purpose: an epoch never goes back (the caller stores what
+Deliberate differences from Fluss: an epoch never goes back (the caller stores what
 :attr:`TieringStatuses.changed` names, and gives it again at start); a repeated or late ``failed``
 or ``finished`` for a table that is not being tiered changes nothing; freshness runs on from the
 last round when the coordinator starts again; a failure's reason is kept until the next success; a
@@ -23,18 +23,18 @@ from sluice.model import TablePath
 from sluice.statuses.moves import State, TableStatus, may_enter
 
 ERROR_CHARS_MAX = 4_096
-"""Longest reason that is kept of a failure."""
+"""Maximum length of a stored failure reason."""
 
 BACKOFF_MS = 10_000
-"""How long a table waits after its first failure; twice as long after each further one."""
+"""Wait after a table's first failure; it doubles with each further failure."""
 
 BACKOFF_MAX_MS = 300_000
-"""The wait grows up to this, or up to the table's freshness if that is more."""
+"""Maximum wait after failures, or the table's freshness if that is longer."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoundEnd:
-    """A round that has ended: of which table, how, and how long it had been handed out."""
+    """An ended round: its table, its outcome, and the time since its assignment."""
 
     path: TablePath
     succeeded: bool
@@ -42,17 +42,17 @@ class RoundEnd:
 
 
 class TieringStatuses:
-    """The states of all lake tables. Not thread-safe: its owner holds a lock, or a copy.
+    """The states of all lake tables. Not thread-safe: the owner holds a lock, or uses a copy.
 
-    ``changed`` collects the ids of tables whose stored part (epoch, times, error, statistics) has
-    changed since this copy was made, ``ended`` the rounds that have ended since.
+    Since this copy was made, ``changed`` collects the ids of tables whose stored part (epoch,
+    times, error, statistics) has changed, and ``ended`` the rounds that have ended.
     """
 
     def __init__(
         self, coordinator_epoch: int, timeout_ms: int, backoff_ms: int = BACKOFF_MS
     ) -> None:
-        """:param timeout_ms: silence after which a worker is taken for lost.
-        :param backoff_ms: how long a table waits after its first failure; 0: never, as in Fluss.
+        """:param timeout_ms: time without a heartbeat after which a worker is considered lost.
+        :param backoff_ms: wait after a table's first failure; 0: no wait, as in Fluss.
         """
         self.coordinator_epoch = coordinator_epoch
         self.changed: set[int] = set()
@@ -63,7 +63,7 @@ class TieringStatuses:
         self._pending: dict[int, None] = {}  # a queue with cheap removal: dicts keep their order
 
     def copy(self) -> TieringStatuses:
-        """An independent draft: change it, store what it says, then put it in this one's place."""
+        """Returns an independent draft: change it, store its changes, then replace this one."""
         draft = TieringStatuses(self.coordinator_epoch, self._timeout_ms, self._backoff_ms)
         draft._tables = dict(self._tables)
         draft._pending = dict(self._pending)
@@ -72,10 +72,10 @@ class TieringStatuses:
     # -- which tables there are
 
     def restore(self, status: TableStatus) -> None:
-        """Takes in a table from storage at the coordinator's start: Initialized, then Scheduled.
+        """Loads a stored table at the coordinator's start: Initialized, then Scheduled.
 
-        Freshness runs on from where it was; a round that was under way is over, since the
-        coordinator epoch has risen. A table that was failing is Failed, and waits as before.
+        The freshness interval continues. A round in progress has ended, because the coordinator
+        epoch has risen. A table with failures is Failed and waits as before.
         """
         self._tables[status.table_id] = replace(
             status, state=None, heartbeat_ms=None, claimed_ms=None
@@ -84,12 +84,12 @@ class TieringStatuses:
         self._enter(status.table_id, State.FAILED if status.failures else State.SCHEDULED)
 
     def enable(self, status: TableStatus, now_ms: int, *, at_once: bool = True) -> None:
-        """Begins to tier a table, new or enabled again: New, then Scheduled, and due now.
+        """Starts to tier a table, new or enabled again: New, then Scheduled, and due now.
 
-        ``status`` carries the epoch that the table had reached before, so that it never goes back;
-        what its rounds came to then counts no more.
+        ``status`` has the table's last epoch, so that it never goes back. Results of earlier rounds
+        no longer count.
 
-        :param at_once: False: its first round waits for its freshness, as in Fluss.
+        :param at_once: False: the first round waits for the freshness, as in Fluss.
         """
         if status.table_id in self._tables:
             return
@@ -109,12 +109,12 @@ class TieringStatuses:
         self._enter(status.table_id, State.SCHEDULED)
 
     def forget(self, table_id: int) -> None:
-        """Ends the tiering of a table that was dropped or has tiering disabled."""
+        """Ends the tiering of a table that was dropped, or whose tiering was disabled."""
         self._tables.pop(table_id, None)
         self._pending.pop(table_id, None)
 
     def set_freshness(self, table_id: int, freshness_ms: int) -> None:
-        """A new freshness; it moves the timer of a Scheduled table and of later rounds."""
+        """Sets a new freshness, which moves the due time of a Scheduled table."""
         if table_id in self._tables:
             self._update(table_id, freshness_ms=freshness_ms)
 
@@ -125,18 +125,18 @@ class TieringStatuses:
         return any(True for _ in self._due(now_ms)) or any(True for _ in self._lost(now_ms))
 
     def advance(self, now_ms: int) -> list[TableStatus]:
-        """Moves what time has moved; answers the tables whose worker was given up.
+        """Applies all transitions due by now; returns the tables whose worker was lost.
 
-        A Scheduled table whose freshness has run out, or a Failed one that has waited, becomes
-        Pending, the longest overdue first; a Tiering table without a heartbeat for the time-out
-        becomes Failed, which ends its round and so fences the lost worker.
+        A Scheduled table whose freshness interval is over, or a Failed one whose wait is over,
+        becomes Pending, the longest overdue first. A Tiering table without a heartbeat within the
+        time-out becomes Failed, which ends its round and fences the lost worker.
         """
         lost = list(self._lost(now_ms))
         for status in lost:
             silent_s = (now_ms - (status.heartbeat_ms or 0)) / 1000
             reason = (
                 f"no heartbeat for {silent_s:.0f} s: the worker of tiering epoch"
-                f" {status.tiering_epoch} is taken for lost"
+                f" {status.tiering_epoch} is considered lost"
             )
             self._fail(status.table_id, reason, now_ms)
         for status in sorted(self._due(now_ms), key=lambda s: (s.due_ms, s.table_id)):
@@ -160,10 +160,11 @@ class TieringStatuses:
     # -- what a worker does
 
     def check(self, table_id: int, coordinator_epoch: int, tiering_epoch: int) -> TableStatus:
-        """The table of a round that is still wanted.
+        """Returns the table of a round, if the round is current.
 
-        :raises InvalidCoordinator: another coordinator epoch. :raises TableNotExist: dropped, or
-            not tiered any more. :raises FencedTieringEpoch: another round was begun.
+        :raises InvalidCoordinator: the coordinator epoch is not current.
+        :raises TableNotExist: the table was dropped, or is no longer tiered.
+        :raises FencedTieringEpoch: another round was begun.
         """
         if coordinator_epoch != self.coordinator_epoch:
             raise InvalidCoordinator(
@@ -172,7 +173,7 @@ class TieringStatuses:
             )
         status = self._tables.get(table_id)
         if status is None:
-            raise TableNotExist(f"table {table_id} was dropped, or is not tiered any more")
+            raise TableNotExist(f"table id {table_id} was dropped, or is no longer tiered")
         if tiering_epoch != status.tiering_epoch:
             # "current epoch 3" and "in Pending state": client/due_now.py reads Fluss's words
             raise FencedTieringEpoch(
@@ -182,7 +183,7 @@ class TieringStatuses:
         return status
 
     def claim(self, now_ms: int, wanted: Collection[TablePath] | None = None) -> TableStatus | None:
-        """Hands out the table that has been Pending longest, of ``wanted`` if that is given."""
+        """Assigns the table that has been Pending longest, only from ``wanted`` if given."""
         for table_id in self._pending:
             status = self._tables[table_id]
             if not status.paused and (wanted is None or status.path in wanted):
@@ -193,7 +194,7 @@ class TieringStatuses:
     def heartbeat(
         self, table_id: int, coordinator_epoch: int, tiering_epoch: int, now_ms: int
     ) -> None:
-        """Says that a round goes on.
+        """Records a heartbeat of a round.
 
         :raises UnknownServerError: the table is not being tiered (Fluss has no code for this).
             Otherwise as :meth:`check`.
@@ -202,7 +203,7 @@ class TieringStatuses:
         if status.state is not State.TIERING:
             raise UnknownServerError(
                 f"table {status.path} (id {table_id}) is in {_name(status.state)} state, not"
-                " Tiering: it has no round that a heartbeat could keep alive"
+                " Tiering: it has no round for this heartbeat"
             )
         self._tables[table_id] = replace(status, heartbeat_ms=now_ms)
 
@@ -217,11 +218,11 @@ class TieringStatuses:
         file_size: int | None = None,
         record_count: int | None = None,
     ) -> bool:
-        """Ends a round well; ``forced``: there is more to do, so the table is Pending at once.
+        """Ends a round successfully; ``forced``: there are more rows, so it is Pending at once.
 
-        So it is where :meth:`request_round` was asked for meanwhile, and where a forced finish comes after
-        the round's own end, as in Fluss. Answers False if this was said before, or the table has no
-        round: nothing changes then. Raises as :meth:`check`.
+        It is also Pending at once after :meth:`request_round`, and when a forced finish follows the
+        end of the round, as in Fluss. Returns False, without a change, if the end was already
+        reported or the table has no round. Raises as :meth:`check`.
         """
         status = self._check_round(table_id, coordinator_epoch, tiering_epoch)
         if forced and status.state is State.SCHEDULED:
@@ -257,10 +258,10 @@ class TieringStatuses:
         now_ms: int,
         reason: str | None = None,
     ) -> bool:
-        """Ends a round with a failure: the table is Failed, and Pending once it has waited.
+        """Ends a round with a failure: the table is Failed, and Pending after a wait.
 
-        ``reason`` is None of an old client, which gives none. Answers False if this was said
-        before, or the table has no round: nothing changes then. Raises as :meth:`check`.
+        ``reason`` is None for old clients, which send none. Returns False, without a change, if
+        the failure was already reported or the table has no round. Raises as :meth:`check`.
         """
         status = self._check_round(table_id, coordinator_epoch, tiering_epoch)
         if status.state is not State.TIERING:
@@ -269,10 +270,9 @@ class TieringStatuses:
         return True
 
     def release(self, table_id: int, coordinator_epoch: int, tiering_epoch: int) -> bool:
-        """Takes a claim back that its holder does not want: no failure, the table waits again.
+        """Releases a claim without a failure: the table is Pending again, as the last in the queue.
 
-        It waits behind all others, so that nobody keeps them waiting by giving back. Answers False
-        if the table has no round. Raises as :meth:`check`.
+        Returns False if the table has no round. Raises as :meth:`check`.
         """
         status = self._check_round(table_id, coordinator_epoch, tiering_epoch)
         if status.state is not State.TIERING:
@@ -283,7 +283,7 @@ class TieringStatuses:
     def _check_round(
         self, table_id: int, coordinator_epoch: int, tiering_epoch: int
     ) -> TableStatus:
-        """As :meth:`check`; the round of a Failed table is over, though its epoch rises later."""
+        """As :meth:`check`, and refuses the ended round of a Failed table, whose epoch stays."""
         status = self.check(table_id, coordinator_epoch, tiering_epoch)
         if status.state is State.FAILED:
             raise FencedTieringEpoch(
@@ -295,12 +295,12 @@ class TieringStatuses:
     # -- what a user wants
 
     def pause(self, table_id: int, paused: bool) -> None:
-        """Hands a table out to nobody, or to workers again. A round under way goes on."""
+        """Pauses or resumes the assignment of a table. A round in progress continues."""
         if self._tables[table_id].paused != paused:
             self._update(table_id, paused=paused)
 
     def retry(self, table_id: int, now_ms: int) -> None:
-        """Forgets the failures of a table; one that is Failed is due now. Its error stays."""
+        """Clears a table's failures but keeps its error; a Failed table becomes due now."""
         status = self._tables[table_id]
         if status.failures:
             waits = status.state is State.FAILED
@@ -308,7 +308,7 @@ class TieringStatuses:
             self._update(table_id, failures=0, next_attempt_ms=due_ms)
 
     def request_round(self, table_id: int, now_ms: int) -> None:
-        """Wants one more round of a table as soon as can be; after the one under way, if any."""
+        """Requests a round of a table as soon as possible, after a round in progress."""
         status = self._tables[table_id]
         if status.claimed_ms is not None:
             self._update(table_id, next_attempt_ms=max(now_ms, status.claimed_ms + 1))
@@ -321,12 +321,12 @@ class TieringStatuses:
         return self._tables.get(table_id)
 
     def all(self) -> list[TableStatus]:
-        """Every table, by path."""
+        """All tables, ordered by path."""
         return sorted(self._tables.values(), key=lambda status: status.path)
 
     @property
     def pending(self) -> list[int]:
-        """Table ids in the order in which they will be handed out."""
+        """Table ids in the order in which they will be assigned."""
         return list(self._pending)
 
     # -- the moves
@@ -366,7 +366,7 @@ class TieringStatuses:
 
 
 def wait_ms(backoff_ms: int, failures: int, freshness_ms: int) -> int:
-    """How long a table waits after so many failures in a row."""
+    """How long a table waits after this number of failures in a row."""
     doublings = min(failures - 1, 62)  # more than any limit; the number stays small
     return min(backoff_ms << doublings, max(freshness_ms, BACKOFF_MAX_MS))
 

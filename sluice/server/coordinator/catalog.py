@@ -1,4 +1,4 @@
-"""Databases, tables, schemas and partitions: stored first, then held in memory for reading."""
+"""Databases, tables, schemas and partitions, stored in SQLite and read from memory."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from sluice.server.coordinator.descriptor_rules import BUCKETS_MAX, PARTITIONS_M
 from sluice.server.storage.database import Database, next_values
 
 SYSTEM_DATABASE = "sys"
-"""A database that engines show beside those of the cluster (seed 001)."""
+"""A database that query engines add to those of the cluster."""
 
 AlsoStored = Callable[[Connection, TableInfo], None]
-"""Stores more of a table in the transaction that stores the table itself."""
+"""Stores more data in the transaction that stores a table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class DatabaseEntry:
 
 @dataclass(frozen=True, slots=True)
 class TableEntry:
-    """A table with its JSON, every schema it has had, and its partitions by id."""
+    """A table with its JSON, all its schemas by id, and its partitions by id."""
 
     info: TableInfo
     json: bytes
@@ -58,7 +58,7 @@ class TableEntry:
     partitions: MappingProxyType[int, Partition]
 
     def has_bucket(self, partition_id: int | None, bucket: int) -> bool:
-        """Whether the table has that bucket now."""
+        """Whether the bucket exists now."""
         known = (
             partition_id in self.partitions if self.info.is_partitioned else partition_id is None
         )
@@ -73,9 +73,10 @@ class TableEntry:
 
 
 class Catalog:
-    """What exists. ``_lock`` lets one change happen at a time; reading takes no lock.
+    """All databases, tables and partitions. ``_lock`` serializes changes; reads need no lock.
 
-    Entries are immutable and replaced whole, so a reader sees a table before or after a change.
+    Entries are immutable and are replaced, so a reader sees a table either before or after a
+    change.
     """
 
     def __init__(self, database: Database, clock: Clock) -> None:
@@ -93,7 +94,10 @@ class Catalog:
         return sorted(self._databases.values(), key=lambda entry: entry.name)
 
     def database(self, name: str) -> DatabaseEntry:
-        """:raises DatabaseNotExist: if there is none of that name."""
+        """Returns a database.
+
+        :raises DatabaseNotExist: it does not exist.
+        """
         entry = self._databases.get(name)
         if entry is None:
             raise DatabaseNotExist(f"database {name!r} does not exist")
@@ -103,18 +107,22 @@ class Catalog:
         return name in self._databases
 
     def create_database(self, name: str, descriptor: bytes, ignore_if_exists: bool) -> None:
-        """:raises DatabaseAlreadyExist: unless ignored. :raises InvalidDatabase: a wrong name."""
+        """Creates a database.
+
+        :raises DatabaseAlreadyExist: it exists, and ``ignore_if_exists`` is false.
+        :raises InvalidDatabase: the name is not allowed.
+        """
         check_database_name(name)
         if name == SYSTEM_DATABASE:
             raise InvalidDatabase(
-                f"database name {name!r} is taken by the system tables of a cluster"
-                f" ({name}.lake_tiering_status in Spark SQL): take another name"
+                f"database name {name!r} is reserved for the system tables of a cluster"
+                f" ({name}.lake_tiering_status in Spark SQL): choose another name"
             )
         with self._lock:
             if name in self._databases:
                 if ignore_if_exists:
                     return
-                raise DatabaseAlreadyExist(f"database {name!r} exists already")
+                raise DatabaseAlreadyExist(f"database {name!r} already exists")
             now = self._clock.now_ms()
             entry = DatabaseEntry(name, _database_json(name, descriptor), now, now)
             with self._database.transaction() as connection:
@@ -126,16 +134,18 @@ class Catalog:
             self._databases[name] = entry
 
     def drop_database(self, name: str, *, cascade: bool) -> list[TableInfo]:
-        """Drops a database and, with ``cascade``, its tables, which it answers.
+        """Drops a database and, with ``cascade``, its tables; returns the dropped tables.
 
-        :raises DatabaseNotExist, DatabaseNotEmpty: as they say.
+        :raises DatabaseNotExist: it does not exist.
+        :raises DatabaseNotEmpty: it has tables, and ``cascade`` is false.
         """
         with self._lock:
             self.database(name)
             tables = [entry.info for entry in self.tables(name)]
             if tables and not cascade:
                 raise DatabaseNotEmpty(
-                    f"database {name!r} holds {len(tables)} tables: drop them, or use cascade"
+                    f"database {name!r} contains {len(tables)} tables: drop them first, or use"
+                    " cascade"
                 )
             with self._database.transaction() as connection:
                 connection.execute("DELETE FROM tables WHERE database = ?", (name,))
@@ -148,9 +158,9 @@ class Catalog:
     # -- tables
 
     def tables(self, database: str | None = None) -> list[TableEntry]:
-        """Tables by path, of one database or of all.
+        """The tables of one database, or of all, ordered by path.
 
-        :raises DatabaseNotExist: if the one named is not there.
+        :raises DatabaseNotExist: the given database does not exist.
         """
         if database is not None:
             self.database(database)
@@ -162,43 +172,46 @@ class Catalog:
         return sorted(found, key=lambda entry: entry.info.path)
 
     def table(self, path: TablePath) -> TableEntry:
-        """:raises TableNotExist: if there is none of that path."""
+        """Returns a table.
+
+        :raises TableNotExist: it does not exist.
+        """
         entry = self._by_path.get(path)
         if entry is None:
             raise TableNotExist(f"table {path} does not exist")
         return entry
 
     def find(self, table_id: int) -> TableEntry | None:
-        """The table of that id, or None."""
+        """The table with that id, or None."""
         return self._by_id.get(table_id)
 
     def has_partition(self, table_id: int, partition_id: int | None) -> bool:
-        """Whether there is that table and, unless it is None, that partition of it."""
+        """Whether the table exists and, unless ``partition_id`` is None, the partition."""
         entry = self._by_id.get(table_id)
         return entry is not None and (partition_id is None or partition_id in entry.partitions)
 
     def has_issued_table_id(self, table_id: int) -> bool:
-        """Whether a table has, or had before it was dropped, that id."""
+        """Whether the id belongs to a table, dropped or not."""
         return table_id < self._database.next_value("table_id")
 
     def has_issued_partition_id(self, partition_id: int) -> bool:
-        """Whether a partition has, or had before it was dropped, that id."""
+        """Whether the id belongs to a partition, dropped or not."""
         return partition_id < self._database.next_value("partition_id")
 
     def has_table(self, path: TablePath) -> bool:
         return path in self._by_path
 
     def schema_json(self, path: TablePath, schema_id: int | None) -> tuple[int, bytes]:
-        """A schema of a table, the current one for None: (schema id, JSON).
+        """Returns (schema id, JSON) of a table's schema; None: of the current one.
 
-        :raises SchemaNotExist, TableNotExist: as they say.
+        :raises TableNotExist, SchemaNotExist: table or schema does not exist.
         """
         entry = self.table(path)
         wanted = entry.info.schema_id if schema_id is None else schema_id
         found = entry.schemas.get(wanted)
         if found is None:
             raise SchemaNotExist(
-                f"table {path} has no schema {wanted}; its newest is {entry.info.schema_id}"
+                f"table {path} has no schema {wanted}; the newest is {entry.info.schema_id}"
             )
         return wanted, found
 
@@ -209,11 +222,11 @@ class Catalog:
         ignore_if_exists: bool,
         also: AlsoStored,
     ) -> TableInfo | None:
-        """Creates a table; None if it was there and that is ignored.
+        """Creates a table; returns None if it exists and ``ignore_if_exists`` is set.
 
-        ``complete`` answers what to create with every field but the ids and times set; it is called
-        only if the table is new, so that an ignored request needs no valid descriptor. ``also`` is
-        called with the new table inside the transaction that stores it.
+        ``complete`` returns the table with all fields except ids and times. It is called only for a
+        new table, so that an ignored request needs no valid descriptor. ``also`` is called with the
+        new table inside the transaction that stores it.
         """
         check_table_name(path)
         with self._lock:
@@ -221,7 +234,7 @@ class Catalog:
             if path in self._by_path:
                 if ignore_if_exists:
                     return None
-                raise TableAlreadyExist(f"table {path} exists already")
+                raise TableAlreadyExist(f"table {path} already exists")
             descriptor, now = complete().descriptor, self._clock.now_ms()
             content = descriptor_to_json(descriptor)
             schema = schema_to_json(descriptor.schema)
@@ -242,7 +255,10 @@ class Catalog:
             return info
 
     def drop_table(self, path: TablePath) -> TableInfo:
-        """:raises TableNotExist: if there is none of that path."""
+        """Drops a table and returns it.
+
+        :raises TableNotExist: it does not exist.
+        """
         with self._lock:
             info = self.table(path).info
             with self._database.transaction() as connection:
@@ -253,10 +269,10 @@ class Catalog:
     def alter_table(
         self, path: TablePath, change: Callable[[TableInfo], TableInfo], also: AlsoStored
     ) -> tuple[TableInfo, TableInfo]:
-        """Replaces a table's descriptor by what ``change`` makes of it: (before, after).
+        """Replaces a table's descriptor by the result of ``change``; returns (before, after).
 
-        Another schema gets the next schema id. ``also`` is called with the table after the change
-        inside the transaction that stores it.
+        A changed schema gets the next schema id. ``also`` is called with the changed table inside
+        the transaction that stores it.
         """
         with self._lock:
             entry = self.table(path)
@@ -288,22 +304,28 @@ class Catalog:
     def create_partition(
         self, path: TablePath, values: tuple[str, ...], ignore_if_exists: bool
     ) -> None:
-        """:raises PartitionAlreadyExists, PartitionMaxNum, BucketMaxNum: as they say."""
+        """Creates a partition.
+
+        :raises PartitionAlreadyExists: it exists, and ``ignore_if_exists`` is false.
+        :raises PartitionMaxNum, BucketMaxNum: the table would have too many.
+        """
         with self._lock:
             entry = self.require_partitioned(path)
             if entry.partition_named(values) is not None:
                 if ignore_if_exists:
                     return
                 raise PartitionAlreadyExists(
-                    f"partition {'$'.join(values)} of table {path} exists already"
+                    f"partition {'$'.join(values)} of table {path} already exists"
                 )
             there, info = len(entry.partitions), entry.info
             if there >= PARTITIONS_MAX:
-                raise PartitionMaxNum(f"table {path} has {there} partitions, the most allowed")
+                raise PartitionMaxNum(
+                    f"table {path} already has {there} partitions, which is the maximum"
+                )
             if (there + 1) * info.bucket_count > BUCKETS_MAX:
                 raise BucketMaxNum(
-                    f"table {path}: {there + 1} partitions of {info.bucket_count} buckets;"
-                    f" at most {BUCKETS_MAX} buckets in all"
+                    f"table {path}: {there + 1} partitions with {info.bucket_count} buckets each"
+                    f" exceed the maximum of {BUCKETS_MAX} buckets"
                 )
             with self._database.transaction() as connection:
                 partition_id = next_values(connection, "partition_id")
@@ -315,7 +337,10 @@ class Catalog:
             self._put(replace(entry, partitions=MappingProxyType(partitions)))
 
     def drop_partition(self, path: TablePath, values: tuple[str, ...]) -> Partition:
-        """:raises PartitionNotExists: if there is none of these values."""
+        """Drops a partition and returns it.
+
+        :raises PartitionNotExists: it does not exist.
+        """
         with self._lock:
             entry = self.require_partitioned(path)
             partition = entry.partition_named(values)
@@ -331,7 +356,10 @@ class Catalog:
             return partition
 
     def require_partitioned(self, path: TablePath) -> TableEntry:
-        """:raises TableNotPartitioned, TableNotExist: as they say."""
+        """Returns a partitioned table.
+
+        :raises TableNotPartitioned, TableNotExist: the table is not partitioned, or does not exist.
+        """
         entry = self.table(path)
         if not entry.info.is_partitioned:
             raise TableNotPartitioned(f"table {path} is not partitioned")
@@ -374,5 +402,5 @@ def _database_json(name: str, descriptor: bytes) -> bytes:
     except (ValueError, RecursionError) as error:
         raise InvalidDatabase(f"database {name!r}: its descriptor is not JSON: {error}") from error
     if not isinstance(content, dict) or content.get("version") != 1:
-        raise InvalidDatabase(f"database {name!r}: its descriptor is not one of version 1")
+        raise InvalidDatabase(f"database {name!r}: its descriptor does not have version 1")
     return descriptor

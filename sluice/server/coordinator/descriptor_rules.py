@@ -1,4 +1,4 @@
-"""Checks table descriptors and fills in their defaults. No state.
+"""Validates table descriptors and fills in their defaults. Stateless.
 
 See docs/fluss/messages.md#catalog-changes and docs/fluss/types-and-options.md#descriptor-rules
 """
@@ -45,10 +45,10 @@ from sluice.server.coordinator.options import (
 )
 
 BUCKETS_MAX = 4_096
-"""max.bucket.num: over all partitions of a table."""
+"""max.bucket.num: buckets in all partitions of one table."""
 
 PARTITIONS_MAX = 1_000
-"""max.partition.num of one table."""
+"""max.partition.num: partitions of one table."""
 
 _ICEBERG_BUCKET_KEYS = frozenset(
     {
@@ -71,16 +71,16 @@ _PARTITION_VALUE = re.compile(r"[A-Za-z0-9_-]{1,200}")
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """What the server fills in where a table says nothing."""
+    """The server's defaults for options that a table does not set."""
 
     bucket_count: int = 1
     datalake_format: str = "iceberg"
 
 
 def complete(path: TablePath, descriptor: TableDescriptor, defaults: Defaults) -> TableDescriptor:
-    """The descriptor with the server's defaults, as it will be stored.
+    """Validates a descriptor and returns it with the server's defaults, as it is stored.
 
-    :raises InvalidTable, InvalidConfig, InvalidReplicationFactor, BucketMaxNum: names the fault.
+    :raises InvalidTable, InvalidConfig, InvalidReplicationFactor, BucketMaxNum: it is not valid.
     """
     schema = _checked_schema(path, descriptor.schema)
     properties = dict(descriptor.properties)
@@ -99,9 +99,13 @@ def complete(path: TablePath, descriptor: TableDescriptor, defaults: Defaults) -
         defaults.bucket_count if descriptor.bucket_count is None else descriptor.bucket_count
     )
     if bucket_count < 1:
-        raise InvalidTable(f"table {path}: {bucket_count} buckets; there must be at least one")
+        raise InvalidTable(
+            f"table {path}: the number of buckets must be at least 1, not {bucket_count}"
+        )
     if bucket_count > BUCKETS_MAX:
-        raise BucketMaxNum(f"table {path}: {bucket_count} buckets; at most {BUCKETS_MAX}")
+        raise BucketMaxNum(
+            f"table {path}: {bucket_count} buckets exceed the maximum of {BUCKETS_MAX}"
+        )
     done = replace(descriptor, schema=schema, properties=properties, bucket_count=bucket_count)
     _check_keys(path, done)
     for key in done.custom_properties:
@@ -113,7 +117,7 @@ def complete(path: TablePath, descriptor: TableDescriptor, defaults: Defaults) -
 
 
 def not_for_the_lake(info: TableInfo) -> str | None:
-    """Why a table that is to be tiered never could be; None if it can, or is not to be."""
+    """Why a lake table could never be tiered; None if it can be, or is not a lake table."""
     if not info.datalake_enabled or info.datalake_format != "iceberg":
         return None
     try:
@@ -125,22 +129,22 @@ def not_for_the_lake(info: TableInfo) -> str | None:
 
 def _checked_schema(path: TablePath, schema: Schema) -> Schema:
     if not schema.columns:
-        raise InvalidTable(f"table {path} has no column")
+        raise InvalidTable(f"table {path} has no columns")
     seen: set[str] = set()
     for column in schema.columns:
         _check_column_name(path, column.name)
         if column.name in seen:
-            raise InvalidTable(f"table {path}: two columns have the name {column.name!r}")
+            raise InvalidTable(f"table {path}: two columns are named {column.name!r}")
         seen.add(column.name)
     ids = list(_field_ids(schema.columns))
     if len(set(ids)) != len(ids):
-        raise InvalidTable(f"table {path}: two fields have the same id")
+        raise InvalidTable(f"table {path}: two columns or fields have the same id")
     return replace(schema, highest_field_id=max([schema.highest_field_id, *ids]))
 
 
 def _check_column_name(path: TablePath, name: str) -> None:
     if not name or name in REFUSED_COLUMNS:
-        raise InvalidTable(f"table {path}: a column may not be named {name!r}: it is a system name")
+        raise InvalidTable(f"table {path}: column name {name!r} is reserved for a system column")
 
 
 def _field_ids(columns: Iterable[Column]) -> Iterable[int]:
@@ -162,28 +166,30 @@ def _nested_ids(data_type: DataType) -> Iterable[int]:
 def _check_values(path: TablePath, properties: Mapping[str, str], defaults: Defaults) -> None:
     if int(properties[REPLICATION_FACTOR]) != 1:
         raise InvalidReplicationFactor(
-            f"table {path}: {REPLICATION_FACTOR} = {properties[REPLICATION_FACTOR]};"
-            " this server is alone, so it must be 1"
+            f"table {path}: {REPLICATION_FACTOR} = {properties[REPLICATION_FACTOR]}: it must be 1,"
+            " because the cluster has only one tablet server"
         )
     if properties[DATALAKE_FORMAT] != defaults.datalake_format:
         raise InvalidTable(
-            f"table {path}: {DATALAKE_FORMAT} = {properties[DATALAKE_FORMAT]!r}, but the lake of"
-            f" this server is {defaults.datalake_format!r}"
+            f"table {path}: {DATALAKE_FORMAT} = {properties[DATALAKE_FORMAT]!r}, but this server's"
+            f" lake has the format {defaults.datalake_format!r}"
         )
     log_format = properties.get(LOG_FORMAT, "ARROW")
     if log_format.upper() != "ARROW":
-        raise InvalidTable(f"table {path}: {LOG_FORMAT} = {log_format}; this server stores ARROW")
+        raise InvalidTable(
+            f"table {path}: {LOG_FORMAT} = {log_format}: this server supports only ARROW"
+        )
     if properties.get(AUTO_PARTITION_ENABLED, "false") == "true":
         raise InvalidTable(
-            f"table {path}: this server creates no partitions by itself;"
-            f" leave {AUTO_PARTITION_ENABLED} out and create them"
+            f"table {path}: this server does not create partitions automatically: remove"
+            f" {AUTO_PARTITION_ENABLED} and create the partitions yourself"
         )
 
 
 def _check_log_table(path: TablePath, properties: Mapping[str, str]) -> None:
     for key in ("table.merge-engine", "table.delete.behavior", "table.changelog.image"):
         if key in properties:
-            raise InvalidTable(f"table {path}: {key} is for tables with a primary key")
+            raise InvalidTable(f"table {path}: {key} requires a primary key")
 
 
 def _check_keys(path: TablePath, descriptor: TableDescriptor) -> None:
@@ -194,37 +200,38 @@ def _check_keys(path: TablePath, descriptor: TableDescriptor) -> None:
     ):
         for key in keys:
             if key not in schema.names:
-                raise InvalidTable(f"table {path}: {kind} key {key!r} is not a column")
+                raise InvalidTable(f"table {path}: {kind} key {key!r} is not a column of the table")
         if len(set(keys)) != len(keys):
-            raise InvalidTable(f"table {path}: a {kind} key is named twice: {', '.join(keys)}")
+            raise InvalidTable(f"table {path}: a {kind} key is listed twice: {', '.join(keys)}")
     for key in descriptor.partition_keys:
         kind_of = schema.column(key).data_type
         if kind_of.root is not TypeRoot.STRING:
             raise InvalidTable(
-                f"table {path}: partition key {key!r} is {kind_of}; this server partitions by"
-                " STRING columns only"
+                f"table {path}: partition key {key!r} has the type {kind_of}; partition keys must"
+                " be STRING"
             )
         if key in descriptor.bucket_keys:
-            raise InvalidTable(f"table {path}: {key!r} is both partition key and bucket key")
+            raise InvalidTable(f"table {path}: {key!r} cannot be both partition key and bucket key")
     if descriptor.properties[DATALAKE_FORMAT] != "iceberg":
         return
     if len(descriptor.bucket_keys) > 1:
         raise InvalidTable(
-            f"table {path}: bucket keys {', '.join(descriptor.bucket_keys)}; Iceberg buckets by"
-            " one column at most"
+            f"table {path}: bucket keys {', '.join(descriptor.bucket_keys)}: Iceberg supports only"
+            " one bucket column"
         )
     for key in descriptor.bucket_keys:
         kind_of = schema.column(key).data_type
         if kind_of.root not in _ICEBERG_BUCKET_KEYS:
             raise InvalidTable(
-                f"table {path}: bucket key {key!r} is {kind_of}, which Iceberg cannot bucket by"
+                f"table {path}: bucket key {key!r} has the type {kind_of}, by which Iceberg cannot"
+                " bucket"
             )
 
 
 def with_columns(info: TableInfo, added: Sequence[tuple[str, DataType, str | None]]) -> Schema:
-    """The schema with columns added at its end, each with the next free field ids.
+    """The schema with columns added at the end, with the next free field ids.
 
-    :raises InvalidAlterTable: the name is taken or refused, or the column is not nullable.
+    :raises InvalidAlterTable: a name is in use or not allowed, or a column is not nullable.
     """
     schema, ids = info.schema, count(info.schema.highest_field_id + 1)
     columns = list(schema.columns)
@@ -232,11 +239,11 @@ def with_columns(info: TableInfo, added: Sequence[tuple[str, DataType, str | Non
         if name in {column.name for column in columns}:
             raise InvalidAlterTable(f"table {info.path} already has a column {name!r}")
         if not name or name in REFUSED_COLUMNS:
-            raise InvalidAlterTable(f"table {info.path}: {name!r} is not a name for a column")
+            raise InvalidAlterTable(f"table {info.path}: {name!r} is not a valid column name")
         if not data_type.nullable:
             raise InvalidAlterTable(
-                f"table {info.path}: column {name!r} is {data_type}: an added column must be"
-                " nullable, since rows that are there have no value for it"
+                f"table {info.path}: column {name!r} has the type {data_type}: a new column must be"
+                " nullable, because existing rows have no value for it"
             )
         column_id = next(ids)
         columns.append(Column(name, _with_new_ids(data_type, ids), column_id, comment))
@@ -249,7 +256,7 @@ def _with_new_ids(data_type: DataType, ids: Iterable[int]) -> DataType:
     def inner(part: DataType | None) -> DataType | None:
         return None if part is None else _with_new_ids(part, numbers)
 
-    # Ids of a row's own fields come before those of what they hold.
+    # The ids of a row's own fields precede those of nested fields.
     own = [next(numbers) for _ in data_type.fields]
     fields = tuple(
         replace(field, field_id=field_id, data_type=_with_new_ids(field.data_type, numbers))
@@ -269,8 +276,7 @@ def with_options(
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Properties and custom properties after changes; a value of None removes the key.
 
-    :raises InvalidAlterTable: an option that a table keeps for life. :raises InvalidConfig: a wrong
-        value.
+    :raises InvalidAlterTable: an option cannot change. :raises InvalidConfig: a wrong value.
     """
     properties = dict(info.descriptor.properties)
     custom = dict(info.descriptor.custom_properties)
@@ -278,8 +284,8 @@ def with_options(
         if key.startswith("table."):
             if key not in ALTERABLE:
                 raise InvalidAlterTable(
-                    f"table {info.path}: {key} cannot be changed;"
-                    f" these can: {', '.join(sorted(ALTERABLE))}"
+                    f"table {info.path}: option {key} cannot be changed;"
+                    f" these options can: {', '.join(sorted(ALTERABLE))}"
                 )
             if value is not None:
                 value = checked_option(key, value)
@@ -294,7 +300,7 @@ def with_options(
 def partition_values(info: TableInfo, spec: Mapping[str, str]) -> tuple[str, ...]:
     """A partition's values in key order.
 
-    :raises PartitionSpecInvalid: other keys than the table's, or a value that cannot be a name.
+    :raises PartitionSpecInvalid: the keys are not the table's, or a value cannot be in a name.
     """
     keys = info.descriptor.partition_keys
     if set(spec) != set(keys):
@@ -305,7 +311,7 @@ def partition_values(info: TableInfo, spec: Mapping[str, str]) -> tuple[str, ...
     for key, value in spec.items():
         if not _PARTITION_VALUE.fullmatch(value) or value.startswith("__"):
             raise PartitionSpecInvalid(
-                f"table {info.path}: {key} = {value!r} cannot name a partition: use 1 to 200"
-                " letters, digits, '_' and '-', not beginning with '__'"
+                f"table {info.path}: {key} = {value!r} is not a valid partition name: use 1 to 200"
+                " letters, digits, '_' and '-', and do not start with '__'"
             )
     return tuple(spec[key] for key in keys)

@@ -1,4 +1,4 @@
-"""Calls on KV snapshots, from clients and from tablet servers.
+"""The coordinator's KV snapshot calls, for clients and tablet servers.
 
 See docs/fluss/messages.md#kv-snapshot-calls
 """
@@ -28,7 +28,7 @@ from sluice.wire.handlers import Handler
 
 
 class KvSnapshotService:
-    """Handlers; holds no state itself."""
+    """Handlers of the KV snapshot calls. Stateless."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class KvSnapshotService:
         self._coordinator_epoch = coordinator_epoch
 
     def handlers(self) -> Mapping[Api, Handler]:
-        """What both roles answer."""
+        """The handlers of both roles."""
         return {
             apis.GET_LATEST_KV_SNAPSHOTS: self.get_latest_kv_snapshots,
             apis.GET_KV_SNAPSHOT_METADATA: self.get_kv_snapshot_metadata,
@@ -60,7 +60,7 @@ class KvSnapshotService:
     def get_latest_kv_snapshots(
         self, request: pb.GetLatestKvSnapshotsRequest
     ) -> pb.GetLatestKvSnapshotsResponse:
-        """One entry for each bucket, without an id where there is no snapshot yet."""
+        """Returns one entry per bucket, without an id if the bucket has no snapshot."""
         entry = self._catalog.table(path_of(request.table_path))
         name = request.partition_name if request.HasField("partition_name") else None
         partition_id = _partition_id(_with_key(entry), name)
@@ -77,7 +77,10 @@ class KvSnapshotService:
     def get_kv_snapshot_metadata(
         self, request: pb.GetKvSnapshotMetadataRequest
     ) -> pb.GetKvSnapshotMetadataResponse:
-        """:raises KvSnapshotNotExist: whatever the reason, as in Fluss."""
+        """Returns the files of a snapshot.
+
+        :raises KvSnapshotNotExist: for any reason, as in Fluss.
+        """
         partition_id = request.partition_id if request.HasField("partition_id") else None
         bucket = TableBucket(request.table_id, partition_id, request.bucket_id)
         snapshot = self._snapshots.metadata(bucket, request.snapshot_id)
@@ -87,14 +90,14 @@ class KvSnapshotService:
         return response
 
     def list_kv_snapshots(self, request: pb.ListKvSnapshotsRequest) -> pb.ListKvSnapshotsResponse:
-        """Every snapshot that is there: those retained, and those that leases hold."""
+        """Returns every existing snapshot, retained or leased."""
         partition_id = request.partition_id if request.HasField("partition_id") else None
         entry = self._catalog.find(request.table_id)
         if entry is None:
             raise UnknownTableOrBucket(f"no table has the id {request.table_id}")
         if not _with_key(entry).has_bucket(partition_id, 0):
             raise PartitionNotExists(
-                f"table {entry.info.path} has no partition of the id {partition_id}"
+                f"table {entry.info.path} has no partition with the id {partition_id}"
             )
         response = pb.ListKvSnapshotsResponse(table_id=request.table_id, partition_id=partition_id)
         for number in range(entry.info.bucket_count):
@@ -114,17 +117,19 @@ class KvSnapshotService:
     def commit(self, snapshot: KvSnapshot, coordinator_epoch: int, leader_epoch: int) -> None:
         """Registers a snapshot that a bucket's leader has taken.
 
-        :raises InvalidCoordinator, FencedLeaderEpoch: it is not the leader any more.
+        :raises InvalidCoordinator, FencedLeaderEpoch: it is no longer the leader.
         :raises FlussError: as ``KvSnapshots.complete``.
         """
         current = self._coordinator_epoch()
         if coordinator_epoch != current:
-            raise InvalidCoordinator(f"coordinator epoch {coordinator_epoch}; it is {current} now")
+            raise InvalidCoordinator(
+                f"coordinator epoch {coordinator_epoch} is not the current one, {current}"
+            )
         _, known = self._leaders.leader(snapshot.bucket)
         if leader_epoch != known:
             raise FencedLeaderEpoch(
                 f"bucket {snapshot.bucket}: KV snapshot {snapshot.snapshot_id} was taken under"
-                f" leader epoch {leader_epoch}; it is {known} now"
+                f" leader epoch {leader_epoch}, but the current one is {known}"
             )
         self._snapshots.complete(snapshot)
 
@@ -150,7 +155,9 @@ class KvSnapshotService:
 
 def _with_key(entry: TableEntry) -> TableEntry:
     if not entry.info.has_primary_key:
-        raise NonPrimaryKeyTable(f"table {entry.info.path} is a log table: it has no KV snapshots")
+        raise NonPrimaryKeyTable(
+            f"table {entry.info.path} is a log table, which has no KV snapshots"
+        )
     return entry
 
 
@@ -159,10 +166,10 @@ def _partition_id(entry: TableEntry, name: str | None) -> int | None:
     path = entry.info.path
     if not entry.info.is_partitioned:
         if name is not None:
-            raise TableNotPartitioned(f"table {path} has no partitions, so no {name!r}")
+            raise TableNotPartitioned(f"table {path} is not partitioned: omit partition {name!r}")
         return None
     if name is None:
-        raise PartitionNotExists(f"table {path} is partitioned: name the partition")
+        raise PartitionNotExists(f"table {path} is partitioned: specify the partition")
     partition = entry.partition_named(tuple(name.split("$")))
     if partition is None:
         raise PartitionNotExists(f"table {path} has no partition {name!r}")

@@ -1,9 +1,9 @@
-"""Completed KV snapshots: which exist, which are kept, which are deleted.
+"""Registers completed KV snapshots, and deletes old ones.
 
 See docs/fluss/leases.md#snapshot-retention and docs/fluss/remote-storage.md#kv-snapshots
 
-A snapshot is there as soon as its record is in the metadata file, and gone as soon as the record
-is. Its files are written before the record, and removed after it.
+A snapshot exists exactly while its record is in the metadata file. Its files are written before the
+record, and deleted after it.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ _PARTITION_FOLDER = re.compile(r".+-p(\d+)")
 _log = structlog.get_logger("sluice.kv_snapshots")
 
 IsLeased = Callable[[TableBucket, int], bool]
-"""Whether a lease holds that snapshot of the bucket. Called under ``KvSnapshots.lock``."""
+"""Whether a lease holds the bucket's snapshot. Called under ``KvSnapshots.lock``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """A snapshot that can be read: it holds what the log has below ``log_offset``."""
+    """A registered snapshot, which contains the log's changes below ``log_offset``."""
 
     snapshot_id: int
     log_offset: int
@@ -63,9 +63,8 @@ class Completed:
 class KvSnapshots:
     """The snapshots of all buckets.
 
-    ``lock`` guards what there is and its deletion. Who confirms a lease holds it while it asks
-    :meth:`exists` and until :data:`IsLeased` would answer with the new lease: then a snapshot that
-    is confirmed is not deleted.
+    ``lock`` guards the snapshots and their deletion. To grant a lease, hold it from the call of
+    :meth:`exists` until :data:`IsLeased` knows the lease, so that the snapshot is not deleted.
     """
 
     def __init__(
@@ -78,7 +77,7 @@ class KvSnapshots:
         is_leased: IsLeased = lambda _bucket, _snapshot_id: False,
     ) -> None:
         """:param root: the folder ``kv`` of the remote storage."""
-        assert num_retained >= 1, "the newest snapshot is what a recovery begins with"
+        assert num_retained >= 1, "a recovery starts from the newest snapshot"
         self._root = root
         self._database = database
         self._catalog = catalog
@@ -91,28 +90,28 @@ class KvSnapshots:
     # -- reading
 
     def exists(self, bucket: TableBucket, snapshot_id: int) -> bool:
-        """Whether that snapshot is there to be read."""
+        """Whether the snapshot exists."""
         with self.lock:
             return snapshot_id in self._completed.get(bucket, ())
 
     def latest(self, bucket: TableBucket) -> Completed | None:
-        """The newest snapshot of a bucket, None if there is none yet."""
+        """The newest snapshot of a bucket, or None."""
         found = self.all(bucket)
         return found[-1] if found else None
 
     def all(self, bucket: TableBucket) -> list[Completed]:
-        """The snapshots of a bucket that are there, oldest first."""
+        """The snapshots of a bucket, oldest first."""
         with self.lock:
             return list(self._completed.get(bucket, {}).values())
 
     def metadata(self, bucket: TableBucket, snapshot_id: int) -> KvSnapshot:
-        """What ``_METADATA`` says of a snapshot, with the places of its files as they are now.
+        """The ``_METADATA`` of a snapshot, with the current locations of its files.
 
-        :raises KvSnapshotNotExist: there is no such snapshot, or its file cannot be read.
+        :raises KvSnapshotNotExist: the snapshot does not exist, or its file cannot be read.
         """
         if not self.exists(bucket, snapshot_id):
             raise KvSnapshotNotExist(
-                f"bucket {bucket} has no KV snapshot {snapshot_id}: take a newer one"
+                f"bucket {bucket} has no KV snapshot {snapshot_id}: use a newer one"
             )
         try:
             return self._read(self.folder(bucket), bucket, snapshot_id)
@@ -128,28 +127,28 @@ class KvSnapshots:
             return None if latest is None else self.metadata(bucket, latest.snapshot_id)
 
     def folder(self, bucket: TableBucket) -> Path:
-        """Where the files of a bucket's snapshots lie.
+        """The folder of a bucket's snapshots.
 
-        :raises UnknownTableOrBucket: there is no such bucket.
+        :raises UnknownTableOrBucket: the bucket does not exist.
         """
         entry = self._catalog.find(bucket.table_id)
         if entry is None or not entry.has_bucket(bucket.partition_id, bucket.bucket):
-            raise UnknownTableOrBucket(f"there is no bucket {bucket}: was its table dropped?")
+            raise UnknownTableOrBucket(f"bucket {bucket} does not exist: was its table dropped?")
         return self._folder(entry, bucket)
 
     # -- changes
 
     def next_id(self, bucket: TableBucket) -> int:
-        """The id that the bucket's next snapshot gets. The newest is never deleted: ids rise."""
+        """The id of the bucket's next snapshot. Ids rise, as the newest is never deleted."""
         latest = self.latest(bucket)
         return 0 if latest is None else latest.snapshot_id + 1
 
     def complete(self, snapshot: KvSnapshot) -> None:
-        """Registers a snapshot whose files are all there; older ones may be deleted then.
+        """Registers a snapshot whose files are complete, and may delete older ones.
 
-        The same one again changes nothing.
+        A repeated call changes nothing.
 
-        :raises InvalidUpdateVersion: its id or its log offset is not newer than the latest's.
+        :raises InvalidUpdateVersion: its id or log offset is not above those of the latest.
         :raises UnknownTableOrBucket: the table or partition was dropped.
         :raises StorageError: a file is missing, or the record cannot be written.
         """
@@ -179,11 +178,13 @@ class KvSnapshots:
             failpoint("server.kv_snapshot.after_record")
             try:
                 self._retain(bucket)
-            except StorageError as error:  # the next one, or the next round of retention
-                _log.error("old KV snapshots stay", bucket=str(bucket), error=str(error))
+            except StorageError as error:  # the next snapshot or retention retries
+                _log.error(
+                    "old KV snapshots were not deleted", bucket=str(bucket), error=str(error)
+                )
 
     def retain(self) -> None:
-        """Deletes what is neither among the newest nor leased any more.
+        """Deletes snapshots that are neither among the newest nor leased.
 
         :raises StorageError: a record cannot be removed.
         """
@@ -193,15 +194,15 @@ class KvSnapshots:
                     self._retain(bucket)
 
     def drop_table(self, info: TableInfo, partition_id: int | None = None) -> None:
-        """Removes the snapshots of a table, or of one of its partitions, leased or not.
+        """Deletes the snapshots of a table or of one partition, leased or not.
 
-        What a crash leaves here the next start removes.
+        After a crash, the next start deletes the rest.
         """
         with self.lock:
             for bucket in list(self._completed):
                 if bucket.table_id == info.table_id and partition_id in (None, bucket.partition_id):
                     del self._completed[bucket]
-            if partition_id is not None:  # a table's go with the table itself
+            if partition_id is not None:  # those of a table are deleted by cascade
                 with self._database.transaction() as connection:
                     connection.execute(
                         "DELETE FROM kv_snapshots WHERE table_id = ? AND partition_id = ?",
@@ -215,19 +216,21 @@ class KvSnapshots:
     # -- start
 
     def tidy_up(self, is_stopping: Callable[[], bool] = lambda: False) -> None:
-        """Removes what a crash left: files without a record, those of dropped tables.
+        """Deletes files without a record and files of dropped tables, which a crash may leave.
 
-        Everything else may go on meanwhile, but nobody may write the files of a new snapshot: they
-        have no record yet either.
+        Other operations may run at the same time, except taking new snapshots, whose files have no
+        record yet either.
 
-        :param is_stopping: asked between two buckets; the rest is left to the next start.
+        :param is_stopping: checked between buckets; if true, the next start does the rest.
         :raises StorageError: a record cannot be removed.
         """
         for folder in sorted(self._root.glob("*/*-*")):
             try:
                 buckets = self._bucket_folders(folder)
-            except OSError as error:  # its table is being dropped right now
-                _log.warning("KV snapshots not tidied", folder=str(folder), error=str(error))
+            except OSError as error:  # its table is being dropped
+                _log.warning(
+                    "cannot list the KV snapshots of a folder", folder=str(folder), error=str(error)
+                )
                 continue
             for bucket, path in buckets:
                 if is_stopping():
@@ -237,7 +240,7 @@ class KvSnapshots:
         self.retain()
 
     def _bucket_folders(self, folder: Path) -> list[tuple[TableBucket, Path]]:
-        """The buckets of a table's folder; what belongs to no table or partition is removed."""
+        """The buckets of a table's folder; deletes folders of dropped tables and partitions."""
         entry = self._table_of(folder)
         if entry is None:
             return []
@@ -259,7 +262,7 @@ class KvSnapshots:
         ]
 
     def _table_of(self, folder: Path) -> TableEntry | None:
-        """The table of a folder; one of a dropped table is removed, a foreign one let alone."""
+        """The table of a folder. Deletes the folder of a dropped table; keeps foreign folders."""
         found = _TABLE_FOLDER.fullmatch(folder.name)
         if found is None:
             return None
@@ -277,7 +280,11 @@ class KvSnapshots:
                     shutil.rmtree(path, ignore_errors=True)
             used = self._shared(bucket, there)
         except (OSError, CorruptMessage) as error:
-            _log.error("KV snapshot unreadable; no file is deleted", bucket=str(bucket), why=error)
+            _log.error(
+                "cannot read a KV snapshot; its unused files are not deleted",
+                bucket=str(bucket),
+                why=error,
+            )
             return
         except UnknownTableOrBucket:  # being dropped right now
             return
@@ -290,11 +297,11 @@ class KvSnapshots:
             "SELECT table_id, partition_id, bucket, snapshot_id, log_offset FROM kv_snapshots"
             " ORDER BY table_id, partition_id, bucket, snapshot_id"
         )
-        # Once for a bucket, not for each of its snapshots: there may be 100,000 buckets.
+        # One look-up for each bucket, not for each snapshot: there may be 100,000 buckets.
         for (table_id, partition_id, number), found in groupby(rows, itemgetter(0, 1, 2)):
             partition = None if partition_id == _PLAIN else partition_id
             entry = self._catalog.find(table_id)
-            if entry is not None and entry.has_bucket(partition, number):  # else dropped meanwhile
+            if entry is not None and entry.has_bucket(partition, number):  # else dropped since
                 self._completed[TableBucket(table_id, partition, number)] = {
                     row[3]: Completed(row[3], row[4]) for row in found
                 }
@@ -316,8 +323,12 @@ class KvSnapshots:
         try:
             unused = self._shared(bucket, gone) - self._shared(bucket, kept)
             paths += [folder / SHARED / name for name in unused]
-        except (OSError, CorruptMessage) as error:  # some files stay, but none is missed
-            _log.error("KV snapshot unreadable; its files stay", bucket=str(bucket), why=error)
+        except (OSError, CorruptMessage) as error:  # keeps too many files rather than too few
+            _log.error(
+                "cannot read an old KV snapshot; its shared files are not deleted",
+                bucket=str(bucket),
+                why=error,
+            )
         with self._database.transaction() as connection:
             connection.executemany(
                 "DELETE FROM kv_snapshots"
@@ -334,7 +345,7 @@ class KvSnapshots:
     # -- files
 
     def _shared(self, bucket: TableBucket, snapshot_ids: Iterable[int]) -> set[str]:
-        """Names in the shared folder that these snapshots use."""
+        """Names of the shared files that these snapshots use."""
         folder = self.folder(bucket)
         return {
             Path(file.path).name
@@ -350,7 +361,7 @@ class KvSnapshots:
         except (OSError, CorruptMessage) as error:
             raise StorageError(f"KV snapshot of bucket {snapshot.bucket}: {error}") from error
         if written != moved:
-            raise StorageError(f"{moved.location}/{METADATA_FILE} tells of another snapshot")
+            raise StorageError(f"{moved.location}/{METADATA_FILE} describes another snapshot")
         for file in moved.files:
             path = local_path(file.path)
             try:
@@ -358,15 +369,18 @@ class KvSnapshots:
             except OSError as error:
                 raise StorageError(f"KV snapshot file {path}: {error.strerror}") from error
             if size != file.size:
-                raise StorageError(f"KV snapshot file {path}: {size} bytes, not {file.size}")
+                raise StorageError(f"KV snapshot file {path} has {size} bytes, not {file.size}")
 
     def _read(self, folder: Path, bucket: TableBucket, snapshot_id: int) -> KvSnapshot:
-        """:raises OSError, CorruptMessage: the file is missing, or of another snapshot."""
+        """Reads the metadata file of a snapshot.
+
+        :raises OSError, CorruptMessage: the file is missing, or belongs to another snapshot.
+        """
         path = folder / f"snap-{snapshot_id}" / METADATA_FILE
         snapshot = kv_snapshot_from_json(path.read_bytes())
         if (snapshot.bucket, snapshot.snapshot_id) != (bucket, snapshot_id):
             raise CorruptMessage(
-                f"{path} is of bucket {snapshot.bucket}, snapshot {snapshot.snapshot_id}"
+                f"{path} belongs to bucket {snapshot.bucket}, snapshot {snapshot.snapshot_id}"
             )
         return _moved(snapshot, folder)
 
@@ -382,9 +396,9 @@ class KvSnapshots:
 
 
 def _moved(snapshot: KvSnapshot, folder: Path) -> KvSnapshot:
-    """The places of the files as they are now, if the data directory was moved.
+    """The snapshot with file paths in the current data directory, which may have been moved.
 
-    No file outside of the bucket's own folder is ever named.
+    Paths never leave the bucket's own folder.
     """
     own = folder / f"snap-{snapshot.snapshot_id}"
 
@@ -400,14 +414,14 @@ def _moved(snapshot: KvSnapshot, folder: Path) -> KvSnapshot:
 
 
 def _remove(path: Path) -> None:
-    """Removes what no record names any more. What cannot be removed the next start tries again."""
+    """Deletes a file or folder that no record names; the next start retries failures."""
     if path.parent.name != SHARED:
         shutil.rmtree(path, ignore_errors=True)
         return
     try:
         path.unlink(missing_ok=True)
     except OSError as error:
-        _log.error("unused KV snapshot file stays", path=str(path), error=str(error))
+        _log.error("cannot delete an unused KV snapshot file", path=str(path), error=str(error))
 
 
 def _key(bucket: TableBucket) -> tuple[int, int, int]:

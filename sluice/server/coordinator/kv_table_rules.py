@@ -1,4 +1,4 @@
-"""Checks descriptors of primary-key tables and fills in their defaults.
+"""Validates descriptors of primary-key tables and fills in their defaults.
 
 See docs/fluss/messages.md#catalog-changes, docs/fluss/types-and-options.md#descriptor-rules and
 docs/fluss/types-and-options.md#table-options
@@ -26,7 +26,7 @@ _VERSIONS = (TypeRoot.INT, TypeRoot.BIGINT, TypeRoot.TIMESTAMP, TypeRoot.TIMESTA
 
 
 def with_kv_defaults(properties: Mapping[str, str]) -> dict[str, str]:
-    """The properties that every table with a primary key is stored with, as Fluss has them."""
+    """Adds the properties that Fluss stores with every primary-key table."""
     result = dict(properties)
     result.setdefault(KV_FORMAT_VERSION, "2")
     result.setdefault("table.kv.standby-replica.enabled", "true")
@@ -36,7 +36,7 @@ def with_kv_defaults(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def with_bucket_key(descriptor: TableDescriptor, schema: Schema) -> TableDescriptor:
-    """The bucket key is the primary key without the partition keys unless the user gave another."""
+    """Sets a missing bucket key to the primary key without the partition keys."""
     if descriptor.bucket_keys:
         return descriptor
     partition_keys = descriptor.partition_keys
@@ -47,7 +47,10 @@ def with_bucket_key(descriptor: TableDescriptor, schema: Schema) -> TableDescrip
 def check_kv_table(
     path: TablePath, descriptor: TableDescriptor, schema: Schema, properties: Mapping[str, str]
 ) -> None:
-    """:raises InvalidTable: names the fault."""
+    """Validates keys and options.
+
+    :raises InvalidTable: they are not valid.
+    """
     key = schema.primary_key
     _check_key_columns(path, schema)
     for name in descriptor.partition_keys:
@@ -58,8 +61,8 @@ def check_kv_table(
     physical = [name for name in key if name not in descriptor.partition_keys]
     if not physical:
         raise InvalidTable(
-            f"table {path}: the primary key {', '.join(key)} is the partition key; it needs one"
-            " column more"
+            f"table {path}: the primary key {', '.join(key)} needs a column in addition to the"
+            " partition keys"
         )
     for name in descriptor.bucket_keys:
         if name not in physical:
@@ -69,16 +72,16 @@ def check_kv_table(
             )
     if properties[KV_FORMAT_VERSION] not in ("1", "2"):
         raise InvalidTable(
-            f"table {path}: {KV_FORMAT_VERSION} = {properties[KV_FORMAT_VERSION]}; there are 1, 2"
+            f"table {path}: {KV_FORMAT_VERSION} = {properties[KV_FORMAT_VERSION]}: use 1 or 2"
         )
     if schema.auto_increment:
-        raise InvalidTable(f"table {path}: this server has no auto-increment columns")
+        raise InvalidTable(f"table {path}: this server does not support auto-increment columns")
     _check_encoders(path, replace(descriptor, schema=schema, properties=properties))
     _check_engine(path, schema, properties)
 
 
 def _check_encoders(path: TablePath, descriptor: TableDescriptor) -> None:
-    """Makes the keys of no rows at all, to see that the encoders take these columns."""
+    """Encodes the keys of zero rows, to check that the encoders support the columns."""
     info = TableInfo(path, -1, 1, descriptor, 0, 0)
     no_rows = pa.RecordBatch.from_pylist([], schema=arrow_schema(descriptor.schema))
     try:
@@ -91,38 +94,42 @@ def _check_encoders(path: TablePath, descriptor: TableDescriptor) -> None:
 def _check_key_columns(path: TablePath, schema: Schema) -> None:
     key = schema.primary_key
     if len(set(key)) != len(key):
-        raise InvalidTable(f"table {path}: a primary key column is named twice: {', '.join(key)}")
+        raise InvalidTable(f"table {path}: a primary key column is listed twice: {', '.join(key)}")
     for name in key:
         data_type = schema.column(name).data_type
         if data_type.root in _NESTED:
-            raise InvalidTable(f"table {path}: {name!r} is {data_type}; it cannot be in a key")
+            raise InvalidTable(
+                f"table {path}: column {name!r} has the type {data_type}, which a key cannot have"
+            )
 
 
 def _check_engine(path: TablePath, schema: Schema, properties: Mapping[str, str]) -> None:
     engine = properties.get(MERGE_ENGINE, "").lower()
     if any(column.agg_function is not None for column in schema.columns) or engine == "aggregation":
         raise InvalidTable(
-            f"table {path}: this server does not aggregate; {MERGE_ENGINE} may be first_row or"
-            " versioned, and columns have no aggregation function"
+            f"table {path}: this server does not support aggregation: {MERGE_ENGINE} must be"
+            " first_row or versioned, and columns must not have an aggregation function"
         )
     if engine and properties[DELETE_BEHAVIOR].upper() == "ALLOW":
         raise InvalidTable(
-            f"table {path}: {MERGE_ENGINE} = {engine} has no deletes: {DELETE_BEHAVIOR} may be"
-            " IGNORE or DISABLE"
+            f"table {path}: {MERGE_ENGINE} = {engine} does not support deletes: set"
+            f" {DELETE_BEHAVIOR} to IGNORE or DISABLE"
         )
     name = properties.get(VERSION_COLUMN)
     if engine != "versioned":
         if name is not None:
-            raise InvalidTable(f"table {path}: {VERSION_COLUMN} is for {MERGE_ENGINE} = versioned")
+            raise InvalidTable(
+                f"table {path}: {VERSION_COLUMN} requires {MERGE_ENGINE} = versioned"
+            )
         return
     if name is None or name not in schema.names:
         raise InvalidTable(
-            f"table {path}: {MERGE_ENGINE} = versioned takes the column that {VERSION_COLUMN}"
-            f" names, not {name!r}"
+            f"table {path}: {MERGE_ENGINE} = versioned needs {VERSION_COLUMN} to name a column of"
+            f" the table, not {name!r}"
         )
     data_type = schema.column(name).data_type
     if data_type.root not in _VERSIONS:
         raise InvalidTable(
-            f"table {path}: version column {name!r} is {data_type}; it may be INT, BIGINT,"
+            f"table {path}: version column {name!r} has the type {data_type}; use INT, BIGINT,"
             " TIMESTAMP or TIMESTAMP_LTZ"
         )

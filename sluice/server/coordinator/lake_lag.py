@@ -1,4 +1,4 @@
-"""How far the lake is behind the logs of a table."""
+"""Computes how far the lake is behind the logs of a table."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from sluice.server.coordinator.lake_snapshots import LakeSnapshots
 
 
 class Logs(Protocol):
-    """What tablets know of their logs."""
+    """Reads the logs of tablets."""
 
     def beyond(self, bucket: TableBucket, offset: int) -> tuple[int, int | None]:
-        """How many offsets the bucket's log has from ``offset`` on, and when the first of them was
-        written, epoch milliseconds; (0, None) where there are none.
+        """The number of offsets in the bucket's log from ``offset`` on, and the time of the first.
+
+        The time is in epoch milliseconds. Without such offsets: (0, None).
         """
 
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """``rows``: offsets that the lake lacks; ``ms``: the age of the oldest, 0 if there is none."""
+    """``rows``: number of offsets missing in the lake. ``ms``: age of the oldest, 0 if none."""
 
     rows: int
     ms: int
@@ -31,7 +32,7 @@ class Lag:
 
 
 class LakeLag:
-    """Compares what is registered of the lake with the ends of the logs. Holds no state."""
+    """Compares registered lake offsets with the ends of the logs. Stateless."""
 
     def __init__(self, lake: LakeSnapshots, logs: Logs, clock: Clock) -> None:
         self._lake = lake
@@ -39,7 +40,10 @@ class LakeLag:
         self._clock = clock
 
     def of(self, table: TableEntry) -> Lag:
-        """:raises UnknownServerError: the registered offsets cannot be read."""
+        """The lag of one table.
+
+        :raises UnknownServerError: the registered offsets cannot be read.
+        """
         info = table.info
         try:
             registered = self._lake.get(info)

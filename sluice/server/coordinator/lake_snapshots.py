@@ -1,9 +1,9 @@
-"""Registers lake snapshots: prepared offsets, then a snapshot id.
+"""Registers lake snapshots: first an offsets file, then the snapshot id.
 
 See docs/fluss/lake-snapshots.md#prepare and docs/fluss/lake-snapshots.md#commit
 
-Differences from Fluss, each on purpose: a commit that is sent again changes and deletes nothing; a
-dropped table, offsets that go back, and a round that is no longer wanted are refused.
+Deliberate differences from Fluss: a repeated commit changes and deletes nothing; commits of a
+dropped table, with offsets that go back, or of a round that is no longer current are refused.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from sluice.server.data_dir import write_durably
 from sluice.server.storage.database import Database
 
 ABANDONED_MS = 7 * 24 * 60 * 60 * 1000
-"""How long an offsets file that nobody commits is kept."""
+"""How long an uncommitted offsets file is kept."""
 
 _log = structlog.get_logger("sluice.lake")
 
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """A lake snapshot of a table; the paths are those of its offsets files."""
+    """A registered lake snapshot with the paths of its offsets files."""
 
     snapshot_id: int
     tiered_path: str
@@ -54,7 +54,7 @@ class Registered:
 
 
 class LakeSnapshots:
-    """Registered lake snapshots. ``_lock`` lets one commit happen at a time."""
+    """All registered lake snapshots. ``_lock`` serializes commits."""
 
     def __init__(self, root: Path, database: Database, catalog: Catalog, clock: Clock) -> None:
         self._root = root
@@ -64,7 +64,7 @@ class LakeSnapshots:
         self._lock = threading.Lock()
 
     def start(self) -> None:
-        """Removes the files of dropped tables, and those that were prepared and never committed."""
+        """Deletes the files of dropped tables, and old offsets files without a commit."""
         oldest_ms = self._clock.now_ms() - ABANDONED_MS
         for folder in self._root.glob("*/*-*/metadata"):
             table_id = _table_id(folder.parent.name)
@@ -72,22 +72,22 @@ class LakeSnapshots:
             if entry is None and self._catalog.has_issued_table_id(table_id):
                 shutil.rmtree(folder.parent, ignore_errors=True)
             if entry is None or self._folder(entry.info) != folder:
-                continue  # a foreign folder is let alone
+                continue  # not a folder of a table: keep it
             known = {path for r in self._registered(entry.info) for path in r.paths}
             for file in folder.iterdir():
                 if file.as_uri() not in known and file.stat().st_mtime * 1000 < oldest_ms:
                     file.unlink(missing_ok=True)
 
     def drop_table(self, info: TableInfo) -> None:
-        """Removes the files of a table that the catalog has dropped."""
+        """Deletes the files of a table that the catalog has dropped."""
         shutil.rmtree(self._folder(info).parent, ignore_errors=True)
 
     def prepare(
         self, info: TableInfo, offsets: Mapping[TableBucket, int], *, ignore_previous: bool
     ) -> str:
-        """Stores an offsets file and answers its path; nothing is registered yet.
+        """Stores an offsets file and returns its path, without registering anything.
 
-        :raises StorageError: it cannot be written.
+        :raises StorageError: the file cannot be written.
         """
         merged: dict[TableBucket, int] = {}
         if not ignore_previous:
@@ -116,19 +116,20 @@ class LakeSnapshots:
         check_round: Callable[[], None],
         sync_logs: Callable[[Iterable[TableBucket]], None],
     ) -> None:
-        """Registers a snapshot; the same one again changes nothing.
+        """Registers a snapshot; a repeated call changes nothing.
 
-        ``earliest_to_keep``: an id drops what was registered before it, an unknown id (-1) drops
-        nothing, None drops everything else. ``check_round`` raises if the round is not wanted.
-        ``sync_logs`` is called before the snapshot is registered: once the lake has offsets, a
-        power loss must not make the log give them again.
+        ``earliest_to_keep``: an id drops the snapshots registered before it, an unknown id (-1)
+        drops none, and None drops all others. ``check_round`` raises if the round is not current.
+        ``sync_logs`` is called before the registration: once the lake has offsets, the log must not
+        assign them to other rows after a power loss.
 
-        :raises InvalidUpdateVersion: an offset would go back. :raises TableNotExist: dropped.
+        :raises InvalidUpdateVersion: an offset would go back.
+        :raises TableNotExist: the table was dropped.
         """
         with self._lock:
             known = self._registered(info)
             if any(entry.snapshot_id == snapshot.snapshot_id for entry in known):
-                _log.info("lake snapshot registered already", table=str(info.path))
+                _log.info("lake snapshot was already registered", table=str(info.path))
                 return
             check_round()
             offsets = self._read(info, snapshot.tiered_path)
@@ -150,26 +151,26 @@ class LakeSnapshots:
         )
 
     def offsets(self, info: TableInfo) -> dict[TableBucket, int]:
-        """Up to where the table's buckets are in the lake; empty if nothing is registered.
+        """The registered lake offset of each bucket; empty without a registered snapshot.
 
-        :raises StorageError: its offsets file cannot be read.
+        :raises StorageError: the offsets file cannot be read.
         """
         known = self._registered(info)
         try:
             return self._read(info, known[-1].tiered_path) if known else {}
         except (UnknownServerError, CorruptMessage) as error:
             raise StorageError(
-                f"{error}: restore it from a backup; without it new rows could get offsets that"
-                " the lake has already"
+                f"{error}: restore the file from a backup; without it, new rows could get offsets"
+                " that are already in the lake"
             ) from error
 
     def get(
         self, info: TableInfo, snapshot_id: int | None = None, *, readable: bool = False
     ) -> LakeSnapshotInfo:
-        """The latest snapshot, one by id, or the latest readable one, with its offsets.
+        """Returns a snapshot with its offsets: by id, the latest, or the latest readable one.
 
-        :raises LakeSnapshotNotExist: there is none. :raises UnknownServerError: its offsets file
-            cannot be read.
+        :raises LakeSnapshotNotExist: there is no such snapshot.
+        :raises UnknownServerError: its offsets file cannot be read.
         """
 
         def path_in(entry: Registered) -> str | None:
@@ -187,11 +188,11 @@ class LakeSnapshots:
     def _newest(
         self, info: TableInfo, path_in: Callable[[Registered], str | None]
     ) -> tuple[Registered, dict[TableBucket, int]] | None:
-        """The newest snapshot in which a path is found, and the offsets there; None: there is none.
+        """The newest snapshot with a path, and its offsets; None without such a snapshot.
 
-        A commit in between may drop it together with its file: then it is looked for again.
+        A concurrent commit may drop the snapshot and its file; then the search starts again.
 
-        :raises UnknownServerError: its offsets file cannot be read.
+        :raises UnknownServerError: the offsets file cannot be read.
         """
         gone: Registered | None = None
         while True:
@@ -208,7 +209,7 @@ class LakeSnapshots:
                 gone = entry
 
     def _registered(self, info: TableInfo) -> list[Registered]:
-        """What is registered, oldest first; paths as they are now, if the data was moved."""
+        """The registered snapshots, oldest first, with paths in the current data directory."""
         rows = self._database.query(
             "SELECT snapshot_id, tiered_path, readable_path FROM lake_snapshots"
             " WHERE table_id = ? ORDER BY position",
@@ -254,11 +255,11 @@ class LakeSnapshots:
         entry = self._catalog.find(info.table_id)
         for bucket, offset in before.items():
             if entry is not None and not entry.has_bucket(bucket.partition_id, bucket.bucket):
-                continue  # its partition was dropped meanwhile
+                continue  # the partition was dropped since
             if after.get(bucket, -1) < offset:
                 raise InvalidUpdateVersion(
-                    f"table {info.path}, bucket {bucket}: the commit would move its lake offset"
-                    f" from {offset} back to {after.get(bucket, 'none')}: plan the round again"
+                    f"table {info.path}, bucket {bucket}: the commit would move the lake offset"
+                    f" back from {offset} to {after.get(bucket, 'none')}: plan the round again"
                 )
 
     def _folder(self, info: TableInfo) -> Path:
@@ -266,13 +267,13 @@ class LakeSnapshots:
         return self._root / info.path.database / name / "metadata"
 
     def _path(self, info: TableInfo, uri: str) -> Path:
-        """The file behind a path that this server gave out; no other file is ever touched."""
+        """The file of a path that this server returned; other files are never accessed."""
         parts = urlsplit(uri)
         path = Path(unquote(parts.path))
         if parts.scheme not in ("", "file") or path.parent != self._folder(info):
             raise CorruptMessage(
                 f"table {info.path}: {uri!r} is not an offsets file of this table: send the path"
-                " that PrepareLakeTableSnapshot answered"
+                " that PrepareLakeTableSnapshot returned"
             )
         return path
 
@@ -284,7 +285,8 @@ class LakeSnapshots:
             raise UnknownServerError(f"table {info.path}: offsets file {path}: {error}") from error
         if table_id != info.table_id:
             raise CorruptMessage(
-                f"table {info.path} has id {info.table_id}, but {path} is of table {table_id}"
+                f"table {info.path} has the id {info.table_id}, but {path} belongs to the table"
+                f" with the id {table_id}"
             )
         return offsets
 
@@ -295,7 +297,7 @@ def _table_id(folder: str) -> int:
 
 
 def _dropped(known: list[Registered], earliest_to_keep: int | None) -> list[Registered]:
-    """What retention drops: by position, not by id, as in Fluss."""
+    """The snapshots that retention drops, by position and not by id, as in Fluss."""
     if earliest_to_keep is None:
         return known
     for position, entry in enumerate(known):

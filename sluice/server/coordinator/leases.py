@@ -1,7 +1,7 @@
-"""The coordinator's KV snapshot leases: the rules of :mod:`sluice.leases` with clock, lock, store.
+"""The coordinator's KV snapshot leases: adds clock, lock and store to :mod:`sluice.leases`.
 
-A change is stored before it counts. Where a write fails, what is stored decides: it is read back
-before anything else is changed, and until then both outcomes are held.
+A change is stored before it takes effect. If a write fails, the stored state is read back before
+the next change; until then, the snapshots of both possible outcomes are kept.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _log = structlog.get_logger("sluice.leases")
 
 
 class Snapshots(Protocol):
-    """The KV snapshots that there are.
+    """The existing KV snapshots.
 
-    Whoever deletes one holds ``lock`` from asking whether it is leased until it no longer exists.
+    To delete one, hold ``lock`` from the check for leases until it no longer exists.
     """
 
     @property
@@ -36,10 +36,10 @@ class Snapshots(Protocol):
 
 
 class KvSnapshotLeases:
-    """All leases. ``_lock`` guards every change; ``is_leased`` takes no lock.
+    """All leases. ``_lock`` guards every change; ``is_leased`` needs no lock.
 
-    An acquire takes the snapshots' lock first, then ``_lock``: nothing that it confirms can be
-    deleted before the lease counts.
+    ``acquire`` locks the snapshots first and then ``_lock``, so that no confirmed snapshot is
+    deleted before the lease takes effect.
     """
 
     def __init__(
@@ -49,8 +49,8 @@ class KvSnapshotLeases:
         has_partition: Callable[[int, int | None], bool],
         on_freed: Callable[[], None] = lambda: None,
     ) -> None:
-        """:param has_partition: whether the table of that id, and the partition of it, exists.
-        :param on_freed: called in the background after snapshots were let go of.
+        """:param has_partition: whether the table with that id, and its partition, exists.
+        :param on_freed: called in the background after leases have released snapshots.
         """
         self._store = store
         self._clock = clock
@@ -65,9 +65,9 @@ class KvSnapshotLeases:
         self._ticker: threading.Thread | None = None
 
     def start(self, check_interval_ms: int) -> None:
-        """Reads what is stored and begins to look for leases that have expired.
+        """Loads the stored leases and starts to check for expired ones.
 
-        :raises StorageError: a lease cannot be read; names it, and the way out.
+        :raises StorageError: a lease cannot be read; the message names it and the repair.
         """
         with self._lock:
             self._leases.apply(
@@ -90,12 +90,12 @@ class KvSnapshotLeases:
     def acquire(
         self, lease_id: str, duration_ms: int, wanted: SnapshotsByTable, snapshots: Snapshots
     ) -> SnapshotsByTable:
-        """Holds the snapshots that exist; answers those that do not.
+        """Leases the existing snapshots; returns those that do not exist.
 
         Raises as :meth:`Leases.acquire`.
 
-        :raises StorageError: it could not be stored: what is held is as it was, unless the write
-            went through in spite of the error.
+        :raises StorageError: the write failed. The lease is unchanged unless the write took effect
+            despite the error.
         """
         with snapshots.lock, self._update():
             now_ms = self._clock.now_ms()
@@ -106,12 +106,15 @@ class KvSnapshotLeases:
         return found.unavailable
 
     def renew(self, lease_id: str, duration_ms: int) -> None:
-        """:raises LeaseNotExist, InvalidLease, StorageError: as :meth:`Leases.renew`."""
+        """Renews a lease.
+
+        :raises LeaseNotExist, InvalidLease, StorageError: as :meth:`Leases.renew`.
+        """
         with self._update():
             self._commit([self._leases.renew(lease_id, duration_ms, self._clock.now_ms())])
 
     def release(self, lease_id: str, buckets: Collection[TableBucket]) -> None:
-        """Lets go of some buckets; nothing happens if they are not held.
+        """Releases some buckets; ignores buckets that are not leased.
 
         :raises InvalidLease, StorageError: as :meth:`Leases.release`.
         """
@@ -120,7 +123,10 @@ class KvSnapshotLeases:
             self._commit([change] if change else [])
 
     def drop(self, lease_id: str) -> None:
-        """Ends a lease; nothing happens if there is none. :raises StorageError:"""
+        """Ends a lease, if it exists.
+
+        :raises StorageError: the write failed.
+        """
         with self._update():
             change = self._leases.drop(lease_id)
             self._commit([change] if change else [])
@@ -128,15 +134,15 @@ class KvSnapshotLeases:
             _log.info("lease dropped", lease_id=lease_id)
 
     def all(self) -> tuple[int, list[Lease]]:
-        """The time, epoch milliseconds, and every lease by id."""
+        """The current time in epoch milliseconds, and all leases ordered by id."""
         with self._update():
             return self._clock.now_ms(), self._leases.all()
 
     # -- what happens by itself
 
     def is_leased(self, bucket: TableBucket, snapshot_id: int) -> bool:
-        """Whether a lease holds that snapshot. Costs the same however many are held."""
-        unconfirmed = self._unconfirmed  # first: once it counts, it is unconfirmed no more
+        """Whether a lease holds the snapshot. Takes constant time."""
+        unconfirmed = self._unconfirmed  # read first: a change leaves it once in effect
         if self._started_s is None or self._leases.is_leased(bucket, snapshot_id):
             return True
         key = key_of(bucket)
@@ -146,20 +152,24 @@ class KvSnapshotLeases:
         )
 
     def drop_table(self, info: TableInfo, partition_id: int | None = None) -> None:
-        """Lets go of what was held of a table or partition that the catalog has dropped.
+        """Releases the snapshots of a table or partition that the catalog has dropped.
 
-        If that cannot be stored, the next check does it.
+        If the write fails, the next check retries it.
         """
         try:
             with self._update():
                 self._commit(self._leases.table_dropped(info.table_id, partition_id))
         except StorageError as error:
-            _log.error("leases of a dropped table stay", table=str(info.path), why=str(error))
+            _log.error(
+                "cannot release the leases of a dropped table; will be retried",
+                table=str(info.path),
+                why=str(error),
+            )
 
     def check(self) -> None:
-        """Ends the leases that have expired, and lets go of tables and partitions that are gone.
+        """Ends expired leases, and releases snapshots of dropped tables and partitions.
 
-        :raises StorageError: what could not be stored stays as it was.
+        :raises StorageError: a write failed, and that lease is unchanged.
         """
         with self._update():
             assert self._started_s is not None, "not started"
@@ -176,7 +186,7 @@ class KvSnapshotLeases:
             try:
                 self._on_freed()
             except BaseException:
-                self._freed = True  # once more with the next check
+                self._freed = True  # retried by the next check
                 raise
 
     # -- inside
@@ -198,9 +208,9 @@ class KvSnapshotLeases:
         self._freed = self._freed or any(change.before and change.tables for change in changes)
 
     def _reload_unconfirmed(self) -> None:
-        """Takes over what is stored of the changes whose write failed.
+        """Reads back the leases whose write failed.
 
-        :raises StorageError: it cannot be read.
+        :raises StorageError: they cannot be read.
         """
         if not self._unconfirmed:
             return
@@ -216,13 +226,13 @@ class KvSnapshotLeases:
             try:
                 self.check()
             except FlussError as error:
-                _log.error("lease check failed; it will be tried again", error=str(error))
-            except Exception:  # the next check may go better; nobody else would tell
-                _log.exception("lease check failed; it will be tried again")
+                _log.error("lease check failed; it will be retried", error=str(error))
+            except Exception:  # keep checking, and log it: nothing else would report it
+                _log.exception("lease check failed; it will be retried")
 
 
 class _Update:
-    """Holds the lock; what an earlier failed write has left open is made sure of first."""
+    """Holds the lock, and first reads back leases whose earlier write failed."""
 
     def __init__(self, lock: threading.Lock, reload_unconfirmed: Callable[[], None]) -> None:
         self._lock, self._reload_unconfirmed = lock, reload_unconfirmed

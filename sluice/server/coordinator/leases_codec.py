@@ -1,8 +1,8 @@
-"""How a lease is stored: a head of fixed size, and one block of numbers for each of its tables.
+"""Encodes a lease: a head of fixed size, and one block of numbers for each table.
 
-A block holds a table's buckets in order, column by column, as differences of variable length: three
-or four bytes a bucket. Head and block begin with a version and a CRC over whose they are and what
-they hold, so that a damaged or misplaced one is never taken for another.
+A block contains a table's buckets in order, column by column, as differences of variable length,
+which takes three or four bytes per bucket. Head and block start with a version and a CRC over owner
+and content, so that damaged or misplaced ones are detected.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _OWNER = struct.Struct(">q")  # table id, in the CRC
 
 
 class Unreadable(Exception):
-    """Bytes that are no head or block of that lease; the text says why."""
+    """The bytes are not a head or block of the lease; the message says why."""
 
 
 def encode_head(lease: Lease) -> bytes:
@@ -29,18 +29,21 @@ def encode_head(lease: Lease) -> bytes:
 
 
 def decode_head(lease_id: str, head: bytes, held: SnapshotsByTable) -> Lease:
-    """:raises Unreadable: a damaged head, or one that goes with other tables than these."""
+    """Decodes a head.
+
+    :raises Unreadable: the head is damaged, or was stored with other tables.
+    """
     times = _opened(head, lease_id.encode(errors="replace"))
     if len(times) != _TIMES.size:
         raise Unreadable(f"its head has {len(times)} bytes, not {_TIMES.size}")
     created_ms, renewed_ms, expires_ms, tables = _TIMES.unpack(times)
     if tables != len(held):
-        raise Unreadable(f"it holds buckets of {tables} tables, but {len(held)} are stored")
+        raise Unreadable(f"it has buckets of {tables} tables, but those of {len(held)} are stored")
     return Lease(lease_id, created_ms, renewed_ms, expires_ms, held)
 
 
 def encode_holds(lease_id: str, table_id: int, holds: SnapshotsByBucket) -> bytes:
-    """The snapshots that a lease holds of one table."""
+    """Encodes the leased snapshots of one table."""
     keys = sorted(holds)
     columns = (
         [key[0] for key in keys],
@@ -55,7 +58,10 @@ def encode_holds(lease_id: str, table_id: int, holds: SnapshotsByBucket) -> byte
 
 
 def decode_holds(lease_id: str, table_id: int, block: bytes) -> SnapshotsByBucket:
-    """:raises Unreadable: a damaged block, or one of another lease or table."""
+    """Decodes a block.
+
+    :raises Unreadable: the block is damaged, or belongs to another lease or table.
+    """
     content = _opened(block, lease_id.encode(errors="replace") + _OWNER.pack(table_id))
     numbers = list(_numbers(content))
     count = numbers[0] if numbers else 0
@@ -74,13 +80,15 @@ def _sealed(content: bytes, owner: bytes) -> bytes:
 
 def _opened(sealed: bytes, owner: bytes) -> bytes:
     if len(sealed) < _PREFIX.size:
-        raise Unreadable(f"it has {len(sealed)} bytes only")
+        raise Unreadable(f"it has only {len(sealed)} bytes")
     version, crc = _PREFIX.unpack_from(sealed)
     if version != VERSION:
-        raise Unreadable(f"it is of version {version}; this Sluice reads {VERSION}")
+        raise Unreadable(
+            f"it has version {version}, but this version of Sluice reads only {VERSION}"
+        )
     content = sealed[_PREFIX.size :]
     if zlib.crc32(content, zlib.crc32(owner)) != crc:
-        raise Unreadable("its checksum does not fit")
+        raise Unreadable("its checksum does not match")
     return content
 
 
@@ -120,4 +128,4 @@ def _numbers(content: bytes) -> Iterator[int]:
         yield value
         value = shift = 0
     if shift:
-        raise Unreadable("its last number is cut off")
+        raise Unreadable("its last number is truncated")

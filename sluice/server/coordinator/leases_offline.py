@@ -1,4 +1,4 @@
-"""Ends a lease in the data directory of a server that does not run, or cannot start for it."""
+"""Ends a lease in the data directory of a stopped server, which may not start with that lease."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from sluice.server.storage.database import Database
 
 
 def drop_stored_lease(data_dir: str | Path, lease_id: str) -> bool:
-    """Removes a lease, readable or not; whether it was there.
+    """Deletes a lease, readable or not; returns whether it existed.
 
-    :raises DataDirLocked: the server runs: drop the lease by its address.
-    :raises DataDirError, StorageError: it is no data directory, or cannot be written.
+    :raises DataDirLocked: the server is running; drop the lease through its address.
+    :raises DataDirError, StorageError: the folder is not a data directory, or cannot be written.
     """
     if not (Path(data_dir) / "metadata.sqlite").is_file():
-        raise DataDirError(f"{data_dir} holds no metadata.sqlite: it is not a data directory")
+        raise DataDirError(f"{data_dir} is not a data directory: it has no metadata.sqlite")
     with closing(DataDir.open(data_dir)) as opened, closing(Database(opened.database)) as database:
         return SqliteLeaseStore(database).remove(lease_id)

@@ -1,4 +1,4 @@
-"""The calls on KV snapshot leases (docs/fluss/leases.md#lease-calls)."""
+"""The coordinator's KV snapshot lease calls (docs/fluss/leases.md#lease-calls)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sluice.wire.handlers import Handler
 
 
 class LeaseService:
-    """Handlers of the calls about leases; holds no state itself."""
+    """Handlers of the lease calls. Stateless."""
 
     def __init__(self, catalog: Catalog, leases: KvSnapshotLeases, snapshots: Snapshots) -> None:
         self._catalog = catalog
@@ -36,9 +36,10 @@ class LeaseService:
     def acquire(
         self, request: pb.AcquireKvSnapshotLeaseRequest
     ) -> pb.AcquireKvSnapshotLeaseResponse:
-        """An unknown table (21) or a log table (20) refuses all of it, a wrong bucket only itself.
+        """Leases snapshots; a request without buckets renews, as in Fluss's own client.
 
-        With no bucket at all it renews, as Fluss's own client does.
+        An unknown table (error 21) or a log table (20) fails the request. An unknown bucket is
+        returned as unavailable.
         """
         wanted: dict[int, dict[BucketKey, int]] = {}
         for table in request.snapshots_to_lease:
@@ -60,7 +61,7 @@ class LeaseService:
     def release(
         self, request: pb.ReleaseKvSnapshotLeaseRequest
     ) -> pb.ReleaseKvSnapshotLeaseResponse:
-        """What is not held is passed over, a dropped table too: it holds nothing any more."""
+        """Releases buckets; ignores buckets that are not leased, also of dropped tables."""
         buckets = {_bucket(entry) for entry in request.buckets_to_release}
         self._leases.release(request.lease_id, buckets)
         return pb.ReleaseKvSnapshotLeaseResponse()
@@ -101,16 +102,19 @@ class LeaseService:
             raise UnknownTableOrBucket(f"no table has the id {table_id}: was it dropped?")
         if not entry.info.has_primary_key:
             raise NonPrimaryKeyTable(
-                f"table {entry.info.path} has no primary key, so it has no KV snapshots to lease"
+                f"table {entry.info.path} is a log table, which has no KV snapshots to lease"
             )
 
 
 def _check_kinds(table_id: int, holds: Iterable[BucketKey]) -> None:
-    """:raises UnknownServerError: as Fluss, which has no code for it."""
+    """Checks that either all buckets of a table have a partition, or none.
+
+    :raises UnknownServerError: as Fluss, which has no error code for this.
+    """
     if len({partition_id == PLAIN for partition_id, _ in holds}) > 1:
         raise UnknownServerError(
-            f"table {table_id}: buckets with a partition and without one in one request: a table"
-            " has the ones or the others"
+            f"table id {table_id}: the request mixes buckets with and without a partition id; a"
+            " table has one kind only"
         )
 
 

@@ -1,6 +1,6 @@
-"""Leases in the metadata file: a row for each lease, and one for each table that it holds.
+"""Stores leases in the metadata file: one row per lease, and one per lease and table.
 
-A change writes what it changes: renewing a lease its head, one more bucket the block of one table.
+A change writes only the changed rows: a renewal the head, another bucket the block of its table.
 """
 
 from __future__ import annotations
@@ -23,26 +23,29 @@ from sluice.server.storage.database import Database
 
 
 class LeaseStore(Protocol):
-    """Where leases are kept. Every method raises StorageError."""
+    """Stores leases. Every method may raise StorageError."""
 
     def load(self) -> list[Lease]:
         """All leases."""
 
     def read(self, lease_id: str) -> Lease | None:
-        """One lease as it is stored now."""
+        """One lease as currently stored, or None."""
 
     def write(self, changes: Sequence[Change]) -> None:
-        """Stores changes, all or none. After an error the outcome may be unknown."""
+        """Stores all changes in one transaction. After an error, the outcome may be unknown."""
 
 
 class SqliteLeaseStore:
-    """A LeaseStore in the metadata file. Holds no state itself."""
+    """A LeaseStore in the metadata file. Stateless."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def load(self) -> list[Lease]:
-        """:raises StorageError: names a lease that cannot be read, and the way out."""
+        """Reads all leases.
+
+        :raises StorageError: a lease cannot be read; the message names it and the repair.
+        """
         blocks: dict[int, list[tuple[int, bytes]]] = {}
         rows = self._database.query(
             "SELECT lease_no, table_id, holds FROM kv_snapshot_lease_tables"
@@ -55,7 +58,10 @@ class SqliteLeaseStore:
         return leases
 
     def read(self, lease_id: str) -> Lease | None:
-        """:raises StorageError: as :meth:`load`."""
+        """Reads one lease.
+
+        :raises StorageError: as :meth:`load`.
+        """
         for lease_no, _, head in self._heads(" WHERE lease_id = ?", lease_id):
             blocks = self._database.query(
                 "SELECT table_id, holds FROM kv_snapshot_lease_tables WHERE lease_no = ?", lease_no
@@ -75,7 +81,7 @@ class SqliteLeaseStore:
         return [lease_id for _, lease_id, _ in self._heads()]
 
     def remove(self, lease_id: str) -> bool:
-        """Removes a lease, readable or not; whether it was there."""
+        """Deletes a lease, readable or not; returns whether it existed."""
         with self._database.transaction() as connection:
             done = connection.execute(
                 "DELETE FROM kv_snapshot_leases WHERE lease_id = ?", (lease_id,)
@@ -120,7 +126,7 @@ def _decoded(lease_id: str, head: bytes, blocks: Iterable[tuple[int, bytes]]) ->
         return decode_head(lease_id, head, held)
     except Unreadable as error:
         raise StorageError(
-            f"KV snapshot lease {lease_id!r} cannot be read: {error}. Which snapshots it holds is"
-            " unknown, so the server does not start and deletes none. Restore metadata.sqlite from"
-            f" a backup, or give the lease up: sluice leases drop {lease_id!r} --data-dir DIR"
+            f"KV snapshot lease {lease_id!r} cannot be read: {error}. The server does not start,"
+            " because it cannot tell which snapshots to keep. Restore metadata.sqlite from a"
+            f" backup, or drop the lease: `sluice leases drop {lease_id!r} --data-dir DIR`"
         ) from error

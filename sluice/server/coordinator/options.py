@@ -1,4 +1,4 @@
-"""Fluss's table options: names, defaults, and which of them may change.
+"""Fluss's table options: names, defaults, and which ones may change.
 
 See docs/fluss/types-and-options.md#table-options
 """
@@ -69,25 +69,25 @@ ALTERABLE = frozenset(
         "table.log.ttl",
     }
 )
-"""Options that ALTER_TABLE may set on a table that exists; custom properties always may."""
+"""Options that ALTER_TABLE may change; custom properties may always change."""
 
 
 def checked_option(key: str, value: str) -> str:
-    """The value as it is stored: true and false in small letters.
+    """Checks an option and returns its stored value, with booleans in lower case.
 
-    :raises InvalidConfig: an option unknown to Fluss, or a value that it cannot have.
+    :raises InvalidConfig: the option is unknown to Fluss, or the value is not allowed.
     """
     if key not in KNOWN:
         raise InvalidConfig(
-            f"{key!r} is not a table option of Fluss; options of your own and of the lake"
-            " (iceberg.*) belong in custom_properties, without the prefix 'table.'"
+            f"unknown table option {key!r}: Fluss has no such option; put your own options and"
+            " those of the lake (iceberg.*) in custom_properties, without the prefix 'table.'"
         )
     if key in DURATIONS:
         duration_ms(key, value)
     elif key in BOOLEANS and value.lower() not in ("true", "false"):
-        raise InvalidConfig(f"{key} = {value!r}: write true or false")
+        raise InvalidConfig(f"{key} = {value!r}: expected true or false")
     elif key in NUMBERS and not re.fullmatch(r"-?\d+", value):
-        raise InvalidConfig(f"{key} = {value!r} is not a whole number")
+        raise InvalidConfig(f"{key} = {value!r}: expected a whole number")
     elif key in CHOICES and value.upper() not in {choice.upper() for choice in CHOICES[key]}:
-        raise InvalidConfig(f"{key} = {value!r}: choose from {', '.join(CHOICES[key])}")
+        raise InvalidConfig(f"{key} = {value!r}: expected one of {', '.join(CHOICES[key])}")
     return value.lower() if key in BOOLEANS else value

@@ -44,7 +44,7 @@ _log = structlog.get_logger("sluice.catalog")
 
 
 class Logs(Protocol):
-    """The tablets that hold a table's logs."""
+    """Access to the logs that tablets store."""
 
     def drop_table(self, info: TableInfo, partition_id: int | None = None) -> None: ...
 
@@ -52,7 +52,7 @@ class Logs(Protocol):
 
 
 class CoordinatorService:
-    """Handlers of the coordinator's own calls; holds no state itself."""
+    """Handlers of catalog changes and lake snapshots. Stateless."""
 
     def __init__(
         self,
@@ -138,12 +138,12 @@ class CoordinatorService:
         _log.info("table dropped", table=str(info.path), table_id=info.table_id)
 
     def alter_table(self, request: pb.AlterTableRequest) -> pb.AlterTableResponse:
-        """Adds columns and changes options, all or nothing."""
+        """Adds columns and changes options in one transaction."""
         path = path_of(request.table_path)
         if request.drop_columns or request.rename_columns or request.modify_columns:
             raise InvalidAlterTable(
-                f"table {path}: columns can be added at the end; they cannot be dropped, renamed"
-                " or modified"
+                f"table {path}: columns cannot be dropped, renamed or modified, only added at the"
+                " end"
             )
         added = [_added_column(column) for column in request.add_columns]
         options = [_option_change(change) for change in request.config_changes]
@@ -173,7 +173,7 @@ class CoordinatorService:
     def create_partition(self, request: pb.CreatePartitionRequest) -> pb.CreatePartitionResponse:
         path = path_of(request.table_path)
         values = self._values(request.table_path, request.partition_spec)
-        # Fluss's field is named the wrong way round: it means "ignore if it exists".
+        # Fluss's field has the wrong name: it means "ignore if it exists".
         self._catalog.create_partition(path, values, request.ignore_if_not_exists)
         return pb.CreatePartitionResponse()
 
@@ -206,7 +206,7 @@ class CoordinatorService:
                 info = self._info(table.table_id)
                 if info.path != path_of(table.table_path):
                     raise TableNotExist(
-                        f"table {path_of(table.table_path)} has not the id {table.table_id}"
+                        f"table {path_of(table.table_path)} does not have the id {table.table_id}"
                     )
                 answer.lake_table_offsets_path = self._lake.prepare(
                     info,
@@ -220,7 +220,7 @@ class CoordinatorService:
     def commit_lake_table_snapshot(
         self, request: pb.CommitLakeTableSnapshotRequest
     ) -> pb.CommitLakeTableSnapshotResponse:
-        """Registers snapshots by their offsets files or, of an old client, by offsets alone."""
+        """Registers snapshots by their offsets files, or by offsets for an old client."""
         response = pb.CommitLakeTableSnapshotResponse()
         for metadata in request.lake_table_snapshot_metadata:
             answer = response.table_resp.add(table_id=metadata.table_id)
@@ -282,11 +282,11 @@ def _offsets(table_id: int, buckets: object) -> dict[TableBucket, int]:
 
 def _added_column(column: pb.PbAddColumn) -> tuple[str, DataType, str | None]:
     if column.column_position_type != values.POSITION_LAST:
-        raise InvalidAlterTable(f"column {column.column_name!r}: it can be added at the end only")
+        raise InvalidAlterTable(f"column {column.column_name!r} can only be added at the end")
     try:
         node = json.loads(column.data_type_json)
     except (ValueError, RecursionError) as error:
-        raise CorruptMessage(f"column {column.column_name!r}: its type is no JSON") from error
+        raise CorruptMessage(f"column {column.column_name!r}: its type is not JSON") from error
     comment = column.comment if column.HasField("comment") else None
     return column.column_name, data_type_from_json(node), comment
 
@@ -296,7 +296,7 @@ def _option_change(change: pb.PbAlterConfig) -> tuple[str, str | None]:
         return change.config_key, None
     if change.op_type != values.ALTER_SET or not change.HasField("config_value"):
         raise InvalidAlterTable(
-            f"{change.config_key}: op_type {change.op_type}; write SET (0) with a value, or"
+            f"{change.config_key}: invalid op_type {change.op_type}; send SET (0) with a value, or"
             " DELETE (1)"
         )
     return change.config_key, change.config_value

@@ -1,7 +1,7 @@
 """The coordinator's tiering: the rules of :mod:`sluice.statuses` with a clock, a lock and a store.
 
-What a change has to remember is stored before anybody sees the change; a failed store leaves all as
-it was.
+The lasting part of a change is stored before the change is visible. If the store fails, nothing
+changes.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ _ACTIONS = {
 
 
 class TieringChanges:
-    """What the catalog tells tiering of a change, while :meth:`Tiering.catalog_change` goes on."""
+    """Receives the table changes of one :meth:`Tiering.catalog_change`."""
 
     def __init__(self, tiering: Tiering, draft: TieringStatuses) -> None:
         self._tiering = tiering
         self._draft = draft
 
     def changed(self, connection: sqlite3.Connection, info: TableInfo) -> None:
-        """A table is created or altered in this transaction, which stores its tiering too."""
+        """Stores the tiering of a created or altered table in the catalog's transaction."""
         self._tiering.apply_change(self._draft, connection, info)
 
     def dropped(self, table_id: int) -> None:
@@ -75,7 +75,7 @@ class TieringChanges:
 
 
 class Tiering:
-    """All lake tables' tiering. ``_lock`` guards ``_statuses``, which is replaced whole."""
+    """The tiering of all lake tables. ``_lock`` guards ``_statuses``, replaced at each change."""
 
     def __init__(
         self,
@@ -85,25 +85,25 @@ class Tiering:
         backoff_ms: int = BACKOFF_MS,
         on_ended: Callable[[RoundEnd], None] = lambda ended: None,  # noqa: ARG005
     ) -> None:
-        """:param on_ended: told of each round that ends, once that is stored; it must be quick."""
+        """:param on_ended: called for each ended round, once it is stored; must be quick."""
         self._database = database
         self._on_ended = on_ended
         self._clock = clock
         self._lock = threading.Lock()
-        # Rises with every start: rounds that were handed out before are fenced by it.
+        # Rises with every start, which fences rounds that were assigned before.
         self.coordinator_epoch = database.next_values("coordinator_epoch") + 1
         self._statuses = TieringStatuses(self.coordinator_epoch, timeout_ms, backoff_ms)
         self._stopping = threading.Event()
         self._ticker: threading.Thread | None = None
 
     def start(self, tables: list[TableInfo], check_interval_ms: int) -> None:
-        """Takes in the tables that are tiered and begins to look after lost workers."""
+        """Loads the tiered tables and starts to check for lost workers."""
         with self._change() as draft:
             for info in tables:
                 if not info.datalake_enabled:
                     continue
                 stored = self._load(info)
-                if stored is None:  # the process died between creating and enabling it
+                if stored is None:  # created, but the process died before it was enabled
                     draft.enable(_new(info, self._clock.now_ms()), self._clock.now_ms())
                 else:
                     draft.restore(stored)
@@ -121,10 +121,10 @@ class Tiering:
 
     @contextmanager
     def catalog_change(self) -> Iterator[TieringChanges]:
-        """Holds tiering still while the catalog changes; in force when the block ends.
+        """Locks tiering while the block changes the catalog; applies both when the block ends.
 
-        If the block raises, tiering is as it was. Changes of the catalog so reach tiering in their
-        own order, and nobody sees one without the other. The lock of the catalog is taken inside.
+        If the block raises, tiering is unchanged. So changes of the catalog reach tiering in order,
+        and both become visible together. The block acquires the catalog's lock inside this one.
         """
         with self._lock:
             draft = self._statuses.copy()
@@ -134,7 +134,7 @@ class Tiering:
     def apply_change(
         self, draft: TieringStatuses, connection: sqlite3.Connection, info: TableInfo
     ) -> None:
-        """Begins, ends or adjusts a table's tiering, stored in the caller's transaction."""
+        """Starts, ends or adjusts a table's tiering in the caller's transaction."""
         if not info.datalake_enabled:
             draft.forget(info.table_id)
             return
@@ -153,7 +153,7 @@ class Tiering:
         """
         response = pb.LakeTieringHeartbeatResponse(coordinator_epoch=self.coordinator_epoch)
         forced = set(request.force_finished_tables)
-        # Whoever sent them may not have masked or cut them; an old client sends none.
+        # The sender may not have masked or shortened the reasons; an old client sends none.
         reasons = [reason_text(entry.error_message) for entry in request.failed_tables]
         with self._change() as draft:
             now = self._clock.now_ms()
@@ -177,15 +177,15 @@ class Tiering:
                     _report("tiering finished", entry, changed)
             for entry in request.released_tables:
                 with _error_in_response(response.released_table_resp.add(table_id=entry.table_id)):
-                    _report("claim given back", entry, draft.release(*_round(entry)))
+                    _report("claim released", entry, draft.release(*_round(entry)))
             if request.request_table:
                 self._assign(draft, request, response, now)
         return response
 
     def check_round(self, table_id: int, coordinator_epoch: int | None, epoch: int | None) -> None:
-        """Checks that a round is the one that goes on; an old client that names none is let be.
+        """Checks that a round is the table's current one; accepts old clients that send no epoch.
 
-        :raises InvalidCoordinator, TableNotExist, FencedTieringEpoch: it is not.
+        :raises InvalidCoordinator, TableNotExist, FencedTieringEpoch: the round is not current.
         """
         if coordinator_epoch is None and epoch is None:
             return
@@ -204,7 +204,7 @@ class Tiering:
                 )
 
     def statuses(self, path: TablePath | None) -> list[TieringStatus]:
-        """What is known of every lake table, or of one; none for a table that is not tiered."""
+        """The statuses of all lake tables, or of one; empty for a table that is not tiered."""
         with self._change() as draft:
             return [
                 _tiering_status(status)
@@ -215,14 +215,15 @@ class Tiering:
     # -- what users want
 
     def control(self, info: TableInfo, action: int) -> None:
-        """Pauses or resumes a table's tiering, forgets its failures, or wants a round at once.
+        """Pauses or resumes a table's tiering, clears its failures, or requests a round.
 
-        :raises InvalidTable: the table is not tiered. :raises UnknownServerError: no such action.
+        :raises InvalidTable: the table is not tiered. :raises UnknownServerError: unknown action.
         """
         with self._change() as draft:
             if draft.get(info.table_id) is None:
                 raise InvalidTable(
-                    f"table {info.path} is not tiered: set table.datalake.enabled to true first"
+                    f"table {info.path} is not tiered: enable tiering first (table.datalake.enabled"
+                    " = true)"
                 )
             now, before = self._clock.now_ms(), draft.get(info.table_id)
             if action in (values.TIERING_PAUSE, values.TIERING_RESUME):
@@ -233,7 +234,7 @@ class Tiering:
                 draft.request_round(info.table_id, now)
             else:
                 raise UnknownServerError(
-                    f"table {info.path}: {action} is no action of ControlTiering; there are 0 to 3"
+                    f"table {info.path}: unknown ControlTiering action {action}; send 0 to 3"
                 )
             changed = draft.get(info.table_id) != before
             draft.advance(now)
@@ -257,13 +258,13 @@ class Tiering:
         table.table_id, table.tiering_epoch = status.table_id, status.tiering_epoch
         table.table_path.database_name = status.path.database
         table.table_path.table_name = status.path.table
-        _log.info("table handed out", table=str(status.path), tiering_epoch=status.tiering_epoch)
+        _log.info("table assigned", table=str(status.path), tiering_epoch=status.tiering_epoch)
 
     @contextmanager
     def _change(self) -> Iterator[TieringStatuses]:
-        """A draft in which time has been caught up; stored, then in force, when the block ends.
+        """Yields a draft advanced to the current time; stores and activates it after the block.
 
-        What time has done stays done if the block raises.
+        Changes made by the passage of time stay even if the block raises.
         """
         with self._lock:
             now = self._clock.now_ms()
@@ -284,7 +285,7 @@ class Tiering:
             self._on_ended(ended)
 
     def _store(self, draft: TieringStatuses, connection: sqlite3.Connection | None = None) -> None:
-        """Stores what has changed, in the caller's transaction or in one of its own."""
+        """Stores changed tables, in the caller's transaction or in a new one."""
         rows = []
         for table_id in sorted(draft.changed):
             status, before = draft.get(table_id), self._statuses.get(table_id)
@@ -327,7 +328,7 @@ class Tiering:
                     with self._change():
                         pass
             except (FlussError, sqlite3.Error) as error:
-                _log.error("tiering check failed; it will be tried again", error=str(error))
+                _log.error("tiering check failed; it will be retried", error=str(error))
 
 
 def _row(status: TableStatus) -> tuple[object, ...]:
@@ -348,7 +349,7 @@ def _row(status: TableStatus) -> tuple[object, ...]:
 
 
 def _tiering_status(status: TableStatus) -> TieringStatus:
-    """What users are told of a table; what its logs and lake say is not known here."""
+    """The status returned to users, without the lag, which needs logs and lake."""
     waits = status.state is not State.TIERING and not status.paused
     return TieringStatus(
         status.path,
@@ -379,15 +380,15 @@ def _round(entry: pb.PbHeartbeatReqForTable) -> tuple[int, int, int]:
 
 def _report(event: str, entry: pb.PbHeartbeatReqForTable, changed: bool, **more: str) -> None:
     if not changed:
-        event = f"{event}: late or repeated, nothing changed"
+        event = f"{event}: ignored as late or repeated"
     _log.info(event, table_id=entry.table_id, tiering_epoch=entry.tiering_epoch, **more)
 
 
 @contextmanager
 def _error_in_response(answer: pb.PbHeartbeatRespForTable) -> Iterator[None]:
-    """An error about one table goes into its own answer; the call goes on."""
+    """Puts an error about one table into that table's response; the call continues."""
     try:
         yield
     except FlussError as error:
-        _log.info("heartbeat refused", table_id=answer.table_id, error=str(error))
+        _log.info("report refused", table_id=answer.table_id, error=str(error))
         answer.error.CopyFrom(to_error_response(error))

@@ -1,4 +1,4 @@
-"""The coordinator's calls about tiering: heartbeats, statuses, and what users want of a table."""
+"""The coordinator's tiering calls: heartbeats, statuses, and user actions on a table."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _log = structlog.get_logger("sluice.tiering")
 
 
 class TieringService:
-    """Handlers; holds no state itself. Nobody but the coordinator knows how tiering stands."""
+    """Handlers of the tiering calls, which only the coordinator can answer. Stateless."""
 
     def __init__(self, catalog: Catalog, tiering: Tiering, lag: LakeLag) -> None:
         self._catalog = catalog
@@ -37,9 +37,11 @@ class TieringService:
         }
 
     def statuses(self, path: TablePath | None = None) -> list[TieringStatus]:
-        """How tiering stands, with what logs and lake say of it; of all lake tables, or of one.
+        """The tiering status with lag, of all lake tables or of one.
 
-        :raises TableNotExist: there is no such table; one that is not tiered has no status.
+        A table that is not tiered has no status.
+
+        :raises TableNotExist: the table does not exist.
         """
         if path is not None:
             self._catalog.table(path)
@@ -76,12 +78,14 @@ class TieringService:
 
     def _with_lag(self, status: TieringStatus) -> TieringStatus:
         table = self._catalog.find(status.table_id)
-        if table is None:  # dropped since
+        if table is None:  # dropped in the meantime
             return status
         try:
             lag = self._lag.of(table)
-        except FlussError as error:  # its offsets cannot be read: all else is still worth telling
-            _log.warning("lag not known", table=str(status.path), error=str(error))
+        except FlussError as error:  # offsets unreadable: return the rest
+            _log.warning(
+                "cannot compute the lag of a table", table=str(status.path), error=str(error)
+            )
             return status
         return replace(
             status, lag_rows=lag.rows, lag_ms=lag.ms, lake_snapshot_id=lag.lake_snapshot_id

@@ -1,1 +1,1 @@
-"""Where the coordinator keeps its metadata: one SQLite file."""
+"""The coordinator's metadata storage: one SQLite file."""

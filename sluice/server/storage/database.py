@@ -58,13 +58,13 @@ _ADDED = (
     ("tiering", "paused", "INTEGER NOT NULL DEFAULT 0"),
     ("tiering", "last_round_ms", "INTEGER"),
 )
-"""Columns that a file of before lacks."""
+"""Columns that files of earlier versions lack."""
 
 
 class Database:
-    """The metadata file. One lock guards the connection and makes transactions follow each other.
+    """The metadata file. One lock guards the connection and serializes transactions.
 
-    ``synchronous=FULL``: what a transaction has answered survives a power loss too.
+    With ``synchronous=FULL``, a committed transaction survives a power loss.
     """
 
     def __init__(self, path: Path) -> None:
@@ -86,7 +86,7 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """One transaction: all of it is stored when the block ends, or nothing if it raises.
+        """Runs the block as one transaction, which is rolled back if the block raises.
 
         :raises StorageError: the file cannot be written; nothing was stored.
         """
@@ -106,7 +106,7 @@ class Database:
                 raise
 
     def query(self, sql: str, *arguments: object) -> list[tuple[Any, ...]]:
-        """All rows of a SELECT."""
+        """Returns all rows of a SELECT."""
         with self._lock:
             try:
                 return self._connection.execute(sql, arguments).fetchall()
@@ -114,12 +114,12 @@ class Database:
                 raise StorageError(f"metadata: {error}") from error
 
     def next_values(self, counter: str, count: int = 1) -> int:
-        """Takes ``count`` numbers of a counter that never gives one twice; answers the first."""
+        """Reserves ``count`` numbers of a counter that never repeats one; returns the first."""
         with self.transaction() as connection:
             return next_values(connection, counter, count)
 
     def next_value(self, counter: str) -> int:
-        """The number that the counter will give next."""
+        """The counter's next number."""
         rows = self.query("SELECT value FROM counters WHERE name = ?", counter)
         return int(rows[0][0]) if rows else 0
 

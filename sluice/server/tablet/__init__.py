@@ -1,1 +1,1 @@
-"""The tablet server: logs of buckets on disk, and the calls that it answers."""
+"""The tablet server: logs and KV stores of buckets on disk, and their calls."""

@@ -1,8 +1,8 @@
-"""FetchLog: gathers whole batches, waits for more if asked to, and writes the answer's bytes.
+"""Handles FetchLog: collects complete batches, waits for more if requested, and encodes them.
 
-The answer is laid out by hand around the log data: the data is read from the files straight to its
-place in the message. It is copied once here, and once more by gRPC. Where a client wants some of
-the columns only, the others are left out of each batch, see ``sluice.formats.projection``.
+The response is encoded by hand around the log data, which is read from the files directly into its
+place in the message. So the data is copied once here, and once more by gRPC. If a client requests
+only some columns, the others are removed from each batch (``sluice.formats.projection``).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.error_codes import put_error
 
 WAIT_MAX_MS = 10_000
-"""Longest time that a fetch waits for data, whatever it asks for."""
+"""The maximum time that a fetch waits for data, even if it requests more."""
 
 DEFAULT_WAIT_MS = 100
 """How long a fetch with ``min_bytes`` and no ``max_wait_ms`` waits, as Fluss does."""
@@ -39,7 +39,7 @@ _RECORDS = 8 << 3 | 2
 
 @dataclass(slots=True)
 class _Part:
-    """One bucket's part of an answer."""
+    """One bucket's part of a response."""
 
     bucket: TableBucket
     request: pb.PbFetchLogReqForBucket
@@ -48,15 +48,15 @@ class _Part:
     projector: Projector | None = None
     slice: Slice | None = None
     records: bytes | None = None
-    """Instead of the slice's own bytes."""
+    """Projected bytes, sent instead of the slice's own."""
     seen_offset: int = 0
-    """End of the log just before it was looked at: what comes behind it ends a wait."""
+    """The end of the log just before it was read; data after it ends a wait."""
 
 
 class Fetcher:
-    """Answers FetchLog. At most ``waiting_max`` fetches wait at once; others answer what there is.
+    """Handles FetchLog. At most ``waiting_max`` fetches wait; further ones return at once.
 
-    That bound keeps threads free for calls that do not wait.
+    The limit keeps threads free for calls that do not wait.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Fetcher:
         self._lock = threading.Lock()  # guards _waiters and _stopped
 
     def fetch(self, request: pb.FetchLogRequest) -> bytes:
-        """The serialized FetchLogResponse."""
+        """Returns the serialized FetchLogResponse."""
         parts = [
             self._part(table, bucket)
             for table in request.tables_req
@@ -98,7 +98,7 @@ class Fetcher:
         return self._encode(parts)
 
     def stop(self) -> None:
-        """Lets every waiting fetch answer what there is."""
+        """Ends the wait of all fetches, which return the data that exists."""
         with self._lock:
             self._stopped = True
             for waiter in self._waiters:
@@ -120,15 +120,15 @@ class Fetcher:
         return part
 
     def _gather(self, parts: Sequence[_Part], max_bytes: int) -> int:
-        """Notes what each bucket has to give; answers the bytes in all."""
+        """Collects each bucket's part; returns the total number of bytes."""
         total = 0
         for part in parts:
             if part.log is None:
                 continue
             left = max_bytes - total
             try:
-                # The first batch of an answer comes whatever its size, so that a reader goes on.
-                # The first one of another bucket may exceed its bucket's limit, but not the whole.
+                # The first batch is sent whatever its size, so that a reader makes progress.
+                # That of another bucket may exceed the limit of its bucket, but not the total.
                 limit = min(part.request.max_fetch_bytes, left)
                 offset = part.request.fetch_offset
                 # Not held while a fetch waits: a leader that changes must not wait for readers.
@@ -169,7 +169,7 @@ class Fetcher:
                 self._waiters.add(waiter)
             while True:
                 waiter.clear()
-                if self._stopped:  # what a stop has set may be cleared just now
+                if self._stopped:  # the event of a stop may just have been cleared
                     return
                 settled = [
                     part.log is None or part.log.wait_beyond(part.seen_offset, waiter)
@@ -193,7 +193,7 @@ class Fetcher:
     # -- the answer's bytes
 
     def _encode(self, parts: Sequence[_Part]) -> bytes:
-        """Lays the message out around the slices, then reads them into their places."""
+        """Encodes the message around the slices, then reads the slices into their places."""
         layout: list[bytes | Slice] = []
         for table_id in dict.fromkeys(part.bucket.table_id for part in parts):
             inner: list[bytes | Slice] = [_varint(_TABLE_ID) + _varint(table_id)]
@@ -246,7 +246,9 @@ def read_slice(files: LogFiles, piece: Slice, target: memoryview) -> None:
     try:
         files.read_into(piece.path, piece.position, target)
     except FileNotFoundError:
-        raise UnknownTableOrBucket(f"{piece.path.parent} is gone: table dropped?") from None
+        raise UnknownTableOrBucket(
+            f"{piece.path.parent} no longer exists: was the table dropped?"
+        ) from None
     except (OSError, EOFError) as error:
         raise LogStorageError(f"{piece.path}: cannot be read: {error}") from error
 

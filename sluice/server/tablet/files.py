@@ -1,9 +1,9 @@
-"""The few things that logs and KV snapshots do with files. A test may give them other ones.
+"""File operations of logs and KV snapshots, which a test may replace.
 
-What is synced when: an acknowledged append has been written to the file, so the death of the
-process loses nothing; every ``sync_interval_ms``, at the end of a segment and at a clean stop it is
-synced to the disk, so a power loss loses at most the appends of that interval. A table's logs are
-synced before the offsets that the lake has of it are registered, whatever the interval.
+An acknowledged append has been written to the file, so it survives the end of the process. The file
+is synced to disk every ``sync_interval_ms``, at the end of a segment and at a clean stop, so a
+power loss loses at most the appends of that interval. A table's logs are always synced before lake
+offsets of the table are registered.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ Part = bytes | bytearray | memoryview
 
 
 class LogFiles:
-    """Plain files. A file is opened for each use: a handle for every bucket would run out."""
+    """Operates on plain files. Opens a file for each use, as open files are limited."""
 
     def make_folder(self, path: Path) -> list[Path]:
-        """Makes a folder and those above it; answers what to sync for their names to last."""
+        """Creates a folder and its parents; returns the folders to sync for durable names."""
         missing = [folder for folder in (path, *path.parents) if not folder.exists()]
         path.mkdir(parents=True, exist_ok=True)
         return [folder.parent for folder in missing]
 
     def append(self, path: Path, position: int, parts: Sequence[Part]) -> None:
-        """Writes ``parts`` at ``position``, where the valid content ends; all of it or none.
+        """Writes all ``parts`` at ``position``, where the valid content ends, or none.
 
-        :raises OSError: nothing was added (what a failed write left is cut off, now or next time).
+        :raises OSError: nothing was added; a partial write is truncated now or by the next append.
         """
         handle = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
         try:
@@ -45,7 +45,7 @@ class LogFiles:
             os.close(handle)
 
     def write(self, handle: int, position: int, parts: Sequence[Part]) -> None:
-        """Writes all parts one behind the other, however often that takes."""
+        """Writes all parts in order, with as many system calls as needed."""
         views = [memoryview(part) for part in parts]
         while views:
             written = os.pwritev(handle, views, position)
@@ -56,9 +56,9 @@ class LogFiles:
                 views[0] = views[0][written:]
 
     def read_into(self, path: Path, position: int, target: memoryview) -> None:
-        """Fills ``target`` from ``position`` on.
+        """Fills ``target`` with the file's content from ``position`` on.
 
-        :raises OSError: it cannot be read. :raises EOFError: the file is shorter.
+        :raises OSError: the file cannot be read. :raises EOFError: it is too short.
         """
         handle = os.open(path, os.O_RDONLY)
         try:
@@ -72,7 +72,7 @@ class LogFiles:
             os.close(handle)
 
     def sync(self, path: Path, folders: Sequence[Path] = ()) -> None:
-        """Makes a file and its name survive a power loss, and the names in ``folders``."""
+        """Syncs a file, its name, and the names in ``folders`` to disk."""
         handle = os.open(path, os.O_RDONLY)
         try:
             os.fsync(handle)
@@ -82,9 +82,9 @@ class LogFiles:
             sync_folder(folder)
 
     def place(self, source: Path, target: Path, *, share: bool) -> None:
-        """Puts a file at another place: a hard link where that is wanted and possible, else a copy.
+        """Hard-links a file to another path if requested and possible, else copies it.
 
-        :raises OSError: it is not there, or not whole.
+        :raises OSError: the file is missing, or was not copied completely.
         """
         if share:
             try:

@@ -1,4 +1,4 @@
-"""Calls that a tablet answers with the coordinator's word: it keeps no copy that could be old."""
+"""Tablet calls that are forwarded to the coordinator, so that no stale copy is returned."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ FORWARDED: tuple[Api, ...] = (apis.LIST_TIERING_STATUSES,)
 
 
 class Coordinator(Protocol):
-    """The way to the coordinator that leads now."""
+    """A connection to the current coordinator."""
 
     def ask(self, api: Api, request: Any) -> Message | bytes:
-        """The coordinator's answer.
+        """Returns the coordinator's response.
 
-        :raises FlussError: what the coordinator has against it, or that it cannot be reached.
+        :raises FlussError: the coordinator refuses the request, or cannot be reached.
         """
 
 
 def forwarding(coordinator: Coordinator, calls: Iterable[Api] = FORWARDED) -> Mapping[Api, Handler]:
-    """Handlers of a tablet that hand the request on, and the answer back, as they are."""
+    """Tablet handlers that forward requests and return the responses unchanged."""
 
     def handler(api: Api) -> Handler:
         return lambda request: coordinator.ask(api, request)

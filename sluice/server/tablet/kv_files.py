@@ -1,9 +1,9 @@
-"""Files of KV tablets: a bucket's own folder, and what a snapshot moves between it and the remote.
+"""The files of a KV tablet, and copies of snapshot files between it and remote storage.
 
 <data_dir>/kv/<db>/<table>-<id>[/<partition>-p<id>]/kv-<bucket>/db             RocksDB
-<data_dir>/kv/.../kv-<bucket>/snapshot.json    the last snapshot that was taken of that RocksDB
-<data_dir>/kv/.../kv-<bucket>/checkpoint       a snapshot on its way
-<data_dir>/kv/.../kv-<bucket>/damaged          until the log has made a damaged RocksDB anew
+<data_dir>/kv/.../kv-<bucket>/snapshot.json    the last snapshot of that RocksDB
+<data_dir>/kv/.../kv-<bucket>/checkpoint       a snapshot in progress
+<data_dir>/kv/.../kv-<bucket>/damaged          until a damaged RocksDB is rebuilt from the log
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class KvFolder:
         self._damaged = path / self.DAMAGED
 
     def snapshot_id(self) -> int | None:
-        """The snapshot whose SST files this store's of the same name are; None if not known.
+        """The snapshot whose SST files equal this store's files of the same name, if known.
 
-        RocksDB never changes an SST file and never gives its number again, so that names are enough
-        for as long as the store lives.
+        RocksDB never changes an SST file and never reuses its number, so names identify files for
+        as long as the store exists.
         """
         try:
             return int(json.loads(self._snapshot.read_bytes())["snapshot_id"])
@@ -43,37 +43,46 @@ class KvFolder:
             return None
 
     def store_snapshot_id(self, snapshot_id: int) -> None:
-        """:raises OSError: it is not stored; the next snapshot brings all files again."""
+        """Stores the id of the last snapshot.
+
+        :raises OSError: it is not stored, and the next snapshot copies all files again.
+        """
         write_durably(self._snapshot, json.dumps({"snapshot_id": snapshot_id}).encode())
 
     def make(self) -> None:
-        """:raises OSError: it cannot be made."""
+        """Creates the folder.
+
+        :raises OSError: it cannot be created.
+        """
         self.path.mkdir(parents=True, exist_ok=True)
 
     def discard(self) -> None:
-        """Removes the store and what is known of it; a snapshot and the log make it anew."""
+        """Deletes the store, which can be rebuilt from a snapshot and the log."""
         self._snapshot.unlink(missing_ok=True)
         for path in (self.db, self.checkpoint):
             shutil.rmtree(path, ignore_errors=True)
 
     @property
     def is_damaged(self) -> bool:
-        """Whether the last store was damaged: snapshots share its files, so they may be too."""
+        """Whether the last store was damaged; then so may be snapshots, which share its files."""
         return self._damaged.exists()
 
     def discard_damaged(self) -> None:
-        """Removes a store whose rows cannot be read. :raises OSError: it stays as it is."""
+        """Deletes a store whose rows cannot be read. :raises OSError: the store is unchanged."""
         self._damaged.touch()
         self.discard()
 
     def mark_rebuilt(self) -> None:
-        """:raises OSError: it counts as damaged once more, when it is lost the next time."""
+        """Records that a damaged store was rebuilt.
+
+        :raises OSError: the folder still counts as damaged when the store is next rebuilt.
+        """
         self._damaged.unlink(missing_ok=True)
 
     def restore(self, snapshot: KvSnapshot) -> None:
-        """Makes the store that a snapshot holds; it appears whole under its name.
+        """Restores the store of a snapshot atomically.
 
-        :raises KvStorageError: a file of the snapshot is missing, cut, or cannot be written here.
+        :raises KvStorageError: a file of the snapshot is missing, truncated, or cannot be written.
         """
         self.discard()
         half = self.path / "db.tmp"
@@ -86,7 +95,7 @@ class KvFolder:
                 self._files.place(source, target, share=file in snapshot.shared)
                 size = target.stat().st_size
                 if size != file.size:
-                    raise KvStorageError(f"{source} has {size} bytes, not {file.size}")
+                    raise KvStorageError(f"{source} has {size} bytes instead of {file.size}")
             half.rename(self.db)
             self.store_snapshot_id(snapshot.snapshot_id)
         except OSError as error:

@@ -1,7 +1,7 @@
-"""Whole rows that replace one another: the changes of all records of a batch at once.
+"""Computes the changes of complete rows that replace one another, for all records at once.
 
-Without a merge engine a record takes the place of whatever is there. So what it replaces is the
-record before it that has the same key, or else the stored row, and nothing need be played through.
+Without a merge engine, a record replaces the previous record with the same key, or else the stored
+row. So the records need not be processed one by one.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ class Changes:
     types: np.ndarray
     rows: np.ndarray
     last: np.ndarray
-    """The row of each key when all is done (int64)."""
+    """The final row of each key (int64)."""
 
 
 def replacing(keys: np.ndarray, rows: np.ndarray, stored: np.ndarray, *, is_wal: bool) -> Changes:
-    """What records do to rows; rows are told by numbers.
+    """Computes the changes of records to rows, which are identified by numbers.
 
     :param keys: the key of each record: numbers from 0 in the order of their first appearance.
-    :param rows: the row of each record; none where it deletes.
+    :param rows: the row of each record; NO_ROW for a delete.
     :param stored: the stored row of each key.
-    :param is_wal: logs no rows before, and every upsert as an update.
+    :param is_wal: whether to log no old rows, and every upsert as an update.
     """
     last = np.full(len(stored), NO_ROW, np.int64)
-    last[keys] = rows  # of a key that comes twice the later one stays
+    last[keys] = rows  # the last record of a key wins
     old = _replaced(keys, rows, stored)
     there, was_there = rows != NO_ROW, old != NO_ROW
     deletes = ~there & was_there
@@ -59,9 +59,9 @@ def replacing(keys: np.ndarray, rows: np.ndarray, stored: np.ndarray, *, is_wal:
 
 
 def _replaced(keys: np.ndarray, rows: np.ndarray, stored: np.ndarray) -> np.ndarray:
-    """The row that each record finds under its key."""
+    """The row that each record replaces."""
     old: np.ndarray = stored[keys]
-    if len(stored) == len(keys):  # every key comes once
+    if len(stored) == len(keys):  # every key occurs once
         return old
     order = np.argsort(keys, kind="stable")
     again = keys[order[1:]] == keys[order[:-1]]

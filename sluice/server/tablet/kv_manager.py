@@ -1,4 +1,4 @@
-"""All KV tablets of the server: made when first used, closed when too many are open, removed."""
+"""Opens, closes and deletes the server's KV tablets."""
 
 from __future__ import annotations
 
@@ -28,17 +28,14 @@ _log = structlog.get_logger("sluice.kv")
 
 
 class KvPin:
-    """Keeps the store of a bucket open though no operation runs; see :meth:`KvManager.pin`."""
+    """Keeps the store of a bucket open between operations; see :meth:`KvManager.pin`."""
 
     def __init__(self, release: Callable[[], None]) -> None:
         self._release: Callable[[], None] | None = release
         self._lock = threading.Lock()
 
     def release(self) -> None:
-        """The store may be closed again when it is idle. A second call does nothing.
-
-        It waits for nothing, so it may be called from anywhere.
-        """
+        """Allows the idle store to be closed. Never blocks; a second call does nothing."""
         with self._lock:
             release, self._release = self._release, None
         if release is not None:
@@ -46,9 +43,10 @@ class KvPin:
 
 
 class KvManager:
-    """Bucket -> tablet, of those in use lately, in order of use, and how often each is pinned.
+    """The recently used tablets in order of use, and the number of pins of each.
 
-    ``_lock`` guards both.
+    Opens a store at its first use, and closes idle ones if too many are open. ``_lock`` guards both
+    mappings.
     """
 
     def __init__(
@@ -71,9 +69,9 @@ class KvManager:
         replicas.on_lost(self._lost)
 
     def start(self) -> None:
-        """Removes what is left of dropped tables and partitions.
+        """Deletes the stores of dropped tables and partitions.
 
-        What was never known stays: the start has been stopped because of its log already.
+        Folders with unknown ids are kept; their logs have already stopped the start.
         """
         for folder in sorted(self._root.glob("*/*-*")):
             found = _TABLE_FOLDER.fullmatch(folder.name)
@@ -93,12 +91,13 @@ class KvManager:
 
     @contextmanager
     def leading(self, bucket: TableBucket) -> Iterator[tuple[KvTablet, int]]:
-        """The tablet of a bucket and the leader epoch, for one operation.
+        """Yields a bucket's tablet and leader epoch for one operation.
 
-        A store that fails meanwhile is closed, so that the next operation opens it again; one in
-        which damage is found is made anew then.
+        A store that fails is closed, and the next operation opens it again, or rebuilds it if it is
+        damaged.
 
-        :raises UnknownTableOrBucket, NonPrimaryKeyTable, NotLeaderOrFollower: as they say.
+        :raises UnknownTableOrBucket, NonPrimaryKeyTable, NotLeaderOrFollower: the bucket does not
+            exist, has no key-value store, or is not led by this server.
         """
         tablet: KvTablet | None = None
         try:
@@ -111,35 +110,36 @@ class KvManager:
         self._close_surplus()
 
     def pin(self, bucket: TableBucket) -> KvPin:
-        """Lets a store stay open between operations, however idle; call it inside ``leading``.
+        """Keeps a store open between operations, even if idle; call it inside ``leading``.
 
-        It is closed all the same when the bucket is led by somebody else, is dropped, or its store
-        fails: ``on_closing`` tells. Pinned stores come on top of how many may be open, so whoever
-        pins must have a bound of his own.
+        The store is still closed when its bucket changes the leader or is dropped, or when it
+        fails; ``on_closing`` listeners are called then. Pinned stores do not count towards the
+        limit of open stores, so callers need their own limit.
         """
         with self._lock:
             self._pins[bucket] += 1
         return KvPin(lambda: self._unpin(bucket))
 
     def on_closing(self, listener: Callable[[TableBucket], None]) -> None:
-        """Calls the listener before a store is closed, while no operation of its bucket runs.
+        """Registers a listener to call before a store is closed, while its bucket is idle.
 
-        It must let go of all that it holds of the store (iterators, snapshots of RocksDB), or the
-        store cannot be opened again. It must not fail, nor wait for an operation.
+        The listener must release its iterators and RocksDB snapshots of the store, or the store
+        cannot be opened again. It must neither fail nor wait for an operation.
         """
         self._on_closing.append(listener)
 
     def log_end(self, bucket: TableBucket) -> int:
-        """The end of a bucket's log, whoever leads it; its store is left alone.
+        """The end of a bucket's log, whoever leads the bucket. Does not open the store.
 
-        :raises UnknownTableOrBucket, NonPrimaryKeyTable: as they say.
+        :raises UnknownTableOrBucket, NonPrimaryKeyTable: the bucket does not exist, or has no
+            key-value store.
         """
         return self._logs.find(self._keyed(bucket), bucket).end_offset
 
     def drop_table(self, info: TableInfo, partition_id: int | None = None) -> None:
-        """Removes the tablets of a table, or of one of its partitions, that the catalog dropped.
+        """Deletes the tablets of a dropped table or partition, whose replicas have already ended.
 
-        Its replicas have ended already. What a crash leaves here the next start removes.
+        After a crash, the next start deletes the rest.
         """
         with self._lock:
             gone = [
@@ -158,7 +158,7 @@ class KvManager:
             shutil.rmtree(path, ignore_errors=True)
 
     def stop(self) -> None:
-        """Closes every store. No operation may run any more."""
+        """Closes every store. No operation may run."""
         with self._lock:
             tablets = list(self._tablets.values())
             self._tablets.clear()
@@ -172,7 +172,7 @@ class KvManager:
         hosted = require_hosted(self._tables.find(bucket.table_id), bucket)
         if not hosted.info.has_primary_key:
             raise NonPrimaryKeyTable(
-                f"table {hosted.info.path} has no primary key: append to its log instead"
+                f"table {hosted.info.path} is a log table: append to it instead"
             )
         return hosted
 
@@ -196,16 +196,16 @@ class KvManager:
     def _close(self, bucket: TableBucket, damaged: KvTablet | None) -> None:
         try:
             with self._replicas.exclusive(bucket):
-                # else somebody who met the same damage has made it anew already
+                # else another operation found the same damage and has already rebuilt it
                 is_last = self._tablets.get(bucket) is damaged
                 self._lost(bucket)
                 if damaged is not None and is_last:
                     damaged.discard_damaged()
         except UnknownTableOrBucket:
-            pass  # dropped meanwhile
+            pass  # dropped since
 
     def _close_surplus(self) -> None:
-        """Closes the stores that were idle longest, if more are open than may be."""
+        """Closes the least recently used idle stores, if too many are open."""
         surplus = len(self._tablets) - self._environment.resources.open_max
         if surplus <= 0:
             return
@@ -215,7 +215,7 @@ class KvManager:
             idle = list(islice(free, max(surplus, 0)))
         for bucket in idle:
             with suppress(UnknownTableOrBucket), self._replicas.exclusive(bucket):
-                if bucket not in self._pins:  # it may have been, until nobody else was in it
+                if bucket not in self._pins:  # may have been pinned before the lock
                     self._lost(bucket)
 
     def _unpin(self, bucket: TableBucket) -> None:
@@ -229,7 +229,7 @@ class KvManager:
             listener(tablet.bucket)
 
     def _lost(self, bucket: TableBucket) -> None:
-        """Closes a tablet, the bucket's lock held for writing; the next use makes it anew."""
+        """Closes a tablet under the bucket's write lock; the next use creates it again."""
         with self._lock:
             tablet = self._tablets.pop(bucket, None)
         if tablet is not None:

@@ -2,12 +2,12 @@
 
 See docs/fluss/kv-batches.md#changelog
 
-Whole rows are merged all at once. With a merge engine, or in a partial update, a batch is gone
-through key by key, since there each change depends on the one before; all that moves are numbers.
-Rows are decoded, merged and put together as columns.
+Complete rows are merged all at once. With a merge engine or partial updates, a batch is processed
+key by key, because each change depends on the one before; only row numbers move. Rows are decoded,
+merged and assembled as columns.
 
-Every row that takes part has a number, its *ref*: the batch's own rows first, then the rows that
-the store held, then rows that partial updates made. -1 is no row.
+Every row has a number, its *ref*: first the rows of the batch, then the stored rows, then the rows
+that partial updates make. -1 is no row.
 """
 
 from __future__ import annotations
@@ -48,37 +48,40 @@ _OLDEST = -(2**63)  # the version of a row that has none
 _VERSIONS = (TypeRoot.INT, TypeRoot.BIGINT, TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ)
 
 Read = Callable[[list[bytes]], list[bytes | None]]
-"""The stored values of keys, None where there is none."""
+"""Reads the stored values of keys; None for a missing key."""
 
-_KEYS_AT_ONCE = 256  # so many rows may be read beyond the limit
+_KEYS_AT_ONCE = 256  # the number of rows that may be read beyond the limit
 
 
 @dataclass(frozen=True, slots=True)
 class RowBytesLimit:
-    """How many bytes of rows one batch may bring into memory, beside its own."""
+    """Limits the bytes of stored rows that one batch may load into memory."""
 
     bucket: str
     bytes: int
 
     def check(self, size: int, batch_rows: int) -> None:
-        """:raises RecordTooLarge: these are more."""
+        """Checks a number of bytes.
+
+        :raises RecordTooLarge: it exceeds the limit.
+        """
         if size > self.bytes:
             raise RecordTooLarge(
-                f"bucket {self.bucket}: the stored rows that a batch of {batch_rows} records"
-                f" changes take {size} bytes or more; at most {self.bytes} are read for one batch:"
-                " write fewer rows at once"
+                f"bucket {self.bucket}: a batch of {batch_rows} records changes at least {size}"
+                f" bytes of stored rows, more than the limit of {self.bytes}: write fewer rows at"
+                " once"
             )
 
 
 @dataclass(slots=True)
 class MergeResult:
-    """The outcome: what to log, and what to store."""
+    """The result of a merge: the changelog rows and the values to store."""
 
     change_types: bytes = b""
     rows: pa.RecordBatch | None = None
-    """A row for each change type, in columns of the newest schema."""
+    """One row for each change type, in columns of the newest schema."""
     puts: list[tuple[bytes, bytes]] = field(default_factory=list)
-    """In the order of their keys, in which RocksDB takes them fastest."""
+    """Ordered by key, which is fastest for RocksDB."""
     deletes: list[bytes] = field(default_factory=list)
 
 
@@ -91,28 +94,28 @@ def merge(
     *,
     overwrite: bool,
 ) -> MergeResult:
-    """Works out the changes of a batch; nothing is changed yet.
+    """Computes the changes of a batch without applying them.
 
-    :param target_columns: positions for a partial update; none: whole rows.
-    :param overwrite: past the merge engine.
-    :raises SchemaNotExist, CorruptRecord: the batch is not one of this table.
+    :param target_columns: column positions of a partial update; empty: complete rows.
+    :param overwrite: whether to bypass the merge engine.
+    :raises SchemaNotExist, CorruptRecord: the batch does not belong to this table.
     :raises DeletionDisabled, InvalidTargetColumn: the table does not allow it.
-    :raises RecordTooLarge: the rows that it changes take more than the limit.
+    :raises RecordTooLarge: the stored rows that it changes exceed the limit.
     """
     if not 0 <= batch.schema_id <= table.schema_id:
         raise SchemaNotExist(
-            f"schema {batch.schema_id}: the newest of table {table.hosted.info.path} is"
+            f"table {table.hosted.info.path} has no schema {batch.schema_id}; the newest is"
             f" {table.schema_id}"
         )
     return _Merge(table, batch, target_columns, read, limit, overwrite=overwrite).run()
 
 
 class _Merge:
-    """One batch on its way.
+    """The merge of one batch.
 
-    ``_batches`` hold the rows by ref as columns, the batch's own first; ``_new`` has those as the
-    store takes them. Where a batch is gone through key by key, ``_values`` has all rows as the
-    store takes them, and ``_current`` the ref of each key's row.
+    ``_batches`` holds the rows by ref as columns, the batch's own first, and ``_new`` the latter as
+    stored values. In a merge key by key, ``_values`` holds all rows as stored values, and
+    ``_current`` the ref of each key's row.
     """
 
     def __init__(
@@ -134,8 +137,8 @@ class _Merge:
         self._is_delete = _nulls(batch.rows)
         if self._behavior == DISABLE and self._is_delete.any():
             raise DeletionDisabled(
-                f"table {table.hosted.info.path}: table.delete.behavior is DISABLE, but the batch"
-                f" deletes {int(self._is_delete.sum())} rows"
+                f"table {table.hosted.info.path} does not allow deletes (table.delete.behavior ="
+                f" DISABLE), but the batch deletes {int(self._is_delete.sum())} rows"
             )
         rows, keys = batch.rows, batch.keys
         if rows.null_count:
@@ -146,7 +149,7 @@ class _Merge:
         self._check_keys(keys)
         self._values: list[bytes] = []
         self._current: dict[bytes, int] = {}
-        self._stored: set[bytes] = set()  # keys that the store holds
+        self._stored: set[bytes] = set()  # keys in the store
         self._types = bytearray()
         self._logged: list[int] = []
 
@@ -170,9 +173,9 @@ class _Merge:
     # -- the ways to merge
 
     def _replace(self, refs: np.ndarray) -> MergeResult:
-        """Whole rows, of which the newest stays.
+        """Merges complete rows: the newest wins.
 
-        With the image WAL only deletes must know what is there.
+        With the WAL changelog image, only deletes need the stored rows.
         """
         encoded = self._keys.dictionary_encode()
         codes, keys = encoded.indices.to_numpy(), encoded.dictionary
@@ -188,15 +191,15 @@ class _Merge:
         left = keys.filter(pa.array(changes.last != NO_ROW))
         order = pc.array_sort_indices(left)
         rows = pa.array(changes.last[changes.last != NO_ROW]).take(order)
-        # RocksDB takes single keys and values: no way round objects here
+        # RocksDB accepts single keys and values only, so objects are needed
         values = self._new.take(rows).to_pylist()
         merged.puts = list(zip(left.take(order).to_pylist(), values, strict=True))
         return merged
 
     def _stored_refs(self, keys: pa.Array, wanted: np.ndarray) -> np.ndarray:
-        """Reads the wanted keys; the ref of each key's stored row, if it has one.
+        """Reads the requested keys; returns the ref of each key's stored row, if it has one.
 
-        They are read in their order, so that those of one block come together.
+        Keys are read in order, so that each block is read once.
         """
         stored = np.full(len(keys), NO_ROW)
         asked = np.nonzero(wanted)[0]
@@ -211,14 +214,14 @@ class _Merge:
         return stored
 
     def _columns(self, refs: np.ndarray) -> pa.RecordBatch:
-        """The rows of these refs."""
+        """Returns the rows of these refs."""
         own = self._batches[0]
         if len(refs) == own.num_rows and np.array_equal(refs, np.arange(len(refs))):
-            return own  # nothing but new rows
+            return own  # only new rows
         return _take(pa.Table.from_batches(self._batches), refs)
 
     def _by_engine(self, keys: list[bytes], refs: list[int]) -> None:
-        """Whole rows, of which the merge engine may keep the old one."""
+        """Merges complete rows; the merge engine may keep the old row."""
         current = self._current
         keeps = self._keeper()
         for key, ref in zip(keys, refs, strict=True):
@@ -232,10 +235,10 @@ class _Merge:
             current[key] = ref
 
     def _partial(self, keys: list[bytes], refs: list[int]) -> None:
-        """Some columns. The others are those that the store held, whatever happens in the batch.
+        """Merges some columns; the others always keep their stored values.
 
-        So a row on its way is told by two numbers: the stored row, and the batch's row that its
-        target columns come from. Those that come up are made all at once in the end.
+        So two numbers identify an intermediate row: the stored row, and the batch's row with its
+        target columns. All such rows are assembled at the end.
         """
         assert self._targets is not None
         stored = dict(self._current)
@@ -259,7 +262,7 @@ class _Merge:
             self._make(np.array(made))
 
     def _others_null(self) -> np.ndarray:
-        """Of each stored row, whether it has no value but in the target columns."""
+        """For each stored row, whether all columns except the target columns are null."""
         rows = self._batches[1]
         result = np.ones(rows.num_rows, bool)
         for position, column in enumerate(rows.columns):
@@ -268,9 +271,9 @@ class _Merge:
         return result
 
     def _make(self, made: np.ndarray) -> None:
-        """Makes rows of stored ones with the target columns of others; null where there is none.
+        """Combines stored rows with the target columns of other rows; null for a missing row.
 
-        One stored row may go into many, so they are counted before.
+        One stored row may be used for many rows, so they are counted first.
         """
         sizes = np.array([len(value) for value in self._values], np.int64)
         stored = made[made[:, 0] != NO_ROW, 0]
@@ -301,7 +304,7 @@ class _Merge:
         self._logged.append(new)
 
     def _keeper(self) -> Callable[[int, int], bool]:
-        """Whether the old row stays."""
+        """Returns a function that decides whether the old row stays."""
         if self._engine == FIRST_ROW:
             return lambda _old, _new: True
         assert self._engine == VERSIONED, self._engine
@@ -312,7 +315,7 @@ class _Merge:
     # -- parts
 
     def _take_stored(self, keys: Sequence[bytes]) -> None:
-        """Gives the rows that the store holds under these keys their refs."""
+        """Assigns refs to the stored rows of these keys."""
         wanted = list(dict.fromkeys(keys))
         found = self._read_bounded(wanted)
         stored = [value for value in found if value is not None]
@@ -352,9 +355,10 @@ class _Merge:
         return merged
 
     def _checked_targets(self, target_columns: Sequence[int]) -> frozenset[int] | None:
-        """None for whole rows.
+        """Checks the target columns; returns None for complete rows.
 
-        :raises InvalidTargetColumn: no such column, a key is missing, or the table cannot.
+        :raises InvalidTargetColumn: a column does not exist, a key column is missing, or the table
+            does not support partial updates.
         """
         if not target_columns:
             return None
@@ -362,12 +366,13 @@ class _Merge:
         targets = frozenset(target_columns)
         if min(targets) < 0 or max(targets) >= len(schema.columns):
             raise InvalidTargetColumn(
-                f"table {path} has {len(schema.columns)} columns; target columns are"
-                f" {sorted(targets)}"
+                f"table {path} has {len(schema.columns)} columns, so target columns"
+                f" {sorted(targets)} are not valid"
             )
         if self._engine:
             raise InvalidTargetColumn(
-                f"table {path}: the merge engine {self._engine.lower()} takes whole rows only"
+                f"table {path}: the merge engine {self._engine.lower()} does not support partial"
+                " updates: write all columns"
             )
         if len(targets) == len(schema.columns):
             return None
@@ -379,32 +384,32 @@ class _Merge:
                     )
             elif not column.data_type.nullable:
                 raise InvalidTargetColumn(
-                    f"table {path}: column {column.name!r} is NOT NULL; only a table whose other"
-                    " columns may all be null takes partial updates"
+                    f"table {path} does not support partial updates, because column"
+                    f" {column.name!r} is NOT NULL: write all columns"
                 )
         return targets
 
     def _check_keys(self, keys: pa.Array) -> None:
-        """A recovery takes the keys from the rows, so they must agree."""
+        """Checks that keys match their rows, because a recovery derives keys from rows."""
         expected = self._table.keys(self._batches[0])
         if not expected.equals(keys):
             row = pc.index(pc.equal(expected, keys), False).as_py()
             raise CorruptRecord(
-                f"record {row} has the key {keys[row].as_py().hex()}, but its row's columns make"
+                f"record {row} has the key {keys[row].as_py().hex()}, but the key of its row is"
                 f" {expected[row].as_py().hex()}: encode keys by kv format"
                 f" {self._table.hosted.info.descriptor.properties.get('table.kv.format-version')}"
             )
 
 
 def version_numbers(column: pa.ChunkedArray) -> np.ndarray:
-    """Versions as numbers that compare as they do; one that is null is older than any."""
+    """Converts versions to numbers of the same order; null is the oldest."""
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.int64())
     return column.cast(pa.int64()).fill_null(_OLDEST).to_numpy()  # type: ignore[no-any-return]
 
 
 def _take(rows: pa.Table, refs: np.ndarray) -> pa.RecordBatch:
-    """The rows of these refs as one batch; all null for none."""
+    """Returns the rows of these refs as one batch; all nulls for -1."""
     indices = pa.array(refs, pa.int64(), mask=refs == NO_ROW)
     taken = rows.take(indices).combine_chunks()
     columns = [

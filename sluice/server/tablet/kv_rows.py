@@ -1,4 +1,4 @@
-"""What a tablet must know of a table with a primary key: its rules, and how its rows look."""
+"""A tablet's view of a primary-key table: its merge rules and its row format."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sluice.model import Schema
 from sluice.server.tablet.ports import HostedTable
 
 INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = 1, 2, 3, 4
-"""Change types of the log."""
+"""Change types in the log."""
 
 ALLOW, IGNORE, DISABLE = "ALLOW", "IGNORE", "DISABLE"
 FIRST_ROW, VERSIONED = "FIRST_ROW", "VERSIONED"
@@ -25,7 +25,7 @@ _schema = lru_cache(maxsize=256)(schema_from_json)
 
 
 class KvTable:
-    """A table as a put sees it; immutable. Made anew when the table was changed."""
+    """An immutable description of a table for puts, replaced when the table changes."""
 
     def __init__(self, hosted: HostedTable) -> None:
         self.hosted = hosted
@@ -43,43 +43,46 @@ class KvTable:
         self.level = int(properties.get("table.log.arrow.compression.zstd.level", "3"))
 
     def rows_added(self, change_types: bytes) -> int | None:
-        """How many rows more there are by changes; None for the image WAL, which does not tell."""
+        """The number of rows that changes add; None for the WAL image, which does not show it."""
         if self.is_wal:
             return None
         return change_types.count(INSERT) - change_types.count(DELETE)
 
     def schemas(self) -> Mapping[int, Schema]:
-        """Every schema that the table has had, by id."""
+        """All schemas of the table, by id."""
         return {schema_id: _schema(json) for schema_id, json in self.hosted.schemas.items()}
 
     def schema_of(self, schema_id: int) -> Schema:
-        """:raises SchemaNotExist: the table has not had such a schema."""
+        """Returns a schema by id.
+
+        :raises SchemaNotExist: the table has no such schema.
+        """
         found = self.hosted.schemas.get(schema_id)
         if found is None:
             raise SchemaNotExist(
-                f"table {self.hosted.info.path} has no schema {schema_id}; its newest is"
+                f"table {self.hosted.info.path} has no schema {schema_id}; the newest is"
                 f" {self.schema_id}"
             )
         return _schema(found)
 
     def keys(self, batch: pa.RecordBatch) -> pa.Array:
-        """The primary key bytes of each row, under which the store holds it."""
+        """Encodes the primary key of each row, as used in the store."""
         return primary_keys(batch, self.hosted.info)
 
     def decode(self, values: pa.Array) -> pa.RecordBatch:
-        """Stored values as columns of the newest schema.
+        """Decodes stored values to columns of the newest schema.
 
-        :raises CorruptRecord: bytes that are no rows, or a null where there may be none.
+        :raises CorruptRecord: the bytes are not rows, or a NOT NULL column has nulls.
         """
         batch = decode_values(values, self.schemas(), self.schema, self.row_format)
         for column, array in zip(self.schema.columns, batch.columns, strict=True):
             if array.null_count and not column.data_type.nullable:
                 raise CorruptRecord(
-                    f"column {column.name!r} is NOT NULL and holds {array.null_count} nulls"
+                    f"column {column.name!r} is NOT NULL but contains {array.null_count} nulls"
                 )
         return batch
 
     def encode(self, batch: pa.RecordBatch, schema_id: int, schema: Schema) -> pa.Array:
-        """Rows of a schema as stored values."""
+        """Encodes rows of a schema as stored values."""
         types = [column.data_type for column in schema.columns]
         return stored_values(encode_rows(batch, types, self.row_format), schema_id)

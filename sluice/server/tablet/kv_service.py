@@ -1,4 +1,4 @@
-"""The tablet's calls on primary-key tables, and those about leadership.
+"""The tablet's calls on primary-key tables and on leadership.
 
 See docs/fluss/messages.md#produce-log-and-put-kv and docs/fluss/messages.md#lookup
 """
@@ -37,11 +37,11 @@ ACKS = (-1, 0, 1)
 AGGREGATE, OVERWRITE, LOCAL = 0, 1, 2
 """``agg_mode`` of PutKv."""
 
-_HEADROOM = 64 * 1024  # of an answer, beside the rows in it
+_HEADROOM = 64 * 1024  # bytes of a response in addition to its rows
 
 
 class KvService:
-    """Handlers; holds no state itself."""
+    """Handlers of the calls on primary-key tables. Stateless."""
 
     def __init__(
         self,
@@ -72,15 +72,17 @@ class KvService:
     # -- rows
 
     def put_kv(self, request: pb.PutKvRequest) -> pb.PutKvResponse:
-        """Applies one batch a bucket; each bucket has its own result or error.
+        """Applies one batch per bucket; each bucket has its own result or error.
 
         :raises InvalidRequiredAcks: acks is neither 0, 1 nor -1.
         :raises UnsupportedVersion: an aggregation mode that this server does not have.
         """
         if request.acks not in ACKS:
-            raise InvalidRequiredAcks(f"acks = {request.acks}; write 0, 1 or -1")
+            raise InvalidRequiredAcks(f"acks = {request.acks}: send 0, 1 or -1")
         if request.agg_mode not in (AGGREGATE, OVERWRITE):
-            raise UnsupportedVersion(f"agg_mode {request.agg_mode}: this server knows 0 and 1")
+            raise UnsupportedVersion(
+                f"agg_mode = {request.agg_mode}: this server supports only 0 and 1"
+            )
         targets, overwrite = tuple(request.target_columns), request.agg_mode == OVERWRITE
 
         def put(bucket: TableBucket, item: Any, answer: Any) -> None:
@@ -95,15 +97,15 @@ class KvService:
         return response
 
     def lookup(self, request: pb.LookupRequest) -> pb.LookupResponse:
-        """The rows of keys.
+        """Returns the rows of keys.
 
-        :raises UnsupportedVersion: the client wants missing rows to be made.
+        :raises UnsupportedVersion: the client requests that missing rows be inserted.
         """
         if request.insert_if_not_exists:
             raise UnsupportedVersion(
-                "Lookup with insert_if_not_exists: this server makes no rows by itself; put them"
+                "Lookup with insert_if_not_exists is not supported: insert missing rows with PutKv"
             )
-        left = self._max_bytes  # of one answer, over all of its buckets
+        left = self._max_bytes  # limit of one response with all its buckets
 
         def look_up(bucket: TableBucket, item: Any, answer: Any) -> None:
             nonlocal left
@@ -119,7 +121,7 @@ class KvService:
         return response
 
     def prefix_lookup(self, request: pb.PrefixLookupRequest) -> pb.PrefixLookupResponse:
-        """The rows of all keys that begin with the given bytes."""
+        """Returns the rows of all keys with the given prefixes."""
         left = self._max_bytes
 
         def look_up(bucket: TableBucket, item: Any, answer: Any) -> None:
@@ -136,11 +138,11 @@ class KvService:
         return response
 
     def limit_scan(self, bucket: TableBucket, limit: int) -> pb.LimitScanResponse:
-        """The first rows of a bucket, in the order of their keys, as one value batch."""
+        """Returns the first rows of a bucket, ordered by key, as one value batch."""
         response = pb.LimitScanResponse(is_log_table=False)
         try:
             if limit <= 0:
-                raise InvalidScanRequest(f"limit = {limit}; ask for one row or more")
+                raise InvalidScanRequest(f"limit = {limit}: request at least one row")
             with self._tablets.leading(bucket) as (tablet, _):
                 values = tablet.first(limit, self._max_bytes)
             response.records = build_value_batch(pa.array(values, pa.binary()))
@@ -153,7 +155,7 @@ class KvService:
     def notify_leader_and_isr(
         self, request: pb.NotifyLeaderAndIsrRequest
     ) -> pb.NotifyLeaderAndIsrResponse:
-        """Leads or follows, as the coordinator says."""
+        """Applies the leaders that the coordinator has elected."""
         response = pb.NotifyLeaderAndIsrResponse()
         for item in request.notify_buckets_leader_req:
             answer = response.notify_buckets_leader_resp.add(table_bucket=item.table_bucket)
@@ -167,7 +169,7 @@ class KvService:
         return response
 
     def stop_replica(self, request: pb.StopReplicaRequest) -> pb.StopReplicaResponse:
-        """Leads no more. The data stay: the only replica of a living bucket is never deleted."""
+        """Ends leadership but keeps the data: the only replica of a bucket is never deleted."""
         response = pb.StopReplicaResponse()
         for item in request.stop_replicas_req:
             bucket = _bucket(item)
@@ -176,11 +178,11 @@ class KvService:
                 self._replicas.check_coordinator(request.coordinator_epoch)
                 table = self._tables.find(bucket.table_id)
                 if table is None or not table.has_bucket(bucket.partition_id, bucket.bucket):
-                    continue  # dropped: its replica has ended and its data are removed
+                    continue  # dropped: its replica has ended and its data was deleted
                 if item.delete or item.deleteRemote:
                     raise IneligibleReplica(
-                        f"bucket {bucket} of table {table.info.path} has no other replica: drop the"
-                        " table or partition to delete its data"
+                        f"bucket {bucket} of table {table.info.path} has only this replica: drop"
+                        " the table or partition to delete its data"
                     )
                 self._replicas.stop(request.coordinator_epoch, bucket, item.leader_epoch)
             except FlussError as error:
@@ -188,32 +190,35 @@ class KvService:
         return response
 
     def _check_version(self, bucket: TableBucket, api: Api) -> None:
-        """:raises UnsupportedVersion: the client would encode the keys of this table otherwise."""
+        """Checks that the client encodes the table's keys correctly.
+
+        :raises UnsupportedVersion: its version encodes them differently.
+        """
         if client_version() != 0:
             return
         table = self._tables.find(bucket.table_id)
         if table is not None and has_key_of_its_own(table.info):
             raise UnsupportedVersion(
-                f"{api.name} in version 0: clients of that version encode the keys of table"
-                f" {table.info.path} otherwise, since its bucket key is a part of its primary key"
-                " (kv format 2): take a newer client"
+                f"{api.name} version 0 cannot be used with table {table.info.path}: its bucket key"
+                " is only part of its primary key (kv format 2), for which such clients encode"
+                " keys incorrectly: use a newer client"
             )
 
     def _check(self, bucket: TableBucket, batch: KvBatch) -> None:
         if len(batch.keys) > self._max_batch_rows:
             raise RecordTooLarge(
-                f"bucket {bucket}: {len(batch.keys)} records in one batch; at most"
-                f" {self._max_batch_rows}"
+                f"bucket {bucket}: the batch has {len(batch.keys)} records, more than the limit of"
+                f" {self._max_batch_rows}: send smaller batches"
             )
         if batch.writer_id >= 0 and not self._writer_ids.is_issued(batch.writer_id):
             raise UnknownWriterId(
-                f"bucket {bucket}: writer id {batch.writer_id} was never handed out; call"
-                " InitWriter"
+                f"bucket {bucket}: writer id {batch.writer_id} was never issued: call"
+                " InitWriter first"
             )
 
 
 def _each(request: Any, response: Any, act: Callable[[TableBucket, Any, Any], None]) -> None:
-    """Answers each bucket of a request by itself, with its error if there is one."""
+    """Handles each bucket of a request separately, with its own result or error."""
     for item in request.buckets_req:
         partition_id = item.partition_id if item.HasField("partition_id") else None
         answer = response.buckets_resp.add(bucket_id=item.bucket_id, partition_id=partition_id)
@@ -226,7 +231,7 @@ def _each(request: Any, response: Any, act: Callable[[TableBucket, Any, Any], No
 def _taken(left: int, values: list[bytes] | list[bytes | None]) -> int:
     left -= sum(len(value) for value in values if value is not None)
     if left < 0:
-        raise RecordTooLarge("the rows do not fit one answer: look up fewer keys at once")
+        raise RecordTooLarge("the rows do not fit in one response: look up fewer keys at once")
     return left
 
 

@@ -1,7 +1,7 @@
-"""Takes KV snapshots in the background: what is new goes to the remote, then it is registered.
+"""Takes KV snapshots in the background: uploads new files, then registers the snapshot.
 
-A checkpoint freezes the store by hard links while puts go on. SST files are brought to the remote
-once, however many snapshots have them; the few others are each snapshot's own (see
+A checkpoint copies the store by hard links while puts continue. SST files are uploaded once for all
+snapshots that share them; the few other files belong to one snapshot (see
 docs/fluss/remote-storage.md#kv-snapshots).
 """
 
@@ -44,7 +44,7 @@ _log = structlog.get_logger("sluice.kv_snapshots")
 
 
 class KvSnapshotter:
-    """``_lock`` lets one snapshot be taken at a time."""
+    """Takes KV snapshots of changed buckets. ``_lock`` lets one snapshot be taken at a time."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class KvSnapshotter:
         self._thread: threading.Thread | None = None
 
     def start(self, interval_ms: int) -> None:
-        """Takes a snapshot of each bucket that has changed every ``interval_ms``; 0: never."""
+        """Takes snapshots of changed buckets every ``interval_ms``; 0: never."""
         if not interval_ms:
             return
         self._thread = threading.Thread(
@@ -75,13 +75,13 @@ class KvSnapshotter:
         self._thread.start()
 
     def stop(self) -> None:
-        """Lets the snapshot on its way end, and takes no other."""
+        """Waits for the snapshot in progress, and takes no other."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.join()
 
     def take_all(self) -> None:
-        """A snapshot of each bucket that has changed. One that fails does not stop the others."""
+        """Takes a snapshot of each changed bucket; a failure does not stop the others."""
         for table in self._tables.tables():
             if not table.info.has_primary_key:
                 continue
@@ -91,19 +91,20 @@ class KvSnapshotter:
                 try:
                     self.take(bucket)
                 except FlussError as error:
-                    _log.warning("no KV snapshot", bucket=str(bucket), error=str(error))
+                    _log.warning("KV snapshot failed", bucket=str(bucket), error=str(error))
         self._snapshots.retain()
 
     def take(self, bucket: TableBucket) -> int | None:
-        """Takes a snapshot of a bucket; its id, or None if nothing has changed since the last one.
+        """Takes a snapshot of a bucket; returns its id, or None if the bucket has not changed.
 
-        :raises UnknownTableOrBucket, NonPrimaryKeyTable, NotLeaderOrFollower: as they say.
-        :raises StorageError, KvStorageError: a file cannot be written; nothing is left behind.
-        :raises FencedLeaderEpoch: the bucket is led by somebody else meanwhile.
+        :raises UnknownTableOrBucket, NonPrimaryKeyTable, NotLeaderOrFollower: the bucket does not
+            exist, has no key-value store, or is not led by this server.
+        :raises StorageError, KvStorageError: a file cannot be written; no file is left.
+        :raises FencedLeaderEpoch: another server leads the bucket by now.
         """
         with self._lock:
             known = self._snapshots.covered(bucket)
-            # First, since a bucket in which nothing happens shall not push others out.
+            # Checked first, so that an unchanged bucket does not evict other open stores.
             if self._tablets.log_end(bucket) <= known:
                 return None
             newest = self._newest(bucket)
@@ -116,11 +117,11 @@ class KvSnapshotter:
                 reached = checkpoint_progress(folder.checkpoint, self._resources)
                 if reached.log_offset <= known:
                     return None
-                # What a snapshot has, a power loss must not take from the log.
+                # The log must not lose rows of the snapshot in a power loss.
                 log.sync()
                 return self._upload(bucket, tablet, reached, newest, leader_epoch)
             except OSError as error:
-                raise StorageError(f"bucket {bucket}: no KV snapshot: {error}") from error
+                raise StorageError(f"bucket {bucket}: KV snapshot failed: {error}") from error
             finally:
                 shutil.rmtree(folder.checkpoint, ignore_errors=True)
 
@@ -128,14 +129,14 @@ class KvSnapshotter:
         while not self._stopping.wait(interval_s):
             try:
                 self.take_all()
-            except Exception:  # the next round may go better; nobody else would tell
+            except Exception:  # keep running, and log it: nothing else would report it
                 _log.exception("KV snapshots failed")
 
     def _newest(self, bucket: TableBucket) -> KvSnapshot | None:
         try:
             return self._snapshots.newest(bucket)
-        except KvSnapshotNotExist as error:  # the next one does not build on it
-            _log.error("newest KV snapshot unreadable", bucket=str(bucket), error=str(error))
+        except KvSnapshotNotExist as error:  # the next snapshot does not build on it
+            _log.error("cannot read the newest KV snapshot", bucket=str(bucket), error=str(error))
             return None
 
     def _upload(
@@ -146,7 +147,7 @@ class KvSnapshotter:
         newest: KvSnapshot | None,
         leader_epoch: int,
     ) -> int:
-        """Brings the checkpoint's files to the remote and registers the snapshot."""
+        """Uploads the checkpoint's files and registers the snapshot."""
         snapshot_id, folder = self._snapshots.next_id(bucket), tablet.folder
         there: dict[str, KvFile] = {}
         if newest is not None and folder.snapshot_id() == newest.snapshot_id:
@@ -161,9 +162,7 @@ class KvSnapshotter:
             raise
         failpoint("server.kv_snapshot.after_commit")
         with suppress(NotLeaderOrFollower), self._tablets.leading(bucket) as (now, _):
-            if (
-                now is tablet
-            ):  # else its store may have been made anew, with the same names of files
+            if now is tablet:  # else the store may have been rebuilt, with the same file names
                 folder.store_snapshot_id(snapshot_id)
         _log.info(
             "KV snapshot taken",
@@ -176,7 +175,7 @@ class KvSnapshotter:
 
 
 class _Upload:
-    """Files of one snapshot on their way; ``undo`` removes those that this one brought."""
+    """The upload of one snapshot's files; ``undo`` deletes those that it has uploaded."""
 
     def __init__(self, files: LogFiles, remote: Path, snapshot_id: int) -> None:
         self._files = files
@@ -192,11 +191,11 @@ class _Upload:
         there: dict[str, KvFile],
         reached: StoreProgress,
     ) -> KvSnapshot:
-        """:param there: SST files, by name, that the remote has already.
+        """:param there: SST files, by name, that are already in remote storage.
 
-        :raises OSError: a file cannot be brought.
+        :raises OSError: a file cannot be uploaded.
         """
-        shutil.rmtree(self._own, ignore_errors=True)  # of a try before that failed
+        shutil.rmtree(self._own, ignore_errors=True)  # left by a failed attempt
         self._own.mkdir(parents=True)
         self._shared.mkdir(exist_ok=True)
         shared: list[KvFile] = []

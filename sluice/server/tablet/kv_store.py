@@ -1,13 +1,13 @@
-"""The key-value pairs of one bucket: a RocksDB that knows which log offset it has reached.
+"""The key-value store of one bucket: a RocksDB that records the log offset it has reached.
 
-Two column families. The default one holds the table's rows and nothing else, as Fluss's own clients
-expect of a snapshot; the other holds the log offset, and how many rows there are. Both are flushed
-together (atomic flush), so that whatever a crash leaves, the offset says exactly what the rows
-contain; only where a store dies while it is closed, the rows may be newer. RocksDB's own log is
-off: the bucket's log is the only one, and what RocksDB had not flushed is read from there again.
+It has two column families. The default one contains only the table's rows, as Fluss's own clients
+expect in a snapshot. The other contains the log offset and the number of rows. Both are flushed
+together (atomic flush), so after a crash the offset matches the rows. Only if the process dies
+while it closes a store can the rows be newer. RocksDB's write-ahead log is off: rows that were not
+flushed are read again from the bucket's log.
 
-RocksDB is called once for each key (a batch of reads takes a list, a batch of writes does not): the
-loops here are the only ones over single rows that a put needs, and they only pass bytes on.
+RocksDB reads keys in batches but writes them one by one. The loops here are the only ones over
+single rows in a put, and they only pass bytes on.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from rocksdict import (
 from sluice.errors import KvStorageError, RecordTooLarge
 
 STATE_FAMILY = "sluice"
-"""The column family beside the default one."""
+"""The second column family."""
 
 CONFIG_FILE = "rocksdict-config.json"
-"""A file of the library's own, which no snapshot needs."""
+"""A file of the RocksDB library, which snapshots do not need."""
 
 _log = structlog.get_logger("sluice.kv")
 
@@ -55,14 +55,14 @@ _MEMTABLE_FILTER = 0.02  # of its memory: 16 bits for each row of 100 bytes
 
 @dataclass(frozen=True, slots=True)
 class StoreProgress:
-    """What a store contains: the log below an offset, and so many rows, if that is known."""
+    """A store's content: all changes below a log offset, and the number of rows, if known."""
 
     log_offset: int
     row_count: int | None
 
     @classmethod
     def from_bytes(cls, stored: bytes | None) -> StoreProgress:
-        """None: of a store in which nothing was written yet."""
+        """Decodes stored bytes; None stands for an empty store."""
         if stored is None:
             return cls(0, 0)
         if len(stored) == _OFFSET.size:
@@ -76,10 +76,10 @@ class StoreProgress:
 
 
 class KvResources:
-    """What all stores of a server share: memory, and a bound on open files."""
+    """Resources that all stores share: memory and a limit of open files."""
 
     def __init__(self, *, block_cache_bytes: int, write_buffer_bytes: int, open_max: int) -> None:
-        """:param open_max: most stores open at once; fewer if the process may open few files."""
+        """:param open_max: maximum number of open stores; a low file limit lowers it."""
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
         self.open_max = max(min(open_max, files // _FILES_MIN), 1)
         self._files = min(max(files // self.open_max, _FILES_MIN), _FILES_MAX)
@@ -88,7 +88,7 @@ class KvResources:
         self._buffer_bytes = max(min(write_buffer_bytes // 4, 16 << 20), 64 << 10)
 
     def row_options(self) -> Options:
-        """Those of a column family that holds rows; a store may not share them with another."""
+        """Options of the column family with rows, for one store only."""
         options = self.options()
         # Most keys of a put are new: so it need not search for them in what was put lately.
         options.set_memtable_whole_key_filtering(True)
@@ -96,7 +96,7 @@ class KvResources:
         return options
 
     def options(self) -> Options:
-        """Those of another column family, or for reading only; not to be shared either."""
+        """Options of the other column family or of a read-only store, for one store only."""
         options = Options(raw_mode=True)
         options.create_if_missing(True)
         options.create_missing_column_families(True)
@@ -122,30 +122,30 @@ class KvResources:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotIterator:
-    """The rows of a store at one moment. Whoever has this keeps the store open."""
+    """An iterator over the rows of a store at one point in time. It keeps the store open."""
 
     rows: Any
-    """RocksDB's iterator over them."""
+    """RocksDB's iterator."""
     snapshot: Any
-    """RocksDB's snapshot, which it counts."""
+    """RocksDB's snapshot, held because RocksDB counts open snapshots."""
 
 
 class KvStore:
-    """An opened store. Reading needs no lock; one thread writes at a time. Close it once.
+    """An open store. Reads need no lock; only one thread may write. Close it once.
 
     Every method raises KvStorageError if RocksDB fails.
     """
 
     def __init__(self, folder: Path, resources: KvResources) -> None:
-        """Opens the store, made if missing.
+        """Opens the store, and creates it if missing.
 
-        :raises KvStoreCorrupt: what is there is no store that can be read.
+        :raises KvStoreCorrupt: the files are not a readable store.
         """
         self._name = str(folder)
         self._write_options = WriteOptions()
         # properties, though the library's stub has the first as a method
         self._write_options.disable_wal = True  # type: ignore[assignment, method-assign]
-        # puts come in the order of their keys: each is looked for beside the one before
+        # puts are ordered by key, so each search starts at the previous key
         self._write_options.memtable_insert_hint_per_batch = True
         families = {STATE_FAMILY: resources.options()}
         try:
@@ -162,25 +162,25 @@ class KvStore:
 
     @property
     def log_offset(self) -> int:
-        """The store contains what the log holds below this offset."""
+        """The store contains all changes of the log below this offset."""
         return self._reached.log_offset
 
     @property
     def row_count(self) -> int | None:
-        """How many rows there are, if whoever wrote them has always said how many came."""
+        """The number of rows, or None if a write did not state how many it added."""
         return self._reached.row_count
 
     def get(self, keys: list[bytes]) -> list[bytes | None]:
-        """The values of keys in their order, None where there is none."""
+        """Returns the values of keys in order; None for a missing key."""
         try:
             return self._db.get(keys) if keys else []
         except Exception as error:
             raise failure(f"{self._name} cannot be read", error) from error
 
     def prefix(self, prefix: bytes, max_bytes: int) -> list[bytes]:
-        """The values of all keys that begin with these bytes, in the order of the keys.
+        """Returns the values of all keys with this prefix, ordered by key.
 
-        :raises RecordTooLarge: they take more than ``max_bytes``.
+        :raises RecordTooLarge: they exceed ``max_bytes``.
         """
         options = ReadOptions()
         end = _after(prefix)
@@ -189,9 +189,9 @@ class KvStore:
         return self._values(prefix, options, None, max_bytes)
 
     def first(self, limit: int, max_bytes: int) -> list[bytes]:
-        """The values of the first keys, at most ``limit``.
+        """Returns the values of the first ``limit`` keys.
 
-        :raises RecordTooLarge: they take more than ``max_bytes``.
+        :raises RecordTooLarge: they exceed ``max_bytes``.
         """
         return self._values(None, ReadOptions(), limit, max_bytes)
 
@@ -202,7 +202,7 @@ class KvStore:
         size = 0
         rows: Any = None
         try:
-            # Not ``values()``: that ends without a word where a block is damaged.
+            # Not ``values()``, which ends silently at a damaged block.
             rows = self._db.iter(options)
             rows.seek_to_first() if start is None else rows.seek(start)
             while rows.valid() and len(values) != limit:
@@ -216,10 +216,11 @@ class KvStore:
         except Exception as error:
             raise failure(f"{self._name} cannot be read", error) from error
         finally:
-            rows = None  # or an error on its way would keep the store open
+            rows = None  # otherwise a raised error would keep the store open
         if size > max_bytes:
             raise RecordTooLarge(
-                f"more than {len(values)} rows take more than {max_bytes} bytes: ask for fewer"
+                f"the requested rows exceed {max_bytes} bytes after {len(values)} rows: request"
+                " fewer"
             )
         return values
 
@@ -230,9 +231,9 @@ class KvStore:
         log_offset: int,
         added: int | None = None,
     ) -> None:
-        """Applies changes and the offset that they lead to, all of it or nothing.
+        """Applies changes and their log offset atomically.
 
-        :param added: how many rows more there are by it; None: not known, from now on.
+        :param added: number of rows added; None: unknown, and so is the row count from then on.
         """
         count = self.row_count
         reached = StoreProgress(
@@ -252,39 +253,39 @@ class KvStore:
         self._reached = reached
 
     def checkpoint(self, folder: Path) -> None:
-        """A copy of the store as it is now, by hard links; writes go on meanwhile."""
+        """Copies the store's current state by hard links, while writes continue."""
         try:
             Checkpoint(self._db).create_checkpoint(str(folder))
         except Exception as error:
-            raise failure(f"{self._name}: no checkpoint in {folder}", error) from error
+            raise failure(f"{self._name}: cannot create a checkpoint in {folder}", error) from error
 
     def snapshot_iterator(self) -> SnapshotIterator:
-        """The rows as they are now. Nothing may be written meanwhile."""
+        """Returns an iterator over the current rows. Nothing may be written during the call."""
         options = ReadOptions()
         options.fill_cache(False)  # type: ignore[call-arg]  # the library's stub lacks it
         options.set_background_purge_on_iterator_cleanup(True)
         try:
-            # The library's snapshots are none to their own iterators: those show newer rows too.
+            # The library does not let an iterator read from a snapshot; it would see newer rows.
             return SnapshotIterator(self._db.iter(options), self._db.snapshot())
         except Exception as error:
             raise failure(f"{self._name} cannot be read", error) from error
 
     def snapshots_open(self) -> int:
-        """How many snapshots there are now, by RocksDB's own count."""
+        """The number of open snapshots, by RocksDB's own count."""
         try:
             return int(self._db.property_int_value("rocksdb.num-snapshots"))
         except Exception as error:
             raise failure(f"{self._name} cannot be read", error) from error
 
     def close(self) -> None:
-        """Writes what is in memory only, and gives up the files.
+        """Flushes memory to disk and closes the files.
 
-        The library flushes the family of each object that is closed, alone. So the rows go first,
-        here, and the offset when RocksDB itself is closed: whoever dies between the two leaves
-        rows that are newer than their offset says, and takes them from the log once more. The
-        other way round they would be lost. The log must be synced before, so that it has them.
+        The library flushes each column family separately when its object is closed. So the rows are
+        flushed first, here, and the offset when RocksDB itself is closed. If the process dies in
+        between, the rows are newer than their offset and are read from the log again; in the other
+        order they would be lost. Sync the log before, so that it contains them.
         """
-        # Each of these holds the database open; it may be opened again only after the last is gone.
+        # Each of these keeps the database open; it can be opened again after the last is closed.
         db, self._db, self._state = self._db, None, None
         if db is None:
             return
@@ -292,18 +293,18 @@ class KvStore:
             db.close()
         except DbClosedError:
             pass
-        except Exception as error:  # damage; what could not be written is in the log
-            _log.warning("KV store closed with an error", store=self._name, error=str(error))
+        except Exception as error:  # damage; the log has what was not written
+            _log.warning("error while closing a KV store", store=self._name, error=str(error))
 
 
 class KvStoreCorrupt(KvStorageError):
-    """The files of a store are damaged: it is made anew from a snapshot and the log."""
+    """The files of a store are damaged; it is rebuilt from a snapshot and the log."""
 
 
 def checkpoint_progress(checkpoint: Path, resources: KvResources) -> StoreProgress:
-    """What a checkpoint contains; it is opened for reading only.
+    """Returns the progress of a checkpoint, which is opened read-only.
 
-    :raises KvStorageError: it cannot be read.
+    :raises KvStorageError: the checkpoint cannot be read.
     """
     db: Any = None
     try:
@@ -323,7 +324,7 @@ def checkpoint_progress(checkpoint: Path, resources: KvResources) -> StoreProgre
 
 
 def _stored_offset(db: Any) -> bytes | None:
-    """Its object is closed at once, while there is nothing that it could flush: see ``close``."""
+    """Reads the stored progress; closes its object at once, before there is data to flush."""
     state = db.get_column_family(STATE_FAMILY)
     try:
         stored: bytes | None = state.get(_LOG_OFFSET)
@@ -333,13 +334,13 @@ def _stored_offset(db: Any) -> bytes | None:
 
 
 def _after(prefix: bytes) -> bytes | None:
-    """The smallest key behind all that begin with these bytes; None if there is no such."""
+    """The smallest key after all keys with this prefix; None if there is none."""
     kept = prefix.rstrip(b"\xff")
     return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
 
 
 def failure(what: str, error: Exception) -> KvStorageError:
-    """RocksDB's own error as ours; ``what``: the store's name, and what cannot be done."""
+    """Converts a RocksDB error; ``what`` names the store and the failed operation."""
     text = str(error)
     kind = KvStoreCorrupt if text.startswith("Corruption") else KvStorageError
     return kind(f"KV store {what}: {text}")

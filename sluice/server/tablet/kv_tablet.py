@@ -1,9 +1,8 @@
-"""One bucket of a table with a primary key: its rows, kept by key, beside its log.
+"""One bucket of a primary-key table: its key-value store and its log.
 
-The log comes first. A put works out the changelog, appends it to the log, and then changes the
-store, which knows the log offset that it contains. Whatever happens in between, the store is behind
-the log and never ahead, and takes the rest from there. The log also knows the writers, so that a
-put that is sent again is stored once.
+The log comes first. A put computes the changelog, appends it to the log, and then changes the
+store, which records its log offset. So the store is never ahead of the log, and catches up from it
+after a failure. The log also tracks the writers, so that a repeated put is stored once.
 """
 
 from __future__ import annotations
@@ -49,27 +48,27 @@ from sluice.server.tablet.ports import HostedTable
 from sluice.server.tablet.scan_view import KvView
 
 _REPLAY_BYTES = 4 * 1024 * 1024
-_HEADROOM = 64 * 1024  # of an answer, beside the batch in it
-_OLD_ROWS_FACTOR = 4  # so often what fits an answer: the changelog that they go to is compressed
-_KEYS_AT_ONCE = 256  # so many rows may be read beyond what fits an answer
+_HEADROOM = 64 * 1024  # bytes of a response in addition to its batch
+_OLD_ROWS_FACTOR = 4  # times a response, as the changelog is compressed
+_KEYS_AT_ONCE = 256  # rows that may be read beyond what fits
 
 _log = structlog.get_logger("sluice.kv")
 
 
 class Snapshots(Protocol):
-    """What a tablet asks of the coordinator's record of KV snapshots."""
+    """The coordinator's registry of KV snapshots, as a tablet uses it."""
 
     def newest(self, bucket: TableBucket) -> KvSnapshot | None:
-        """The newest snapshot of a bucket with its files; None if there is none.
+        """The newest snapshot of a bucket with its files, or None.
 
-        :raises KvSnapshotNotExist: it cannot be read.
+        :raises KvSnapshotNotExist: the snapshot cannot be read.
         """
 
     def covered(self, bucket: TableBucket) -> int:
         """The log offset of the newest snapshot; 0 if there is none."""
 
     def folder(self, bucket: TableBucket) -> Path:
-        """Where the bucket's snapshots lie. :raises UnknownTableOrBucket: it was dropped."""
+        """The folder of the bucket's snapshots. :raises UnknownTableOrBucket: it was dropped."""
 
     def next_id(self, bucket: TableBucket) -> int: ...
 
@@ -79,24 +78,24 @@ class Snapshots(Protocol):
         """Registers a snapshot. :raises FlussError: it is refused."""
 
     def retain(self) -> None:
-        """Deletes what is neither among the newest nor leased any more."""
+        """Deletes snapshots that are neither among the newest nor leased."""
 
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """What all tablets share."""
+    """Resources that all tablets share."""
 
     resources: KvResources
     files: LogFiles
     snapshots: Snapshots
     max_bytes: int
-    """Largest answer, and so the largest batch of the changelog."""
+    """Maximum size of a response, and so of a changelog batch."""
 
 
 class KvTablet:
-    """A bucket. ``_write_lock`` lets one put happen at a time, ``_open_lock`` one opening.
+    """A bucket. ``_write_lock`` serializes puts, ``_open_lock`` the opening of the store.
 
-    Who calls it holds the read side of the bucket's leadership, or the write side to close.
+    Callers hold the read lock of the bucket's leadership, or the write lock to close.
     """
 
     def __init__(
@@ -120,16 +119,16 @@ class KvTablet:
     # -- writing
 
     def put(self, batch: KvBatch, target_columns: Sequence[int], *, overwrite: bool) -> int:
-        """Applies a batch; answers the end offset of the changelog that it made.
+        """Applies a batch; returns the end offset of its changelog.
 
         :raises OutOfOrderSequence, DuplicateSequence: see ``WriterStates``.
-        :raises KvStorageError, LogStorageError: not stored, or not known to be: send it again.
-        :raises RecordTooLarge: its changelog is larger than one answer of a fetch, or the rows
-            that it changes are too many to be read at once.
+        :raises KvStorageError, LogStorageError: the batch may not be stored; send it again.
+        :raises RecordTooLarge: its changelog exceeds one fetch response, or the stored rows that it
+            changes exceed the read limit.
         """
         with self._write_lock:
             store = self._opened()
-            self._catch_up(store)  # after a put that failed half way
+            self._catch_up(store)  # after a put that failed between log and store
             if batch.writer_id >= 0:
                 stored = self.log.stored_end(batch.writer_id, batch.batch_sequence)
                 if stored is not None:
@@ -148,7 +147,7 @@ class KvTablet:
             return end
 
     def _changelog(self, table: KvTable, merged: MergeResult, batch: KvBatch) -> bytes:
-        """All changes as one batch of the newest schema; nothing changed: an empty one."""
+        """Encodes all changes as one batch of the newest schema; empty without changes."""
         rows = merged.rows
         if rows is None:
             rows = pa.RecordBatch.from_pylist([], schema=arrow_schema(table.schema))
@@ -163,8 +162,8 @@ class KvTablet:
         )
         if len(content) > self._environment.max_bytes - _HEADROOM:
             raise RecordTooLarge(
-                f"bucket {self.log.name}: the changelog of {len(batch.keys)} records takes"
-                f" {len(content)} bytes, more than a reader could fetch"
+                f"bucket {self.log.name}: the changelog of {len(batch.keys)} records has"
+                f" {len(content)} bytes, more than a fetch can return"
                 f" ({self._environment.max_bytes}): write fewer rows at once"
             )
         return content
@@ -172,9 +171,9 @@ class KvTablet:
     # -- reading
 
     def lookup(self, keys: list[bytes]) -> list[bytes | None]:
-        """The stored values of keys in their order.
+        """Returns the stored values of keys in order.
 
-        :raises RecordTooLarge: they do not fit one answer.
+        :raises RecordTooLarge: they do not fit in one response.
         """
         store, values = self._opened(), list[bytes | None]()
         left = self._environment.max_bytes - _HEADROOM
@@ -183,68 +182,69 @@ class KvTablet:
             left -= sum(map(len, filter(None, found)))
             if left < 0:
                 raise RecordTooLarge(
-                    f"bucket {self.log.name}: the rows of {len(keys)} keys take more than the"
-                    f" {self._environment.max_bytes} bytes that fit one answer: look up fewer"
+                    f"bucket {self.log.name}: the rows of {len(keys)} keys exceed the response"
+                    f" limit of {self._environment.max_bytes} bytes: look up fewer keys at once"
                 )
             values += found
         return values
 
     def prefix_lookup(self, prefix: bytes, max_bytes: int) -> list[bytes]:
-        """The stored values of all keys with this prefix. :raises RecordTooLarge: too many."""
+        """Returns the values of all keys with this prefix. :raises RecordTooLarge: too many."""
         return self._opened().prefix(prefix, max_bytes)
 
     def first(self, limit: int, max_bytes: int) -> list[bytes]:
-        """The stored values of the first keys. :raises RecordTooLarge: too many."""
+        """Returns the values of the first keys. :raises RecordTooLarge: too many."""
         return self._opened().first(limit, max_bytes)
 
     def checkpoint(self, folder: Path) -> None:
-        """Freezes the store as it is now; puts go on meanwhile."""
+        """Copies the store's current state by hard links, while puts continue."""
         self._opened().checkpoint(folder)
 
     def open_view(self) -> tuple[KvView, int]:
-        """The rows as they are now, whatever is put later, and the log offset that they go up to.
+        """Returns a view of the current rows, and the log offset that they have reached.
 
-        The view keeps the store open: release it before the store is closed.
+        Later puts do not change the view. It keeps the store open: release it before the store is
+        closed.
         """
-        with self._write_lock:  # else a put might be in the rows and not in the offset
+        with self._write_lock:  # so that rows and offset match
             store = self._opened()
             self._catch_up(store)
             return KvView(self.log.name, store.snapshot_iterator()), store.log_offset
 
     def snapshots_open(self) -> int:
-        """How many views there are, by RocksDB's own count; 0 while the store is closed."""
+        """The number of open views, by RocksDB's own count; 0 while the store is closed."""
         store = self._store
         return store.snapshots_open() if store is not None else 0
 
     # -- life
 
     def close(self) -> None:
-        """Gives up the store; the next call opens it again. Nobody may use it meanwhile."""
+        """Closes the store; the next call opens it again. No other call may run."""
         store, self._store = self._store, None
         if store is not None:
             self._close(store)
 
     def _close(self, store: KvStore) -> None:
         try:
-            self.log.sync()  # the store may come to hold more than its offset says
+            self.log.sync()  # the store may contain more than its offset says
         except OSError as error:
-            _log.error("log not synced", bucket=self.log.name, error=str(error))
+            _log.error("cannot sync the log", bucket=self.log.name, error=str(error))
         store.close()
 
     def delete(self) -> None:
-        """Gives up the store and removes it. Nobody may use it meanwhile."""
+        """Closes and deletes the store. No other call may run."""
         store, self._store = self._store, None
         if store is not None:
             store.close()
         self.folder.discard()
 
     def discard_damaged(self) -> None:
-        """Gives up a store in which damage was found; the log makes it anew. Nobody may use it."""
+        """Deletes a damaged store, which is then rebuilt from the log. No other call may run."""
         self.close()
         try:
             self.folder.discard_damaged()
         except OSError as error:
-            _log.error("damaged KV store stays", bucket=self.log.name, error=str(error))
+            _log.error("cannot delete a damaged KV store", bucket=self.log.name, error=str(error))
 
     # -- opening
 
@@ -258,7 +258,7 @@ class KvTablet:
             return self._store
 
     def _open(self) -> KvStore:
-        """The store as the log says; what is lost or damaged is made anew."""
+        """Opens the store and catches up with the log; rebuilds a lost or damaged store."""
         try:
             self.folder.make()
         except OSError as error:
@@ -277,20 +277,20 @@ class KvTablet:
         return store
 
     def _open_local(self) -> KvStore | None:
-        """The store that is there, if it can be used."""
+        """Opens the existing store; None if it cannot be used."""
         if not self.folder.db.exists():
             return None
         try:
             store = KvStore(self.folder.db, self._environment.resources)
         except KvStoreCorrupt as error:
-            _log.warning("damaged KV store made anew", bucket=self.log.name, error=str(error))
+            _log.warning("rebuilding a damaged KV store", bucket=self.log.name, error=str(error))
             self.folder.discard()
             return None
         if store.log_offset <= self.log.end_offset:
             return store
-        # A power loss took the end of the log, which is synced later than RocksDB's files.
+        # The log lost its end in a power loss, because it is synced after RocksDB's files.
         _log.warning(
-            "KV store is ahead of its log; made anew",
+            "rebuilding a KV store that is ahead of its log",
             bucket=self.log.name,
             log_offset=store.log_offset,
             log_end_offset=self.log.end_offset,
@@ -300,10 +300,10 @@ class KvTablet:
         return None
 
     def _rebuild(self) -> KvStore:
-        """From the newest snapshot; if there is none that can be read, from the log alone."""
+        """Rebuilds the store from the newest readable snapshot, or from the log alone."""
         snapshots, resources = self._environment.snapshots, self._environment.resources
         if self.folder.is_damaged and not self.log.start_offset:
-            _log.warning("damaged KV store made anew from the log", bucket=self.log.name)
+            _log.warning("rebuilding a damaged KV store from the log", bucket=self.log.name)
             return KvStore(self.folder.db, resources)
         try:
             snapshot = snapshots.newest(self.bucket)
@@ -317,28 +317,37 @@ class KvTablet:
             self.folder.restore(snapshot)
             store = KvStore(self.folder.db, resources)
         except (KvSnapshotNotExist, KvStorageError) as error:
-            _log.warning("KV snapshot of no use", bucket=self.log.name, error=str(error))
+            _log.warning(
+                "cannot restore a KV snapshot; rebuilding from the log",
+                bucket=self.log.name,
+                error=str(error),
+            )
             self.folder.discard()
             return KvStore(self.folder.db, resources)
         _log.info("KV store restored", bucket=self.log.name, snapshot_id=snapshot.snapshot_id)
         return store
 
     def _catch_up(self, store: KvStore) -> None:
-        """Takes over what the log has and the store has not."""
+        """Applies the changes of the log that the store lacks."""
         if store.log_offset >= self.log.end_offset:
             return
         if store.log_offset < self.log.start_offset:
             raise KvStorageError(
-                f"bucket {self.log.name}: the store has what lies below log offset"
-                f" {store.log_offset}, but the log begins at {self.log.start_offset} only: restore"
-                " the data directory from a backup"
+                f"bucket {self.log.name}: the key-value store ends at log offset"
+                f" {store.log_offset}, but the log starts at {self.log.start_offset}: restore the"
+                " data directory from a backup"
             )
         first, table = store.log_offset, self._current_table()
         for header, view in self._batches(first):
             puts, deletes, kinds = _replayed(table, header, view)
             store.write(puts, deletes, header.next_offset, table.rows_added(kinds))
             failpoint("server.kv_replay.after_batch")
-        _log.info("KV store caught up", bucket=self.log.name, start=first, end=store.log_offset)
+        _log.info(
+            "KV store caught up with its log",
+            bucket=self.log.name,
+            start=first,
+            end=store.log_offset,
+        )
 
     def _batches(self, offset: int) -> Iterator[tuple[LogBatchHeader, memoryview]]:
         while offset < self.log.end_offset:
@@ -360,13 +369,15 @@ class KvTablet:
 def _replayed(
     table: KvTable, header: LogBatchHeader, view: memoryview
 ) -> tuple[list[tuple[bytes, bytes]], list[bytes], bytes]:
-    """What a batch of the changelog does to the store: the last change of each key; all kinds."""
+    """Decodes a changelog batch: the last change of each key, and all change types."""
     check_crc(view, header)
     kinds = change_types(view, header)
     if not header.record_count:
         return [], [], b""
     if kinds is None:
-        raise CorruptRecord(f"the changelog batch at offset {header.base_offset} has no changes")
+        raise CorruptRecord(
+            f"the changelog batch at offset {header.base_offset} contains no changes"
+        )
     schema = table.schema_of(header.schema_id)
     batch = decode_log_batch(view, header, arrow_schema(schema))
     keys = table.keys(batch).to_pylist()
@@ -382,7 +393,10 @@ def _replayed(
 
 
 def require_hosted(found: HostedTable | None, bucket: TableBucket) -> HostedTable:
-    """:raises UnknownTableOrBucket: the table was dropped."""
+    """Returns the table.
+
+    :raises UnknownTableOrBucket: it was dropped.
+    """
     if found is None or not found.has_bucket(bucket.partition_id, bucket.bucket):
-        raise UnknownTableOrBucket(f"there is no bucket {bucket}: was its table dropped?")
+        raise UnknownTableOrBucket(f"bucket {bucket} does not exist: was its table dropped?")
     return found

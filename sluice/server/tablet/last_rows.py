@@ -17,7 +17,7 @@ from sluice.wire.error_codes import put_error
 def last_rows(
     log: BucketLog, request: pb.LimitScanRequest, files: LogFiles, max_bytes: int
 ) -> pb.LimitScanResponse:
-    """Batches that hold the last ``limit`` rows; the client drops what comes before them."""
+    """Returns batches with the last ``limit`` rows; the client drops the rows before them."""
     response = pb.LimitScanResponse(is_log_table=True)
     try:
         response.records = _read(log, request.limit, files, max_bytes)
@@ -27,9 +27,12 @@ def last_rows(
 
 
 def _read(log: BucketLog, limit: int, files: LogFiles, max_bytes: int) -> bytes:
-    """:raises InvalidScanRequest, RecordTooLarge: no rows, or more than one answer can hold."""
+    """Reads the batches.
+
+    :raises InvalidScanRequest, RecordTooLarge: the limit is below 1, or the response too large.
+    """
     if limit <= 0:
-        raise InvalidScanRequest(f"limit = {limit}; ask for one row or more")
+        raise InvalidScanRequest(f"limit = {limit}: request at least one row")
     parts: list[bytearray] = []
     stop, left = log.end_offset, max_bytes
     offset = max(log.start_offset, stop - limit)
@@ -39,8 +42,8 @@ def _read(log: BucketLog, limit: int, files: LogFiles, max_bytes: int) -> bytes:
         left -= found.length
         if left < 0:
             raise RecordTooLarge(
-                f"bucket {log.name}: its last {limit} rows take more than {max_bytes} bytes;"
-                " ask for fewer, or fetch them"
+                f"bucket {log.name}: the last {limit} rows exceed {max_bytes} bytes: request"
+                " fewer, or fetch them"
             )
         parts.append(bytearray(found.length))
         read_slice(files, found, memoryview(parts[-1]))

@@ -1,4 +1,4 @@
-"""The log of one bucket: segments, offsets, idempotent writers, and what a start repairs."""
+"""The log of one bucket: segments, offsets, idempotent writers, and recovery after a crash."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _log = structlog.get_logger("sluice.log")
 
 
 class BucketLog:
-    """A bucket's log. ``_lock`` guards everything; files are read outside of it.
+    """A bucket's log. ``_lock`` guards all fields; files are read without it.
 
-    Bytes below ``end_offset`` never change, so a reader needs no lock for them. With one replica
-    the high watermark is the end of the log.
+    Bytes below ``end_offset`` never change, so readers need no lock for them. With one replica, the
+    high watermark is the end of the log.
     """
 
     def __init__(
@@ -40,9 +40,9 @@ class BucketLog:
         clock: Clock,
         lake_offset: int = 0,
     ) -> None:
-        """:param lake_offset: offsets below it are in the lake, and so are never given again.
+        """:param lake_offset: offsets below it are in the lake, so they are never assigned again.
 
-        :raises LogStorageError: the files are broken in a way that no crash explains.
+        :raises LogStorageError: the files are damaged beyond what a crash explains.
         """
         self.name = name
         self._folder = folder
@@ -56,7 +56,7 @@ class BucketLog:
         self._segments: list[Segment] = [Segment(folder, 0)]
         self._closed = False
         self._dirty = False
-        self._unsynced: list[Path] = []  # folders whose names of ours may not last yet
+        self._unsynced: list[Path] = []  # folders whose new names are not synced yet
         self._indexed = False  # whether the last segment has an index file, which an append voids
         self._recover()
         if self.end_offset < lake_offset:
@@ -73,7 +73,7 @@ class BucketLog:
         return self._segments[-1].next_offset
 
     def offset_at(self, timestamp_ms: int) -> int:
-        """Offset of the first batch that is not older; the end if all are."""
+        """The offset of the first batch not older than the timestamp, or the end of the log."""
         with self._lock:
             for segment in self._segments:
                 if segment.last_timestamp_ms >= timestamp_ms:
@@ -83,7 +83,7 @@ class BucketLog:
             return self.end_offset
 
     def beyond(self, offset: int) -> tuple[int, int | None]:
-        """How many offsets there are from ``offset`` on, and when the first of them was written."""
+        """The number of offsets from ``offset`` on, and the time of the first one."""
         with self._lock:
             first = max(offset, self.start_offset)
             if first >= self.end_offset:
@@ -96,11 +96,11 @@ class BucketLog:
     # -- writing
 
     def append(self, header: LogBatchHeader, records: bytes) -> int:
-        """Stores a checked batch and answers its base offset; a repeated one is not stored again.
+        """Stores a validated batch once, also if repeated; returns its base offset.
 
-        :raises LogStorageError: the disk refuses; nothing was stored.
+        :raises LogStorageError: the write failed, and nothing was stored.
         :raises OutOfOrderSequence, DuplicateSequence: see :class:`WriterStates`.
-        :raises UnknownTableOrBucket: the table was dropped meanwhile.
+        :raises UnknownTableOrBucket: the table was dropped.
         """
         with self._lock:
             self._check_open()
@@ -120,7 +120,7 @@ class BucketLog:
                 )
             except OSError as error:
                 raise LogStorageError(
-                    f"bucket {self.name}: {len(records)} bytes not stored at offset {base}"
+                    f"bucket {self.name}: cannot write {len(records)} bytes at offset {base}"
                     f" ({segment.path.name}): {error.strerror or error}"
                 ) from error
             failpoint("server.append.after_write")
@@ -135,7 +135,7 @@ class BucketLog:
         return base
 
     def stored_end(self, writer_id: int, sequence: int) -> int | None:
-        """The end offset of a writer's batch that is stored already; None if it comes next.
+        """The end offset of a writer's batch that is already stored; None if it is the next one.
 
         :raises OutOfOrderSequence, DuplicateSequence: see :class:`WriterStates`.
         :raises UnknownTableOrBucket: the table was dropped meanwhile.
@@ -148,10 +148,10 @@ class BucketLog:
             for segment in reversed(self._segments):
                 if segment.base_offset <= base:
                     return segment.end_of(base)
-            return self.end_offset  # it was set aside
+            return self.end_offset  # its segment was set aside
 
     def _segment_for(self, size: int) -> Segment:
-        """The segment that takes the next batch, made ready for it."""
+        """Returns the segment for the next batch, and creates it if necessary."""
         segment = self._segments[-1]
         try:
             if not segment.size:
@@ -183,9 +183,9 @@ class BucketLog:
     # -- reading
 
     def slice(self, offset: int, limit: int, *, whole_first: bool) -> Slice | None:
-        """Where the batches from ``offset`` on lie, at most ``limit`` bytes of one segment.
+        """Locates the batches from ``offset`` on, at most ``limit`` bytes of one segment.
 
-        None at the end of the log, or if not even the first batch fits and need not.
+        None at the end of the log, or if the first batch exceeds a strict limit.
 
         :raises LogOffsetOutOfRange: below the start or above the end of the log.
         :raises UnknownTableOrBucket: the table was dropped meanwhile.
@@ -196,7 +196,7 @@ class BucketLog:
                 offset = self.start_offset
             if not self.start_offset <= offset <= self.end_offset:
                 raise LogOffsetOutOfRange(
-                    f"bucket {self.name}: offset {offset} is outside of the log,"
+                    f"bucket {self.name}: offset {offset} is outside the log, which has the offsets"
                     f" {self.start_offset} to {self.end_offset}"
                 )
             if offset == self.end_offset:
@@ -207,7 +207,7 @@ class BucketLog:
             raise AssertionError(f"bucket {self.name}: no segment holds offset {offset}")
 
     def wait_beyond(self, offset: int, waiter: threading.Event) -> bool:
-        """Sets the event at the next append; False if the log goes beyond the offset already."""
+        """Sets the event at the next append; returns False if the log is already longer."""
         with self._lock:
             if self._closed or self.end_offset > offset:
                 return False
@@ -221,9 +221,9 @@ class BucketLog:
     # -- life
 
     def sync(self) -> None:
-        """Makes what was appended before this call survive a power loss.
+        """Syncs all appends before this call to disk.
 
-        :raises OSError: the disk refuses; the next call tries again.
+        :raises OSError: the sync failed; the next call retries.
         """
         with self._sync_lock:
             with self._lock:
@@ -242,7 +242,7 @@ class BucketLog:
                 raise
 
     def close(self) -> None:
-        """Syncs and closes the last segment, so that the next start need not read it."""
+        """Syncs and closes the last segment, so that the next start need not scan it."""
         with self._lock:
             if self._closed:
                 return
@@ -251,12 +251,16 @@ class BucketLog:
             if segment.size and not self._indexed:
                 try:
                     self._close_segment(segment)
-                except OSError as error:  # the next start reads the segment through instead
-                    _log.warning("segment not closed", bucket=self.name, error=str(error))
+                except OSError as error:  # the next start scans the segment instead
+                    _log.warning(
+                        "cannot close a log segment; the next start scans it",
+                        bucket=self.name,
+                        error=str(error),
+                    )
             self._wake()
 
     def delete(self) -> None:
-        """Removes the log for good."""
+        """Deletes the log."""
         with self._lock:
             self._closed = True
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -269,12 +273,14 @@ class BucketLog:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise UnknownTableOrBucket(f"bucket {self.name} is not here any more")
+            raise UnknownTableOrBucket(
+                f"bucket {self.name} no longer exists: its table was dropped"
+            )
 
     # -- start
 
     def _recover(self) -> None:
-        """Takes in what is on disk: indexes, or the segments themselves; cuts a torn tail."""
+        """Loads the segments by their indexes or by a scan, and truncates a torn end."""
         bases = sorted(int(path.stem) for path in self._folder.glob("*.log"))
         for position, base in enumerate(bases):
             segment = Segment(self._folder, base)
@@ -287,9 +293,9 @@ class BucketLog:
                 self._segments = []
             elif base != self._segments[-1].next_offset:
                 raise LogStorageError(
-                    f"bucket {self.name}: segment {segment.path.name} does not follow the one"
-                    f" before it, which ends at offset {self._segments[-1].next_offset}:"
-                    " restore the file from a backup"
+                    f"bucket {self.name}: segment {segment.path.name} does not continue the"
+                    f" previous one, which ends at offset {self._segments[-1].next_offset}:"
+                    " restore the missing file from a backup"
                 )
             else:
                 before = self._segments[-1].last_timestamp_ms
@@ -304,19 +310,19 @@ class BucketLog:
                 segment.release()
         self._writers.expire(self._clock.now_ms())
         if bases and not self._indexed:
-            # The process died: nobody knows what of this the disk has, nor which names.
+            # The process died, so it is unknown which content and names were synced.
             self._dirty = True
             self._unsynced = list(self._folder.parents)[:4]
 
     def _skip_to(self, lake_offset: int) -> None:
-        """Goes on at an offset that the log does not reach, so that no offset is given twice.
+        """Continues at the lake offset, which the log does not reach, to assign no offset twice.
 
-        What is left of the log is set aside: all of it is in the lake. The oldest goes first, so
-        that a crash in between leaves a log that the next start treats in the same way.
+        The rest of the log is set aside, because the lake contains all of it. The oldest segment is
+        moved first, so that after a crash the next start does the same.
         """
         _log.warning(
-            "log ends before what the lake has: rows were lost here, by a power loss or a restored"
-            " backup; the lake has them, the log goes on behind them",
+            "the log ends before its lake offset, so it lost rows in a power loss or by a restored"
+            " backup; the lake has these rows, and the log continues after them",
             bucket=self.name,
             log_start_offset=self.start_offset,
             log_end_offset=self.end_offset,
@@ -338,12 +344,12 @@ class BucketLog:
             there = segment.path.stat().st_size
             if not is_last:
                 raise LogStorageError(
-                    f"bucket {self.name}: segment {segment.path.name} is broken at byte"
-                    f" {segment.size} ({problem}) though later ones follow:"
+                    f"bucket {self.name}: segment {segment.path.name} is damaged at byte"
+                    f" {segment.size} ({problem}), but it is not the last segment:"
                     " restore the file from a backup"
                 )
             _log.warning(
-                "torn tail cut",
+                "truncated a torn log end",
                 bucket=self.name,
                 segment=segment.path.name,
                 next_offset=segment.next_offset,

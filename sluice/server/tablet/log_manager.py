@@ -1,4 +1,4 @@
-"""All logs of the server: found at start, made when first written to, synced, removed."""
+"""Opens, syncs and deletes the logs of the server."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _log = structlog.get_logger("sluice.log")
 
 
 class LogManager:
-    """Bucket -> log. ``_lock`` guards the mapping; each log has a lock of its own."""
+    """All logs by bucket. ``_lock`` guards the mapping; each log has its own lock."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class LogManager:
         segment_bytes: int,
         clock: Clock,
     ) -> None:
-        """:param lake_offsets: up to where a table's buckets are in the lake."""
+        """:param lake_offsets: returns the lake offsets of a table's buckets."""
         self._root = root
         self._tables = tables
         self._lake_offsets = lake_offsets
@@ -49,11 +49,11 @@ class LogManager:
         self._syncer: threading.Thread | None = None
 
     def start(self, sync_interval_ms: int) -> None:
-        """Takes in the logs on disk, removes those of dropped tables, begins to sync.
+        """Loads the logs, deletes those of dropped tables, and starts to sync.
 
-        :raises LogStorageError: a log is broken in a way that no crash explains.
-        :raises StorageError: what the lake has of a table cannot be told.
-        :raises DataDirError: there are logs of tables that the metadata never knew.
+        :raises LogStorageError: a log is damaged beyond what a crash explains.
+        :raises StorageError: the lake offsets of a table cannot be read.
+        :raises DataDirError: a log belongs to a table id that the metadata never issued.
         """
         self._root.mkdir(parents=True, exist_ok=True)
         sync_folder(self._root.parent)
@@ -70,10 +70,10 @@ class LogManager:
         self._syncer.start()
 
     def find(self, table: HostedTable, bucket: TableBucket) -> BucketLog:
-        """The bucket's log, made if this is its first use.
+        """Returns the bucket's log, and creates it at its first use.
 
-        :raises UnknownTableOrBucket: the table has no such bucket. :raises LogStorageError: its
-            folder cannot be made.
+        :raises UnknownTableOrBucket: the table has no such bucket.
+        :raises LogStorageError: its folder cannot be created.
         """
         log = self._logs.get(bucket)
         if log is not None:
@@ -89,17 +89,17 @@ class LogManager:
             return log
 
     def beyond(self, bucket: TableBucket, offset: int) -> tuple[int, int | None]:
-        """How many offsets a bucket's log has from ``offset`` on, and when the first was written.
+        """The number of offsets in a bucket's log from ``offset`` on, and the time of the first.
 
-        Nothing of a log that was never written to.
+        (0, None) for a log without any writes.
         """
         log = self._logs.get(bucket)
         return (0, None) if log is None else log.beyond(offset)
 
     def drop_table(self, info: TableInfo, partition_id: int | None = None) -> None:
-        """Removes the logs of a table, or of one of its partitions, that the catalog has dropped.
+        """Deletes the logs of a dropped table or partition.
 
-        What a crash leaves here the next start removes.
+        After a crash, the next start deletes the rest.
         """
         with self._lock:
             gone = [
@@ -119,9 +119,9 @@ class LogManager:
                 shutil.rmtree(path, ignore_errors=True)
 
     def sync(self, buckets: Iterable[TableBucket]) -> None:
-        """Makes what these buckets' logs hold survive a power loss.
+        """Syncs these buckets' logs to disk.
 
-        :raises LogStorageError: the disk refuses.
+        :raises LogStorageError: a sync failed.
         """
         for bucket in buckets:
             log = self._logs.get(bucket)
@@ -131,7 +131,7 @@ class LogManager:
                 log.sync()
             except OSError as error:
                 raise LogStorageError(
-                    f"bucket {log.name}: its log was not synced: {error.strerror or error}"
+                    f"bucket {log.name}: cannot sync the log: {error.strerror or error}"
                 ) from error
 
     def stop(self) -> None:
@@ -162,7 +162,7 @@ class LogManager:
                 try:
                     log.sync()
                 except OSError as error:
-                    _log.error("log not synced", bucket=log.name, error=str(error))
+                    _log.error("cannot sync a log", bucket=log.name, error=str(error))
 
     def _table_folder(self, info: TableInfo) -> Path:
         return self._root / info.path.database / f"{info.path.table}-{info.table_id}"
@@ -175,7 +175,7 @@ class LogManager:
         return folder / f"log-{bucket.bucket}"
 
     def _remove_orphans(self) -> None:
-        """Removes what is known to be dropped; what was never known stays, and stops the start."""
+        """Deletes logs of dropped tables; stops the start if an id was never issued."""
         dropped: list[Path] = []
         for folder in sorted(self._root.glob("*/*-*")):
             table_id = _id_in(folder, _TABLE_FOLDER)
@@ -192,27 +192,27 @@ class LogManager:
                     self._check_issued(inner, self._tables.has_issued_partition_id(partition_id))
                     dropped.append(inner)
         for folder in dropped:
-            _log.info("log of a dropped table removed", folder=str(folder))
+            _log.info("deleted the log of a dropped table", folder=str(folder))
             shutil.rmtree(folder, ignore_errors=True)
 
     @staticmethod
     def _check_issued(folder: Path, given: bool) -> None:
         if not given:
             raise DataDirError(
-                f"{folder} bears an id that metadata.sqlite never gave to a table or partition:"
-                " the metadata is new, or older than the logs. Nothing was deleted: restore"
-                " metadata.sqlite from a backup, or move that folder out of the data directory"
+                f"{folder} has an id that metadata.sqlite never issued to a table or partition,"
+                " so the metadata is new or older than the logs. Nothing was deleted: restore"
+                " metadata.sqlite from a backup, or move the folder out of the data directory"
             )
 
 
 def _id_in(folder: Path, pattern: re.Pattern[str]) -> int | None:
-    """The id in a folder's name; None if it is not one of ours, which is then let alone."""
+    """The id in a folder's name; None for a foreign folder, which is kept."""
     found = pattern.fullmatch(folder.name)
     return int(found[1]) if found and folder.is_dir() else None
 
 
 def buckets_of(table: HostedTable) -> list[TableBucket]:
-    """Every bucket that the table has now."""
+    """All current buckets of a table."""
     partitions = list(table.partitions) if table.info.is_partitioned else [None]
     return [
         TableBucket(table.info.table_id, partition_id, bucket)

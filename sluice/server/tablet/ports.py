@@ -1,4 +1,4 @@
-"""What the tablet asks of the coordinator's side: which tables and buckets there are."""
+"""The interfaces through which the tablet reads tables and buckets from the coordinator."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from sluice.model import Partition, TableInfo
 
 
 class HostedTable(Protocol):
-    """A table as it is now; immutable."""
+    """An immutable description of a table's current state."""
 
     @property
     def info(self) -> TableInfo: ...
 
     @property
     def schemas(self) -> Mapping[int, bytes]:
-        """Every schema id that the table has had."""
+        """All schemas of the table, by id."""
 
     @property
     def partitions(self) -> Mapping[int, Partition]: ...
@@ -32,13 +32,13 @@ class Tables(Protocol):
     def tables(self) -> Iterable[HostedTable]: ...
 
     def has_issued_table_id(self, table_id: int) -> bool:
-        """Whether a table has, or had before it was dropped, that id."""
+        """Whether the id belongs to a table, dropped or not."""
 
     def has_issued_partition_id(self, partition_id: int) -> bool: ...
 
 
 class WriterIds(Protocol):
-    """Hands out the ids of idempotent writers, each once for ever."""
+    """Issues the ids of idempotent writers, each only once."""
 
     def issue(self) -> int: ...
 

@@ -1,4 +1,4 @@
-"""The columns that a fetch asks for, cut out of the batches of one table."""
+"""Projects batches of one table to the columns that a fetch requests."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ _schema = lru_cache(maxsize=256)(schema_from_json)
 
 
 class Projector:
-    """Positions are those of the table's newest schema; columns are added at the end only."""
+    """Projects batches to columns, given by their positions in the table's newest schema."""
 
     def __init__(self, table: HostedTable, positions: tuple[int, ...]) -> None:
-        """:raises InvalidColumnProjection: positions that the table has not."""
+        """:raises InvalidColumnProjection: the table does not have such positions."""
         self._table = table
         self._positions = positions
         self._newest = table.info.descriptor.schema
         check_positions(positions, self._newest)
 
     def project(self, records: memoryview) -> bytes:
-        """Whole batches with only those columns.
+        """Returns complete batches with only those columns.
 
-        :raises CorruptRecord: a batch is not of its schema.
+        :raises CorruptRecord: a batch does not match its schema.
         """
         parts: list[bytes | memoryview] = []
         for header, view in iter_batches(records):

@@ -1,9 +1,8 @@
-"""Which buckets this tablet server leads, and the lock between that and what it does with them.
+"""Tracks which buckets this tablet server leads, and guards operations against changes of that.
 
-The coordinator elects; the tablet follows by leader epoch. An operation on a bucket holds the read
-side of the bucket's lock for as long as it takes; a change of leadership takes the write side. So
-no operation runs on while the bucket is already somebody else's, and who listens to ``on_lost`` is
-told before anybody can lead again.
+The coordinator elects leaders by leader epoch. An operation holds the read lock of its bucket, and
+a change of leadership the write lock. So no operation runs on a bucket that has another leader, and
+``on_lost`` listeners are called before the bucket can be led again.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ from sluice.server.tablet.ports import Tables
 _log = structlog.get_logger("sluice.replicas")
 
 Lost = Callable[[TableBucket], None]
-"""Told that a bucket is not led here any more. Must not fail, and not wait for an operation."""
+"""Called when this server no longer leads a bucket. Must neither fail nor wait for operations."""
 
 
 class ReadWriteLock:
-    """Many readers or one writer. A writer that waits goes before readers that come later.
+    """A lock for many readers or one writer. A waiting writer has precedence over new readers.
 
-    A reader that holds it must not take it again: behind a waiting writer it would wait for itself.
+    A reader must not acquire it again: behind a waiting writer it would wait for itself.
     """
 
     def __init__(self) -> None:
@@ -74,7 +73,7 @@ class ReadWriteLock:
 
 
 class Replica:
-    """One bucket's part of this server. ``lock`` guards the rest."""
+    """One bucket's replica on this server. ``lock`` guards the other fields."""
 
     def __init__(self, leader: int | None, leader_epoch: int) -> None:
         self.lock = ReadWriteLock()
@@ -83,10 +82,10 @@ class Replica:
 
 
 class Replicas:
-    """All buckets of this server. ``_lock`` guards the mapping; each replica has its own lock.
+    """All replicas of this server. ``_lock`` guards the mapping; each replica has its own lock.
 
-    The coordinator elects this server for every bucket when it starts, since there is no other one:
-    so a replica is the leader, under ``first_epoch``, until the coordinator says something else.
+    At its start the coordinator elects this server, the only one, for every bucket. So a replica is
+    the leader under ``first_epoch`` until the coordinator decides otherwise.
     """
 
     def __init__(self, server_id: int, tables: Tables, first_epoch: Callable[[], int]) -> None:
@@ -99,34 +98,34 @@ class Replicas:
         self._on_lost: list[Lost] = []
 
     def on_lost(self, listener: Lost) -> None:
-        """Calls the listener whenever a bucket stops to be led here, its lock held for writing."""
+        """Registers a listener, called under the write lock when a bucket is no longer led here."""
         self._on_lost.append(listener)
 
     @contextmanager
     def leading(self, bucket: TableBucket) -> Iterator[int]:
-        """For an operation of the leader; gives the leader epoch, which stays until the end.
+        """Runs an operation of the leader; yields the leader epoch, which cannot change meanwhile.
 
-        :raises UnknownTableOrBucket: there is no such bucket.
+        :raises UnknownTableOrBucket: the bucket does not exist.
         :raises NotLeaderOrFollower: this server does not lead it.
         """
         replica = self._replica(bucket)
         with replica.lock.reading():
             if replica.leader != self._server_id:
-                led = "nobody leads it" if replica.leader is None else f"{replica.leader} does"
+                leader = "none" if replica.leader is None else f"server {replica.leader}"
                 raise NotLeaderOrFollower(
-                    f"bucket {bucket} is not led by server {self._server_id}: {led}, under leader"
-                    f" epoch {replica.leader_epoch}; ask for the metadata again"
+                    f"server {self._server_id} does not lead bucket {bucket}: its leader is"
+                    f" {leader}, leader epoch {replica.leader_epoch}; request the metadata again"
                 )
             yield replica.leader_epoch
 
     @contextmanager
     def exclusive(self, bucket: TableBucket) -> Iterator[None]:
-        """No operation of the bucket runs meanwhile; leadership stays as it is."""
+        """Runs the block without any operation of the bucket, and without a change of leader."""
         with self._replica(bucket).lock.writing():
             yield
 
     def leader(self, bucket: TableBucket) -> tuple[int | None, int]:
-        """Who leads the bucket, and the leader epoch. :raises UnknownTableOrBucket: no such one."""
+        """The bucket's leader and leader epoch. :raises UnknownTableOrBucket: no such bucket."""
         replica = self._replicas.get(bucket)
         if replica is not None:
             return replica.leader, replica.leader_epoch
@@ -136,11 +135,11 @@ class Replicas:
     def set_leader(
         self, coordinator_epoch: int, bucket: TableBucket, leader: int | None, leader_epoch: int
     ) -> None:
-        """Takes over what the coordinator has decided; the same again changes nothing.
+        """Applies a decision of the coordinator; a repeated call changes nothing.
 
-        :raises InvalidCoordinator: another coordinator than the one that this server follows.
-        :raises FencedLeaderEpoch: a newer decision has been taken over already, or another one of
-            the same epoch. :raises UnknownTableOrBucket: there is no such bucket.
+        :raises InvalidCoordinator: it is not the coordinator that this server follows.
+        :raises FencedLeaderEpoch: a newer decision, or another one of the same epoch, was applied.
+        :raises UnknownTableOrBucket: the bucket does not exist.
         """
         self.check_coordinator(coordinator_epoch)
         replica = self._replica(bucket)
@@ -151,7 +150,7 @@ class Replicas:
             self._change(bucket, replica, leader, leader_epoch)
 
     def stop(self, coordinator_epoch: int, bucket: TableBucket, leader_epoch: int) -> None:
-        """Leads no more, and follows nobody. Errors as :meth:`set_leader`."""
+        """Ends leadership without a new leader. Raises as :meth:`set_leader`."""
         self.check_coordinator(coordinator_epoch)
         replica = self._replica(bucket)
         with replica.lock.writing():
@@ -163,20 +162,25 @@ class Replicas:
     ) -> None:
         was_here = replica.leader == self._server_id
         replica.leader, replica.leader_epoch = leader, leader_epoch
-        _log.info("leader", bucket=str(bucket), leader=leader, leader_epoch=leader_epoch)
+        _log.info(
+            "bucket leader changed", bucket=str(bucket), leader=leader, leader_epoch=leader_epoch
+        )
         if was_here and leader != self._server_id:
             self._notify_lost(bucket)
 
     def check_coordinator(self, coordinator_epoch: int) -> None:
-        """:raises InvalidCoordinator: it is not the epoch of the coordinator that is followed."""
+        """Checks a coordinator epoch.
+
+        :raises InvalidCoordinator: it is not that of the current coordinator.
+        """
         current = self._first_epoch()
         if coordinator_epoch != current:
             raise InvalidCoordinator(
-                f"coordinator epoch {coordinator_epoch}; this server follows {current}"
+                f"coordinator epoch {coordinator_epoch} is not the current one, {current}"
             )
 
     def drop_table(self, info: TableInfo, partition_id: int | None = None) -> None:
-        """Ends the replicas of a table, or of one of its partitions, that the catalog dropped."""
+        """Ends the replicas of a dropped table or partition."""
         with self._lock:
             gone = [
                 bucket
@@ -209,12 +213,12 @@ class Replicas:
     def _check_there(self, bucket: TableBucket) -> None:
         table = self._tables.find(bucket.table_id)
         if table is None or not table.has_bucket(bucket.partition_id, bucket.bucket):
-            raise UnknownTableOrBucket(f"there is no bucket {bucket}: was its table dropped?")
+            raise UnknownTableOrBucket(f"bucket {bucket} does not exist: was its table dropped?")
 
 
 def _check_epoch(bucket: TableBucket, replica: Replica, leader_epoch: int) -> None:
     if leader_epoch < replica.leader_epoch:
         raise FencedLeaderEpoch(
-            f"bucket {bucket}: a decision of an older leader epoch than the newest known here,"
+            f"bucket {bucket}: the leader epoch of the decision is older than the current one,"
             f" {replica.leader_epoch}"
         )

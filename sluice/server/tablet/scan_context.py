@@ -1,4 +1,4 @@
-"""What a scan session holds of its bucket's store, and the lock that puts its calls in a row."""
+"""The view and pin that a scan session holds on a store, and the lock that orders its calls."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from sluice.errors import InvalidScanRequest
 from sluice.server.tablet.scan_view import Rows
 
 _TURN_S = 25.0
-"""Longest wait for another call of the same session; clients give a call 30 s."""
+"""Maximum wait for another call of the same session; clients time out after 30 s."""
 
 
 class View(Protocol):
-    """Frozen rows of a store: see ``KvView``."""
+    """The rows of a store at one point in time; see ``KvView``."""
 
     def read(
         self, start: bytes | None, rows_max: int | None, batch_bytes: int, bytes_max: int
@@ -25,7 +25,7 @@ class View(Protocol):
 
 
 class Pin(Protocol):
-    """Keeps a store open while nobody works with it."""
+    """Keeps an idle store open."""
 
     def release(self) -> None: ...
 
@@ -33,8 +33,8 @@ class Pin(Protocol):
 class ScannerContext:
     """The view and the pin of one session. The manager's lock guards all but :meth:`turn`.
 
-    Whoever reads has entered before. A context that is closed meanwhile is let go of by the last
-    one that leaves, so that a view is never taken away from under a read.
+    Readers enter first. If the context is closed in the meantime, the last reader that leaves
+    releases it, so that a view is never released during a read.
     """
 
     def __init__(self, view: View, pin: Pin) -> None:
@@ -45,7 +45,7 @@ class ScannerContext:
         self._closed = False
 
     def enter(self) -> None:
-        """Keeps the view from being released; :meth:`leave` follows."""
+        """Prevents the release of the view until :meth:`leave` is called."""
         assert not self._closed
         self._users += 1
 
@@ -54,7 +54,7 @@ class ScannerContext:
         self._release_if_over()
 
     def close(self) -> None:
-        """Releases view and pin as soon as nobody is inside. Waits for nobody."""
+        """Releases view and pin as soon as the last reader leaves. Never blocks."""
         self._closed = True
         self._release_if_over()
 
@@ -64,14 +64,14 @@ class ScannerContext:
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """One call of a session after the other. Take no other lock and then this one.
+        """Runs the calls of a session in turn. :class:`ScannerManager` gives the lock order.
 
-        :raises InvalidScanRequest: another one takes too long; the session is as it was.
+        :raises InvalidScanRequest: another call takes too long; the session is unchanged.
         """
         if not self._turn.acquire(timeout=_TURN_S):
             raise InvalidScanRequest(
-                f"another call of this scan has been under way for {_TURN_S:.0f} s: wait for its"
-                " answer, or send the same call again"
+                f"another call of this scan has been running for {_TURN_S:.0f} s: wait for its"
+                " response, or repeat this call"
             )
         try:
             yield

@@ -1,8 +1,8 @@
-"""All scan sessions of a tablet server: the rules of :mod:`sluice.scans` with clock, lock, stores.
+"""All scan sessions of a tablet server: adds clock, lock and stores to :mod:`sluice.scans`.
 
-Every call that reads holds the read side of its bucket's leadership. A session is begun inside it,
-and ended by whoever takes the leadership or the store away, holding the write side: so there is no
-moment at which a session could come to be for a bucket that is led by somebody else already.
+Every read holds the read lock of its bucket's leadership, and so does the start of a session. A
+change of leader, or the closing of the store, ends sessions under the write lock. So no session can
+start for a bucket that already has another leader.
 """
 
 from __future__ import annotations
@@ -41,38 +41,38 @@ _log = structlog.get_logger("sluice.scans")
 
 
 class ScannableTablet(Protocol):
-    """A tablet whose rows can be frozen."""
+    """A tablet that provides a view of its rows."""
 
     def open_view(self) -> tuple[View, int]:
-        """The rows as they are now, and the log offset that they go up to."""
+        """Returns a view of the current rows, and the log offset that they have reached."""
 
 
 class Stores(Protocol):
     """The KV stores of the server."""
 
     def leading(self, bucket: TableBucket) -> AbstractContextManager[tuple[ScannableTablet, int]]:
-        """The tablet of a bucket, whose leadership and store stay until the end of the block.
+        """Yields a bucket's tablet, whose leader and store cannot change during the block.
 
         :raises UnknownTableOrBucket, NonPrimaryKeyTable, NotLeaderOrFollower: as they say.
         """
 
     def pin(self, bucket: TableBucket) -> Pin:
-        """Keeps the store open behind the block."""
+        """Keeps the store open after the block."""
 
     def on_closing(self, listener: Callable[[TableBucket], None]) -> None:
-        """Tells before a store is closed whatever is pinned; nobody is inside ``leading`` then."""
+        """Registers a listener, called before a store is closed, outside all ``leading`` blocks."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScanBatch:
-    """An answer. Values are None where they are to be left out."""
+    """A response. Fields with None are omitted."""
 
     scanner_id: bytes | None
     records: bytes | None
-    """A value batch; None if there is no row."""
+    """A value batch; None without rows."""
     has_more: bool
     log_offset: int | None = None
-    """Of the first answer only: the rows hold what the log has below this."""
+    """The rows contain all changes below this log offset. Only in the first response."""
 
 
 class ScannerManager:
@@ -91,7 +91,7 @@ class ScannerManager:
         message_bytes_max: int,
         new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
     ) -> None:
-        """:param message_bytes_max: the largest answer, whatever a client asks for."""
+        """:param message_bytes_max: the maximum response size, even if a client requests more."""
         self._stores = stores
         self._clock = clock
         self._limits = limits
@@ -106,14 +106,14 @@ class ScannerManager:
         stores.on_closing(self._store_closing)
 
     def start(self, check_interval_ms: int) -> None:
-        """Begins to look for sessions that nobody calls any more."""
+        """Starts to check for idle sessions."""
         self._ticker = threading.Thread(
             target=self._tick, args=(check_interval_ms / 1000,), name="scan-check", daemon=True
         )
         self._ticker.start()
 
     def stop(self) -> None:
-        """Ends all sessions; none can be opened any more."""
+        """Ends all sessions and refuses new ones."""
         self._stopping.set()
         if self._ticker is not None:
             self._ticker.join()
@@ -123,14 +123,14 @@ class ScannerManager:
 
     @property
     def open_scans(self) -> int:
-        """Sessions that there are now."""
+        """The number of open sessions."""
         with self._lock:
             return len(self._sessions)
 
     # -- what clients ask for
 
     def open(self, request: OpenScan) -> ScanBatch:
-        """Freezes a bucket's rows and answers the first of them.
+        """Opens a view of a bucket's rows and returns the first batch.
 
         :raises TooManyScanners: :raises UnknownTableOrBucket, NonPrimaryKeyTable,
             NotLeaderOrFollower: as they say. :raises KvStorageError: the store cannot be read.
@@ -141,13 +141,13 @@ class ScannerManager:
             with self._lock:
                 is_known = scanner_id in self._sessions
             answer = None if is_known else self._begin(tablet, request, scanner_id)
-            # None: the same call has opened it, and its answer was lost or is still on its way.
+            # None: the same call has opened it; its response was lost or is still on the way.
             return answer or self._next(ContinueScan(scanner_id, 0, request.batch_bytes), bucket)
 
     def _begin(
         self, tablet: ScannableTablet, request: OpenScan, scanner_id: bytes
     ) -> ScanBatch | None:
-        """The first batch of a scan, and a session if there are more; None: there is one by now."""
+        """Returns the first batch, and keeps a session if there are more; None if one exists."""
         with self._place(request.bucket) as begin:
             view, log_offset = tablet.open_view()
             context = ScannerContext(view, self._stores.pin(request.bucket))
@@ -169,11 +169,11 @@ class ScannerManager:
             return ScanBatch(known, records, session is not None, log_offset)
 
     def resume(self, request: ContinueScan) -> ScanBatch:
-        """The next batch of a scan, or its last one again.
+        """Returns the next batch of a scan, or the last one again.
 
-        Whatever is refused here leaves the session as it was.
+        A refused call leaves the session unchanged.
 
-        :raises ScannerExpired, UnknownScannerId: there is no such scan (any more).
+        :raises ScannerExpired, UnknownScannerId: the scan has ended, or never existed.
         :raises InvalidScanRequest: not the next call. :raises NotLeaderOrFollower, KvStorageError:
             and the scan is over.
         """
@@ -186,7 +186,7 @@ class ScannerManager:
             return self._next(request, bucket)
 
     def close(self, scanner_id: bytes) -> None:
-        """Ends a scan; nothing happens if there is none."""
+        """Ends a scan, if it exists."""
         with self._lock:
             self._end(scanner_id)
             self._replies.drop(scanner_id)
@@ -194,7 +194,7 @@ class ScannerManager:
     # -- what happens by itself
 
     def expire(self) -> int:
-        """Ends the scans that nobody has called for longer than they live; how many."""
+        """Ends idle scans whose time to live is over; returns their number."""
         with self._lock:
             return self._expire()
 
@@ -202,36 +202,37 @@ class ScannerManager:
         now_s = self._clock.monotonic_s()
         idle = [i for i in self._sessions.idle(now_s) if not self._contexts[i].in_use]
         for scanner_id in idle:
-            self._end(scanner_id, f"nobody called it for {self._limits.ttl_ms} ms")
+            self._end(scanner_id, f"it was idle for more than {self._limits.ttl_ms} ms")
         self._sessions.forget(now_s)
         self._replies.forget(now_s)
         return len(idle)
 
     def _store_closing(self, bucket: TableBucket) -> None:
-        """The bucket is led by somebody else, or dropped, or its store has failed."""
+        """Ends the scans of a bucket with another leader or a failed store, or a dropped one."""
         with self._lock:
             gone = self._sessions.of(bucket)
             for scanner_id in gone:
                 self._end(
-                    scanner_id, "its bucket is not served from here any more, or its store failed"
+                    scanner_id,
+                    "this server no longer serves its bucket, or the key-value store failed",
                 )
         if gone:
-            _log.info("scans ended with their store", bucket=str(bucket), scans=len(gone))
+            _log.info("ended the scans of a closed store", bucket=str(bucket), scans=len(gone))
 
     def _tick(self, interval_s: float) -> None:
         while not self._stopping.wait(interval_s):
             expired = self.expire()
             if expired:
-                _log.info("idle scans ended", scans=expired)
+                _log.info("ended idle scans", scans=expired)
 
     # -- parts
 
     @contextmanager
     def _place(self, bucket: TableBucket) -> Iterator[Callable[[Session, ScannerContext], bool]]:
-        """A place for one session, given back unless the session is begun."""
+        """Reserves a place for one session; releases it unless the session begins."""
         with self._lock:
             if self._stopping.is_set():
-                raise NetworkError("the server is being stopped: no scan is begun")
+                raise NetworkError("the server is stopping and accepts no new scans")
             self._expire()
             self._sessions.reserve(bucket)
         is_begun = False
@@ -255,7 +256,7 @@ class ScannerManager:
                     self._sessions.release(bucket)
 
     def _next(self, request: ContinueScan, bucket: TableBucket) -> ScanBatch:
-        """What a call of a session gets, the bucket's leadership held."""
+        """Handles a call of a session under the bucket's leadership lock."""
         context = self._enter(request, bucket)
         if isinstance(context, Reply):
             return _repeat_last(request, context)
@@ -267,7 +268,7 @@ class ScannerManager:
                 context.leave()
 
     def _enter(self, request: ContinueScan, bucket: TableBucket) -> ScannerContext | Reply:
-        """Into the context of a session; its reply, if the same call has just ended it."""
+        """Enters the context of a session; returns its reply if this call has just ended it."""
         with self._lock:
             reply = self._replies.find(request.scanner_id, request.call_seq_id)
             if reply is not None:
@@ -275,7 +276,7 @@ class ScannerManager:
             session = self._sessions.find(request.scanner_id)
             if session.bucket != bucket:
                 raise InvalidScanRequest(
-                    f"bucket {bucket}: the scanner id that is wanted is that of a scan of bucket"
+                    f"bucket {bucket}: the requested scanner id belongs to a scan of bucket"
                     f" {session.bucket}"
                 )
             context = self._contexts[request.scanner_id]
@@ -283,7 +284,7 @@ class ScannerManager:
             return context
 
     def _advance(self, context: ScannerContext, request: ContinueScan) -> ScanBatch:
-        """Reads what a call gets, when it is its turn."""
+        """Reads the batch of a call, in its turn."""
         scanner_id = request.scanner_id
         with self._lock:
             reply = self._replies.find(scanner_id, request.call_seq_id)
@@ -316,13 +317,13 @@ class ScannerManager:
         return context.view.read(scan_range.start, scan_range.rows_max, wanted, most)
 
     def _end(self, scanner_id: bytes, reason: str = "") -> None:
-        """Ends a session, the lock held; whoever reads from it lets go of the rest."""
+        """Ends a session under the lock; its last reader releases the context."""
         if self._sessions.end(scanner_id, self._clock.monotonic_s(), reason) is not None:
             self._contexts.pop(scanner_id).close()
 
 
 def _repeat_last(request: ContinueScan, reply: Reply | None) -> ScanBatch:
-    """The last batch of a scan, once more."""
+    """Returns the last batch of a scan again."""
     assert reply is not None
     return ScanBatch(request.scanner_id, reply.records, has_more=False)
 

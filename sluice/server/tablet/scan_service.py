@@ -19,7 +19,7 @@ from sluice.wire.handlers import Handler
 
 
 class ScanService:
-    """Handlers; holds no state itself."""
+    """Handlers of the scan calls. Stateless."""
 
     def __init__(self, scanners: ScannerManager) -> None:
         self._scanners = scanners

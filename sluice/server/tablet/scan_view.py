@@ -1,4 +1,4 @@
-"""The rows of a store as they were at one moment, read from any key on."""
+"""Reads the rows of a store at one point in time, from any key on."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ VALUE_HEAD_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Stored values in the order of their keys, and the key of the row behind them."""
+    """Stored values ordered by key, and the key of the next row."""
 
     values: list[bytes]
     next_key: bytes | None
-    """None: there is none."""
+    """None: there is no next row."""
 
 
 class KvView:
@@ -34,18 +34,18 @@ class KvView:
         self._iterator: SnapshotIterator | None = iterator
 
     def release(self) -> None:
-        """Gives the rows up. A second call does nothing."""
+        """Releases the rows. A second call does nothing."""
         self._iterator = None
 
     def read(
         self, start: bytes | None, rows_max: int | None, batch_bytes: int, bytes_max: int
     ) -> Rows:
-        """One row at least, if there is one, then more until their batch has ``batch_bytes``.
+        """Reads rows until their batch has ``batch_bytes``, but at least one, if there is any.
 
-        :param start: the key of the first row; None begins with the first that there is.
-        :param rows_max: most rows; None: no limit.
-        :param bytes_max: what a batch may never exceed.
-        :raises RecordTooLarge: a single row does. :raises KvStorageError: RocksDB fails.
+        :param start: the key of the first row; None: the first row of the store.
+        :param rows_max: maximum number of rows; None: no limit.
+        :param bytes_max: the limit that a batch must not exceed.
+        :raises RecordTooLarge: a single row exceeds it. :raises KvStorageError: RocksDB failed.
         """
         assert self._iterator is not None, "released"
         rows: Any = self._iterator.rows
@@ -71,7 +71,7 @@ class KvView:
             rows = None  # or an error on its way would keep the store open
         if too_large and not values:
             raise RecordTooLarge(
-                f"bucket {self._name}: a row takes {grown} bytes in an answer, which has at most"
-                f" {bytes_max}"
+                f"bucket {self._name}: a response with one row has {grown} bytes, more than the"
+                f" limit of {bytes_max}"
             )
         return Rows(values, next_key)

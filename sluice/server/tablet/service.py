@@ -2,9 +2,9 @@
 
 See docs/fluss/messages.md#produce-log-and-put-kv and docs/fluss/messages.md#fetch-log
 
-A produced batch has its header, its checksum, its schema id and its number of rows checked. Its
-Arrow part is stored as it came, not decoded: a writer that sends nonsense with a right checksum
-finds out when it is read.
+The server checks the header, checksum, schema id and row count of a produced batch. It stores the
+Arrow part without decoding it, so invalid Arrow data with a valid checksum fails only when it is
+read.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from sluice.wire.handlers import Handler
 
 
 class TabletService:
-    """Handlers of the tablet's own calls; holds no state itself."""
+    """Handlers of the calls on logs. Stateless."""
 
     def __init__(
         self,
@@ -85,12 +85,12 @@ class TabletService:
         }
 
     def produce_log(self, request: pb.ProduceLogRequest) -> pb.ProduceLogResponse:
-        """Stores one batch a bucket; each bucket has its own result or error.
+        """Stores one batch per bucket; each bucket has its own result or error.
 
         :raises InvalidRequiredAcks: acks is neither 0, 1 nor -1.
         """
         if request.acks not in ACKS:
-            raise InvalidRequiredAcks(f"acks = {request.acks}; write 0, 1 or -1")
+            raise InvalidRequiredAcks(f"acks = {request.acks}: send 0, 1 or -1")
         response = pb.ProduceLogResponse()
         for item in request.buckets_req:
             answer = response.buckets_resp.add(bucket_id=item.bucket_id)
@@ -123,7 +123,7 @@ class TabletService:
         return pb.InitWriterResponse(writer_id=self._writer_ids.issue())
 
     def limit_scan(self, request: pb.LimitScanRequest) -> pb.LimitScanResponse:
-        """The last rows of a bucket; with a primary key the first ones by key."""
+        """Returns the last rows of a log table, or the first ones by key with a primary key."""
         partition_id = request.partition_id if request.HasField("partition_id") else None
         bucket = TableBucket(request.table_id, partition_id, request.bucket_id)
         table = self._tables.find(request.table_id)
@@ -139,7 +139,7 @@ class TabletService:
 
     @contextmanager
     def _log(self, bucket: TableBucket) -> Iterator[tuple[HostedTable, BucketLog]]:
-        """The log of a bucket that is led here, for one operation."""
+        """Yields the log of a bucket that this server leads, for one operation."""
         table = self._tables.find(bucket.table_id)
         if table is None:
             raise UnknownTableOrBucket(f"no table has the id {bucket.table_id}")
@@ -147,12 +147,12 @@ class TabletService:
             yield table, self._logs.find(table, bucket)
 
     def _checked(self, table: HostedTable, bucket: TableBucket, records: bytes) -> LogBatchHeader:
-        """The header of a batch that may be stored."""
+        """Validates a batch and returns its header."""
         where = f"table {table.info.path}, bucket {bucket}"
         if table.info.has_primary_key:
             raise InvalidTable(
-                f"{where}: the table has a primary key: rows appended to its log would be missing"
-                " among its keys; use PutKv"
+                f"{where}: the table has a primary key, so rows cannot be appended to its log: use"
+                " PutKv"
             )
         try:
             header = read_header(records)
@@ -168,13 +168,14 @@ class TabletService:
             )
         if header.record_count > self._max_batch_rows:
             raise RecordTooLarge(
-                f"{where}: {header.record_count} rows in one batch; at most {self._max_batch_rows}"
+                f"{where}: the batch has {header.record_count} rows, more than the limit of"
+                f" {self._max_batch_rows}: send smaller batches"
             )
         if not header.append_only:
-            raise CorruptRecord(f"{where}: a batch with change types, but it is a log table")
+            raise CorruptRecord(f"{where}: a batch of a log table must not have change types")
         if header.writer_id >= 0 and not self._writer_ids.is_issued(header.writer_id):
             raise UnknownWriterId(
-                f"{where}: writer id {header.writer_id} was never handed out; call InitWriter"
+                f"{where}: writer id {header.writer_id} was never issued: call InitWriter first"
             )
         return header
 
@@ -187,7 +188,7 @@ class TabletService:
             "startTimestamp"
         ):
             raise UnknownServerError(
-                f"offset_type {request.offset_type}: write 0 (earliest), 1 (latest), or 2 with"
+                f"offset_type = {request.offset_type}: send 0 (earliest), 1 (latest), or 2 with"
                 " startTimestamp"
             )
         now = self._clock.now_ms()

@@ -1,4 +1,4 @@
-"""Idempotent writers of one bucket: a batch that is sent again is stored once.
+"""Idempotent writers of one bucket: a repeated batch is stored once.
 
 See docs/fluss/messages.md#idempotent-writers
 """
@@ -11,13 +11,13 @@ from typing import NamedTuple
 from sluice.errors import DuplicateSequence, OutOfOrderSequence
 
 RETAINED_BATCHES = 5
-"""How many batches of a writer are remembered: so many may be under way at once."""
+"""Number of remembered batches per writer, and so the maximum of batches in flight."""
 
 WRITERS_MAX = 10_000
-"""Most writers of one bucket; the one that was silent longest is forgotten first."""
+"""Maximum number of writers per bucket; the one idle longest is forgotten first."""
 
 EXPIRATION_MS = 7 * 24 * 60 * 60 * 1000
-"""A writer that was silent for so long is forgotten."""
+"""A writer that has been idle for this long is forgotten."""
 
 _SEQUENCE_MAX = 2**31 - 1
 
@@ -36,7 +36,7 @@ class _Writer:
 
 
 class WriterStates:
-    """The last sequences of each writer. The log's lock guards it."""
+    """The last batch sequences of each writer. Guarded by the log's lock."""
 
     def __init__(self) -> None:
         self._writers: OrderedDict[int, _Writer] = OrderedDict()
@@ -45,10 +45,10 @@ class WriterStates:
         return len(self._writers)
 
     def check(self, writer_id: int, sequence: int) -> int | None:
-        """None if the batch is the writer's next, or the base offset under which it is stored.
+        """Returns None for the writer's next batch, or the base offset of a stored one.
 
-        :raises OutOfOrderSequence: batches between are missing.
-        :raises DuplicateSequence: stored before, too long ago to know its offset.
+        :raises OutOfOrderSequence: earlier batches are missing.
+        :raises DuplicateSequence: the batch is stored, but its offset is no longer known.
         """
         writer = self._writers.get(writer_id)
         if writer is None:
@@ -66,14 +66,14 @@ class WriterStates:
             return None
         if sequence < writer.batches[0].sequence:
             raise DuplicateSequence(
-                f"writer {writer_id}: sequence {sequence} is stored already; the last one is {last}"
+                f"writer {writer_id}: sequence {sequence} is already stored; the last one is {last}"
             )
         raise OutOfOrderSequence(
-            f"writer {writer_id}: sequence {sequence}, but {expected} comes next"
+            f"writer {writer_id}: expected sequence {expected}, got {sequence}"
         )
 
     def record(self, writer_id: int, sequence: int, base_offset: int, timestamp_ms: int) -> None:
-        """Notes a batch that has been stored."""
+        """Records a stored batch."""
         writer = self._writers.setdefault(writer_id, _Writer())
         writer.batches.append(_Batch(sequence, base_offset))
         writer.last_ms = timestamp_ms
@@ -82,7 +82,7 @@ class WriterStates:
             self._writers.popitem(last=False)
 
     def expire(self, now_ms: int) -> None:
-        """Forgets writers that were silent too long."""
+        """Forgets writers that have been idle too long."""
         while self._writers:
             writer = next(iter(self._writers.values()))
             if now_ms - writer.last_ms < EXPIRATION_MS:

@@ -96,7 +96,7 @@ def test_a_lease_that_cannot_be_read_is_dropped_on_the_disk(
     data = str(tmp_path / "data")
     running = run("drop", "job-7", "--data-dir", data)
     assert running.exit_code == 1
-    assert "in use by the server" in running.stderr
+    assert "in use by another server" in running.stderr
     cluster.stop()
     with closing(sqlite3.connect(tmp_path / "data/metadata.sqlite")) as connection:
         connection.execute("UPDATE kv_snapshot_leases SET head = x'01'")
@@ -111,5 +111,5 @@ def test_a_lease_that_cannot_be_read_is_dropped_on_the_disk(
 def test_a_folder_that_is_no_data_directory_is_left_alone(tmp_path: Path) -> None:
     result = run("drop", "x", "--data-dir", str(tmp_path))
     assert result.exit_code == 1
-    assert "it is not a data directory" in result.stderr
+    assert "is not a data directory" in result.stderr
     assert list(tmp_path.iterdir()) == []

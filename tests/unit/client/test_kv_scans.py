@@ -313,7 +313,7 @@ def test_a_consumer_that_is_too_slow_for_his_server_is_told(site: Site) -> None:
         batches = scan.batches()
         next(batches)
         until(lambda: expired(site))
-        with pytest.raises(ScanRestarted, match="ScannerExpired: .* nobody called it"):
+        with pytest.raises(ScanRestarted, match="ScannerExpired: .* it was idle"):
             list(batches)
 
 

@@ -194,16 +194,16 @@ def test_right_ids(lease_id: str) -> None:
 @pytest.mark.parametrize("duration", [-1, 0, DURATION_MIN_MS - 1, DURATION_MAX_MS + 1, 2**63 - 1])
 def test_wrong_durations(duration: int) -> None:
     leases = Leases()
-    with pytest.raises(InvalidLease, match=f"a duration of {duration} ms"):
+    with pytest.raises(InvalidLease, match=f"invalid duration {duration} ms"):
         acquire(leases, {1: {(PLAIN, 0): 100}}, duration=duration)
     acquire(leases, {1: {(PLAIN, 0): 100}})
-    with pytest.raises(InvalidLease, match=f"a duration of {duration} ms"):
+    with pytest.raises(InvalidLease, match=f"invalid duration {duration} ms"):
         leases.renew("a", duration, 0)
 
 
 def test_the_most_buckets_of_one_call() -> None:
     many = {(PLAIN, n): 100 for n in range(BUCKETS_PER_CALL_MAX + 1)}
-    with pytest.raises(InvalidLease, match="200001 buckets in one call; at most 200000"):
+    with pytest.raises(InvalidLease, match="200001 buckets in one call exceed the limit of 200000"):
         acquire(Leases(), {1: many})
     with pytest.raises(InvalidLease, match="200001 buckets in one call"):
         Leases().release("a", [TableBucket(1, None, n) for n in range(BUCKETS_PER_CALL_MAX + 1)])
@@ -213,7 +213,7 @@ def test_the_most_leases() -> None:
     leases = Leases()
     for n in range(LEASES_MAX):
         acquire(leases, {1: {(PLAIN, 0): 100}}, f"lease-{n}")
-    with pytest.raises(InvalidLease, match="there are 10000 leases already"):
+    with pytest.raises(InvalidLease, match="limit of 10000 leases is reached"):
         acquire(leases, {1: {(PLAIN, 0): 100}}, "one-more")
     acquire(leases, {1: {(PLAIN, 0): 101}}, "lease-0")  # those there are go on
 
@@ -223,6 +223,8 @@ def test_the_most_buckets_of_all_leases_together(monkeypatch: pytest.MonkeyPatch
     leases = Leases()
     acquire(leases, {1: {(PLAIN, 0): 100, (PLAIN, 1): 100}})
     acquire(leases, {2: {(PLAIN, 0): 100}}, "b")
-    with pytest.raises(InvalidLease, match="all leases together would hold 4 buckets; at most 3"):
+    with pytest.raises(
+        InvalidLease, match="all leases together would have 4 buckets, more than the limit of 3"
+    ):
         acquire(leases, {1: {(PLAIN, 2): 100}})
     acquire(leases, {1: {(PLAIN, 0): 101}})  # in place of another

@@ -67,20 +67,23 @@ def test_what_a_call_asks_for() -> None:
         ({"call_seq_id": 0, "batch_bytes": 1}, "neither bucket_scan_req nor scanner_id"),
         (
             {"bucket": BUCKET, "scanner_id": b"s", "call_seq_id": 0, "batch_bytes": 1},
-            "in one call",
+            "both bucket_scan_req and scanner_id|close_scanner",
         ),
         ({"bucket": BUCKET, "close": True}, "close_scanner without scanner_id"),
-        ({"bucket": BUCKET, "scanner_id": b"s", "close": True}, "in one call"),
+        (
+            {"bucket": BUCKET, "scanner_id": b"s", "close": True},
+            "both bucket_scan_req and scanner_id|close_scanner",
+        ),
         ({"close": True}, "close_scanner without scanner_id"),
         ({"bucket": BUCKET, "call_seq_id": 0}, "batch_size_bytes = None"),
         ({"bucket": BUCKET, "call_seq_id": 0, "batch_bytes": 0}, "batch_size_bytes = 0"),
         ({"scanner_id": b"s", "call_seq_id": 1, "batch_bytes": -1}, "batch_size_bytes = -1"),
-        ({"bucket": BUCKET, "batch_bytes": 1}, "no call_seq_id"),
-        ({"scanner_id": b"s", "batch_bytes": 1}, "no call_seq_id"),
-        ({"bucket": BUCKET, "call_seq_id": 1, "batch_bytes": 1}, "begin with 0"),
+        ({"bucket": BUCKET, "batch_bytes": 1}, "call_seq_id is missing"),
+        ({"scanner_id": b"s", "batch_bytes": 1}, "call_seq_id is missing"),
+        ({"bucket": BUCKET, "call_seq_id": 1, "batch_bytes": 1}, "start at 0"),
         (
             {"bucket": BUCKET, "call_seq_id": 0, "batch_bytes": 1, "wanted_id": b"short"},
-            "of 5 bytes: 16 to 64 random",
+            "has 5 bytes: send 16 to 64 random",
         ),
     ],
 )
@@ -96,7 +99,9 @@ def test_calls_go_on_one_by_one_and_the_last_may_be_repeated() -> None:
     scan = session()
     assert scan.scan_range(1) == ScanRange(1, b"k10", None)
     for wrong in (-1, 2, 3):
-        with pytest.raises(InvalidScanRequest, match=r"1 gets the next batch .* 0 the last one"):
+        with pytest.raises(
+            InvalidScanRequest, match=r"send 1 for the next batch .* 0 for the last one"
+        ):
             scan.scan_range(wrong)
     assert scan.scan_range(0) == ScanRange(0, None, 10, is_repeat=True)
     after = scan.after(scan.scan_range(1), 4, b"k14")
@@ -189,9 +194,9 @@ def test_who_ends_a_session_decides_what_its_client_hears() -> None:
     assert sessions.end(b"closed") is not None
     assert sessions.end(b"lost", 5.0, "its leader moved") is not None
     assert sessions.end(b"lost", 5.0, "again") is None
-    with pytest.raises(UnknownScannerId, match="closed is not known"):
+    with pytest.raises(UnknownScannerId, match="unknown scan closed"):
         sessions.find(b"closed")
-    with pytest.raises(ScannerExpired, match="lost is over: its leader moved"):
+    with pytest.raises(ScannerExpired, match="lost was ended: its leader moved"):
         sessions.find(b"lost")
     sessions.forget(7.0)
     with pytest.raises(ScannerExpired):

@@ -28,7 +28,7 @@ def test_a_second_server_is_refused(tmp_path: Path) -> None:
 
 def test_a_file_is_no_directory(tmp_path: Path) -> None:
     (tmp_path / "notes").write_text("dear")
-    with pytest.raises(DataDirError, match=r"notes: it is not a directory"):
+    with pytest.raises(DataDirError, match=r"notes is not a directory"):
         DataDir.open(tmp_path / "notes")
 
 
@@ -36,7 +36,7 @@ def test_a_file_is_no_directory(tmp_path: Path) -> None:
 def test_an_unknown_format_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "FORMAT").write_text(content)
     for _ in range(2):  # and the refusal holds no lock
-        with pytest.raises(UnknownDataDirFormat, match="knows 1"):
+        with pytest.raises(UnknownDataDirFormat, match="supports only 1"):
             EmbeddedCluster(config(tmp_path)).start()
 
 

@@ -169,7 +169,7 @@ def test_the_first_row_stays(caller: Caller, image: str) -> None:
     assert kv.delete((1,)) == 4
     assert kv.batches() == [[("+I", (1, "a", 1)), ("+I", (2, "c", 3))], [], []]
     assert kv.table() == {1: (1, "a", 1), 2: (2, "c", 3)}
-    with pytest.raises(InvalidTargetColumn, match="first_row takes whole rows"):
+    with pytest.raises(InvalidTargetColumn, match="first_row does not support partial"):
         kv.put((1, "x"), targets=(0, 1))
 
 
@@ -194,7 +194,7 @@ def test_the_newest_version_stays(caller: Caller) -> None:
     ]
     kv.send(kv.records([(1, "back", 0)]), agg_mode=1)  # past the merge engine
     assert kv.table() == {1: (1, "back", 0), 2: (2, "b", 1)}
-    with pytest.raises(UnsupportedVersion, match="agg_mode 2"):
+    with pytest.raises(UnsupportedVersion, match="agg_mode = 2"):
         kv.send(kv.records([(1, "back", 0)]), agg_mode=2)
 
 
@@ -231,7 +231,7 @@ def test_rows_of_older_schemas_live_on(kv: KvCaller) -> None:
         [("-U", (1, "a", 1, None)), ("+U", (1, "a", 1, "x"))],
         [("-U", (2, "b", 2, None)), ("+U", (2, "b", 2, "y"))],
     ]
-    with pytest.raises(SchemaNotExist, match="schema 3: the newest"):
+    with pytest.raises(SchemaNotExist, match="no schema 3; the newest"):
         kv.send(kv.records([(3, "c", 3)], schema_id=3))
 
 
@@ -252,7 +252,7 @@ def test_a_put_that_is_sent_again_is_stored_once(kv: KvCaller) -> None:
         kv.send(kv.records([(1, "c", 3)], writer_id=writer, sequence=sequence))
     with pytest.raises(DuplicateSequence):
         kv.send(first)
-    with pytest.raises(UnknownWriterId, match="never handed out"):
+    with pytest.raises(UnknownWriterId, match="never issued"):
         kv.send(kv.records([(1, "a", 1)], writer_id=99, sequence=0))
 
 
@@ -316,7 +316,7 @@ def test_an_answer_has_a_bound(start: Callable[..., Node]) -> None:
         lambda: kv.lookup(*((i,) for i in range(40))),
         lambda: kv.prefix_lookup(b""),
     ):
-        with pytest.raises(RecordTooLarge, match="ask for fewer|look up fewer"):
+        with pytest.raises(RecordTooLarge, match="request fewer|look up fewer"):
             call()
 
 
@@ -371,7 +371,7 @@ def test_no_more_rows_are_read_for_one_put_than_it_may_change(
         kv.put(*((i, "x" * 4_000, i) for i in range(first, first + 200)))
     read.clear()
     with pytest.raises(
-        RecordTooLarge, match=r"db.kv 0:0.* 2000 records.* 4194304 .*write fewer rows"
+        RecordTooLarge, match=r"db.kv 0:0.* 2000 records.* 4194304: write fewer rows"
     ):
         kv.delete(*((i,) for i in range(2_000)))
     assert sum(read) < 1_500
@@ -440,7 +440,7 @@ def test_a_null_where_there_may_be_none_is_refused(caller: Caller) -> None:
         KEYED, columns=(KEYED.columns[0], Column("n", replace(INT, nullable=False), 1))
     )
     kv = KvCaller(caller, schema=strict)
-    with pytest.raises(CorruptRecord, match="'n' is NOT NULL and holds 1 nulls"):
+    with pytest.raises(CorruptRecord, match="'n' is NOT NULL but contains 1 nulls"):
         kv.put((1, 1), (2, None))
     assert kv.end() == 0
 
@@ -458,7 +458,7 @@ def test_requests_that_do_not_fit_the_table(kv: KvCaller, caller: Caller) -> Non
     log = caller.create_table()
     kv.table_id = log
     for call in (lambda: kv.put((1, "a", 1)), lambda: kv.lookup((1,))):
-        with pytest.raises(NonPrimaryKeyTable, match="has no primary key"):
+        with pytest.raises(NonPrimaryKeyTable, match="is a log table"):
             call()
 
 

@@ -91,7 +91,7 @@ def test_who_leads_no_more_refuses_everything_and_nothing_is_lost(
         kv.end,
         lambda: caller.fetch(kv.table_id, 0),
     ):
-        with pytest.raises(NotLeaderOrFollower, match="7 does, under leader epoch 2"):
+        with pytest.raises(NotLeaderOrFollower, match="leader is server 7, leader epoch 2"):
             call()
     notify(caller, kv.table_id, 0, epoch + 2)
     assert kv.table() == {1: (1, "a", 1)}
@@ -105,7 +105,7 @@ def test_a_stopped_replica_leads_again_only_under_a_newer_epoch(
     stop(caller, kv.table_id, 1)
     stop(caller, kv.table_id, 1)
     assert epochs(caller, kv.path) == [(None, 1)]
-    with pytest.raises(NotLeaderOrFollower, match="nobody leads it"):
+    with pytest.raises(NotLeaderOrFollower, match="its leader is none"):
         kv.lookup((1,))
     with pytest.raises(FencedLeaderEpoch):
         notify(caller, kv.table_id, 0, 1)

@@ -59,7 +59,7 @@ def test_one_is_refused_where_the_bucket_key_is_a_part_of_the_primary_key(
 
         for api, request in calls:
             if is_refused:
-                with pytest.raises(UnsupportedVersion, match=f"{api.name} in version 0.*db.t"):
+                with pytest.raises(UnsupportedVersion, match=f"{api.name} version 0.*db.t"):
                     call(api, request, 0)
             else:
                 call(api, request, 0)

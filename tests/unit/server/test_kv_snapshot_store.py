@@ -81,7 +81,7 @@ def test_one_with_a_missing_or_cut_file_is_refused(store: Store) -> None:
     snapshot = store.write(store.bucket(), 10, "a")
     shared = store.snapshots.folder(store.bucket()) / "shared" / "a"
     shared.write_bytes(b"ss")
-    with pytest.raises(StorageError, match="2 bytes, not 3"):
+    with pytest.raises(StorageError, match="has 2 bytes, not 3"):
         store.snapshots.complete(snapshot)
     shared.unlink()
     with pytest.raises(StorageError, match="No such file"):

@@ -65,7 +65,7 @@ def test_a_head_belongs_to_its_lease_and_its_tables() -> None:
     assert decode_head("a", head, lease.held) == lease
     with pytest.raises(Unreadable, match="checksum"):
         decode_head("b", head, lease.held)
-    with pytest.raises(Unreadable, match="buckets of 1 tables, but 0 are stored"):
+    with pytest.raises(Unreadable, match="buckets of 1 tables, but those of 0 are stored"):
         decode_head("a", head, {})
 
 
@@ -147,10 +147,10 @@ def _size(database: Database, folder: Path) -> int:
         ("UPDATE kv_snapshot_lease_tables SET holds = x'0100'", "5 bytes|2 bytes"),
         ("UPDATE kv_snapshot_lease_tables SET holds = CAST(holds || x'00' AS BLOB)", "checksum"),
         ("UPDATE kv_snapshot_lease_tables SET table_id = table_id + 1", "checksum"),
-        ("DELETE FROM kv_snapshot_lease_tables", "buckets of 1 tables, but 0 are stored"),
+        ("DELETE FROM kv_snapshot_lease_tables", "buckets of 1 tables, but those of 0 are stored"),
         (
             "UPDATE kv_snapshot_leases SET head = CAST(x'02' || substr(head, 2) AS BLOB)",
-            "version 2; .* reads 1",
+            "version 2, .* reads only 1",
         ),
         ("UPDATE kv_snapshot_leases SET lease_id = 'b;x'", "lease 'b;x' cannot be read"),
     ],

@@ -211,7 +211,7 @@ def test_bad_batches_are_refused_and_nothing_is_stored(start: Callable[..., Node
         (CorruptRecord, r"db\.t", good + good),
         (CorruptRecord, r"db\.t", b""),
         (SchemaNotExist, "schema id 2.*up to 1", batch("a", schema_id=2)),
-        (RecordTooLarge, "11 rows in one batch; at most 10", batch(*"abcdefghijk")),
+        (RecordTooLarge, "11 rows, more than the limit of 10", batch(*"abcdefghijk")),
         (UnknownWriterId, "writer id 77", batch("a", writer_id=77, sequence=0)),
     ):
         with pytest.raises(error, match=match):
@@ -275,9 +275,9 @@ def test_a_repeated_batch_is_stored_once(node: Node) -> None:
     for _ in range(2):
         for n in range(2, 7):  # the last five are remembered
             assert caller.produce(table, first[n]) == 2 * n
-        with pytest.raises(DuplicateSequence, match="sequence 1 is stored already"):
+        with pytest.raises(DuplicateSequence, match="sequence 1 is already stored"):
             caller.produce(table, first[1])
-        with pytest.raises(OutOfOrderSequence, match="sequence 8, but 7 comes next"):
+        with pytest.raises(OutOfOrderSequence, match="expected sequence 7, got 8"):
             caller.produce(table, batch("x", writer_id=writer, sequence=8))
         assert caller.offsets(table) == [14]
         node.restart()

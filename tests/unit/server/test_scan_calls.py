@@ -130,7 +130,7 @@ def test_no_answer_is_larger_than_a_message_may_be(start: Callable[..., Node]) -
     kv.put((2, "x" * (192 << 10), 0))
     scan = open_scan(kv, 1)
     assert len(rows_of(kv, scan.more(1))) == 1
-    with pytest.raises(RecordTooLarge, match="a row takes 196"):
+    with pytest.raises(RecordTooLarge, match="one row has 196"):
         scan.more(1)
     assert scan.close().scanner_id == scan.scanner_id
     assert snapshots_open(node, kv) == 0
@@ -253,11 +253,11 @@ def test_an_open_with_an_id_may_be_repeated(node: Node, caller: Caller) -> None:
     kv.put((0, "other", -1))
     assert open_again() == open_again(batch_bytes=1) == first
     assert scanners(node).open_scans == snapshots_open(node, kv) == 1
-    with pytest.raises(InvalidScanRequest, match="is that of a scan of bucket"):
+    with pytest.raises(InvalidScanRequest, match="belongs to a scan of bucket"):
         open_again(bucket=1)
     scan = Scan(kv, wanted, first)
     second = scan.more(100)
-    with pytest.raises(InvalidScanRequest, match="call_seq_id = 0; 2 gets the next"):
+    with pytest.raises(InvalidScanRequest, match="call_seq_id = 0: send 2 for the next"):
         open_again()  # it has gone on: the first answer did come
     assert rows_of(kv, first) + rows_of(kv, second) + rest_of(scan) == ROWS
     anew = Scan(kv, wanted, open_again())
@@ -288,7 +288,7 @@ def test_a_call_out_of_order_is_refused_and_the_scan_goes_on(kv: KvCaller) -> No
     for _ in range(3):
         found += rows_of(kv, scan.more(1))
     for wrong in (-1, 0, 2, 5, 6, 100):
-        with pytest.raises(InvalidScanRequest, match=f"call_seq_id = {wrong}; 4 gets the next"):
+        with pytest.raises(InvalidScanRequest, match=f"call_seq_id = {wrong}: send 4 for the next"):
             scan.more(call=wrong)
     assert found + rest_of(scan) == ROWS
 
@@ -384,7 +384,7 @@ def test_a_scan_that_nobody_calls_expires(start: Callable[..., Node]) -> None:
     clock.ms += 600
     assert scanners(node).expire() == 1
     assert snapshots_open(node, kv) == 1
-    with pytest.raises(ScannerExpired, match="nobody called it for 1000 ms"):
+    with pytest.raises(ScannerExpired, match="it was idle for more than 1000 ms"):
         idle.more()
     idle.close()
     rest_of(used)
