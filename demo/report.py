@@ -66,7 +66,7 @@ def _row(client: Client, path: TablePath, work: Path) -> Row:
 def _state(client: Client, newest: RoundResult) -> str:
     """The state in which the round left the table; with a short freshness it is due again soon."""
     with suppress(UnsupportedVersion):  # Fluss has no such call: the result must do
-        status = client.admin.told_statuses(TablePath.parse(newest.table))[0]
+        status = client.admin.coordinator_statuses(TablePath.parse(newest.table))[0]
         if status.last_error or status.last_tiered_ms is None:
             return status.status
     return "Tiered" if newest.outcome == "committed" else f"Tiered ({newest.outcome})"

@@ -130,7 +130,7 @@ def wait_until_pending(
 def _not_due(client: Client, paths: Sequence[TablePath]) -> str:
     """Which tables the coordinator does not want tiered yet, and where they stand."""
     try:
-        statuses = [s for path in paths for s in client.admin.told_statuses(path)]
+        statuses = [s for path in paths for s in client.admin.coordinator_statuses(path)]
     except UnsupportedVersion:
         return _not_handed_out(client, paths)
     waiting = [f"{s.path} {s.status}" for s in statuses if s.status.upper() != "PENDING"]

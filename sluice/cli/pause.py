@@ -138,6 +138,6 @@ def retier(table: TablePath, bootstrap: str | None, config_file: str | None) -> 
     paused = f"a round is requested, and starts after `sluice resume {table}`"
 
     def request(admin: Admin, path: TablePath) -> None:
-        admin.tier_again(path)
+        admin.request_round(path)
 
     _send(table, bootstrap, config_file, request, done, lambda s: paused if s.paused else None)

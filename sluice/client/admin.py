@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from sluice.client.connection import Connection, table_path
-from sluice.client.due_now import make_due
+from sluice.client.force_due import make_due
 from sluice.errors import (
     CorruptMessage,
     DatabaseNotExist,
@@ -285,17 +285,17 @@ class Admin:
         Of a server that does not know the call (every Apache Fluss so far) it is what the rounds of
         Sluice have written into the table ``sluice.tiering_status`` of that cluster.
 
-        :raises TableNotExist: :raises UnsupportedVersion: by ``told_statuses``, if this client has
+        :raises TableNotExist: :raises UnsupportedVersion: by ``coordinator_statuses``, if this client has
             no such table.
         """
         try:
-            return self.told_statuses(path)
+            return self.coordinator_statuses(path)
         except UnsupportedVersion:
             if self._statuses is None:
                 raise
         return self._statuses.list(self._infos() if path is None else [self.table_info(path)])
 
-    def told_statuses(self, path: TablePath | None = None) -> list[TieringStatus]:
+    def coordinator_statuses(self, path: TablePath | None = None) -> list[TieringStatus]:
         """The coordinator's own word, and nothing else.
 
         :raises UnsupportedVersion: by a server that does not know the call.
@@ -309,7 +309,7 @@ class Admin:
     def lake_tables(self) -> list[TablePath]:
         """Every table that is tiered."""
         try:
-            return sorted(status.path for status in self.told_statuses())
+            return sorted(status.path for status in self.coordinator_statuses())
         except UnsupportedVersion:  # every table is looked at
             return sorted(info.path for info in self._infos() if info.datalake_enabled)
 
@@ -343,7 +343,7 @@ class Admin:
         if not self._control(path, values.TIERING_RETRY):
             self._recorded().retry(self.table_info(path))
 
-    def tier_again(self, path: TablePath) -> None:
+    def request_round(self, path: TablePath) -> None:
         """Wants one more round of a table now, whatever its freshness: after the one under way.
 
         A Fluss that does not know the call is brought to it otherwise, but not during a round.

@@ -36,14 +36,14 @@ def request_round(client: Client, path: TablePath) -> bool:
 
     For a failing table, this also does what `sluice retry` does.
 
-    :raises TableNotDue: Apache Fluss only, as ``Admin.tier_again``.
+    :raises TableNotDue: Apache Fluss only, as ``Admin.request_round``.
     """
     for status in client.admin.list_tiering_statuses(path):
         if status.paused or status.status == State.TIERING.value:
             return False
         if status.failures:
             client.admin.retry_tiering(path)
-        client.admin.tier_again(path)
+        client.admin.request_round(path)
         return True
     return False
 

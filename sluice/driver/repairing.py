@@ -86,7 +86,7 @@ def repair(
             return RepairResult(found, action, tuple(apply_action(action, seen)))
         with suppress(FlussError, TableNotDue):  # only to save time: not every server or user may
             client.admin.retry_tiering(path)
-            client.admin.tier_again(path)
+            client.admin.request_round(path)
         deadline_s = (clock := clock or SystemClock()).monotonic_s() + wait_ms / 1000
         while True:
             try:

@@ -175,7 +175,7 @@ class TieringStatuses:
         if status is None:
             raise TableNotExist(f"table id {table_id} was dropped, or is no longer tiered")
         if tiering_epoch != status.tiering_epoch:
-            # "current epoch 3" and "in Pending state": client/due_now.py reads Fluss's words
+            # "current epoch 3" and "in Pending state": client/force_due.py reads Fluss's words
             raise FencedTieringEpoch(
                 f"table {status.path} (id {table_id}): tiering epoch {tiering_epoch} is not the"
                 f" current epoch {status.tiering_epoch}: another round was begun"

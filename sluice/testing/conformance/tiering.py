@@ -77,16 +77,16 @@ def due(context: ScenarioContext) -> None:
     first = tiering.claim([path])
     context.expect("a new one, at once", first is not None, False)
     if first is None:
-        admin.tier_again(path)
+        admin.request_round(path)
         first = context.claim(path)
     context.expect("its first tiering epoch", first.tiering_epoch, 1)
     tiering.finished(first)
     context.expect("after its round", tiering.claim([path]), None)
-    context.expect_call("wanted at once", done(lambda: admin.tier_again(path)), "done")
+    context.expect_call("wanted at once", done(lambda: admin.request_round(path)), "done")
     second = context.claim(path)
     context.expect("tiering epoch of that round", second.tiering_epoch, 2)
     context.expect_call(
-        "wanted during a round", done(lambda: admin.tier_again(path)), "TableNotDue"
+        "wanted during a round", done(lambda: admin.request_round(path)), "TableNotDue"
     )
     context.expect("heartbeat of that round", context.beat(second), "accepted")
     tiering.finished(second)
@@ -105,7 +105,7 @@ def due(context: ScenarioContext) -> None:
     enabled = tiering.claim([later])
     context.expect("one that is tiered from now on", enabled is not None, False)
     if enabled is None:
-        admin.tier_again(later)
+        admin.request_round(later)
         enabled = context.claim(later)
     context.expect("its own first tiering epoch", enabled.tiering_epoch, 1)
 
@@ -219,7 +219,7 @@ def statuses(context: ScenarioContext) -> None:
     path = context.create("t", {"id": t.INT}, properties=LAKE)
 
     def states() -> object:
-        return [status.status for status in admin.told_statuses(path)]
+        return [status.status for status in admin.coordinator_statuses(path)]
 
     context.claim(path)
     context.expect_call("of a table that is being tiered", states, "UnsupportedVersion")

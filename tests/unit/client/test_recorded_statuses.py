@@ -44,7 +44,7 @@ def our_records(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
 def test_an_old_server_tells_nothing_itself(shop: Shop) -> None:
     path = shop.create("never")
     with pytest.raises(UnsupportedVersion, match="does not offer ListTieringStatuses"):
-        shop.client.admin.told_statuses()
+        shop.client.admin.coordinator_statuses()
     (status,) = shop.client.admin.list_tiering_statuses()
     assert (status.path, status.status, status.tiering_epoch) == (path, "Unknown", 0)
     assert status.note == "no round of Sluice is written down"
@@ -149,7 +149,7 @@ def test_a_paused_table_is_claimed_by_nobody(shop: Shop) -> None:
 def test_what_nobody_can_do_is_an_error(shop: Shop) -> None:
     plain = shop.create("plain", **{"table.datalake.enabled": "false"})
     admin = shop.client.admin
-    for control in (admin.pause_tiering, admin.retry_tiering, admin.tier_again):
+    for control in (admin.pause_tiering, admin.retry_tiering, admin.request_round):
         with pytest.raises(InvalidTable, match="is not tiered"):
             control(plain)
         with pytest.raises(TableNotExist):

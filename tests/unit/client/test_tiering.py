@@ -149,7 +149,7 @@ def test_a_user_pauses_retries_and_wants_it_again(lake: Client, cluster: Any) ->
     lake.tiering.finished(claimed(lake))
     (status,) = admin.list_tiering_statuses(PATH)
     assert (status.is_failing, status.paused, status.status) == (False, False, "Scheduled")
-    admin.tier_again(PATH)
+    admin.request_round(PATH)
     assert claimed(lake) is not None
 
 

@@ -16,7 +16,7 @@ from sluice.artifacts.iceberg import installed_iceberg
 from sluice.cli.main import cli
 from sluice.cli.options import DURATION
 from sluice.client import Client, connect
-from sluice.client.due_now import make_due
+from sluice.client.force_due import make_due
 from sluice.config import ClientConfig, ServerConfig
 from sluice.driver.not_due import claim_table, not_due
 from sluice.errors import TableNotDue, TableNotExist
@@ -199,13 +199,13 @@ def test_who_was_slower_is_told_what_to_do(client: Client, clock: WallClock) -> 
     path = create(client, enabled="true", freshness="1d")
     tiered(client, path)
     with connect(client.config) as other:
-        real = other.admin.tier_again
+        real = other.admin.request_round
 
         def and_then_somebody(wanted: TablePath) -> None:
             real(wanted)
             assert client.tiering.claim([wanted]) is not None
 
-        other.admin.tier_again = and_then_somebody  # type: ignore[method-assign]
+        other.admin.request_round = and_then_somebody  # type: ignore[method-assign]
         with pytest.raises(TableNotDue, match=r"is being tiered \(tiering epoch 2\)"):
             claim_table(other, path, now=True, clock=clock)
 
@@ -331,7 +331,7 @@ def test_who_waits_keeps_no_round_alive_by_asking_again(
     ):
         client.admin.create_database("shop")
         path = create(client, enabled="true", freshness="1d")
-        client.admin.tier_again(path)
+        client.admin.request_round(path)
         assert client.tiering._next_claim(()) is not None, "by somebody who writes nothing down"
         environment = {
             "SLUICE_CLIENT_BOOTSTRAP": server.address,
