@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from sluice.client.lease_keeper import LeaseKeeper
 from sluice.client.leases import DAY_MS
-from sluice.client.snapshot_lease import never_tiered
+from sluice.client.snapshot_lease import never_tiered_buckets
 from sluice.errors import LeaseLost, LeaseNotExist, SluiceError, TableNotExist, UnsupportedVersion
 from sluice.failpoints import failpoint
 from sluice.model import BucketSnapshot, Claim
@@ -37,7 +37,7 @@ def hold(client: Client, lease_id: str, claim: Claim) -> tuple[BucketSnapshot, .
         raise TableNotExist(f"table {claim.path} of id {claim.table_id} was dropped")
     if not info.has_primary_key:
         return ()
-    found = client.leases.obtain(lease_id, never_tiered(client.admin, info))
+    found = client.leases.acquire_latest(lease_id, never_tiered_buckets(client.admin, info))
     failpoint("airflow.acquire.after_lease")
     log.info("%s: %d KV snapshots are leased", claim.path, len(found.snapshots))
     return tuple(found.snapshots.values())

@@ -18,7 +18,7 @@ from sluice.client.log_reader import LogReader
 from sluice.client.log_writer import LogWriter
 from sluice.client.recorded_statuses import RecordedStatuses
 from sluice.client.sent_batches import WriterJournal
-from sluice.client.snapshot_lease import Leave, SnapshotLease
+from sluice.client.snapshot_lease import LeaseExit, SnapshotLease
 from sluice.client.tiering import TieringClient
 from sluice.clock import Clock
 from sluice.config import ClientConfig
@@ -151,15 +151,15 @@ class Client:
         *tables: TablePath,
         buckets: Collection[TableBucket] | None = None,
         duration_ms: int = DAY_MS,
-        leave: Leave = "drop",
+        on_exit: LeaseExit = "drop",
         on_lost: Callable[[LeaseLost], None] | None = None,
     ) -> SnapshotLease:
         """A lease on the newest KV snapshots of tables, held by a ``with`` block.
 
         :param buckets: only these buckets of the tables; all by default.
         :param duration_ms: how long it lasts if nobody renews it, which the block does.
-        :param leave: at the end of the block ``drop`` the lease with all that it holds, ``release``
-            what this block holds, or ``keep`` it for somebody else.
+        :param on_exit: what the end of the block does. ``drop`` ends the lease, ``release`` frees
+            the snapshots that this block holds, ``keep`` leaves the lease for another process.
         :param on_lost: called once, on a thread of its own, if the lease is lost.
         """
         return SnapshotLease(
@@ -169,7 +169,7 @@ class Client:
             tables,
             buckets=buckets,
             duration_ms=duration_ms,
-            leave=leave,
+            on_exit=on_exit,
             on_lost=on_lost,
         )
 

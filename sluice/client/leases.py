@@ -50,7 +50,7 @@ _NAMED_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class BucketSelection:
     """Buckets of a table, or of one partition of it, whose newest snapshots are wanted."""
 
     info: TableInfo
@@ -63,7 +63,7 @@ class Part:
 
 
 @dataclass(slots=True)
-class Obtained:
+class AcquiredSnapshots:
     """The snapshots that were obtained, and the buckets that have none."""
 
     snapshots: dict[TableBucket, BucketSnapshot] = field(default_factory=dict)
@@ -83,7 +83,7 @@ class LeaseClient:
 
     # ---- calls ----
 
-    def latest(self, path: TablePath, partition: Partition | None = None) -> Latest:
+    def latest(self, path: TablePath, partition: Partition | None = None) -> LatestSnapshots:
         """The newest snapshot of each bucket that has one.
 
         :raises TableNotExist, PartitionNotExists: :raises NonPrimaryKeyTable: it has no snapshots.
@@ -98,7 +98,7 @@ class LeaseClient:
             if entry.HasField("snapshot_id"):
                 bucket = TableBucket(reply.table_id, partition_id, entry.bucket_id)
                 found[bucket] = BucketSnapshot(bucket, entry.snapshot_id, entry.log_offset)
-        return Latest(reply.table_id, partition_id, found)
+        return LatestSnapshots(reply.table_id, partition_id, found)
 
     def acquire(
         self, lease_id: str, duration_ms: int, snapshots: Iterable[BucketSnapshot]
@@ -157,7 +157,7 @@ class LeaseClient:
                 )
             self._ask(apis.RELEASE_KV_SNAPSHOT_LEASE, request)
 
-    def let_go(self, lease_id: str, buckets: Collection[TableBucket]) -> bool:
+    def try_release(self, lease_id: str, buckets: Collection[TableBucket]) -> bool:
         """Releases buckets if it can, and says so.
 
         An error is logged: what stays held is free when the lease expires.
@@ -186,7 +186,9 @@ class LeaseClient:
 
     # ---- all that are wanted ----
 
-    def obtain(self, lease_id: str, parts: Sequence[Part], duration_ms: int = DAY_MS) -> Obtained:
+    def acquire_latest(
+        self, lease_id: str, parts: Sequence[BucketSelection], duration_ms: int = DAY_MS
+    ) -> AcquiredSnapshots:
         """Leases the newest snapshot of each bucket; one that goes meanwhile, its then newest.
 
         A cluster that knows no leases is one warning, and the snapshots come unleased.
@@ -194,7 +196,7 @@ class LeaseClient:
         :raises LeaseNotObtained: not all could be held within ten tries or a minute; none of these
             buckets is held then. :raises TableNotExist: dropped, or made again.
         """
-        found, asked = Obtained(), set[TableBucket]()
+        found, asked = AcquiredSnapshots(), set[TableBucket]()
         left = {part.bucket(number): part for part in parts for number in part.buckets}
         begun, tries, wait_s = self._clock.monotonic_s(), 0, _WAIT_S
         try:
@@ -213,12 +215,12 @@ class LeaseClient:
                     wait_s = min(2 * wait_s, _WAIT_MAX_S)
         except BaseException:
             if asked and found.leased:  # those too whose acquire failed: it may have been done
-                self.let_go(lease_id, asked)
+                self.try_release(lease_id, asked)
             raise
         return found
 
     def _newest(
-        self, left: Mapping[TableBucket, Part], found: Obtained
+        self, left: Mapping[TableBucket, BucketSelection], found: AcquiredSnapshots
     ) -> dict[TableBucket, BucketSnapshot]:
         newest: dict[TableBucket, BucketSnapshot] = {}
         for part in {id(part): part for part in left.values()}.values():
@@ -233,7 +235,7 @@ class LeaseClient:
                     f"table {part.info.path} of id {part.info.table_id} was dropped; the path now"
                     f" has {latest.table_id}"
                 )
-            there = latest.snapshots if latest.belongs_to(part) else {}
+            there = latest.snapshots if latest.matches(part) else {}
             newest |= {bucket: there[bucket] for bucket in wanted & there.keys()}
             found.without |= wanted - there.keys()
         return newest
@@ -243,7 +245,7 @@ class LeaseClient:
         lease_id: str,
         duration_ms: int,
         newest: Mapping[TableBucket, BucketSnapshot],
-        found: Obtained,
+        found: AcquiredSnapshots,
     ) -> set[TableBucket]:
         if not newest:
             return set()
@@ -280,14 +282,14 @@ class LeaseClient:
 
 
 @dataclass(frozen=True, slots=True)
-class Latest:
+class LatestSnapshots:
     """The newest snapshots of a table or of one of its partitions."""
 
     table_id: int
     partition_id: int | None
     snapshots: Mapping[TableBucket, BucketSnapshot]
 
-    def belongs_to(self, part: Part) -> bool:
+    def matches(self, part: BucketSelection) -> bool:
         """False if the partition was dropped, and another one of its name made."""
         return self.partition_id == (part.partition.partition_id if part.partition else None)
 
@@ -325,7 +327,7 @@ def _unavailable(reply: Any) -> Iterable[TableBucket]:
 
 def _not_obtained(
     lease_id: str,
-    left: Mapping[TableBucket, Part],
+    left: Mapping[TableBucket, BucketSelection],
     newest: Mapping[TableBucket, BucketSnapshot],
     tries: int,
     elapsed_s: float,

@@ -10,39 +10,39 @@ from typing import Literal
 
 from sluice.client.admin import Admin
 from sluice.client.lease_keeper import LeaseKeeper
-from sluice.client.leases import LeaseClient, Obtained, Part
+from sluice.client.leases import AcquiredSnapshots, BucketSelection, LeaseClient
 from sluice.clock import Clock, SystemClock
 from sluice.errors import FlussError, LeaseLost
 from sluice.model import BucketSnapshot, Partition, TableBucket, TableInfo, TablePath
 
 _LOG = logging.getLogger(__name__)
 
-Leave = Literal["drop", "release", "keep"]
+LeaseExit = Literal["drop", "release", "keep"]
 
 
-def parts_of(
+def bucket_selections(
     admin: Admin, info: TableInfo, buckets: Collection[TableBucket] | None = None
-) -> list[Part]:
+) -> list[BucketSelection]:
     """All buckets of a table, or those of them that are named, by partition."""
     partitions: Sequence[Partition | None] = (None,)
     if info.is_partitioned:
         partitions = admin.partitions_of(info)
     parts = []
     for partition in partitions:
-        whole = Part(info, partition, frozenset(range(info.bucket_count)))
+        whole = BucketSelection(info, partition, frozenset(range(info.bucket_count)))
         numbers = (n for n in whole.buckets if buckets is None or whole.bucket(n) in buckets)
-        part = Part(info, partition, frozenset(numbers))
+        part = BucketSelection(info, partition, frozenset(numbers))
         if part.buckets:
             parts.append(part)
     return parts
 
 
-def never_tiered(admin: Admin, info: TableInfo) -> list[Part]:
+def never_tiered_buckets(admin: Admin, info: TableInfo) -> list[BucketSelection]:
     """The buckets of which Fluss has registered no offset in the lake, by partition."""
     registered = admin.lake_snapshot(info.path)
     tiered = registered.offsets if registered else {}
     parts = []
-    for part in parts_of(admin, info):
+    for part in bucket_selections(admin, info):
         never = frozenset(n for n in part.buckets if part.bucket(n) not in tiered)
         if never:
             parts.append(replace(part, buckets=never))
@@ -65,7 +65,7 @@ class SnapshotLease:
         *,
         buckets: Collection[TableBucket] | None,
         duration_ms: int,
-        leave: Leave,
+        on_exit: LeaseExit,
         on_lost: Callable[[LeaseLost], None] | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -74,10 +74,10 @@ class SnapshotLease:
         self._tables = tuple(tables)
         self._wanted = buckets
         self._duration_ms = duration_ms
-        self._leave: Leave = leave
+        self._on_exit: LeaseExit = on_exit
         self._on_lost = on_lost
         self._clock = clock or SystemClock()
-        self._found = Obtained()
+        self._found = AcquiredSnapshots()
         self._unreleased: list[TableBucket] = []  # let go of, but the call failed
         self._keeper: LeaseKeeper | None = None
 
@@ -101,15 +101,15 @@ class SnapshotLease:
         assert self._keeper is None, "the lease was acquired before"
         parts = []
         for path in self._tables:
-            parts += parts_of(self._admin, self._admin.table_info(path), self._wanted)
-        self._found = self._leases.obtain(self.lease_id, parts, self._duration_ms)
+            parts += bucket_selections(self._admin, self._admin.table_info(path), self._wanted)
+        self._found = self._leases.acquire_latest(self.lease_id, parts, self._duration_ms)
         if not self._found.snapshots or not self._found.leased:
             return
         try:
             self._keeper = self._kept()
         except BaseException:
-            self._leases.let_go(self.lease_id, self._found.snapshots)
-            self._found = Obtained()
+            self._leases.try_release(self.lease_id, self._found.snapshots)
+            self._found = AcquiredSnapshots()
             raise
 
     def _kept(self) -> LeaseKeeper:
@@ -167,7 +167,7 @@ class SnapshotLease:
         if keeper is not None and len(going) == len(self._found.snapshots):
             self._keeper = None
             keeper.stop()  # a lease that holds nothing is gone, and was not lost
-            if not self._leases.let_go(self.lease_id, going):
+            if not self._leases.try_release(self.lease_id, going):
                 self._unreleased = going
         elif keeper is not None:
             self._leases.release(self.lease_id, going)
@@ -181,15 +181,15 @@ class SnapshotLease:
         """
         unreleased, self._unreleased = self._unreleased, []
         if unreleased:
-            self._leases.let_go(self.lease_id, unreleased)
+            self._leases.try_release(self.lease_id, unreleased)
         keeper, self._keeper = self._keeper, None
         if keeper is None:
             return
         keeper.stop()
         try:
-            if self._leave == "drop":
+            if self._on_exit == "drop":
                 self._leases.drop(self.lease_id)
-            elif self._leave == "release":
+            elif self._on_exit == "release":
                 self._leases.release(self.lease_id, self._found.snapshots)
         except FlussError as error:
             _LOG.warning("lease %s stays until it expires: %s", self.lease_id, error)

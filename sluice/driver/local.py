@@ -13,7 +13,7 @@ from sluice.client import connect
 from sluice.client.client import Client
 from sluice.client.heartbeats import Heartbeats
 from sluice.client.log_source import ClientLogSource
-from sluice.client.snapshot_lease import never_tiered
+from sluice.client.snapshot_lease import never_tiered_buckets
 from sluice.config import Config
 from sluice.driver.jvm import Jvm, check_jvm
 from sluice.driver.not_due import claim_table
@@ -161,7 +161,7 @@ def _leased_snapshots(
     if info.table_id != claim.table_id or not info.has_primary_key:
         yield ()  # if the table was created again, the round reports that
         return
-    parts = never_tiered(client.admin, info)
+    parts = never_tiered_buckets(client.admin, info)
     buckets = {part.bucket(number) for part in parts for number in part.buckets}
     if repair_mode is None and not buckets:
         yield ()

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from sluice.client import Client, connect
-from sluice.client.leases import LeaseClient, Obtained, Part
+from sluice.client.leases import AcquiredSnapshots, BucketSelection, LeaseClient
 from sluice.config import ServerConfig
 from sluice.errors import LeaseLost, LeaseNotObtained
 from sluice.model import BucketSnapshot, TableBucket, TablePath
@@ -174,16 +174,16 @@ def test_a_table_that_cannot_be_leased_fails_alone(
 ) -> None:
     kv, other = run.keyed("a"), run.keyed("b")
     run.wait(kv.path, other.path)
-    obtain = LeaseClient.obtain
+    acquire_latest = LeaseClient.acquire_latest
 
     def hasty(
-        self: LeaseClient, lease_id: str, parts: list[Part], duration_ms: int = 1
-    ) -> Obtained:
+        self: LeaseClient, lease_id: str, parts: list[BucketSelection], duration_ms: int = 1
+    ) -> AcquiredSnapshots:
         if parts[0].info.path == kv.path:
             raise LeaseNotObtained("lease x: 2 buckets not held after 10 tries")
-        return obtain(self, lease_id, parts)
+        return acquire_latest(self, lease_id, parts)
 
-    monkeypatch.setattr(LeaseClient, "obtain", hasty)
+    monkeypatch.setattr(LeaseClient, "acquire_latest", hasty)
     assert [entry["table"] for entry in run.acquire()] == ["shop.b"]
     said = "LeaseNotObtained: lease x: 2 buckets not held after 10 tries"
     assert run.refused == [f"shop.a: {said}"]

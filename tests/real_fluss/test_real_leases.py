@@ -12,7 +12,7 @@ import pytest
 
 from sluice.client import Client, connect
 from sluice.client.leases import LeaseClient
-from sluice.client.snapshot_lease import parts_of
+from sluice.client.snapshot_lease import bucket_selections
 from sluice.errors import KvSnapshotNotExist, UnsupportedVersion
 from sluice.formats.keys import encode_key
 from sluice.formats.kv_batch import build_kv_batch
@@ -137,8 +137,8 @@ def test_what_is_gone_is_found_though_fluss_confirms_it(table: Table) -> None:
             return replace(found, snapshots={table.bucket: gone}) if self.looks == 1 else found
 
     leases = Late(table.client._connection)
-    parts = parts_of(table.client.admin, table.client.admin.table_info(PATH))
-    found = leases.obtain("late", parts, 60_000)
+    parts = bucket_selections(table.client.admin, table.client.admin.table_info(PATH))
+    found = leases.acquire_latest("late", parts, 60_000)
     assert leases.looks >= 2
     assert all(file.is_file() for file in table.files(found.snapshots[table.bucket]))
     table.client.leases.renew("late", 60_000)

@@ -37,7 +37,7 @@ def cluster(tmp_path: Path) -> Iterator[EmbeddedCluster]:
     caller.transport.close()
     with (
         connect(cluster.address) as client,
-        client.snapshot_lease("job-7", kv.path, leave="keep", duration_ms=90_000_000),
+        client.snapshot_lease("job-7", kv.path, on_exit="keep", duration_ms=90_000_000),
     ):
         pass
     yield cluster

@@ -13,8 +13,8 @@ import pytest
 
 from sluice.client import Client, LeaseClient, connect, lease_keeper
 from sluice.client import leases as client_leases
-from sluice.client.leases import TRIES_MAX, Latest, Part
-from sluice.client.snapshot_lease import SnapshotLease, parts_of
+from sluice.client.leases import TRIES_MAX, BucketSelection, LatestSnapshots
+from sluice.client.snapshot_lease import SnapshotLease, bucket_selections
 from sluice.clock import Clock
 from sluice.config import ServerConfig
 from sluice.errors import (
@@ -62,8 +62,8 @@ class Place:
     def bucket(self, number: int) -> TableBucket:
         return TableBucket(self.kv.table_id, None, number)
 
-    def parts(self) -> list[Part]:
-        return parts_of(self.client.admin, self.client.admin.table_info(self.kv.path))
+    def parts(self) -> list[BucketSelection]:
+        return bucket_selections(self.client.admin, self.client.admin.table_info(self.kv.path))
 
     def files(self, bucket: TableBucket, snapshot_id: int) -> list[Path]:
         request = pb.GetKvSnapshotMetadataRequest(
@@ -101,7 +101,7 @@ class Hasty(LeaseClient):
         super().__init__(place.client._connection, ManualClock())
         self.place, self.times, self.looks = place, times, 0
 
-    def latest(self, path: TablePath, partition: Partition | None = None) -> Latest:
+    def latest(self, path: TablePath, partition: Partition | None = None) -> LatestSnapshots:
         found = super().latest(path, partition)
         self.looks += 1
         if self.looks <= self.times:
@@ -127,16 +127,16 @@ def test_the_newest_snapshots_are_held_for_the_block(place: Place) -> None:
 
 
 @pytest.mark.parametrize(
-    ("leave", "left"), [("drop", {}), ("release", {"job": 1}), ("keep", {"job": 2})]
+    ("on_exit", "left"), [("drop", {}), ("release", {"job": 1}), ("keep", {"job": 2})]
 )
-def test_how_a_block_is_left(place: Place, leave: str, left: dict[str, int]) -> None:
+def test_how_a_block_is_left(place: Place, on_exit: str, left: dict[str, int]) -> None:
     place.snapshot()
     path, mine, other = place.kv.path, {place.bucket(0)}, {place.bucket(1)}
-    with place.client.snapshot_lease("job", path, buckets=other, leave="keep") as first:
+    with place.client.snapshot_lease("job", path, buckets=other, on_exit="keep") as first:
         assert set(first.snapshots) == other
     with (
         pytest.raises(ValueError, match="in the block"),
-        place.client.snapshot_lease("job", path, buckets=mine, leave=leave),  # type: ignore[arg-type]
+        place.client.snapshot_lease("job", path, buckets=mine, on_exit=on_exit),  # type: ignore[arg-type]
     ):
         raise ValueError("in the block")
     assert place.held() == left
@@ -157,7 +157,7 @@ def test_released_one_by_one(place: Place) -> None:
 def test_a_snapshot_that_goes_meanwhile_is_taken_anew(place: Place) -> None:
     place.snapshot()
     leases = Hasty(place, times=3)
-    found = leases.obtain("job", place.parts())
+    found = leases.acquire_latest("job", place.parts())
     ids = {bucket.bucket: s.snapshot_id for bucket, s in found.snapshots.items()}
     assert ids == {0: 3, 1: 0}
     assert leases.looks == 4
@@ -171,7 +171,7 @@ def test_given_up_after_ten_tries_with_the_reason_of_each_bucket(place: Place) -
     place.snapshot()
     leases = Hasty(place, times=100)
     with pytest.raises(LeaseNotObtained, match="1 buckets not held after 10 tries") as caught:
-        leases.obtain("job", place.parts())
+        leases.acquire_latest("job", place.parts())
     assert leases.looks == TRIES_MAX
     [reason] = caught.value.details["reasons"].values()
     assert reason == (
@@ -188,13 +188,13 @@ def test_given_up_after_a_minute(place: Place) -> None:
     assert isinstance(clock, ManualClock)
     slow = leases.latest
 
-    def latest(path: TablePath, partition: Partition | None = None) -> Latest:
+    def latest(path: TablePath, partition: Partition | None = None) -> LatestSnapshots:
         clock.sleep(25)
         return slow(path, partition)
 
     leases.latest = latest  # type: ignore[method-assign]
     with pytest.raises(LeaseNotObtained, match="after 3 tries in 75 s"):
-        leases.obtain("job", place.parts())
+        leases.acquire_latest("job", place.parts())
 
 
 class Lossy(LeaseClient):
@@ -217,7 +217,7 @@ class Lossy(LeaseClient):
     def lease(self, place: Place) -> SnapshotLease:
         return SnapshotLease(
             self, place.client.admin, "job", [place.kv.path],
-            buckets=None, duration_ms=600_000, leave="drop",
+            buckets=None, duration_ms=600_000, on_exit="drop",
         )  # fmt: skip
 
 
@@ -229,7 +229,7 @@ def test_what_an_acquire_that_fails_may_have_taken_is_given_back(
     place.snapshot()
     leases = Lossy(place, apis.ACQUIRE_KV_SNAPSHOT_LEASE, fails, unsent=unsent)
     with pytest.raises(NetworkError):
-        leases.obtain("job", place.parts())
+        leases.acquire_latest("job", place.parts())
     assert place.held() == {}
 
 
@@ -269,7 +269,7 @@ def test_an_answer_about_a_bucket_that_was_not_asked_for(place: Place) -> None:
     place.snapshot()
     leases = Confused(place.client._connection, ManualClock())
     with pytest.raises(CorruptMessage, match="1 buckets are not held .*4711"):
-        leases.obtain("job", place.parts())
+        leases.acquire_latest("job", place.parts())
     assert place.held() == {}
 
 
@@ -278,10 +278,10 @@ def test_a_table_that_is_dropped_or_made_again(place: Place) -> None:
     parts = place.parts()
     place.caller.drop_table(place.kv.path)
     with pytest.raises(TableNotExist):
-        place.client.leases.obtain("job", parts)
+        place.client.leases.acquire_latest("job", parts)
     KvCaller(place.caller, place.kv.path)
     with pytest.raises(TableNotExist, match="was dropped; the path now has"):
-        place.client.leases.obtain("job", parts)
+        place.client.leases.acquire_latest("job", parts)
     place.caller.create_table(TablePath("db", "log"), LOG_TABLE)
     with (
         pytest.raises(NonPrimaryKeyTable),
@@ -383,7 +383,7 @@ def test_a_cluster_that_never_looks_is_looked_after(
     fluss = Place(tmp_path / "data")
     try:
         fluss.snapshot()
-        found = Hasty(fluss, times=2).obtain("job", fluss.parts())
+        found = Hasty(fluss, times=2).acquire_latest("job", fluss.parts())
         assert {s.snapshot_id for s in found.snapshots.values()} == {2, 0}
         for bucket, snapshot in found.snapshots.items():
             assert all(file.is_file() for file in fluss.files(bucket, snapshot.snapshot_id))
