@@ -80,7 +80,7 @@ def acquire(
                     entries.append(_take_over_lease(client, work_uri, plan))
                 except LEASE_REFUSED as error:
                     refused[plan.claim] = f"{type(error).__name__}: {error}"
-            with client.tiering.claiming(requested, by=lease_id) as waiting:
+            with client.tiering.claim_session(requested, by=lease_id) as waiting:
                 while len(entries) + len(refused) < tables_max:
                     claim = waiting.next()
                     if claim is None:

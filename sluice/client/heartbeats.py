@@ -21,7 +21,7 @@ from sluice.model import Claim
 
 _LOG = logging.getLogger(__name__)
 
-CLAIM_GONE = (InvalidCoordinator, TableNotExist, FencedTieringEpoch)
+CLAIM_LOST = (InvalidCoordinator, TableNotExist, FencedTieringEpoch)
 """Answers (23, 7, 50) that say for good: this round's claim is over."""
 
 LIVENESS_TIMEOUT_S = 120.0
@@ -151,7 +151,7 @@ class Heartbeats:
                     self._alive_at[claim] = max(self._alive_at[claim], sent_at)
                     continue
                 silent_s = self._now() - self._alive_at[claim]
-                if answered and isinstance(error, CLAIM_GONE):
+                if answered and isinstance(error, CLAIM_LOST):
                     reason = f"the coordinator answers: {error}"
                 elif silent_s >= self._liveness_timeout_s:
                     reason = f"no heartbeat got through for {silent_s:.0f} s: {error}"

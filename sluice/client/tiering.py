@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from sluice.client.admin import Admin
-from sluice.client.claiming import Claiming
+from sluice.client.claim_session import ClaimSession
 from sluice.client.connection import Connection, table_path
-from sluice.client.heartbeats import CLAIM_GONE
+from sluice.client.heartbeats import CLAIM_LOST
 from sluice.client.recorded_statuses import RecordedStatuses
 from sluice.client.reports import entry_of, error_of, only
 from sluice.errors import (
@@ -68,12 +68,12 @@ class TieringClient:
         :param requested: only one of these tables will do; an unknown one is skipped.
         :param by: which run this is, for those who look at the statuses.
         """
-        with self.claiming(requested, by) as tables:
+        with self.claim_session(requested, by) as tables:
             return tables.next()
 
-    def claiming(
+    def claim_session(
         self, requested: Sequence[TablePath] | None = None, by: str | None = None
-    ) -> Claiming:
+    ) -> ClaimSession:
         """The same for several tables: ``next`` answers one after the other inside the block.
 
         A Fluss that does not know ``requested_tables`` hands out whichever table waits longest, a
@@ -95,7 +95,7 @@ class TieringClient:
         def take() -> Claim | None:
             return None if nothing else self._next_claim(requested or ())
 
-        return Claiming(take, why_not, give_back, _Beats(self))
+        return ClaimSession(take, why_not, give_back, _HeldClaimHeartbeats(self))
 
     def _next_claim(self, requested: Sequence[TablePath]) -> Claim | None:
         request = pb.LakeTieringHeartbeatRequest(
@@ -224,7 +224,7 @@ class TieringClient:
         gone: FlussError | None = None
         try:
             yield
-        except CLAIM_GONE as error:
+        except CLAIM_LOST as error:
             gone = error
         with self._writing_down() as recorder:
             if recorder is not None:
@@ -240,7 +240,7 @@ class TieringClient:
         :raises FlussError: if the coordinator cannot say (it is down, or failed in another way).
         """
         error = self.beat([claim])[claim.table_id]
-        if isinstance(error, CLAIM_GONE):
+        if isinstance(error, CLAIM_LOST):
             return False
         if error is not None:
             raise error
@@ -396,7 +396,7 @@ class TieringClient:
         )
 
 
-class _Beats:
+class _HeldClaimHeartbeats:
     """Heartbeats of tables that are only held."""
 
     def __init__(self, tiering: TieringClient) -> None:

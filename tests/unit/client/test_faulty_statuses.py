@@ -225,7 +225,7 @@ def test_heartbeats_of_many_rounds_are_one_write(
 ) -> None:
     paths = [shop.create(f"t{i}") for i in range(8)]
     shop.clock.ms += MINUTE_MS
-    with shop.client.tiering.claiming() as tables:
+    with shop.client.tiering.claim_session() as tables:
         claims = [claim for _ in paths if (claim := tables.next()) is not None]
     keeper = shop.another().tiering
     keeper.heartbeat(claims)

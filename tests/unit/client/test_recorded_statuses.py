@@ -105,7 +105,7 @@ def test_a_failed_table_waits_and_keeps_nobody_waiting(shop: Shop) -> None:
     broken, other = shop.create("broken"), shop.create("other")
     shop.client.tiering.failed(shop.claim(broken), "no such bucket")
     asked = shop.another().tiering
-    with asked.claiming() as waiting:
+    with asked.claim_session() as waiting:
         claim = waiting.next()
         assert claim is not None
         assert (claim.path, waiting.next()) == (other, None)

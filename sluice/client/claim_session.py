@@ -12,11 +12,11 @@ from sluice.model import Claim
 
 _LOG = logging.getLogger(__name__)
 
-UNWANTED_MAX = 10_000
+HELD_MAX = 10_000
 """Most tables held while others are looked for."""
 
 
-class Claiming:
+class ClaimSession:
     """A real Fluss hands out any table, and one that is given back at once comes again at once.
 
     So what is not wanted (not asked for, paused, waiting after a failure) is held and heartbeated
@@ -42,7 +42,7 @@ class Claiming:
 
     def next(self) -> Claim | None:
         """The next table that is wanted; None if none is left."""
-        while len(self._held) < UNWANTED_MAX:
+        while len(self._held) < HELD_MAX:
             claim = self._take()
             if claim is None:
                 return None
@@ -63,7 +63,7 @@ class Claiming:
             self._beating = True
             self._heartbeats.start()
 
-    def __enter__(self) -> Claiming:
+    def __enter__(self) -> ClaimSession:
         return self
 
     def __exit__(

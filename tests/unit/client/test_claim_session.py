@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from sluice.client.claiming import UNWANTED_MAX, Claiming
+from sluice.client.claim_session import HELD_MAX, ClaimSession
 from sluice.errors import FencedTieringEpoch, FlussError, NetworkError
 from sluice.model import Claim, TablePath
 
@@ -35,16 +35,16 @@ class Coordinator:
     ) -> dict[int, FlussError | None]:
         return {claim.table_id: None for claim in claims}
 
-    def claiming(self, *wanted: int) -> Claiming:
+    def claim_session(self, *wanted: int) -> ClaimSession:
         def why_not(claim: Claim) -> str | None:
             return None if claim.table_id in wanted else f"t{claim.table_id} is paused"
 
-        return Claiming(self.take, why_not, self.give_back, self)
+        return ClaimSession(self.take, why_not, self.give_back, self)
 
 
 def test_all_that_is_wanted_comes_before_anything_goes_back() -> None:
     fluss = Coordinator(5)
-    with fluss.claiming(1, 4) as tables:
+    with fluss.claim_session(1, 4) as tables:
         found = [tables.next(), tables.next(), tables.next()]
         assert [claim and claim.table_id for claim in found] == [1, 4, None]
         assert fluss.back == []
@@ -56,23 +56,23 @@ def test_a_table_that_comes_again_ends_the_search() -> None:
     fluss = Coordinator(2)
     again = Claim(0, TablePath("shop", "t0"), 2, 3)
     fluss.queue += [again, Claim(9, TablePath("shop", "t9"), 1, 3)]
-    with fluss.claiming(9) as tables:
+    with fluss.claim_session(9) as tables:
         assert tables.next() is None
     assert [table for table, _ in fluss.back] == [0, 1], "once each"
 
 
 def test_the_search_has_a_bound() -> None:
-    fluss = Coordinator(UNWANTED_MAX + 5)
-    with fluss.claiming() as tables:
+    fluss = Coordinator(HELD_MAX + 5)
+    with fluss.claim_session() as tables:
         assert tables.next() is None
         assert len(fluss.queue) == 5
-    assert len(fluss.back) == UNWANTED_MAX
+    assert len(fluss.back) == HELD_MAX
 
 
 def test_one_that_cannot_go_back_keeps_no_other(caplog: pytest.LogCaptureFixture) -> None:
     fluss = Coordinator(3)
     fluss.gone = {1}
-    with caplog.at_level(logging.WARNING), fluss.claiming() as tables:
+    with caplog.at_level(logging.WARNING), fluss.claim_session() as tables:
         assert tables.next() is None
     assert [table for table, _ in fluss.back] == [0, 2]
     assert "t1 was not wanted and not handed back" in caplog.text
@@ -80,7 +80,7 @@ def test_one_that_cannot_go_back_keeps_no_other(caplog: pytest.LogCaptureFixture
 
 def test_what_is_held_goes_back_after_an_error_too() -> None:
     fluss = Coordinator(2)
-    with pytest.raises(NetworkError), fluss.claiming(1) as tables:
+    with pytest.raises(NetworkError), fluss.claim_session(1) as tables:
         assert tables.next() is not None
         raise NetworkError("the coordinator is away")
     assert fluss.back == [(0, "t0 is paused")]
@@ -97,7 +97,7 @@ class Dead(Coordinator):
 def test_a_coordinator_that_is_away_is_asked_once(caplog: pytest.LogCaptureFixture) -> None:
     """Each call has minutes; Fluss takes back by itself what is silent."""
     fluss = Dead(100)
-    with caplog.at_level(logging.WARNING), fluss.claiming() as tables:
+    with caplog.at_level(logging.WARNING), fluss.claim_session() as tables:
         assert tables.next() is None
     assert [table for table, _ in fluss.back] == [0]
     assert "100 tables are not handed back" in caplog.text
@@ -106,7 +106,7 @@ def test_a_coordinator_that_is_away_is_asked_once(caplog: pytest.LogCaptureFixtu
 class Beating(Coordinator):
     """Beats once while each table goes back."""
 
-    tables: Claiming
+    tables: ClaimSession
 
     def __init__(self, tables: int) -> None:
         super().__init__(tables)
@@ -124,7 +124,7 @@ class Beating(Coordinator):
 
 def test_all_are_kept_until_the_last_has_gone_back() -> None:
     fluss = Beating(4)
-    with fluss.claiming(3) as tables:
+    with fluss.claim_session(3) as tables:
         fluss.tables = tables
         assert tables.next() is not None
     assert fluss.beats == [[1, 2, 3], [2, 3], [3]]
