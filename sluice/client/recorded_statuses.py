@@ -18,7 +18,7 @@ from functools import partial
 from os import getpid
 from typing import TypeVar
 
-from sluice.client.last_known import LastKnown
+from sluice.client.status_cache import StatusCache
 from sluice.client.status_table import PATH, StatusTable
 from sluice.clock import Clock, SystemClock
 from sluice.config import ClientConfig
@@ -40,27 +40,27 @@ from sluice.statuses.recorded import Columns
 T = TypeVar("T")
 _LOG = logging.getLogger(__name__)
 
-QUIET_S = 60.0
+RETRY_AFTER_S = 60.0
 """After a failed write none is tried for so long; ends of rounds have a count of their own."""
-LOOK_QUIET_S = 10.0
+READ_RETRY_AFTER_S = 10.0
 """The same for reads before a claim: soon again, since a pause is to hold."""
-BEAT_EVERY_S = 30.0
+HEARTBEAT_INTERVAL_S = 30.0
 """Most often that a round's heartbeat is written down, and how old a round is before that."""
-_BEATS_MAX = 10_000
-_NOT_TO_BE_HAD = (SluiceError, OSError, ValueError, ImportError)
+_HEARTBEATS_MAX = 10_000
+_LAG_ERRORS = (SluiceError, OSError, ValueError, ImportError)
 """Why a lag may be unknown: the cluster, its remote storage, a file system not installed."""
-_LOOKED_AT_MAX = 20
-"""Most tables that are looked up one by one before a claim."""
+_CHECKED_MAX = 20
+"""Most tables that are was_read up one by one before a claim."""
 
 
-class _Kind(Enum):
+class _EventKind(Enum):
     """Events that are tried or left out together; each is so many seconds quiet after a failure."""
 
-    LOOK, NOTE, END = "look", "note", "end"
+    READ, WRITE, END = "read", "write", "end"
 
     @property
-    def quiet_s(self) -> float:
-        return LOOK_QUIET_S if self is _Kind.LOOK else QUIET_S
+    def retry_after_s(self) -> float:
+        return READ_RETRY_AFTER_S if self is _EventKind.READ else RETRY_AFTER_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +83,9 @@ class RecordedStatuses:
         self._deadline_s = config.tiering_status_timeout_ms / 1000
         self._backoff_ms = config.tiering_backoff_ms
         self._lock = threading.Lock()  # guards the rest
-        self._known = LastKnown()
+        self._known = StatusCache()
         self._thread = threading.local()  # its ``given_up``: nobody waits for it any more
-        self._quiet_until_s: dict[_Kind, float] = {}
+        self._retry_at_s: dict[_EventKind, float] = {}
         self._warned = False
         self._tidied = False
         self._beats: dict[Claim, float] = {}
@@ -96,19 +96,19 @@ class RecordedStatuses:
 
     # ---- what rounds write ----
 
-    def begin(self, claim: Claim, by: str | None = None) -> str | None:
+    def claimed(self, claim: Claim, by: str | None = None) -> str | None:
         """Writes a claim down, unless the table is not to be tiered now: then answers why not.
 
         :param by: which run it is; by default this process.
         """
         name = by or _this_process()
 
-        def look() -> int:
+        def read() -> int:
             row = self._row(claim.table_id)
             is_open = row is not None and row.is_claimed
             return self._freshness_of(claim) if is_open else DEFAULT_FRESHNESS_MS
 
-        freshness_ms = self._event(claim.path, "its claim", look, _Kind.LOOK)
+        freshness_ms = self._event(claim.path, "its claim", read, _EventKind.READ)
         now_ms, backoff_ms = self._clock.now_ms(), self._backoff_ms
         row = self._known.row(claim.table_id) or RecordedStatus(claim.table_id)
         columns = dict(self._known.unwritten(claim.table_id))
@@ -120,7 +120,7 @@ class RecordedStatuses:
         if why_not is None:
             columns |= recorded.claimed(claim, now_ms, name)
             with self._lock:
-                if len(self._begun) >= _BEATS_MAX:
+                if len(self._begun) >= _HEARTBEATS_MAX:
                     self._begun.clear()
                 self._begun[claim] = now_ms, name
         if columns and freshness_ms is not None:
@@ -129,35 +129,35 @@ class RecordedStatuses:
                 self._upsert(columns)
                 return True
 
-            if self._event(claim.path, "its claim", write, _Kind.NOTE):
+            if self._event(claim.path, "its claim", write, _EventKind.WRITE):
                 self._known.written(claim.table_id)
         return why_not
 
-    def wanted(self, paths: Sequence[TablePath]) -> Sequence[TablePath]:
+    def eligible(self, paths: Sequence[TablePath]) -> Sequence[TablePath]:
         """Those of a few tables that may be tiered now, as far as that is known.
 
         Fluss hands a paused or failing table out again and again: so it is not even asked for it.
         """
-        if not 0 < len(paths) <= _LOOKED_AT_MAX:
+        if not 0 < len(paths) <= _CHECKED_MAX:
             return paths
         ids: dict[TablePath, int] = {}
 
-        def look() -> bool:
+        def read() -> bool:
             for path in paths:
                 with suppress(TableNotExist, DatabaseNotExist):
                     ids[path] = self._table.admin.table_info(path).table_id
             self._rows(list(ids.values()))
             return True
 
-        looked = self._event(paths[0], "what is to be tiered", look, _Kind.LOOK)
+        was_read = self._event(paths[0], "what is to be tiered", read, _EventKind.READ)
         now_ms = self._clock.now_ms()
 
-        def is_wanted(path: TablePath) -> bool:
+        def is_eligible(path: TablePath) -> bool:
             if path not in ids:
-                return not looked
+                return not was_read
             return recorded.skip_reason(self._known.row(ids[path]), now_ms) is None
 
-        return [path for path in paths if is_wanted(path)]
+        return [path for path in paths if is_eligible(path)]
 
     def heartbeat(self, claims: Iterable[Claim]) -> None:
         """Writes down, now and then, that rounds go on."""
@@ -165,7 +165,7 @@ class RecordedStatuses:
         due = [claim for claim in claims if self._is_due(claim, now_s)]
         if due:
             write = partial(self._write_alive, due, now_ms)
-            self._event(due[0].path, "its heartbeat", write, _Kind.NOTE)
+            self._event(due[0].path, "its heartbeat", write, _EventKind.WRITE)
 
     def _write_alive(self, claims: Sequence[Claim], now_ms: int) -> None:
         """One write for all; a second one for those whose claims were not written."""
@@ -184,9 +184,9 @@ class RecordedStatuses:
     def _is_due(self, claim: Claim, now_s: float) -> bool:
         """Whether its heartbeat is to be written now; never at its first one."""
         with self._lock:
-            if len(self._beats) >= _BEATS_MAX:
+            if len(self._beats) >= _HEARTBEATS_MAX:
                 self._beats.clear()
-            if now_s - self._beats.setdefault(claim, now_s) < BEAT_EVERY_S:
+            if now_s - self._beats.setdefault(claim, now_s) < HEARTBEAT_INTERVAL_S:
                 return False
             self._beats[claim] = now_s
         return True
@@ -264,7 +264,7 @@ class RecordedStatuses:
         """
         _check_tiered(info)
         path, table_id = info.path, info.table_id
-        row = self._event(path, "who has it", lambda: self._row(table_id), _Kind.LOOK)
+        row = self._event(path, "who has it", lambda: self._row(table_id), _EventKind.READ)
         by = recorded.claim_holder(row, self._clock.now_ms())
         if row is not None and by is not None:
             raise TableNotDue(
@@ -274,7 +274,7 @@ class RecordedStatuses:
             )
         columns = recorded.round_requested(table_id, path, row, do(), self._clock.now_ms())
         if columns:
-            self._event(path, "that it is due", lambda: self._upsert(columns), _Kind.NOTE)
+            self._event(path, "that it is due", lambda: self._upsert(columns), _EventKind.WRITE)
 
     def list(self, infos: Iterable[TableInfo]) -> list[TieringStatus]:
         """The status of each of these tables that is tiered, by path.
@@ -319,14 +319,14 @@ class RecordedStatuses:
         def do() -> None:
             behind: list[tuple[TableInfo, dict[TableBucket, int]]] = []
             for info in infos:
-                with suppress(*_NOT_TO_BE_HAD):  # dropped meanwhile, or without a leader
+                with suppress(*_LAG_ERRORS):  # dropped meanwhile, or without a leader
                     behind.append((info, self._rows_behind(info, found)))
             for info, offsets in behind:
                 if offsets:
-                    with suppress(*_NOT_TO_BE_HAD):  # expired, or in a storage out of reach
+                    with suppress(*_LAG_ERRORS):  # expired, or in a storage out of reach
                         self._age(info, offsets, found)
 
-        with suppress(*_NOT_TO_BE_HAD):
+        with suppress(*_LAG_ERRORS):
             self._bounded(do)
         return dict(found)
 
@@ -384,30 +384,30 @@ class RecordedStatuses:
                 self._upsert(columns)
             return True
 
-        if self._event(claim.path, "the end of its round", do, _Kind.END):
+        if self._event(claim.path, "the end of its round", do, _EventKind.END):
             self._known.written(claim.table_id)
         elif columns := end(self._known.row(claim.table_id), DEFAULT_FRESHNESS_MS):
             self._known.not_written(claim.table_id, columns)
         with self._lock:
             tidied, self._tidied = self._tidied, True
         if not tidied:
-            self._event(claim.path, "what was dropped", self._table.delete_dropped, _Kind.END)
+            self._event(claim.path, "what was dropped", self._table.delete_dropped, _EventKind.END)
 
-    def _event(self, path: TablePath, what: str, do: Callable[[], T], kind: _Kind) -> T | None:
+    def _event(self, path: TablePath, what: str, do: Callable[[], T], kind: _EventKind) -> T | None:
         """Does it, if that is possible in time; a failure is a warning, the first time.
 
         How a round ended is worth a try of its own after a claim that was not written: it is what
         people look for, and nothing waits for it any more.
         """
         with self._lock:
-            until_s = self._quiet_until_s.get(kind)
+            until_s = self._retry_at_s.get(kind)
         if until_s is not None and self._clock.monotonic_s() < until_s:
             return None
         try:
             answer = self._bounded(do)
         except Exception as error:  # whatever it is, it is not worth a round
             with self._lock:
-                self._quiet_until_s[kind] = self._clock.monotonic_s() + kind.quiet_s
+                self._retry_at_s[kind] = self._clock.monotonic_s() + kind.retry_after_s
                 level = logging.DEBUG if self._warned else logging.WARNING
                 self._warned = True
             said = mask(f"{type(error).__name__}: {error}")
@@ -422,11 +422,11 @@ class RecordedStatuses:
             )
             return None
         with self._lock:
-            if kind is _Kind.LOOK:
-                self._quiet_until_s.pop(kind, None)
+            if kind is _EventKind.READ:
+                self._retry_at_s.pop(kind, None)
             else:  # who can write can read
-                self._quiet_until_s.clear()
-            self._warned = bool(self._quiet_until_s)
+                self._retry_at_s.clear()
+            self._warned = bool(self._retry_at_s)
         return answer
 
     def _bounded(self, do: Callable[[], T]) -> T:

@@ -83,7 +83,7 @@ DESCRIPTOR = TableDescriptor(
 
 SCANNED_MAX = 1_000
 DATABASES_MAX = 20
-DELETED_MAX = 100
+DELETED_ROWS_MAX = 100
 """Bounds of one look for rows of dropped tables."""
 
 _LEADER_WAIT_MS = 8_000
@@ -162,7 +162,7 @@ class StatusTable:
         reader = KvReader(self._connection, self.admin, PATH)
         rows = rows_of(reader.limit_scan(SCANNED_MAX))
         # Looked at after the rows were read: each of them is of a table that was there before.
-        seen = dropped_rows(rows, self._tables_of)[:DELETED_MAX]
+        seen = dropped_rows(rows, self._tables_of)[:DELETED_ROWS_MAX]
         dropped = [row for row in seen if self._is_dropped(row)]
         if dropped:
             with self._writer(None) as writer:

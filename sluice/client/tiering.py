@@ -81,13 +81,13 @@ class TieringClient:
         """
         recorder = self._recorder()
         if recorder is not None and requested:
-            requested = recorder.wanted(requested)
+            requested = recorder.eligible(requested)
         nothing = requested is not None and not requested
 
         def why_not(claim: Claim) -> str | None:
             if requested is not None and claim.path not in requested:
                 return "whoever got this table had not asked for it"
-            return None if recorder is None else recorder.begin(claim, by)
+            return None if recorder is None else recorder.claimed(claim, by)
 
         def give_back(claim: Claim, reason: str) -> None:
             self._give_back(claim, f"handed back: {reason}")

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from sluice.client.admin import Admin
-from sluice.client.recorded_statuses import LOOK_QUIET_S
+from sluice.client.recorded_statuses import READ_RETRY_AFTER_S
 from sluice.client.status_table import PATH, StatusTable
 from sluice.errors import FencedTieringEpoch, InvalidTable, RequestTimeOut
 from sluice.model import TablePath
@@ -142,7 +142,7 @@ def test_who_cannot_look_tries_again_soon(shop: Shop, monkeypatch: pytest.Monkey
         patch.setattr(StatusTable, "read", away)
         one.tiering.release(shop.claim(path, one), "only looked")
     shop.client.admin.pause_tiering(path)
-    shop.clock.ms += int(LOOK_QUIET_S * 1000)
+    shop.clock.ms += int(READ_RETRY_AFTER_S * 1000)
     assert one.tiering.claim([path]) is None
 
 

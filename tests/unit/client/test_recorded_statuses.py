@@ -14,7 +14,7 @@ import pytest
 
 from sluice.client.addresses import Address
 from sluice.client.connection import Connection
-from sluice.client.recorded_statuses import BEAT_EVERY_S, QUIET_S
+from sluice.client.recorded_statuses import HEARTBEAT_INTERVAL_S, RETRY_AFTER_S
 from sluice.client.status_table import PATH, StatusTable
 from sluice.errors import InvalidTable, LeaderNotAvailable, TableNotExist, UnsupportedVersion
 from sluice.model import (
@@ -173,7 +173,7 @@ def test_heartbeats_keep_a_long_round_known(shop: Shop) -> None:
     keeper = shop.another().tiering
     for _ in range(10):
         assert keeper.heartbeat([claim]) == {claim.table_id: None}
-        shop.clock.ms += int(BEAT_EVERY_S * 1000)
+        shop.clock.ms += int(HEARTBEAT_INTERVAL_S * 1000)
     assert shop.status(path).status == "Tiering"
     (row,) = shop.stored()
     heard_ms = int(row["heartbeat_time"].timestamp() * 1000)
@@ -248,7 +248,7 @@ def test_after_a_failure_nothing_is_tried_for_a_while(
         claims = [shop.claim(path) for path in paths]
         shop.client.tiering.finished(claims[0])
         shop.client.admin.drop_table(PATH)
-        shop.clock.ms += int(QUIET_S * 1000) - 1
+        shop.clock.ms += int(RETRY_AFTER_S * 1000) - 1
         shop.client.tiering.finished(claims[1])
         assert not shop.client.admin.table_exists(PATH)
         shop.client.tiering.finished(shop.claim(paths[0]))
@@ -304,7 +304,7 @@ def test_two_who_make_the_table_at_once(shop: Shop) -> None:
     claims = [shop.client.tiering._next_claim(()) for _ in paths]
     clients = [shop.another() for _ in paths]
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda c, claim: c._statuses.begin(claim), clients, claims))
+        list(pool.map(lambda c, claim: c._statuses.claimed(claim), clients, claims))
     seen = [status.status for status in shop.client.admin.list_tiering_statuses()]
     assert seen == ["Tiering"] * 4
 

@@ -13,7 +13,7 @@ TABLES_MAX = 10_000
 """Most tables remembered; then it begins anew."""
 
 
-class LastKnown:
+class StatusCache:
     """Rows as they were last read, and how rounds ended that could not be written down.
 
     Safe for use by many threads.
