@@ -23,7 +23,7 @@ from bench import data
 from bench.formats import decode, encode
 from bench.measure import Line, report
 from scripts import build_kernels
-from sluice.client.sst_rows import read_directly
+from sluice.client.sst_values import read_sst_values
 from sluice.formats import kernels
 from sluice.formats.kernel_objects import VARIANTS, Variant, cpu_flags, described
 from sluice.formats.row_arrays import COMPACTED, INDEXED
@@ -89,7 +89,7 @@ def _work(rows: int, folder: Path) -> Work:
         "stored_values_decode": lambda: [
             decode_values(each, {1: schema}, schema, COMPACTED) for each in values
         ],
-        "sst_files_merge": lambda: sum(map(len, read_directly(folder, 8 << 20))),
+        "sst_files_merge": lambda: sum(map(len, read_sst_values(folder, 8 << 20))),
     }
     for of, arrays in encoded.items():
         found[f"{of.lower()}_encode"] = partial(encode, batches, types, of)

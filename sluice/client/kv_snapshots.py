@@ -14,7 +14,7 @@ from sluice.client.admin import Admin
 from sluice.client.connection import Connection
 from sluice.client.kv_snapshot_files import SnapshotFiles, download, snapshot_files, with_sizes
 from sluice.client.remote_files import RemoteFiles
-from sluice.client.rocks_rows import read_values
+from sluice.client.rocksdb_values import read_values
 from sluice.client.stored_rows import StoredRows
 from sluice.errors import NonPrimaryKeyTable, StorageError
 from sluice.model import TableBucket, TableInfo, TablePath

@@ -1,7 +1,7 @@
 """RocksDB's SST files in its block-based format: footer, properties, index and blocks.
 
 Format versions 2 to 6 with a plain index and without a dictionary are known, which is what RocksDB
-writes unless told otherwise. All else is ``NotReadHere``. Whoever calls brings the bytes; every
+writes unless told otherwise. All else is ``NeedsRocksDB``. Whoever calls brings the bytes; every
 block's checksum is checked before a byte of it is believed.
 """
 
@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from sluice.formats.column_memory import load_kernels
-from sluice.formats.rocks_manifest import Cursor, NotReadHere, masked_crc
+from sluice.formats.rocksdb_manifest import Cursor, NeedsRocksDB, masked_crc
 
 FOOTER_SIZE = 53
 BLOCK_TRAILER = 5
@@ -84,14 +84,14 @@ class Properties:
 def read_footer(tail: bytes, file_size: int) -> Footer:
     """``tail``: the last bytes of the file, at least ``FOOTER_SIZE`` if it has so many.
 
-    :raises NotReadHere: it is none of a known version, or damaged.
+    :raises NeedsRocksDB: it is none of a known version, or damaged.
     """
     footer = tail[-FOOTER_SIZE:]
     if len(footer) != FOOTER_SIZE or not footer.endswith(_MAGIC):
-        raise NotReadHere("it has no footer")
+        raise NeedsRocksDB("it has no footer")
     kind, version = footer[0], _U32.unpack_from(footer, FOOTER_SIZE - 12)[0]
     if kind not in (_CRC32C, _XXH3) or not 2 <= version <= _VERSION_WITH_CONTEXT:
-        raise NotReadHere(f"it has format version {version} with checksums of type {kind}")
+        raise NeedsRocksDB(f"it has format version {version} with checksums of type {kind}")
     start = file_size - FOOTER_SIZE
     if version < _VERSION_WITH_CONTEXT:
         cursor = Cursor(footer[1:])
@@ -101,7 +101,7 @@ def read_footer(tail: bytes, file_size: int) -> Footer:
         _check_handle(index, start)
         return Footer(kind, 0, metaindex, index)
     if footer[1:5] != _CONTEXT_MAGIC:
-        raise NotReadHere("its footer is none of version 6")
+        raise NeedsRocksDB("its footer is none of version 6")
     checksum, base, size = struct.unpack_from("<III", footer, 5)
     metaindex = Handle(start - BLOCK_TRAILER - size, size)
     _check_handle(metaindex, start)
@@ -114,7 +114,7 @@ def read_footer(tail: bytes, file_size: int) -> Footer:
 
 def _check_handle(handle: Handle, end: int) -> None:
     if handle.start < 0 or handle.size > _BLOCK_MAX or handle.end > end:
-        raise NotReadHere(f"it has a block at {handle.start}, where none can be")
+        raise NeedsRocksDB(f"it has a block at {handle.start}, where none can be")
 
 
 def check_blocks(
@@ -125,7 +125,7 @@ def check_blocks(
     :param data: a part of the file, from position ``origin`` on.
     :param starts: positions of blocks in ``data``, int64; they and their trailers lie within.
     :param sizes: without trailers, int64.
-    :raises NotReadHere: a block is damaged.
+    :raises NeedsRocksDB: a block is damaged.
     """
     if footer.checksum == _XXH3:
         content = np.frombuffer(data, np.uint8)
@@ -141,7 +141,7 @@ def check_blocks(
     else:
         good = _count_good(footer, memoryview(data), starts.tolist(), sizes.tolist(), origin)
     if good < len(starts):
-        raise NotReadHere(f"the block at {origin + int(starts[good])} is damaged")
+        raise NeedsRocksDB(f"the block at {origin + int(starts[good])} is damaged")
 
 
 def _count_good(
@@ -161,10 +161,10 @@ def _count_good(
 def read_block(footer: Footer, data: bytes, handle: Handle) -> pa.Buffer:
     """One block, checked and uncompressed; ``data`` is the block with its trailer.
 
-    :raises NotReadHere: it is damaged, or compressed in a way not known here.
+    :raises NeedsRocksDB: it is damaged, or compressed in a way not known here.
     """
     if len(data) != handle.size + BLOCK_TRAILER:
-        raise NotReadHere("a block is cut")
+        raise NeedsRocksDB("a block is cut")
     starts, sizes = np.zeros(1, np.int64), np.array([handle.size], np.int64)
     check_blocks(footer, data, starts, sizes, handle.start)
     [block] = uncompress(data, starts, sizes)
@@ -180,7 +180,7 @@ def uncompress(
 
     :param starts: positions of blocks in ``data``, int64; they and their trailers lie within.
     :param sizes: without trailers, int64.
-    :raises NotReadHere: a block is compressed in a way not known here, or damaged.
+    :raises NeedsRocksDB: a block is compressed in a way not known here, or damaged.
     """
     content = np.frombuffer(data, np.uint8)
     kinds = content[starts + sizes]
@@ -189,7 +189,7 @@ def uncompress(
     wholes = np.where(plain, sizes, wholes)
     heads[plain | (kinds == _SNAPPY)] = 0  # snappy's own format begins with the size
     if (heads > sizes).any() or (wholes > _BLOCK_MAX).any():
-        raise NotReadHere("a block's size cannot be")
+        raise NeedsRocksDB("a block's size cannot be")
     count = max(int(np.searchsorted(np.cumsum(wholes), most_bytes, "right")), 1)
     parts = (starts + heads, sizes - heads, kinds, wholes)
     whole = pa.py_buffer(data)
@@ -200,9 +200,9 @@ def uncompress(
             for start, size, kind, wanted in zip(*(p[:count].tolist() for p in parts), strict=True)
         ]
     except KeyError as error:
-        raise NotReadHere(f"a block is compressed in way {error}") from error
+        raise NeedsRocksDB(f"a block is compressed in way {error}") from error
     except (pa.ArrowException, OSError, ValueError, zlib.error) as error:
-        raise NotReadHere(f"a block cannot be uncompressed: {error}") from error
+        raise NeedsRocksDB(f"a block cannot be uncompressed: {error}") from error
 
 
 def _whole_sizes(content: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -236,7 +236,7 @@ def _ways() -> dict[int, Callable[[pa.Buffer, int], pa.Buffer]]:
 def metadata(block: pa.Buffer) -> Iterator[tuple[bytes, bytes]]:
     """Names and values of a block that describes its file; there are few.
 
-    :raises NotReadHere: it is none.
+    :raises NeedsRocksDB: it is none.
     """
     cursor = Cursor(memoryview(block)[: _entries_size(block)].tobytes())
     name = b""
@@ -253,31 +253,31 @@ def _entries_size(block: pa.Buffer) -> int:
         size = block.size - _U32.size * (restarts + 1)
         if restarts < _HASH_INDEX and size >= 0:
             return size
-    raise NotReadHere("a block does not end as it must")
+    raise NeedsRocksDB("a block does not end as it must")
 
 
 def find_parts(footer: Footer, metaindex: pa.Buffer, file_size: int) -> tuple[Handle, Handle]:
     """Where index and properties lie.
 
-    :raises NotReadHere: one is missing, or there are parts that are not read here.
+    :raises NeedsRocksDB: one is missing, or there are parts that are not read here.
     """
     handles = {}
     for name, value in metadata(metaindex):
         if name in _UNREADABLE:
-            raise NotReadHere(f"it has {name.decode()}")
+            raise NeedsRocksDB(f"it has {name.decode()}")
         cursor = Cursor(value)
         handles[name] = Handle(cursor.number(), cursor.number())
     index = footer.index or handles.get(b"rocksdb.index")
     properties = handles.get(b"rocksdb.properties")
     if index is None or properties is None:
-        raise NotReadHere("it lacks index or properties")
+        raise NeedsRocksDB("it lacks index or properties")
     _check_handle(index, file_size)
     _check_handle(properties, file_size)
     return index, properties
 
 
 def read_properties(block: pa.Buffer) -> Properties:
-    """:raises NotReadHere: the file has more than puts and deletes, or a two-level index."""
+    """:raises NeedsRocksDB: the file has more than puts and deletes, or a two-level index."""
     found = dict(metadata(block))
 
     def number(name: bytes, default: int | None = None) -> int:
@@ -287,15 +287,15 @@ def read_properties(block: pa.Buffer) -> Properties:
         return Cursor(value or b"").number()
 
     if found.get(b"rocksdb.block.based.table.index.type") != bytes(4):
-        raise NotReadHere("its index is not a plain one")
+        raise NeedsRocksDB("its index is not a plain one")
     if found.get(b"rocksdb.comparator") != b"leveldb.BytewiseComparator":
-        raise NotReadHere("its keys have an order of their own")
+        raise NeedsRocksDB("its keys have an order of their own")
     for name in (b"merge.operands", b"num.range-deletions"):
         if number(name, 0):
-            raise NotReadHere(f"it has rocksdb.{name.decode()}")
+            raise NeedsRocksDB(f"it has rocksdb.{name.decode()}")
     for name in found:
         if name.startswith(b"rocksdb.external_sst_file."):
-            raise NotReadHere("it was not written by its store")
+            raise NeedsRocksDB("it was not written by its store")
     return Properties(number(b"num.entries"), bool(number(b"index.value.is.delta.encoded", 0)))
 
 
@@ -303,7 +303,7 @@ def read_index(block: pa.Buffer, properties: Properties, end: int) -> tuple[np.n
     """Positions and sizes (int64, without trailers) of a file's data blocks, in its order.
 
     :param end: where the last may end.
-    :raises NotReadHere: they cannot be.
+    :raises NeedsRocksDB: they cannot be.
     """
     size = _entries_size(block)
     room = size // 3 + 1  # an entry has three bytes at least
@@ -317,9 +317,9 @@ def read_index(block: pa.Buffer, properties: Properties, end: int) -> tuple[np.n
         room,
     )
     if count < 0:
-        raise NotReadHere("its index is damaged")
+        raise NeedsRocksDB("its index is damaged")
     starts, sizes = starts[:count].copy(), sizes[:count].copy()
     ends = starts + sizes + BLOCK_TRAILER
     if count and (ends[-1] > end or sizes.max() > _BLOCK_MAX or (starts[1:] < ends[:-1]).any()):
-        raise NotReadHere("its index names blocks that cannot be")
+        raise NeedsRocksDB("its index names blocks that cannot be")
     return starts, sizes

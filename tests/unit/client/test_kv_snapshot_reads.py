@@ -12,7 +12,7 @@ import pytest
 from sluice.client import Client, KvSnapshotReader, connect
 from sluice.client.kv_snapshot_files import SnapshotFile, SnapshotFiles, download, snapshot_files
 from sluice.client.remote_files import RemoteFiles
-from sluice.client.rocks_rows import read_values
+from sluice.client.rocksdb_values import read_values
 from sluice.config import ServerConfig
 from sluice.errors import (
     CorruptMessage,

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from sluice.formats import sst_table as sst
-from sluice.formats.rocks_manifest import NotReadHere, live_files, masked_crc
+from sluice.formats.rocksdb_manifest import NeedsRocksDB, live_files, masked_crc
 
 XXH3 = sst.Footer(4, 0, sst.Handle(0, 0), None)
 # the lower halves of XXH3 of so many bytes, as xxhash 0.8 gives them
@@ -49,13 +49,13 @@ def test_blocks_are_checked_by_xxh3(size: int, xxh3: int) -> None:
     for at in (0, size // 2, size, size + 4):
         damaged = bytearray(block)
         damaged[at] ^= 16
-        with pytest.raises(NotReadHere, match="the block at 7 is damaged"):
+        with pytest.raises(NeedsRocksDB, match="the block at 7 is damaged"):
             sst.check_blocks(XXH3, bytes(damaged), starts, sizes, 7)
 
 
 @pytest.mark.parametrize("size", [0, 3, 52, 53, 200])
 def test_what_is_no_footer_is_told(size: int) -> None:
-    with pytest.raises(NotReadHere):
+    with pytest.raises(NeedsRocksDB):
         sst.read_footer(content(size), size)
 
 
@@ -63,9 +63,9 @@ def test_what_is_no_footer_is_told(size: int) -> None:
     "block", [b"", b"\0\0\0", b"\0\0\0\1", b"\xff\xff\xff\xff", b"\1\2\3\1\0\0\0"]
 )
 def test_blocks_that_cannot_be_are_told(block: bytes) -> None:
-    with pytest.raises(NotReadHere):
+    with pytest.raises(NeedsRocksDB):
         list(sst.metadata(pa.py_buffer(block)))
-    with pytest.raises(NotReadHere):
+    with pytest.raises(NeedsRocksDB):
         sst.read_index(pa.py_buffer(block), sst.Properties(0, False), 100)
 
 
@@ -74,7 +74,7 @@ def test_blocks_that_cannot_be_are_told(block: bytes) -> None:
 )
 def test_an_index_that_cannot_be_is_told(entries: bytes) -> None:
     block = entries + struct.pack("<II", 0, 1)
-    with pytest.raises(NotReadHere, match="index"):
+    with pytest.raises(NeedsRocksDB, match="index"):
         sst.read_index(pa.py_buffer(block), sst.Properties(0, False), 10)
 
 
@@ -89,7 +89,7 @@ def test_a_block_is_of_the_size_that_it_says(size: int) -> None:
         return [found.to_pybytes() for found in sst.uncompress(data, starts, sizes)]
 
     assert block(100) == [bytes(100)]
-    with pytest.raises(NotReadHere, match="a block cannot be uncompressed"):
+    with pytest.raises(NeedsRocksDB, match="a block cannot be uncompressed"):
         block(size)
 
 
@@ -113,7 +113,7 @@ def test_no_file_is_newer_than_its_store() -> None:
     file = b"g\0\7\1" + b"\x09a" + bytes(8) + b"\x09b" + bytes(8) + b"\1\5\1"
     [found] = live_files(record(BYTEWISE + b"\4\5" + file))
     assert (found.name, found.smallest, found.largest) == ("000007.sst", b"a", b"b")
-    with pytest.raises(NotReadHere, match="newer"):  # RocksDB would pass over its last rows
+    with pytest.raises(NeedsRocksDB, match="newer"):  # RocksDB would pass over its last rows
         live_files(record(BYTEWISE + b"\4\4" + file))
 
 
@@ -134,5 +134,5 @@ def test_no_file_is_newer_than_its_store() -> None:
     ],
 )
 def test_other_manifests_are_not_read(manifest: bytes) -> None:
-    with pytest.raises(NotReadHere):
+    with pytest.raises(NeedsRocksDB):
         live_files(manifest)

@@ -19,7 +19,7 @@ import pyarrow as pa
 from sluice.formats import sst_table as sst
 from sluice.formats import sst_words as w
 from sluice.formats.column_memory import binary_array, load_kernels
-from sluice.formats.rocks_manifest import LiveFile, NotReadHere, live_files
+from sluice.formats.rocksdb_manifest import LiveFile, NeedsRocksDB, live_files
 
 _BATCH_ROWS = 32 * 1024
 _READ_BYTES = 4 * 1024 * 1024
@@ -32,13 +32,13 @@ _KEY_ROOM = 64 * 1024
 _ROOM_MAX = 1 << 30
 
 
-def read_directly(folder: Path, batch_bytes: int) -> Iterator[pa.Array]:
+def read_sst_values(folder: Path, batch_bytes: int) -> Iterator[pa.Array]:
     """All values of the default column family in the order of their keys, as binary arrays.
 
     An array has at most about ``batch_bytes``, or one value. What was given out before an error is
     right, and in RocksDB's own order: it goes on behind it.
 
-    :raises NotReadHere: there is something that only RocksDB reads, or something is damaged.
+    :raises NeedsRocksDB: there is something that only RocksDB reads, or something is damaged.
     """
     try:
         with ExitStack() as stack:
@@ -49,28 +49,28 @@ def read_directly(folder: Path, batch_bytes: int) -> Iterator[pa.Array]:
                 source.read_bytes = share
             yield from _Merge(sources).arrays(batch_bytes)
     except OSError as error:
-        raise NotReadHere(f"{folder} cannot be read: {error}") from error
+        raise NeedsRocksDB(f"{folder} cannot be read: {error}") from error
 
 
 def _sorted_runs(folder: Path) -> list[list[LiveFile]]:
     """The files of the store, those together whose keys do not overlap."""
     if any(path.stat().st_size for path in folder.glob("*.log")):
-        raise NotReadHere("the store has a log that RocksDB replays")
+        raise NeedsRocksDB("the store has a log that RocksDB replays")
     name = (folder / "CURRENT").read_text("utf-8", "replace")
     if not name.startswith("MANIFEST-") or not name[9:].rstrip("\n").isdigit():
-        raise NotReadHere("CURRENT names no MANIFEST")
+        raise NeedsRocksDB("CURRENT names no MANIFEST")
     manifest = folder / name.rstrip("\n")
     if manifest.stat().st_size > _MANIFEST_BYTES_MAX:
-        raise NotReadHere("the MANIFEST is too large")
+        raise NeedsRocksDB("the MANIFEST is too large")
     files = sorted(live_files(manifest.read_bytes()), key=lambda f: (f.level, f.smallest))
     runs = []
     for level, found in groupby(files, key=lambda file: file.level):
         of_level = list(found)
         runs += [[file] for file in of_level] if level == 0 else [of_level]
         if level and any(a.largest >= b.smallest for a, b in pairwise(of_level)):
-            raise NotReadHere(f"files of level {level} overlap")
+            raise NeedsRocksDB(f"files of level {level} overlap")
     if len(runs) > _SOURCES_MAX:
-        raise NotReadHere(f"{len(runs)} sources are too many")
+        raise NeedsRocksDB(f"{len(runs)} sources are too many")
     return runs
 
 
@@ -82,13 +82,13 @@ class _Table:
         self._file = path.open("rb", buffering=0)
         try:
             if os.fstat(self._file.fileno()).st_size != size:
-                raise NotReadHere(f"{path.name} has not the size that the MANIFEST says")
+                raise NeedsRocksDB(f"{path.name} has not the size that the MANIFEST says")
             tail = self._read(max(size - sst.FOOTER_SIZE, 0), min(size, sst.FOOTER_SIZE))
             self.footer = sst.read_footer(tail, size)
             metaindex = self._block(self.footer.metaindex)
             index, properties = sst.find_parts(self.footer, metaindex, size)
             if max(index.size, properties.size) > _INDEX_BYTES_MAX:
-                raise NotReadHere(f"{path.name} has too large an index")
+                raise NeedsRocksDB(f"{path.name} has too large an index")
             self._index = index
             self.properties = sst.read_properties(self._block(properties))
         except BaseException:
@@ -113,7 +113,7 @@ class _Table:
     def _read(self, start: int, size: int) -> bytes:
         data = os.pread(self._file.fileno(), size, start)
         if len(data) != size:
-            raise NotReadHere(f"{self._name} is cut")
+            raise NeedsRocksDB(f"{self._name} is cut")
         return data
 
 
@@ -156,7 +156,7 @@ class _Source:
         while self._at == len(self._starts):
             self.__exit__(None, None, None)
             if entries_read != self._expected:
-                raise NotReadHere(f"{entries_read} entries were read, not {self._expected}")
+                raise NeedsRocksDB(f"{entries_read} entries were read, not {self._expected}")
             if self._next == len(self._files):
                 self._kept = []
                 return None
@@ -214,7 +214,7 @@ class _Merge:
             while (answer := self._merge(offsets, data)) == w.NEEDS_BLOCKS:
                 self._feed(int(state[w.EMPTY]))
             if answer < 0:
-                raise NotReadHere(w.PROBLEMS[answer])
+                raise NeedsRocksDB(w.PROBLEMS[answer])
             rows = int(state[w.ROWS])
             if rows:
                 content = data.slice(0, int(state[w.BYTES]))
@@ -247,4 +247,4 @@ class _Merge:
             words[w.NEXT_BLOCK] = words[w.AT] = words[w.END] = 0
             found = self._kernels.enter(self._words.ctypes.data, self._state.ctypes.data, index)
         if found < 0:
-            raise NotReadHere(w.PROBLEMS[found])
+            raise NeedsRocksDB(w.PROBLEMS[found])

@@ -23,10 +23,10 @@ _CACHE_BYTES = 8 * 1024 * 1024
 _OPEN_FILES = 256
 
 
-def read_by_rocksdb(
+def read_with_rocksdict(
     folder: Path, name: str, batch_bytes: int, skipped: int = 0
 ) -> Iterator[pa.Array]:
-    """As ``rocks_rows.read_values``, without the first ``skipped`` values."""
+    """As ``rocksdb_values.read_values``, without the first ``skipped`` values."""
     try:
         db: Any = Rdict(str(folder), _options(), access_type=AccessType.read_only())
     except Exception as error:

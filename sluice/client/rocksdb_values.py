@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from sluice.client.sst_rows import read_directly
+from sluice.client.sst_values import read_sst_values
 from sluice.extras import require
-from sluice.formats.rocks_manifest import NotReadHere
+from sluice.formats.rocksdb_manifest import NeedsRocksDB
 
 _LOG = logging.getLogger(__name__)
 
@@ -30,13 +30,13 @@ def read_values(folder: Path, name: str, batch_bytes: int) -> Iterator[pa.Array]
     """
     given = 0
     try:
-        for array in read_directly(folder, batch_bytes):
+        for array in read_sst_values(folder, batch_bytes):
             given += len(array)
             yield array
-    except NotReadHere as error:
+    except NeedsRocksDB as error:
         _LOG.debug("%s is read by RocksDB behind row %d: %s", name, given, error)
         what = f"{name} is damaged, or of a form that only RocksDB reads: {error}"
         require("rocksdict", "server", f"{what}. Trying RocksDB")
-        from sluice.client.rocksdb_rows import read_by_rocksdb
+        from sluice.client.rocksdict_values import read_with_rocksdict
 
-        yield from read_by_rocksdb(folder, name, batch_bytes, given)
+        yield from read_with_rocksdict(folder, name, batch_bytes, given)

@@ -25,13 +25,13 @@ from rocksdict import (
     WriteOptions,
 )
 
-from sluice.client import sst_rows
-from sluice.client.rocks_rows import read_values
-from sluice.client.rocksdb_rows import read_by_rocksdb
-from sluice.client.sst_rows import read_directly
+from sluice.client import sst_values
+from sluice.client.rocksdb_values import read_values
+from sluice.client.rocksdict_values import read_with_rocksdict
+from sluice.client.sst_values import read_sst_values
 from sluice.errors import CorruptRecord
 from sluice.formats import sst_table
-from sluice.formats.rocks_manifest import NotReadHere, masked_crc
+from sluice.formats.rocksdb_manifest import NeedsRocksDB, masked_crc
 from tests.golden.test_kv_snapshot import snapshot_folder
 
 COMPRESSIONS = ("none", "snappy", "zlib", "lz4", "lz4hc", "zstd")
@@ -79,11 +79,11 @@ class Store:
 
 
 def direct(folder: Path, batch_bytes: int = BATCH_BYTES) -> list[bytes]:
-    return joined(list(read_directly(folder, batch_bytes)))
+    return joined(list(read_sst_values(folder, batch_bytes)))
 
 
 def by_rocksdb(folder: Path) -> list[bytes]:
-    return joined(list(read_by_rocksdb(folder, "the store", BATCH_BYTES)))
+    return joined(list(read_with_rocksdict(folder, "the store", BATCH_BYTES)))
 
 
 def joined(arrays: list[pa.Array]) -> list[bytes]:
@@ -178,7 +178,7 @@ def test_files_of_a_level_are_read_one_after_another(tmp_path: Path) -> None:
     store.write({b"%06d" % i: b"new" for i in range(0, 30_000, 300)})
     folder = store.finish()
     assert len(list(folder.glob("*.sst"))) > 70, "more than sources that a merge may have"
-    found = list(read_directly(folder, BATCH_BYTES))
+    found = list(read_sst_values(folder, BATCH_BYTES))
     assert max(len(array.buffers()[2]) for array in found) <= BATCH_BYTES
     assert joined(found) == by_rocksdb(folder)
 
@@ -196,10 +196,10 @@ def test_blocks_and_arrays_may_end_anywhere(
         )
         store.flush()
     folder = store.finish()
-    monkeypatch.setattr(sst_rows, "_READ_BYTES", 1)
-    monkeypatch.setattr(sst_rows, "_READ_BYTES_MIN", 1)  # a block at a time
-    monkeypatch.setattr(sst_rows, "_BATCH_ROWS", rows_max)
-    found = list(read_directly(folder, BATCH_BYTES))
+    monkeypatch.setattr(sst_values, "_READ_BYTES", 1)
+    monkeypatch.setattr(sst_values, "_READ_BYTES_MIN", 1)  # a block at a time
+    monkeypatch.setattr(sst_values, "_BATCH_ROWS", rows_max)
+    found = list(read_sst_values(folder, BATCH_BYTES))
     assert [len(array) for array in found[:-1]] == [rows_max] * (len(found) - 1)
     assert joined(found) == by_rocksdb(folder)
     assert len(joined(found)) == rows
@@ -226,8 +226,8 @@ def test_blocks_that_grow_much_are_taken_a_few_at_a_time(
     store = Store(tmp_path, options(lambda _, blocks: blocks.set_block_size(512)))
     store.write({b"%04d" % i: b"%d " % i + b"text " * 60 for i in range(500)})
     folder = store.finish()
-    monkeypatch.setattr(sst_rows, "_READ_BYTES", 2000)
-    monkeypatch.setattr(sst_rows, "_READ_BYTES_MIN", 2000)
+    monkeypatch.setattr(sst_values, "_READ_BYTES", 2000)
+    monkeypatch.setattr(sst_values, "_READ_BYTES_MIN", 2000)
     assert direct(folder) == by_rocksdb(folder)
 
 
@@ -302,7 +302,7 @@ def test_what_is_not_known_is_left_to_rocksdb(tmp_path: Path, what: Any) -> None
         store.flush()
         store.db.compact_range(None, None)
     folder = store.finish()
-    with pytest.raises(NotReadHere):
+    with pytest.raises(NeedsRocksDB):
         direct(folder)
     found = joined(list(read_values(folder, "the store", BATCH_BYTES)))
     assert found == by_rocksdb(folder)
@@ -317,7 +317,7 @@ def test_a_log_with_content_is_left_to_rocksdb(tmp_path: Path) -> None:
     folder = tmp_path / "copy"
     shutil.copytree(tmp_path / "db", folder)  # as if the server had died here
     store.db.close()
-    with pytest.raises(NotReadHere, match="a log that RocksDB replays"):
+    with pytest.raises(NeedsRocksDB, match="a log that RocksDB replays"):
         direct(folder)
     found = joined(list(read_values(folder, "the store", BATCH_BYTES)))
     assert found[-1] == b"in the log"
@@ -336,7 +336,7 @@ def test_a_key_that_two_files_of_a_level_share_is_left_to_rocksdb(tmp_path: Path
     store.db.compact_range(None, None)
     folder = store.finish()
     assert snapshots
-    with pytest.raises(NotReadHere, match="overlap"):
+    with pytest.raises(NeedsRocksDB, match="overlap"):
         direct(folder)
     found = joined(list(read_values(folder, "the store", BATCH_BYTES)))
     assert found == by_rocksdb(folder)
@@ -362,7 +362,7 @@ def test_a_file_must_have_as_many_entries_as_it_says(tmp_path: Path) -> None:
     content[properties.end - 4 : properties.end] = struct.pack("<I", masked_crc(block))
     path.unlink()  # RocksDB has it by a hard link
     path.write_bytes(content)
-    with pytest.raises(NotReadHere, match="1000 entries were read, not 1001"):
+    with pytest.raises(NeedsRocksDB, match="1000 entries were read, not 1001"):
         direct(folder)
 
 
@@ -370,10 +370,10 @@ def test_rocksdb_goes_on_where_the_files_could_not(tmp_path: Path) -> None:
     store = filled(tmp_path, options())
     entities(store)
     folder = store.finish()
-    arrays = read_directly(folder, 1000)
+    arrays = read_sst_values(folder, 1000)
     given = len(next(arrays))
     assert 0 < given < 500
-    with pytest.raises(NotReadHere, match="more than puts and deletes"):
+    with pytest.raises(NeedsRocksDB, match="more than puts and deletes"):
         list(arrays)
     found = joined(list(read_values(folder, "the store", 1000)))
     assert found == by_rocksdb(folder)
@@ -405,7 +405,7 @@ def test_a_flipped_byte_never_gives_other_rows(tmp_path: Path, seed: int) -> Non
         path.write_bytes(damaged)
         try:
             assert direct(folder) == expected, f"{path.name} at {at}"
-        except NotReadHere:
+        except NeedsRocksDB:
             refused += 1
         path.write_bytes(content)
     assert refused

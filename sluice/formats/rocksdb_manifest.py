@@ -1,7 +1,7 @@
 """RocksDB's MANIFEST: which files a store consists of.
 
 It is a log of edits; a file is live if the edits together add it and do not take it away again.
-Only what a plain store of puts and deletes says is known here. All else is ``NotReadHere``, so that
+Only what a plain store of puts and deletes says is known here. All else is ``NeedsRocksDB``, so that
 whoever reads can leave such a store to RocksDB.
 """
 
@@ -35,7 +35,7 @@ _TIMES_OF_KEYS = (10, 11)
 _TIMES_KEPT = 8201
 
 
-class NotReadHere(SluiceError):
+class NeedsRocksDB(SluiceError):
     """Something of a store that only RocksDB reads, or that is damaged."""
 
 
@@ -58,7 +58,7 @@ class LiveFile:
 class Cursor:
     """Reads what RocksDB packs into bytes, one part after another.
 
-    Every method raises NotReadHere where the bytes end early.
+    Every method raises NeedsRocksDB where the bytes end early.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -77,14 +77,14 @@ class Cursor:
             if byte < 0x80:
                 break
         else:
-            raise NotReadHere("a varint is longer than 64 bits")
+            raise NeedsRocksDB("a varint is longer than 64 bits")
         return value
 
     def take(self, size: int) -> bytes:
         """The next ``size`` bytes."""
         found = self._data[self._at : self._at + size]
         if len(found) != size:
-            raise NotReadHere("bytes end early")
+            raise NeedsRocksDB("bytes end early")
         self._at += size
         return found
 
@@ -102,7 +102,7 @@ def masked_crc(data: bytes | memoryview) -> int:
 def live_files(manifest: bytes) -> list[LiveFile]:
     """The files of the default column family.
 
-    :raises NotReadHere: the MANIFEST is damaged, or says what is not known here.
+    :raises NeedsRocksDB: the MANIFEST is damaged, or says what is not known here.
     """
     edits = _Edits()
     for record in _records(manifest):
@@ -121,12 +121,12 @@ class _Edits:
 
     def finish(self) -> list[LiveFile]:
         if self._group_left:
-            raise NotReadHere("the MANIFEST's last group of edits is cut")
+            raise NeedsRocksDB("the MANIFEST's last group of edits is cut")
         if self._comparator != _BYTEWISE:
-            raise NotReadHere(f"keys are ordered by {self._comparator!r}")
+            raise NeedsRocksDB(f"keys are ordered by {self._comparator!r}")
         files = list(self._files.values())
         if any(file.last_sequence > self._last_sequence for file in files):
-            raise NotReadHere("a file is newer than the MANIFEST says")
+            raise NeedsRocksDB("a file is newer than the MANIFEST says")
         return files
 
     def apply(self, edit: Cursor) -> None:
@@ -155,7 +155,7 @@ class _Edits:
             self._comparator = self._comparator if comparator is None else comparator
             for key in deleted:
                 if self._files.pop(key, None) is None:
-                    raise NotReadHere(f"the MANIFEST deletes file {key[1]}, which is not there")
+                    raise NeedsRocksDB(f"the MANIFEST deletes file {key[1]}, which is not there")
             self._files |= {(file.level, file.number): file for file in added}
 
 
@@ -171,7 +171,7 @@ def _skip(tag: int, edit: Cursor) -> None:
     elif tag == _TIMES_KEPT and edit.sized() == b"\1":
         pass
     elif tag != _FAMILY_DROPPED:
-        raise NotReadHere(f"the MANIFEST has an edit of kind {tag}")
+        raise NeedsRocksDB(f"the MANIFEST has an edit of kind {tag}")
 
 
 def _new_file(edit: Cursor) -> LiveFile:
@@ -179,14 +179,14 @@ def _new_file(edit: Cursor) -> LiveFile:
     smallest, largest = edit.sized(), edit.sized()
     _, last_sequence = edit.number(), edit.number()
     if min(len(smallest), len(largest)) < KEY_TRAILER:
-        raise NotReadHere(f"file {number} has a key that is none")
+        raise NeedsRocksDB(f"file {number} has a key that is none")
     while (tag := edit.number()) != _ENDS:
         field = edit.sized()
         blob = tag == _OLDEST_BLOB and Cursor(field).number() != 0
         times = tag in _TIMES_OF_KEYS and field != b""
         times = times or (tag == _TIMESTAMPS_KEPT and field == b"\0")
         if blob or times or tag >= _NOT_TO_BE_SKIPPED:
-            raise NotReadHere(f"file {number} has a field of kind {tag}")
+            raise NeedsRocksDB(f"file {number} has a field of kind {tag}")
     return LiveFile(
         number, level, size, smallest[:-KEY_TRAILER], largest[:-KEY_TRAILER], last_sequence
     )
@@ -202,7 +202,7 @@ def _records(log: bytes) -> Iterator[bytes]:
             at += left
             continue
         if len(log) - at < _HEAD.size:
-            raise NotReadHere("the MANIFEST is cut")
+            raise NeedsRocksDB("the MANIFEST is cut")
         crc, size, kind = _HEAD.unpack_from(log, at)
         body = log[at + _HEAD.size : at + _HEAD.size + size]
         if (
@@ -210,13 +210,13 @@ def _records(log: bytes) -> Iterator[bytes]:
             or size > left - _HEAD.size
             or masked_crc(log[at + 6 : at + 7] + body) != crc
         ):
-            raise NotReadHere("the MANIFEST is damaged")
+            raise NeedsRocksDB("the MANIFEST is damaged")
         at += _HEAD.size + size
         if kind not in (_FULL, _FIRST, _MIDDLE, _LAST) or (kind in (_FULL, _FIRST)) == bool(parts):
-            raise NotReadHere(f"the MANIFEST has a record of kind {kind} where none can be")
+            raise NeedsRocksDB(f"the MANIFEST has a record of kind {kind} where none can be")
         parts.append(body)
         if kind in (_FULL, _LAST):
             yield b"".join(parts)
             parts = []
     if parts:
-        raise NotReadHere("the MANIFEST's last record is cut")
+        raise NeedsRocksDB("the MANIFEST's last record is cut")
