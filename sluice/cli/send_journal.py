@@ -20,7 +20,7 @@ import click
 
 from sluice.cli.errors import ResumeError
 from sluice.cli.send_records import Record, folder, open_locked, remove_old
-from sluice.client.sent_batches import Cut, WriterStart
+from sluice.client.sent_batches import RowRange, WriterStart
 from sluice.errors import StorageError
 from sluice.failpoints import failpoint
 from sluice.model import TableBucket
@@ -161,10 +161,10 @@ class SendJournal:
             self._file = made
         self._has_begun = True
 
-    def known(self, bucket: TableBucket) -> list[Cut]:
+    def known(self, bucket: TableBucket) -> list[RowRange]:
         return [] if self.earlier is None else self.earlier.known.get(bucket, [])
 
-    def sending(self, bucket: TableBucket, cut: Cut, stored_rows: int) -> None:
+    def sending(self, bucket: TableBucket, cut: RowRange, stored_rows: int) -> None:
         line = [bucket.partition_id, bucket.bucket, cut.first, cut.rows, stored_rows]
         with self._lock:
             if self._is_closed:  # a thread of the writer that was on its way here

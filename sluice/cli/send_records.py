@@ -18,7 +18,7 @@ from typing import Any, Self
 
 import google_crc32c
 
-from sluice.client.sent_batches import Cut, WriterStart
+from sluice.client.sent_batches import RowRange, WriterStart
 from sluice.model import TableBucket
 
 _KEPT_S = 90 * 24 * 60 * 60
@@ -52,7 +52,7 @@ class Record:
     """When the last batch was sent, in seconds since 1970."""
     failure: str = ""
     """The cluster's error to a resumed run, which rules out an exact resume."""
-    known: dict[TableBucket, list[Cut]] = field(default_factory=dict)
+    known: dict[TableBucket, list[RowRange]] = field(default_factory=dict)
     path: Path = Path()
     """Where the record is stored."""
 
@@ -75,7 +75,7 @@ class Record:
         else:
             partition_id, number, first, rows, stored, self.sent_at_s = line
             bucket = TableBucket(self.header["table_id"], partition_id, number)
-            self.known.setdefault(bucket, []).append(Cut(first, rows))
+            self.known.setdefault(bucket, []).append(RowRange(first, rows))
         self.stored_rows = max(self.stored_rows, self.skipped_rows + stored)
 
 

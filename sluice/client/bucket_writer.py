@@ -19,7 +19,13 @@ from sluice.client.connection import Connection, table_path
 from sluice.client.retry import interruptible_sleep
 from sluice.client.row_buffers import RowBuffers
 from sluice.client.sender import BatchSender
-from sluice.client.sent_batches import Cut, Outstanding, Waiting, WriterJournal, WriterStart
+from sluice.client.sent_batches import (
+    PendingBatch,
+    PendingBatches,
+    RowRange,
+    WriterJournal,
+    WriterStart,
+)
 from sluice.errors import (
     CorruptMessage,
     DuplicateSequence,
@@ -103,12 +109,12 @@ class BucketWriter(ABC):
         start = journal.start if journal else None
         self._batch_bytes = start.batch_bytes if start else config.writer_batch_bytes
         self._goes_on = start is not None
-        self._outstanding = Outstanding()
+        self._pending = PendingBatches()
         self._lock = threading.RLock()  # guards all below
         self._closed = False
         self._writer_id = start.writer_id if start else None
         self._sequences: dict[TableBucket, int] = {}
-        self._known: dict[TableBucket, list[Cut]] = {}
+        self._known: dict[TableBucket, list[RowRange]] = {}
         self._cut_rows: dict[_Key, int] = {}
         self._taken_rows = self._given_rows = 0
         self._partitions: dict[tuple[str, ...], int] = {}
@@ -176,7 +182,7 @@ class BucketWriter(ABC):
         Some of those after them may be stored as well. It never goes back, and also holds after a
         failure or an interruption.
         """
-        return self._outstanding.stored_rows
+        return self._pending.stored_rows
 
     @property
     def sent_rows(self) -> int:
@@ -267,7 +273,7 @@ class BucketWriter(ABC):
     def _raise_floor(self, placed: int) -> None:
         """All rows before so many are in batches, or wait."""
         lowest = self._buffers.lowest_mark
-        self._outstanding.raise_floor(placed if lowest is None else min(placed, lowest))
+        self._pending.raise_floor(placed if lowest is None else min(placed, lowest))
 
     def _check(
         self,
@@ -366,17 +372,17 @@ class BucketWriter(ABC):
             self._next_bucket += 1
         bucket = TableBucket(self.info.table_id, partition_id, number)
         sequence = self._sequences.get(bucket, 0)
-        cut = Cut(self._cut_rows.get(key, 0), batch.num_rows)
+        cut = RowRange(self._cut_rows.get(key, 0), batch.num_rows)
         known = self._known_of(bucket)
         if sequence < len(known):
             self._check_alike(bucket, sequence, known[sequence], cut)
         if sequence >= len(known) - 1:  # the others are stored
-            self._put(bucket, batch, sequence, Waiting(mark, cut, again=sequence < len(known)))
+            self._put(bucket, batch, sequence, PendingBatch(mark, cut, again=sequence < len(known)))
         self._sequences[bucket] = 0 if sequence == _SEQUENCE_MAX else sequence + 1
         self._cut_rows[key] = cut.first + cut.rows
 
     def _put(
-        self, bucket: TableBucket, batch: pa.RecordBatch, sequence: int, waiting: Waiting
+        self, bucket: TableBucket, batch: pa.RecordBatch, sequence: int, waiting: PendingBatch
     ) -> None:
         records = self._batch(batch, self._id(), sequence)
         if len(records) > self._records_max:
@@ -386,10 +392,10 @@ class BucketWriter(ABC):
                     f" bytes, client.max_message_bytes allows {self._records_max:,}"
                 )
             )
-        self._outstanding.add(bucket, waiting)
+        self._pending.add(bucket, waiting)
         self._sender.put(bucket, records)
 
-    def _known_of(self, bucket: TableBucket) -> list[Cut]:
+    def _known_of(self, bucket: TableBucket) -> list[RowRange]:
         """What a writer before is known to have sent to a bucket."""
         if self._journal is None:
             return []
@@ -397,7 +403,9 @@ class BucketWriter(ABC):
             self._known[bucket] = self._journal.known(bucket)
         return self._known[bucket]
 
-    def _check_alike(self, bucket: TableBucket, sequence: int, before: Cut, now: Cut) -> None:
+    def _check_alike(
+        self, bucket: TableBucket, sequence: int, before: RowRange, now: RowRange
+    ) -> None:
         if before != now:
             self._sender.fail(
                 InvalidTable(
@@ -425,7 +433,7 @@ class BucketWriter(ABC):
 
     def _send(self, bucket: TableBucket, records: bytes) -> None:
         """Sends one batch until it is stored; runs on the sender's threads."""
-        batch = self._outstanding.first(bucket)
+        batch = self._pending.first(bucket)
         if self._journal is not None and not batch.again:
             self._journal.sending(bucket, batch.cut, self.stored_rows)
             failpoint("client.write.noted")
@@ -456,7 +464,7 @@ class BucketWriter(ABC):
         except FlussError as error:
             raise type(error)(f"{self._name(bucket)}: {error}", **error.details) from error
         failpoint("client.write.answered")
-        self._outstanding.stored(bucket)
+        self._pending.stored(bucket)
 
     def _name(self, bucket: TableBucket) -> str:
         partition = [v for v, id_ in self._partitions.items() if id_ == bucket.partition_id]

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 
 from sluice.client.connection import Connection
-from sluice.client.reports import entry_of, error_of, only
+from sluice.client.heartbeat_entries import entry_of, error_of, only
 from sluice.clock import Clock, SystemClock
 from sluice.errors import (
     FencedTieringEpoch,
@@ -62,7 +62,7 @@ def make_due(
     )
 
 
-class _Moment:
+class _Instant:
     """When it was made, by both clocks: the monotonic one stands while a machine is suspended."""
 
     def __init__(self, clock: Clock) -> None:
@@ -76,18 +76,18 @@ class _Moment:
 
 def _scheduled(
     connection: Connection, path: TablePath, table_id: int, clock: Clock
-) -> tuple[Claim, _Moment] | None:
+) -> tuple[Claim, _Instant] | None:
     """The claim under which the table waits for its freshness, and when that was asked.
 
     None: it is due already. Raises as :func:`make_due`.
     """
     reply = _send(connection, pb.LakeTieringHeartbeatRequest())
     claim = Claim(table_id, path, 0, reply.coordinator_epoch)  # nobody ever has it under epoch 0
-    asked = _Moment(clock)
+    asked = _Instant(clock)
     said = _heartbeat(connection, claim)
     if isinstance(said, FencedTieringEpoch) and (current := _CURRENT.search(said.message)):
         claim = Claim(table_id, path, int(current[1]), reply.coordinator_epoch)
-        asked = _Moment(clock)
+        asked = _Instant(clock)
         said = _heartbeat(connection, claim)
         if isinstance(said, FencedTieringEpoch):
             return None  # it has become due meanwhile

@@ -42,7 +42,7 @@ _LIMIT_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
+class _BucketKeys:
     """Keys of one bucket, and the row of the question that each belongs to."""
 
     bucket: TableBucket
@@ -154,7 +154,7 @@ class KvReader:
             )
         return columns
 
-    def _wanted(self, batch: pa.RecordBatch, keys: pa.Array) -> list[_Wanted]:
+    def _wanted(self, batch: pa.RecordBatch, keys: pa.Array) -> list[_BucketKeys]:
         """Keys by their bucket; those of a partition that is not there are left out."""
         names = {p.values: p.partition_id for p in self._partitions()}
         found = []
@@ -167,7 +167,7 @@ class KvReader:
             for number in np.unique(numbers).tolist():
                 rows = indices[numbers == number]
                 bucket = TableBucket(self.info.table_id, partition_id, number)
-                found.append(_Wanted(bucket, keys.take(pa.array(rows)).to_pylist(), rows))
+                found.append(_BucketKeys(bucket, keys.take(pa.array(rows)).to_pylist(), rows))
         return found
 
     def _partitions(self) -> list[Any]:
@@ -186,7 +186,7 @@ class KvReader:
     # ---- calls ----
 
     def _halving(
-        self, wanted: _Wanted, ask: Callable[[TableBucket, list[bytes]], list[T]], most: int
+        self, wanted: _BucketKeys, ask: Callable[[TableBucket, list[bytes]], list[T]], most: int
     ) -> list[T]:
         """Answers to all keys, in requests as large as their answers allow."""
         found: list[T] = []

@@ -65,7 +65,9 @@ class KvScanner:
         self._abandoned = threading.Event()
         self._session = ScanSession(connection, path, bucket, self._abandoned)
         keep_alive_s = config.scan_keep_alive_ms / 1000
-        self._ahead = _Ahead(self._session, self._batch_bytes, keep_alive_s, self._abandoned)
+        self._prefetch = _ScanPrefetch(
+            self._session, self._batch_bytes, keep_alive_s, self._abandoned
+        )
         self._is_open = False
         self._yielded = 0
 
@@ -76,7 +78,7 @@ class KvScanner:
         :raises TooManyScanners: as many are open as may be, for as long as it was tried.
         :raises FlussError: as ``Client.lookup``.
         """
-        self._ahead.start(self._session.open(self._batch_bytes, self._limit))
+        self._prefetch.start(self._session.open(self._batch_bytes, self._limit))
         self._is_open = True
         return self
 
@@ -91,7 +93,7 @@ class KvScanner:
     def close(self) -> None:
         """Ends the scan, here and on the server."""
         self._is_open = False
-        self._ahead.stop(_CLOSE_S)
+        self._prefetch.stop(_CLOSE_S)
 
     @property
     def log_offset(self) -> int:
@@ -117,7 +119,7 @@ class KvScanner:
         """
         self._check_inside()
         try:
-            for records in self._ahead.records():
+            for records in self._prefetch.records():
                 if not records:
                     continue
                 batch = self._rows.decode(values_of(records))
@@ -139,7 +141,7 @@ class KvScanner:
             raise RuntimeError(f"{self._name} is read inside a with block")
 
 
-class _Ahead:
+class _ScanPrefetch:
     """A thread that fetches batches until about one waits, then keeps the session alive."""
 
     def __init__(

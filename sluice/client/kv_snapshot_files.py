@@ -181,7 +181,7 @@ def _tried(name: str, uri: str, remote: RemoteFiles, act: Callable[[], None]) ->
         except ConfigurationError as error:  # of this machine: nothing comes of trying again
             raise StorageError(f"{name}: file {uri} cannot be read: {error}") from error
         except (OSError, pa.ArrowException, ValueError, ImportError) as error:
-            remote.distrust()
+            remote.forget_token()
             if attempt == _TRIES_MAX:
                 raise StorageError(
                     f"{name}: file {uri} cannot be read: {type(error).__name__}: {error} (tried"

@@ -37,7 +37,7 @@ _BUCKETS_MAX = 256
 
 
 @dataclass(slots=True, eq=False)
-class Window:
+class FetchRange:
     """The offsets of one bucket that are to be read, and how far that has come."""
 
     bucket: TableBucket
@@ -52,10 +52,10 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
+class FetchedBatches:
     """Whole batches of one bucket that came together."""
 
-    window: Window
+    window: FetchRange
     batches: Batches
     source: str
     """Where they are from, for errors: the file of a remote segment, or nothing."""
@@ -72,7 +72,9 @@ class LogFetches:
         self._now = now
         self._files = RemoteFiles(connection)
 
-    def fetch(self, windows: Sequence[Window], abandoned: threading.Event) -> Iterator[Fetched]:
+    def fetch(
+        self, windows: Sequence[FetchRange], abandoned: threading.Event
+    ) -> Iterator[FetchedBatches]:
         """Batches that hold any of the windows' offsets, in offset order within each bucket.
 
         :raises FlussError: as ``LogReader.read`` says.
@@ -80,7 +82,7 @@ class LogFetches:
         left = [window for window in windows if window.offset < window.stop]
         while left and not abandoned.is_set():
             groups = self._by_leader(left)
-            served: set[Window] = set()
+            served: set[FetchRange] = set()
             for group in groups:
                 wait_ms = _POLL_MS // len(groups)
                 for window, answer, waited_s in self._answers(group, wait_ms, abandoned):
@@ -94,7 +96,7 @@ class LogFetches:
             left = [w for w in left if w not in served] + [w for w in left if w in served]
             left = [w for w in left if w.offset < w.stop]
 
-    def _count_wait(self, window: Window, answer: FetchedBucket, waited_s: float) -> None:
+    def _count_wait(self, window: FetchRange, answer: FetchedBucket, waited_s: float) -> None:
         if not waited_s:
             window.waited_s, window.remote_failures = 0, 0
             return
@@ -106,16 +108,16 @@ class LogFetches:
                 f" asked for up to {window.stop}, the log's end is {answer.high_watermark}"
             )
 
-    def name(self, window: Window) -> str:
+    def name(self, window: FetchRange) -> str:
         return f"bucket {window.bucket} of {self._info.path}"
 
     # ---- requests ----
 
-    def _by_leader(self, windows: list[Window]) -> list[list[Window]]:
+    def _by_leader(self, windows: list[FetchRange]) -> list[list[FetchRange]]:
         """Windows that one request can ask for; one whose leader is not known is asked alone."""
         if len(windows) == 1:
             return [windows]
-        groups: dict[object, list[list[Window]]] = {}
+        groups: dict[object, list[list[FetchRange]]] = {}
         for window in windows:
             key: object
             try:
@@ -129,8 +131,8 @@ class LogFetches:
         return [group for parts in groups.values() for group in parts]
 
     def _answers(
-        self, group: list[Window], wait_ms: int, abandoned: threading.Event
-    ) -> Iterator[tuple[Window, FetchedBucket, float]]:
+        self, group: list[FetchRange], wait_ms: int, abandoned: threading.Event
+    ) -> Iterator[tuple[FetchRange, FetchedBucket, float]]:
         """What the leader says of each window, and how long that took."""
         answers, took_s = self._timed(group, wait_ms, abandoned)
         for window in group:
@@ -144,7 +146,7 @@ class LogFetches:
             yield window, answer, spent_s
 
     def _timed(
-        self, group: list[Window], wait_ms: int, abandoned: threading.Event
+        self, group: list[FetchRange], wait_ms: int, abandoned: threading.Event
     ) -> tuple[dict[TableBucket, FetchedBucket], float]:
         started = self._now()
         answers = self._connection.call_leader(
@@ -158,7 +160,7 @@ class LogFetches:
         )
         return answers, self._now() - started
 
-    def _request(self, group: list[Window], wait_ms: int) -> pb.FetchLogRequest:
+    def _request(self, group: list[FetchRange], wait_ms: int) -> pb.FetchLogRequest:
         config = self._connection.config
         request = pb.FetchLogRequest(
             follower_server_id=-1,
@@ -179,7 +181,7 @@ class LogFetches:
         return request
 
     def _unpack(
-        self, group: list[Window], entries: list[FetchedBucket]
+        self, group: list[FetchRange], entries: list[FetchedBucket]
     ) -> dict[TableBucket, FetchedBucket]:
         """The answers by bucket; for one bucket alone its error is raised, and perhaps retried."""
         asked = {window.bucket for window in group}
@@ -200,8 +202,8 @@ class LogFetches:
     # ---- answers ----
 
     def _taken(
-        self, window: Window, answer: FetchedBucket, abandoned: threading.Event
-    ) -> Iterator[Fetched]:
+        self, window: FetchRange, answer: FetchedBucket, abandoned: threading.Event
+    ) -> Iterator[FetchedBatches]:
         if answer.remote_log_fetch_info is not None:
             yield from self._from_remote(window, answer.remote_log_fetch_info, abandoned)
             return
@@ -216,8 +218,8 @@ class LogFetches:
         yield fetched
 
     def _from_remote(
-        self, window: Window, info: pb.PbRemoteLogFetchInfo, abandoned: threading.Event
-    ) -> Iterator[Fetched]:
+        self, window: FetchRange, info: pb.PbRemoteLogFetchInfo, abandoned: threading.Event
+    ) -> Iterator[FetchedBatches]:
         """Batches of the segments that a fetch answered with.
 
         A segment may be deleted, or its storage fail, before it is read: then the bucket is fetched
@@ -252,7 +254,7 @@ class LogFetches:
                 ) from error
             abandoned.wait(_PAUSE_S)
 
-    def _wanted(self, window: Window, batches: Batches, source: str) -> Fetched | None:
+    def _wanted(self, window: FetchRange, batches: Batches, source: str) -> FetchedBatches | None:
         """The batches that are not behind or beyond the window, which moves on."""
         wanted: Batches = []
         for header, view in batches:
@@ -267,4 +269,4 @@ class LogFetches:
                 )
             wanted.append((header, view))
             window.offset = header.next_offset
-        return Fetched(window, wanted, source) if wanted else None
+        return FetchedBatches(window, wanted, source) if wanted else None

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from sluice.client.admin import Admin
 from sluice.client.connection import Connection
-from sluice.client.log_fetches import Fetched, LogFetches, Window
+from sluice.client.log_fetches import FetchedBatches, FetchRange, LogFetches
 from sluice.client.prefetch import prefetched
 from sluice.client.schemas import TableSchemas
 from sluice.errors import CorruptRecord
@@ -93,7 +93,7 @@ class LogReader:
             if stop is None:
                 stop = self._offset(bucket, "latest")
             if start < stop:
-                found.append(Window(bucket, start, stop, offset=start))
+                found.append(FetchRange(bucket, start, stop, offset=start))
         if not found:
             return
         name = f"sluice-fetch-{self.info.path}-{found[0].bucket}"
@@ -117,7 +117,9 @@ class LogReader:
 
     # ---- on the consumer's thread ----
 
-    def _records(self, fetched: Fetched, header: LogBatchHeader, view: memoryview) -> LogRecords:
+    def _records(
+        self, fetched: FetchedBatches, header: LogBatchHeader, view: memoryview
+    ) -> LogRecords:
         start, stop = fetched.window.start, fetched.window.stop
         try:
             check_crc(view, header)

@@ -103,7 +103,7 @@ class ClientLogSource:
                 " (kv.snapshot.interval)"
             ) from error
         why = f"its KV snapshot could not be read: {unread}" if unread else "it has no KV snapshot"
-        return _Scanned(rows, f"bucket {split.bucket} was scanned, as {why}")
+        return _ScannedRows(rows, f"bucket {split.bucket} was scanned, as {why}")
 
     def _open(self) -> LogReader:
         with self._lock:
@@ -113,7 +113,7 @@ class ClientLogSource:
             return self._reader
 
 
-class _Scanned:
+class _ScannedRows:
     """Rows of a scan, and why there was one."""
 
     def __init__(self, rows: KvScanner, note: str) -> None:

@@ -20,26 +20,26 @@ def prefetched(
 
     :param make: makes the iterator; the event it is given says that nobody waits any longer.
     """
-    shelf: _Shelf[T] = _Shelf(depth)
-    thread = threading.Thread(target=_fill, args=(make, shelf), name=name, daemon=True)
+    buffer: _BoundedBuffer[T] = _BoundedBuffer(depth)
+    thread = threading.Thread(target=_fill, args=(make, buffer), name=name, daemon=True)
     thread.start()
     try:
-        yield from shelf.items()
+        yield from buffer.items()
     finally:
-        shelf.abandon()
+        buffer.abandon()
 
 
-def _fill(make: Callable[[threading.Event], Iterator[T]], shelf: _Shelf[T]) -> None:
+def _fill(make: Callable[[threading.Event], Iterator[T]], buffer: _BoundedBuffer[T]) -> None:
     try:
-        for item in make(shelf.abandoned):
-            if not shelf.put(item):
+        for item in make(buffer.abandoned):
+            if not buffer.put(item):
                 return
-        shelf.end(None)
+        buffer.end(None)
     except BaseException as error:  # it belongs to the consumer
-        shelf.end(error)
+        buffer.end(error)
 
 
-class _Shelf(Generic[T]):
+class _BoundedBuffer(Generic[T]):
     """A bounded place between one thread that puts and one that takes."""
 
     def __init__(self, depth: int) -> None:

@@ -87,7 +87,7 @@ class RemoteFiles:
         found, path = file_system(uri, self._options)
         return found.open_input_file(path)
 
-    def distrust(self) -> None:
+    def forget_token(self) -> None:
         """A file could not be read. Perhaps the token was revoked: the next open asks for one."""
         with self._lock:
             self._renew_ms = 0

@@ -75,7 +75,7 @@ def read_segment(
                 raise _cut(segment, f"it has {size} bytes of {segment.size_bytes}")
             yield from _pieces(file, segment, piece_bytes, batch_bytes_max)
     except (OSError, pa.ArrowException, ValueError, ImportError) as error:
-        files.distrust()
+        files.forget_token()
         raise StorageError(
             f"remote log segment {segment.uri} cannot be read: {type(error).__name__}: {error}"
         ) from error

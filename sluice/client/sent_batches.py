@@ -23,7 +23,7 @@ class WriterStart:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class RowRange:
     """The rows of a batch: so many, from the ``first`` on.
 
     They are counted in each bucket, or in each partition where the writer chooses the buckets. Two
@@ -49,10 +49,10 @@ class WriterJournal(Protocol):
     def begin(self, start: WriterStart) -> None:
         """Called once, before the first batch is sent."""
 
-    def known(self, bucket: TableBucket) -> list[Cut]:
+    def known(self, bucket: TableBucket) -> list[RowRange]:
         """The batches of a bucket by sequence. All but the last are stored; the last may be."""
 
-    def sending(self, bucket: TableBucket, cut: Cut, stored_rows: int) -> None:
+    def sending(self, bucket: TableBucket, cut: RowRange, stored_rows: int) -> None:
         """Called before a batch is sent for the first time, when those before it are stored.
 
         Of several buckets at once, from several threads. An error ends the writer.
@@ -62,29 +62,29 @@ class WriterJournal(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class PendingBatch:
     """A batch that is on its way, or will be."""
 
     mark: int
     """All rows of this batch come after so many that the writer was given, maybe more."""
-    cut: Cut
+    cut: RowRange
     again: bool = False
     """Whether the journal has it: another process has sent it before."""
 
 
-class Outstanding:
+class PendingBatches:
     """The batches of each bucket that are not stored yet, in order. Its lock guards all."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._batches: dict[TableBucket, deque[Waiting]] = {}
+        self._batches: dict[TableBucket, deque[PendingBatch]] = {}
         self._floor = 0
 
-    def add(self, bucket: TableBucket, batch: Waiting) -> None:
+    def add(self, bucket: TableBucket, batch: PendingBatch) -> None:
         with self._lock:
             self._batches.setdefault(bucket, deque()).append(batch)
 
-    def first(self, bucket: TableBucket) -> Waiting:
+    def first(self, bucket: TableBucket) -> PendingBatch:
         """The one under way: of a bucket there is one at a time."""
         with self._lock:
             return self._batches[bucket][0]

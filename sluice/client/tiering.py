@@ -17,9 +17,9 @@ from typing import Any
 from sluice.client.admin import Admin
 from sluice.client.claim_session import ClaimSession
 from sluice.client.connection import Connection, table_path
+from sluice.client.heartbeat_entries import entry_of, error_of, only
 from sluice.client.heartbeats import CLAIM_LOST
 from sluice.client.recorded_statuses import RecordedStatuses
-from sluice.client.reports import entry_of, error_of, only
 from sluice.errors import (
     CorruptMessage,
     FencedTieringEpoch,

@@ -26,7 +26,7 @@ PROBLEMS = {
 """What kernels answer, in words."""
 
 
-class BadValue(CorruptRecord):
+class InvalidValue(CorruptRecord):
     """A value that cannot be, by its row in the column at hand."""
 
     def __init__(self, row: int, reason: str) -> None:
@@ -65,7 +65,7 @@ class NewColumn:
     def finish(self, data_type: DataType) -> pa.Array:
         """The filled column in its Arrow type; that of a nested type as binary.
 
-        :raises BadValue: for text that is not UTF-8 or a DECIMAL with too many digits.
+        :raises InvalidValue: for text that is not UTF-8 or a DECIMAL with too many digits.
         """
         nulls = int(self._words[of.NULLS])
         bits = pa.py_buffer(self._valid) if nulls else None
@@ -147,7 +147,7 @@ def _check_values(array: pa.Array) -> None:
     try:
         array.validate(full=True)
     except pa.ArrowInvalid as error:
-        raise BadValue(_first_invalid(array), str(error)) from error
+        raise InvalidValue(_first_invalid(array), str(error)) from error
 
 
 def _first_invalid(array: pa.Array) -> int:

@@ -11,12 +11,12 @@ from llvmlite import binding
 
 from sluice.extras import require
 from sluice.formats import kernel_cache
-from sluice.formats.kernel_objects import Loaded, Origin, purpose
+from sluice.formats.kernel_objects import LoadedKernels, Origin, purpose
 
 _LOG = logging.getLogger(__name__)
 
 
-def load() -> Loaded:
+def load() -> LoadedKernels:
     """From the user's cache, or compiled and kept there.
 
     :raises MissingExtra: they have to be compiled, and numba is not installed.
@@ -51,4 +51,4 @@ def load() -> Loaded:
         for name, (symbol, count) in symbols.items()
     }
     file = None if path is None else str(path)
-    return Loaded(engine, kernels, origin, file, kernel_cache.compiler())
+    return LoadedKernels(engine, kernels, origin, file, kernel_cache.compiler())

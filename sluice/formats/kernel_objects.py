@@ -68,7 +68,7 @@ class Origin(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedKernels:
     """Machine code of the kernels in this process."""
 
     owner: object
@@ -81,7 +81,7 @@ class Loaded:
     compiler: str
 
 
-def load(cpuinfo: Path = Path("/proc/cpuinfo")) -> Loaded | None:
+def load(cpuinfo: Path = Path("/proc/cpuinfo")) -> LoadedKernels | None:
     """The first kind that this CPU can run; None if the package has none for it.
 
     :param cpuinfo: where Linux describes the CPU.
@@ -110,7 +110,7 @@ def load(cpuinfo: Path = Path("/proc/cpuinfo")) -> Loaded | None:
     return described(library, str(found) if isinstance(found, Path) else found.name)
 
 
-def described(library: ctypes.CDLL, file: str) -> Loaded:
+def described(library: ctypes.CDLL, file: str) -> LoadedKernels:
     """The kernels of a shared object, as it describes them itself."""
     text = ctypes.c_char.in_dll(library, DESCRIPTION)
     description = json.loads(ctypes.string_at(ctypes.addressof(text)))
@@ -118,7 +118,7 @@ def described(library: ctypes.CDLL, file: str) -> Loaded:
         name: (ctypes.cast(library[symbol_of(name)], ctypes.c_void_p).value or 0, count)
         for name, count in description["kernels"].items()
     }
-    return Loaded(library, kernels, Origin.PACKAGE, file, description["compiler"])
+    return LoadedKernels(library, kernels, Origin.PACKAGE, file, description["compiler"])
 
 
 def purpose() -> str:

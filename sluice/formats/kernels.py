@@ -15,12 +15,12 @@ from collections.abc import Callable
 
 from sluice.extras import require
 from sluice.formats import kernel_objects
-from sluice.formats.kernel_objects import Loaded
+from sluice.formats.kernel_objects import LoadedKernels
 
 Kernel = Callable[..., int]
 
 
-def _load() -> Loaded:
+def _load() -> LoadedKernels:
     found = kernel_objects.load()
     if found is not None:
         return found
@@ -30,7 +30,7 @@ def _load() -> Loaded:
     return kernel_engine.load()
 
 
-def callables(loaded: Loaded) -> dict[str, Kernel]:
+def callables(loaded: LoadedKernels) -> dict[str, Kernel]:
     """Its kernels as functions, by name."""
     return {name: _kernel(address, count) for name, (address, count) in loaded.kernels.items()}
 

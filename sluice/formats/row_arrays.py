@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from sluice.errors import CorruptRecord, InvalidTable, RecordTooLarge
 from sluice.formats.column_memory import (
     PROBLEMS,
-    BadValue,
+    InvalidValue,
     NewColumn,
     addresses,
     binary_array,
@@ -72,7 +72,7 @@ def decode_rows(
         raise ValueError(f"rows are binary, not {rows.type}")
     try:
         return _columns(rows, types, row_format, skipped)
-    except BadValue as error:
+    except InvalidValue as error:
         raise CorruptRecord(str(error)) from error
 
 
@@ -112,7 +112,7 @@ def _rows(
 def _columns(
     rows: pa.Array, types: Sequence[DataType], row_format: str, skipped: int = 0
 ) -> list[pa.Array]:
-    """:raises BadValue: instead of ``CorruptRecord``."""
+    """:raises InvalidValue: instead of ``CorruptRecord``."""
     plan = row_plan(tuple(types), row_format)
     words = plan.words.copy()
     columns = [NewColumn(column, len(rows)) for column in words]
@@ -135,14 +135,14 @@ def _columns(
     if problem < 0:
         row, column = where.tolist()
         name = f"column {column} ({types[column]}): " if column < len(types) else ""
-        raise BadValue(row, f"{name}{PROBLEMS[problem]}")
+        raise InvalidValue(row, f"{name}{PROBLEMS[problem]}")
     found = []
     for number, (made, data_type) in enumerate(zip(columns, types, strict=True)):
         try:
             found.append(_value(made.finish(data_type), data_type, row_format))
-        except BadValue as error:
+        except InvalidValue as error:
             name = f"column {number} ({data_type})"
-            raise BadValue(error.row, f"{name}: {error.reason}") from error
+            raise InvalidValue(error.row, f"{name}: {error.reason}") from error
     return found
 
 
@@ -170,7 +170,7 @@ def _content(array: pa.Array, name: str, data_type: DataType, row_format: str) -
 
 
 def _value(array: pa.Array, data_type: DataType, row_format: str) -> pa.Array:
-    """The inverse of ``_content``; ``array`` has no offset. :raises BadValue: by the row."""
+    """The inverse of ``_content``; ``array`` has no offset. :raises InvalidValue: by the row."""
     root = data_type.root
     if root not in NESTED:
         return array
@@ -256,12 +256,12 @@ def _lists(array: pa.Array, data_type: DataType, row_format: str) -> tuple[np.nd
             where.ctypes.data,
         )
     if problem < 0:
-        raise BadValue(int(where[0]), f"an array of {data_type}: {PROBLEMS[problem]}")
+        raise InvalidValue(int(where[0]), f"an array of {data_type}: {PROBLEMS[problem]}")
     try:
         return counts, _value(column.finish(data_type), data_type, row_format)
-    except BadValue as error:
+    except InvalidValue as error:
         row = int(np.searchsorted(counts, error.row, "right")) - 1
-        raise BadValue(row, f"an element of {data_type}: {error.reason}") from error
+        raise InvalidValue(row, f"an element of {data_type}: {error.reason}") from error
 
 
 def _halves(maps: pa.Array) -> tuple[pa.Array, pa.Array]:
@@ -292,12 +292,12 @@ def _check_map(counts: np.ndarray, value_counts: np.ndarray, keys: pa.Array) -> 
     if keys.null_count:
         element = int(np.argmax(keys.is_null().to_numpy(zero_copy_only=False)))
         row = int(np.searchsorted(counts, element, "right")) - 1
-        raise BadValue(row, "a map has a null key")
+        raise InvalidValue(row, "a map has a null key")
 
 
 def _refuse(bad: np.ndarray, reason: str) -> None:
     if bad.any():
-        raise BadValue(int(np.argmax(bad)), reason)
+        raise InvalidValue(int(np.argmax(bad)), reason)
 
 
 def _encoded(target: pa.Buffer, bounds: np.ndarray, size: int) -> pa.Array:

@@ -7,7 +7,7 @@ from sluice.model.paths import Partition, TableBucket, TablePath
 from sluice.model.servers import ServerInfo
 from sluice.model.table import (
     LAKE_COLUMNS,
-    REFUSED_COLUMNS,
+    RESERVED_COLUMNS,
     AggFunction,
     Column,
     Schema,
@@ -20,7 +20,7 @@ from sluice.model.types import DataType, RowField, TypeRoot
 __all__ = [
     "EARLIEST",
     "LAKE_COLUMNS",
-    "REFUSED_COLUMNS",
+    "RESERVED_COLUMNS",
     "AggFunction",
     "BucketSnapshot",
     "ChangeType",

@@ -16,7 +16,7 @@ from sluice.model.types import DataType
 LAKE_COLUMNS = ("__bucket", "__offset", "__timestamp")
 """System columns of a lake table, after the user columns (docs/fluss/iceberg.md#tables)."""
 
-REFUSED_COLUMNS = frozenset(LAKE_COLUMNS) | {"_change_type", "_log_offset", "_commit_timestamp"}
+RESERVED_COLUMNS = frozenset(LAKE_COLUMNS) | {"_change_type", "_log_offset", "_commit_timestamp"}
 
 
 @dataclass(frozen=True, slots=True)

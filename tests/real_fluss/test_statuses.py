@@ -168,7 +168,7 @@ def test_who_comes_first_makes_the_table(place: Place) -> None:
             ThreadPoolExecutor(2) as pool,
         ):
             begun = [
-                pool.submit(client._statuses.begin, claim)
+                pool.submit(client._statuses.claimed, claim)
                 for client, claim in zip((one, other), claims, strict=True)
             ]
             assert [each.result() for each in begun] == [None, None]

@@ -20,7 +20,7 @@ from sluice.errors import (
 )
 from sluice.formats.lake_keys import check_lake_keys
 from sluice.model import (
-    REFUSED_COLUMNS,
+    RESERVED_COLUMNS,
     Column,
     DataType,
     Schema,
@@ -143,7 +143,7 @@ def _checked_schema(path: TablePath, schema: Schema) -> Schema:
 
 
 def _check_column_name(path: TablePath, name: str) -> None:
-    if not name or name in REFUSED_COLUMNS:
+    if not name or name in RESERVED_COLUMNS:
         raise InvalidTable(f"table {path}: column name {name!r} is reserved for a system column")
 
 
@@ -238,7 +238,7 @@ def with_columns(info: TableInfo, added: Sequence[tuple[str, DataType, str | Non
     for name, data_type, comment in added:
         if name in {column.name for column in columns}:
             raise InvalidAlterTable(f"table {info.path} already has a column {name!r}")
-        if not name or name in REFUSED_COLUMNS:
+        if not name or name in RESERVED_COLUMNS:
             raise InvalidAlterTable(f"table {info.path}: {name!r} is not a valid column name")
         if not data_type.nullable:
             raise InvalidAlterTable(

@@ -12,7 +12,7 @@ import pytest
 from sluice.client import connect
 from sluice.client.connection import Connection
 from sluice.client.force_due import make_due
-from sluice.client.reports import entry_of
+from sluice.client.heartbeat_entries import entry_of
 from sluice.clock import Clock, SystemClock
 from sluice.config import ClientConfig
 from sluice.driver.not_due import claim_table

@@ -299,7 +299,7 @@ def test_a_slow_consumer_keeps_his_scan(site: Site) -> None:
             until(called)
             assert site.scanners.expire() == 0
         assert site.scanners.open_scans == 1
-        scan._ahead._batch_bytes = 1 << 20  # the rest in few batches
+        scan._prefetch._batch_bytes = 1 << 20  # the rest in few batches
         for batch in batches:
             found += tuples(batch)
     assert sorted(found) == orders

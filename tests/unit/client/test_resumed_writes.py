@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from sluice.client import Client, connect
-from sluice.client.sent_batches import Cut, Outstanding, Waiting, WriterStart
+from sluice.client.sent_batches import PendingBatch, PendingBatches, RowRange, WriterStart
 from sluice.config import ClientConfig
 from sluice.errors import InvalidTable, PartitionNotExists, RecordTooLarge, UnknownServerError
 from sluice.model import Column, Schema, TableBucket, TableDescriptor
@@ -32,7 +32,7 @@ class Journal:
     def __init__(self, breaks_at: int | None = None) -> None:
         self.start: WriterStart | None = None
         self.begun: WriterStart | None = None
-        self.batches: dict[TableBucket, list[Cut]] = {}
+        self.batches: dict[TableBucket, list[RowRange]] = {}
         self.stored: list[int] = []
         self.breaks_at = breaks_at
 
@@ -40,10 +40,10 @@ class Journal:
         assert self.begun is None
         self.begun = start
 
-    def known(self, bucket: TableBucket) -> list[Cut]:
+    def known(self, bucket: TableBucket) -> list[RowRange]:
         return list(self.batches.get(bucket, []))
 
-    def sending(self, bucket: TableBucket, cut: Cut, stored_rows: int) -> None:
+    def sending(self, bucket: TableBucket, cut: RowRange, stored_rows: int) -> None:
         self.batches.setdefault(bucket, []).append(cut)
         self.stored.append(stored_rows)
         if len(self.stored) == self.breaks_at:
@@ -160,11 +160,11 @@ def test_rows_are_stored_up_to_a_number_for_certain(client: Client, small: Clien
 
 
 def test_the_lowest_batch_that_is_not_stored_bounds_what_is() -> None:
-    outstanding = Outstanding()
+    outstanding = PendingBatches()
     one, two = TableBucket(1, None, 1), TableBucket(1, None, 2)
-    outstanding.add(one, Waiting(0, Cut(0, 5)))
-    outstanding.add(two, Waiting(10, Cut(0, 5)))
-    outstanding.add(one, Waiting(20, Cut(5, 5)))
+    outstanding.add(one, PendingBatch(0, RowRange(0, 5)))
+    outstanding.add(two, PendingBatch(10, RowRange(0, 5)))
+    outstanding.add(one, PendingBatch(20, RowRange(5, 5)))
     outstanding.raise_floor(30)
     told = [outstanding.stored_rows]
     for place in (one, two, one):

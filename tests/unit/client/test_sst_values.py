@@ -352,7 +352,7 @@ def test_a_file_must_have_as_many_entries_as_it_says(tmp_path: Path) -> None:
     folder = filled(tmp_path, options(plain)).finish()
     [path] = folder.glob("*.sst")
     content = bytearray(path.read_bytes())
-    table = sst_rows._Table(path, len(content))
+    table = sst_values._Table(path, len(content))
     metaindex = table._block(table.footer.metaindex)
     _, properties = sst_table.find_parts(table.footer, metaindex, len(content))
     table.close()
