@@ -1,10 +1,11 @@
-"""The client of a Fluss cluster: admin, writers and readers, leases, claims, heartbeats.
+"""Python client of a Fluss cluster: administration, writers, readers, leases and tiering.
 
     with connect("grpc://127.0.0.1:9123") as client:
         with client.log_writer(TablePath("shop", "orders")) as writer:
             writer.write(table)
 
-Names are loaded when they are first used: a DAG file that needs a lease id loads no gRPC.
+Each name is imported when it is first used, so a DAG file that only needs ``lease_id`` does not
+import gRPC.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Databases, tables, partitions, offsets: what an administrator asks of a cluster."""
+"""Administration of a cluster: databases, tables, partitions, offsets and tiering."""
 
 from __future__ import annotations
 
@@ -50,38 +50,48 @@ class Admin:
     """Administration of one cluster. Safe for use by many threads."""
 
     def __init__(self, connection: Connection, statuses: RecordedStatuses | None = None) -> None:
-        """:param statuses: what rounds wrote down, for a cluster that keeps no statuses."""
+        """:param statuses: statuses recorded by rounds, for a cluster that keeps none."""
         self._connection = connection
         self._statuses = statuses
 
     def servers(self) -> list[ServerInfo]:
-        """The servers of the cluster, each asked for its version and calls; coordinator first.
+        """Returns the servers of the cluster with version and missing calls, coordinator first.
 
-        :raises FlussError: one of them cannot be reached.
+        :raises FlussError: a server cannot be reached.
         """
         return self._connection.describe()
 
     # ---- databases ----
 
     def create_database(self, name: str, ignore_if_exists: bool = False) -> None:
-        """:raises DatabaseAlreadyExist: unless that is to be ignored."""
+        """Creates a database.
+
+        :raises DatabaseAlreadyExist: it exists, and ``ignore_if_exists`` is not set.
+        """
         request = pb.CreateDatabaseRequest(database_name=name, ignore_if_exists=ignore_if_exists)
         self._ask(apis.CREATE_DATABASE, request, idempotent=ignore_if_exists)
 
     def drop_database(
         self, name: str, cascade: bool = False, ignore_if_not_exists: bool = False
     ) -> None:
-        """:param cascade: drops its tables as well; without it DatabaseNotEmpty is raised."""
+        """Drops a database.
+
+        :param cascade: drop its tables too.
+        :raises DatabaseNotEmpty: it has tables, and ``cascade`` is not set.
+        :raises DatabaseNotExist: unless ``ignore_if_not_exists`` is set.
+        """
         request = pb.DropDatabaseRequest(
             database_name=name, ignore_if_not_exists=ignore_if_not_exists, cascade=cascade
         )
         self._ask(apis.DROP_DATABASE, request, idempotent=ignore_if_not_exists)
 
     def list_databases(self) -> list[str]:
+        """Returns the names of all databases."""
         reply = self._ask(apis.LIST_DATABASES, pb.ListDatabasesRequest())
         return list(reply.database_name)
 
     def database_exists(self, name: str) -> bool:
+        """Returns whether a database of this name exists."""
         reply = self._ask(apis.DATABASE_EXISTS, pb.DatabaseExistsRequest(database_name=name))
         return bool(reply.exists)
 
@@ -90,7 +100,12 @@ class Admin:
     def create_table(
         self, path: TablePath, descriptor: TableDescriptor, ignore_if_exists: bool = False
     ) -> None:
-        """:raises TableAlreadyExist, DatabaseNotExist, InvalidTable: with what is wrong."""
+        """Creates a table.
+
+        :raises TableAlreadyExist: unless ``ignore_if_exists`` is set.
+        :raises DatabaseNotExist: the database does not exist.
+        :raises InvalidTable: the message names the part of the descriptor that is not valid.
+        """
         request = pb.CreateTableRequest(
             table_path=table_path(path),
             table_json=descriptor_to_json(descriptor),
@@ -99,24 +114,33 @@ class Admin:
         self._ask(apis.CREATE_TABLE, request, idempotent=ignore_if_exists)
 
     def drop_table(self, path: TablePath, ignore_if_not_exists: bool = False) -> None:
+        """Drops a table.
+
+        :raises TableNotExist: unless ``ignore_if_not_exists`` is set.
+        """
         request = pb.DropTableRequest(
             table_path=table_path(path), ignore_if_not_exists=ignore_if_not_exists
         )
         self._ask(apis.DROP_TABLE, request, idempotent=ignore_if_not_exists)
 
     def table_exists(self, path: TablePath) -> bool:
+        """Returns whether a table exists at this path."""
         reply = self._ask(apis.TABLE_EXISTS, pb.TableExistsRequest(table_path=table_path(path)))
         return bool(reply.exists)
 
     def list_tables(self, database: str) -> list[str]:
-        """:raises DatabaseNotExist:"""
+        """Returns the names of the tables of a database.
+
+        :raises DatabaseNotExist: the database does not exist.
+        """
         reply = self._ask(apis.LIST_TABLES, pb.ListTablesRequest(database_name=database))
         return list(reply.table_name)
 
     def table_info(self, path: TablePath, schema_id: int | None = None) -> TableInfo:
-        """A table as it is, or with the columns of an earlier schema.
+        """Returns the description of a table, with its current or an earlier schema.
 
-        :raises TableNotExist: :raises SchemaNotExist: it never had a schema of that id.
+        :raises TableNotExist: the table does not exist.
+        :raises SchemaNotExist: the table never had a schema of that id.
         """
         reply = self._ask(apis.GET_TABLE_INFO, pb.GetTableInfoRequest(table_path=table_path(path)))
         descriptor = descriptor_from_json(reply.table_json)
@@ -132,17 +156,17 @@ class Admin:
         )
 
     def schema(self, path: TablePath, schema_id: int | None = None) -> Schema:
-        """A schema of the table, the latest one by default.
+        """Returns a schema of a table, by default the latest.
 
-        :raises SchemaNotExist: if the table never had one of that id.
+        :raises SchemaNotExist: the table never had a schema of that id.
         """
         request = pb.GetTableSchemaRequest(table_path=table_path(path), schema_id=schema_id)
         return schema_from_json(self._ask(apis.GET_TABLE_SCHEMA, request).schema_json)
 
     def add_columns(self, path: TablePath, columns: Sequence[Column]) -> None:
-        """Adds nullable columns behind the others; the server gives them their ids.
+        """Adds nullable columns after the existing ones; the server assigns their ids.
 
-        :raises InvalidAlterTable: if the table cannot be altered so.
+        :raises InvalidAlterTable: the table cannot be altered like this.
         """
         request = pb.AlterTableRequest(table_path=table_path(path), ignore_if_not_exists=False)
         for column in columns:
@@ -155,10 +179,11 @@ class Admin:
         self._ask(apis.ALTER_TABLE, request)
 
     def set_options(self, path: TablePath, options: Mapping[str, str | None]) -> None:
-        """Sets options of a table, all or none; None takes an option back to its default.
+        """Sets options of a table, all or none; None resets an option to its default.
 
-        :raises InvalidConfig, InvalidAlterTable: if one of them cannot be changed so.
-        :raises LakeTableAlreadyExist: tiering is turned on, and the lake table does not fit.
+        :raises InvalidConfig, InvalidAlterTable: an option cannot be changed like this.
+        :raises LakeTableAlreadyExist: tiering is turned on, but the existing lake table does not
+            match.
         """
         request = pb.AlterTableRequest(table_path=table_path(path), ignore_if_not_exists=False)
         for key, value in options.items():
@@ -171,9 +196,9 @@ class Admin:
     def create_partition(
         self, path: TablePath, values: Mapping[str, str], ignore_if_exists: bool = False
     ) -> None:
-        """Create a partition.
+        """Creates a partition.
 
-        :param values: text of each partition key: docs/fluss/messages.md#partition-names
+        :param values: the text of each partition key, see docs/fluss/messages.md#partition-names
         """
         request = pb.CreatePartitionRequest(
             table_path=table_path(path),
@@ -193,14 +218,14 @@ class Admin:
         self._ask(apis.DROP_PARTITION, request, idempotent=ignore_if_not_exists)
 
     def partitions(self, path: TablePath) -> list[Partition]:
-        """The partitions there are, by id.
+        """Returns the partitions of a table, ordered by id.
 
-        :raises TableNotPartitioned: if the table has no partition keys.
+        :raises TableNotPartitioned: the table has no partition keys.
         """
         return self.partitions_of(self.table_info(path))
 
     def partitions_of(self, info: TableInfo) -> list[Partition]:
-        """The same, where the table is known already."""
+        """Returns the partitions of a table whose description the caller has, ordered by id."""
         request = pb.ListPartitionInfosRequest(table_path=table_path(info.path))
         reply = self._ask(apis.LIST_PARTITION_INFOS, request)
         keys = info.descriptor.partition_keys
@@ -218,12 +243,12 @@ class Admin:
         *,
         table_id: int | None = None,
     ) -> dict[int, int]:
-        """An offset of each bucket's log.
+        """Returns one log offset for each bucket.
 
         :param buckets: all buckets by default.
         :param timestamp_ms: ``latest`` (the default) is the exclusive end, ``earliest`` the start;
-            a time gives the first offset whose commit timestamp is not before it.
-        :param table_id: saves the question for it, and fails if the path has another table now.
+            epoch milliseconds give the first offset committed at or after that time.
+        :param table_id: saves one request; the call fails if the path has another table now.
         :raises TableNotExist, PartitionNotExists, UnknownTableOrBucket:
         """
         if table_id is None or buckets is None:
@@ -243,13 +268,14 @@ class Admin:
             request.startTimestamp = timestamp_ms
         elif timestamp_ms not in (None, "latest"):
             raise InvalidTimestamp(
-                f"offsets of {path}: {timestamp_ms!r} is not earliest, latest or ms"
+                f"offsets of {path}: {timestamp_ms!r} is not a timestamp: use 'earliest', 'latest'"
+                " or epoch milliseconds"
             )
         offsets: dict[int, int] = {}
         left = [TableBucket(table_id, partition_id, bucket) for bucket in buckets]
         while left:
-            # One question for all buckets of one leader, as far as leaders are known. They are
-            # looked up once: other threads learn of leaders meanwhile.
+            # One request covers all buckets with the same known leader. Leaders are read once here,
+            # because other threads update them concurrently.
             leaders = [self._connection.known_leader(bucket) for bucket in left]
             together = [b for b, leader in zip(left, leaders, strict=True) if leader == leaders[0]]
             offsets.update(self._offsets_of(path, request, together))
@@ -259,9 +285,9 @@ class Admin:
     def lake_snapshot(
         self, path: TablePath, snapshot_id: int | None = None
     ) -> LakeSnapshotInfo | None:
-        """A lake snapshot that Fluss has registered, the latest by default; None if there is none.
+        """Returns a lake snapshot registered in Fluss, by default the latest; None if none exists.
 
-        :raises TableNotExist:
+        :raises TableNotExist: the table does not exist.
         """
         request = pb.GetLakeSnapshotRequest(table_path=table_path(path), snapshot_id=snapshot_id)
         try:
@@ -280,13 +306,14 @@ class Admin:
         return LakeSnapshotInfo(reply.table_id, reply.snapshotId, offsets)
 
     def list_tiering_statuses(self, path: TablePath | None = None) -> list[TieringStatus]:
-        """How the tiering of a table, or of every lake table, stands.
+        """Returns the tiering status of one lake table, or of all.
 
-        Of a server that does not know the call (every Apache Fluss so far) it is what the rounds of
-        Sluice have written into the table ``sluice.tiering_status`` of that cluster.
+        An Apache Fluss coordinator does not support this call. There, the statuses are read from
+        the table ``sluice.tiering_status``, which Sluice's rounds write.
 
-        :raises TableNotExist: :raises UnsupportedVersion: by ``coordinator_statuses``, if this client has
-            no such table.
+        :raises TableNotExist: the table does not exist.
+        :raises UnsupportedVersion: the coordinator does not support the call, and this client was
+            created without recorded statuses.
         """
         try:
             return self.coordinator_statuses(path)
@@ -296,9 +323,9 @@ class Admin:
         return self._statuses.list(self._infos() if path is None else [self.table_info(path)])
 
     def coordinator_statuses(self, path: TablePath | None = None) -> list[TieringStatus]:
-        """The coordinator's own word, and nothing else.
+        """Returns the tiering statuses that the coordinator itself reports, of one table or all.
 
-        :raises UnsupportedVersion: by a server that does not know the call.
+        :raises UnsupportedVersion: the coordinator does not support the call.
         """
         request = pb.ListTieringStatusesRequest()
         if path is not None:
@@ -307,56 +334,60 @@ class Admin:
         return [_status(entry) for entry in reply.tiering_statuses]
 
     def lake_tables(self) -> list[TablePath]:
-        """Every table that is tiered."""
+        """Returns the paths of all tables with tiering enabled, sorted."""
         try:
             return sorted(status.path for status in self.coordinator_statuses())
-        except UnsupportedVersion:  # every table is looked at
+        except UnsupportedVersion:  # read the options of every table
             return sorted(info.path for info in self._infos() if info.datalake_enabled)
 
     def _infos(self) -> Iterator[TableInfo]:
         for database in self.list_databases():
-            with suppress(DatabaseNotExist):  # dropped since it was listed; so a table
+            with suppress(DatabaseNotExist):  # dropped since it was listed, like a table below
                 for table in self.list_tables(database):
                     with suppress(TableNotExist):
                         yield self.table_info(TablePath(database, table))
 
     def pause_tiering(self, path: TablePath) -> None:
-        """Has a table handed out to nobody, over restarts too. A round under way goes on.
+        """Pauses tiering of a table, also across restarts. A running round continues.
 
-        Where the server does not know the call, rounds of Sluice keep to it by themselves.
+        The coordinator assigns a paused table to no worker. If the coordinator does not support
+        the call, the pause is recorded, and Sluice's rounds honour it.
 
-        :raises TableNotExist: :raises InvalidTable: the table is not tiered.
+        :raises TableNotExist: the table does not exist.
+        :raises InvalidTable: the table is not tiered.
         """
         if not self._control(path, values.TIERING_PAUSE):
             self._recorded().pause(self.table_info(path), True)
 
     def resume_tiering(self, path: TablePath) -> None:
-        """Ends the pause. Raises as :meth:`pause_tiering`."""
+        """Resumes tiering of a paused table. Raises the errors of :meth:`pause_tiering`."""
         if not self._control(path, values.TIERING_RESUME):
             self._recorded().pause(self.table_info(path), False)
 
     def retry_tiering(self, path: TablePath) -> None:
-        """Forgets a table's failures: if it waits for its next attempt, it is due now.
+        """Clears a table's failures; a table that waits for its next attempt is due now.
 
-        Raises as :meth:`pause_tiering`.
+        Raises the errors of :meth:`pause_tiering`.
         """
         if not self._control(path, values.TIERING_RETRY):
             self._recorded().retry(self.table_info(path))
 
     def request_round(self, path: TablePath) -> None:
-        """Wants one more round of a table now, whatever its freshness: after the one under way.
+        """Requests one more round of a table now, before its freshness is over.
 
-        A Fluss that does not know the call is brought to it otherwise, but not during a round.
+        The round starts after the current one. An Apache Fluss coordinator does not support the
+        call; there, the table is made due by a forced finish, which needs that no round is running.
 
-        :raises TableNotExist: :raises InvalidTable: the table is not tiered.
-        :raises TableNotDue: by such a Fluss: a round has the table, or it cannot be made due.
+        :raises TableNotExist: the table does not exist.
+        :raises InvalidTable: the table is not tiered.
+        :raises TableNotDue: on Apache Fluss: a round is running, or the table cannot be made due.
         """
         if not self._control(path, values.TIERING_AGAIN):
             info = self.table_info(path)
             self._recorded().make_due(info, lambda: make_due(self._connection, path, info.table_id))
 
     def _control(self, path: TablePath, action: int) -> bool:
-        """Whether the coordinator knows the call, and so has done it."""
+        """Sends a tiering command; returns False if the coordinator does not support the call."""
         request = pb.ControlTieringRequest(table_path=table_path(path), action=action)
         try:
             self._ask(apis.CONTROL_TIERING, request)
@@ -367,7 +398,7 @@ class Admin:
         return True
 
     def _recorded(self) -> RecordedStatuses:
-        assert self._statuses is not None, "asked for before"
+        assert self._statuses is not None, "_control raised before"
         return self._statuses
 
     def _ask(self, api: Api, request: Any, *, idempotent: bool | None = None) -> Any:
@@ -378,14 +409,16 @@ class Admin:
     def _offsets_of(
         self, path: TablePath, request: pb.ListOffsetsRequest, buckets: Sequence[TableBucket]
     ) -> dict[int, int]:
-        """Offsets of the first bucket and of those others that its leader leads too."""
+        """Returns the offsets of the first bucket and of the others with the same leader."""
         del request.bucket_id[:]
         request.bucket_id.extend(bucket.bucket for bucket in buckets)
 
         def unpack(reply: Any) -> dict[int, int]:
             entries = {entry.bucket_id: entry for entry in reply.buckets_resp}
             if buckets[0].bucket not in entries:
-                raise CorruptMessage(f"ListOffsets of {path}: no answer for bucket {buckets[0]}")
+                raise CorruptMessage(
+                    f"ListOffsets of {path}: the server returned no offset for bucket {buckets[0]}"
+                )
             raise_in_body(entries[buckets[0].bucket])
             return {b: e.offset for b, e in entries.items() if not e.error_code}
 
@@ -403,8 +436,8 @@ def _partition(entry: Any, keys: Sequence[str]) -> Partition:
         return Partition(entry.partition_id, tuple(values[key] for key in keys))
     except KeyError as error:
         raise PartitionSpecInvalid(
-            f"partition {entry.partition_id} has {sorted(values)}, the table's keys are"
-            f" {list(keys)}: {error} is missing"
+            f"partition {entry.partition_id} has values for {sorted(values)} only: the table's"
+            f" partition key {error} is missing"
         ) from None
 
 

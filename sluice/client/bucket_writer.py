@@ -1,4 +1,4 @@
-"""Arrow data on their way to a table: batches per bucket, idempotent, several on their way."""
+"""Common part of the writers: Arrow data to idempotent batches per bucket, sent in parallel."""
 
 from __future__ import annotations
 
@@ -46,26 +46,26 @@ from sluice.wire.apis import Api
 
 ACKS_ALL = -1
 _BUFFERED_BATCHES_MAX = 64
-"""Rows that wait for a full batch take at most this many batches' bytes."""
+"""Buffered rows take at most the bytes of this many batches."""
 _CHUNK_BATCHES = 16
-"""Rows are sorted by bucket this many batches' bytes at a time: bounds what a write copies."""
+"""Rows are sorted by bucket in chunks of this many batches, which bounds the copied bytes."""
 _SMALL_CHUNK_ROWS = 8192
-"""A table of chunks smaller than this, on average, is copied into one first."""
+"""A table whose chunks have fewer rows than this on average is first copied into one chunk."""
 _MESSAGE_OVERHEAD_BYTES = 1024
 _SEQUENCE_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Rows of one partition (no values: the table has none), as they wait, with their buckets."""
+    """Buffered rows of one partition with their buckets; ``values`` is () without partitions."""
 
     values: tuple[str, ...]
     buckets: np.ndarray | None
     content: pa.RecordBatch
     mark: int
-    """All rows before so many are in parts before this one, or in this one's chunk."""
+    """The number of given rows before the chunk of this part."""
     is_chunk: bool
-    """Whether it holds all rows of its chunk, in their order."""
+    """Whether this part holds all rows of its chunk, in their order."""
 
 
 _Key = tuple[int | None, int | None]
@@ -73,14 +73,14 @@ _Key = tuple[int | None, int | None]
 
 
 class BucketWriter(ABC):
-    """What the writers of log tables and of tables with a primary key have in common.
+    """Base class of the writers for log tables and primary-key tables.
 
-    A row is stored once, also if a request has to be sent again. Rows of one bucket keep their
-    order. Memory is bounded: about 64 batches of waiting rows, and twice
-    ``writer_max_inflight`` encoded ones. A write waits while the cluster is slower than its caller.
+    Each row is stored exactly once, also if a request is sent again. Rows of one bucket keep their
+    order. Memory is bounded: about 64 batches of buffered rows plus twice ``writer_max_inflight``
+    encoded batches. A write blocks while the cluster is slower than the caller.
 
-    After an error the writer is of no more use: the error comes again at every call. Calls of
-    several threads take turns.
+    After an error the writer is unusable: every call raises that error again. Calls from several
+    threads are serialized.
     """
 
     _API: Api
@@ -96,9 +96,9 @@ class BucketWriter(ABC):
         journal: WriterJournal | None = None,
         random: Callable[[], float] = random_module.random,
     ) -> None:
-        """:param dynamic_partitions: creates a partition when the first row for it comes.
-        :param journal: remembers what is sent; where it knows of a writer before, this one goes on
-            in its place and must be given the same rows, from the first on.
+        """:param dynamic_partitions: create a partition when its first row arrives.
+        :param journal: records sent batches. If it holds those of an earlier writer, this writer
+            resumes there and must be given the same rows, from the first one on.
         """
         self.info = info
         self._connection = connection
@@ -146,10 +146,11 @@ class BucketWriter(ABC):
             self.abort()
 
     def flush(self, timeout_s: float | None = None) -> None:
-        """Sends what waits and returns when all of it is stored.
+        """Sends the buffered rows and returns when all rows are stored.
 
-        :param timeout_s: by default as long as a call with all its retries may take.
-        :raises FlussError: the failure of a batch; RequestTimeOut if it takes longer.
+        :param timeout_s: by default the maximum time of one call with its retries.
+        :raises FlussError: the error of a failed batch.
+        :raises RequestTimeOut: not all rows were stored in time.
         """
         with self._lock:
             self._check_open()
@@ -159,7 +160,7 @@ class BucketWriter(ABC):
             self._sender.drain(self._default_timeout_s() if timeout_s is None else timeout_s)
 
     def close(self, timeout_s: float | None = None) -> None:
-        """Flushes and ends the writer; a second call does nothing."""
+        """Flushes and closes the writer; a second call does nothing."""
         with self._lock:
             if self._closed:
                 return
@@ -169,7 +170,7 @@ class BucketWriter(ABC):
                 self.abort()
 
     def abort(self) -> None:
-        """Ends the writer without sending what waits."""
+        """Closes the writer without sending the buffered rows."""
         self._stop.set()
         with self._lock:
             self._closed = True
@@ -177,20 +178,20 @@ class BucketWriter(ABC):
 
     @property
     def stored_rows(self) -> int:
-        """So many of the rows that this writer was given, from the first on, are stored.
+        """The number of rows, from the first given row on, that are stored without a gap.
 
-        Some of those after them may be stored as well. It never goes back, and also holds after a
+        Later rows may be stored as well. The number never decreases, and it is also right after a
         failure or an interruption.
         """
         return self._pending.stored_rows
 
     @property
     def sent_rows(self) -> int:
-        """No row after so many has been sent; not all of those before it need have been."""
+        """An upper bound on the rows sent so far, counted from the first given row."""
         return self._given_rows
 
     def missing_partitions(self, wanted: Iterable[tuple[str, ...]]) -> list[tuple[str, ...]]:
-        """Those that the table lacks, by their values in the order of the partition keys."""
+        """Returns the partitions that the table lacks, as values in partition key order."""
         with self._lock:
             wanted = list(wanted)
             if self._missing(wanted):
@@ -198,9 +199,10 @@ class BucketWriter(ABC):
             return self._missing(wanted)
 
     def ensure_partitions(self, wanted: Iterable[tuple[str, ...]]) -> None:
-        """Creates partitions that are missing, if the writer was made for it, before rows come.
+        """Creates missing partitions before their rows arrive.
 
-        :raises PartitionNotExists: it was not. :raises FlussError: the cluster makes no more.
+        :raises PartitionNotExists: one is missing, and ``dynamic_partitions`` is not set.
+        :raises FlussError: the cluster refuses to create a partition.
         """
         with self._lock:
             self._find_partitions(list(wanted))
@@ -209,11 +211,11 @@ class BucketWriter(ABC):
 
     @abstractmethod
     def _batch(self, content: pa.RecordBatch, writer_id: int, sequence: int) -> bytes:
-        """What waited for a bucket, as one encoded batch."""
+        """Encodes the buffered rows of a bucket as one batch."""
 
     @abstractmethod
     def _request(self, bucket: TableBucket, records: bytes) -> Message:
-        """The call that stores an encoded batch of one bucket."""
+        """Returns the request that stores an encoded batch of one bucket."""
 
     def _take(
         self,
@@ -223,17 +225,17 @@ class BucketWriter(ABC):
         *,
         where_partitions_are: bool = False,
     ) -> None:
-        """Takes rows, all or none.
+        """Buffers rows, all or none.
 
-        :param schema: the columns that they must have.
-        :param content_of: what waits for a bucket, a row for each row.
-        :param where_partitions_are: leaves out rows of partitions that are not there.
+        :param schema: the columns that the rows must have.
+        :param content_of: converts rows to the form in which they are buffered, row by row.
+        :param where_partitions_are: skip rows of partitions that do not exist.
         """
         with self._lock:
             self._check_open()
             self._sender.check()
             given = data.num_rows
-            # All is encoded before anything waits: a row that does not fit costs no other.
+            # Everything is encoded before anything is buffered: a bad row leaves nothing behind.
             parts, mark = list[_Part](), self._taken_rows
             for chunk in self._chunks(data, schema):
                 for values, rows in self._partitioned(chunk):
@@ -257,7 +259,7 @@ class BucketWriter(ABC):
             self._raise_floor(self._taken_rows)
 
     def _place(self, part: _Part) -> None:
-        """Has the rows of a part wait for their buckets, and what is full go its way."""
+        """Buffers the rows of a part by bucket and sends the batches that are full."""
         partition_id = self._partitions[part.values] if part.values else None
         by_bucket = _by_bucket(part.buckets, part.content)
         in_order = part.is_chunk and len(by_bucket) == 1
@@ -271,7 +273,7 @@ class BucketWriter(ABC):
                     self._raise_floor(max(part.mark, first + full.num_rows))
 
     def _raise_floor(self, placed: int) -> None:
-        """All rows before so many are in batches, or wait."""
+        """Notes that this many rows are in batches or buffered."""
         lowest = self._buffers.lowest_mark
         self._pending.raise_floor(placed if lowest is None else min(placed, lowest))
 
@@ -281,22 +283,22 @@ class BucketWriter(ABC):
         schema: Schema,
         content_of: Callable[[pa.RecordBatch], pa.RecordBatch],
     ) -> set[tuple[str, ...]]:
-        """Raises what :meth:`_take` would raise of these rows, and takes none.
+        """Raises the errors that :meth:`_take` would raise for these rows, without buffering them.
 
-        :returns: the partitions that they belong to.
+        :returns: the partitions of the rows.
         """
         partitions = set()
         for chunk in self._chunks(data, schema):
             for values, _ in self._groups(chunk):
                 partitions.add(values)
-            # The key is hashed for its nulls and its type alone: one row does for the type.
+            # Keys are only checked for nulls and for their type; one row is enough for the type.
             keys = [chunk.column(name) for name in bucket_keys(self.info)]
             buckets_of(chunk if any(k.null_count for k in keys) else chunk.slice(0, 1), self.info)
             self._check_size(content_of(chunk))
         return partitions
 
     def _check_size(self, content: pa.RecordBatch) -> None:
-        """:raises RecordTooLarge: for a row that fills more than a request by itself."""
+        """:raises RecordTooLarge: a single row does not fit into one request."""
         if content.nbytes <= self._records_max or not content.num_rows:
             return
         if content.num_rows > 1:
@@ -307,7 +309,7 @@ class BucketWriter(ABC):
         size = len(self._batch(content, 0, 0))
         if size > self._records_max:
             raise RecordTooLarge(
-                f"a row has {size:,} bytes, client.max_message_bytes allows {self._records_max:,}"
+                f"a row has {size:,} bytes; client.max_message_bytes allows {self._records_max:,}"
             )
 
     def _chunks(self, data: pa.Table | pa.RecordBatch, schema: Schema) -> Iterator[pa.RecordBatch]:
@@ -343,15 +345,15 @@ class BucketWriter(ABC):
             if not self._dynamic_partitions:
                 spec = ", ".join(f"{k}={v}" for k, v in self._spec(values).items())
                 raise PartitionNotExists(
-                    f"table {self.info.path} has no partition {spec}; create it first, or let the"
-                    " writer do so (dynamic_partitions=True)",
+                    f"table {self.info.path} has no partition {spec}: create it, or let the writer"
+                    " create it (dynamic_partitions=True)",
                     partition=spec,
                 )
             self._admin.create_partition(self.info.path, self._spec(values), ignore_if_exists=True)
         if self._missing(wanted):
             self._load_partitions()
         for values in self._missing(wanted):
-            raise PartitionNotExists(f"table {self.info.path}: partition {values} went away")
+            raise PartitionNotExists(f"table {self.info.path}: partition {values} was dropped")
 
     def _missing(self, wanted: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
         return [values for values in dict.fromkeys(wanted) if values not in self._partitions]
@@ -363,11 +365,11 @@ class BucketWriter(ABC):
     def _spec(self, values: tuple[str, ...]) -> dict[str, str]:
         return dict(zip(self.info.descriptor.partition_keys, values, strict=True))
 
-    # ---- batches onto their way ----
+    # ---- sending of batches ----
 
     def _enqueue(self, key: _Key, batch: pa.RecordBatch, mark: int) -> None:
         partition_id, number = key
-        if number is None:  # no bucket key: whole batches go round the buckets
+        if number is None:  # no bucket key: batches are assigned to the buckets in turn
             number = self._next_bucket % self.info.bucket_count
             self._next_bucket += 1
         bucket = TableBucket(self.info.table_id, partition_id, number)
@@ -389,14 +391,14 @@ class BucketWriter(ABC):
             self._sender.fail(
                 RecordTooLarge(
                     f"{self._name(bucket)}: a batch of {batch.num_rows} rows has {len(records):,}"
-                    f" bytes, client.max_message_bytes allows {self._records_max:,}"
+                    f" bytes; client.max_message_bytes allows {self._records_max:,}"
                 )
             )
         self._pending.add(bucket, waiting)
         self._sender.put(bucket, records)
 
     def _known_of(self, bucket: TableBucket) -> list[RowRange]:
-        """What a writer before is known to have sent to a bucket."""
+        """Returns the batches that an earlier writer sent to a bucket."""
         if self._journal is None:
             return []
         if bucket not in self._known:
@@ -409,15 +411,15 @@ class BucketWriter(ABC):
         if before != now:
             self._sender.fail(
                 InvalidTable(
-                    f"{self._name(bucket)}: batch {sequence} of the writer before has {before.rows}"
-                    f" rows from {before.first} on, but {now.rows} from {now.first} on now: other"
-                    " rows, or another version of Sluice"
+                    f"{self._name(bucket)}: batch {sequence} of the interrupted writer has"
+                    f" {before.rows} rows from row {before.first}, but now it has {now.rows} rows"
+                    f" from row {now.first}: resume with the same rows and version of Sluice"
                 )
             )
 
     @property
     def _records_max(self) -> int:
-        """Most bytes of an encoded batch."""
+        """The maximum size of an encoded batch in bytes."""
         return self._connection.config.max_message_bytes - _MESSAGE_OVERHEAD_BYTES
 
     def _id(self) -> int:
@@ -442,7 +444,9 @@ class BucketWriter(ABC):
         def unpack(reply: Any) -> None:
             if len(reply.buckets_resp) != 1:
                 count = len(reply.buckets_resp)
-                raise CorruptMessage(f"{self._API.name}: {count} answers for one batch")
+                raise CorruptMessage(
+                    f"{self._API.name}: the server returned {count} results for one batch"
+                )
             entry = reply.buckets_resp[0]
             if entry.error_code == DuplicateSequence.code and (failures or self._goes_on):
                 return  # an earlier attempt had stored it, only its answer was lost
@@ -450,7 +454,7 @@ class BucketWriter(ABC):
                 raise from_code(entry.error_code, entry.error_message)
 
         try:
-            # Writer id and sequence make it safe to send again whatever became of it.
+            # Writer id and sequence number make it safe to send the batch again.
             self._connection.call_leader(
                 self.info.path,
                 bucket,
@@ -478,13 +482,13 @@ class BucketWriter(ABC):
     def _check_open(self) -> None:
         if self._closed:
             self._sender.check()
-            raise InvalidTable(f"the writer of {self.info.path} was closed")
+            raise InvalidTable(f"the writer of table {self.info.path} is closed")
 
 
 def _by_bucket(
     numbers: np.ndarray | None, rows: pa.RecordBatch
 ) -> list[tuple[int | None, pa.RecordBatch]]:
-    """Rows by their bucket, in their order."""
+    """Groups rows by bucket; rows of one bucket keep their order."""
     if numbers is None:
         return [(None, rows)]
     counts = np.bincount(numbers)

@@ -1,4 +1,4 @@
-"""Claims tables one after the other, and holds those that are not wanted until all is claimed."""
+"""Claims several tables in turn and holds unsuitable ones until the session ends."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from sluice.model import Claim
 _LOG = logging.getLogger(__name__)
 
 HELD_MAX = 10_000
-"""Most tables held while others are looked for."""
+"""Maximum number of tables held in one session."""
 
 
 class ClaimSession:
-    """A real Fluss hands out any table, and one that is given back at once comes again at once.
+    """Claims tables one by one inside a ``with`` block; for one thread.
 
-    So what is not wanted (not asked for, paused, waiting after a failure) is held and heartbeated
-    while the block lasts, and goes back once, at its end: each table comes once. Beside them what
-    is wanted is heartbeated too, until all have gone back. For one thread.
+    An Apache Fluss coordinator assigns any due table, and a table released at once is assigned
+    again at once. So the session holds the claims of unsuitable tables (not requested, paused, or
+    waiting after a failure) until the block ends, and sends their heartbeats. Then it releases
+    them. Until then it also sends the heartbeats of the suitable tables.
     """
 
     def __init__(
@@ -31,9 +32,9 @@ class ClaimSession:
         give_back: Callable[[Claim, str], None],
         beats: HeartbeatSender,
     ) -> None:
-        """:param take: the next table that the coordinator hands out.
-        :param why_not: why a table is not wanted now; None: it is.
-        :param give_back: called once for each table that is not, with that reason.
+        """:param take: claims the next table that the coordinator assigns.
+        :param why_not: returns why a table is unsuitable now; None if it is suitable.
+        :param give_back: called once for each unsuitable table, with that reason.
         """
         self._take, self._why_not, self._give_back = take, why_not, give_back
         self._heartbeats = Heartbeats(beats)
@@ -41,18 +42,18 @@ class ClaimSession:
         self._held: dict[int, tuple[Claim, str]] = {}
 
     def next(self) -> Claim | None:
-        """The next table that is wanted; None if none is left."""
+        """Claims the next suitable table; None if none is left."""
         while len(self._held) < HELD_MAX:
             claim = self._take()
             if claim is None:
                 return None
             reason = self._why_not(claim)
             if reason is None:
-                self._heartbeats.add(claim)  # its holder begins when the others have gone back
+                self._heartbeats.add(claim)  # its round starts when the others are released
                 return claim
             again = claim.table_id in self._held
             self._hold(claim, reason)
-            if again:  # it was taken back and comes anew: whatever waits has been seen
+            if again:  # revoked and assigned again: every due table was seen
                 return None
         return None
 
@@ -84,13 +85,15 @@ class ClaimSession:
             try:
                 self._give_back(claim, reason)
             except (NetworkError, RequestTimeOut) as failed:
-                # Each further call would wait as long; what is silent goes back by itself.
+                # Every further call would wait as long. Claims without heartbeats expire anyway.
                 _LOG.warning(
-                    "%d tables are not handed back, the coordinator takes them back when it has"
-                    " heard nothing for a while: %s",
+                    "the claims of %d tables could not be released; the coordinator revokes them"
+                    " without heartbeats: %s",
                     len(self._held) - at,
                     failed,
                 )
                 return
             except FlussError as failed:
-                _LOG.warning("table %s was not wanted and not handed back: %s", claim.path, failed)
+                _LOG.warning(
+                    "table %s: the unsuitable claim could not be released: %s", claim.path, failed
+                )

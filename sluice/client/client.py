@@ -1,4 +1,4 @@
-"""The client of a cluster: one connection, and everything that goes over it."""
+"""The client of a cluster: one connection, shared by all its writers, readers and calls."""
 
 from __future__ import annotations
 
@@ -27,12 +27,13 @@ from sluice.model import TableBucket, TablePath
 
 
 class Client:
-    """A cluster's client. Connects at the first call. Safe for use by many threads."""
+    """Client of one cluster. It connects at the first call and is safe for use by many threads."""
 
     def __init__(self, config: ClientConfig, clock: Clock | None = None) -> None:
-        """:param clock: for the tiering statuses that rounds write down.
+        """Creates a client without connecting.
 
-        :raises ConfigurationError: if the bootstrap address is not one.
+        :param clock: the clock for the tiering statuses that rounds record.
+        :raises ConfigurationError: the bootstrap address is not valid.
         """
         self.config = config
         self._connection = Connection(config)
@@ -48,11 +49,12 @@ class Client:
         dynamic_partitions: bool = False,
         journal: WriterJournal | None = None,
     ) -> LogWriter:
-        """A writer of one log table, to be closed by its user.
+        """Returns a writer for one log table; the caller closes it.
 
-        :param dynamic_partitions: creates a partition when the first row for it comes.
-        :param journal: remembers what is sent, so that another process can go on exactly there.
-        :raises TableNotExist: :raises InvalidTable: if it is not a log table.
+        :param dynamic_partitions: create a partition when its first row arrives.
+        :param journal: records sent batches, so that another process can resume after the last.
+        :raises TableNotExist: the table does not exist.
+        :raises InvalidTable: the table is not a log table.
         """
         return LogWriter(
             self._connection,
@@ -63,11 +65,11 @@ class Client:
         )
 
     def log_reader(self, path: TablePath) -> LogReader:
-        """A reader of one table's log, in the schema that the table has now.
+        """Returns a reader for the log of one table, in the current schema of the table.
 
-        That of a table with a primary key is its changelog: see ``LogRecords.change_types``.
+        The log of a primary-key table is its changelog: see ``LogRecords.change_types``.
 
-        :raises TableNotExist:
+        :raises TableNotExist: the table does not exist.
         """
         return LogReader(self._connection, self.admin, path)
 
@@ -79,13 +81,15 @@ class Client:
         dynamic_partitions: bool = False,
         journal: WriterJournal | None = None,
     ) -> KvWriter:
-        """A writer of one table with a primary key, to be closed by its user.
+        """Returns a writer for one primary-key table; the caller closes it.
 
-        :param target_columns: only these are written, the primary key among them; all by default.
-        :param dynamic_partitions: creates a partition when the first row for it comes.
-        :param journal: remembers what is sent, so that another process can go on exactly there.
-        :raises TableNotExist: :raises NonPrimaryKeyTable: for a log table.
-        :raises InvalidTargetColumn: for columns that cannot be written alone.
+        :param target_columns: the columns to write, which must include the primary key; all by
+            default.
+        :param dynamic_partitions: create a partition when its first row arrives.
+        :param journal: records sent batches, so that another process can resume after the last.
+        :raises TableNotExist: the table does not exist.
+        :raises NonPrimaryKeyTable: the table is a log table.
+        :raises InvalidTargetColumn: these columns cannot be written without the others.
         """
         return KvWriter(
             self._connection,
@@ -97,49 +101,56 @@ class Client:
         )
 
     def kv_reader(self, path: TablePath) -> KvReader:
-        """Reads rows of one table with a primary key, in the schema that the table has now.
+        """Returns a reader for the rows of one primary-key table, in its current schema.
 
-        :raises TableNotExist: :raises NonPrimaryKeyTable: for a log table.
+        :raises TableNotExist: the table does not exist.
+        :raises NonPrimaryKeyTable: the table is a log table.
         """
         return KvReader(self._connection, self.admin, path)
 
     def lookup(self, path: TablePath, keys: pa.Table | pa.RecordBatch) -> pa.Table:
-        """The row of each key, in the order of the keys; null in every column where there is none.
+        """Looks up rows by primary key and returns one row per key, in the order of the keys.
 
-        Who looks up often asks the cluster less with a ``kv_reader`` of its own.
+        All columns of a key without a row are null. For repeated look-ups, create a ``kv_reader``
+        once: each call of this method requests the table's metadata again.
 
         :param keys: the columns of the primary key.
-        :raises FlussError: as ``KvReader.lookup``.
+        :raises FlussError: see :meth:`KvReader.lookup`.
         """
         return self.kv_reader(path).lookup(keys)
 
     def prefix_lookup(self, path: TablePath, prefixes: pa.Table | pa.RecordBatch) -> pa.Table:
-        """All rows whose key begins with one of the prefixes: see ``KvReader.prefix_lookup``."""
+        """Returns all rows whose key starts with a prefix: see :meth:`KvReader.prefix_lookup`."""
         return self.kv_reader(path).prefix_lookup(prefixes)
 
     def limit_scan(self, path: TablePath, limit: int, partition: str | None = None) -> pa.Table:
-        """Some rows of a table, at most ``limit``: see ``KvReader.limit_scan``."""
+        """Returns at most ``limit`` rows of a table: see :meth:`KvReader.limit_scan`."""
         return self.kv_reader(path).limit_scan(limit, partition)
 
     def scan_kv(
         self, path: TablePath, bucket: TableBucket, *, limit: int | None = None
     ) -> KvScanner:
-        """Reads all rows of one bucket, as they are when a ``with`` block begins, inside of it.
+        """Returns a scanner for all rows of one bucket; use it in a ``with`` block.
 
-        :param limit: most rows; all by default.
-        :raises TableNotExist: :raises NonPrimaryKeyTable: for a log table.
+        The scanner sees the rows as they are when the block begins.
+
+        :param limit: maximum number of rows; all by default.
+        :raises TableNotExist: the table does not exist.
+        :raises NonPrimaryKeyTable: the table is a log table.
         """
         return KvScanner(self._connection, self.admin, path, bucket, limit=limit)
 
     def kv_snapshot(
         self, path: TablePath, bucket: TableBucket, snapshot_id: int, *, folder: str | None = None
     ) -> KvSnapshotReader:
-        """Reads a KV snapshot of one bucket inside a ``with`` block, which brings its files.
+        """Returns a reader for one KV snapshot of a bucket; use it in a ``with`` block.
 
-        ``leases.latest`` tells which there are; a lease keeps one from being deleted meanwhile.
+        The block downloads the snapshot's files. ``leases.latest`` lists the newest snapshots; a
+        lease protects a snapshot from deletion during the download.
 
-        :param folder: where the files are put; by default the system's place for such.
-        :raises TableNotExist: :raises NonPrimaryKeyTable: it has no snapshots.
+        :param folder: the parent of the download folder; the system's temporary folder by default.
+        :raises TableNotExist: the table does not exist.
+        :raises NonPrimaryKeyTable: the table is a log table, which has no KV snapshots.
         """
         return KvSnapshotReader(
             self._connection, self.admin, path, bucket, snapshot_id, folder=folder
@@ -154,13 +165,13 @@ class Client:
         on_exit: LeaseExit = "drop",
         on_lost: Callable[[LeaseLost], None] | None = None,
     ) -> SnapshotLease:
-        """A lease on the newest KV snapshots of tables, held by a ``with`` block.
+        """Returns a lease on the newest KV snapshots of tables, held during a ``with`` block.
 
         :param buckets: only these buckets of the tables; all by default.
-        :param duration_ms: how long it lasts if nobody renews it, which the block does.
+        :param duration_ms: how long the lease lasts after a renewal, in ms; the block renews it.
         :param on_exit: what the end of the block does. ``drop`` ends the lease, ``release`` frees
             the snapshots that this block holds, ``keep`` leaves the lease for another process.
-        :param on_lost: called once, on a thread of its own, if the lease is lost.
+        :param on_lost: called once, on another thread, if the lease is lost.
         """
         return SnapshotLease(
             self.leases,
@@ -174,7 +185,7 @@ class Client:
         )
 
     def close(self) -> None:
-        """Ends the connections; writers should be closed before."""
+        """Closes the connections. Close the writers first."""
         self._statuses.close()
         self._connection.close()
 
@@ -191,13 +202,12 @@ class Client:
 
 
 def connect(bootstrap: str | ClientConfig) -> Client:
-    """A client of the cluster at an address, or as configured.
+    """Returns a client of the cluster at a bootstrap address or with a configuration.
 
-    ``grpc://HOST:PORT`` reaches Sluice's own server, ``fluss://HOST:PORT`` a real Fluss as well.
+    ``grpc://HOST:PORT`` is for Sluice's own server. ``fluss://HOST:PORT`` is Fluss's own protocol,
+    for Sluice's server and for an Apache Fluss cluster. The client connects at its first call.
 
-    Nothing is sent before the first call.
-
-    :raises ConfigurationError: if the address is not one.
+    :raises ConfigurationError: the address is not valid.
     """
     config = ClientConfig(bootstrap=bootstrap) if isinstance(bootstrap, str) else bootstrap
     return Client(config)

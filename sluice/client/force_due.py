@@ -1,12 +1,12 @@
-"""Makes a table due before its freshness is over, on a Fluss that has no call for that.
+"""Makes a table due before its freshness is over, on a Fluss without a call for that.
 
-A forced finish of the tiering epoch under which a table is Scheduled queues it at once (tried on
-Fluss 0.9.1). Sent while somebody has the table, the same report would end that claim. So a
-heartbeat asks first how the table stands under that epoch, and only ``Scheduled`` is acted on.
-While that coordinator lives, nobody can claim the table under that epoch any more: it rises when
-the table becomes due. A restarted one counts tiering epochs anew and may come to the same number.
-Its coordinator epoch does not show that, since that of Fluss 0.9.1 stays 0. So an answer is acted
-on only while it is young, and only once.
+A forced finish for the tiering epoch of a Scheduled table queues the table at once (tried on Fluss
+0.9.1). While a worker has the table, the same report would end that worker's claim. So a heartbeat
+first queries the table's state under that epoch, and the forced finish is sent only for
+``Scheduled``. As long as the coordinator runs, no worker can get a claim with that epoch: the epoch
+increases when the table becomes due. A restarted coordinator counts tiering epochs from the start
+and may reach the same number. The coordinator epoch does not reveal a restart, because Fluss 0.9.1
+always sends 0. So a response is used only while it is recent, and only once.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from sluice.wire import fluss_api_pb2 as pb
 
 _CURRENT = re.compile(r"current epoch (\d+)")
 _STATE = re.compile(r"in (Scheduled|Pending) state")
-"""What Fluss's errors say of a table, in their own words."""
+"""These patterns match the texts of Fluss's own errors."""
 _ANSWER_AGE_MAX_S = 1.0
-"""So old an answer may be to be acted on: less than a coordinator takes to restart."""
+"""Maximum age of a usable response; a coordinator restart takes longer."""
 _QUESTIONS_MAX = 5
 
 
 def make_due(
     connection: Connection, path: TablePath, table_id: int, clock: Clock | None = None
 ) -> Claim | None:
-    """Has the coordinator hand the table out to whoever claims next.
+    """Makes the coordinator assign the table to the next worker that claims.
 
-    :return: what was reported as finished, to have it so; None: the table was due already.
-    :raises TableNotDue: somebody has it, which ``ask_again`` False in the details tells (each such
-        question counts as a heartbeat of that round); or this Fluss does not say how it stands,
-        or only after more than a second, each time.
-    :raises TableNotExist: the coordinator does not know it as a table to be tiered.
+    :return: the claim that was reported as finished; None if the table was already due.
+    :raises TableNotDue: a worker has the table (then ``ask_again`` is False in the details, because
+        each query counts as a heartbeat of that worker's round); or this Fluss does not report the
+        table's state; or each response was more than a second old.
+    :raises TableNotExist: the coordinator does not list the table as a tiered one.
     """
     clock = clock or SystemClock()
     for _ in range(_QUESTIONS_MAX):
@@ -55,15 +55,15 @@ def make_due(
         if asked.age_s() <= _ANSWER_AGE_MAX_S:
             return claim if _finish(connection, claim) else None
     raise TableNotDue(
-        f"table {path} was not made due: {_QUESTIONS_MAX} times in a row the coordinator's answer"
-        f" was more than {_ANSWER_AGE_MAX_S:.0f} s old when it could be used. The coordinator or"
-        " this machine is too busy: run this again later",
+        f"table {path} was not made due: {_QUESTIONS_MAX} responses of the coordinator in a row"
+        f" took more than {_ANSWER_AGE_MAX_S:.0f} s. The coordinator or this machine is"
+        " overloaded: run this again later",
         waits=True,
     )
 
 
 class _Instant:
-    """When it was made, by both clocks: the monotonic one stands while a machine is suspended."""
+    """A point in time by both clocks; a monotonic clock stops while the machine is suspended."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -77,12 +77,12 @@ class _Instant:
 def _scheduled(
     connection: Connection, path: TablePath, table_id: int, clock: Clock
 ) -> tuple[Claim, _Instant] | None:
-    """The claim under which the table waits for its freshness, and when that was asked.
+    """Returns the claim with the epoch of the Scheduled table, and when it was queried.
 
-    None: it is due already. Raises as :func:`make_due`.
+    Returns None if the table is already due. Raises the errors of :func:`make_due`.
     """
     reply = _send(connection, pb.LakeTieringHeartbeatRequest())
-    claim = Claim(table_id, path, 0, reply.coordinator_epoch)  # nobody ever has it under epoch 0
+    claim = Claim(table_id, path, 0, reply.coordinator_epoch)  # no worker ever has epoch 0
     asked = _Instant(clock)
     said = _heartbeat(connection, claim)
     if isinstance(said, FencedTieringEpoch) and (current := _CURRENT.search(said.message)):
@@ -94,21 +94,22 @@ def _scheduled(
     if said is None:
         raise TableNotDue(
             f"table {path} is being tiered (tiering epoch {claim.tiering_epoch}): run this again"
-            " once that has ended; `sluice tier` with --wait 5min waits until the table is due",
+            " when that round has ended, or use `sluice tier` with --wait 5min to wait until the"
+            " table is due",
             waits=True,
             ask_again=False,
         )
     if isinstance(said, TableNotExist):
         raise TableNotExist(
-            f"the coordinator does not know table {path} (id {table_id}) as one to be tiered: is"
-            " table.datalake.enabled true, and was the table created a moment ago?"
+            f"the coordinator does not list table {path} (id {table_id}) as a tiered table: set"
+            " table.datalake.enabled to true, or try again if the table was created just now"
         )
     state = _STATE.search(said.message) if isinstance(said, UnknownServerError) else None
     if state is None:
         raise TableNotDue(
-            f"table {path} cannot be made due: this Fluss does not say how its tiering stands"
-            f" ({said}). It is due when its freshness is over: `sluice tier` with --wait 5min"
-            " waits for that",
+            f"table {path} cannot be made due: this Fluss does not report its tiering state"
+            f" ({said}). The table becomes due when its freshness is over: use `sluice tier` with"
+            " --wait 5min to wait for that",
             waits=True,
         )
     return None if state[1] == "Pending" else (claim, asked)
@@ -121,9 +122,9 @@ def _heartbeat(connection: Connection, claim: Claim) -> FlussError | None:
 
 
 def _finish(connection: Connection, claim: Claim) -> bool:
-    """Whether this report has made the table due; False: somebody else's was faster.
+    """Returns whether this report made the table due; False if another report was faster.
 
-    Never sent twice: a coordinator that has started anew may have reached that epoch again.
+    The report is never sent twice: a restarted coordinator may have reached that epoch again.
     """
     request = pb.LakeTieringHeartbeatRequest(
         finished_tables=[entry_of(claim)], force_finished_tables=[claim.table_id]

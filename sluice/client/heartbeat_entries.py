@@ -1,4 +1,4 @@
-"""Entries of a LakeTieringHeartbeat and their answers: one table each."""
+"""Entries of a LakeTieringHeartbeat request and of its response, one per table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sluice.wire import fluss_api_pb2 as pb
 
 
 def entry_of(claim: Claim) -> pb.PbHeartbeatReqForTable:
-    """Names a round in a request."""
+    """Returns the entry that names a round in a request."""
     return pb.PbHeartbeatReqForTable(
         table_id=claim.table_id,
         coordinator_epoch=claim.coordinator_epoch,
@@ -20,17 +20,19 @@ def entry_of(claim: Claim) -> pb.PbHeartbeatReqForTable:
 
 
 def error_of(answer: Any) -> FlussError | None:
-    """What the coordinator has against a round; None: nothing."""
+    """Returns the coordinator's error for a round; None if there is none."""
     if not answer.HasField("error") or answer.error.error_code == 0:
         return None
     return from_code(answer.error.error_code, answer.error.error_message)
 
 
 def only(answers: Sequence[Any], what: str) -> Any:
-    """The one answer about one table.
+    """Returns the single entry of a response about one table.
 
-    :raises CorruptMessage: there is none, or another one too; says ``what`` was asked.
+    :raises CorruptMessage: there is not exactly one entry; the message names ``what``.
     """
     if len(answers) != 1:
-        raise CorruptMessage(f"{what}: {len(answers)} answers for one table")
+        raise CorruptMessage(
+            f"{what}: the coordinator returned {len(answers)} results for one table"
+        )
     return answers[0]

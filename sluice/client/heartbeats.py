@@ -1,4 +1,4 @@
-"""Keeps claims alive in the background, and says at once when one is lost."""
+"""Sends the heartbeats of claims in the background and reports lost claims."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from sluice.model import Claim
 _LOG = logging.getLogger(__name__)
 
 CLAIM_LOST = (InvalidCoordinator, TableNotExist, FencedTieringEpoch)
-"""Answers (23, 7, 50) that say for good: this round's claim is over."""
+"""Errors (codes 23, 7, 50) with which the coordinator reports that a claim is over for good."""
 
 LIVENESS_TIMEOUT_S = 120.0
-"""The coordinator revokes a claim that had no heartbeat for this long.
+"""The coordinator revokes a claim after this time without a heartbeat, in seconds.
 
 See docs/fluss/tiering.md#timers
 """
 
 
 class HeartbeatSender(Protocol):
-    """What is needed of a TieringClient."""
+    """The part of a TieringClient that Heartbeats uses."""
 
     def heartbeat(
         self, claims: list[Claim], *, retry: bool = True
@@ -40,10 +40,11 @@ class HeartbeatSender(Protocol):
 
 
 class Heartbeats:
-    """One thread that heartbeats for all its claims together.
+    """Sends the heartbeats of several claims from one background thread.
 
-    A beat that fails is repeated at the next one: a claim is lost only when the coordinator says so
-    (23, 7, 50), or when nothing was heard for so long that it must have taken the table back.
+    A failed heartbeat is sent again after the interval. A claim is lost when the coordinator
+    reports it (codes 23, 7, 50), or when no heartbeat succeeded for ``liveness_timeout_s``: by then
+    the coordinator has revoked the claim.
     """
 
     def __init__(
@@ -56,7 +57,9 @@ class Heartbeats:
         now: Callable[[], float] = time.monotonic,
         random: Callable[[], float] = random_module.random,
     ) -> None:
-        """:param on_lost: called once per lost claim, on the thread that found out."""
+        """:param interval_s: maximum time between two heartbeats, in seconds.
+        :param on_lost: called once for each lost claim, on the thread that detected it.
+        """
         self._tiering = tiering
         self._interval_s = interval_s
         self._on_lost = on_lost
@@ -81,48 +84,51 @@ class Heartbeats:
         self.stop()
 
     def start(self) -> None:
-        """Begins to beat; may be called once."""
-        assert self._thread is None, "heartbeats were started before"
+        """Starts the background thread; may be called once."""
+        assert self._thread is None, "heartbeats are already started"
         self._thread = threading.Thread(target=self._run, name="sluice-heartbeats", daemon=True)
         self._thread.start()
 
     def stop(self, timeout_s: float = 5.0) -> None:
-        """Ends the thread; waits for a beat under way, but no longer than the time-out."""
+        """Ends the thread; waits at most ``timeout_s`` for a heartbeat that is being sent."""
         self._stop.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout_s)
 
     def add(self, claim: Claim) -> None:
-        """Keeps a claim that was handed out, or heartbeated for, just now."""
+        """Adds a claim that was assigned, or had a heartbeat, just now."""
         with self._changed:
             self._alive_at[claim] = self._now()
 
     def remove(self, claim: Claim) -> None:
-        """Leaves a claim alone from now on: its round was reported, or belongs to another."""
+        """Removes a claim: its round was reported, or another process continues it."""
         with self._changed:
             self._alive_at.pop(claim, None)
             self._lost.pop(claim, None)
 
     def check(self, claim: Claim) -> None:
-        """:raises ClaimLost: if the claim was lost."""
+        """Raises an error if the claim was lost.
+
+        :raises ClaimLost: the claim was lost.
+        """
         with self._changed:
             lost = self._lost.get(claim)
         if lost is not None:
             raise ClaimLost(lost.message)
 
     def wait_lost(self, claim: Claim, timeout_s: float) -> bool:
-        """Waits until the claim is lost, at most that long; answers whether it is."""
+        """Waits at most ``timeout_s`` for the loss of the claim; returns whether it is lost."""
         with self._changed:
             return self._changed.wait_for(lambda: claim in self._lost, timeout_s)
 
     def beat(self) -> None:
-        """Sends one heartbeat now, for all claims; the thread does nothing else."""
+        """Sends one heartbeat for all claims now, as the thread does at each interval."""
         with self._changed:
             claims = list(self._alive_at)
         if not claims:
             return
         sent_at = self._now()
-        # Two rounds of one table cannot share a message: answers carry the table id only.
+        # Two rounds of one table cannot share a request: a response names the table id only.
         for together in _by_table(claims):
             try:
                 answers = self._tiering.heartbeat(together, retry=False)
@@ -147,14 +153,14 @@ class Heartbeats:
                     continue  # removed meanwhile
                 error = answers[claim.table_id]
                 if error is None:
-                    # Counted from the sending: the coordinator cannot have seen it earlier.
+                    # Counted from the sending: the coordinator cannot have received it earlier.
                     self._alive_at[claim] = max(self._alive_at[claim], sent_at)
                     continue
                 silent_s = self._now() - self._alive_at[claim]
                 if answered and isinstance(error, CLAIM_LOST):
-                    reason = f"the coordinator answers: {error}"
+                    reason = f"the coordinator reports: {error}"
                 elif silent_s >= self._liveness_timeout_s:
-                    reason = f"no heartbeat got through for {silent_s:.0f} s: {error}"
+                    reason = f"no heartbeat succeeded for {silent_s:.0f} s: {error}"
                 else:
                     continue
                 found = ClaimLost(
@@ -171,16 +177,16 @@ class Heartbeats:
                 self._on_lost(claim, found)
 
     def _run(self) -> None:
-        # Jitter keeps the keepers of many tasks from beating in step.
+        # Jitter spreads the heartbeats of many tasks over time.
         while not self._stop.wait(self._interval_s * (0.5 + 0.5 * self._random())):
             try:
                 self.beat()
-            except Exception:  # a broken callback must not cost the other claims
-                _LOG.exception("heartbeat failed; the next one follows")
+            except Exception:  # a broken callback must not affect the other claims
+                _LOG.exception("heartbeat failed; it is sent again after the interval")
 
 
 def _by_table(claims: list[Claim]) -> list[list[Claim]]:
-    """Groups in each of which no table occurs twice; nearly always one."""
+    """Groups claims so that no group has two of one table; nearly always one group."""
     groups: list[list[Claim]] = []
     for claim in claims:
         for group in groups:

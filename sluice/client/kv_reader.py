@@ -1,4 +1,4 @@
-"""Reads rows of a table with a primary key where they are: by key, by prefix, the first ones."""
+"""Reads rows of a primary-key table from the cluster: by key, by key prefix, or the first ones."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ from sluice.wire.error_codes import raise_in_body
 T = TypeVar("T")
 
 _KEYS_MAX = 4096
-"""Most keys of one request; half of them are tried where their rows do not fit an answer."""
+"""Maximum keys in one request; it is halved while the rows do not fit into one response."""
 _PREFIXES_MAX = 64
 _LIMIT_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class _BucketKeys:
-    """Keys of one bucket, and the row of the question that each belongs to."""
+    """Keys of one bucket, and the row of the caller's batch that each belongs to."""
 
     bucket: TableBucket
     keys: list[bytes]
@@ -51,17 +51,22 @@ class _BucketKeys:
 
 
 class KvReader:
-    """Reads one table as it was when the reader was made: its schema, its partitions as they come.
+    """Reads rows of one primary-key table in the schema that it had when the reader was created.
 
-    Safe for use by many threads. Keys and values are single byte strings in Fluss's messages, so
-    they pass through Python one by one; rows are encoded and decoded as columns.
+    Safe for use by many threads. It also finds partitions that are created later. Keys and values
+    are single byte strings in Fluss's messages, so Python handles them one by one; rows are encoded
+    and decoded as columns.
     """
 
     def __init__(self, connection: Connection, admin: Admin, path: TablePath) -> None:
-        """:raises TableNotExist: :raises NonPrimaryKeyTable: for a log table."""
+        """:raises TableNotExist: the table does not exist.
+        :raises NonPrimaryKeyTable: the table is a log table.
+        """
         self.info = admin.table_info(path)
         if not self.info.has_primary_key:
-            raise NonPrimaryKeyTable(f"table {path} has no primary key: read its log")
+            raise NonPrimaryKeyTable(
+                f"table {path} has no primary key: read its log with log_reader"
+            )
         self._connection = connection
         self._admin = admin
         self._schemas = TableSchemas(admin, self.info)
@@ -69,12 +74,12 @@ class KvReader:
         self._row_format = properties.get("table.kv.format", "COMPACTED").upper()
 
     def lookup(self, keys: pa.Table | pa.RecordBatch) -> pa.Table:
-        """The row of each key, in the order of the keys; null in every column where there is none.
+        """Returns one row per key, in the order of the keys; all columns are null without a row.
 
         :param keys: the columns of the primary key.
-        :raises InvalidTable: other columns, or a null.
-        :raises SchemaNotExist: a row is newer than the schema that this reader reads in.
-        :raises RecordTooLarge: a single row does not fit an answer.
+        :raises InvalidTable: ``keys`` has other columns, or a null.
+        :raises SchemaNotExist: a row was written with a newer schema than this reader's.
+        :raises RecordTooLarge: a single row does not fit into one response.
         """
         batch = self._conformed(keys, self.info.schema.primary_key)
         found: list[bytes | None] = [None] * batch.num_rows
@@ -85,12 +90,13 @@ class KvReader:
         return self._table(found)
 
     def prefix_lookup(self, prefixes: pa.Table | pa.RecordBatch) -> pa.Table:
-        """All rows whose primary key begins with one of the prefixes, in the order of the prefixes.
+        """Returns all rows whose primary key starts with a prefix, in the order of the prefixes.
 
         :param prefixes: the columns of the bucket key, which must be the first columns of the
             primary key (but not all of them), and of the partition keys.
-        :raises InvalidTable: the table has no such bucket key; other columns, or a null.
-        :raises FlussError: as ``lookup``.
+        :raises InvalidTable: the table has no such bucket key, or ``prefixes`` has other columns
+            or a null.
+        :raises FlussError: see :meth:`lookup`.
         """
         columns = self._prefix_columns()
         batch = self._conformed(prefixes, self.prefix_columns)
@@ -104,22 +110,22 @@ class KvReader:
 
     @property
     def prefix_columns(self) -> tuple[str, ...]:
-        """What a look-up by prefix takes: the columns of the partition keys and the bucket key.
+        """The columns for :meth:`prefix_lookup`: partition keys, then bucket key.
 
-        :raises InvalidTable: the bucket key is not the first columns of the primary key, or all.
+        :raises InvalidTable: the table does not support look-ups by prefix.
         """
         return (*self.info.descriptor.partition_keys, *self._prefix_columns())
 
     def limit_scan(self, limit: int, partition: str | None = None) -> pa.Table:
-        """Some rows, at most ``limit``: the first of the first buckets, in the order of the keys.
+        """Returns at most ``limit`` rows, bucket by bucket, each bucket in key order.
 
-        :param partition: the name of a partition, for a table that has some.
-        :raises InvalidScanRequest: the limit is not one row or more.
-        :raises PartitionNotExists: there is no such partition, or none is named.
-        :raises RecordTooLarge: the rows of a bucket do not fit one answer.
+        :param partition: the name of a partition, required for a partitioned table.
+        :raises InvalidScanRequest: the limit is not a valid number of rows.
+        :raises PartitionNotExists: the partition does not exist, or none is named.
+        :raises RecordTooLarge: the rows of one bucket do not fit into one response.
         """
         if not 0 < limit <= _LIMIT_MAX:
-            raise InvalidScanRequest(f"limit = {limit}: ask for 1 to {_LIMIT_MAX} rows")
+            raise InvalidScanRequest(f"limit = {limit}: use 1 to {_LIMIT_MAX} rows")
         tables: list[pa.Table] = []
         left, partition_id = limit, self._partition_id(partition)
         for number in range(self.info.bucket_count):
@@ -137,7 +143,7 @@ class KvReader:
             left -= tables[-1].num_rows
         return pa.concat_tables(tables)
 
-    # ---- questions ----
+    # ---- requests ----
 
     def _conformed(self, data: pa.Table | pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
         fields = tuple(column for column in self.info.schema.columns if column.name in columns)
@@ -148,14 +154,14 @@ class KvReader:
         lake = (key_format(self.info) or "").lower()
         if columns != primary_key[: len(columns)] or columns == primary_key or lake == "paimon":
             raise InvalidTable(
-                f"table {self.info.path}: rows are looked up by prefix where the bucket key is the"
-                f" first columns of the primary key; here it is {', '.join(columns)} of"
-                f" {', '.join(primary_key)}"
+                f"table {self.info.path}: a look-up by prefix needs a bucket key that is a prefix"
+                f" of the primary key ({', '.join(primary_key)}); the bucket key is"
+                f" {', '.join(columns)}"
             )
         return columns
 
     def _wanted(self, batch: pa.RecordBatch, keys: pa.Array) -> list[_BucketKeys]:
-        """Keys by their bucket; those of a partition that is not there are left out."""
+        """Groups keys by bucket; keys of missing partitions are left out."""
         names = {p.values: p.partition_id for p in self._partitions()}
         found = []
         for values, indices in partition_values(batch, self.info):
@@ -163,7 +169,7 @@ class KvReader:
                 continue
             partition_id = names[values] if values else None
             numbers = buckets_of(batch.take(pa.array(indices)), self.info)
-            assert numbers is not None, "a primary key makes a bucket key"
+            assert numbers is not None, "a primary-key table has a bucket key"
             for number in np.unique(numbers).tolist():
                 rows = indices[numbers == number]
                 bucket = TableBucket(self.info.table_id, partition_id, number)
@@ -180,7 +186,7 @@ class KvReader:
             for partition in self._partitions():
                 if partition.name == name:
                     return int(partition.partition_id)
-        given = f"partition {name}" if name is not None else "partition of no name"
+        given = f"partition {name}" if name is not None else "partition without a name"
         raise PartitionNotExists(f"table {self.info.path} has no {given}")
 
     # ---- calls ----
@@ -188,7 +194,7 @@ class KvReader:
     def _halving(
         self, wanted: _BucketKeys, ask: Callable[[TableBucket, list[bytes]], list[T]], most: int
     ) -> list[T]:
-        """Answers to all keys, in requests as large as their answers allow."""
+        """Calls with as many keys at once as fit into a response; returns one result per key."""
         found: list[T] = []
         while len(found) < len(wanted.keys):
             keys = wanted.keys[len(found) : len(found) + most]
@@ -229,19 +235,19 @@ class KvReader:
     def _call(self, bucket: TableBucket, api: Api, request: Any, unpack: Callable[[Any], T]) -> T:
         return self._connection.call_leader(self.info.path, bucket, api, request, unpack)
 
-    # ---- answers ----
+    # ---- responses ----
 
     def _table(self, values: Sequence[bytes | None]) -> pa.Table:
         return self._decoded(pa.array(values, pa.binary()))
 
     def _decoded(self, values: pa.Array) -> pa.Table:
-        """Rows of any schema; every column may be null, since a row may be missing."""
+        """Decodes rows of any schema; every column is nullable, since a row may be missing."""
         batch = decode_values(values, self._schemas, self.info.schema, self._row_format)
         return pa.Table.from_arrays(batch.columns, schema=result_schema(self.info))
 
 
 def result_schema(info: TableInfo) -> pa.Schema:
-    """The table's columns, each of which may be null."""
+    """Returns the Arrow schema of results: the table's columns, all nullable."""
     return pa.schema([field.with_nullable(True) for field in arrow_schema(info.schema)])
 
 
@@ -258,4 +264,4 @@ def _only(reply: Any, name: str) -> Any:
 
 def _check_count(found: int, asked: int, name: str) -> None:
     if found != asked:
-        raise CorruptMessage(f"{name}: {found} answers to {asked} questions")
+        raise CorruptMessage(f"{name}: the server returned {found} results for {asked} keys")

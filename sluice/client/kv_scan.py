@@ -1,4 +1,4 @@
-"""Reads all rows of one bucket of a table with a primary key, as they are at one moment."""
+"""Scans all rows of one bucket of a primary-key table, as of one point in time."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from sluice.formats.value_batch import values_of
 from sluice.model import TableBucket, TableInfo, TablePath
 
 _CLOSE_S = 5.0
-"""Longest wait at the end of a block for a call under way."""
+"""Longest wait for a running call at the end of a block, in seconds."""
 _KEEP_ALIVE_BYTES = 1
-"""What is asked for to keep a scan alive: the smallest batch, of one row."""
+"""Batch size that keeps a scan alive: the smallest batch, which is one row."""
 
 
 class KvScanner:
-    """One full scan, while a ``with`` block lasts. Use it from one thread.
+    """One full scan of a bucket inside a ``with`` block. Use it from one thread.
 
-    The server freezes the rows when the block begins. A batch is fetched ahead of its consumer.
-    While he takes his time, a row is fetched now and then, so that the server does not think that
-    nobody wants the rows any more. Memory is three times ``scan_max_bytes``, and those rows.
+    The server freezes the rows when the block begins. One batch is fetched ahead. If the caller is
+    slow, the scanner fetches a single row from time to time, so that the server does not end the
+    scan. Memory is three times ``scan_max_bytes``, plus those rows.
     """
 
     def __init__(
@@ -45,17 +45,20 @@ class KvScanner:
         limit: int | None = None,
         info: TableInfo | None = None,
     ) -> None:
-        """:param limit: most rows; all by default.
-        :param info: the table as it was planned with; rows come in its schema.
-        :raises TableNotExist: :raises NonPrimaryKeyTable: for a log table.
-        :raises InvalidScanRequest: the limit is not one row or more.
+        """:param limit: maximum number of rows; all by default.
+        :param info: the table as planned, whose schema the rows get; by default the current one.
+        :raises TableNotExist: the table does not exist.
+        :raises NonPrimaryKeyTable: the table is a log table.
+        :raises InvalidScanRequest: the limit is below 1.
         """
         self.info = info or admin.table_info(path)
         if not self.info.has_primary_key:
-            raise NonPrimaryKeyTable(f"table {path} has no primary key: read its log")
+            raise NonPrimaryKeyTable(
+                f"table {path} has no primary key: read its log with log_reader"
+            )
         self.info.check_bucket(bucket)
         if limit is not None and limit < 1:
-            raise InvalidScanRequest(f"limit = {limit}: ask for one row or more, or give no limit")
+            raise InvalidScanRequest(f"limit = {limit}: use 1 row or more, or omit the limit")
         self.bucket = bucket
         self._name = f"scan of bucket {bucket} of {path}"
         self._limit = limit
@@ -72,11 +75,11 @@ class KvScanner:
         self._yielded = 0
 
     def __enter__(self) -> KvScanner:
-        """Freezes the rows.
+        """Starts the scan: the server freezes the rows.
 
-        :raises UnsupportedVersion: the server does not know such scans (Fluss 0.9 does not).
-        :raises TooManyScanners: as many are open as may be, for as long as it was tried.
-        :raises FlussError: as ``Client.lookup``.
+        :raises UnsupportedVersion: the server does not support scans (Fluss 0.9 does not).
+        :raises TooManyScanners: the server had no free scan until the retries ended.
+        :raises FlussError: see ``Client.lookup``.
         """
         self._prefetch.start(self._session.open(self._batch_bytes, self._limit))
         self._is_open = True
@@ -91,30 +94,30 @@ class KvScanner:
         self.close()
 
     def close(self) -> None:
-        """Ends the scan, here and on the server."""
+        """Ends the scan in the client and on the server."""
         self._is_open = False
         self._prefetch.stop(_CLOSE_S)
 
     @property
     def log_offset(self) -> int:
-        """The rows hold what the bucket's log has below this; known inside the block."""
+        """The rows contain all changes of the bucket's log below this offset; inside the block."""
         self._check_inside()
         return self._session.log_offset
 
     @property
     def note(self) -> str:
-        """Nothing need be told of rows of a scan."""
+        """A note for the user about these rows; none for a scan."""
         return ""
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows in the order of their keys, each once, in the schema of ``info``.
+        """Yields the rows in key order, each once, in the schema of ``info``.
 
-        Another call goes on where the one before has ended.
+        A second call continues where the first ended.
 
-        :raises ScanRestarted: the server has lost the frozen rows; what was yielded is of a moment
-            that cannot be had again. Give it up and begin with a new scanner.
-        :raises CorruptRecord: what came is no row of this table.
-        :raises SchemaNotExist: a row is newer than the schema.
+        :raises ScanRestarted: the server lost the frozen rows. Discard the yielded rows and start
+            again with a new scanner.
+        :raises CorruptRecord: a response does not hold rows of this table.
+        :raises SchemaNotExist: a row was written with a newer schema.
         :raises FlussError: the server cannot be reached in time.
         """
         self._check_inside()
@@ -128,9 +131,9 @@ class KvScanner:
                 self._check_inside()
         except SessionLost as error:
             raise ScanRestarted(
-                f"{self._name} cannot go on, its frozen rows are gone: {error}. {self._yielded}"
-                f" rows as of log offset {self._session.log_offset} were yielded: give them up and"
-                " begin a new scan",
+                f"{self._name} cannot continue, the server lost its frozen rows: {error}. Discard"
+                f" the {self._yielded} rows read as of log offset {self._session.log_offset} and"
+                " start a new scan",
                 rows=self._yielded,
                 log_offset=self._session.log_offset,
                 bucket=str(self.bucket),
@@ -138,11 +141,11 @@ class KvScanner:
 
     def _check_inside(self) -> None:
         if not self._is_open:
-            raise RuntimeError(f"{self._name} is read inside a with block")
+            raise RuntimeError(f"{self._name}: use the scanner inside a with block")
 
 
 class _ScanPrefetch:
-    """A thread that fetches batches until about one waits, then keeps the session alive."""
+    """Fetches about one batch ahead on a thread, then keeps the session alive."""
 
     def __init__(
         self,
@@ -151,7 +154,7 @@ class _ScanPrefetch:
         keep_alive_s: float,
         abandoned: threading.Event,
     ) -> None:
-        self._session = session  # of the thread, once that runs
+        self._session = session  # used by the thread only, once it runs
         self._batch_bytes = batch_bytes
         self._keep_alive_s = keep_alive_s
         self._abandoned = abandoned
@@ -163,7 +166,7 @@ class _ScanPrefetch:
         self._thread = threading.Thread(target=self._run, name="sluice-kv-scan", daemon=True)
 
     def start(self, first: bytes) -> None:
-        """Begins with the first batch, which is here already."""
+        """Starts the thread, after the first batch was received."""
         self._waiting.append(first)
         self._bytes = len(first)
         if self._session.has_more:
@@ -172,7 +175,7 @@ class _ScanPrefetch:
             self._ended = True
 
     def stop(self, timeout_s: float) -> None:
-        """Ends the session, after the call under way; waits no longer than that for it."""
+        """Ends the session after the running call; waits at most ``timeout_s`` for it."""
         with self._changed:
             self._abandoned.set()
             self._changed.notify_all()
@@ -180,7 +183,7 @@ class _ScanPrefetch:
             self._thread.join(timeout_s)
 
     def records(self) -> Iterator[bytes]:
-        """Batches as they come; the error that ended the session behind them."""
+        """Yields batches as they arrive, then raises the error that ended the session, if any."""
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._waiting or self._ended)
@@ -202,7 +205,7 @@ class _ScanPrefetch:
                     self._waiting.append(records)
                     self._bytes += len(records)
                     self._changed.notify_all()
-        except BaseException as failure:  # it belongs to the consumer
+        except BaseException as failure:  # raised to the consumer
             error = failure
         finally:
             self._session.close()
@@ -211,7 +214,7 @@ class _ScanPrefetch:
                 self._changed.notify_all()
 
     def _wanted_bytes(self) -> int:
-        """How much to fetch next, as soon as it is time for it; 0: nobody waits any more."""
+        """Waits until the next fetch is due and returns its size; 0 once the scan is abandoned."""
         with self._changed:
             has_room = self._changed.wait_for(
                 lambda: self._bytes < self._batch_bytes or self._abandoned.is_set(),

@@ -33,32 +33,32 @@ _METADATA_BYTES_MAX = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class SnapshotFile:
-    """A file of a snapshot: where it lies, and its name in the RocksDB folder."""
+    """A file of a snapshot: its remote location and its name in the RocksDB folder."""
 
     uri: str
     local_name: str
     size_bytes: int | None = None
-    """None: not known."""
+    """None if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotFiles:
-    """What the cluster says of a snapshot."""
+    """The files of a snapshot as the cluster reports them."""
 
     name: str
-    """For errors."""
+    """Name of the snapshot in error messages."""
     log_offset: int
-    """The snapshot holds everything that its bucket's log has below this."""
+    """The snapshot contains all changes of the bucket's log below this offset."""
     files: tuple[SnapshotFile, ...]
 
 
 def snapshot_files(
     connection: Connection, name: str, bucket: TableBucket, snapshot_id: int
 ) -> SnapshotFiles:
-    """Asks the cluster for a snapshot's files.
+    """Requests the list of a snapshot's files from the cluster.
 
-    :raises KvSnapshotNotExist: there is no such snapshot (any more).
-    :raises CorruptMessage: a file has a name that cannot be.
+    :raises KvSnapshotNotExist: the snapshot does not exist, or no longer.
+    :raises CorruptMessage: the name of a file is not valid.
     """
     request = pb.GetKvSnapshotMetadataRequest(
         table_id=bucket.table_id,
@@ -72,17 +72,18 @@ def snapshot_files(
         names = [file.local_name for file in files]
         for local in names:
             if local != Path(local).name or local in ("", ".", "..") or names.count(local) > 1:
-                raise CorruptMessage(f"{name}: a file named {local!r} cannot be")
+                raise CorruptMessage(f"{name}: {local!r} is not a valid and unique file name")
         return SnapshotFiles(name, reply.log_offset, files)
 
     return connection.call_coordinator(apis.GET_KV_SNAPSHOT_METADATA, request, unpack)
 
 
 def with_sizes(found: SnapshotFiles, snapshot_id: int, remote: RemoteFiles) -> SnapshotFiles:
-    """The sizes of files are in ``_METADATA`` beside them; a file that it lacks has none.
+    """Adds the file sizes from ``_METADATA``; a file that is not listed there gets none.
 
-    :raises KvSnapshotNotExist: it is gone. :raises StorageError: it cannot be read.
-    :raises CorruptMessage: it is not of a KV snapshot.
+    :raises KvSnapshotNotExist: ``_METADATA`` does not exist.
+    :raises StorageError: ``_METADATA`` cannot be read.
+    :raises CorruptMessage: ``_METADATA`` does not describe a KV snapshot.
     """
     folder = next(
         (
@@ -105,18 +106,18 @@ def with_sizes(found: SnapshotFiles, snapshot_id: int, remote: RemoteFiles) -> S
 
 
 def download(found: SnapshotFiles, folder: Path, remote: RemoteFiles) -> None:
-    """Brings all files into a folder, a few at a time, in pieces.
+    """Downloads all files to a folder, a few at a time, in pieces.
 
-    :raises KvSnapshotNotExist: a file is gone.
-    :raises StorageError: one is cut, or cannot be read, or not written to the folder.
+    :raises KvSnapshotNotExist: a file does not exist.
+    :raises StorageError: a file is truncated, cannot be read, or cannot be written here.
     """
 
-    def bring(file: SnapshotFile) -> None:
+    def fetch(file: SnapshotFile) -> None:
         _tried(found.name, file.uri, remote, lambda: _copy(found.name, file, folder, remote))
 
-    # Many small files are waited for most of the time. The first failure ends the others.
+    # Small files are mostly latency, so a few are fetched at once. The first error cancels all.
     with ThreadPoolExecutor(_AT_ONCE, "sluice-kv-snapshot") as pool:
-        coming = [pool.submit(bring, file) for file in _largest_first(found.files)]
+        coming = [pool.submit(fetch, file) for file in _largest_first(found.files)]
         try:
             for each in coming:
                 each.result()
@@ -133,7 +134,7 @@ def _copy(name: str, file: SnapshotFile, folder: Path, remote: RemoteFiles) -> N
     path, copied = folder / file.local_name, 0
     with remote.open(file.uri) as source:
         with _writing(name, path):
-            path.unlink(missing_ok=True)  # of a try before
+            path.unlink(missing_ok=True)  # left by an earlier attempt
             path.touch()
         while piece := source.read(_PIECE_BYTES):
             with _writing(name, path), path.open("ab") as target:
@@ -142,13 +143,13 @@ def _copy(name: str, file: SnapshotFile, folder: Path, remote: RemoteFiles) -> N
         expected = source.size() if file.size_bytes is None else file.size_bytes
     if copied != expected:
         raise StorageError(
-            f"{name}: file {file.uri} ({file.local_name}) has {copied} bytes, not {expected}"
+            f"{name}: file {file.uri} ({file.local_name}) has {copied} bytes instead of {expected}"
         )
 
 
 @contextmanager
 def _writing(name: str, path: Path) -> Iterator[None]:
-    """What fails here is no fault of the remote storage."""
+    """Reports local write errors as such, not as errors of the remote storage."""
     try:
         yield
     except OSError as error:
@@ -168,17 +169,17 @@ def _read_metadata(name: str, uri: str, remote: RemoteFiles) -> bytes:
 
 
 def _tried(name: str, uri: str, remote: RemoteFiles, act: Callable[[], None]) -> None:
-    """Tries a few times: a token may have ended, a storage may be busy."""
+    """Retries a few times: a token may have expired, or the storage may be busy."""
     for attempt in range(1, _TRIES_MAX + 1):
         try:
             act()
         except FileNotFoundError as error:
             raise KvSnapshotNotExist(
-                f"{name}: its file {uri} is not there, as seen from here: was the snapshot deleted"
-                " (hold it by a lease), or is the cluster's storage not mounted here?",
+                f"{name}: file {uri} does not exist on this machine: mount the cluster's storage"
+                " here; if the snapshot was deleted, hold it with a lease while it is read",
                 file_missing=True,
             ) from error
-        except ConfigurationError as error:  # of this machine: nothing comes of trying again
+        except ConfigurationError as error:  # of this machine: a retry cannot help
             raise StorageError(f"{name}: file {uri} cannot be read: {error}") from error
         except (OSError, pa.ArrowException, ValueError, ImportError) as error:
             remote.forget_token()
@@ -187,6 +188,6 @@ def _tried(name: str, uri: str, remote: RemoteFiles, act: Callable[[], None]) ->
                     f"{name}: file {uri} cannot be read: {type(error).__name__}: {error} (tried"
                     f" {attempt} times)"
                 ) from error
-            _LOG.warning("%s: file %s is read once more: %s", name, uri, error)
+            _LOG.warning("%s: reading file %s again after an error: %s", name, uri, error)
         else:
             return

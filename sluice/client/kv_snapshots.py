@@ -1,4 +1,4 @@
-"""Reads a KV snapshot of one bucket as Arrow, from the files that it consists of."""
+"""Reads a KV snapshot of one bucket as Arrow from the snapshot's files."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _BATCH_BYTES = 8 * 1024 * 1024
 
 
 class KvSnapshotReader:
-    """One snapshot, whose files lie in a folder of their own while a ``with`` block lasts.
+    """Reads one KV snapshot, whose files are kept in a local folder during a ``with`` block.
 
-    They are brought whole when the block begins, so the disk must hold them; after that nobody's
-    deletion matters. Memory is about five times 8 MiB (or a thousand rows, if they are larger),
-    whatever the size of the snapshot. Hold the snapshot by a lease until the block has begun.
+    All files are downloaded when the block begins, so the disk needs room for them. After that, the
+    cluster may delete the snapshot; until then, protect it with a lease. Memory is about five times
+    8 MiB (or a thousand rows, if they are larger), regardless of the size of the snapshot.
     """
 
     def __init__(
@@ -42,14 +42,14 @@ class KvSnapshotReader:
         folder: str | None = None,
         files: RemoteFiles | None = None,
     ) -> None:
-        """:param info: the table as it was planned with; rows come in its schema.
-        :param folder: where the files are put, in a folder of their own; by default the system's
-            place for such.
-        :raises TableNotExist: :raises NonPrimaryKeyTable: it has no snapshots.
+        """:param info: the table as planned, whose schema the rows get; by default the current one.
+        :param folder: the parent of the download folder; the system's temporary folder by default.
+        :raises TableNotExist: the table does not exist.
+        :raises NonPrimaryKeyTable: the table is a log table, which has no KV snapshots.
         """
         self.info = info or admin.table_info(path)
         if not self.info.has_primary_key:
-            raise NonPrimaryKeyTable(f"table {path} has no primary key, and so no KV snapshots")
+            raise NonPrimaryKeyTable(f"table {path} has no primary key, so it has no KV snapshots")
         self.info.check_bucket(bucket)
         self.bucket = bucket
         self.snapshot_id = snapshot_id
@@ -62,17 +62,19 @@ class KvSnapshotReader:
         self._found: SnapshotFiles | None = None
 
     def __enter__(self) -> KvSnapshotReader:
-        """Brings the files.
+        """Downloads the files.
 
-        :raises KvSnapshotNotExist: the snapshot, or a file of it, is gone.
-        :raises StorageError: a file is cut or cannot be read, or cannot be put here.
+        :raises KvSnapshotNotExist: the snapshot, or one of its files, does not exist.
+        :raises StorageError: a file is truncated, cannot be read, or cannot be stored here.
         """
         found = snapshot_files(self._connection, self._name, self.bucket, self.snapshot_id)
         found = with_sizes(found, self.snapshot_id, self._remote)
         try:
             self._folder = Path(tempfile.mkdtemp(prefix="sluice-kv-", dir=self._parent))
         except OSError as error:
-            raise StorageError(f"{self._name}: no place for its files: {error}") from error
+            raise StorageError(
+                f"{self._name}: cannot create a folder for its files: {error}"
+            ) from error
         try:
             download(found, self._folder, self._remote)
         except BaseException:
@@ -90,41 +92,41 @@ class KvSnapshotReader:
         self.close()
 
     def close(self) -> None:
-        """Removes the files; reading is over."""
+        """Deletes the downloaded files and ends the reading."""
         folder, self._folder = self._folder, None
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
 
     @property
     def log_offset(self) -> int:
-        """The snapshot holds what the bucket's log has below this; known inside the block."""
+        """The snapshot contains all changes of the bucket's log below this offset; in the block."""
         return self._inside().log_offset
 
     @property
     def note(self) -> str:
-        """Nothing need be told of rows of a snapshot."""
+        """A note for the user about these rows; none for a snapshot."""
         return ""
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all files."""
+        """The total size of all files in bytes."""
         self._inside()
         assert self._folder is not None
         return sum(path.stat().st_size for path in self._folder.iterdir())
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """All rows in the order of their keys, in the schema of ``info``.
+        """Yields all rows in key order, in the schema of ``info``.
 
-        :raises CorruptRecord: a file is damaged, or holds what is no row of this table.
-        :raises SchemaNotExist: a row is newer than the schema.
+        :raises CorruptRecord: a file is damaged, or has a value that is no row of this table.
+        :raises SchemaNotExist: a row was written with a newer schema.
         """
         self._inside()
         assert self._folder is not None
         for values in read_values(self._folder, self._name, _BATCH_BYTES):
             yield self._rows.decode(values)
-            self._inside()  # its files are gone once the block has ended
+            self._inside()  # raises once the block has ended and its files are deleted
 
     def _inside(self) -> SnapshotFiles:
         if self._folder is None or self._found is None:
-            raise RuntimeError(f"{self._name} is read inside a with block")
+            raise RuntimeError(f"{self._name}: use the reader inside a with block")
         return self._found

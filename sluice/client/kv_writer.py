@@ -1,4 +1,4 @@
-"""Puts Arrow data into a table with a primary key: upserts, deletes, partial updates."""
+"""Writes Arrow data to a primary-key table: upserts, deletes, partial updates."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from sluice.wire import fluss_api_pb2 as pb
 
 
 class KvWriter(BucketWriter):
-    """Upserts and deletes rows of one table. Use it as a context manager: leaving it flushes.
+    """Upserts and deletes rows of one primary-key table; a ``with`` block flushes at its end.
 
-    Changes of one key are applied in the order of the calls. See ``BucketWriter`` for what every
-    writer keeps to.
+    Changes of one key are applied in the order of the calls. See :class:`BucketWriter` for the
+    guarantees of every writer.
     """
 
     _API = apis.PUT_KV
@@ -39,19 +39,22 @@ class KvWriter(BucketWriter):
         dynamic_partitions: bool = False,
         journal: WriterJournal | None = None,
     ) -> None:
-        """:param target_columns: writes these columns only, the primary key among them; the others
-            of a row keep their values, or are null in a new one. A delete makes the target columns
-            null, and the row goes once the others are null too.
-        :param dynamic_partitions: creates a partition when the first row for it comes.
-        :param journal: see ``BucketWriter``.
+        """:param target_columns: write these columns only; they must include the primary key. The
+            other columns keep their values, or are null in a new row. A delete sets the target
+            columns to null; the row is deleted when all other columns are null too.
+        :param dynamic_partitions: create a partition when its first row arrives.
+        :param journal: see :class:`BucketWriter`.
 
-        :raises TableNotExist: :raises NonPrimaryKeyTable: for a log table.
-        :raises InvalidTargetColumn: for columns that cannot be written alone.
+        :raises TableNotExist: the table does not exist.
+        :raises NonPrimaryKeyTable: the table is a log table.
+        :raises InvalidTargetColumn: these columns cannot be written without the others.
         """
         start = journal.start if journal else None
         info = admin.table_info(path, start.schema_id if start else None)
         if not info.has_primary_key:
-            raise NonPrimaryKeyTable(f"table {path} has no primary key: append rows to its log")
+            raise NonPrimaryKeyTable(
+                f"table {path} has no primary key: append rows with log_writer"
+            )
         self._targets = _targets(info, target_columns)
         schema = info.schema
         self._written = _part(schema, target_columns or schema.names)
@@ -64,37 +67,38 @@ class KvWriter(BucketWriter):
         )
 
     def upsert(self, data: pa.Table | pa.RecordBatch) -> None:
-        """Takes rows that replace those of the same key; columns go by name and are cast where
-        nothing is lost by it. A nullable column that the data lack is null.
+        """Inserts rows, or replaces the rows with the same key.
 
-        Returns before they are stored: see :meth:`flush`. If the rows do not fit the table, or a
-        partition is missing, none of them is taken. Data of many rows are encoded at once: hand
-        over a few million at a time, each call holds a copy until its rows are on their way.
+        Columns are matched by name and cast where no value changes; a missing nullable column is
+        null. The call returns before the rows are stored: see :meth:`flush`. If the rows do not fit
+        the table, or a partition is missing, no row is accepted. Pass at most a few million rows at
+        once: each call holds an encoded copy until its rows are sent.
 
-        :raises FlussError: what is wrong with the rows, or the failure of an earlier batch, with
-            the name of its bucket.
+        :raises FlussError: the rows are not valid, or an earlier batch failed; the message names
+            the column or the bucket.
         """
         self._take(data, self._written, self._upserts)
 
     def delete(self, keys: pa.Table | pa.RecordBatch) -> None:
-        """Takes keys whose rows go; nothing happens where there is none, or no such partition.
+        """Deletes the rows with these keys; keys without a row or partition are skipped.
 
-        :param keys: the columns of the primary key; others are passed over.
-        :raises InvalidTable: a column of the primary key is missing, or holds nulls.
-        :raises FlussError: as ``upsert``; DeletionDisabled where the table allows none.
+        :param keys: the columns of the primary key; other columns are ignored.
+        :raises InvalidTable: a column of the primary key is missing or has nulls.
+        :raises DeletionDisabled: the table does not allow deletes.
+        :raises FlussError: see :meth:`upsert`.
         """
         self._take(self._key_part(keys), self._keys, self._deletes, where_partitions_are=True)
 
     def check_upsert(self, data: pa.Table | pa.RecordBatch) -> set[tuple[str, ...]]:
-        """Raises what :meth:`upsert` would say of these rows, and takes none.
+        """Validates rows as :meth:`upsert` does, without writing them.
 
-        :returns: the partitions that they belong to; whether these exist is not looked up.
-        :raises FlussError: what is wrong with the rows.
+        :returns: the partitions of the rows, which need not exist.
+        :raises FlussError: the rows are not valid.
         """
         return self._check(data, self._written, self._upserts)
 
     def check_delete(self, keys: pa.Table | pa.RecordBatch) -> set[tuple[str, ...]]:
-        """As :meth:`check_upsert`, for :meth:`delete`."""
+        """Validates keys as :meth:`delete` does, without deleting; see :meth:`check_upsert`."""
         return self._check(self._key_part(keys), self._keys, self._deletes)
 
     def _key_part(self, keys: pa.Table | pa.RecordBatch) -> pa.Table | pa.RecordBatch:
@@ -102,7 +106,7 @@ class KvWriter(BucketWriter):
 
     def _upserts(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         whole = rows
-        if self._targets:  # what is not among the targets is null, and not looked at
+        if self._targets:  # the server ignores the other columns: they are null
             arrays = [
                 rows.column(field.name)
                 if field.name in rows.schema.names
@@ -134,22 +138,24 @@ class KvWriter(BucketWriter):
 
 
 def _content(keys: pa.Array, rows: pa.Array) -> pa.RecordBatch:
-    """What waits for a bucket: keys and their rows; a null row deletes its key."""
+    """Joins keys and rows in the form in which they are buffered; a null row deletes its key."""
     return pa.RecordBatch.from_arrays([keys, rows], ["key", "row"])
 
 
 def _part(schema: Schema, names: Sequence[str]) -> Schema:
-    """Some columns of a schema, in its order."""
+    """Returns the named columns of a schema, in its order."""
     return Schema(tuple(column for column in schema.columns if column.name in names))
 
 
 def _targets(info: TableInfo, names: Sequence[str] | None) -> list[int]:
-    """Positions of the target columns; none for whole rows."""
+    """Returns the positions of the target columns; none to write all columns."""
     if names is None:
         return []
     schema, path = info.schema, info.path
     if not names:
-        raise InvalidTargetColumn(f"table {path}: name target columns, or leave them out")
+        raise InvalidTargetColumn(
+            f"table {path}: target_columns is empty: name columns, or omit it to write all columns"
+        )
     for name in names:
         if name not in schema.names:
             raise InvalidTargetColumn(
@@ -160,10 +166,10 @@ def _targets(info: TableInfo, names: Sequence[str] | None) -> list[int]:
             continue
         if column.name in schema.primary_key:
             raise InvalidTargetColumn(
-                f"table {path}: the target columns lack the key column {column.name!r}"
+                f"table {path}: add the key column {column.name!r} to the target columns"
             )
         if not column.data_type.nullable:
             raise InvalidTargetColumn(
-                f"table {path}: column {column.name!r} is NOT NULL, so each write must have it"
+                f"table {path}: add column {column.name!r} to the target columns: it is NOT NULL"
             )
     return [at for at, column in enumerate(schema.columns) if column.name in names]

@@ -1,4 +1,4 @@
-"""Renews a lease in the background, and says at once when it is lost."""
+"""Renews a lease in the background and reports its loss."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from sluice.errors import FlussError, LeaseLost, LeaseNotExist
 _LOG = logging.getLogger(__name__)
 
 _RENEWALS = 3
-"""How many renewals are begun at least in a lease's duration, if all goes well."""
+"""Minimum number of renewals within the duration of a lease."""
 _INTERVAL_MAX_S = 60.0
-"""Longest time between two renewals: so soon a lease that somebody dropped is found lost."""
+"""Longest time between two renewals; a dropped lease is detected within it."""
 _RETRIES = 10
-"""How many are begun, once one has failed, in what is left of it."""
+"""Number of renewals in the remaining time after one has failed."""
 _RETRY_MIN_S = 0.05
 
 
 class LeaseKeeper:
-    """Keeps one lease that was acquired just now.
+    """Renews one lease from a background thread, from when it was acquired.
 
-    It is lost when the coordinator says that there is no such lease, or when no renewal has got
-    through for its whole duration: that is seen even while a call hangs. A lost lease stays lost.
-    A real Fluss never says so, and takes a renewal of what is gone for a new lease.
+    The lease is lost when the coordinator reports that it does not exist, or when no renewal
+    succeeded during its full duration, even while a call hangs. A lost lease stays lost. An Apache
+    Fluss coordinator never reports a missing lease: there, a renewal creates a new one.
     """
 
     def __init__(
@@ -41,9 +41,9 @@ class LeaseKeeper:
         now: Callable[[], float] = time.monotonic,
         random: Callable[[], float] = random_module.random,
     ) -> None:
-        """:param renew: one attempt, without retries; raises what is wrong.
-        :param on_lost: called once, on the thread that found out.
-        :param acquired_at: when the acquire was sent, by ``now``.
+        """:param renew: renews once, without retries; raises a FlussError on failure.
+        :param on_lost: called once, on the thread that detected the loss.
+        :param acquired_at: when the acquire request was sent, by the clock ``now``.
         """
         self.lease_id = lease_id
         self._duration_s = duration_ms / 1000
@@ -71,8 +71,8 @@ class LeaseKeeper:
         self.stop()
 
     def start(self) -> None:
-        """Begins to renew; may be called once."""
-        assert not self._threads, "the keeper was started before"
+        """Starts the renewals; may be called once."""
+        assert not self._threads, "the keeper is already started"
         self._threads = [
             threading.Thread(target=self._run, name="sluice-lease-renew", daemon=True),
             threading.Thread(target=self._watch, name="sluice-lease-watch", daemon=True),
@@ -81,9 +81,9 @@ class LeaseKeeper:
             thread.start()
 
     def stop(self, timeout_s: float = 5.0) -> None:
-        """Ends the threads: nothing is found lost from now on.
+        """Ends the threads; from now on no loss is reported.
 
-        Waits for a renewal under way, but no longer than the time-out.
+        Waits at most ``timeout_s`` for a renewal that is being sent.
         """
         with self._changed:
             self._stopped = True
@@ -96,53 +96,56 @@ class LeaseKeeper:
     @property
     def lost(self) -> LeaseLost | None:
         """Why the lease is lost; None while it is held."""
-        self._look()
+        self._check_expiry()
         with self._changed:
             return self._lost
 
     def check(self) -> None:
-        """:raises LeaseLost: if the lease was lost."""
+        """Raises an error if the lease was lost.
+
+        :raises LeaseLost: the lease was lost.
+        """
         lost = self.lost
         if lost is not None:
             raise LeaseLost(lost.message)
 
     def wait_lost(self, timeout_s: float) -> bool:
-        """Waits until the lease is lost, at most that long; answers whether it is."""
+        """Waits at most ``timeout_s`` for the loss of the lease; returns whether it is lost."""
         with self._changed:
             return self._changed.wait_for(lambda: self._lost is not None, timeout_s)
 
     def renew(self) -> None:
-        """Renews once, now; the thread does nothing else."""
+        """Renews the lease now, as the thread does at each interval."""
         sent_at = self._now()
         try:
             self._renew()
         except LeaseNotExist as error:
-            self._lose(f"the coordinator answers: {error}")
+            self._lose(f"the coordinator reports: {error}")
         except FlussError as error:
             with self._changed:
                 self._failure = error
-            _LOG.info("lease %s is not renewed yet: %s", self.lease_id, error)
-            self._look()
+            _LOG.info("lease %s was not renewed, trying again: %s", self.lease_id, error)
+            self._check_expiry()
         else:
             with self._changed:
-                # Counted from the sending: the coordinator cannot have seen it earlier.
+                # Counted from when it was sent: the coordinator cannot have received it earlier.
                 self._held_until = max(self._held_until, sent_at + self._duration_s)
                 self._failure = None
 
-    def _look(self) -> None:
+    def _check_expiry(self) -> None:
         with self._changed:
             late, failure = self._now() - self._held_until, self._failure
         if late >= 0:
-            why = "no answer has come" if failure is None else str(failure)
+            why = "the coordinator sent no response" if failure is None else str(failure)
             silent_s = late + self._duration_s
-            self._lose(f"no renewal got through for {silent_s:.0f} s: {why}")
+            self._lose(f"no renewal succeeded for {silent_s:.0f} s: {why}")
 
     def _lose(self, reason: str) -> None:
         with self._changed:
             if self._lost is not None or self._stopped:
                 return
             lost = self._lost = LeaseLost(
-                f"lease {self.lease_id} is lost, its KV snapshots may be gone: {reason}"
+                f"lease {self.lease_id} is lost, its KV snapshots may be deleted: {reason}"
             )
             self._changed.notify_all()
         self._stop.set()
@@ -155,7 +158,7 @@ class LeaseKeeper:
             if self._failure is not None:
                 left_s = self._held_until - self._now()
                 return max(left_s / _RETRIES, _RETRY_MIN_S)
-        # Jitter keeps the keepers of many tasks from renewing in step.
+        # Jitter spreads the renewals of many tasks over time.
         interval_s = min(self._duration_s / _RENEWALS, _INTERVAL_MAX_S)
         return interval_s * (0.5 + 0.5 * self._random())
 
@@ -164,10 +167,10 @@ class LeaseKeeper:
             try:
                 self.renew()
             except Exception:  # a broken callback must not end the renewals
-                _LOG.exception("lease %s is not renewed yet", self.lease_id)
+                _LOG.exception("lease %s was not renewed, trying again", self.lease_id)
 
     def _watch(self) -> None:
-        """Sees the end of the lease while a renewal hangs."""
+        """Detects the end of the lease while a renewal hangs."""
         while True:
             with self._changed:
                 left_s = self._held_until - self._now()
@@ -176,4 +179,4 @@ class LeaseKeeper:
                 if left_s > 0:
                     self._changed.wait(left_s)
                     continue
-            self._look()
+            self._check_expiry()

@@ -1,7 +1,7 @@
-"""Leases on KV snapshots: the calls, and how all snapshots that are wanted come to be held.
+"""Leases on KV snapshots: the calls, and the acquisition of the newest snapshots.
 
-A real Fluss confirms a lease on whatever it is asked for, whether it exists or not: there, each
-snapshot is looked at once it is leased. Sluice's own server tells what it could not hold.
+An Apache Fluss coordinator confirms a lease on any snapshot, whether it exists or not. There, the
+client checks each snapshot after it is leased. Sluice's own server reports missing snapshots.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ _LOG = logging.getLogger(__name__)
 
 DAY_MS = 24 * 60 * 60 * 1000
 TRIES_MAX = 10
-"""Most times that newer snapshots are tried in place of those that are gone."""
+"""Maximum attempts to lease newer snapshots in place of deleted ones."""
 OBTAIN_TIMEOUT_S = 60.0
-"""No try begins later than this after the first."""
-_WAIT_S = 0.1  # after the first try; doubled each time
+"""No attempt starts later than this after the first, in seconds."""
+_WAIT_S = 0.1  # after the first attempt; doubled each time
 _WAIT_MAX_S = 5.0
 _PER_CALL_MAX = 100_000
-_LOOKS_AT_ONCE = 8
+_PARALLEL_CHECKS = 8
 _NAMED_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
 class BucketSelection:
-    """Buckets of a table, or of one partition of it, whose newest snapshots are wanted."""
+    """Selected buckets of a table or of one of its partitions."""
 
     info: TableInfo
     partition: Partition | None
@@ -64,17 +64,17 @@ class BucketSelection:
 
 @dataclass(slots=True)
 class AcquiredSnapshots:
-    """The snapshots that were obtained, and the buckets that have none."""
+    """The acquired snapshots, and the buckets that have none."""
 
     snapshots: dict[TableBucket, BucketSnapshot] = field(default_factory=dict)
     without: set[TableBucket] = field(default_factory=set)
-    """They have no snapshot yet, or their partition was dropped meanwhile."""
+    """Buckets without a snapshot yet, or of a partition that was dropped meanwhile."""
     leased: bool = True
-    """False if the cluster knows no leases: the snapshots may go at any time."""
+    """False if the cluster does not support leases: it may delete the snapshots at any time."""
 
 
 class LeaseClient:
-    """The calls about leases. Safe for use by many threads."""
+    """Acquires, renews, releases and lists leases. Safe for use by many threads."""
 
     def __init__(self, connection: Connection, clock: Clock | None = None) -> None:
         self._connection = connection
@@ -84,9 +84,11 @@ class LeaseClient:
     # ---- calls ----
 
     def latest(self, path: TablePath, partition: Partition | None = None) -> LatestSnapshots:
-        """The newest snapshot of each bucket that has one.
+        """Returns the newest snapshot of each bucket that has one.
 
-        :raises TableNotExist, PartitionNotExists: :raises NonPrimaryKeyTable: it has no snapshots.
+        :raises TableNotExist: the table does not exist.
+        :raises PartitionNotExists: the partition does not exist.
+        :raises NonPrimaryKeyTable: the table is a log table, which has no snapshots.
         """
         request = pb.GetLatestKvSnapshotsRequest(table_path=table_path(path))
         if partition is not None:
@@ -103,13 +105,13 @@ class LeaseClient:
     def acquire(
         self, lease_id: str, duration_ms: int, snapshots: Iterable[BucketSnapshot]
     ) -> set[TableBucket]:
-        """Holds snapshots for so long; answers the buckets whose snapshot could not be held.
+        """Leases snapshots for ``duration_ms``; returns the buckets whose snapshot does not exist.
 
-        What the lease holds of other buckets goes on, and lasts as long.
+        The lease keeps its snapshots of other buckets, and they are renewed for the same duration.
 
-        :raises UnsupportedVersion: the cluster knows no leases.
-        :raises InvalidLease, UnknownTableOrBucket, NonPrimaryKeyTable:
-        :raises CorruptMessage: the answer names a bucket that was not asked for.
+        :raises UnsupportedVersion: the cluster does not support leases.
+        :raises InvalidLease, UnknownTableOrBucket, NonPrimaryKeyTable: the request is not valid.
+        :raises CorruptMessage: the response names a bucket that was not requested.
         """
         wanted = list(snapshots)
         unavailable: set[TableBucket] = set()
@@ -121,21 +123,22 @@ class LeaseClient:
             unavailable.update(_unavailable(reply))
         if strange := unavailable - {snapshot.bucket for snapshot in wanted}:
             raise CorruptMessage(
-                f"lease {lease_id}: the coordinator answers that {len(strange)} buckets are not"
-                f" held that were not asked for, among them {min(map(str, strange))}: look whether"
-                " the server's version fits the client's"
+                f"lease {lease_id}: the response of the coordinator names {len(strange)} buckets"
+                f" that were not requested, such as {min(map(str, strange))}: check that the"
+                " versions of server and client match"
             )
         if not self._connection.coordinator_offers(apis.RENEW_KV_SNAPSHOT_LEASE):
-            unavailable |= self._missing(wanted)  # not Sluice's own: it never says so itself
+            unavailable |= self._missing(wanted)  # Apache Fluss does not report them
         return unavailable
 
     def renew(self, lease_id: str, duration_ms: int, *, retry: bool = True) -> None:
-        """Lets a lease last until so long from now.
+        """Extends a lease to ``duration_ms`` from now.
 
-        A real Fluss has no such call and makes a lease that is not there: it answers an acquire of
-        nothing in its place, and never says that a lease is gone.
+        An Apache Fluss cluster has no call for this. There, an acquire without snapshots extends
+        the lease; it creates a missing lease instead of reporting an error.
 
-        :raises LeaseNotExist: it was dropped or has expired. :raises UnsupportedVersion:
+        :raises LeaseNotExist: the lease was dropped or has expired.
+        :raises UnsupportedVersion: the cluster does not support leases.
         """
         request = pb.RenewKvSnapshotLeaseRequest(lease_id=lease_id, lease_duration_ms=duration_ms)
         try:
@@ -145,7 +148,7 @@ class LeaseClient:
             self._ask(apis.ACQUIRE_KV_SNAPSHOT_LEASE, nothing, retry=retry)
 
     def release(self, lease_id: str, buckets: Iterable[TableBucket]) -> None:
-        """Lets go of some buckets; what is not held is passed over."""
+        """Releases the snapshots of some buckets; buckets that are not held are skipped."""
         rest = iter(buckets)
         while together := list(islice(rest, _PER_CALL_MAX)):
             request = pb.ReleaseKvSnapshotLeaseRequest(lease_id=lease_id)
@@ -158,9 +161,9 @@ class LeaseClient:
             self._ask(apis.RELEASE_KV_SNAPSHOT_LEASE, request)
 
     def try_release(self, lease_id: str, buckets: Collection[TableBucket]) -> bool:
-        """Releases buckets if it can, and says so.
+        """Releases buckets and returns whether that succeeded.
 
-        An error is logged: what stays held is free when the lease expires.
+        An error is logged: the snapshots stay leased until the lease expires.
         """
         try:
             self.release(lease_id, buckets)
@@ -172,29 +175,31 @@ class LeaseClient:
         return True
 
     def drop(self, lease_id: str) -> None:
-        """Ends a lease; nothing happens if there is none."""
+        """Drops a lease with all its snapshots; does nothing if it does not exist."""
         request = pb.DropKvSnapshotLeaseRequest(lease_id=lease_id)
         self._ask(apis.DROP_KV_SNAPSHOT_LEASE, request)
 
     def all(self) -> list[LeaseInfo]:
-        """Every lease, by id.
+        """Returns all leases, ordered by id.
 
-        :raises UnsupportedVersion: by a server that does not know the call.
+        :raises UnsupportedVersion: the coordinator does not support the call.
         """
         reply = self._ask(apis.LIST_KV_SNAPSHOT_LEASES, pb.ListKvSnapshotLeasesRequest())
         return [_info(entry, reply.current_time) for entry in reply.leases]
 
-    # ---- all that are wanted ----
+    # ---- newest snapshots ----
 
     def acquire_latest(
         self, lease_id: str, parts: Sequence[BucketSelection], duration_ms: int = DAY_MS
     ) -> AcquiredSnapshots:
-        """Leases the newest snapshot of each bucket; one that goes meanwhile, its then newest.
+        """Leases the newest snapshot of each bucket.
 
-        A cluster that knows no leases is one warning, and the snapshots come unleased.
+        If a snapshot is deleted first, the next newest is tried. If the cluster does not support
+        leases, one warning is logged, and the snapshots are returned without a lease.
 
-        :raises LeaseNotObtained: not all could be held within ten tries or a minute; none of these
-            buckets is held then. :raises TableNotExist: dropped, or made again.
+        :raises LeaseNotObtained: not all could be leased within ten attempts or a minute; then none
+            of these buckets is leased.
+        :raises TableNotExist: the table was dropped, or dropped and created again.
         """
         found, asked = AcquiredSnapshots(), set[TableBucket]()
         left = {part.bucket(number): part for part in parts for number in part.buckets}
@@ -214,7 +219,7 @@ class LeaseClient:
                     self._clock.sleep(wait_s)
                     wait_s = min(2 * wait_s, _WAIT_MAX_S)
         except BaseException:
-            if asked and found.leased:  # those too whose acquire failed: it may have been done
+            if asked and found.leased:  # a failed acquire may have taken effect
                 self.try_release(lease_id, asked)
             raise
         return found
@@ -232,8 +237,8 @@ class LeaseClient:
                 continue
             if latest.table_id != part.info.table_id:
                 raise TableNotExist(
-                    f"table {part.info.path} of id {part.info.table_id} was dropped; the path now"
-                    f" has {latest.table_id}"
+                    f"table {part.info.path} (id {part.info.table_id}) was dropped and created"
+                    f" again (id {latest.table_id})"
                 )
             there = latest.snapshots if latest.matches(part) else {}
             newest |= {bucket: there[bucket] for bucket in wanted & there.keys()}
@@ -254,7 +259,10 @@ class LeaseClient:
         except UnsupportedVersion as error:
             found.leased = False
             if not self._warned:
-                _LOG.warning("KV snapshots are read without a lease, so they may go: %s", error)
+                _LOG.warning(
+                    "KV snapshots are read without a lease, so the cluster may delete them: %s",
+                    error,
+                )
                 self._warned = True
             return set()
 
@@ -273,7 +281,7 @@ class LeaseClient:
                 return True
             return False
 
-        with ThreadPoolExecutor(_LOOKS_AT_ONCE, "sluice-lease") as pool:
+        with ThreadPoolExecutor(_PARALLEL_CHECKS, "sluice-lease") as pool:
             missing = pool.map(is_missing, snapshots)
             return {s.bucket for s, gone in zip(snapshots, missing, strict=True) if gone}
 
@@ -283,14 +291,14 @@ class LeaseClient:
 
 @dataclass(frozen=True, slots=True)
 class LatestSnapshots:
-    """The newest snapshots of a table or of one of its partitions."""
+    """The newest snapshots of a table or of one partition."""
 
     table_id: int
     partition_id: int | None
     snapshots: Mapping[TableBucket, BucketSnapshot]
 
     def matches(self, part: BucketSelection) -> bool:
-        """False if the partition was dropped, and another one of its name made."""
+        """Returns False if the partition was dropped and created again."""
         return self.partition_id == (part.partition.partition_id if part.partition else None)
 
 
@@ -334,15 +342,15 @@ def _not_obtained(
 ) -> LeaseNotObtained:
     reasons = {
         str(bucket): f"bucket {bucket} of {part.info.path}: its newest KV snapshot"
-        f" {newest[bucket].snapshot_id} was gone before it could be held"
+        f" {newest[bucket].snapshot_id} was deleted before it could be leased"
         for bucket, part in left.items()
     }
     more = len(reasons) - _NAMED_MAX
     named = [*list(reasons.values())[:_NAMED_MAX], *([f"and {more} more"] if more > 0 else [])]
     return LeaseNotObtained(
-        f"lease {lease_id}: {len(left)} buckets not held after {tries} tries in {elapsed_s:.0f} s:"
-        f" {'; '.join(named)}. Retain more snapshots (kv.snapshot.num-retained), or take them less"
-        " often (kv.snapshot.interval)",
+        f"lease {lease_id}: the snapshots of {len(left)} buckets could not be leased in {tries}"
+        f" attempts and {elapsed_s:.0f} s: {'; '.join(named)}. Retain more snapshots"
+        " (kv.snapshot.num-retained) or take them less often (kv.snapshot.interval)",
         reasons=reasons,
     )
 

@@ -1,7 +1,7 @@
-"""Fetches of log batches: from many buckets in one request, and from remote log segments.
+"""Fetches log batches, from many buckets in one request and from remote log segments.
 
-All of this runs on the thread that fetches ahead of a reader. Batches stay bytes here, views over
-what came from the socket or the file.
+This code runs on the thread that fetches ahead of a reader. Batches stay bytes here: views of the
+bytes from the socket or the file.
 """
 
 from __future__ import annotations
@@ -33,36 +33,36 @@ _POLL_MS = 500
 _PAUSE_S = 0.05
 _REMOTE_TRIES_MAX = 3
 _BUCKETS_MAX = 256
-"""Most buckets of one request."""
+"""Maximum number of buckets in one request."""
 
 
 @dataclass(slots=True, eq=False)
 class FetchRange:
-    """The offsets of one bucket that are to be read, and how far that has come."""
+    """The range of offsets to read from one bucket, and the progress."""
 
     bucket: TableBucket
     start: int
     stop: int
     offset: int
-    """The next offset to be fetched."""
+    """The next offset to fetch."""
     waited_s: float = 0
-    """How long nothing came."""
+    """Time since the last data, in seconds."""
     remote_failures: int = 0
-    """Failures to read remote segments since something came."""
+    """Failed reads of remote segments since the last data."""
 
 
 @dataclass(frozen=True, slots=True)
 class FetchedBatches:
-    """Whole batches of one bucket that came together."""
+    """Complete batches of one bucket from one response or file piece."""
 
     window: FetchRange
     batches: Batches
     source: str
-    """Where they are from, for errors: the file of a remote segment, or nothing."""
+    """The remote segment file in error messages; empty for a fetch."""
 
 
 class LogFetches:
-    """Fetches the logs of one table. Safe for use by many threads, each with windows of its own."""
+    """Fetches the logs of one table. Safe for use by many threads, each with its own ranges."""
 
     def __init__(
         self, connection: Connection, info: TableInfo, now: Callable[[], float] = time.monotonic
@@ -75,9 +75,9 @@ class LogFetches:
     def fetch(
         self, windows: Sequence[FetchRange], abandoned: threading.Event
     ) -> Iterator[FetchedBatches]:
-        """Batches that hold any of the windows' offsets, in offset order within each bucket.
+        """Yields the batches with offsets of the ranges, in offset order within each bucket.
 
-        :raises FlussError: as ``LogReader.read`` says.
+        :raises FlussError: see ``LogReader.read``.
         """
         left = [window for window in windows if window.offset < window.stop]
         while left and not abandoned.is_set():
@@ -91,8 +91,8 @@ class LogFetches:
                         yield fetched
                     self._count_wait(window, answer, 0 if window in served else waited_s)
             if not served:
-                abandoned.wait(_PAUSE_S)  # for a server that does not wait itself
-            # Who got nothing is asked for first: the others may have had all bytes of the answer.
+                abandoned.wait(_PAUSE_S)  # in case the server does not wait itself
+            # Buckets without data come first next time: others may have used all the bytes.
             left = [w for w in left if w not in served] + [w for w in left if w in served]
             left = [w for w in left if w.offset < w.stop]
 
@@ -105,7 +105,7 @@ class LogFetches:
         if window.waited_s > timeout_s:
             raise RequestTimeOut(
                 f"{self.name(window)}: no data from offset {window.offset} in {timeout_s:.0f} s;"
-                f" asked for up to {window.stop}, the log's end is {answer.high_watermark}"
+                f" the read stops at offset {window.stop}, the log ends at {answer.high_watermark}"
             )
 
     def name(self, window: FetchRange) -> str:
@@ -114,7 +114,7 @@ class LogFetches:
     # ---- requests ----
 
     def _by_leader(self, windows: list[FetchRange]) -> list[list[FetchRange]]:
-        """Windows that one request can ask for; one whose leader is not known is asked alone."""
+        """Groups ranges into requests; a bucket with an unknown leader gets its own request."""
         if len(windows) == 1:
             return [windows]
         groups: dict[object, list[list[FetchRange]]] = {}
@@ -122,7 +122,7 @@ class LogFetches:
             key: object
             try:
                 key = self._connection.leader(self._info.path, window.bucket)
-            except FlussError:  # the request for it alone tries again, and says what is wrong
+            except FlussError:  # its own request retries, and reports the error
                 key = window
             parts = groups.setdefault(key, [[]])
             if len(parts[-1]) == _BUCKETS_MAX:
@@ -133,16 +133,18 @@ class LogFetches:
     def _answers(
         self, group: list[FetchRange], wait_ms: int, abandoned: threading.Event
     ) -> Iterator[tuple[FetchRange, FetchedBucket, float]]:
-        """What the leader says of each window, and how long that took."""
+        """Yields each range with its response and the time that it took."""
         answers, took_s = self._timed(group, wait_ms, abandoned)
         for window in group:
             answer, spent_s = answers.get(window.bucket), took_s
             if len(group) > 1 and (answer is None or answer.error_code):
-                # Alone, so that a new leader is looked up and other errors have their own rules.
+                # Alone, to find a new leader and to retry other errors by their rules.
                 alone, alone_s = self._timed([window], 0, abandoned)
                 answer, spent_s = alone.get(window.bucket), took_s + alone_s
             if answer is None:
-                raise CorruptMessage(f"{self.name(window)}: 0 answers to a fetch of one bucket")
+                raise CorruptMessage(
+                    f"{self.name(window)}: the response to a fetch lacks this bucket"
+                )
             yield window, answer, spent_s
 
     def _timed(
@@ -183,15 +185,15 @@ class LogFetches:
     def _unpack(
         self, group: list[FetchRange], entries: list[FetchedBucket]
     ) -> dict[TableBucket, FetchedBucket]:
-        """The answers by bucket; for one bucket alone its error is raised, and perhaps retried."""
+        """Returns responses by bucket; the error of a single bucket is raised, maybe retried."""
         asked = {window.bucket for window in group}
         found: dict[TableBucket, FetchedBucket] = {}
         for entry in entries:
             bucket = TableBucket(entry.table_id, entry.partition_id, entry.bucket_id)
             if bucket not in asked or bucket in found:
                 raise CorruptMessage(
-                    f"{self.name(group[0])}: a fetch of {len(group)} buckets was answered for"
-                    f" bucket {bucket}{' twice' if bucket in found else ''}"
+                    f"{self.name(group[0])}: the response to a fetch of {len(group)} buckets has"
+                    f" {'two entries for' if bucket in found else 'the other'} bucket {bucket}"
                 )
             found[bucket] = entry
         if len(group) == 1 and entries and entries[0].error_code:
@@ -199,7 +201,7 @@ class LogFetches:
             raise from_code(entries[0].error_code, text)
         return found
 
-    # ---- answers ----
+    # ---- responses ----
 
     def _taken(
         self, window: FetchRange, answer: FetchedBucket, abandoned: threading.Event
@@ -213,17 +215,17 @@ class LogFetches:
         if fetched is None:
             raise CorruptRecord(
                 f"{self.name(window)}: {len(answer.records)} bytes from offset {window.offset} hold"
-                " no whole batch"
+                " no complete batch"
             )
         yield fetched
 
     def _from_remote(
         self, window: FetchRange, info: pb.PbRemoteLogFetchInfo, abandoned: threading.Event
     ) -> Iterator[FetchedBatches]:
-        """Batches of the segments that a fetch answered with.
+        """Yields the batches of the segments that a fetch response names.
 
-        A segment may be deleted, or its storage fail, before it is read: then the bucket is fetched
-        again, a few times.
+        If a segment is deleted or its storage fails before it is read, the bucket is fetched again,
+        a few times.
         """
         config = self._connection.config
         before = window.offset
@@ -243,7 +245,7 @@ class LogFetches:
             if window.offset == before:
                 raise StorageError(
                     f"remote log in {info.remote_log_tablet_dir}: offset {before} is in none of the"
-                    f" {len(info.remote_log_segments)} segments that the server told of"
+                    f" {len(info.remote_log_segments)} segments that the server named"
                 )
         except StorageError as error:
             window.remote_failures += 1
@@ -255,17 +257,17 @@ class LogFetches:
             abandoned.wait(_PAUSE_S)
 
     def _wanted(self, window: FetchRange, batches: Batches, source: str) -> FetchedBatches | None:
-        """The batches that are not behind or beyond the window, which moves on."""
+        """Returns the batches within the range, and advances its offset."""
         wanted: Batches = []
         for header, view in batches:
             if header.next_offset <= window.offset:
-                continue  # a server may begin a little earlier
+                continue  # a server may send earlier batches
             if window.offset >= window.stop:
                 break
             if header.base_offset > window.offset:
                 raise CorruptRecord(
-                    f"{self.name(window)}: the log goes on at offset {header.base_offset}, offset"
-                    f" {window.offset} was to come" + (f" (in {source})" if source else "")
+                    f"{self.name(window)}: offset {window.offset} is missing, the next batch starts"
+                    f" at offset {header.base_offset}" + (f" (in {source})" if source else "")
                 )
             wanted.append((header, view))
             window.offset = header.next_offset

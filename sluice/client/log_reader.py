@@ -1,4 +1,4 @@
-"""Reads the log of a bucket as Arrow record batches with offsets and timestamps."""
+"""Reads the logs of buckets as Arrow record batches with offsets and timestamps."""
 
 from __future__ import annotations
 
@@ -27,14 +27,15 @@ _PREFETCHED = 1
 
 
 class LogReader:
-    """Reads the log of one table, a bucket at a time. Safe for use by many threads.
+    """Reads the log of one table by bucket. Safe for use by many threads.
 
-    That of a table with a primary key is its changelog: ``LogRecords.change_types`` says what
-    became of each row.
+    The log of a primary-key table is its changelog: ``LogRecords.change_types`` has the change type
+    of each row.
 
-    Rows come in the schema that the table had when the reader was made. Memory of a read is about
-    three fetches of ``fetch_max_bytes_per_bucket`` (or of one batch, if that is larger), plus the
-    decoded batch; of a read of many buckets, three fetches of ``fetch_max_bytes``.
+    Rows have the schema that the table had when the reader was created. Reading one bucket takes
+    memory for about three fetches of ``fetch_max_bytes_per_bucket`` (or of one batch, if that is
+    larger), plus the decoded batch. Reading many buckets takes three fetches of
+    ``fetch_max_bytes``.
     """
 
     def __init__(
@@ -46,9 +47,9 @@ class LogReader:
         *,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """:param info: the table as it was planned with, where it must not be asked for anew.
+        """:param info: the table as planned, whose schema the rows get; by default the current one.
 
-        :raises TableNotExist:
+        :raises TableNotExist: the table does not exist.
         """
         self.connection, self.admin = connection, admin
         self.info = info or admin.table_info(path)
@@ -60,16 +61,16 @@ class LogReader:
     def read(
         self, bucket: TableBucket, start_offset: int = EARLIEST, stop_offset: int | None = None
     ) -> Iterator[LogRecords]:
-        """Batches in offset order, empty ones included, from start to below stop.
+        """Yields batches in offset order, empty ones included, from start to stop (exclusive).
 
-        :param start_offset: -2 is the earliest there is.
-        :param stop_offset: exclusive; by default the end of the log as it is now. Where it lies
-            ahead of the log, rows are awaited.
-        :raises LogOffsetOutOfRange: the log does not hold the start offset (any more).
-        :raises CorruptRecord: a batch fails its checksum, or offsets are missing in between.
-        :raises StorageError: a remote log segment is gone or cut, and stays so.
-        :raises SchemaNotExist: a batch is newer than the schema that this reader reads in.
-        :raises RequestTimeOut: nothing came for the time of one call.
+        :param start_offset: -2 (``EARLIEST``) is the earliest offset of the log.
+        :param stop_offset: by default the current end of the log. If it is beyond the end, the read
+            waits for new rows.
+        :raises LogOffsetOutOfRange: the log does not have the start offset, or no longer.
+        :raises CorruptRecord: a batch fails its checksum, or offsets are missing between batches.
+        :raises StorageError: a remote log segment is missing or truncated, also after retries.
+        :raises SchemaNotExist: a batch was written with a newer schema than this reader's.
+        :raises RequestTimeOut: no data arrived for ``request_timeout_ms``.
         """
         with closing(self.read_many({bucket: (start_offset, stop_offset)})) as found:
             for _, records in found:
@@ -78,12 +79,12 @@ class LogReader:
     def read_many(
         self, windows: Mapping[TableBucket, tuple[int, int | None]]
     ) -> Generator[tuple[TableBucket, LogRecords], None, None]:
-        """As ``read`` for several buckets: one request fetches from all that one server leads.
+        """Reads several buckets; one request fetches all buckets with the same leader.
 
-        Batches of one bucket come in offset order, those of different buckets in any.
+        Batches of one bucket arrive in offset order, batches of different buckets in any order.
 
-        :param windows: start and stop of each bucket, as in ``read``.
-        :raises FlussError: as ``read``; one bucket's error ends the reading of all.
+        :param windows: start and stop offset of each bucket, as in :meth:`read`.
+        :raises FlussError: see :meth:`read`; the error of one bucket ends the whole read.
         """
         found = []
         for bucket, (start, stop) in windows.items():
@@ -131,7 +132,7 @@ class LogReader:
         batch = align(batch, schema, self.info.schema)
         base_offset, next_offset = header.base_offset, header.next_offset
         if base_offset < start or next_offset > stop:
-            # Only when a caller's window does not end where batches do.
+            # Only if a caller's range ends within a batch.
             base_offset, next_offset = max(base_offset, start), min(next_offset, stop)
             if batch.num_rows:
                 window = base_offset - header.base_offset, next_offset - base_offset
@@ -142,9 +143,9 @@ class LogReader:
     def _decoded(
         self, header: LogBatchHeader, view: memoryview, schema: Schema
     ) -> tuple[pa.RecordBatch, pa.UInt8Array | None]:
-        """Rows of a batch and their change types.
+        """Returns the rows of a batch and their change types.
 
-        :raises CorruptRecord: it is no such batch, or a log table's with change types.
+        :raises CorruptRecord: the batch is not valid, or has change types in a log table.
         """
         columns = arrow_schema(schema)
         kinds: bytes | None
@@ -158,7 +159,9 @@ class LogReader:
             kinds = None if header.append_only else log.change_types.tobytes()
         if not self.info.has_primary_key:
             if kinds is not None:
-                raise CorruptRecord(f"batch at offset {header.base_offset} has change types")
+                raise CorruptRecord(
+                    f"the batch at offset {header.base_offset} of a log table has change types"
+                )
             return batch, None
         kinds = bytes(batch.num_rows) if kinds is None else kinds
         return batch, pa.UInt8Array.from_buffers(

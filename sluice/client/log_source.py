@@ -1,4 +1,4 @@
-"""A bucket's log and rows for a round, on an executor: pickles and connects where it arrives."""
+"""Log and rows of a bucket for a round; it is pickled to an executor and connects there."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from sluice.rounds.types import LogRecords, Split, StartMode
 
 
 class ClientLogSource:
-    """A round's LogSource and KeyedSource. Safe for use by many threads; they share one connection.
+    """LogSource and KeyedSource of a round. Safe for use by many threads, on one connection.
 
-    The connection is made at the first read, and closed with the last reference to it.
+    It connects at the first read; the connection is closed when the last reference is dropped.
     """
 
     def __init__(
         self, config: ClientConfig | str, path: TablePath, info: TableInfo | None = None
     ) -> None:
-        """:param info: the table as the round was planned: rows come in its schema. Without it each
-        executor takes the schema that it finds.
+        """:param info: the table as planned, whose schema the rows get; by default each executor
+        uses the current schema.
         """
         self.config = ClientConfig(bootstrap=config) if isinstance(config, str) else config
         self.path = path
@@ -49,23 +49,24 @@ class ClientLogSource:
         self.__init__(*state)  # type: ignore[misc]
 
     def read(self, split: Split) -> Iterator[LogRecords]:
-        """Batches in offset order from the split's start to its stop, empty ones included.
+        """Yields batches in offset order from the split's start to its stop, empty ones included.
 
-        :raises LogOffsetOutOfRange: the log no longer holds the start offset.
+        :raises LogOffsetOutOfRange: the log no longer has the start offset.
         """
         return self._open().read(split.bucket, split.start_offset, split.stop_offset)
 
     @contextmanager
     def rows(self, split: Split) -> Iterator[BucketRows]:
-        """The rows that a bucket begins with: of its KV snapshot, brought here whole, or a scan.
+        """Yields the initial rows of a bucket, from its downloaded KV snapshot or from a scan.
 
-        A snapshot that cannot be brought here is no obstacle where the cluster can scan.
+        If the snapshot cannot be downloaded and the cluster supports scans, the bucket is scanned.
 
-        :raises KvSnapshotNotExist: the snapshot is gone; or a file of it is not to be seen from
-            here, and the cluster cannot scan.
-        :raises StorageError: as that, of a file that is cut, cannot be read, or not be put here.
-        :raises SpillFailed: there is no place for its files.
-        :raises UnsupportedVersion: there is no snapshot, and the cluster cannot scan.
+        :raises KvSnapshotNotExist: the snapshot was deleted; or this machine does not see one of
+            its files, and the cluster does not support scans.
+        :raises StorageError: a file is truncated, cannot be read, or cannot be stored here, and the
+            cluster does not support scans.
+        :raises SpillFailed: there is no room for the files.
+        :raises UnsupportedVersion: there is no snapshot, and the cluster does not support scans.
         """
         with ExitStack() as stack:
             yield self._rows(split, stack)
@@ -77,7 +78,7 @@ class ClientLogSource:
         unread: SluiceError | None = None
         if split.keyed.start_mode is StartMode.KV_SNAPSHOT:
             assert split.keyed.snapshot_id is not None
-            # Its files lie where spilled changes lie: what a killed process leaves is removed.
+            # In the folder of spilled changes, where files of killed processes are deleted.
             spill = SpillFolder(Path(split.keyed.spill_dir or tempfile.gettempdir()))
             stack.callback(spill.close)
             snapshot = KvSnapshotReader(
@@ -88,7 +89,7 @@ class ClientLogSource:
             except StorageError as error:
                 unread = error
             except KvSnapshotNotExist as error:
-                # The coordinator knows of it: this machine may not see the cluster's storage.
+                # The snapshot exists, but this machine may not see the cluster's storage.
                 if not error.details.get("file_missing"):
                     raise
                 unread = error
@@ -98,9 +99,9 @@ class ClientLogSource:
             if unread is not None:
                 raise unread from error
             raise UnsupportedVersion(
-                f"bucket {split.bucket} of table {self.path} has no KV snapshot, its log has lost"
-                " its beginning, and the cluster cannot scan it: wait until a snapshot was taken"
-                " (kv.snapshot.interval)"
+                f"bucket {split.bucket} of table {self.path} has no KV snapshot, the start of its"
+                " log has expired, and the cluster does not support scans: wait until it has a"
+                " snapshot (kv.snapshot.interval)"
             ) from error
         why = f"its KV snapshot could not be read: {unread}" if unread else "it has no KV snapshot"
         return _ScannedRows(rows, f"bucket {split.bucket} was scanned, as {why}")
@@ -114,7 +115,7 @@ class ClientLogSource:
 
 
 class _ScannedRows:
-    """Rows of a scan, and why there was one."""
+    """Rows of a scan, with the reason for the scan as their note."""
 
     def __init__(self, rows: KvScanner, note: str) -> None:
         self._rows, self.note = rows, note

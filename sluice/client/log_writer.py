@@ -19,9 +19,9 @@ from sluice.wire import fluss_api_pb2 as pb
 
 
 class LogWriter(BucketWriter):
-    """Appends rows to one log table. Use it as a context manager: leaving it flushes.
+    """Appends rows to one log table; a ``with`` block flushes at its end.
 
-    See ``BucketWriter`` for what every writer keeps to.
+    See :class:`BucketWriter` for the guarantees of every writer.
     """
 
     _API = apis.PRODUCE_LOG
@@ -36,10 +36,11 @@ class LogWriter(BucketWriter):
         journal: WriterJournal | None = None,
         random: Callable[[], float] = random_module.random,
     ) -> None:
-        """:param dynamic_partitions: creates a partition when the first row for it comes.
-        :param journal: see ``BucketWriter``.
+        """:param dynamic_partitions: create a partition when its first row arrives.
+        :param journal: see :class:`BucketWriter`.
 
-        :raises TableNotExist: :raises InvalidTable: if this is not a log table in Arrow format.
+        :raises TableNotExist: the table does not exist.
+        :raises InvalidTable: the table is not a log table in ARROW format.
         """
         start = journal.start if journal else None
         info = admin.table_info(path, start.schema_id if start else None)
@@ -57,21 +58,21 @@ class LogWriter(BucketWriter):
         )
 
     def write(self, data: pa.Table | pa.RecordBatch) -> None:
-        """Takes rows; columns go by name and are cast where nothing is lost by it.
+        """Appends rows; columns are matched by name and cast where no value changes.
 
-        Returns before they are stored: see :meth:`flush`. If the rows do not fit the table, or a
-        partition is missing, none of them is taken.
+        The call returns before the rows are stored: see :meth:`flush`. If the rows do not fit the
+        table, or a partition is missing, no row is accepted.
 
-        :raises FlussError: what is wrong with the rows, or the failure of an earlier batch, with
-            the name of its bucket.
+        :raises FlussError: the rows are not valid, or an earlier batch failed; the message names
+            the column or the bucket.
         """
         self._take(data, self.info.schema, lambda rows: rows)
 
     def check(self, data: pa.Table | pa.RecordBatch) -> set[tuple[str, ...]]:
-        """Raises what :meth:`write` would say of these rows, and takes none.
+        """Validates rows as :meth:`write` does, without writing them.
 
-        :returns: the partitions that they belong to; whether these exist is not looked up.
-        :raises FlussError: what is wrong with the rows.
+        :returns: the partitions of the rows, which need not exist.
+        :raises FlussError: the rows are not valid.
         """
         return self._check(data, self.info.schema, lambda rows: rows)
 
@@ -100,11 +101,11 @@ class LogWriter(BucketWriter):
 def _check_table(info: TableInfo) -> None:
     if info.has_primary_key:
         raise InvalidTable(
-            f"table {info.path} has a primary key: rows appended to its log would be missing in"
-            " its KV store; put them with a KV writer"
+            f"table {info.path} has a primary key: rows appended to its log would be missing from"
+            " its KV store; write them with kv_writer"
         )
     log_format = info.descriptor.properties.get("table.log.format", "ARROW").upper()
     if log_format != "ARROW":
         raise InvalidTable(
-            f"table {info.path} has table.log.format {log_format}; only ARROW is written"
+            f"table {info.path} has table.log.format {log_format}; Sluice writes only ARROW"
         )

@@ -1,4 +1,4 @@
-"""Runs an iterator a little ahead of its consumer, on a thread of its own."""
+"""Runs an iterator on a background thread, a few items ahead of its consumer."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ T = TypeVar("T")
 def prefetched(
     make: Callable[[threading.Event], Iterator[T]], depth: int, name: str
 ) -> Generator[T, None, None]:
-    """Yields what the iterator yields, while a thread fetches at most ``depth`` items ahead.
+    """Yields the items of an iterator, while a thread fetches at most ``depth`` items ahead.
 
-    An error of the iterator comes to the consumer behind the items before it. When the consumer
-    stops early the thread ends with the item under way.
+    An error of the iterator is raised after the items before it. If the consumer stops early, the
+    thread ends after the current item.
 
-    :param make: makes the iterator; the event it is given says that nobody waits any longer.
+    :param make: creates the iterator; its argument is an event that is set once the consumer stops.
     """
     buffer: _BoundedBuffer[T] = _BoundedBuffer(depth)
     thread = threading.Thread(target=_fill, args=(make, buffer), name=name, daemon=True)
@@ -35,12 +35,12 @@ def _fill(make: Callable[[threading.Event], Iterator[T]], buffer: _BoundedBuffer
             if not buffer.put(item):
                 return
         buffer.end(None)
-    except BaseException as error:  # it belongs to the consumer
+    except BaseException as error:  # raised to the consumer
         buffer.end(error)
 
 
 class _BoundedBuffer(Generic[T]):
-    """A bounded place between one thread that puts and one that takes."""
+    """A bounded queue between one producer and one consumer."""
 
     def __init__(self, depth: int) -> None:
         self.abandoned = threading.Event()
@@ -51,7 +51,7 @@ class _BoundedBuffer(Generic[T]):
         self._error: BaseException | None = None
 
     def put(self, item: T) -> bool:
-        """Waits for room; False if nobody takes any more."""
+        """Waits for room and adds an item; returns False once the consumer stopped."""
         with self._changed:
             self._changed.wait_for(
                 lambda: len(self._items) < self._depth or self.abandoned.is_set()

@@ -1,7 +1,7 @@
-"""Tiering statuses where the cluster keeps none: written down by rounds, put together for readers.
+"""Tiering statuses for a cluster that keeps none: rounds record them, ``sluice status`` reads them.
 
-What a round writes is never worth the round: each event has a deadline, its failure is one
-warning, and after one no such event is tried for a while. What a user asks for may fail.
+A round never fails because of its status: each write has a deadline, an error is logged as one
+warning, and such writes then pause for a while. Calls that a user makes may fail.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ T = TypeVar("T")
 _LOG = logging.getLogger(__name__)
 
 RETRY_AFTER_S = 60.0
-"""After a failed write none is tried for so long; ends of rounds have a count of their own."""
+"""Pause after a failed write, in seconds; ends of rounds are counted separately."""
 READ_RETRY_AFTER_S = 10.0
-"""The same for reads before a claim: soon again, since a pause is to hold."""
+"""Pause after a failed read before a claim; short, because a user may have paused the table."""
 HEARTBEAT_INTERVAL_S = 30.0
-"""Most often that a round's heartbeat is written down, and how old a round is before that."""
+"""Minimum time between two recorded heartbeats of a round, and before the first."""
 _HEARTBEATS_MAX = 10_000
 _LAG_ERRORS = (SluiceError, OSError, ValueError, ImportError)
-"""Why a lag may be unknown: the cluster, its remote storage, a file system not installed."""
+"""Errors that leave a lag unknown: of the cluster, its storage, or a missing file system."""
 _CHECKED_MAX = 20
-"""Most tables that are was_read up one by one before a claim."""
+"""Maximum number of tables that are checked one by one before a claim."""
 
 
 class _EventKind(Enum):
-    """Events that are tried or left out together; each is so many seconds quiet after a failure."""
+    """Kinds of accesses to the status table; a kind pauses after one of its accesses failed."""
 
     READ, WRITE, END = "read", "write", "end"
 
@@ -71,20 +71,20 @@ class _Lag:
 
 
 class RecordedStatuses:
-    """The statuses of one cluster in its own table ``sluice.tiering_status``.
+    """Reads and writes the statuses of one cluster in its table ``sluice.tiering_status``.
 
-    Safe for use by many threads; the lock guards what is remembered between events.
+    Safe for use by many threads; the lock guards the state between events.
     """
 
     def __init__(self, config: ClientConfig, clock: Clock | None = None) -> None:
-        """:param config: as the client's own; nothing is sent before the first event."""
+        """:param config: the configuration of the client; the first event connects."""
         self._table = StatusTable(config)
         self._clock = clock or SystemClock()
         self._deadline_s = config.tiering_status_timeout_ms / 1000
         self._backoff_ms = config.tiering_backoff_ms
         self._lock = threading.Lock()  # guards the rest
         self._known = StatusCache()
-        self._thread = threading.local()  # its ``given_up``: nobody waits for it any more
+        self._thread = threading.local()  # its ``given_up`` is set when the deadline has passed
         self._retry_at_s: dict[_EventKind, float] = {}
         self._warned = False
         self._tidied = False
@@ -94,12 +94,12 @@ class RecordedStatuses:
     def close(self) -> None:
         self._table.close()
 
-    # ---- what rounds write ----
+    # ---- for rounds ----
 
     def claimed(self, claim: Claim, by: str | None = None) -> str | None:
-        """Writes a claim down, unless the table is not to be tiered now: then answers why not.
+        """Records a claim, or returns why the table must not be tiered now.
 
-        :param by: which run it is; by default this process.
+        :param by: the name of the run; by default host and process id.
         """
         name = by or _this_process()
 
@@ -108,7 +108,7 @@ class RecordedStatuses:
             is_open = row is not None and row.is_claimed
             return self._freshness_of(claim) if is_open else DEFAULT_FRESHNESS_MS
 
-        freshness_ms = self._event(claim.path, "its claim", read, _EventKind.READ)
+        freshness_ms = self._event(claim.path, "read its status", read, _EventKind.READ)
         now_ms, backoff_ms = self._clock.now_ms(), self._backoff_ms
         row = self._known.row(claim.table_id) or RecordedStatus(claim.table_id)
         columns = dict(self._known.unwritten(claim.table_id))
@@ -129,14 +129,14 @@ class RecordedStatuses:
                 self._upsert(columns)
                 return True
 
-            if self._event(claim.path, "its claim", write, _EventKind.WRITE):
+            if self._event(claim.path, "record its claim", write, _EventKind.WRITE):
                 self._known.written(claim.table_id)
         return why_not
 
     def eligible(self, paths: Sequence[TablePath]) -> Sequence[TablePath]:
-        """Those of a few tables that may be tiered now, as far as that is known.
+        """Returns those of a few tables that may be tiered now, as far as their status is known.
 
-        Fluss hands a paused or failing table out again and again: so it is not even asked for it.
+        Fluss would assign a paused or failing table again and again, so it is not requested.
         """
         if not 0 < len(paths) <= _CHECKED_MAX:
             return paths
@@ -149,7 +149,7 @@ class RecordedStatuses:
             self._rows(list(ids.values()))
             return True
 
-        was_read = self._event(paths[0], "what is to be tiered", read, _EventKind.READ)
+        was_read = self._event(paths[0], "read its status", read, _EventKind.READ)
         now_ms = self._clock.now_ms()
 
         def is_eligible(path: TablePath) -> bool:
@@ -160,15 +160,15 @@ class RecordedStatuses:
         return [path for path in paths if is_eligible(path)]
 
     def heartbeat(self, claims: Iterable[Claim]) -> None:
-        """Writes down, now and then, that rounds go on."""
+        """Records heartbeats of running rounds, at most one per interval and round."""
         now_s, now_ms = self._clock.monotonic_s(), self._clock.now_ms()
         due = [claim for claim in claims if self._is_due(claim, now_s)]
         if due:
             write = partial(self._write_alive, due, now_ms)
-            self._event(due[0].path, "its heartbeat", write, _EventKind.WRITE)
+            self._event(due[0].path, "record its heartbeat", write, _EventKind.WRITE)
 
     def _write_alive(self, claims: Sequence[Claim], now_ms: int) -> None:
-        """One write for all; a second one for those whose claims were not written."""
+        """Writes all heartbeats at once; claims that were not recorded need a second write."""
         found = self._table.read([claim.table_id for claim in claims])
         by_columns: dict[tuple[str, ...], list[Columns]] = {}
         for claim in claims:
@@ -182,7 +182,7 @@ class RecordedStatuses:
             self._upsert(*rows)
 
     def _is_due(self, claim: Claim, now_s: float) -> bool:
-        """Whether its heartbeat is to be written now; never at its first one."""
+        """Returns whether to record this heartbeat; never the first one of a claim."""
         with self._lock:
             if len(self._beats) >= _HEARTBEATS_MAX:
                 self._beats.clear()
@@ -192,10 +192,10 @@ class RecordedStatuses:
         return True
 
     def finished(self, claim: Claim, *, forced: bool, refused: bool = False) -> None:
-        """The round has ended well.
+        """Records that a round succeeded.
 
-        :param refused: the coordinator had taken the claim back; that counts only as long as it
-            is the last one, and has no end yet.
+        :param refused: the coordinator had revoked the claim; the end is recorded only if no later
+            claim or end is recorded.
         """
 
         def end(before: RecordedStatus | None, _freshness_ms: int) -> Columns:
@@ -206,10 +206,10 @@ class RecordedStatuses:
         self._end(claim, end)
 
     def failed(self, claim: Claim, reason: str, *, refused: bool = False) -> None:
-        """The round has failed.
+        """Records that a round failed.
 
-        :param reason: without secrets already.
-        :param refused: as for :meth:`finished`.
+        :param reason: the error, with secrets masked.
+        :param refused: see :meth:`finished`.
         """
 
         def end(before: RecordedStatus | None, freshness_ms: int) -> Columns:
@@ -227,7 +227,7 @@ class RecordedStatuses:
         self._end(claim, end)
 
     def released(self, claim: Claim) -> None:
-        """The claim was given back by whoever had begun it."""
+        """Records that the claim was released by its owner."""
 
         def end(before: RecordedStatus | None, _freshness_ms: int) -> Columns:
             if before is None or not before.is_of(claim):
@@ -236,16 +236,20 @@ class RecordedStatuses:
 
         self._end(claim, end)
 
-    # ---- what users want ----
+    # ---- for users ----
 
     def pause(self, info: TableInfo, paused: bool) -> None:
-        """:raises InvalidTable: the table is not tiered. :raises FlussError: it was not stored."""
+        """Records that a table is paused, or no longer.
+
+        :raises InvalidTable: the table is not tiered.
+        :raises FlussError: the status was not stored.
+        """
         _check_tiered(info)
         columns = recorded.paused(info.table_id, info.path, paused)
         self._bounded(lambda: self._upsert(columns))
 
     def retry(self, info: TableInfo) -> None:
-        """Forgets failures, if there are any. Raises as :meth:`pause`."""
+        """Clears recorded failures. Raises the errors of :meth:`pause`."""
         _check_tiered(info)
 
         def do() -> None:
@@ -257,29 +261,32 @@ class RecordedStatuses:
         self._bounded(do)
 
     def make_due(self, info: TableInfo, do: Callable[[], Claim | None]) -> None:
-        """Has the coordinator make a table due, unless a round is known to have it.
+        """Makes a table due, unless a recorded round is running.
 
-        :param do: does so, and answers under which claim the table had waited, if it had.
-        :raises TableNotDue: a round has it; or by ``do``. :raises InvalidTable: it is not tiered.
+        :param do: makes the table due; returns the claim that it waited with, or None.
+        :raises TableNotDue: a round is running, or ``do`` raises it.
+        :raises InvalidTable: the table is not tiered.
         """
         _check_tiered(info)
         path, table_id = info.path, info.table_id
-        row = self._event(path, "who has it", lambda: self._row(table_id), _EventKind.READ)
+        row = self._event(path, "read its status", lambda: self._row(table_id), _EventKind.READ)
         by = recorded.claim_holder(row, self._clock.now_ms())
         if row is not None and by is not None:
             raise TableNotDue(
                 f"table {path} is being tiered by {by} (tiering epoch {row.tiering_epoch}):"
-                " `sluice tier` with --now --wait 5min tiers it once that has ended",
+                " use `sluice tier` with --now --wait 5min to tier it after that round",
                 waits=True,
             )
         columns = recorded.round_requested(table_id, path, row, do(), self._clock.now_ms())
         if columns:
-            self._event(path, "that it is due", lambda: self._upsert(columns), _EventKind.WRITE)
+            self._event(
+                path, "record that it is due", lambda: self._upsert(columns), _EventKind.WRITE
+            )
 
     def list(self, infos: Iterable[TableInfo]) -> list[TieringStatus]:
-        """The status of each of these tables that is tiered, by path.
+        """Returns the status of each tiered table of ``infos``, ordered by path.
 
-        What cannot be read of the status table makes states Unknown, with the reason as the note.
+        If the status table cannot be read, states are Unknown, with the reason as their note.
         """
         tiered = sorted((i for i in infos if i.datalake_enabled), key=lambda info: info.path)
         rows: Mapping[int, RecordedStatus] = {}
@@ -296,7 +303,7 @@ class RecordedStatuses:
             row = rows.get(info.table_id)
             freshness_ms = _freshness_ms(info)
             status = recorded.status_of(info.path, info.table_id, freshness_ms, row, now_ms)
-            if unread is not None:  # then neither is known
+            if unread is not None:  # then both are unknown
                 status = replace(status, failures=None, paused=None)
             lag = lags.get(info.table_id, _Lag())
             found.append(
@@ -313,17 +320,17 @@ class RecordedStatuses:
     # ---- how far the lake is behind ----
 
     def _lags(self, infos: Sequence[TableInfo]) -> dict[int, _Lag]:
-        """As many as there is time for; rows first, since how old they are costs a fetch."""
+        """Returns the lags that can be read in time: row counts first, as ages need fetches."""
         found: dict[int, _Lag] = {}
 
         def do() -> None:
             behind: list[tuple[TableInfo, dict[TableBucket, int]]] = []
             for info in infos:
-                with suppress(*_LAG_ERRORS):  # dropped meanwhile, or without a leader
+                with suppress(*_LAG_ERRORS):  # dropped meanwhile, or no leader
                     behind.append((info, self._rows_behind(info, found)))
             for info, offsets in behind:
                 if offsets:
-                    with suppress(*_LAG_ERRORS):  # expired, or in a storage out of reach
+                    with suppress(*_LAG_ERRORS):  # expired, or in an unreachable storage
                         self._age(info, offsets, found)
 
         with suppress(*_LAG_ERRORS):
@@ -331,7 +338,7 @@ class RecordedStatuses:
         return dict(found)
 
     def _rows_behind(self, info: TableInfo, found: dict[int, _Lag]) -> dict[TableBucket, int]:
-        """Notes the rows that the lake lacks; answers where they begin in each bucket."""
+        """Adds the number of untiered rows to ``found``; returns their first offsets."""
         admin = self._table.admin
         snapshot = admin.lake_snapshot(info.path)
         snapshot_id = None if snapshot is None else snapshot.snapshot_id
@@ -351,7 +358,7 @@ class RecordedStatuses:
                 for number in ends
             }
             if never := [n for n, end in ends.items() if at[n] is None and end > 0]:
-                # What had expired before the first round is behind in no lake.
+                # Rows that expired before the first round do not count as lag.
                 at |= admin.list_offsets(
                     info.path, never, partition, "earliest", table_id=info.table_id
                 )
@@ -366,7 +373,7 @@ class RecordedStatuses:
     def _age(
         self, info: TableInfo, begins: Mapping[TableBucket, int], found: dict[int, _Lag]
     ) -> None:
-        """When the first batch of each bucket was written: one fetch from each server."""
+        """Adds the age of the oldest untiered batch to ``found``, with one fetch per server."""
         oldest_ms = min(self._table.written_ms(info, begins))
         age_ms = max(self._clock.now_ms() - oldest_ms, 0)
         found[info.table_id] = replace(found[info.table_id], ms=age_ms)
@@ -374,7 +381,7 @@ class RecordedStatuses:
     # ---- deadlines and failures ----
 
     def _end(self, claim: Claim, end: Callable[[RecordedStatus | None, int], Columns]) -> None:
-        """:param end: columns of the end by the row before and the table's freshness in ms."""
+        """:param end: returns the columns to write for the current row and the freshness in ms."""
         with self._lock:
             self._beats.pop(claim, None)
             self._begun.pop(claim, None)
@@ -384,20 +391,25 @@ class RecordedStatuses:
                 self._upsert(columns)
             return True
 
-        if self._event(claim.path, "the end of its round", do, _EventKind.END):
+        if self._event(claim.path, "record the end of its round", do, _EventKind.END):
             self._known.written(claim.table_id)
         elif columns := end(self._known.row(claim.table_id), DEFAULT_FRESHNESS_MS):
             self._known.not_written(claim.table_id, columns)
         with self._lock:
             tidied, self._tidied = self._tidied, True
         if not tidied:
-            self._event(claim.path, "what was dropped", self._table.delete_dropped, _EventKind.END)
+            self._event(
+                claim.path,
+                "delete rows of dropped tables",
+                self._table.delete_dropped,
+                _EventKind.END,
+            )
 
     def _event(self, path: TablePath, what: str, do: Callable[[], T], kind: _EventKind) -> T | None:
-        """Does it, if that is possible in time; a failure is a warning, the first time.
+        """Calls ``do`` within the deadline; logs the first failure as a warning and returns None.
 
-        How a round ended is worth a try of its own after a claim that was not written: it is what
-        people look for, and nothing waits for it any more.
+        The end of a round is tried even after its claim could not be recorded: users look for it,
+        and no later step waits for it.
         """
         with self._lock:
             until_s = self._retry_at_s.get(kind)
@@ -405,7 +417,7 @@ class RecordedStatuses:
             return None
         try:
             answer = self._bounded(do)
-        except Exception as error:  # whatever it is, it is not worth a round
+        except Exception as error:  # no error here may fail the round
             with self._lock:
                 self._retry_at_s[kind] = self._clock.monotonic_s() + kind.retry_after_s
                 level = logging.DEBUG if self._warned else logging.WARNING
@@ -413,25 +425,28 @@ class RecordedStatuses:
             said = mask(f"{type(error).__name__}: {error}")
             _LOG.log(
                 level,
-                "table %s: no use of its tiering status in %s (%s), which `sluice status` shows;"
-                " the round goes on: %s",
+                "table %s: cannot %s in table %s, so `sluice status` may be outdated; the round"
+                " continues: %s",
                 path,
-                PATH,
                 what,
+                PATH,
                 said,
             )
             return None
         with self._lock:
             if kind is _EventKind.READ:
                 self._retry_at_s.pop(kind, None)
-            else:  # who can write can read
+            else:  # a successful write shows that reads work too
                 self._retry_at_s.clear()
             self._warned = bool(self._retry_at_s)
         return answer
 
     def _bounded(self, do: Callable[[], T]) -> T:
-        """:raises RequestTimeOut: it took longer than all of it may; it ends by itself then."""
-        load_kernels()  # compiled once for a machine: that is nobody's deadline
+        """Calls ``do`` on a thread and waits for it until the deadline.
+
+        :raises RequestTimeOut: the deadline has passed; the thread ends by itself later.
+        """
+        load_kernels()  # may compile once, which must not count against the deadline
         answer: Future[T] = Future()
         given_up = threading.Event()
 
@@ -448,17 +463,19 @@ class RecordedStatuses:
         except TimeoutError as error:
             given_up.set()
             raise RequestTimeOut(
-                f"table {PATH} did not answer within {self._deadline_s:g} s"
+                f"table {PATH} could not be accessed within {self._deadline_s:g} s"
                 " (client.tiering_status_timeout_ms)"
             ) from error
 
     def _upsert(self, *rows: Columns) -> None:
-        """Inside :meth:`_bounded` only. What was given up is not written later: by then a row may
-        say more."""
+        """Writes rows, inside :meth:`_bounded` only.
+
+        After the deadline nothing is written: the row may be newer by then.
+        """
         self._table.upsert(rows, self._thread.given_up.is_set)
 
     def _row(self, table_id: int) -> RecordedStatus | None:
-        """As it should be: with what could not be written of it."""
+        """Reads a row and adds its unwritten columns."""
         self._rows([table_id])
         return self._known.row(table_id)
 
@@ -489,4 +506,6 @@ def _freshness_ms(info: TableInfo) -> int:
 
 def _check_tiered(info: TableInfo) -> None:
     if not info.datalake_enabled:
-        raise InvalidTable(f"table {info.path} is not tiered: table.datalake.enabled is not true")
+        raise InvalidTable(
+            f"table {info.path} is not tiered: set its option table.datalake.enabled to true"
+        )

@@ -1,4 +1,4 @@
-"""Opens files of Fluss's remote storage, with the cluster's own credentials where none are set.
+"""Opens files of Fluss's remote storage, by default with the cluster's own credentials.
 
 A user's ``client.fs.*`` options come first. The cluster's token fills in what they leave out:
 credentials that expire, endpoint and region (docs/fluss/messages.md#file-system-tokens). The
@@ -26,9 +26,11 @@ from sluice.wire import fluss_api_pb2 as pb
 
 _LOG = logging.getLogger(__name__)
 _RENEW_AFTER = 0.75
-"""Of a token's life; client.filesystem.security.token.renewal.time-ratio of Fluss."""
+"""Fraction of a token's lifetime after which it is renewed, as Fluss's option
+client.filesystem.security.token.renewal.time-ratio.
+"""
 _ASK_AGAIN_MS = 10_000
-"""Least time between two questions, whatever a token says of its end."""
+"""Minimum time between two token requests, regardless of a token's expiration."""
 _CREDENTIALS_IN_TOKEN = {
     "access_key_id": "access_key",
     "access_key_secret": "secret_key",
@@ -39,17 +41,20 @@ _CREDENTIALS = frozenset(_CREDENTIALS_IN_TOKEN.values())
 
 @dataclass(frozen=True, slots=True)
 class FileToken:
-    """What a cluster says of its remote storage."""
+    """The cluster's credentials and settings for its remote storage."""
 
     scheme: str
     s3: Mapping[str, object] = field(repr=False)
     """Credentials, endpoint and region, as arguments of pyarrow's S3FileSystem."""
     expires_ms: int | None
-    """Epoch milliseconds; None: it never ends."""
+    """Epoch milliseconds; None if the token never expires."""
 
     @classmethod
     def of(cls, answer: pb.GetFileSystemSecurityTokenResponse) -> FileToken:
-        """:raises CorruptMessage: if its bytes are no credentials; they are not shown."""
+        """Parses a response.
+
+        :raises CorruptMessage: the token holds no credentials; its bytes are not shown.
+        """
         s3 = s3_options({pair.key: pair.value for pair in answer.addition_info})
         if answer.token and answer.schema in S3_SCHEMES:
             s3 |= _credentials(answer.token)
@@ -64,22 +69,23 @@ class RemoteFiles:
         self._connection = connection
         self._options = connection.config.fs
         self._s3_options = s3_options(self._options)
-        # Who gives credentials and says where they count needs no token.
+        # With credentials and a region or endpoint in the options, no token is needed.
         self._is_complete = "access_key" in self._s3_options and (
             "endpoint_override" in self._s3_options or "region" in self._s3_options
         )
         self._clock = clock or SystemClock()
-        self._lock = threading.Lock()  # guards the rest; held while the cluster is asked
+        self._lock = threading.Lock()  # guards the rest; held during a token request
         self._token = FileToken("", {}, None)
         self._renew_ms = 0.0
         self._s3: fs.FileSystem | None = None
 
     def open(self, uri: str) -> pa.NativeFile:
-        """A file to read at any place; close it.
+        """Opens a file for random reads; the caller closes it.
 
-        :raises ConfigurationError: options that cannot be; hdfs without Hadoop's library.
-        :raises FlussError: the cluster did not answer when it was asked for a token.
-        :raises OSError, ValueError, ImportError: the file is gone or refused, the scheme not known.
+        :raises ConfigurationError: an option is not valid, or hdfs lacks Hadoop's library.
+        :raises FlussError: the cluster did not respond to the token request.
+        :raises OSError: the file does not exist, or access is denied.
+        :raises ValueError, ImportError: the scheme is not supported.
         """
         scheme, _, rest = uri.partition("://")
         if scheme in S3_SCHEMES:
@@ -88,7 +94,7 @@ class RemoteFiles:
         return found.open_input_file(path)
 
     def forget_token(self) -> None:
-        """A file could not be read. Perhaps the token was revoked: the next open asks for one."""
+        """Forgets the token, which may be revoked; the next ``open`` requests a new one."""
         with self._lock:
             self._renew_ms = 0
 
@@ -104,7 +110,7 @@ class RemoteFiles:
             return self._s3
 
     def _arguments(self) -> Mapping[str, object]:
-        """The user's options over the token's; credentials are never mixed from both."""
+        """Returns the user's options, completed by the token; never mixes their credentials."""
         told = dict(self._token.s3)
         if "access_key" in self._s3_options:
             told = {name: value for name, value in told.items() if name not in _CREDENTIALS}
@@ -117,13 +123,15 @@ class RemoteFiles:
             request = pb.GetFileSystemSecurityTokenRequest()
             token = self._connection.call_tablet(api, request, FileToken.of)
         except (SecurityTokenError, UnsupportedVersion) as error:
-            # Options or environment may do without; if not, the storage says so itself.
-            _LOG.warning("the cluster gives no token for its remote storage: %s", error)
+            # The options or the environment may suffice; if not, the storage reports that itself.
+            _LOG.warning("the cluster issued no token for its remote storage: %s", error)
             token = FileToken("", {}, None)
         except FlussError as error:
             if not self._token.scheme or now_ms >= ends_ms:
                 raise
-            _LOG.warning("the token for the remote storage is used on, not renewed: %s", error)
+            _LOG.warning(
+                "the token for the remote storage was not renewed and stays in use: %s", error
+            )
             self._renew_ms = now_ms + _ASK_AGAIN_MS
             return self._token
         ends_ms = token.expires_ms or math.inf
@@ -136,7 +144,7 @@ def _credentials(token: bytes) -> dict[str, object]:
         content = json.loads(token)
         found = {ours: content.get(theirs) for theirs, ours in _CREDENTIALS_IN_TOKEN.items()}
     except (ValueError, AttributeError) as error:
-        raise CorruptMessage("the token for the remote storage is no JSON object") from error
+        raise CorruptMessage("the token for the remote storage is not a JSON object") from error
     if not isinstance(found["access_key"], str) or not isinstance(found["secret_key"], str):
         raise CorruptMessage("the token for the remote storage holds no S3 credentials")
     return {name: value for name, value in found.items() if value}

@@ -30,13 +30,13 @@ class Segment:
     end_offset: int
     size_bytes: int
     position: int
-    """Where in the file to begin."""
+    """The byte of the file at which to start."""
 
 
 def segments_of(info: pb.PbRemoteLogFetchInfo) -> list[Segment]:
-    """The files that a fetch answers with.
+    """Returns the segment files that a fetch response names.
 
-    :raises CorruptMessage: if one of them cannot be.
+    :raises CorruptMessage: the description of a segment is not valid.
     """
     found = []
     folder = info.remote_log_tablet_dir.rstrip("/")
@@ -52,7 +52,7 @@ def segments_of(info: pb.PbRemoteLogFetchInfo) -> list[Segment]:
         if not 0 <= start < segment.end_offset or not 0 <= segment.position < segment.size_bytes:
             raise CorruptMessage(
                 f"remote log segment {segment.uri}: offsets {start} to {segment.end_offset},"
-                f" {segment.size_bytes} bytes read from byte {segment.position} cannot be"
+                f" {segment.size_bytes} bytes, start at byte {segment.position} are not valid"
             )
         found.append(segment)
     return found
@@ -61,18 +61,18 @@ def segments_of(info: pb.PbRemoteLogFetchInfo) -> list[Segment]:
 def read_segment(
     segment: Segment, files: RemoteFiles, piece_bytes: int, batch_bytes_max: int
 ) -> Iterator[Batches]:
-    """Whole batches of a segment, a piece of the file at a time.
+    """Yields the complete batches of a segment, one piece of the file at a time.
 
-    :param piece_bytes: how much is read at once; a batch that is larger is read alone.
-    :raises StorageError: the file is gone, cannot be read, or is cut.
-    :raises CorruptRecord: it holds something else than log batches.
+    :param piece_bytes: the bytes to read at once; a larger batch is read separately.
+    :raises StorageError: the file does not exist, cannot be read, or is truncated.
+    :raises CorruptRecord: the file holds something other than log batches.
     :raises RecordTooLarge: a batch is larger than ``batch_bytes_max``.
     """
     try:
         with files.open(segment.uri) as file:
             size = file.size()
             if size < segment.size_bytes:
-                raise _cut(segment, f"it has {size} bytes of {segment.size_bytes}")
+                raise _cut(segment, f"it has {size} of {segment.size_bytes} bytes")
             yield from _pieces(file, segment, piece_bytes, batch_bytes_max)
     except (OSError, pa.ArrowException, ValueError, ImportError) as error:
         files.forget_token()
@@ -95,7 +95,7 @@ def _pieces(
         reached = batches[-1][0].next_offset
         yield batches
     if reached < segment.end_offset:
-        raise _cut(segment, f"it ends at offset {reached}, not {segment.end_offset}")
+        raise _cut(segment, f"it ends at offset {reached} instead of {segment.end_offset}")
 
 
 def _read(file: pa.NativeFile, segment: Segment, position: int, count: int) -> memoryview:
@@ -103,7 +103,9 @@ def _read(file: pa.NativeFile, segment: Segment, position: int, count: int) -> m
     wanted = min(count, segment.size_bytes - position)
     view = memoryview(file.read_buffer(wanted)).cast("B")
     if len(view) < wanted:
-        raise _cut(segment, f"{len(view)} of {wanted} bytes came from byte {position}")
+        raise _cut(
+            segment, f"only {len(view)} of {wanted} bytes could be read from byte {position}"
+        )
     return view
 
 
@@ -117,10 +119,10 @@ def _whole(view: memoryview, segment: Segment, position: int) -> Batches:
 
 
 def _batch_bytes(view: memoryview, segment: Segment, position: int, limit: int) -> int:
-    """Size of the batch at the beginning of a view that is too short for it."""
+    """Returns the size of the batch at the start of a view that holds only a part of it."""
     left = segment.size_bytes - position
     if len(view) < V0_HEADER_SIZE:
-        raise _cut(segment, f"{left} bytes at its end hold no batch")
+        raise _cut(segment, f"the last {left} bytes hold no complete batch")
     try:
         size = read_header(view[:_HEADER_BYTES_MAX]).size
     except CorruptRecord as error:
@@ -132,10 +134,10 @@ def _batch_bytes(view: memoryview, segment: Segment, position: int, limit: int) 
     if size > limit:
         raise RecordTooLarge(
             f"remote log segment {segment.uri}: the batch at byte {position} has {size:,} bytes,"
-            f" the limit client.max_message_bytes is {limit:,}"
+            f" client.max_message_bytes allows {limit:,}"
         )
     return size
 
 
 def _cut(segment: Segment, how: str) -> StorageError:
-    return StorageError(f"remote log segment {segment.uri} is cut: {how}")
+    return StorageError(f"remote log segment {segment.uri} is truncated: {how}")

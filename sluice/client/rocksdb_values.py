@@ -1,7 +1,7 @@
-"""The values of a RocksDB folder as Arrow, in the order of their keys.
+"""Reads the values of a RocksDB folder as Arrow, in key order.
 
-Most folders are read from their files. What is not known there, or is damaged, is left to RocksDB,
-which only servers install.
+Most folders are read directly from their files. RocksDB itself, which only servers install, reads
+folders with unsupported features or damage.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _LOG = logging.getLogger(__name__)
 
 
 def read_values(folder: Path, name: str, batch_bytes: int) -> Iterator[pa.Array]:
-    """All values of the default column family, as binary arrays.
+    """Yields all values of the default column family as binary arrays.
 
-    An array has at most about ``batch_bytes``, and a thousand values more at most.
+    An array has about ``batch_bytes``, plus a thousand values at most.
 
-    :param name: of what lies there, for errors.
-    :raises CorruptRecord: the folder is no RocksDB, lacks a file, or a file is damaged.
-    :raises MissingExtra: it is left to RocksDB, and rocksdict is not installed.
+    :param name: the name of the folder's content in error messages.
+    :raises CorruptRecord: the folder is not a RocksDB store, lacks a file, or a file is damaged.
+    :raises MissingExtra: RocksDB is needed, and rocksdict is not installed.
     """
     given = 0
     try:
@@ -34,9 +34,9 @@ def read_values(folder: Path, name: str, batch_bytes: int) -> Iterator[pa.Array]
             given += len(array)
             yield array
     except NeedsRocksDB as error:
-        _LOG.debug("%s is read by RocksDB behind row %d: %s", name, given, error)
-        what = f"{name} is damaged, or of a form that only RocksDB reads: {error}"
-        require("rocksdict", "server", f"{what}. Trying RocksDB")
+        _LOG.debug("RocksDB reads %s after row %d: %s", name, given, error)
+        what = f"{name} is damaged, or only RocksDB can read it: {error}"
+        require("rocksdict", "server", f"{what}. Reading it with RocksDB")
         from sluice.client.rocksdict_values import read_with_rocksdict
 
         yield from read_with_rocksdict(folder, name, batch_bytes, given)

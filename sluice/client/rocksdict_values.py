@@ -1,7 +1,6 @@
-"""The values of a RocksDB folder by RocksDB itself; importing this imports rocksdict.
+"""Reads the values of a RocksDB folder with RocksDB; importing this module imports rocksdict.
 
-It hands out one row at a time. That is a Python object a row, which the library forces; the loop
-over them runs in C.
+The library returns one Python object per row; the loop over them runs in C.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _OPEN_FILES = 256
 def read_with_rocksdict(
     folder: Path, name: str, batch_bytes: int, skipped: int = 0
 ) -> Iterator[pa.Array]:
-    """As ``rocksdb_values.read_values``, without the first ``skipped`` values."""
+    """Reads like ``rocksdb_values.read_values``, without the first ``skipped`` values."""
     try:
         db: Any = Rdict(str(folder), _options(), access_type=AccessType.read_only())
     except Exception as error:
@@ -56,9 +55,9 @@ def _some(values: Iterator[bytes], batch_bytes: int) -> list[bytes]:
 
 
 def _check_end(db: Any, last: bytes | None, name: str) -> None:
-    """The iterator also ends, without a word, where a block is damaged.
+    """Checks that the iterator reached the last value, because it ends silently at damage.
 
-    Every value holds its key, so no two are the same: the last one read must be the last there is.
+    Every value contains its key, so values are unique: the last value read must be the last one.
     """
     end = db.iter(_read_options())
     end.seek_to_last()
@@ -73,7 +72,7 @@ def _check_end(db: Any, last: bytes | None, name: str) -> None:
 
 
 def _problem(db: Any) -> str:
-    """What RocksDB says where it stops; slower, since it asks for it at each row."""
+    """Returns RocksDB's error where it stops; slower, because it checks the status at each row."""
     rows = db.iter(_read_options())
     rows.seek_to_first()
     count = 0
@@ -83,8 +82,8 @@ def _problem(db: Any) -> str:
     try:
         rows.status()
     except Exception as error:
-        return f"behind row {count}: {error}"
-    return "its last rows cannot be reached"
+        return f"after row {count}: {error}"
+    return "its last rows cannot be read"
 
 
 def _read_options() -> ReadOptions:
@@ -94,7 +93,7 @@ def _read_options() -> ReadOptions:
 
 
 def _options() -> Options:
-    """Little memory, whatever the size of the folder: indexes and filters are only cached."""
+    """Bounds memory regardless of the folder's size: indexes and filters are only cached."""
     options = Options(raw_mode=True)
     blocks = BlockBasedOptions()
     blocks.set_block_cache(Cache(_CACHE_BYTES))

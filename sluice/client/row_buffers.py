@@ -1,4 +1,4 @@
-"""Gathers rows until they make a batch: Arrow slices per bucket, cut at about the wanted size."""
+"""Collects rows into batches of about a given size: Arrow slices per bucket."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 K = TypeVar("K", bound=Hashable)
 
 BATCH_ROWS_MAX = 256 * 1024
-"""Most rows of one batch, however narrow they are; servers have a limit too."""
+"""Maximum rows in one batch, however narrow they are; servers have a limit too."""
 
 
 @dataclass(slots=True)
@@ -23,10 +23,10 @@ class _Buffer:
 
 
 class RowBuffers(Generic[K]):
-    """Rows that wait, by key (a bucket, or a partition whose bucket is chosen later)."""
+    """Buffered rows by key (a bucket, or a partition whose bucket is chosen later)."""
 
     def __init__(self, batch_bytes: int, total_bytes_max: int) -> None:
-        """:param total_bytes_max: more than this over all keys, and the largest are given out."""
+        """:param total_bytes_max: above this total size, the largest buffers are emitted."""
         self._batch_bytes = max(1, batch_bytes)
         self._total_bytes_max = total_bytes_max
         self._buffers: dict[K, _Buffer] = {}
@@ -35,10 +35,10 @@ class RowBuffers(Generic[K]):
     def add(
         self, key: K, rows: pa.RecordBatch, mark: int = 0, *, in_order: bool = False
     ) -> Iterator[tuple[K, pa.RecordBatch, int]]:
-        """Takes rows and gives out the batches that are full by them, each with its lowest mark.
+        """Buffers rows and yields the batches that are full now, each with its lowest mark.
 
-        :param mark: a number of the caller's for these rows, never lower than before.
-        :param in_order: it is the number of the first one, and of each other the one after.
+        :param mark: the caller's number for these rows, never lower than in earlier calls.
+        :param in_order: ``mark`` is the number of the first row, and each row adds one.
         """
         while rows.num_rows:
             buffer = self._buffers.setdefault(key, _Buffer(mark=mark))
@@ -46,7 +46,7 @@ class RowBuffers(Generic[K]):
             room = self._batch_bytes - buffer.size_bytes
             count = rows.num_rows
             if size > room:
-                # About: rows differ in size, and that does not matter.
+                # An estimate: rows differ in size.
                 count = max(count * max(room, 0) // size, 0 if buffer.rows else 1)
             count = min(count, BATCH_ROWS_MAX - buffer.rows)
             if count == 0:
@@ -69,14 +69,16 @@ class RowBuffers(Generic[K]):
         yield from self._shrink()
 
     def take_all(self) -> Iterator[tuple[K, pa.RecordBatch, int]]:
-        """Gives out everything, full or not."""
+        """Yields all buffered rows, in full batches or not."""
         for key in list(self._buffers):
             yield key, *self._take(key)
 
     @property
     def lowest_mark(self) -> int | None:
-        """Of the rows that wait; None if there are none."""
-        first = next(iter(self._buffers.values()), None)  # marks rise, and so they lie in order
+        """The lowest mark of the buffered rows; None if there are none."""
+        first = next(
+            iter(self._buffers.values()), None
+        )  # marks never decrease, so the first buffer has it
         return None if first is None else first.mark
 
     def _shrink(self) -> Iterator[tuple[K, pa.RecordBatch, int]]:

@@ -1,4 +1,4 @@
-"""One ScanKv session from the client's side. A call whose answer is lost is sent again."""
+"""Client side of one ScanKv session; a call whose response is lost is sent again."""
 
 from __future__ import annotations
 
@@ -29,30 +29,30 @@ from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.error_codes import raise_in_body
 
-_OVER = (
+_SESSION_ENDED = (
     ScannerExpired,
     UnknownScannerId,
-    # Of a real Fluss, whatever it refuses within a scan ends it.
+    # An Apache Fluss server ends the scan at any of these errors.
     InvalidScanRequest,
     NotLeaderOrFollower,
     UnknownTableOrBucket,
     KvStorageError,
 )
-"""What says within a scan that it cannot go on: its rows are gone."""
+"""Errors after which a scan cannot continue, because its frozen rows are lost."""
 
 _WAIT_FOR_ROOM: dict[type[FlussError], Rule] = {TooManyScanners: Rule(executed=False)}
 
 
 class SessionLost(SluiceError):
-    """The server has the session no more; says what it answered."""
+    """The server no longer has the session; the message is the server's error."""
 
 
 class ScanSession:
-    """Sends one call at a time; not safe for use by several threads at once.
+    """Sends the calls of one session, one at a time; not safe for use by several threads at once.
 
-    A call whose answer does not come is sent again with its number: the same batch comes, or an
-    error. An open carries the id that the session is to have. A real Fluss does not know that
-    field: where its answer to an open is lost, it keeps a session for nobody until it expires.
+    A call without a response is sent again with the same number; the server returns the same batch,
+    or an error. The first call carries the requested session id. An Apache Fluss server ignores
+    that field: if its first response is lost, it keeps an unused session until that expires.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class ScanSession:
         random: Callable[[], float] = random_module.random,
         new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
     ) -> None:
-        """:param abandoned: set, no call is retried any more."""
+        """:param abandoned: once it is set, no call is retried."""
         self._connection = connection
         self._path = path
         self._bucket = bucket
@@ -78,12 +78,13 @@ class ScanSession:
         self.log_offset = -1
 
     def open(self, batch_bytes: int, limit: int | None) -> bytes:
-        """Begins the scan; its first batch, empty if there is no row.
+        """Starts the scan and returns its first batch, which is empty if there is no row.
 
-        Where there are too many scans it is tried until one has ended, or time is up.
+        If the server has too many scans, the call is retried until one ends, or time is up.
 
-        :raises TooManyScanners: :raises UnsupportedVersion: the server does not know such scans.
-        :raises FlussError: as the server says.
+        :raises TooManyScanners: no scan ended in time.
+        :raises UnsupportedVersion: the server does not support scans.
+        :raises FlussError: the server's error.
         """
         wanted = pb.PbScanReqForBucket(
             table_id=self._bucket.table_id,
@@ -107,15 +108,17 @@ class ScanSession:
             random=self._random,
         )
         if not answer.HasField("log_offset"):
-            raise CorruptMessage(f"ScanKv of bucket {self._bucket}: the first answer has no offset")
+            raise CorruptMessage(
+                f"ScanKv of bucket {self._bucket}: the first response has no log offset"
+            )
         self.log_offset = int(answer.log_offset)
         return self._taken(answer)
 
     def more(self, batch_bytes: int) -> bytes:
-        """The next batch; at least one row, unless the scan has come to its end.
+        """Returns the next batch, with at least one row unless the scan has ended.
 
-        :raises SessionLost: the server has it no more.
-        :raises FlussError: the server cannot be reached in time, or a row fits no answer.
+        :raises SessionLost: the server no longer has the session.
+        :raises FlussError: the server cannot be reached in time, or a row is too large.
         """
         assert self.has_more
         request = pb.ScanKvRequest(
@@ -125,14 +128,14 @@ class ScanSession:
         def unpack(answer: pb.ScanKvResponse) -> pb.ScanKvResponse:
             try:
                 return _checked(answer)
-            except _OVER as error:  # not to be retried: nobody else has this session
+            except _SESSION_ENDED as error:  # no retry: no other server has this session
                 self.has_more = False
                 raise SessionLost(f"{type(error).__name__}: {error}") from error
 
         return self._taken(self._call(request, unpack))
 
     def close(self) -> None:
-        """Has the server give up the session, if it may still have it; tried once."""
+        """Asks the server to end the session if it may still exist; sent once."""
         if not self.has_more:
             return
         self.has_more = False
@@ -140,7 +143,7 @@ class ScanSession:
         ended = threading.Event()
         ended.set()
         self._sleep = interruptible_sleep(ended, "the end of a scan")
-        with suppress(FlussError):  # the server ends it by itself, later
+        with suppress(FlussError):  # the server ends the session itself later
             self._call(request, _checked)
 
     def _call(
@@ -161,8 +164,8 @@ class ScanSession:
         self.has_more = answer.has_more_results
         if self.has_more and not (answer.scanner_id and answer.records):
             raise CorruptMessage(
-                f"ScanKv of bucket {self._bucket}: more rows are said to come, but there is"
-                f" {'no row' if answer.scanner_id else 'no scanner id'} in the answer"
+                f"ScanKv of bucket {self._bucket}: the response announces more rows, but has"
+                f" {'no row' if answer.scanner_id else 'no scanner id'}"
             )
         self._scanner_id = answer.scanner_id
         return bytes(answer.records)

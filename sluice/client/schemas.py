@@ -1,4 +1,4 @@
-"""The schemas that a table's rows were written with, asked for when they are met."""
+"""The schemas that a table's rows were written with, requested on first use."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from sluice.model import Schema, TableInfo
 
 
 class TableSchemas(Mapping[int, Schema]):
-    """Schemas of a table by id, for rows that are read in that of ``info``. Safe for many threads.
+    """Schemas of a table by id, for rows that are read with the schema of ``info``.
 
-    Only what was met so far is counted and listed.
+    Safe for use by many threads. Length and iteration cover only the schemas used so far.
     """
 
     def __init__(self, admin: Admin, info: TableInfo) -> None:
@@ -23,14 +23,14 @@ class TableSchemas(Mapping[int, Schema]):
         self._known: dict[int, Schema] = {info.schema_id: info.schema}
 
     def __getitem__(self, schema_id: int) -> Schema:
-        """:raises SchemaNotExist: newer than that of ``info``, or the table never had it."""
+        """:raises SchemaNotExist: it is newer than the schema of ``info``, or never existed."""
         with self._lock:
             found = self._known.get(schema_id)
         if found is None:
             if schema_id > self._info.schema_id:
                 raise SchemaNotExist(
-                    f"table {self._info.path} has rows of schema {schema_id}, but is read in schema"
-                    f" {self._info.schema_id}, which would drop columns: read it anew"
+                    f"table {self._info.path} has rows of schema {schema_id}, but the reader uses"
+                    f" schema {self._info.schema_id}, without the new columns: create a new reader"
                 )
             found = self._admin.schema(self._info.path, schema_id)
             with self._lock:

@@ -1,4 +1,4 @@
-"""Sends encoded batches in the background, each bucket's in order, several buckets at once."""
+"""Sends encoded batches in the background: in order per bucket, several buckets at once."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ Send = Callable[[TableBucket, bytes], None]
 
 
 class BatchSender:
-    """A bounded queue of batches per bucket and a few threads that empty them.
+    """Bounded queues of batches per bucket, and the threads that send them.
 
-    Of one bucket one batch is under way at a time, so that a batch that is sent again never
-    overtakes or is overtaken: the server sees sequences in order. After the first failure nothing
-    more is sent, and every call raises that failure.
+    At most one batch of a bucket is being sent at a time, so a retry never changes the order, and
+    the server receives sequence numbers in order. After the first error nothing more is sent, and
+    every call raises that error.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class BatchSender:
         name: str,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """:param send: returns when the batch is stored; called from several threads."""
+        """:param send: sends a batch and returns when it is stored; called from several threads."""
         self._send = send
         self._threads_max = max(1, threads)
         self._queued_bytes_max = queued_bytes_max
@@ -38,16 +38,16 @@ class BatchSender:
         self._now = now
         self._changed = threading.Condition()  # guards the rest
         self._queues: dict[TableBucket, deque[bytes]] = {}
-        self._ready: deque[TableBucket] = deque()  # has a batch, and none under way
+        self._ready: deque[TableBucket] = deque()  # buckets with a queued batch and none being sent
         self._queued_bytes = 0
         self._error: SluiceError | None = None
         self._stopping = False
         self._threads: list[threading.Thread] = []
 
     def put(self, bucket: TableBucket, records: bytes) -> None:
-        """Takes a batch; waits while too many bytes are queued.
+        """Queues a batch; waits while too many bytes are queued.
 
-        :raises FlussError: the failure of an earlier batch.
+        :raises FlussError: the error of an earlier batch.
         """
         with self._changed:
             self._changed.wait_for(
@@ -69,9 +69,10 @@ class BatchSender:
             self._changed.notify_all()
 
     def drain(self, timeout_s: float) -> None:
-        """Waits until everything is stored.
+        """Waits until all batches are stored.
 
-        :raises FlussError: the failure of a batch; RequestTimeOut, naming the buckets that wait.
+        :raises FlussError: the error of a failed batch.
+        :raises RequestTimeOut: batches are left; the message names their buckets.
         """
         with self._changed:
             done = self._changed.wait_for(
@@ -81,12 +82,12 @@ class BatchSender:
             if not done:
                 names = ", ".join(str(bucket) for bucket in sorted_buckets(self._queues)[:10])
                 raise RequestTimeOut(
-                    f"{self._name}: not everything was stored within {timeout_s:.0f} s; buckets"
-                    f" that still wait: {names}"
+                    f"{self._name}: not all batches were stored within {timeout_s:.0f} s; buckets"
+                    f" with unsent batches: {names}"
                 )
 
     def fail(self, error: SluiceError) -> None:
-        """Ends the sending by a failure found outside, and raises it."""
+        """Stops the sending because of an error found elsewhere, and raises it."""
         with self._changed:
             self._error = self._error or error
             self._stopping = True
@@ -94,12 +95,12 @@ class BatchSender:
             self._raise_failure()
 
     def check(self) -> None:
-        """:raises FlussError: the failure of a batch, if there was one."""
+        """:raises FlussError: the error of a failed batch, if any."""
         with self._changed:
             self._raise_failure()
 
     def stop(self, timeout_s: float = 5.0) -> None:
-        """Sends nothing more and ends the threads; those within a call are waited for that long."""
+        """Sends nothing more; waits at most ``timeout_s`` for running calls."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
@@ -113,7 +114,7 @@ class BatchSender:
             raise type(self._error)(self._error.message, **self._error.details) from self._error
 
     def _begin_threads(self) -> None:
-        # As many as there is work for: a table of one bucket needs one.
+        # At most one thread per bucket with work.
         if len(self._threads) < min(self._threads_max, len(self._queues)):
             name = f"{self._name}-{len(self._threads)}"
             thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -133,7 +134,7 @@ class BatchSender:
                 self._send(bucket, records)
             except SluiceError as caught:
                 error = caught
-            except Exception as caught:  # must surface at the writer, not end a thread unseen
+            except Exception as caught:  # must be raised by the writer, not end the thread silently
                 error = UnknownServerError(f"bucket {bucket}: {type(caught).__name__}: {caught}")
                 error.__cause__ = caught
             with self._changed:
@@ -156,7 +157,7 @@ class BatchSender:
 
 
 def sorted_buckets(buckets: dict[TableBucket, deque[bytes]]) -> list[TableBucket]:
-    """By partition and number (None does not compare with a number)."""
+    """Sorts buckets by partition and number; buckets without a partition first."""
     return sorted(
         buckets, key=lambda b: (-1 if b.partition_id is None else b.partition_id, b.bucket)
     )

@@ -1,4 +1,4 @@
-"""What a writer has sent and what of it is stored, for itself and for whoever goes on after it."""
+"""Sent and stored batches of a writer, for itself and for a process that resumes it."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from sluice.model import TableBucket
 
 @dataclass(frozen=True, slots=True)
 class WriterStart:
-    """What the batches of a writer depend on, beside the rows that it is given."""
+    """The settings that determine a writer's batches, in addition to its rows."""
 
     writer_id: int
     next_bucket: int
-    """Where the round of the buckets begins, if the table has no bucket key."""
+    """The first bucket to use, if the table has no bucket key."""
     batch_bytes: int
     schema_id: int
-    """Of the table as it was then: columns may have come since."""
+    """The schema of the table at that time; columns may have been added since."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowRange:
-    """The rows of a batch: so many, from the ``first`` on.
+    """The rows of a batch: ``rows`` rows, starting with number ``first``.
 
-    They are counted in each bucket, or in each partition where the writer chooses the buckets. Two
-    writers that are given the same rows and cut them alike make the same batches.
+    Rows are numbered per bucket, or per partition if the writer chooses the buckets. Two writers
+    with the same rows and the same ranges build the same batches.
     """
 
     first: int
@@ -35,45 +35,45 @@ class RowRange:
 
 
 class WriterJournal(Protocol):
-    """Remembers what a writer sends, so that another process can go on exactly there.
+    """Records what a writer sends, so that another process can resume it.
 
-    The second writer is given the same rows from the first on, and sends with the id and the
-    sequences of the first. What the journal knows to be stored it leaves out. A batch whose outcome
-    is unknown it sends again: the server stores each sequence of a writer once.
+    The second writer gets the same rows from the first one on, and uses the writer id and sequence
+    numbers of the first writer. It skips batches that are stored according to the journal. It sends
+    a batch with an unknown outcome again: the server stores each sequence number once.
     """
 
     @property
     def start(self) -> WriterStart | None:
-        """Of the writer that goes on here; None before the first batch of all."""
+        """The settings of the writer to resume; None before the first batch."""
 
     def begin(self, start: WriterStart) -> None:
         """Called once, before the first batch is sent."""
 
     def known(self, bucket: TableBucket) -> list[RowRange]:
-        """The batches of a bucket by sequence. All but the last are stored; the last may be."""
+        """Returns the sent batches of a bucket by sequence; only the last may not be stored."""
 
     def sending(self, bucket: TableBucket, cut: RowRange, stored_rows: int) -> None:
-        """Called before a batch is sent for the first time, when those before it are stored.
+        """Called before a batch is first sent, after the earlier batches of its bucket are stored.
 
-        Of several buckets at once, from several threads. An error ends the writer.
+        Several threads call it at once for different buckets. An error ends the writer.
 
-        :param stored_rows: so many rows, from the first on, are stored without a gap.
+        :param stored_rows: the number of rows, from the first, that are stored without a gap.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class PendingBatch:
-    """A batch that is on its way, or will be."""
+    """A batch that is queued or being sent."""
 
     mark: int
-    """All rows of this batch come after so many that the writer was given, maybe more."""
+    """A lower bound on the number of given rows before this batch."""
     cut: RowRange
     again: bool = False
-    """Whether the journal has it: another process has sent it before."""
+    """Whether another process sent this batch before, according to the journal."""
 
 
 class PendingBatches:
-    """The batches of each bucket that are not stored yet, in order. Its lock guards all."""
+    """The batches of each bucket that are not stored yet, in order. One lock guards all."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -85,12 +85,12 @@ class PendingBatches:
             self._batches.setdefault(bucket, deque()).append(batch)
 
     def first(self, bucket: TableBucket) -> PendingBatch:
-        """The one under way: of a bucket there is one at a time."""
+        """Returns the batch of a bucket that is being sent; there is at most one."""
         with self._lock:
             return self._batches[bucket][0]
 
     def stored(self, bucket: TableBucket) -> None:
-        """Takes the first one of a bucket out."""
+        """Removes the first batch of a bucket."""
         with self._lock:
             batches = self._batches[bucket]
             batches.popleft()
@@ -98,13 +98,13 @@ class PendingBatches:
                 del self._batches[bucket]
 
     def raise_floor(self, rows: int) -> None:
-        """The first so many rows are in batches by now, stored or added here."""
+        """Notes that the first ``rows`` rows are in batches, stored or pending."""
         with self._lock:
             self._floor = rows
 
     @property
     def stored_rows(self) -> int:
-        """So many rows, from the first on, are stored without a gap."""
+        """The number of rows, from the first, that are stored without a gap."""
         with self._lock:
             marks = [batch.mark for batches in self._batches.values() for batch in batches]
             return min([self._floor, *marks])

@@ -1,4 +1,4 @@
-"""A lease as a ``with`` block: the newest KV snapshots of tables, held while they are read."""
+"""A lease on the newest KV snapshots of tables as a ``with`` block."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LeaseExit = Literal["drop", "release", "keep"]
 def bucket_selections(
     admin: Admin, info: TableInfo, buckets: Collection[TableBucket] | None = None
 ) -> list[BucketSelection]:
-    """All buckets of a table, or those of them that are named, by partition."""
+    """Selects all buckets of a table, or those in ``buckets``, by partition."""
     partitions: Sequence[Partition | None] = (None,)
     if info.is_partitioned:
         partitions = admin.partitions_of(info)
@@ -38,7 +38,7 @@ def bucket_selections(
 
 
 def never_tiered_buckets(admin: Admin, info: TableInfo) -> list[BucketSelection]:
-    """The buckets of which Fluss has registered no offset in the lake, by partition."""
+    """Selects the buckets without an offset in the registered lake snapshot, by partition."""
     registered = admin.lake_snapshot(info.path)
     tiered = registered.offsets if registered else {}
     parts = []
@@ -50,10 +50,10 @@ def never_tiered_buckets(admin: Admin, info: TableInfo) -> list[BucketSelection]
 
 
 class SnapshotLease:
-    """Holds the newest KV snapshots of tables from the beginning of the block to its end.
+    """Holds the newest KV snapshots of tables during a ``with`` block.
 
-    The lease is renewed in the background. When it is lost, ``on_lost`` is called, and whatever is
-    asked of this object next raises LeaseLost.
+    A background thread renews the lease. When the lease is lost, ``on_lost`` is called, and later
+    calls raise LeaseLost.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class SnapshotLease:
         self._on_lost = on_lost
         self._clock = clock or SystemClock()
         self._found = AcquiredSnapshots()
-        self._unreleased: list[TableBucket] = []  # let go of, but the call failed
+        self._unreleased: list[TableBucket] = []  # their release failed
         self._keeper: LeaseKeeper | None = None
 
     def __enter__(self) -> SnapshotLease:
@@ -94,11 +94,14 @@ class SnapshotLease:
         self.close()
 
     def acquire(self) -> None:
-        """Holds the newest snapshot of every bucket that has one, and begins to renew.
+        """Leases the newest snapshot of every bucket that has one, and starts the renewals.
 
-        :raises LeaseNotObtained, TableNotExist, InvalidLease, NonPrimaryKeyTable:
+        :raises LeaseNotObtained: not all snapshots could be leased.
+        :raises TableNotExist: a table does not exist.
+        :raises NonPrimaryKeyTable: a table is a log table, which has no snapshots.
+        :raises InvalidLease: the lease id or the duration is not valid.
         """
-        assert self._keeper is None, "the lease was acquired before"
+        assert self._keeper is None, "the lease is already acquired"
         parts = []
         for path in self._tables:
             parts += bucket_selections(self._admin, self._admin.table_info(path), self._wanted)
@@ -113,7 +116,7 @@ class SnapshotLease:
             raise
 
     def _kept(self) -> LeaseKeeper:
-        # Renewed at once: obtaining may have taken long, and what is counted is the last word.
+        # Renewed at once: acquiring may have taken long, and the renewals count from this one.
         asked_at = self._clock.monotonic_s()
         self._leases.renew(self.lease_id, self._duration_ms)
         keeper = LeaseKeeper(
@@ -129,35 +132,42 @@ class SnapshotLease:
 
     @property
     def snapshots(self) -> Mapping[TableBucket, BucketSnapshot]:
-        """What is held, by bucket. :raises LeaseLost: nothing is, any more."""
+        """The leased snapshots by bucket.
+
+        :raises LeaseLost: the lease was lost.
+        """
         self.check()
         return MappingProxyType(self._found.snapshots)
 
     @property
     def without_snapshot(self) -> frozenset[TableBucket]:
-        """Buckets that have no snapshot: all of theirs is in the log."""
+        """The buckets without a snapshot: their log has all their rows."""
         return frozenset(self._found.without)
 
     @property
     def is_held(self) -> bool:
-        """False if the cluster knows no leases, or if the lease was lost or given up."""
+        """False if the cluster does not support leases, or the lease was lost or released."""
         return self._keeper is not None and self._keeper.lost is None
 
     def check(self) -> None:
-        """:raises LeaseLost: if the lease was lost."""
+        """Raises an error if the lease was lost.
+
+        :raises LeaseLost: the lease was lost.
+        """
         if self._keeper is not None:
             self._keeper.check()
 
     def wait_lost(self, timeout_s: float) -> bool:
-        """Waits until the lease is lost, at most that long; answers whether it is."""
+        """Waits at most ``timeout_s`` for the loss of the lease; returns whether it is lost."""
         return self._keeper is not None and self._keeper.wait_lost(timeout_s)
 
     def release(self, buckets: Iterable[TableBucket]) -> None:
-        """Lets go of some buckets, when they have been read.
+        """Releases the snapshots of some buckets, after they have been read.
 
-        If the last ones cannot be released, that is logged, and tried again at the end.
+        If the release of the last buckets fails, the error is logged, and ``close`` tries again.
 
-        :raises LeaseLost: and what the call raises, while other buckets are held.
+        :raises LeaseLost: the lease was lost.
+        :raises FlussError: the release failed, and other buckets are still leased.
         """
         self.check()
         going = [bucket for bucket in buckets if bucket in self._found.snapshots]
@@ -166,7 +176,7 @@ class SnapshotLease:
         keeper = self._keeper
         if keeper is not None and len(going) == len(self._found.snapshots):
             self._keeper = None
-            keeper.stop()  # a lease that holds nothing is gone, and was not lost
+            keeper.stop()  # an empty lease is deleted, which is no loss
             if not self._leases.try_release(self.lease_id, going):
                 self._unreleased = going
         elif keeper is not None:
@@ -175,9 +185,9 @@ class SnapshotLease:
             del self._found.snapshots[bucket]
 
     def close(self) -> None:
-        """Leaves the lease as was chosen: dropped whole, released by bucket, or kept as it is.
+        """Ends the block as ``on_exit`` says: drop the lease, release its buckets, or keep it.
 
-        An error is logged: a lease that cannot be left expires by itself.
+        An error is logged: the lease then stays until it expires.
         """
         unreleased, self._unreleased = self._unreleased, []
         if unreleased:

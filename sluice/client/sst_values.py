@@ -1,7 +1,7 @@
-"""The values of a RocksDB folder, read from its files without RocksDB.
+"""Reads the values of a RocksDB folder from its SST files, without RocksDB.
 
-A source of the merge is a file of level 0, or all files of another level, which do not overlap.
-Each reads its blocks a few at a time; the merge of their keys runs in compiled code.
+A merge source is one file of level 0, or all files of another level, whose keys do not overlap.
+Each source reads a few blocks at a time; the merge of their keys runs in compiled code.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sluice.formats.rocksdb_manifest import LiveFile, NeedsRocksDB, live_files
 
 _BATCH_ROWS = 32 * 1024
 _READ_BYTES = 4 * 1024 * 1024
-"""Of blocks of all sources at once: as they are stored, and as much again uncompressed."""
+"""Bytes of stored blocks in memory over all sources; uncompressed blocks take as much again."""
 _READ_BYTES_MIN = 64 * 1024
 _SOURCES_MAX = 64
 _INDEX_BYTES_MAX = 8 * 1024 * 1024
@@ -33,12 +33,12 @@ _ROOM_MAX = 1 << 30
 
 
 def read_sst_values(folder: Path, batch_bytes: int) -> Iterator[pa.Array]:
-    """All values of the default column family in the order of their keys, as binary arrays.
+    """Yields all values of the default column family as binary arrays, in key order.
 
-    An array has at most about ``batch_bytes``, or one value. What was given out before an error is
-    right, and in RocksDB's own order: it goes on behind it.
+    An array has about ``batch_bytes``, or one larger value. The values before an error are correct
+    and in RocksDB's own order, so RocksDB can continue after them.
 
-    :raises NeedsRocksDB: there is something that only RocksDB reads, or something is damaged.
+    :raises NeedsRocksDB: the folder has a feature that only RocksDB supports, or is damaged.
     """
     try:
         with ExitStack() as stack:
@@ -53,15 +53,15 @@ def read_sst_values(folder: Path, batch_bytes: int) -> Iterator[pa.Array]:
 
 
 def _sorted_runs(folder: Path) -> list[list[LiveFile]]:
-    """The files of the store, those together whose keys do not overlap."""
+    """Groups the live files of the store so that keys within a group do not overlap."""
     if any(path.stat().st_size for path in folder.glob("*.log")):
-        raise NeedsRocksDB("the store has a log that RocksDB replays")
+        raise NeedsRocksDB("the store has a write-ahead log that RocksDB must replay")
     name = (folder / "CURRENT").read_text("utf-8", "replace")
     if not name.startswith("MANIFEST-") or not name[9:].rstrip("\n").isdigit():
-        raise NeedsRocksDB("CURRENT names no MANIFEST")
+        raise NeedsRocksDB("the file CURRENT does not name a MANIFEST file")
     manifest = folder / name.rstrip("\n")
     if manifest.stat().st_size > _MANIFEST_BYTES_MAX:
-        raise NeedsRocksDB("the MANIFEST is too large")
+        raise NeedsRocksDB("the MANIFEST file is too large")
     files = sorted(live_files(manifest.read_bytes()), key=lambda f: (f.level, f.smallest))
     runs = []
     for level, found in groupby(files, key=lambda file: file.level):
@@ -70,25 +70,25 @@ def _sorted_runs(folder: Path) -> list[list[LiveFile]]:
         if level and any(a.largest >= b.smallest for a, b in pairwise(of_level)):
             raise NeedsRocksDB(f"files of level {level} overlap")
     if len(runs) > _SOURCES_MAX:
-        raise NeedsRocksDB(f"{len(runs)} sources are too many")
+        raise NeedsRocksDB(f"{len(runs)} merge sources are too many")
     return runs
 
 
 class _Table:
-    """One open SST file. Everything that it says of itself is read when it is made."""
+    """One open SST file; its footer, index and properties are read at creation."""
 
     def __init__(self, path: Path, size: int) -> None:
         self._name = path.name
         self._file = path.open("rb", buffering=0)
         try:
             if os.fstat(self._file.fileno()).st_size != size:
-                raise NeedsRocksDB(f"{path.name} has not the size that the MANIFEST says")
+                raise NeedsRocksDB(f"the size of {path.name} differs from the MANIFEST")
             tail = self._read(max(size - sst.FOOTER_SIZE, 0), min(size, sst.FOOTER_SIZE))
             self.footer = sst.read_footer(tail, size)
             metaindex = self._block(self.footer.metaindex)
             index, properties = sst.find_parts(self.footer, metaindex, size)
             if max(index.size, properties.size) > _INDEX_BYTES_MAX:
-                raise NeedsRocksDB(f"{path.name} has too large an index")
+                raise NeedsRocksDB(f"the index of {path.name} is too large")
             self._index = index
             self.properties = sst.read_properties(self._block(properties))
         except BaseException:
@@ -96,7 +96,7 @@ class _Table:
             raise
 
     def blocks(self) -> tuple[np.ndarray, np.ndarray]:
-        """Positions and sizes of the data blocks."""
+        """Returns positions and sizes of the data blocks."""
         block = self._block(self._index)
         return sst.read_index(block, self.properties, self._index.start)
 
@@ -113,12 +113,12 @@ class _Table:
     def _read(self, start: int, size: int) -> bytes:
         data = os.pread(self._file.fileno(), size, start)
         if len(data) != size:
-            raise NeedsRocksDB(f"{self._name} is cut")
+            raise NeedsRocksDB(f"{self._name} is truncated")
         return data
 
 
 class _Source:
-    """Files whose keys do not overlap, in the order of their keys; a few blocks at a time."""
+    """Files whose keys do not overlap, in key order, read a few blocks at a time."""
 
     def __init__(self, folder: Path, files: list[LiveFile]) -> None:
         self.read_bytes = _READ_BYTES_MIN
@@ -133,7 +133,7 @@ class _Source:
         self._where = np.zeros((0, 2), np.int64)
 
     def __enter__(self) -> _Source:
-        """Looks at every file, so that nothing is given out of a store that is not read here."""
+        """Opens every file first, so that an unsupported store yields no values at all."""
         for file in self._files:
             _Table(self._folder / file.name, file.size).close()
         return self
@@ -149,14 +149,14 @@ class _Source:
             self._table = None
 
     def load(self, entries_read: int) -> np.ndarray | None:
-        """Addresses and sizes of the next blocks, until it is called again; None at the end.
+        """Returns addresses and sizes of the next blocks until the next call; None at the end.
 
-        :param entries_read: of all blocks given out.
+        :param entries_read: the number of entries read from all earlier blocks.
         """
         while self._at == len(self._starts):
             self.__exit__(None, None, None)
             if entries_read != self._expected:
-                raise NeedsRocksDB(f"{entries_read} entries were read, not {self._expected}")
+                raise NeedsRocksDB(f"{entries_read} entries were read instead of {self._expected}")
             if self._next == len(self._files):
                 self._kept = []
                 return None
@@ -179,7 +179,7 @@ class _Source:
         starts = self._starts[first : first + count] - origin
         sizes = self._sizes[first : first + count].copy()
         sst.check_blocks(self._table.footer, data, starts, sizes, origin)
-        # those that are left out here are read once more
+        # blocks that do not fit are read again later
         kept = sst.uncompress(data, starts, sizes, 2 * self.read_bytes)
         self._kept = kept
         self._at = first + len(kept)
@@ -187,7 +187,7 @@ class _Source:
 
 
 class _Merge:
-    """Sources as one row of values."""
+    """Merges the values of several sources in key order."""
 
     def __init__(self, sources: list[_Source]) -> None:
         self._kernels = load_kernels()
@@ -220,7 +220,7 @@ class _Merge:
                 content = data.slice(0, int(state[w.BYTES]))
                 yield binary_array(offsets[: rows + 1], content)
                 room = min(max(batch_bytes, 1), _ROOM_MAX)
-            elif answer == w.FULL:  # a value that is larger than an array should be
+            elif answer == w.FULL:  # a single value larger than batch_bytes
                 room = int(self._words[state[w.MERGE_WORDS], w.VALUE_SIZE])
 
     def _merge(self, offsets: np.ndarray, data: pa.Buffer) -> int:
@@ -236,7 +236,7 @@ class _Merge:
         )
 
     def _feed(self, index: int) -> None:
-        """Gives a source that has no entry its next blocks, if there are any."""
+        """Loads the next blocks of a source without entries, if there are any."""
         words = self._words[index]
         found = 0
         while not found:

@@ -1,4 +1,4 @@
-"""What a process remembers of the statuses of tables for when they cannot be read or written."""
+"""Cache of recorded tiering statuses, for when the status table cannot be read or written."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 from sluice.statuses import RecordedStatus
 
 TABLES_MAX = 10_000
-"""Most tables remembered; then it begins anew."""
+"""Maximum number of cached tables; the cache is cleared when it is reached."""
 
 
 class StatusCache:
-    """Rows as they were last read, and how rounds ended that could not be written down.
+    """Status rows as last read, and the results of rounds that could not be written.
 
     Safe for use by many threads.
     """
@@ -25,8 +25,9 @@ class StatusCache:
         self._unwritten: dict[int, Mapping[str, Any]] = {}
 
     def read(self, ids: Iterable[int], rows: Mapping[int, RecordedStatus]) -> None:
-        """Takes in what was read of these tables. An end that somebody has written since is more
-        than one of our own that was not.
+        """Stores the rows just read for these tables.
+
+        A result that another process wrote later replaces this process's unwritten result.
         """
         with self._lock:
             if len(self._rows) >= TABLES_MAX:
@@ -39,24 +40,24 @@ class StatusCache:
                     del self._unwritten[table_id]
 
     def row(self, table_id: int) -> RecordedStatus | None:
-        """The row as it should be; None if it was never read."""
+        """Returns the row with its unwritten columns; None if it was never read."""
         with self._lock:
             row, ours = self._rows.get(table_id), self._unwritten.get(table_id)
         return row if ours is None else replace(row or RecordedStatus(table_id), **ours)
 
     def unwritten(self, table_id: int) -> Mapping[str, Any]:
-        """Columns of the end that the row lacks; none if it lacks nothing."""
+        """Returns the columns of a result that were not written; empty if there are none."""
         with self._lock:
             return self._unwritten.get(table_id, {})
 
     def not_written(self, table_id: int, ended: Mapping[str, Any]) -> None:
-        """Keeps the columns of an end for the next event of that table."""
+        """Keeps the columns of a result for the table's next event."""
         with self._lock:
             if len(self._unwritten) >= TABLES_MAX:
                 self._unwritten.clear()
             self._unwritten[table_id] = ended
 
     def written(self, table_id: int) -> None:
-        """The row lacks nothing any more."""
+        """Notes that the row is completely written."""
         with self._lock:
             self._unwritten.pop(table_id, None)

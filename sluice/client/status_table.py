@@ -1,7 +1,8 @@
-"""The table ``sluice.tiering_status``: rows of what Sluice's own rounds write down of tiering.
+"""The table ``sluice.tiering_status``, in which Sluice's rounds record tiering statuses.
 
-It is there for a Fluss that tells no statuses and drops what a failure's report says. Its key is
-the table's id alone: a table that is dropped and created again is another one, and begins anew.
+An Apache Fluss coordinator reports no statuses and does not store the error of a failed round. The
+key of the table is the id of a lake table, so a table that is dropped and created again starts with
+a new row.
 """
 
 from __future__ import annotations
@@ -77,14 +78,14 @@ DESCRIPTOR = TableDescriptor(
         (KEY,),
         len(COLUMNS) - 1,
     ),
-    bucket_count=1,  # a row for each lake table: one bucket is read in one call
-    comment="How the tiering of tables stands, as the rounds of Sluice write it down.",
+    bucket_count=1,  # one row per lake table: one bucket is enough, read by one call
+    comment="Tiering status of lake tables, written by Sluice's rounds.",
 )
 
 SCANNED_MAX = 1_000
 DATABASES_MAX = 20
 DELETED_ROWS_MAX = 100
-"""Bounds of one look for rows of dropped tables."""
+"""Limits of one search for rows of dropped tables."""
 
 _LEADER_WAIT_MS = 8_000
 _SMALL_BYTES = 64 * 1024
@@ -93,13 +94,13 @@ _LOOKS_MAX = 10
 
 
 class StatusTable:
-    """Reads and writes rows over a connection of its own, whose calls end soon.
+    """Reads and writes status rows on a separate connection with short time-outs.
 
-    Safe for use by many threads. Rows are few and small: each call is one or a few requests.
+    Safe for use by many threads. Rows are few and small, so each method needs a few requests.
     """
 
     def __init__(self, config: ClientConfig) -> None:
-        """:param config: ``tiering_status_timeout_ms`` is the deadline of each single call."""
+        """:param config: its ``tiering_status_timeout_ms`` is the deadline of each request."""
         most_ms = config.tiering_status_timeout_ms
         self._config = replace(
             config,
@@ -114,18 +115,18 @@ class StatusTable:
         self.admin = Admin(self._connection)
 
     def close(self) -> None:
-        """Ends the connection; a call under way fails."""
+        """Closes the connection; running calls fail."""
         self._connection.close()
 
     def read(self, ids: Sequence[int]) -> dict[int, RecordedStatus]:
-        """Rows by table id; without those that there are none of.
+        """Returns the rows of these table ids; missing rows are left out.
 
-        :raises InvalidTable: the table is another one; names the column.
+        :raises InvalidTable: the table has another layout; the message names the column.
         """
         try:
             info = self.admin.table_info(PATH)
         except (TableNotExist, DatabaseNotExist):
-            return {}  # nobody has written yet
+            return {}  # nothing was recorded yet
         check_layout(info)
         if not ids:
             return {}
@@ -134,12 +135,12 @@ class StatusTable:
         return {row.table_id: row for row in rows_of(found)}
 
     def upsert(self, rows: Sequence[Mapping[str, Any]], is_late: Callable[[], bool]) -> None:
-        """Writes some columns of rows, the same of each, and makes the table if there is none.
+        """Writes the given columns of rows, the same columns in each; creates the table if missing.
 
-        :param is_late: asked before they are sent: whether nobody waits for it any more.
-        :raises RequestTimeOut: it was too late, and nothing was written.
-        :raises InvalidTable: the table is another one; names the column.
-        :raises LeaderNotAvailable: the cluster did not notice the new table.
+        :param is_late: called before the rows are sent; returns whether the deadline has passed.
+        :raises RequestTimeOut: the deadline had passed, and nothing was written.
+        :raises InvalidTable: the table has another layout; the message names the column.
+        :raises LeaderNotAvailable: the new table got no leader.
         """
         try:
             info = self.admin.table_info(PATH)
@@ -149,19 +150,21 @@ class StatusTable:
         check_layout(info)
         with self._writer(tuple(rows[0])) as writer:
             if is_late():
-                raise RequestTimeOut(f"table {PATH}: the rows came too late and were not written")
+                raise RequestTimeOut(
+                    f"table {PATH}: the deadline has passed, the rows were not written"
+                )
             writer.upsert(columns_of(rows))
             writer.flush(self._config.retry_timeout_ms / 1000)
 
     def delete_dropped(self) -> list[TablePath]:
-        """Deletes rows of tables that are no more, as far as the bounds go; answers their paths."""
+        """Deletes rows of dropped tables, up to the limits; returns the paths of those tables."""
         try:
             check_layout(self.admin.table_info(PATH))
         except (TableNotExist, DatabaseNotExist):
             return []
         reader = KvReader(self._connection, self.admin, PATH)
         rows = rows_of(reader.limit_scan(SCANNED_MAX))
-        # Looked at after the rows were read: each of them is of a table that was there before.
+        # Tables are listed after the rows were read, so a table of a row existed before the list.
         seen = dropped_rows(rows, self._tables_of)[:DELETED_ROWS_MAX]
         dropped = [row for row in seen if self._is_dropped(row)]
         if dropped:
@@ -171,9 +174,9 @@ class StatusTable:
         return [TablePath(row.database_name or "", row.table_name or "") for row in dropped]
 
     def written_ms(self, info: TableInfo, begins: Mapping[TableBucket, int]) -> list[int]:
-        """When the batches at these offsets of another table's logs were written, epoch ms.
+        """Returns the write times, in epoch ms, of the batches at these offsets of another table.
 
-        :raises SluiceError: as ``LogReader.read``.
+        :raises SluiceError: see ``LogReader.read``.
         """
         reader = LogReader(self._connection, self.admin, info.path, info)
         windows = {bucket: (offset, offset + 1) for bucket, offset in begins.items()}
@@ -186,7 +189,7 @@ class StatusTable:
             return []
 
     def _is_dropped(self, row: RecordedStatus) -> bool:
-        """For certain: lists lack tables that the user may not describe."""
+        """Checks a table itself, because lists lack tables that the user may not describe."""
         path = TablePath(row.database_name or "", row.table_name or "")
         try:
             return self.admin.table_info(path).table_id != row.table_id
@@ -201,7 +204,7 @@ class StatusTable:
     # ---- creation ----
 
     def _create(self) -> None:
-        """Creates database and table; another one who does so at the same time may win."""
+        """Creates database and table, unless another process does so at the same time."""
         with suppress(DatabaseAlreadyExist):
             self.admin.create_database(PATH.database, ignore_if_exists=True)
         try:
@@ -215,18 +218,18 @@ class StatusTable:
         bucket = TableBucket(self.admin.table_info(PATH).table_id, None, 0)
         if self._is_led() or self._is_led_now(bucket):
             return
-        # Fluss 0.9.1 may miss a new table, which then has no leader until its coordinator
-        # starts anew. So it holds nothing yet: the next one who writes makes it again.
+        # Fluss 0.9.1 may miss a new table, which then has no leader until the coordinator
+        # restarts. Such a table is empty: drop it, and the next write creates it again.
         self.admin.drop_table(PATH, ignore_if_not_exists=True)
         raise LeaderNotAvailable(
-            f"the cluster did not notice the new table {PATH}: it was dropped, and is made"
-            " again the next time"
+            f"the cluster assigned no leader to the new table {PATH}: it was dropped, and the"
+            " next write creates it again"
         )
 
     def _is_led_now(self, bucket: TableBucket) -> bool:
-        """Whether anybody may have written to it.
+        """Returns whether the bucket has a leader, so that rows may have been written.
 
-        :raises TableNotExist: it is another table by now.
+        :raises TableNotExist: the path has another table now.
         """
         try:
             self._connection.leader(PATH, bucket)
@@ -235,8 +238,10 @@ class StatusTable:
         return True
 
     def _appears(self) -> bool:
-        """Whether somebody else makes it: Fluss 0.9.1 tells the second of two of an error of its
-        own, and only a little later that the table is there.
+        """Returns whether another process created the table.
+
+        Fluss 0.9.1 reports an internal error to the second of two concurrent creators, and lists
+        the table only a little later.
         """
         for _ in range(_LOOKS_MAX):
             if self.admin.table_exists(PATH):
@@ -245,7 +250,10 @@ class StatusTable:
         return False
 
     def _is_led(self) -> bool:
-        """:raises RequestTimeOut: who should say that does not answer."""
+        """Waits a short time for a leader; returns whether the table has one.
+
+        :raises RequestTimeOut: the cluster does not respond.
+        """
         wait_ms = min(_LEADER_WAIT_MS, self._config.retry_timeout_ms * 3 // 4)
         patient = replace(self._config, retry_timeout_ms=wait_ms, connect_timeout_ms=wait_ms)
         with closing(Connection(patient)) as connection:
@@ -257,30 +265,30 @@ class StatusTable:
 
 
 def check_layout(info: TableInfo) -> None:
-    """Columns that a newer Sluice has added are no hindrance.
+    """Checks key and columns of the status table; columns of a newer Sluice are accepted.
 
-    :raises InvalidTable: names the first column that is missing or of another type, or the key.
+    :raises InvalidTable: names the first column that is missing or has another type, or the key.
     """
     schema = info.schema
     if schema.primary_key != (KEY,) or info.is_partitioned:
         key = ", ".join(schema.primary_key) or "none"
         raise InvalidTable(
-            f"table {info.path} is not Sluice's: its primary key is {key}, not {KEY};"
-            " drop it or give it another name, and it is made anew"
+            f"table {info.path} is not Sluice's status table: its primary key is {key} instead of"
+            f" {KEY}: drop or rename it, and Sluice creates it again"
         )
     for name, kind in COLUMNS.items():
         found = schema.column(name).data_type if name in schema.names else None
-        # A key is not null wherever the table comes from; precisions are what times are read by.
+        # A key is always NOT NULL, so nullability is ignored; time precisions must match.
         if found is None or replace(found, nullable=True) != replace(kind, nullable=True):
-            has = "has no such column" if found is None else f"has it as {found}"
+            has = "is missing" if found is None else f"is {found}"
             raise InvalidTable(
-                f"table {info.path}: column {name} should be {kind}, and it {has}; drop the table"
-                " or give it another name, and it is made anew"
+                f"table {info.path}: column {name} {has} instead of {kind}: drop or rename the"
+                " table, and Sluice creates it again"
             )
 
 
 def columns_of(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """Rows of the same columns as Arrow; times are epoch milliseconds there and here."""
+    """Converts rows with the same columns to Arrow; times are epoch milliseconds."""
     names = list(rows[0])
     return pa.table(
         {name: pa.array([row[name] for row in rows], arrow_type(COLUMNS[name])) for name in names}
@@ -288,7 +296,7 @@ def columns_of(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
 
 
 def rows_of(found: pa.Table) -> list[RecordedStatus]:
-    """The rows of the table; one that is null throughout is no row."""
+    """Converts Arrow to status rows; rows without a key are skipped."""
     values: dict[str, list[Any]] = {}
     for field in fields(RecordedStatus):
         column = found[field.name]
@@ -304,9 +312,9 @@ def rows_of(found: pa.Table) -> list[RecordedStatus]:
 def dropped_rows(
     rows: Iterable[RecordedStatus], tables_of: Callable[[str], Sequence[str]]
 ) -> list[RecordedStatus]:
-    """Rows of tables that are not listed, or that a newer one of the same path has replaced.
+    """Returns the rows of tables that are not listed, or replaced by a newer table of that path.
 
-    :param tables_of: tables of a database; asked once for each of at most ``DATABASES_MAX``.
+    :param tables_of: lists the tables of a database; called at most ``DATABASES_MAX`` times.
     """
     rows = [row for row in rows if row.database_name is not None]
     newest: dict[tuple[str | None, str | None], int] = {}

@@ -1,4 +1,4 @@
-"""Stored values of one table as rows in one of its schemas: those of snapshots and scans."""
+"""Decodes stored values, from KV snapshots and scans, as rows of one schema of the table."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from sluice.model import TableInfo
 
 
 class StoredRows:
-    """Decodes values of the table of ``info``, in its schema. Safe for use by many threads."""
+    """Decodes stored values with the schema of ``info``. Safe for use by many threads."""
 
     def __init__(self, admin: Admin, info: TableInfo, name: str) -> None:
-        """:param name: of what the values are from, for errors."""
+        """:param name: the source of the values in error messages."""
         self._info = info
         self._name = name
         self._schemas = TableSchemas(admin, info)
@@ -23,10 +23,10 @@ class StoredRows:
         self._row_format = properties.get("table.kv.format", "COMPACTED").upper()
 
     def decode(self, values: pa.Array) -> pa.RecordBatch:
-        """Rows of any schema that the table has had.
+        """Decodes rows that were written with any earlier schema of the table.
 
-        :raises CorruptRecord: a value is no row of this table.
-        :raises SchemaNotExist: a row is newer than the schema.
+        :raises CorruptRecord: a value is not a row of this table.
+        :raises SchemaNotExist: a row was written with a newer schema.
         """
         try:
             batch = decode_values(values, self._schemas, self._info.schema, self._row_format)
@@ -35,7 +35,7 @@ class StoredRows:
         for column, array in zip(self._info.schema.columns, batch.columns, strict=True):
             if array.null_count and not column.data_type.nullable:
                 raise CorruptRecord(
-                    f"{self._name}: column {column.name!r} is NOT NULL and holds"
+                    f"{self._name}: column {column.name!r} is NOT NULL, but has"
                     f" {array.null_count} nulls"
                 )
         return batch

@@ -1,10 +1,10 @@
-"""The client side of tiering: claims, reports, heartbeats and lake snapshots.
+"""Client calls of tiering: claims, heartbeats, reports and lake snapshots.
 
 See docs/fluss/tiering.md#heartbeat and docs/fluss/lake-snapshots.md#commit
 
-A claim keeps the coordinator epoch of the answer that handed it out and is fenced by it: after a
-fail-over epochs of tables begin anew, so that a newer coordinator epoch beside an old tiering epoch
-could name somebody else's round.
+A claim keeps the coordinator epoch of the response that assigned it, and the coordinator fences it
+by that epoch. After a fail-over, tiering epochs start from the beginning, so a newer coordinator
+epoch with an old tiering epoch could name another worker's round.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ _COMMIT_TRIES_MAX = 5
 
 
 class TieringClient:
-    """Claims tables, keeps and reports them, registers lake snapshots. A round's Cluster port.
+    """Claims tables for rounds, reports their results and registers lake snapshots.
 
-    Safe for use by many threads.
+    It implements a round's Cluster port. Safe for use by many threads.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class TieringClient:
         admin: Admin,
         statuses: RecordedStatuses | None = None,
     ) -> None:
-        """:param statuses: where claims and ends are written down for a cluster that keeps none."""
+        """:param statuses: records claims and ends of rounds, for a cluster that keeps none."""
         self._connection = connection
         self._admin = admin
         self._statuses = statuses
@@ -61,12 +61,13 @@ class TieringClient:
     def claim(
         self, requested: Sequence[TablePath] | None = None, by: str | None = None
     ) -> Claim | None:
-        """Takes the next table that waits to be tiered; None if none does.
+        """Claims the next table that is due; None if no table is due.
 
-        Never sent twice: if its answer is lost, the coordinator takes the table back by itself.
+        The request is never sent twice: if the response is lost, the coordinator revokes the claim
+        itself.
 
-        :param requested: only one of these tables will do; an unknown one is skipped.
-        :param by: which run this is, for those who look at the statuses.
+        :param requested: claim only one of these tables; unknown tables are skipped.
+        :param by: the name of this run in the statuses.
         """
         with self.claim_session(requested, by) as tables:
             return tables.next()
@@ -74,10 +75,11 @@ class TieringClient:
     def claim_session(
         self, requested: Sequence[TablePath] | None = None, by: str | None = None
     ) -> ClaimSession:
-        """The same for several tables: ``next`` answers one after the other inside the block.
+        """Returns a session that claims several tables inside a ``with`` block, with ``next``.
 
-        A Fluss that does not know ``requested_tables`` hands out whichever table waits longest, a
-        paused one too, and one that has just failed. Those are held and go back with the block.
+        An Apache Fluss coordinator ignores ``requested_tables`` and assigns the table that waits
+        longest, even if it is paused or has just failed. The session holds such claims and releases
+        them at the end of the block.
         """
         recorder = self._recorder()
         if recorder is not None and requested:
@@ -86,11 +88,11 @@ class TieringClient:
 
         def why_not(claim: Claim) -> str | None:
             if requested is not None and claim.path not in requested:
-                return "whoever got this table had not asked for it"
+                return "this table was not requested"
             return None if recorder is None else recorder.claimed(claim, by)
 
         def give_back(claim: Claim, reason: str) -> None:
-            self._give_back(claim, f"handed back: {reason}")
+            self._give_back(claim, f"released: {reason}")
 
         def take() -> Claim | None:
             return None if nothing else self._next_claim(requested or ())
@@ -111,7 +113,7 @@ class TieringClient:
     def heartbeat(
         self, claims: Iterable[Claim], *, retry: bool = True
     ) -> dict[int, FlussError | None]:
-        """Keeps claims alive; by table id, what the coordinator has against each one."""
+        """Sends a heartbeat for claims; returns the coordinator's error, if any, by table id."""
         claims = list(claims)
         answers = self.beat(claims, retry=retry)
         with self._writing_down() as recorder:
@@ -120,13 +122,13 @@ class TieringClient:
         return answers
 
     def beat(self, claims: Sequence[Claim], *, retry: bool = True) -> dict[int, FlussError | None]:
-        """The same, and nobody is told that rounds go on."""
+        """Sends a heartbeat like :meth:`heartbeat`, but does not record it in the statuses."""
         request = pb.LakeTieringHeartbeatRequest(tiering_tables=[entry_of(c) for c in claims])
         reply = self._heartbeat(request, idempotent=True, retry=retry)
         answers = {entry.table_id: error_of(entry) for entry in reply.tiering_table_resp}
         unanswered = [claim for claim in claims if claim.table_id not in answers]
         if unanswered:
-            raise CorruptMessage(f"heartbeat: no answer for {unanswered[0].path}")
+            raise CorruptMessage(f"heartbeat: the response lacks table {unanswered[0].path}")
         return answers
 
     def finished(
@@ -137,12 +139,13 @@ class TieringClient:
         file_size: int | None = None,
         record_count: int | None = None,
     ) -> None:
-        """Reports a round as done.
+        """Reports a round as finished.
 
-        :param forced: more is waiting: the table is queued again at once.
-        :param file_size: bytes of the whole lake table after the round; ``record_count`` its rows.
-            Without them the coordinator keeps what it knew.
-        :raises FencedTieringEpoch, InvalidCoordinator, TableNotExist: the claim had gone.
+        :param forced: more rows are waiting: the coordinator queues the table again at once.
+        :param file_size: bytes of the lake table after the round; the coordinator keeps its old
+            value without it.
+        :param record_count: rows of the lake table after the round, likewise.
+        :raises FencedTieringEpoch, InvalidCoordinator, TableNotExist: the claim is lost.
         """
         entry = entry_of(claim)
         if file_size is not None:
@@ -156,19 +159,19 @@ class TieringClient:
             self._report(request, claim, lambda reply: reply.finished_table_resp)
 
     def failed(self, claim: Claim, reason: str) -> None:
-        """Reports a round as failed; the reason is masked, and cut at 4,096 characters.
+        """Reports a round as failed; the reason is masked and cut to 4,096 characters.
 
-        :raises FencedTieringEpoch, InvalidCoordinator, TableNotExist: the claim had gone.
+        :raises FencedTieringEpoch, InvalidCoordinator, TableNotExist: the claim is lost.
         """
         reason = reason_text(reason)
         with self._ending(lambda r, refused: r.failed(claim, reason, refused=refused)):
             self._report_failure(claim, reason)
 
     def release(self, claim: Claim, reason: str) -> None:
-        """Gives a claim back that nobody will work on: the table waits again, without a failure.
+        """Releases a claim without a failure: the table is due again.
 
-        :param reason: told as a failure's where the server cannot take a claim back otherwise.
-        :raises FencedTieringEpoch, InvalidCoordinator, TableNotExist: the claim had gone.
+        :param reason: the failure to report if the coordinator cannot release claims otherwise.
+        :raises FencedTieringEpoch, InvalidCoordinator, TableNotExist: the claim is lost.
         """
         self._give_back(claim, reason)
         with self._writing_down() as recorder:
@@ -176,14 +179,14 @@ class TieringClient:
                 recorder.released(claim)
 
     def _give_back(self, claim: Claim, reason: str) -> None:
-        """Back into the queue at once; left alone, it would return when its heartbeats stay out."""
+        """Releases a claim at once; without this, it would expire after its last heartbeat."""
         request = pb.LakeTieringHeartbeatRequest(released_tables=[entry_of(claim)])
         known = True
 
         def answers(reply: Any) -> Any:
             nonlocal known
             known = bool(reply.released_table_resp)
-            # A server of before passes the field over, and answers nothing.
+            # An older server ignores the field and returns no entry.
             return reply.released_table_resp or [
                 pb.PbHeartbeatRespForTable(table_id=claim.table_id)
             ]
@@ -201,9 +204,9 @@ class TieringClient:
     # ---- statuses of a cluster that keeps none ----
 
     def _recorder(self) -> RecordedStatuses | None:
-        """Where to write; None where the coordinator itself tells statuses.
+        """Returns the recorded statuses; None if the coordinator keeps statuses itself.
 
-        :raises FlussError: the coordinator was never asked, and cannot be.
+        :raises FlussError: the coordinator cannot be reached for the first time.
         """
         if self._statuses is not None and self._keeps_none is None:
             offers = self._connection.coordinator_offers(apis.LIST_TIERING_STATUSES)
@@ -212,15 +215,15 @@ class TieringClient:
 
     @contextmanager
     def _writing_down(self) -> Iterator[RecordedStatuses | None]:
-        """For what was reported already: nothing that goes wrong here makes it less so."""
+        """Logs errors of recording, since the report to the coordinator already succeeded."""
         try:
             yield self._recorder()
         except FlussError as error:
-            _LOG.warning("tiering statuses are not written down: %s", error)
+            _LOG.warning("the tiering status was not recorded: %s", error)
 
     @contextmanager
     def _ending(self, write: Callable[[RecordedStatuses, bool], None]) -> Iterator[None]:
-        """Writes down how a round ended, after its report; also where its claim had gone."""
+        """Records the end of a round after its report, also if the claim is lost."""
         gone: FlussError | None = None
         try:
             yield
@@ -233,11 +236,11 @@ class TieringClient:
             raise gone
 
     def still_claimed(self, claim: Claim) -> bool:
-        """Heartbeats for the claim and says whether the coordinator still holds it valid.
+        """Sends a heartbeat and returns whether the claim is still valid.
 
-        The answer waits for nothing else, such as the status table: a commit is about to follow.
+        It does not record the heartbeat, because a commit follows at once.
 
-        :raises FlussError: if the coordinator cannot say (it is down, or failed in another way).
+        :raises FlussError: the coordinator is down or reports another error.
         """
         error = self.beat([claim])[claim.table_id]
         if isinstance(error, CLAIM_LOST):
@@ -246,13 +249,13 @@ class TieringClient:
             raise error
         return True
 
-    # ---- what a round asks ----
+    # ---- queries of a round ----
 
     def table_info(self, path: TablePath) -> TableInfo:
         return self._admin.table_info(path)
 
     def partitions(self, path: TablePath) -> list[Partition]:
-        """Partitions there are now; empty for a table without partition keys."""
+        """Returns the current partitions; empty for a table without partition keys."""
         info = self._admin.table_info(path)
         return self._admin.partitions_of(info) if info.is_partitioned else []
 
@@ -274,7 +277,7 @@ class TieringClient:
     def prepare_lake_snapshot(
         self, table_id: int, path: TablePath, offsets: Mapping[TableBucket, int]
     ) -> str:
-        """Stores the complete offsets map; answers the path of the file that the cluster wrote."""
+        """Stores the complete offsets map; returns the path of the file that the cluster wrote."""
         table = pb.PbTableOffsets(table_id=table_id, table_path=table_path(path))
         for bucket, offset in sorted(offsets.items(), key=_bucket_order):
             table.bucket_offsets.add(
@@ -302,10 +305,10 @@ class TieringClient:
     ) -> None:
         """Registers a lake snapshot whose offsets were prepared.
 
-        After an unknown outcome (time-out, lost connection) the cluster is asked for this very
-        snapshot id before anything is sent again.
+        After an unknown outcome (time-out, lost connection) the client queries the registered
+        snapshot by this id before it sends the request again.
 
-        :raises FencedTieringEpoch, InvalidCoordinator, TableNotExist: the round is not wanted.
+        :raises FencedTieringEpoch, InvalidCoordinator, TableNotExist: the claim is lost.
         """
         request = pb.CommitLakeTableSnapshotRequest()
         request.lake_table_snapshot_metadata.add(
@@ -332,7 +335,7 @@ class TieringClient:
                 self._send_commit(request, claim)
                 return
             except (NetworkError, RequestTimeOut):
-                # lake_snapshot waits, with its own retries, until the cluster answers again.
+                # lake_snapshot retries until the cluster is back.
                 if self._is_registered(claim, snapshot_id):
                     return
                 if attempt == _COMMIT_TRIES_MAX:
@@ -370,10 +373,10 @@ class TieringClient:
         claim: Claim,
         answers: Callable[[Any], Any],
     ) -> None:
-        """Sends a report until it is answered.
+        """Sends a report until a response arrives.
 
-        Sent again after a lost answer, a report that had landed is refused by the epoch that it
-        raised itself: that counts as done.
+        If a response is lost, the report may already have taken effect and increased the epoch. The
+        coordinator then refuses the repeated report by that epoch, which counts as success.
         """
         unknown = False
 
@@ -397,7 +400,7 @@ class TieringClient:
 
 
 class _HeldClaimHeartbeats:
-    """Heartbeats of tables that are only held."""
+    """Sends the heartbeats of held claims, without recording them."""
 
     def __init__(self, tiering: TieringClient) -> None:
         self._tiering = tiering
