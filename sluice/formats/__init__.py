@@ -1,1 +1,1 @@
-"""Bytes <-> Arrow: types, schemas, log batches, rows, keys, bucketing. No I/O."""
+"""Converts Fluss's formats to Arrow and back: types, batches, rows, keys, buckets. No I/O."""

@@ -1,8 +1,8 @@
 """Arrow IPC record-batch messages without pyarrow (Arrow's Message.fbs).
 
-pyarrow allocates whatever length a compressed buffer claims. Bytes that came over a network must
-not decide that, so the message's own tables are read here and every claim is held against a limit.
-The same tables are written here for a message that has only some of the columns of another.
+pyarrow allocates whatever length a compressed buffer claims. Bytes from a network must not decide
+that, so this module reads the message's own tables and checks every length against a limit. It also
+writes these tables, for a message with only some of the columns of another.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _STORED_RAW = -1
 
 @dataclass(frozen=True, slots=True)
 class MessageInfo:
-    """What a record-batch message says of itself; lengths in bytes."""
+    """Row count and sizes that a record-batch message declares; lengths in bytes."""
 
     rows: int
     body_start: int
@@ -36,12 +36,12 @@ class MessageInfo:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where a message's parts lie, each checked to be within it."""
+    """Positions of a message's parts, each checked to be within the message."""
 
     version: int
     rows: int
     codec: int | None
-    """Arrow's number of the compression; None without one."""
+    """Arrow's number of the compression codec; None if uncompressed."""
     nodes: np.ndarray
     """(length, null count) of each field, children after their parent."""
     buffers: np.ndarray
@@ -53,20 +53,27 @@ class Layout:
 def inspect_message(message: memoryview, max_uncompressed: int) -> MessageInfo:
     """Reads the message's metadata and checks that its buffers lie within it and within the limit.
 
-    :raises CorruptRecord: it is no record-batch message, or a length in it cannot be true.
+    :raises CorruptRecord: it is not a record-batch message, or a length in it is not valid.
     """
     try:
         return _inspect(message, max_uncompressed)
     except (struct.error, IndexError, ValueError, OverflowError) as error:
-        raise CorruptRecord(f"Arrow message of {len(message)} bytes is broken: {error}") from error
+        raise CorruptRecord(
+            f"the Arrow message of {len(message)} bytes is damaged: {error}"
+        ) from error
 
 
 def read_layout(message: memoryview) -> Layout:
-    """:raises CorruptRecord: it is no record-batch message, or a part lies outside of it."""
+    """Reads the positions of a message's parts.
+
+    :raises CorruptRecord: it is not a record-batch message, or a part lies outside of it.
+    """
     try:
         return _layout(message)
     except (struct.error, IndexError, ValueError, OverflowError) as error:
-        raise CorruptRecord(f"Arrow message of {len(message)} bytes is broken: {error}") from error
+        raise CorruptRecord(
+            f"the Arrow message of {len(message)} bytes is damaged: {error}"
+        ) from error
 
 
 def _inspect(message: memoryview, max_uncompressed: int) -> MessageInfo:
@@ -77,17 +84,17 @@ def _inspect(message: memoryview, max_uncompressed: int) -> MessageInfo:
         offsets, lengths = layout.buffers[:, 0], layout.buffers[:, 1]
         total = _uncompressed_length(message[layout.body_start :], offsets, lengths)
     if total > max_uncompressed:
-        raise ValueError(f"{total} bytes once uncompressed, allowed are {max_uncompressed}")
+        raise ValueError(f"it has {total} bytes uncompressed, allowed are {max_uncompressed}")
     return MessageInfo(layout.rows, layout.body_start, compressed, total)
 
 
 def _layout(message: memoryview) -> Layout:
     continuation, metadata_length = _PREFIX.unpack_from(message)
     if continuation != _CONTINUATION:
-        raise ValueError(f"it begins with {continuation:08X}, not with FFFFFFFF")
+        raise ValueError(f"it starts with {continuation:08X} instead of FFFFFFFF")
     body_start = _PREFIX.size + metadata_length
     if body_start > len(message):
-        raise ValueError(f"metadata of {metadata_length} bytes")
+        raise ValueError(f"metadata length {metadata_length} is not valid")
     metadata = message[_PREFIX.size : body_start]
     root = _U32.unpack_from(metadata)[0]
     # Message: 0 version, 1 type of header, 2 header, 3 length of the body
@@ -95,10 +102,10 @@ def _layout(message: memoryview) -> Layout:
     header = _slot(metadata, root, 2)
     body_slot = _slot(metadata, root, 3)
     if not header_type or metadata[header_type] != _RECORD_BATCH or not header:
-        raise ValueError("it holds no record batch")
+        raise ValueError("it is not a record batch")
     body_length = _I64.unpack_from(metadata, body_slot)[0] if body_slot else 0
     if not 0 <= body_length <= len(message) - body_start:
-        raise ValueError(f"body of {body_length} bytes")
+        raise ValueError(f"body length {body_length} is not valid")
     batch = header + _U32.unpack_from(metadata, header)[0]
     # RecordBatch: 0 length, 1 nodes, 2 buffers, 3 compression
     length_slot = _slot(metadata, batch, 0)
@@ -131,7 +138,7 @@ def _codec(metadata: memoryview, slot: int) -> int | None:
 def write_head(
     version: int, rows: int, codec: int | None, nodes: np.ndarray, buffers: np.ndarray, body: int
 ) -> bytes:
-    """What goes before the body of a record-batch message: prefix and metadata.
+    """Returns the prefix and metadata that precede the body of a record-batch message.
 
     The flatbuffer is laid out by hand: three vtables, three tables, two vectors, each where its
     alignment wants it. ``body`` is the body's length in bytes.
@@ -182,14 +189,14 @@ def _vector_of_pairs(metadata: memoryview, slot: int) -> np.ndarray:
     start = slot + _U32.unpack_from(metadata, slot)[0]
     count = _U32.unpack_from(metadata, start)[0]
     if count > len(metadata) // 16:
-        raise ValueError(f"{count} entries in {len(metadata)} bytes of metadata")
+        raise ValueError(f"{count} entries do not fit into {len(metadata)} bytes of metadata")
     return np.frombuffer(metadata, "<i8", 2 * count, start + 4).reshape(-1, 2)
 
 
 def _check_nodes(nodes: np.ndarray) -> None:
     """Field nodes are (length, null count)."""
     if len(nodes) and (int(nodes.min()) < 0 or bool((nodes[:, 1] > nodes[:, 0]).any())):
-        raise ValueError("a column has more nulls than rows, or fewer than none")
+        raise ValueError("a column's null count is negative or above its row count")
 
 
 def _uncompressed_length(body: memoryview, offsets: np.ndarray, lengths: np.ndarray) -> int:
@@ -199,6 +206,6 @@ def _uncompressed_length(body: memoryview, offsets: np.ndarray, lengths: np.ndar
             continue
         claimed = _I64.unpack_from(body[offset : offset + length])[0]
         if claimed < _STORED_RAW:
-            raise ValueError(f"a buffer of {claimed} bytes")
+            raise ValueError(f"uncompressed buffer length {claimed} is not valid")
         total += length if claimed == _STORED_RAW else claimed
     return total

@@ -19,9 +19,9 @@ _FEW_ROWS = 16
 
 
 def buckets_of(batch: pa.RecordBatch, info: TableInfo) -> np.ndarray | None:
-    """The bucket of each row, int32; None if the table has no bucket key and any bucket will do.
+    """Returns the bucket of each row (int32); None if the table has no bucket key.
 
-    :raises InvalidTable: for a null in a bucket key. :raises UnsupportedLakeOption: for Hudi.
+    :raises InvalidTable: a bucket key is null. :raises UnsupportedLakeOption: for Hudi.
     """
     columns = bucket_keys(info)
     if not columns:
@@ -31,7 +31,7 @@ def buckets_of(batch: pa.RecordBatch, info: TableInfo) -> np.ndarray | None:
 
 
 def bucket_keys(info: TableInfo) -> tuple[str, ...]:
-    """The bucket key; by default the primary key without the partition keys."""
+    """Returns the bucket key; by default the primary key without the partition keys."""
     descriptor = info.descriptor
     return descriptor.bucket_keys or tuple(
         name for name in info.schema.primary_key if name not in descriptor.partition_keys
@@ -39,12 +39,12 @@ def bucket_keys(info: TableInfo) -> tuple[str, ...]:
 
 
 def bucket_numbers(keys: pa.Array, count: int, lake_format: str | None) -> np.ndarray:
-    """The bucket of each bucket key (binary, no nulls), int32.
+    """Returns the bucket (int32) of each encoded bucket key (binary, no nulls).
 
-    :raises UnsupportedLakeOption: for a lake format whose function is not known here.
+    :raises UnsupportedLakeOption: Sluice does not support the bucketing of this lake format.
     """
     if count < 1:
-        raise ValueError(f"{count} buckets: there must be one or more")
+        raise ValueError(f"bucket count {count} must be 1 or more")
     lake = (lake_format or "").lower()
     if lake in ("", "lance"):
         hashes = murmur_int(hash_bytes(keys)).view(np.int32)
@@ -57,13 +57,13 @@ def bucket_numbers(keys: pa.Array, count: int, lake_format: str | None) -> np.nd
         signed = hash_bytes(keys).view(np.int32).astype(np.int64)
         return (np.abs(signed) % count).astype(np.int32)
     raise UnsupportedLakeOption(
-        f"table.datalake.format {lake_format!r}: its bucketing is not known;"
+        f"table.datalake.format {lake_format!r}: Sluice does not support its bucketing;"
         " use iceberg, paimon or lance"
     )
 
 
 def hash_bytes(keys: pa.Array) -> Words:
-    """Fluss's ``hashBytes``: murmur with seed 42 that mixes each leftover byte as its own word."""
+    """Fluss's ``hashBytes``: murmur with seed 42; each remaining byte is mixed as its own word."""
     starts, lengths, data = binary_buffers(keys)
     hashes = _mix_words(starts, lengths, data, _FLUSS_SEED)
     leftover = lengths % 4
@@ -100,7 +100,7 @@ def murmur_int(words: Words) -> Words:
 
 
 def _mix_words(starts: np.ndarray, lengths: np.ndarray, data: np.ndarray, seed: int) -> Words:
-    """Mixes the whole 4-byte words of every key: one turn a word index, not one a row."""
+    """Mixes the complete 4-byte words of every key, with one step per word index, not per row."""
     hashes = np.full(len(starts), seed, np.uint32)
     words = lengths // 4
     if not len(words) or not int(words.max()):

@@ -1,4 +1,4 @@
-"""Arrow columns as memory that kernels read and write, and what kernels answer as errors."""
+"""Memory of Arrow columns for the compiled kernels, and the texts of the kernels' errors."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from sluice.formats.types import arrow_type
 from sluice.model import DataType
 
 PROBLEMS = {
-    of.ENDS_EARLY: "it ends early",
+    of.ENDS_EARLY: "the value ends early",
     of.VARINT_TOO_LONG: "a varint is longer than its type",
     of.BAD_LENGTH: "a length is negative",
-    of.BAD_NANOS: "there are fewer than 0 or more than 999999 nanoseconds within a millisecond",
+    of.BAD_NANOS: "the nanoseconds within the millisecond are not 0 to 999999",
     of.OUT_OF_RANGE: "the value is out of its type's range",
     of.TOO_LONG: "the value is longer than its type",
-    of.BYTES_LEFT: "there are bytes behind the last column",
-    of.BAD_SLOT: "an array's element lies outside of it, or on another",
+    of.BYTES_LEFT: "there are extra bytes after the last column",
+    of.BAD_SLOT: "an element lies outside of its array, or overlaps another",
 }
-"""What kernels answer, in words."""
+"""Error texts by the kernels' error codes."""
 
 
 class InvalidValue(CorruptRecord):
-    """A value that cannot be, by its row in the column at hand."""
+    """A value that is not valid, with its row in the current column."""
 
     def __init__(self, row: int, reason: str) -> None:
         super().__init__(f"row {row}: {reason}")
@@ -36,7 +36,7 @@ class InvalidValue(CorruptRecord):
 
 
 def load_kernels() -> ModuleType:
-    """Loads the compiled kernels, or compiles them, the first time."""
+    """Returns the compiled kernels; the first call loads or compiles them."""
     from sluice.formats import kernels
 
     return kernels
@@ -65,7 +65,7 @@ class NewColumn:
     def finish(self, data_type: DataType) -> pa.Array:
         """The filled column in its Arrow type; that of a nested type as binary.
 
-        :raises InvalidValue: for text that is not UTF-8 or a DECIMAL with too many digits.
+        :raises InvalidValue: text is not UTF-8, or a DECIMAL has too many digits.
         """
         nulls = int(self._words[of.NULLS])
         bits = pa.py_buffer(self._valid) if nulls else None
@@ -143,7 +143,7 @@ def content_size(array: pa.Array) -> int:
 
 
 def _check_values(array: pa.Array) -> None:
-    """Arrow tells whether text is UTF-8 and whether a DECIMAL has too many digits, not where."""
+    """Checks UTF-8 text and DECIMAL digits; finds the row, which Arrow does not report."""
     try:
         array.validate(full=True)
     except pa.ArrowInvalid as error:

@@ -1,4 +1,4 @@
-"""A user's Arrow data in the form that a table's log has."""
+"""Converts a user's Arrow data to the columns and types of a table."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _REAL = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
 
 
 def conform(data: pa.RecordBatch | pa.Table, schema: Schema) -> pa.RecordBatch:
-    """The data as one batch with exactly the columns of ``arrow_schema``, found by name.
+    """Returns the data as one batch with exactly the columns of ``arrow_schema``, found by name.
 
-    Casts only where the type differs, and only if no value changes. A nullable column that the data
-    lack is null. A timestamp without zone is taken as UTC for TIMESTAMP_LTZ. Costs nothing if the
-    data have the form already; a table of several chunks is copied into one.
+    A column is cast if its type differs, and only if no value changes. A missing nullable column is
+    null. A timestamp without a time zone is read as UTC for TIMESTAMP_LTZ. Data with the right
+    types are not copied, except a table of several chunks.
 
-    :raises InvalidTable: names the column: unknown, missing, with nulls where there may be none, of
-        a type that does not fit, or with a value that would change.
+    :raises InvalidTable: names the column that is unknown, missing, has nulls but is NOT NULL, has
+        another type, or has a value that the cast would change.
     """
     target = arrow_schema(schema)
     batch = _as_batch(data)
@@ -40,7 +40,7 @@ def _as_batch(data: pa.RecordBatch | pa.Table) -> pa.RecordBatch:
     batches = data.combine_chunks().to_batches()
     if len(batches) > 1:
         raise InvalidTable(
-            f"a table of {data.nbytes} bytes does not fit one batch: write it in smaller parts"
+            f"a table of {data.nbytes:,} bytes does not fit into one batch: write smaller parts"
         )
     if batches:
         return batches[0]
@@ -52,10 +52,10 @@ def _columns(batch: pa.RecordBatch, schema: Schema, target: pa.Schema) -> list[p
     for name in names:
         if name not in schema.names:
             raise InvalidTable(
-                f"column {name!r} is not one of the table: {', '.join(target.names)}"
+                f"column {name!r} is not in the table, which has {', '.join(target.names)}"
             )
     if len(set(names)) != len(names):
-        raise InvalidTable(f"column names must differ: {', '.join(names)}")
+        raise InvalidTable(f"column names must be unique: {', '.join(names)}")
     arrays = []
     for column, field in zip(schema.columns, target, strict=True):
         position = batch.schema.get_field_index(column.name)
@@ -64,7 +64,7 @@ def _columns(batch: pa.RecordBatch, schema: Schema, target: pa.Schema) -> list[p
         elif field.nullable:
             arrays.append(pa.nulls(batch.num_rows, field.type))
         else:
-            raise InvalidTable(f"column {column.name!r} is NOT NULL and missing from the data")
+            raise InvalidTable(f"column {column.name!r} is NOT NULL, but is missing from the data")
     return arrays
 
 
@@ -75,12 +75,12 @@ def _convert(array: pa.Array, column: Column, target: pa.DataType) -> pa.Array:
         return _convert(array.dictionary_decode(), column, target)
     if not _fits(array.type, column.data_type):
         raise InvalidTable(
-            f"column {column.name!r} is {column.data_type}: data of Arrow type {array.type}"
-            f" do not fit; cast them to {target}"
+            f"column {column.name!r} is {column.data_type}: its data have Arrow type {array.type},"
+            f" cast them to {target}"
         )
     try:
         if pa.types.is_integer(array.type) and pa.types.is_decimal(target):
-            # room for any number first: Arrow looks at the type here, not at the values
+            # widen first: Arrow checks the type here, not the values
             array = array.cast(pa.decimal256(20 + target.scale, target.scale))
         converted = array.cast(target)
     except pa.ArrowException as error:
@@ -91,20 +91,20 @@ def _convert(array: pa.Array, column: Column, target: pa.DataType) -> pa.Array:
     if pa.types.is_float64(array.type) and not _same_numbers(array, converted):
         raise InvalidTable(
             f"column {column.name!r} is {column.data_type}: a value of Arrow type {array.type}"
-            " would lose digits; cast it first if that is meant"
+            " would lose digits; cast the data if that is intended"
         )
     return converted
 
 
 def _same_numbers(array: pa.Array, converted: pa.Array) -> bool:
-    """pyarrow rounds a float64 to float32 without a word."""
+    """Checks for rounding, because pyarrow casts float64 to float32 silently."""
     back = converted.cast(array.type)
     differs = pc.and_(pc.not_equal(array, back), pc.invert(pc.is_nan(array)))
     return not pc.any(differs).as_py()
 
 
 def _fits(arrow: pa.DataType, data_type: DataType) -> bool:
-    """Whether the kinds agree; whether the values do, the cast will tell."""
+    """Returns whether the kinds of types match; the cast checks the values."""
     if pa.types.is_null(arrow):
         return True
     check = _FITS.get(data_type.root)
@@ -116,7 +116,7 @@ def _fits(arrow: pa.DataType, data_type: DataType) -> bool:
 
 
 def _child_fits(arrow: pa.DataType, data_type: DataType) -> bool:
-    """As :func:`_fits`, but without rounding: nobody compares the values within."""
+    """Like :func:`_fits` without rounding, since nested values are not compared."""
     return _fits(arrow, data_type) and not (
         data_type.root is TypeRoot.FLOAT and pa.types.is_float64(arrow)
     )
@@ -186,10 +186,10 @@ _FITS: dict[TypeRoot, Callable[[pa.DataType], bool]] = {
 
 def _check_nulls(array: pa.Array, field: pa.Field, where: str) -> None:
     if array.null_count and not field.nullable:
-        raise InvalidTable(f"column {where!r} is NOT NULL and holds {array.null_count} nulls")
+        raise InvalidTable(f"column {where!r} is NOT NULL, but has {array.null_count} nulls")
     if pa.types.is_struct(field.type):
         children = zip(field.type, array.flatten(), strict=True)
-        if array.null_count:  # a null row has null fields, which is no fault of theirs
+        if array.null_count:  # a null row has null fields, which is valid
             children = zip(field.type, array.drop_null().flatten(), strict=True)
         for child, values in children:
             _check_nulls(values, child, f"{where}.{child.name}")
@@ -201,7 +201,7 @@ def _check_nulls(array: pa.Array, field: pa.Field, where: str) -> None:
 
 
 def _entries(array: pa.Array, values: pa.Array) -> pa.Array:
-    """The values of a sliced map array that its rows reach."""
+    """Returns the values of a sliced map array that belong to its rows."""
     if not len(array):
         return values[:0]
     offsets = array.offsets

@@ -1,4 +1,4 @@
-"""Fluss's JSON of data types, schemas and table descriptors.
+"""Reads and writes Fluss's JSON of data types, schemas and table descriptors.
 
 See docs/fluss/types-and-options.md#data-types, docs/fluss/types-and-options.md#schemas and
 docs/fluss/types-and-options.md#table-descriptors
@@ -17,9 +17,9 @@ from sluice.model import AggFunction, Column, DataType, RowField, Schema, TableD
 
 VERSION = 1
 MAX_JSON_BYTES = 4 << 20
-"""Of a schema or a descriptor; JSON in memory may take thirty times its bytes."""
+"""Maximum size of a schema or descriptor; parsed JSON may take thirty times its bytes."""
 MAX_KEY_COLUMNS = 256
-"""Of any key: each is looked up among the columns, in more than one place."""
+"""Maximum columns of any key; each is searched among the columns several times."""
 _MAX_DEPTH = 32
 _MAX_INT = 2**31 - 1
 _LENGTH = (TypeRoot.CHAR, TypeRoot.BINARY)
@@ -27,7 +27,7 @@ _TIMES = (TypeRoot.TIME, TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ)
 
 
 def schema_to_json(schema: Schema) -> bytes:
-    """A schema as Fluss writes it: no blanks, keys in Fluss's order."""
+    """Returns a schema as Fluss writes it: no blanks, keys in Fluss's order."""
     return _dump(_schema_to_dict(schema))
 
 
@@ -37,7 +37,7 @@ def schema_from_json(content: bytes) -> Schema:
 
 
 def descriptor_to_json(descriptor: TableDescriptor) -> bytes:
-    """A table descriptor as Fluss writes it."""
+    """Returns a table descriptor as Fluss writes it."""
     result: dict[str, Any] = {"version": VERSION, "schema": _schema_to_dict(descriptor.schema)}
     if descriptor.comment is not None:
         result["comment"] = descriptor.comment
@@ -57,7 +57,7 @@ def descriptor_from_json(content: bytes) -> TableDescriptor:
     schema = _schema_from_dict(_get(node, "schema", dict, "table descriptor"))
     bucket_count = _get(node, "bucket_count", int, "table descriptor", None)
     if bucket_count is not None and bucket_count < 1:
-        raise InvalidTable(f"bucket_count is {bucket_count}: it must be 1 or more")
+        raise InvalidTable(f"bucket_count {bucket_count} must be 1 or more")
     descriptor = TableDescriptor(
         schema,
         _names(node, "partition_key"),
@@ -73,7 +73,7 @@ def descriptor_from_json(content: bytes) -> TableDescriptor:
 
 
 def data_type_to_json(data_type: DataType) -> dict[str, Any]:
-    """A data type as the value that Fluss's JSON holds for it."""
+    """Returns the JSON value of a data type."""
     result: dict[str, Any] = {"type": data_type.root.value}
     if not data_type.nullable:
         result["nullable"] = False
@@ -96,7 +96,7 @@ def data_type_from_json(node: Mapping[str, Any]) -> DataType:
 
 
 def highest_field_id(schema: Schema) -> int:
-    """The schema's highest field id; counted from its columns where it is not set (-1)."""
+    """Returns the schema's highest field id, computed from its columns if it is not set (-1)."""
     return max([schema.highest_field_id, *_all_ids(schema.columns)], default=-1)
 
 
@@ -109,15 +109,15 @@ def _field_to_json(field: RowField) -> dict[str, Any]:
 
 def _data_type(node: Any, depth: int) -> DataType:
     if not isinstance(node, Mapping):
-        raise CorruptMessage(f"a data type is {_short(node)}: it must be a JSON object")
+        raise CorruptMessage(f"data type {_short(node)} must be a JSON object")
     if depth == 0:
-        raise InvalidTable(f"a data type is nested deeper than {_MAX_DEPTH} levels")
+        raise InvalidTable(f"a data type has more than {_MAX_DEPTH} nested levels")
     name = _get(node, "type", str, "data type")
     try:
         root = TypeRoot(name)
     except ValueError:
         known = ", ".join(root.value for root in TypeRoot)
-        raise InvalidTable(f"data type {_short(name)} is unknown; there are {known}") from None
+        raise InvalidTable(f"data type {_short(name)} is unknown; use one of {known}") from None
     nullable = _get(node, "nullable", bool, name, True)
     if root in _LENGTH:
         return DataType(root, nullable, length=_number(node, "length", name, 1, _MAX_INT))
@@ -144,7 +144,7 @@ def _child(node: Mapping[str, Any], key: str, where: str, depth: int) -> DataTyp
 
 def _row_field(node: Any, depth: int) -> RowField:
     if not isinstance(node, Mapping):
-        raise CorruptMessage(f"a field of a ROW is {_short(node)}: it must be a JSON object")
+        raise CorruptMessage(f"ROW field {_short(node)} must be a JSON object")
     return RowField(
         _get(node, "name", str, "field of a ROW"),
         _child(node, "field_type", "field of a ROW", depth),
@@ -182,8 +182,8 @@ def _schema_from_dict(node: Mapping[str, Any]) -> Schema:
     columns = [_column(item, i) for i, item in enumerate(_get(node, "columns", list, "schema"))]
     without_id = [column.name for column in columns if column.column_id < 0]
     if 0 < len(without_id) < len(columns):
-        raise InvalidTable(f"column {without_id[0]!r} has no id while others have one")
-    if without_id:  # written before there were ids: positions are the ids
+        raise InvalidTable(f"column {without_id[0]!r} has no id, but other columns have one")
+    if without_id:  # written before Fluss had column ids: positions are the ids
         columns = [replace(column, column_id=i) for i, column in enumerate(columns)]
     key = _names(node, "primary_key")
     in_key = set(key)
@@ -199,7 +199,7 @@ def _schema_from_dict(node: Mapping[str, Any]) -> Schema:
 
 def _column(node: Any, position: int) -> Column:
     if not isinstance(node, Mapping):
-        raise CorruptMessage(f"column {position} is {_short(node)}: it must be a JSON object")
+        raise CorruptMessage(f"column {position} is {_short(node)}, but must be a JSON object")
     where = f"column {position}"
     name = _get(node, "name", str, where)
     where = f"column {name!r}"
@@ -227,10 +227,10 @@ def _check_schema(schema: Schema) -> None:
     names = schema.names
     twice = sorted(name for name, count in Counter(names).items() if count > 1)
     if twice:
-        raise InvalidTable(f"column names must differ; twice or more: {', '.join(twice)}")
+        raise InvalidTable(f"column names must be unique; repeated: {', '.join(twice)}")
     ids = [column.column_id for column in schema.columns]
     if len(set(ids)) != len(ids):
-        raise InvalidTable(f"column ids must differ: {_short(ids)}")
+        raise InvalidTable(f"column ids must be unique: {_short(ids)}")
     _check_known(schema, schema.primary_key, "primary key")
     _check_known(schema, schema.auto_increment, "auto-increment")
 
@@ -239,7 +239,9 @@ def _check_known(schema: Schema, names: tuple[str, ...], what: str) -> None:
     known = set(schema.names)
     for name in names:
         if name not in known:
-            raise InvalidTable(f"{what} column {name!r} is not among {_short(list(schema.names))}")
+            raise InvalidTable(
+                f"{what} column {name!r} is not a column of the table: {_short(list(schema.names))}"
+            )
 
 
 def _all_ids(columns: tuple[Column, ...]) -> Iterator[int]:
@@ -264,29 +266,31 @@ def _get(node: Mapping[str, Any], key: str, kind: type, where: str, default: Any
     value = node.get(key)
     if value is None:
         if default is _NEEDED:
-            raise CorruptMessage(f"{where}: no {key!r}")
+            raise CorruptMessage(f"{where}: {key!r} is missing")
         return default
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise CorruptMessage(f"{where}: {key!r} is {_short(value)}: it must be {kind.__name__}")
+        raise CorruptMessage(f"{where}: {key!r} is {_short(value)}, but must be {kind.__name__}")
     if isinstance(value, int) and not -_MAX_INT <= value <= _MAX_INT:
-        raise CorruptMessage(f"{where}: {key!r} is {_short(value)}: it must fit 32 bits")
+        raise CorruptMessage(f"{where}: {key!r} is {_short(value)}, but must fit 32 bits")
     return value
 
 
 def _number(node: Mapping[str, Any], key: str, where: str, low: int, high: int) -> int:
     value: int = _get(node, key, int, where)
     if not low <= value <= high:
-        raise InvalidTable(f"{where}: {key} is {value}: it must be {low} to {high}")
+        raise InvalidTable(f"{where}: {key} is {value}, but must be {low} to {high}")
     return value
 
 
 def _names(node: Mapping[str, Any], key: str) -> tuple[str, ...]:
     values = _get(node, key, list, "table", [])
     if len(values) > MAX_KEY_COLUMNS:
-        raise InvalidTable(f"{key!r} has {len(values)} names: it may have {MAX_KEY_COLUMNS}")
+        raise InvalidTable(
+            f"{key!r} has {len(values)} names, but may have at most {MAX_KEY_COLUMNS}"
+        )
     for value in values:
         if not isinstance(value, str):
-            raise CorruptMessage(f"{key!r} holds {_short(value)}: it must be a list of names")
+            raise CorruptMessage(f"{key!r} holds {_short(value)}, but must be a list of names")
     return tuple(values)
 
 
@@ -294,14 +298,14 @@ def _properties(node: Mapping[str, Any], key: str) -> dict[str, str]:
     values = _get(node, key, dict, "table", {})
     for name, value in values.items():
         if not isinstance(value, str):
-            raise CorruptMessage(f"{key}.{name} is {_short(value)}: all values are strings")
+            raise CorruptMessage(f"{key}.{name} is {_short(value)}, but must be a string")
     return dict(values)
 
 
 def _load(content: bytes, what: str) -> Mapping[str, Any]:
     if len(content) > MAX_JSON_BYTES:
         raise CorruptMessage(
-            f"{what} of {len(content):,} bytes: one may have {MAX_JSON_BYTES:,} bytes"
+            f"{what} has {len(content):,} bytes, but may have at most {MAX_JSON_BYTES:,}"
         )
     try:
         node = json.loads(content)
@@ -310,10 +314,10 @@ def _load(content: bytes, what: str) -> Mapping[str, Any]:
     except (ValueError, RecursionError) as error:
         raise CorruptMessage(f"{what} is not JSON: {error}") from error
     if not isinstance(node, dict):
-        raise CorruptMessage(f"{what} is {_short(node)}: it must be a JSON object")
+        raise CorruptMessage(f"{what} is {_short(node)}, but must be a JSON object")
     version = _get(node, "version", int, what)
     if version != VERSION:
-        raise CorruptMessage(f"{what} of version {version}: this Sluice reads {VERSION}")
+        raise CorruptMessage(f"{what} has version {version}; Sluice supports version {VERSION}")
     return node
 
 

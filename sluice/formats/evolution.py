@@ -13,9 +13,9 @@ from sluice.model import Schema
 
 
 def align(batch: pa.RecordBatch, from_: Schema, to: Schema) -> pa.RecordBatch:
-    """The columns of ``to``, found by column id; null where ``from_`` has none. Copies no values.
+    """Returns the columns of ``to``, found by id; null where ``from_`` has none. Copies no values.
 
-    :raises InvalidTable: if a column has another type, or is new and NOT NULL.
+    :raises InvalidTable: a column has another type, or is new and NOT NULL.
     """
     if from_.columns == to.columns:
         return batch
@@ -31,6 +31,8 @@ def align(batch: pa.RecordBatch, from_: Schema, to: Schema) -> pa.RecordBatch:
             continue
         array = batch.column(position)
         if array.type != field.type:
-            raise InvalidTable(f"column {column.name!r} is {field.type}, was {array.type} before")
+            raise InvalidTable(
+                f"column {column.name!r} is {field.type}, but older rows have {array.type}"
+            )
         arrays.append(array)
     return pa.RecordBatch.from_arrays(arrays, schema=target)

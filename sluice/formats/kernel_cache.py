@@ -1,9 +1,9 @@
-"""Where compiled kernels are kept between processes: one file for one source on one kind of CPU.
+"""Cache of compiled kernels between processes: one file per source and kind of CPU.
 
-The folder is ``NUMBA_CACHE_DIR``, or ``sluice`` below the user's cache folder. It does not matter
-where the package lies: in a zip, or where nobody may write. A file's name says everything that its
-content depends on, and files appear by rename, so processes may compile at the same time and a file
-never goes stale. Without a folder to write to, each process compiles for itself.
+The folder is ``NUMBA_CACHE_DIR``, or ``sluice`` below the user's cache folder, so the package may
+be in a zip file or a read-only folder. A file's name covers everything that its content depends on,
+and files appear by rename. So processes may compile at the same time, and a file is never outdated.
+Without a writable folder, each process compiles for itself.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Symbols = dict[str, tuple[str, int]]
 
 
 def folder() -> Path | None:
-    """May not exist, and may not be writable; None for a user without a home."""
+    """Returns the cache folder, which may be missing or read-only; None without a home folder."""
     chosen = os.environ.get("NUMBA_CACHE_DIR")
     if chosen:
         return Path(chosen, "sluice")
@@ -38,7 +38,7 @@ def folder() -> Path | None:
 
 
 def file_name() -> str:
-    """Of the kernels' source, the compiler and this machine's CPU."""
+    """Returns the cache file name, from the kernels' source, the compiler and the CPU."""
     parts = [
         source_digest(),
         compiler(),
@@ -53,7 +53,7 @@ def file_name() -> str:
 
 
 def compiler() -> str:
-    """The versions of numba and llvmlite that are installed, "none" for what is not."""
+    """Returns the installed versions of numba and llvmlite; "none" if one is missing."""
     return ", ".join(f"{name} {_version(name)}" for name in ("numba", "llvmlite"))
 
 
@@ -65,7 +65,7 @@ def _version(package: str) -> str:
 
 
 def load(path: Path) -> tuple[Symbols, bytes] | None:
-    """Symbols and object file; None if the file is missing, cut or damaged, or another user's."""
+    """Reads symbols and object file; None if missing, damaged or owned by another user."""
     try:
         if path.stat().st_uid not in (os.getuid(), 0):
             return None
@@ -80,7 +80,7 @@ def load(path: Path) -> tuple[Symbols, bytes] | None:
 
 
 def save(path: Path, symbols: Symbols, code: bytes) -> bool:
-    """Whether it could be written."""
+    """Writes a cache file; returns whether that succeeded."""
     body = json.dumps(symbols).encode() + b"\n" + code
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
-"""The kernels compiled on this machine, where the package has no shared object for it.
+"""Compiles the kernels on this machine if the package has no shared object for it.
 
-This needs numba, once for a user and machine. Later processes load the machine code with llvmlite.
+This needs numba once per user and machine. Later processes load the machine code with llvmlite.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _LOG = logging.getLogger(__name__)
 
 
 def load() -> LoadedKernels:
-    """From the user's cache, or compiled and kept there.
+    """Loads the kernels from the user's cache, or compiles and caches them.
 
-    :raises MissingExtra: they have to be compiled, and numba is not installed.
+    :raises MissingExtra: the kernels must be compiled, and numba is not installed.
     """
     folder = kernel_cache.folder()
     path = None if folder is None else folder / kernel_cache.file_name()
@@ -27,7 +27,7 @@ def load() -> LoadedKernels:
     origin = Origin.CACHE
     if found is None:
         require("numba", "compile", purpose(), then="sluice warm")
-        _LOG.warning("compiling Sluice's loops for this machine, once: this takes some 10 s")
+        _LOG.warning("compiling Sluice's kernels for this machine; this takes about 10 s, once")
         from sluice.formats.kernel_build import build
 
         found = build()
@@ -35,9 +35,9 @@ def load() -> LoadedKernels:
         if path is None or not kernel_cache.save(path, *found):
             path = None
             _LOG.warning(
-                "the compiled loops cannot be kept in %s, so each process compiles them: "
-                "set NUMBA_CACHE_DIR to a folder that can be written",
-                folder or "the user's cache folder, as there is no home folder",
+                "the compiled kernels cannot be stored in %s, so each process compiles them: "
+                "set NUMBA_CACHE_DIR to a writable folder",
+                folder or "the user's cache folder, because the user has no home folder",
             )
     symbols, code = found
     binding.initialize_native_target()

@@ -1,7 +1,7 @@
-"""The kernels as shared objects in the package: compiled and linked when its wheel was built.
+"""Loads the kernels from shared objects in the package, which are compiled with its wheel.
 
-There is one for each kind of CPU. A file's name holds a digest of the sources that it was compiled
-from. One of other sources, such as an old build in a source tree, is therefore never loaded.
+The package has one for each kind of CPU. A file's name contains a digest of its sources, so an
+object of other sources, such as an old build in a source tree, is never loaded.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sluice.errors import ConfigurationError
 
 FOLDER = "_kernels"
 DESCRIPTION = "sluice_kernels"
-"""Symbol of a text: JSON with the count of arguments by kernel, and what compiled them."""
+"""Symbol of a JSON text: the argument count of each kernel, and the compiler."""
 SOURCES = (
     "array_kernels.py",
     "kernel_build.py",
@@ -31,7 +31,7 @@ SOURCES = (
     "sst_kernels.py",
     "sst_words.py",
 )
-"""All that the machine code depends on, but for the compiler."""
+"""The sources that determine the machine code, apart from the compiler."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,27 +40,27 @@ class Variant:
 
     name: str
     platform: str
-    """As ``sysconfig.get_platform`` says it."""
+    """The platform as ``sysconfig.get_platform`` names it."""
     cpu: str
-    """LLVM's name for it."""
+    """LLVM's name of the CPU."""
     features: str = ""
-    """What it has besides, in LLVM's words."""
+    """Additional CPU features, by LLVM's names."""
     flags: frozenset[str] = frozenset()
-    """What Linux must list for a CPU that runs this."""
+    """The CPU flags that Linux must list to run this object."""
 
 
 VARIANTS = (
     # tried too: BMI2 makes encoders 10 % slower, AVX-512 makes nothing faster
     Variant("x86-64-avx2", "linux-x86_64", "x86-64", "+avx2", frozenset({"avx2"})),
     Variant("x86-64", "linux-x86_64", "x86-64"),
-    # built on such a machine only, where nobody has tried it yet
+    # built on such a machine only; not tried yet
     Variant("aarch64", "linux-aarch64", "generic"),
 )
-"""Of those that a CPU can run, the first is taken; ``bench/kernel_variants.py`` compares them."""
+"""The first variant that a CPU can run is used; ``bench/kernel_variants.py`` compares them."""
 
 
 class Origin(Enum):
-    """Where a process has its kernels from."""
+    """The place from which a process loaded its kernels."""
 
     PACKAGE = "package"
     CACHE = "cache"
@@ -69,23 +69,23 @@ class Origin(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LoadedKernels:
-    """Machine code of the kernels in this process."""
+    """The machine code of the kernels in this process."""
 
     owner: object
-    """Keeps the machine code where it is."""
+    """Keeps the machine code in memory."""
     kernels: dict[str, tuple[int, int]]
     """Address and count of arguments by name."""
     origin: Origin
     file: str | None
-    """Where it lies, None if it could not be kept; a name only if the package is a zip file."""
+    """The file; None if it could not be stored; only a name if the package is a zip file."""
     compiler: str
 
 
 def load(cpuinfo: Path = Path("/proc/cpuinfo")) -> LoadedKernels | None:
-    """The first kind that this CPU can run; None if the package has none for it.
+    """Loads the first variant that this CPU can run; None if the package has none.
 
-    :param cpuinfo: where Linux describes the CPU.
-    :raises ConfigurationError: there is one, but the system refuses to load it.
+    :param cpuinfo: the file in which Linux describes the CPU.
+    :raises ConfigurationError: the system refuses to load the shared object.
     """
     folder = resources.files("sluice.formats").joinpath(FOLDER)
     if not folder.is_dir():
@@ -99,19 +99,19 @@ def load(cpuinfo: Path = Path("/proc/cpuinfo")) -> LoadedKernels | None:
     if found is None:
         return None
     try:
-        # in a zip file, the system gets a copy that may go once it is loaded
+        # from a zip file, a copy is loaded, which may be deleted afterwards
         with resources.as_file(found) as path:
             library = ctypes.CDLL(str(path))
     except OSError as error:
         raise ConfigurationError(
-            f"Sluice's compiled loops cannot be loaded: {error}. "
-            "TMPDIR must name a folder from which code may run if the package is a zip file"
+            f"Sluice's compiled kernels cannot be loaded: {error}. If the package is a zip file,"
+            " set TMPDIR to a folder from which code may run"
         ) from error
     return described(library, str(found) if isinstance(found, Path) else found.name)
 
 
 def described(library: ctypes.CDLL, file: str) -> LoadedKernels:
-    """The kernels of a shared object, as it describes them itself."""
+    """Returns the kernels of a shared object, by its own description."""
     text = ctypes.c_char.in_dll(library, DESCRIPTION)
     description = json.loads(ctypes.string_at(ctypes.addressof(text)))
     kernels = {
@@ -122,18 +122,18 @@ def described(library: ctypes.CDLL, file: str) -> LoadedKernels:
 
 
 def purpose() -> str:
-    """What a compiler is needed for, where ``load`` finds nothing."""
+    """Returns the reason for needing a compiler, for error messages."""
     platform = sysconfig.get_platform()
-    return f"compiling Sluice's loops (this installation has none that fit {platform})"
+    return f"compiling Sluice's kernels (this installation has none for {platform})"
 
 
 def fitting(platform: str, flags: frozenset[str]) -> list[Variant]:
-    """What a CPU with these flags can run, the preferred first."""
+    """Returns the variants that a CPU with these flags can run, the preferred first."""
     return [each for each in VARIANTS if each.platform == platform and each.flags <= flags]
 
 
 def cpu_flags(cpuinfo: Path) -> frozenset[str]:
-    """What Linux lists for the first CPU; none where it lists nothing or cannot be read."""
+    """Returns the flags that Linux lists for the first CPU; empty if they cannot be read."""
     try:
         with cpuinfo.open() as lines:
             # the kernel makes the text as it is read: a look at each of many CPUs takes long
@@ -147,7 +147,7 @@ def cpu_flags(cpuinfo: Path) -> frozenset[str]:
 
 
 def source_digest() -> str:
-    """Of the sources that lie in this package."""
+    """Returns the digest of the kernel sources in this package."""
     package = resources.files("sluice.formats")
     digest = hashlib.sha256()
     for name in SOURCES:
@@ -157,10 +157,10 @@ def source_digest() -> str:
 
 
 def file_name(variant: Variant, digest: str) -> str:
-    """Of the shared object for a kind of CPU, from the sources of that digest."""
+    """Returns the file name of the shared object for a variant and source digest."""
     return f"kernels-{variant.name}-{digest[:24]}.so"
 
 
 def symbol_of(kernel: str) -> str:
-    """A kernel's symbol in a shared object."""
+    """Returns the symbol of a kernel in a shared object."""
     return f"sluice_{kernel}"

@@ -1,10 +1,10 @@
 """The compiled kernels, as functions of this module; importing it loads or compiles them.
 
 Import it where a kernel is first needed, not at the top of a module. Loading takes milliseconds
-where the package has a shared object for this CPU. Otherwise numba compiles, once for a user and
-machine. Python's lock on imports sees to it that threads load once.
+if the package has a shared object for this CPU. Otherwise numba compiles once per user and machine.
+Python's import lock ensures that threads load the kernels once.
 
-Arguments are whole numbers: counts, and addresses of memory that the caller keeps alive. The GIL is
+Arguments are integers: counts, and addresses of memory that the caller keeps alive. The GIL is
 released while a kernel runs.
 """
 
@@ -31,7 +31,7 @@ def _load() -> LoadedKernels:
 
 
 def callables(loaded: LoadedKernels) -> dict[str, Kernel]:
-    """Its kernels as functions, by name."""
+    """Returns the loaded kernels as functions, by name."""
     return {name: _kernel(address, count) for name, (address, count) in loaded.kernels.items()}
 
 
@@ -45,7 +45,7 @@ def _kernel(address: int, count: int) -> Kernel:
     def call(*arguments: int) -> int:
         result, exception = ctypes.c_int64(), ctypes.c_void_p()
         status = native(ctypes.addressof(result), ctypes.addressof(exception), *arguments)
-        assert status == 0, "no kernel raises"
+        assert status == 0, "kernels never raise"
         return result.value
 
     return call

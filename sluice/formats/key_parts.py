@@ -1,4 +1,4 @@
-"""Bytes of key fields for all rows at once; each function answers a binary array, a row an entry.
+"""Encodes key fields of all rows at once; each function returns one binary entry per row.
 
 Loops run over byte positions, never over rows.
 """
@@ -19,7 +19,7 @@ _PER_MILLI = {"us": 1000, "ns": 1_000_000}
 
 
 def binary_buffers(array: pa.Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Start and length of each entry (int64), and the bytes they lie in."""
+    """Returns start and length of each entry (int64), and the bytes that contain them."""
     _, offsets, data = array.buffers()
     count = len(array)
     if offsets is None or not count:
@@ -31,7 +31,7 @@ def binary_buffers(array: pa.Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def numbers(array: pa.Array) -> np.ndarray:
-    """The values of a fixed-width array as they lie in memory; nulls hold anything."""
+    """Returns the values of a fixed-width array without a copy; null values are undefined."""
     width = array.type.bit_width // 8
     kind = "f" if pa.types.is_floating(array.type) else "i"
     _, data = array.buffers()
@@ -41,7 +41,7 @@ def numbers(array: pa.Array) -> np.ndarray:
 
 
 def integers(array: pa.Array, data_type: DataType) -> np.ndarray:
-    """Whole numbers of any width, DATE in days, as int64."""
+    """Returns integers of any width, and DATE in days, as int64."""
     assert data_type.root in _INTEGERS
     return numbers(array).astype(np.int64)
 
@@ -52,7 +52,7 @@ def booleans(array: pa.Array) -> np.ndarray:
 
 
 def millis_of_day(array: pa.Array) -> np.ndarray:
-    """TIME as Fluss holds it: milliseconds of the day, whatever the precision."""
+    """Returns TIME in Fluss's form: milliseconds of the day, for every precision."""
     times, by = _MILLIS_OF_DAY[array.type.unit]
     return numbers(array).astype(np.int64) * times // by
 
@@ -78,7 +78,7 @@ def unscaled_big_endian(array: pa.Array) -> pa.Array:
     words = np.ascontiguousarray(_decimal_words(array))
     matrix = words.view(np.uint8).reshape(-1, 16)[:, ::-1]
     sign = np.where(matrix[:, :1] & 0x80, 0xFF, 0).astype(np.uint8)
-    # a byte is needless if all before it are, it is all sign, and the next one has the same sign
+    # a leading byte can be dropped if it only repeats the sign of the next byte
     needless = (matrix[:, :15] == sign) & ((matrix[:, 1:] ^ sign) & 0x80 == 0)
     lengths = 16 - np.logical_and.accumulate(needless, axis=1).sum(axis=1)
     return from_matrix(matrix, lengths, at_end=True)
@@ -128,7 +128,7 @@ def varint32(values: np.ndarray) -> pa.Array:
 
 
 def with_length(array: pa.Array) -> pa.Array:
-    """Each entry behind its length as a varint."""
+    """Returns each entry preceded by its length as a varint."""
     _, lengths, _ = binary_buffers(array)
     return join([varint(lengths), array])
 
@@ -138,7 +138,7 @@ def join(parts: list[pa.Array]) -> pa.Array:
     if len(parts) == 1:
         return parts[0]
     if sum(part.nbytes for part in parts) > _MAX_BYTES:
-        raise RecordTooLarge("the keys of one batch take more than 2 GiB: write smaller batches")
+        raise RecordTooLarge("the keys of one batch have more than 2 GiB: write smaller batches")
     return pc.binary_join_element_wise(*parts, b"")
 
 
@@ -155,11 +155,13 @@ def from_matrix(matrix: np.ndarray, lengths: np.ndarray, *, at_end: bool = False
 
 def _binary_array(bounds: np.ndarray, content: np.ndarray) -> pa.Array:
     if int(bounds[-1]) > _MAX_BYTES:
-        raise RecordTooLarge("the keys of one batch take more than 2 GiB: write smaller batches")
+        raise RecordTooLarge("the keys of one batch have more than 2 GiB: write smaller batches")
     buffers = [None, pa.py_buffer(bounds.astype(np.int32)), pa.py_buffer(content)]
     return pa.Array.from_buffers(pa.binary(), len(bounds) - 1, buffers)
 
 
 def refuse(data_type: DataType, where: str, encoder: str) -> UnsupportedType:
-    """The error for a key column whose type an encoder has no bytes for."""
-    return UnsupportedType(f"column {where!r}: {data_type} cannot be a key in {encoder} encoding")
+    """Returns the error for a key column whose type the encoder does not support."""
+    return UnsupportedType(
+        f"column {where!r}: type {data_type} is not supported in a key with {encoder} encoding"
+    )

@@ -21,13 +21,13 @@ from sluice.model import DataType, Schema, TypeRoot
 def encode_key(
     batch: pa.RecordBatch, columns: Sequence[str], schema: Schema, lake_format: str | None
 ) -> pa.Array:
-    """The key bytes of each row, a binary array; ``batch`` has the types of ``arrow_schema``.
+    """Returns the key of each row as a binary array; ``batch`` has the types of ``arrow_schema``.
 
-    ``lake_format`` picks the encoder: Iceberg's, Paimon's, or Compacted without one or for Lance.
+    ``lake_format`` selects the encoder: Iceberg's, Paimon's, or Compacted without one or for Lance.
 
-    :raises InvalidTable: for a null key, an unknown column, or several columns with Iceberg.
-    :raises UnsupportedType: for a column type that the encoder does not know.
-    :raises UnsupportedLakeOption: for a lake format whose encoder is not known.
+    :raises InvalidTable: a key is null, a column is unknown, or Iceberg gets several columns.
+    :raises UnsupportedType: the encoder does not support the type of a column.
+    :raises UnsupportedLakeOption: Sluice does not support the key encoding of the lake format.
     """
     arrays, types = _key_columns(batch, columns, schema)
     lake = (lake_format or "").lower()
@@ -35,16 +35,18 @@ def encode_key(
         return encode_paimon(arrays, types, columns)
     for name, array in zip(columns, arrays, strict=True):
         if array.null_count:
-            raise InvalidTable(f"column {name!r} is a key and holds {array.null_count} nulls")
+            raise InvalidTable(f"key column {name!r} has {array.null_count} nulls")
     if lake in ("", "lance"):
         fields = zip(arrays, types, columns, strict=True)
         return parts.join([_compacted(array, of, name) for array, of, name in fields])
     if lake == "iceberg":
         if len(columns) != 1:
-            raise InvalidTable(f"Iceberg takes one key column, not {len(columns)}: {list(columns)}")
+            raise InvalidTable(
+                f"an Iceberg table has one key column, not {len(columns)}: {list(columns)}"
+            )
         return _iceberg(arrays[0], types[0], columns[0])
     raise UnsupportedLakeOption(
-        f"table.datalake.format {lake_format!r}: its key encoding is not known;"
+        f"table.datalake.format {lake_format!r}: Sluice does not support its key encoding;"
         " use iceberg, paimon or lance"
     )
 
@@ -53,12 +55,14 @@ def _key_columns(
     batch: pa.RecordBatch, columns: Sequence[str], schema: Schema
 ) -> tuple[list[pa.Array], list[DataType]]:
     if not columns:
-        raise InvalidTable("a key has one column or more")
+        raise InvalidTable("a key needs at least one column")
     arrays, types = [], []
     for name in columns:
         position = batch.schema.get_field_index(name)
         if position < 0 or name not in schema.names:
-            raise InvalidTable(f"key column {name!r} is not among {batch.schema.names}")
+            raise InvalidTable(
+                f"key column {name!r} is missing from the data, which have {batch.schema.names}"
+            )
         arrays.append(batch.column(position))
         types.append(schema.column(name).data_type)
     return arrays, types

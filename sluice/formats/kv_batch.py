@@ -29,21 +29,23 @@ class KvBatch:
 
 
 def parse_kv_batch(view: Buffer) -> KvBatch:
-    """Keys and rows, copied from ``view``; its own length bounds the memory.
+    """Returns keys and rows, copied from ``view``; its length bounds the memory.
 
-    :raises CorruptRecord: if the bytes are no KV batch, or fail their checksum.
+    :raises CorruptRecord: the bytes are not a KV batch, or fail their checksum.
     """
     view = memoryview(view)
     if len(view) < _RECORDS_AT:
-        raise CorruptRecord(f"KV batch: {len(view)} bytes, its header takes {_RECORDS_AT}")
+        raise CorruptRecord(
+            f"KV batch: it has {len(view)} bytes, but its header needs {_RECORDS_AT}"
+        )
     length, magic, crc = _HEAD.unpack_from(view)
     if magic != 0:
-        raise CorruptRecord(f"KV batch: magic {magic}, known is 0")
+        raise CorruptRecord(f"KV batch: magic {magic} is not supported, only 0")
     if length + _LENGTH_OVERHEAD != len(view):
-        raise CorruptRecord(f"KV batch: {len(view)} of {length + _LENGTH_OVERHEAD} bytes")
+        raise CorruptRecord(f"KV batch: it has {len(view)} of {length + _LENGTH_OVERHEAD} bytes")
     found = crc32c(view[_HEAD.size :])
     if found != crc:
-        raise CorruptRecord(f"KV batch: checksum {found:08X}, its header says {crc:08X}")
+        raise CorruptRecord(f"KV batch: checksum {found:08X} differs from {crc:08X} in its header")
     schema_id, _, writer_id, sequence, count = _TAIL.unpack_from(view, _HEAD.size)
     contents = records.find("KV batch", view[_RECORDS_AT:], count)
     keys, rows = records.split_keys(contents)
@@ -57,13 +59,15 @@ def build_kv_batch(
     writer_id: int = -1,
     batch_sequence: int = -1,
 ) -> bytes:
-    """Upserts and deletes as one batch; both arrays are binary, a null row deletes its key.
+    """Builds a batch of upserts and deletes from binary arrays; a null row deletes its key.
 
-    :raises RecordTooLarge: if it takes more than 2 GiB.
+    :raises RecordTooLarge: the batch has more than 2 GiB.
     """
     batch = records.join_keys(keys, rows, _RECORDS_AT)
     if len(batch) > MAX_SIZE:
-        raise RecordTooLarge(f"a KV batch of {len(batch)} bytes: write fewer rows at once")
+        raise RecordTooLarge(
+            f"a KV batch has {len(batch):,} bytes, more than 2 GiB: write fewer rows at once"
+        )
     _TAIL.pack_into(batch, _HEAD.size, schema_id, 0, writer_id, batch_sequence, len(keys))
     length = len(batch) - _LENGTH_OVERHEAD
     _HEAD.pack_into(batch, 0, length, 0, crc32c(batch[_HEAD.size :]))

@@ -16,7 +16,7 @@ METADATA_FILE = "_METADATA"
 
 @dataclass(frozen=True, slots=True)
 class KvFile:
-    """A file of a snapshot: where it lies, its size in bytes, its name in the RocksDB folder."""
+    """A file of a snapshot: remote location, size in bytes, name in the RocksDB folder."""
 
     path: str
     size: int
@@ -25,19 +25,19 @@ class KvFile:
 
 @dataclass(frozen=True, slots=True)
 class KvSnapshot:
-    """A snapshot of one bucket: everything that its log holds below ``log_offset``."""
+    """A snapshot of one bucket, with all changes of its log below ``log_offset``."""
 
     bucket: TableBucket
     snapshot_id: int
     location: str
     shared: tuple[KvFile, ...]
-    """SST files, which other snapshots of the bucket may use too."""
+    """SST files, which other snapshots of the bucket may share."""
     private: tuple[KvFile, ...]
     incremental_size: int
     """Bytes that this snapshot added to the remote storage."""
     log_offset: int
     row_count: int | None = None
-    """Rows that it holds, if that is known: tables with the image WAL do not count theirs."""
+    """Number of rows, if known: tables with the image WAL do not count rows."""
 
     @property
     def files(self) -> tuple[KvFile, ...]:
@@ -46,7 +46,7 @@ class KvSnapshot:
 
 
 def kv_snapshot_to_json(snapshot: KvSnapshot) -> bytes:
-    """The content of ``_METADATA``, with Fluss's keys in Fluss's order."""
+    """Returns the content of ``_METADATA``, with Fluss's keys in Fluss's order."""
     bucket = snapshot.bucket
     node: dict[str, Any] = {"version": VERSION, "table_id": bucket.table_id}
     if bucket.partition_id is not None:
@@ -68,11 +68,16 @@ def kv_snapshot_to_json(snapshot: KvSnapshot) -> bytes:
 
 
 def kv_snapshot_from_json(content: bytes) -> KvSnapshot:
-    """:raises CorruptMessage: the bytes are no ``_METADATA`` of version 1."""
+    """Parses the content of ``_METADATA``.
+
+    :raises CorruptMessage: the bytes are not a ``_METADATA`` file of version 1.
+    """
     try:
         node = json.loads(content)
         if node["version"] != VERSION:
-            raise CorruptMessage(f"KV snapshot metadata of version {node['version']}; known is 1")
+            raise CorruptMessage(
+                f"KV snapshot metadata has version {node['version']}; Sluice supports version 1"
+            )
         partition_id, row_count = node.get("partition_id"), node.get("row_count")
         handle = node["kv_snapshot_handle"]
         return KvSnapshot(

@@ -1,4 +1,4 @@
-"""Which keys a lake table can have: what Iceberg would cut, or takes for no key, is refused."""
+"""Checks keys of lake tables; refuses types that Iceberg truncates or does not allow in keys."""
 
 from __future__ import annotations
 
@@ -14,35 +14,36 @@ _MICROS = 6
 
 
 def check_lake_keys(info: TableInfo) -> None:
-    """Whether a table's keys can be those of an Iceberg table.
+    """Checks that a table's keys can be keys of an Iceberg table.
 
-    :raises UnsupportedLakeOption: as :func:`check_primary_key` and :func:`check_bucket_key`.
+    :raises UnsupportedLakeOption: see :func:`check_primary_key` and :func:`check_bucket_key`.
     """
     check_primary_key(info)
     check_bucket_key(info)
 
 
 def check_primary_key(info: TableInfo) -> None:
-    """Whether equality deletes can name each row of a table with a primary key.
+    """Checks that equality deletes can identify each row of a primary-key table.
 
-    :raises UnsupportedLakeOption: a key column whose values Iceberg keeps cut, or takes for no key.
+    :raises UnsupportedLakeOption: Iceberg truncates a key column, or does not allow it in a key.
     """
     for name in info.schema.primary_key:
         found = info.schema.column(name).data_type
         if found.root in _FLOATS:
             raise UnsupportedLakeOption(
-                f"table {info.path}: column {name} of the primary key is {found}, which Iceberg"
-                " takes for no key; use DECIMAL, or a whole number"
+                f"table {info.path}: column {name} of the primary key is {found}, which"
+                " Iceberg does not allow in a key; use DECIMAL or an integer type"
             )
         if found.root in _TIMES and (found.precision or 0) > _MICROS:
             raise UnsupportedLakeOption(
-                f"table {info.path}: column {name} of the primary key is {found}, and Iceberg keeps"
-                f" microseconds: two keys could become one; use {replace(found, precision=_MICROS)}"
+                f"table {info.path}: column {name} of the primary key is {found}, but Iceberg has"
+                f" only microseconds, so two keys could become one;"
+                f" use {replace(found, precision=_MICROS)}"
             )
 
 
 def check_bucket_key(info: TableInfo) -> None:
-    """Whether Iceberg's buckets are Fluss's.
+    """Checks that Iceberg's buckets equal Fluss's.
 
     :raises UnsupportedLakeOption: more than one bucket key, one of nanoseconds, or one of a type
         that Iceberg does not bucket by.
@@ -50,18 +51,18 @@ def check_bucket_key(info: TableInfo) -> None:
     keys = info.descriptor.bucket_keys
     if len(keys) > 1:
         raise UnsupportedLakeOption(
-            f"table {info.path} has bucket keys {', '.join(keys)}: Iceberg takes one;"
-            " set a single bucket.key"
+            f"table {info.path} has the bucket keys {', '.join(keys)}, but Iceberg allows"
+            " one: set bucket.key to one column"
         )
     for name in keys:
         found = info.schema.column(name).data_type
         if found.root in _FLOATS:
             raise UnsupportedLakeOption(
-                f"table {info.path}: bucket key {name} is {found}, and Iceberg does not bucket by"
-                " it; use DECIMAL, or a whole number"
+                f"table {info.path}: bucket key {name} is {found}, which Iceberg does not support in"
+                " a bucket transform; use DECIMAL or an integer type"
             )
         if found.root in _TIMESTAMPS and (found.precision or 0) > _MICROS:
             raise UnsupportedLakeOption(
-                f"table {info.path}: bucket key {name} is {found}, and Iceberg keeps"
-                " microseconds: its buckets would not be Fluss's; use TIMESTAMP(6)"
+                f"table {info.path}: bucket key {name} is {found}, but Iceberg has only"
+                " microseconds, so its buckets would differ from Fluss's; use TIMESTAMP(6)"
             )

@@ -2,8 +2,8 @@
 
 See docs/fluss/log-batches.md#batch-header and docs/fluss/log-batches.md#arrow-records
 
-Nothing here looks at single rows: a batch is one header, perhaps one change type a row, and one
-Arrow message. Views are passed on; only decoding may copy once, where its doc says so.
+No code here handles single rows: a batch is a header, optionally one change type per row, and one
+Arrow message. Functions pass views on; only decoding may copy once, as documented.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from sluice.formats.lz4_frame import compress_message
 Buffer = bytes | bytearray | memoryview
 
 APPEND_ONLY = 1
-"""Bit 0 of the attributes: every record is an append, no change types are stored."""
+"""Bit 0 of the attributes: every record is an append, and no change types are stored."""
 LENGTH_OVERHEAD = 12
 """Bytes of a batch that its length field does not count."""
 V0_HEADER_SIZE = 48
 MAX_UNCOMPRESSED = 1 << 30
-"""Most bytes that the columns of one batch may take once uncompressed, unless a caller allows."""
+"""Default limit of the uncompressed columns of one batch, in bytes."""
 ROW_BYTES = 8
-"""What a row counts for at least: its columns may be bits, but its offset is a number."""
+"""Minimum bytes counted per row: columns may be bits, but each row has an offset."""
 MAX_SIZE = 2**31 - 1
-"""Most bytes of a batch: its length field has 32 bits."""
+"""Maximum bytes of a batch, because its length field has 32 bits."""
 MAX_CHANGE_TYPE = 4
 COMPRESSIONS = ("ZSTD", "LZ4_FRAME", "NONE")
 
@@ -52,7 +52,7 @@ _BEFORE_CRC = struct.Struct("<qibqI")
 
 @dataclass(frozen=True, slots=True)
 class LogBatchHeader:
-    """The header of a log batch; ``size`` is that of the whole batch in bytes."""
+    """The header of a log batch; ``size`` is the size of the complete batch in bytes."""
 
     base_offset: int
     size: int
@@ -69,7 +69,7 @@ class LogBatchHeader:
 
     @property
     def next_offset(self) -> int:
-        """The offset behind the batch; an empty batch takes one offset too."""
+        """The offset after the batch; an empty batch takes one offset too."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
@@ -83,19 +83,25 @@ class LogBatchHeader:
 
 
 def read_header(buf: Buffer, position: int = 0) -> LogBatchHeader:
-    """Reads the header at ``position``; the batch itself may be cut.
+    """Reads the header at ``position``; the batch after it may be incomplete.
 
-    :raises CorruptRecord: if too few bytes are left for a header, or it says what cannot be.
+    :raises CorruptRecord: too few bytes are left for a header, or a value in it is not valid.
     """
     left = len(buf) - position
     if left < V0_HEADER_SIZE:
-        raise CorruptRecord(f"{left} bytes at {position}: a log batch's header takes 48 or more")
+        raise CorruptRecord(
+            f"log batch at {position}: only {left} bytes are left, its header needs 48 or more"
+        )
     magic = buf[position + _MAGIC_AT]
     if magic > 2:
-        raise CorruptRecord(f"log batch at {position}: magic {magic}, known are 0, 1 and 2")
+        raise CorruptRecord(
+            f"log batch at {position}: magic {magic} is not supported, only 0, 1 and 2"
+        )
     layout = (_V0, _V1, _V2)[magic]
     if left < layout.size:
-        raise CorruptRecord(f"{left} bytes at {position}: this header takes {layout.size}")
+        raise CorruptRecord(
+            f"log batch at {position}: only {left} bytes are left, its header needs {layout.size}"
+        )
     fields = layout.unpack_from(buf, position)
     base_offset, length, _, timestamp_ms = fields[:4]
     rest = fields[5:] if magic == 2 else fields[4:]  # only version 2 has a leader epoch
@@ -118,13 +124,13 @@ def _check_header(header: LogBatchHeader, position: int) -> None:
     elif header.size < header.records_at + (0 if header.append_only else count):
         problem = f"size {header.size} with {count} records"
     if problem:
-        raise CorruptRecord(f"log batch at {position}: {problem} cannot be")
+        raise CorruptRecord(f"log batch at {position}: {problem} is not valid")
 
 
 def iter_batches(buf: Buffer) -> Iterator[tuple[LogBatchHeader, memoryview]]:
-    """Whole batches one after another, each with its header; a cut tail ends the iteration.
+    """Yields complete batches with their headers; an incomplete tail ends the iteration.
 
-    :raises CorruptRecord: at a header that says what cannot be.
+    :raises CorruptRecord: a value in a header is not valid.
     """
     view = memoryview(buf)
     position = 0
@@ -138,17 +144,19 @@ def iter_batches(buf: Buffer) -> Iterator[tuple[LogBatchHeader, memoryview]]:
 
 
 def check_crc(view: Buffer, header: LogBatchHeader) -> None:
-    """:raises CorruptRecord: if the batch is cut or its bytes do not give its checksum.
+    """Checks the checksum of a batch.
 
-    Not for projected batches: the server cuts their columns and leaves the old checksum.
+    Not for projected batches: the server removes columns and leaves the old checksum.
+
+    :raises CorruptRecord: the batch is incomplete, or its checksum is wrong.
     """
     _check_whole(view, header)
     start = _CRC_AT[header.magic] + 4
     crc = crc32c(memoryview(view)[start : header.size])
     if crc != header.crc:
         raise CorruptRecord(
-            f"log batch at offset {header.base_offset}: checksum {crc:08X},"
-            f" its header says {header.crc:08X}"
+            f"log batch at offset {header.base_offset}: checksum {crc:08X}"
+            f" differs from {header.crc:08X} in its header"
         )
 
 
@@ -161,7 +169,7 @@ def crc32c(view: Buffer) -> int:
 def set_offset_and_timestamp(
     buf: bytearray | memoryview, base_offset: int, timestamp_ms: int
 ) -> None:
-    """Puts both into the header in place; the checksum does not cover them."""
+    """Sets both in the header in place; the checksum does not cover them."""
     _I64.pack_into(buf, 0, base_offset)
     _I64.pack_into(buf, _TIMESTAMP_AT, timestamp_ms)
 
@@ -176,13 +184,13 @@ def encode_log_batch(
     level: int = 3,
     change_types: bytes | None = None,
 ) -> bytes:
-    """Rows as one batch at offset 0 and time 0, which the server sets; no rows: an empty batch.
+    """Encodes rows as one batch with offset 0 and time 0, which the server then sets.
 
-    ``batch`` has the types of ``arrow_schema``; see ``conform`` for data that has not.
-    ``compression`` is that of the table: a server that projects takes the codec from the table, and
-    would send a batch of another as garbage.
+    ``batch`` has the types of ``arrow_schema``; use ``conform`` for other data. ``compression``
+    must be the table's: a server that projects columns assumes the table's codec, and would corrupt a
+    batch with another.
 
-    :raises UnsupportedType: for a dictionary column. :raises InvalidConfig: unknown compression.
+    :raises UnsupportedType: a column is a dictionary. :raises InvalidConfig: unknown compression.
     """
     rows = batch.num_rows
     if change_types is not None and len(change_types) != rows:
@@ -204,7 +212,7 @@ def seal(
     batch_sequence: int,
     record_count: int,
 ) -> bytes:
-    """Puts a header of version 0 before the parts of a batch and joins them, in one copy."""
+    """Joins a header of version 0 and the parts of a batch, in one copy."""
     delta = max(record_count - 1, 0)
     tail = _AFTER_CRC.pack(schema_id, attributes, delta, writer_id, batch_sequence, record_count)
     crc = google_crc32c.value(tail)
@@ -213,7 +221,9 @@ def seal(
         crc = google_crc32c.extend(crc, part)
         size += len(part)
     if size > MAX_SIZE:
-        raise RecordTooLarge(f"a log batch of {size} bytes: write fewer rows at once")
+        raise RecordTooLarge(
+            f"a log batch has {size:,} bytes, more than 2 GiB: write fewer rows at once"
+        )
     head = _BEFORE_CRC.pack(0, size - LENGTH_OVERHEAD, 0, 0, crc)
     return b"".join((head, tail, *parts))
 
@@ -225,13 +235,13 @@ def decode_log_batch(
     *,
     max_uncompressed: int = MAX_UNCOMPRESSED,
 ) -> pa.RecordBatch:
-    """The columns of a batch, in Arrow format; no rows for an empty batch.
+    """Decodes the columns of a batch in ARROW format; an empty batch has no rows.
 
-    Uncompressed columns keep ``view``'s memory alive and share it. The Arrow part is copied once if
-    it does not begin at a multiple of 8 in memory. Every value is checked to lie within its buffer.
+    Uncompressed columns share ``view``'s memory and keep it alive. The Arrow part is copied once if
+    it does not start at a multiple of 8 in memory. Every value is checked to lie in its buffer.
 
-    :raises CorruptRecord: if the bytes are no such batch, do not fit the schema, or they or their
-        offsets would take more than ``max_uncompressed`` bytes.
+    :raises CorruptRecord: the bytes are not a batch of this schema, or they or their offsets would
+        take more than ``max_uncompressed`` bytes.
     """
     _check_whole(view, header)
     count = header.record_count
@@ -242,13 +252,13 @@ def decode_log_batch(
     info = inspect_message(message, max_uncompressed)
     if count * ROW_BYTES > max_uncompressed:
         raise CorruptRecord(
-            f"log batch at offset {header.base_offset}: {count} rows take {ROW_BYTES} bytes each"
-            f" or more, allowed are {max_uncompressed}"
+            f"log batch at offset {header.base_offset}: {count} rows with at least {ROW_BYTES}"
+            f" bytes each exceed {max_uncompressed} bytes"
         )
     if info.rows != count:
         raise CorruptRecord(
-            f"log batch at offset {header.base_offset}: {info.rows} rows in its Arrow part,"
-            f" {count} in its header"
+            f"log batch at offset {header.base_offset}: its Arrow part has {info.rows} rows,"
+            f" its header {count}"
         )
     buffer = pa.py_buffer(message)
     if buffer.address % 8:
@@ -258,16 +268,16 @@ def decode_log_batch(
         batch.validate(full=True)
     except (pa.ArrowException, OSError) as error:
         raise CorruptRecord(
-            f"log batch at offset {header.base_offset} is not of the columns"
+            f"log batch at offset {header.base_offset} does not have the columns"
             f" {', '.join(schema.names)}: {error}"
         ) from error
     return batch
 
 
 def change_types(view: Buffer, header: LogBatchHeader) -> bytes | None:
-    """One change type (0 to 4) a record; None if all are appends.
+    """Returns one change type (0 to 4) per record; None if all are appends.
 
-    :raises CorruptRecord: if the batch is cut or a change type is unknown.
+    :raises CorruptRecord: the batch is incomplete, or a change type is unknown.
     """
     _check_whole(view, header)
     if header.append_only:
@@ -276,7 +286,7 @@ def change_types(view: Buffer, header: LogBatchHeader) -> bytes | None:
     types = bytes(memoryview(view)[start : start + header.record_count])
     if types and max(types) > MAX_CHANGE_TYPE:
         raise CorruptRecord(
-            f"log batch at offset {header.base_offset}: change type {max(types)}, known are 0 to 4"
+            f"log batch at offset {header.base_offset}: change type {max(types)} is not 0 to 4"
         )
     return types
 
@@ -284,12 +294,12 @@ def change_types(view: Buffer, header: LogBatchHeader) -> bytes | None:
 def _check_whole(view: Buffer, header: LogBatchHeader) -> None:
     if len(view) < header.size:
         raise CorruptRecord(
-            f"log batch at offset {header.base_offset}: {len(view)} of {header.size} bytes"
+            f"log batch at offset {header.base_offset}: it has {len(view)} of {header.size} bytes"
         )
 
 
 class _Parts:
-    """A file that keeps what is written to it, buffer by buffer, without a copy."""
+    """A file object that keeps the written buffers without a copy."""
 
     closed = False
 
@@ -311,14 +321,14 @@ class _Parts:
 
 
 def _arrow_message(batch: pa.RecordBatch, compression: str, level: int) -> list[bytes | pa.Buffer]:
-    """The parts of the record-batch message; ``RecordBatch.serialize`` could not compress it."""
+    """Returns the parts of the message; ``RecordBatch.serialize`` cannot compress."""
     _refuse_dictionaries(batch.schema)
     sink = _Parts()
     frames = compression == "LZ4_FRAME"
     options = _options("NONE" if frames else compression, level)
     with_schema = pa.ipc.new_stream(sink, batch.schema, options=options)
     with_schema.write_batch(batch)
-    # the stream begins with the schema, which Fluss leaves out: prefix and length, then metadata
+    # the stream starts with the schema, which Fluss omits: prefix and length, then metadata
     parts, taken = sink.parts, 0
     skip = 8 + _LENGTH.unpack(b"".join(map(bytes, parts[:2]))[4:8])[0]
     for index, part in enumerate(parts):
@@ -326,7 +336,7 @@ def _arrow_message(batch: pa.RecordBatch, compression: str, level: int) -> list[
             message = parts[index:]
             return compress_message(memoryview(b"".join(message))) if frames else message
         taken += len(part)
-    raise AssertionError("the schema's message does not end where a write ends")
+    raise AssertionError("the schema message does not end with a write")
 
 
 @lru_cache(maxsize=64)
@@ -346,7 +356,7 @@ def _refuse_dictionaries(schema: pa.Schema) -> None:
     for field in schema:
         if _has_dictionary(field.type):
             raise UnsupportedType(
-                f"column {field.name!r} is {field.type}: the log has no dictionaries, cast it first"
+                f"column {field.name!r} is {field.type}: the log has no dictionaries, cast it"
             )
 
 

@@ -1,6 +1,6 @@
-"""LZ4 frames whose blocks do not lean on one another: the only ones that Fluss's Java reader takes.
+"""LZ4 frames with independent blocks, which Fluss's Java reader requires.
 
-pyarrow's own frames have linked blocks. The blocks here are pyarrow's; only the frame is ours.
+pyarrow writes frames with linked blocks. This module puts pyarrow's blocks into its own frame.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ALIGNMENT = 8
 
 
 def compress(data: memoryview | bytes) -> bytes:
-    """One frame; blocks that do not shrink are stored as they are."""
+    """Compresses data into one frame; blocks that do not shrink are stored uncompressed."""
     codec = pa.Codec("lz4_raw")
     parts = [_HEAD]
     view = memoryview(data)
@@ -43,7 +43,7 @@ def compress(data: memoryview | bytes) -> bytes:
 
 
 def compress_message(message: memoryview) -> list[bytes | pa.Buffer]:
-    """An uncompressed record-batch message as a compressed one, in parts."""
+    """Compresses a record-batch message and returns its parts."""
     layout = read_layout(message)
     body = message[layout.body_start :]
     buffers = np.zeros_like(layout.buffers)

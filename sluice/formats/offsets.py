@@ -9,17 +9,17 @@ from sluice.model import TableBucket, offsets_from_text, offsets_to_text
 
 
 def offsets_to_json(table_id: int, offsets: Mapping[TableBucket, int]) -> bytes:
-    """Log end offsets (exclusive) of a table's buckets as Fluss writes them.
+    """Returns the offsets file of log end offsets (exclusive), as Fluss writes it.
 
-    :raises ValueError: for buckets of another table, or with and without partition at once.
+    :raises ValueError: a bucket is of another table, or only some buckets have a partition.
     """
     return offsets_to_text(table_id, offsets).encode()
 
 
 def offsets_from_json(content: bytes) -> tuple[int, dict[TableBucket, int]]:
-    """Table id and the known offsets.
+    """Returns the table id and the known offsets.
 
-    :raises CorruptMessage: if it is no offsets file of version 1.
+    :raises CorruptMessage: the content is not an offsets file of version 1.
     """
     try:
         return offsets_from_text(content)

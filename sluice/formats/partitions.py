@@ -22,13 +22,13 @@ _VALUE = re.compile(r"(?!__)[A-Za-z0-9_-]{1,200}")
 def partition_values(
     batch: pa.RecordBatch, info: TableInfo
 ) -> list[tuple[tuple[str, ...], np.ndarray]]:
-    """The partitions of a batch in order of first appearance, each with the indices of its rows.
+    """Returns the partitions of a batch by first appearance, each with the indices of its rows.
 
-    Values are in the order of the partition keys, indices ascending (int64). A table without
-    partition keys has one group, ``()``, if there are rows.
+    Values are in the order of the partition keys, indices are ascending (int64). Without partition
+    keys all rows form one group, ``()``.
 
-    :raises PartitionSpecInvalid: for a null, or a value that cannot be part of a name.
-    :raises UnsupportedType: for a column type that no partition can have.
+    :raises PartitionSpecInvalid: a value is null, or cannot be part of a partition name.
+    :raises UnsupportedType: the type of a column is not supported in partition keys.
     """
     rows = batch.num_rows
     if not rows:
@@ -69,11 +69,13 @@ def _texts(batch: pa.RecordBatch, name: str, info: TableInfo) -> tuple[np.ndarra
     """A code for each row, and the text of each code."""
     position = batch.schema.get_field_index(name)
     if position < 0:
-        raise InvalidTable(f"partition key column {name!r} is not among {batch.schema.names}")
+        raise InvalidTable(
+            f"partition key column {name!r} is missing from the data: {batch.schema.names}"
+        )
     array = batch.column(position)
     if array.null_count:
         raise PartitionSpecInvalid(
-            f"partition key column {name!r} holds {array.null_count} nulls: they have no partition"
+            f"partition key column {name!r} has {array.null_count} nulls, which are not allowed"
         )
     encoded = array.dictionary_encode()
     texts = value_texts(encoded.dictionary, info.schema.column(name).data_type, name)
@@ -89,7 +91,9 @@ def value_texts(values: pa.Array, data_type: DataType, name: str) -> list[str]:
     """
     writer = _TEXTS.get(data_type.root)
     if writer is None:
-        raise UnsupportedType(f"column {name!r}: {data_type} cannot be a partition key")
+        raise UnsupportedType(
+            f"column {name!r}: type {data_type} is not supported in a partition key"
+        )
     return writer(values)
 
 

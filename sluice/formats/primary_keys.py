@@ -13,24 +13,24 @@ KV_FORMAT_VERSION = "table.kv.format-version"
 
 
 def physical_primary_key(info: TableInfo) -> tuple[str, ...]:
-    """The primary key without the partition keys, in its own order."""
+    """Returns the primary key without the partition keys, in its own order."""
     partition_keys = info.descriptor.partition_keys
     return tuple(name for name in info.schema.primary_key if name not in partition_keys)
 
 
 def primary_keys(batch: pa.RecordBatch, info: TableInfo) -> pa.Array:
-    """The primary key bytes of each row, a binary array; ``batch`` needs the key columns only.
+    """Returns the primary key of each row as a binary array; ``batch`` needs only key columns.
 
-    :raises InvalidConfig: for a KV format version that is not known.
-    :raises InvalidTable: for a null key. :raises UnsupportedType: as ``encode_key``.
+    :raises InvalidConfig: the KV format version is not supported.
+    :raises InvalidTable: a key is null. :raises UnsupportedType: see ``encode_key``.
     """
     return encode_key(batch, physical_primary_key(info), info.schema, key_format(info))
 
 
 def has_key_of_its_own(info: TableInfo) -> bool:
-    """Whether the keys are such as clients before version 1 of PutKv and the look-ups do not know.
+    """Returns whether clients before version 1 of PutKv and look-ups cannot encode these keys.
 
-    Those take the encoder of the lake format for every table.
+    Such clients use the encoder of the lake format for every table.
     """
     version = info.descriptor.properties.get(KV_FORMAT_VERSION)
     is_default = bucket_keys(info) == physical_primary_key(info)
@@ -38,12 +38,12 @@ def has_key_of_its_own(info: TableInfo) -> bool:
 
 
 def key_format(info: TableInfo) -> str | None:
-    """The lake format whose encoder makes the primary key; None is Fluss's own, Compacted.
+    """Returns the lake format that selects the key encoder; None is Fluss's own, Compacted.
 
-    Version 2 takes Fluss's own where the bucket key is a part of the primary key, because a look-up
-    by prefix needs the one's bytes to begin the other's. Hudi's would not tell keys apart.
+    Version 2 uses Fluss's own encoder if the bucket key is a part of the primary key, because a
+    look-up by prefix needs key bytes that start with the bucket key's. Hudi's is ambiguous.
 
-    :raises InvalidConfig: for a KV format version that is not known.
+    :raises InvalidConfig: the KV format version is not supported.
     """
     lake = info.datalake_format
     if (lake or "").lower() == "hudi":
@@ -52,5 +52,7 @@ def key_format(info: TableInfo) -> str | None:
     if version == "1":
         return lake
     if version != "2":
-        raise InvalidConfig(f"{KV_FORMAT_VERSION} {version!r} of {info.path}: known are 1 and 2")
+        raise InvalidConfig(
+            f"table {info.path}: {KV_FORMAT_VERSION} {version!r} is not supported, only 1 and 2"
+        )
     return lake if bucket_keys(info) == physical_primary_key(info) else None

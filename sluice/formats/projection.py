@@ -1,4 +1,4 @@
-"""Cuts columns out of log batches without decoding any value.
+"""Projects columns of log batches without decoding values.
 
 See docs/fluss/messages.md#fetch-log. A projected batch keeps header, offset and compressed buffers
 as they were written. Its checksum is stale, as Apache Fluss leaves it too: a client does not check
@@ -51,8 +51,8 @@ def check_positions(positions: Sequence[int], schema: Schema) -> None:
     ascending = all(a < b for a, b in itertools.pairwise(positions))
     if not positions or not ascending or positions[0] < 0 or positions[-1] >= count:
         raise InvalidColumnProjection(
-            f"projected_fields {list(positions)}: give positions of columns, 0 to {count - 1},"
-            " each once and ascending, at least one"
+            f"projected_fields {list(positions)}: use one or more distinct column positions from"
+            f" 0 to {count - 1}, in ascending order"
         )
 
 
@@ -77,7 +77,7 @@ def project(
 ) -> list[bytes | memoryview]:
     """The parts of a batch with only the chosen columns; the values are views of ``view``.
 
-    :raises CorruptRecord: its Arrow part is no record batch of the projection's schema.
+    :raises CorruptRecord: its Arrow part is not a record batch of the projection's schema.
     """
     if header.record_count == 0:
         return [view]
@@ -86,8 +86,8 @@ def project(
     layout = read_layout(message)
     if (len(layout.nodes), len(layout.buffers)) != (chosen.node_count, chosen.buffer_count):
         raise CorruptRecord(
-            f"log batch at offset {header.base_offset}: {len(layout.nodes)} fields in"
-            f" {len(layout.buffers)} buffers; its schema {header.schema_id} has"
+            f"log batch at offset {header.base_offset}: it has {len(layout.nodes)} fields in"
+            f" {len(layout.buffers)} buffers, but its schema {header.schema_id} has"
             f" {chosen.node_count} in {chosen.buffer_count}"
         )
     buffers = layout.buffers[chosen.buffers]
@@ -118,7 +118,7 @@ def project_evolved(
     now_id: int,
     positions: Sequence[int],
 ) -> bytes:
-    """A batch of an older schema that lacks a chosen column: encoded anew, with nulls there.
+    """Encodes a batch of an older schema again, with nulls in the columns that it lacks.
 
     Only for such batches, since it decodes values. The result is a batch of the schema ``now``.
 

@@ -1,6 +1,6 @@
 """Records of batches as binary arrays and back, all at once.
 
-Lengths come from outside: every one is held against the bytes that are there before it is followed.
+Lengths are untrusted: each is checked against the available bytes before it is used.
 """
 
 from __future__ import annotations
@@ -27,30 +27,30 @@ _LENGTH = 4
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """Where records lie in bytes that ``view`` keeps alive."""
+    """Positions of records in bytes that ``view`` keeps alive."""
 
     what: str
     view: np.ndarray
     sources: np.ndarray
     """The address of each record's first byte, int64."""
     offsets: np.ndarray
-    """Where each would begin if they were joined, int32; one more than there are records."""
+    """The offset of each record if they were joined (int32), plus the end."""
 
     def joined(self) -> pa.Array:
-        """The records as a binary array, copied."""
+        """Returns the records as a binary array, copied."""
         return binary_array(self.offsets, gather(self.sources, self.offsets))
 
     def behind_heads(self, size: int) -> tuple[np.ndarray, pa.Array]:
-        """The first ``size`` bytes of each record, shape (n, size), and what is behind them.
+        """Returns the first ``size`` bytes of each record, shape (n, size), and the rest.
 
-        :raises CorruptRecord: names a record of fewer bytes.
+        :raises CorruptRecord: names a record that is shorter.
         """
         lengths = np.diff(self.offsets) - size
         short = np.nonzero(lengths < 0)[0]
         if len(short):
             raise CorruptRecord(
                 f"{self.what}: record {short[0]} has {lengths[short[0]] + size} bytes,"
-                f" {size} or more are needed"
+                f" but needs at least {size}"
             )
         starts = self.sources - self.view.ctypes.data
         heads = self.view[starts[:, None] + np.arange(size)]
@@ -65,7 +65,7 @@ def find(what: str, view: memoryview, count: int) -> Contents:
     :raises CorruptRecord: if they do not; ``what`` is the batch's name there.
     """
     if not 0 <= count <= len(view) // _LENGTH:
-        raise CorruptRecord(f"{what}: {count} records in {len(view)} bytes")
+        raise CorruptRecord(f"{what}: {count} records do not fit into {len(view)} bytes")
     data = np.frombuffer(view, np.uint8)
     sources, offsets = np.empty(count, np.int64), np.empty(count + 1, np.int32)
     where = np.zeros(1, np.int64)
@@ -147,7 +147,9 @@ def frame(values: pa.Array, head: int, heads: np.ndarray | None = None) -> memor
         heads = np.empty((count, 0), np.uint8)
     size = head + _LENGTH * count + heads.size + content_size(values)
     if size > _MAX_BYTES:
-        raise RecordTooLarge(f"a batch of {size} bytes: write fewer rows at once")
+        raise RecordTooLarge(
+            f"a batch has {size:,} bytes, more than 2 GiB: write fewer rows at once"
+        )
     target = pa.allocate_buffer(size)
     load_kernels().frame_records(
         count, *addresses(values), heads.shape[1], heads.ctypes.data, target.address + head

@@ -1,8 +1,8 @@
-"""RocksDB's MANIFEST: which files a store consists of.
+"""Reads RocksDB's MANIFEST, which lists the files of a store.
 
-It is a log of edits; a file is live if the edits together add it and do not take it away again.
-Only what a plain store of puts and deletes says is known here. All else is ``NeedsRocksDB``, so that
-whoever reads can leave such a store to RocksDB.
+The MANIFEST is a log of edits; a file is live if an edit adds it and no later edit deletes it. Only
+the edits of a plain store of puts and deletes are supported. Everything else raises
+``NeedsRocksDB``, so that the caller can open the store with RocksDB itself.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sluice.errors import SluiceError
 from sluice.formats.log_batch import crc32c
 
 KEY_TRAILER = 8
-"""Bytes behind a user's key in RocksDB's own keys: type, then sequence number, little endian."""
+"""Bytes after the user's key in RocksDB's internal keys: type and sequence, little endian."""
 
 _PAGE = 32 * 1024
 _HEAD = struct.Struct("<IHB")
@@ -36,12 +36,12 @@ _TIMES_KEPT = 8201
 
 
 class NeedsRocksDB(SluiceError):
-    """Something of a store that only RocksDB reads, or that is damaged."""
+    """The store has a feature that only RocksDB supports, or it is damaged."""
 
 
 @dataclass(frozen=True, slots=True)
 class LiveFile:
-    """An SST file of a store. Keys are those of its users, ``size`` is in bytes."""
+    """A live SST file of a store, with its first and last user key; ``size`` is in bytes."""
 
     number: int
     level: int
@@ -56,9 +56,9 @@ class LiveFile:
 
 
 class Cursor:
-    """Reads what RocksDB packs into bytes, one part after another.
+    """Reads RocksDB's packed values one after the other.
 
-    Every method raises NeedsRocksDB where the bytes end early.
+    Every method raises NeedsRocksDB if the bytes end early.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -84,25 +84,25 @@ class Cursor:
         """The next ``size`` bytes."""
         found = self._data[self._at : self._at + size]
         if len(found) != size:
-            raise NeedsRocksDB("bytes end early")
+            raise NeedsRocksDB("its bytes end early")
         self._at += size
         return found
 
     def sized(self) -> bytes:
-        """Bytes behind their length."""
+        """Reads bytes preceded by their length."""
         return self.take(self.number())
 
 
 def masked_crc(data: bytes | memoryview) -> int:
-    """The checksum that RocksDB stores of some bytes: their CRC-32C, turned and moved."""
+    """Returns RocksDB's stored checksum of bytes: their CRC-32C, rotated and shifted."""
     crc = crc32c(data)
     return (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & 0xFFFFFFFF
 
 
 def live_files(manifest: bytes) -> list[LiveFile]:
-    """The files of the default column family.
+    """Returns the live files of the default column family.
 
-    :raises NeedsRocksDB: the MANIFEST is damaged, or says what is not known here.
+    :raises NeedsRocksDB: the MANIFEST is damaged, or has unsupported edits.
     """
     edits = _Edits()
     for record in _records(manifest):
@@ -111,7 +111,7 @@ def live_files(manifest: bytes) -> list[LiveFile]:
 
 
 class _Edits:
-    """What the edits read so far say of the default column family."""
+    """The state of the default column family after the edits read so far."""
 
     def __init__(self) -> None:
         self._files: dict[tuple[int, int], LiveFile] = {}
@@ -121,12 +121,12 @@ class _Edits:
 
     def finish(self) -> list[LiveFile]:
         if self._group_left:
-            raise NeedsRocksDB("the MANIFEST's last group of edits is cut")
+            raise NeedsRocksDB("the last group of edits in the MANIFEST is incomplete")
         if self._comparator != _BYTEWISE:
-            raise NeedsRocksDB(f"keys are ordered by {self._comparator!r}")
+            raise NeedsRocksDB(f"the comparator {self._comparator!r} is not supported")
         files = list(self._files.values())
         if any(file.last_sequence > self._last_sequence for file in files):
-            raise NeedsRocksDB("a file is newer than the MANIFEST says")
+            raise NeedsRocksDB("a file is newer than the last sequence number of the MANIFEST")
         return files
 
     def apply(self, edit: Cursor) -> None:
@@ -155,12 +155,12 @@ class _Edits:
             self._comparator = self._comparator if comparator is None else comparator
             for key in deleted:
                 if self._files.pop(key, None) is None:
-                    raise NeedsRocksDB(f"the MANIFEST deletes file {key[1]}, which is not there")
+                    raise NeedsRocksDB(f"the MANIFEST deletes file {key[1]}, which was never added")
             self._files |= {(file.level, file.number): file for file in added}
 
 
 def _skip(tag: int, edit: Cursor) -> None:
-    """Passes over what says nothing of files."""
+    """Skips edits that do not concern files."""
     if tag in _NUMBERS or tag == _FAMILIES_MAX:
         edit.number()
     elif tag == _COMPACT_CURSOR:
@@ -171,7 +171,7 @@ def _skip(tag: int, edit: Cursor) -> None:
     elif tag == _TIMES_KEPT and edit.sized() == b"\1":
         pass
     elif tag != _FAMILY_DROPPED:
-        raise NeedsRocksDB(f"the MANIFEST has an edit of kind {tag}")
+        raise NeedsRocksDB(f"the MANIFEST has an edit with unsupported tag {tag}")
 
 
 def _new_file(edit: Cursor) -> LiveFile:
@@ -179,21 +179,21 @@ def _new_file(edit: Cursor) -> LiveFile:
     smallest, largest = edit.sized(), edit.sized()
     _, last_sequence = edit.number(), edit.number()
     if min(len(smallest), len(largest)) < KEY_TRAILER:
-        raise NeedsRocksDB(f"file {number} has a key that is none")
+        raise NeedsRocksDB(f"file {number} has a key that is not valid")
     while (tag := edit.number()) != _ENDS:
         field = edit.sized()
         blob = tag == _OLDEST_BLOB and Cursor(field).number() != 0
         times = tag in _TIMES_OF_KEYS and field != b""
         times = times or (tag == _TIMESTAMPS_KEPT and field == b"\0")
         if blob or times or tag >= _NOT_TO_BE_SKIPPED:
-            raise NeedsRocksDB(f"file {number} has a field of kind {tag}")
+            raise NeedsRocksDB(f"file {number} has a field with unsupported tag {tag}")
     return LiveFile(
         number, level, size, smallest[:-KEY_TRAILER], largest[:-KEY_TRAILER], last_sequence
     )
 
 
 def _records(log: bytes) -> Iterator[bytes]:
-    """The whole records of a log; they are cut where pages end."""
+    """Yields the complete records of a log, which are split at page ends."""
     at = 0
     parts: list[bytes] = []
     while at < len(log):
@@ -202,7 +202,7 @@ def _records(log: bytes) -> Iterator[bytes]:
             at += left
             continue
         if len(log) - at < _HEAD.size:
-            raise NeedsRocksDB("the MANIFEST is cut")
+            raise NeedsRocksDB("the MANIFEST is truncated")
         crc, size, kind = _HEAD.unpack_from(log, at)
         body = log[at + _HEAD.size : at + _HEAD.size + size]
         if (
@@ -213,10 +213,10 @@ def _records(log: bytes) -> Iterator[bytes]:
             raise NeedsRocksDB("the MANIFEST is damaged")
         at += _HEAD.size + size
         if kind not in (_FULL, _FIRST, _MIDDLE, _LAST) or (kind in (_FULL, _FIRST)) == bool(parts):
-            raise NeedsRocksDB(f"the MANIFEST has a record of kind {kind} where none can be")
+            raise NeedsRocksDB(f"the MANIFEST has a misplaced record of kind {kind}")
         parts.append(body)
         if kind in (_FULL, _LAST):
             yield b"".join(parts)
             parts = []
     if parts:
-        raise NeedsRocksDB("the MANIFEST's last record is cut")
+        raise NeedsRocksDB("the last record of the MANIFEST is incomplete")

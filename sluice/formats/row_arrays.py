@@ -2,8 +2,8 @@
 
 See docs/fluss/rows.md#compacted-rows and docs/fluss/rows.md#indexed-rows
 
-A column of a nested type is bytes to its row. Those bytes are made before the row and read after
-it: a ROW is a row again, an ARRAY a BinaryArray, a MAP two of them.
+The row of a nested column stores bytes. They are encoded before the row and decoded after it: a ROW
+is again a row, an ARRAY is a BinaryArray, a MAP is two of them.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ _LENGTH = 4
 
 
 def encode_rows(batch: pa.RecordBatch, types: Sequence[DataType], row_format: str) -> pa.Array:
-    """The bytes of each row, a binary array without nulls; ``batch`` has the types' Arrow types.
+    """Encodes each row to bytes, as a binary array without nulls.
 
-    TIME is cut to milliseconds: rows have no more.
+    ``batch`` has the Arrow types of ``types``. TIME is truncated to milliseconds, as rows store it.
 
     :param row_format: ``COMPACTED`` or ``INDEXED``.
-    :raises InvalidTable: names the column: of another Arrow type, with a CHAR value longer than the
-        column, or with a TIMESTAMP beyond what milliseconds can say.
-    :raises RecordTooLarge: if they take more than 2 GiB.
+    :raises InvalidTable: names the column with another Arrow type, a CHAR value that is too long,
+        or a TIMESTAMP out of range.
+    :raises RecordTooLarge: the rows have more than 2 GiB.
     """
     if batch.num_columns != len(types):
-        raise InvalidTable(f"{batch.num_columns} columns of data for {len(types)} of the table")
+        raise InvalidTable(f"the data have {batch.num_columns} columns, the table has {len(types)}")
     for field, data_type in zip(batch.schema, types, strict=True):
         wanted = arrow_type(data_type)
         if not field.type.equals(wanted):
             raise InvalidTable(
-                f"column {field.name!r} is {data_type}: its data must be of Arrow type {wanted},"
-                f" not {field.type}"
+                f"column {field.name!r} is {data_type}: its data have Arrow type {field.type}, but"
+                f" must have {wanted}"
             )
     return _rows(batch.columns, batch.schema.names, types, row_format, batch.num_rows)
 
@@ -62,14 +62,14 @@ def encode_rows(batch: pa.RecordBatch, types: Sequence[DataType], row_format: st
 def decode_rows(
     rows: pa.Array, types: Sequence[DataType], row_format: str, *, skipped: int = 0
 ) -> list[pa.Array]:
-    """The columns of rows (a binary array), in the Arrow types of ``arrow_type``.
+    """Decodes rows (a binary array) to columns with the types of ``arrow_type``.
 
-    A null row is null in every column. The first ``skipped`` bytes of each row are left out.
+    A null row is null in every column. The first ``skipped`` bytes of each row are ignored.
 
-    :raises CorruptRecord: names the row and the column where the bytes cannot be.
+    :raises CorruptRecord: names the row and the column whose bytes are not valid.
     """
     if rows.type != pa.binary():
-        raise ValueError(f"rows are binary, not {rows.type}")
+        raise ValueError(f"rows must have the type binary, not {rows.type}")
     try:
         return _columns(rows, types, row_format, skipped)
     except InvalidValue as error:
@@ -86,7 +86,7 @@ def _rows(
     plan = row_plan(tuple(types), row_format)
     words = plan.words.copy()
     room = rows * plan.most_bytes
-    kept = []  # the kernel has their addresses only
+    kept = []  # keeps alive the memory that the kernel reads
     for column, array, name, data_type in zip(words, columns, names, types, strict=True):
         content = _content(array, name, data_type, row_format)
         room += point_to(column, content, array)
@@ -147,7 +147,7 @@ def _columns(
 
 
 def _content(array: pa.Array, name: str, data_type: DataType, row_format: str) -> pa.Array:
-    """A column as its row takes it: nested values as bytes, where null anything."""
+    """Returns a column in the form for its rows: nested values as bytes; null values undefined."""
     root = data_type.root
     if root is TypeRoot.ROW:
         names = [f"{name}.{field.name}" for field in data_type.fields]
@@ -164,7 +164,7 @@ def _content(array: pa.Array, name: str, data_type: DataType, row_format: str) -
         values = _arrays(array, entries.field(1), f"{name}.value", data_type.value, row_format)
         sizes = fixed(np.diff(bounds_of(keys)))
         if keys.nbytes + values.nbytes > _MAX_BYTES:
-            raise RecordTooLarge(f"column {name!r}: more than 2 GiB, write fewer rows at once")
+            raise RecordTooLarge(f"column {name!r} has more than 2 GiB: write fewer rows at once")
         return pc.binary_join_element_wise(sizes, keys, values, b"")
     return array
 
@@ -175,7 +175,7 @@ def _value(array: pa.Array, data_type: DataType, row_format: str) -> pa.Array:
     if root not in NESTED:
         return array
     arrow, rows, bits = arrow_type(data_type), len(array), array.buffers()[0]
-    nulls = array.null_count  # if it is not said, Arrow before 26 ends the process for a map's keys
+    nulls = array.null_count  # without it, Arrow before 26 crashes the process for a map's keys
     if root is TypeRoot.ROW:
         children = _columns(array, [field.data_type for field in data_type.fields], row_format)
         return pa.Array.from_buffers(arrow, rows, [bits], nulls, children=children)
@@ -198,7 +198,7 @@ def _value(array: pa.Array, data_type: DataType, row_format: str) -> pa.Array:
 def _arrays(
     lists: pa.Array, elements: pa.Array, name: str, data_type: DataType, row_format: str
 ) -> pa.Array:
-    """The BinaryArray of each list or map; ``elements`` are all that its offsets point into."""
+    """Encodes each list or map as a BinaryArray; its offsets point into ``elements``."""
     rows, counts = len(lists), bounds_of(lists)
     first = int(counts[0])
     elements = elements.slice(first, int(counts[-1]) - first)
@@ -227,7 +227,7 @@ def _arrays(
 
 
 def _lists(array: pa.Array, data_type: DataType, row_format: str) -> tuple[np.ndarray, pa.Array]:
-    """Offsets (int32) and elements of BinaryArrays; null where ``array`` is."""
+    """Decodes BinaryArrays to offsets (int32) and elements; null where ``array`` is."""
     rows = len(array)
     plan = element_plan(data_type)
     words = plan.words.copy()
@@ -265,18 +265,18 @@ def _lists(array: pa.Array, data_type: DataType, row_format: str) -> tuple[np.nd
 
 
 def _halves(maps: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """The key array and the value array of each map; null where ``maps`` is."""
+    """Splits each map into key array and value array; null where ``maps`` is."""
     _, _, data = maps.buffers()
     bounds = bounds_of(maps).astype(np.int64)
     there = maps.is_valid().to_numpy(zero_copy_only=False)
     rooms = np.diff(bounds) - _LENGTH
-    _refuse(there & (rooms < 0), "a map: it ends early")
+    _refuse(there & (rooms < 0), "a map ends early")
     content = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
     starts = bounds[:-1][there]
     sizes = np.zeros(len(maps), np.int64)
     for index in range(_LENGTH):
         sizes[there] |= content[starts + index].astype(np.int64) << 8 * index
-    _refuse(there & (sizes > rooms), "a map: its keys end behind it")
+    _refuse(there & (sizes > rooms), "the keys of a map end after the map")
     address = addresses(maps)[0] + bounds[:-1] + _LENGTH
     halves = []
     for sources, lengths in ((address, sizes), (address + sizes, rooms - sizes)):
@@ -288,7 +288,9 @@ def _halves(maps: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 
 def _check_map(counts: np.ndarray, value_counts: np.ndarray, keys: pa.Array) -> None:
-    _refuse(np.diff(counts) != np.diff(value_counts), "a map has more keys than values, or fewer")
+    _refuse(
+        np.diff(counts) != np.diff(value_counts), "a map has different numbers of keys and values"
+    )
     if keys.null_count:
         element = int(np.argmax(keys.is_null().to_numpy(zero_copy_only=False)))
         row = int(np.searchsorted(counts, element, "right")) - 1
@@ -301,10 +303,12 @@ def _refuse(bad: np.ndarray, reason: str) -> None:
 
 
 def _encoded(target: pa.Buffer, bounds: np.ndarray, size: int) -> pa.Array:
-    """What a kernel wrote, as an array that keeps no more than it needs."""
-    assert size <= target.size, "a kernel wrote behind its memory"
+    """Returns the bytes that a kernel wrote as an array, without unused memory."""
+    assert size <= target.size, "a kernel wrote past its memory"
     if size > _MAX_BYTES:
-        raise RecordTooLarge(f"rows of {size} bytes: write fewer rows at once")
+        raise RecordTooLarge(
+            f"the rows have {size:,} bytes, more than 2 GiB: write fewer rows at once"
+        )
     target.resize(size, shrink_to_fit=True)
     return binary_array(bounds.astype(np.int32), target)
 

@@ -31,7 +31,10 @@ def build_row_log_batch(
     writer_id: int = -1,
     batch_sequence: int = -1,
 ) -> bytes:
-    """Records as one log batch at offset 0. :raises RecordTooLarge: more than 2 GiB."""
+    """Encodes records as one log batch at offset 0.
+
+    :raises RecordTooLarge: the batch has more than 2 GiB.
+    """
     heads = np.ascontiguousarray(log.change_types, np.uint8)
     if len(heads) != len(log.rows):
         raise ValueError(f"{len(heads)} change types for {len(log.rows)} rows")
@@ -40,12 +43,12 @@ def build_row_log_batch(
 
 
 def parse_row_log_batch(view: Buffer, header: LogBatchHeader) -> RowLog:
-    """Change types and rows, copied from ``view``.
+    """Returns change types and rows, copied from ``view``.
 
-    :raises CorruptRecord: if the records do not fill the batch, or a change type is unknown.
+    :raises CorruptRecord: the records do not fill the batch, or a change type is unknown.
     """
     if len(view) < header.size:
-        raise CorruptRecord(f"log batch: {len(view)} of {header.size} bytes")
+        raise CorruptRecord(f"log batch: it has {len(view)} of {header.size} bytes")
     what = f"log batch at offset {header.base_offset}"
     content = memoryview(view)[header.records_at : header.size]
     heads, rows = records.find(what, content, header.record_count).behind_heads(1)
@@ -54,6 +57,6 @@ def parse_row_log_batch(view: Buffer, header: LogBatchHeader) -> RowLog:
     if len(unknown):
         raise CorruptRecord(
             f"{what}: record {unknown[0]} has change type {change_types[unknown[0]]},"
-            " known are 0 to 4"
+            " which is not 0 to 4"
         )
     return RowLog(change_types, rows)

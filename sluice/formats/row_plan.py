@@ -1,4 +1,4 @@
-"""How each column of a row is read and written: small numbers that one compiled kernel follows.
+"""Plans of rows: numbers that tell the compiled kernels how to read and write each column.
 
 A plan is an int64 array of shape (columns, WORDS). The words from VALUES on are addresses and
 counters of one call; the others depend on the column's type and the row format alone.
@@ -119,9 +119,11 @@ class RowPlan:
 
 @lru_cache(maxsize=256)
 def row_plan(types: tuple[DataType, ...], row_format: str) -> RowPlan:
-    """:raises ValueError: for another row format than COMPACTED and INDEXED."""
+    """:raises ValueError: the row format is not COMPACTED or INDEXED."""
     if row_format not in (COMPACTED, INDEXED):
-        raise ValueError(f"row format {row_format!r}: there are {COMPACTED} and {INDEXED}")
+        raise ValueError(
+            f"row format {row_format!r} is not supported: use {COMPACTED} or {INDEXED}"
+        )
     is_compacted = row_format == COMPACTED
     words = np.zeros((len(types), WORDS), np.int64)
     for column, data_type in zip(words, types, strict=True):

@@ -1,8 +1,8 @@
-"""RocksDB's SST files in its block-based format: footer, properties, index and blocks.
+"""Reads RocksDB's SST files in the block-based format: footer, properties, index and blocks.
 
-Format versions 2 to 6 with a plain index and without a dictionary are known, which is what RocksDB
-writes unless told otherwise. All else is ``NeedsRocksDB``. Whoever calls brings the bytes; every
-block's checksum is checked before a byte of it is believed.
+Supported are format versions 2 to 6 with a plain index and without a dictionary, which is RocksDB's
+default. Everything else raises ``NeedsRocksDB``. The caller reads the bytes; the checksum of every
+block is checked before its content is used.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sluice.formats.rocksdb_manifest import Cursor, NeedsRocksDB, masked_crc
 
 FOOTER_SIZE = 53
 BLOCK_TRAILER = 5
-"""Bytes behind a block that its size does not count: type of compression, checksum."""
+"""Bytes after a block that its size does not count: type of compression and checksum."""
 
 _MAGIC = bytes.fromhex("f7cff485b741e288")
 _CONTEXT_MAGIC = bytes.fromhex("3e007a00")
@@ -45,12 +45,12 @@ _SECRET = np.frombuffer(
     ),
     np.uint8,
 )
-"""What XXH3 mixes its input with where nobody gives it a seed."""
+"""XXH3's default secret."""
 
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """Where a block lies in its file; ``size`` is without the trailer."""
+    """Position of a block in its file; ``size`` excludes the trailer."""
 
     start: int
     size: int
@@ -62,19 +62,19 @@ class Handle:
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """What the end of a file says."""
+    """The footer at the end of a file."""
 
     checksum: int
     base: int
-    """What checksums are mixed with beside their position; 0: neither."""
+    """The base that checksums are mixed with, in addition to their position; 0 for neither."""
     metaindex: Handle
     index: Handle | None
-    """None: the metaindex says where it lies."""
+    """None if the metaindex has its position."""
 
 
 @dataclass(frozen=True, slots=True)
 class Properties:
-    """What a file says of its content."""
+    """The properties of a file's content."""
 
     entries: int
     index_deltas: bool
@@ -84,14 +84,16 @@ class Properties:
 def read_footer(tail: bytes, file_size: int) -> Footer:
     """``tail``: the last bytes of the file, at least ``FOOTER_SIZE`` if it has so many.
 
-    :raises NeedsRocksDB: it is none of a known version, or damaged.
+    :raises NeedsRocksDB: the version is not supported, or the footer is damaged.
     """
     footer = tail[-FOOTER_SIZE:]
     if len(footer) != FOOTER_SIZE or not footer.endswith(_MAGIC):
-        raise NeedsRocksDB("it has no footer")
+        raise NeedsRocksDB("the SST file has no footer")
     kind, version = footer[0], _U32.unpack_from(footer, FOOTER_SIZE - 12)[0]
     if kind not in (_CRC32C, _XXH3) or not 2 <= version <= _VERSION_WITH_CONTEXT:
-        raise NeedsRocksDB(f"it has format version {version} with checksums of type {kind}")
+        raise NeedsRocksDB(
+            f"format version {version} with checksums of type {kind} is not supported"
+        )
     start = file_size - FOOTER_SIZE
     if version < _VERSION_WITH_CONTEXT:
         cursor = Cursor(footer[1:])
@@ -101,12 +103,12 @@ def read_footer(tail: bytes, file_size: int) -> Footer:
         _check_handle(index, start)
         return Footer(kind, 0, metaindex, index)
     if footer[1:5] != _CONTEXT_MAGIC:
-        raise NeedsRocksDB("its footer is none of version 6")
+        raise NeedsRocksDB("the footer of version 6 is not valid")
     checksum, base, size = struct.unpack_from("<III", footer, 5)
     metaindex = Handle(start - BLOCK_TRAILER - size, size)
     _check_handle(metaindex, start)
     found = Footer(kind, base, metaindex, None)
-    # its own checksum counts as zero while it is made
+    # its own checksum counts as zero in the computation
     block = footer[:5] + bytes(4) + footer[9:] + _U32.pack(checksum)
     check_blocks(found, block, np.zeros(1, np.int64), np.array([FOOTER_SIZE - 1]), start)
     return found
@@ -114,7 +116,7 @@ def read_footer(tail: bytes, file_size: int) -> Footer:
 
 def _check_handle(handle: Handle, end: int) -> None:
     if handle.start < 0 or handle.size > _BLOCK_MAX or handle.end > end:
-        raise NeedsRocksDB(f"it has a block at {handle.start}, where none can be")
+        raise NeedsRocksDB(f"the position {handle.start} of a block is not valid")
 
 
 def check_blocks(
@@ -161,10 +163,10 @@ def _count_good(
 def read_block(footer: Footer, data: bytes, handle: Handle) -> pa.Buffer:
     """One block, checked and uncompressed; ``data`` is the block with its trailer.
 
-    :raises NeedsRocksDB: it is damaged, or compressed in a way not known here.
+    :raises NeedsRocksDB: the block is damaged, or its compression is not supported.
     """
     if len(data) != handle.size + BLOCK_TRAILER:
-        raise NeedsRocksDB("a block is cut")
+        raise NeedsRocksDB("a block is truncated")
     starts, sizes = np.zeros(1, np.int64), np.array([handle.size], np.int64)
     check_blocks(footer, data, starts, sizes, handle.start)
     [block] = uncompress(data, starts, sizes)
@@ -180,7 +182,7 @@ def uncompress(
 
     :param starts: positions of blocks in ``data``, int64; they and their trailers lie within.
     :param sizes: without trailers, int64.
-    :raises NeedsRocksDB: a block is compressed in a way not known here, or damaged.
+    :raises NeedsRocksDB: the compression of a block is not supported, or it is damaged.
     """
     content = np.frombuffer(data, np.uint8)
     kinds = content[starts + sizes]
@@ -189,7 +191,7 @@ def uncompress(
     wholes = np.where(plain, sizes, wholes)
     heads[plain | (kinds == _SNAPPY)] = 0  # snappy's own format begins with the size
     if (heads > sizes).any() or (wholes > _BLOCK_MAX).any():
-        raise NeedsRocksDB("a block's size cannot be")
+        raise NeedsRocksDB("the uncompressed size of a block is not valid")
     count = max(int(np.searchsorted(np.cumsum(wholes), most_bytes, "right")), 1)
     parts = (starts + heads, sizes - heads, kinds, wholes)
     whole = pa.py_buffer(data)
@@ -200,7 +202,7 @@ def uncompress(
             for start, size, kind, wanted in zip(*(p[:count].tolist() for p in parts), strict=True)
         ]
     except KeyError as error:
-        raise NeedsRocksDB(f"a block is compressed in way {error}") from error
+        raise NeedsRocksDB(f"a block has the unsupported compression type {error}") from error
     except (pa.ArrowException, OSError, ValueError, zlib.error) as error:
         raise NeedsRocksDB(f"a block cannot be uncompressed: {error}") from error
 
@@ -226,7 +228,7 @@ def _ways() -> dict[int, Callable[[pa.Buffer, int], pa.Buffer]]:
         stream = zlib.decompressobj(-15)
         content = stream.decompress(block, size + 1)  # not all that a short block may grow to
         if len(content) != size or not stream.eof:
-            raise ValueError(f"it has not the {size} bytes that it says")
+            raise ValueError(f"its size is not the declared {size} bytes")
         return pa.py_buffer(content)
 
     ways = {kind: pa.Codec(name).decompress for kind, name in _CODECS.items()}
@@ -236,7 +238,7 @@ def _ways() -> dict[int, Callable[[pa.Buffer, int], pa.Buffer]]:
 def metadata(block: pa.Buffer) -> Iterator[tuple[bytes, bytes]]:
     """Names and values of a block that describes its file; there are few.
 
-    :raises NeedsRocksDB: it is none.
+    :raises NeedsRocksDB: the block is not valid.
     """
     cursor = Cursor(memoryview(block)[: _entries_size(block)].tobytes())
     name = b""
@@ -253,24 +255,24 @@ def _entries_size(block: pa.Buffer) -> int:
         size = block.size - _U32.size * (restarts + 1)
         if restarts < _HASH_INDEX and size >= 0:
             return size
-    raise NeedsRocksDB("a block does not end as it must")
+    raise NeedsRocksDB("the end of a block is not valid")
 
 
 def find_parts(footer: Footer, metaindex: pa.Buffer, file_size: int) -> tuple[Handle, Handle]:
-    """Where index and properties lie.
+    """Returns the positions of index and properties.
 
-    :raises NeedsRocksDB: one is missing, or there are parts that are not read here.
+    :raises NeedsRocksDB: one is missing, or the file has unsupported parts.
     """
     handles = {}
     for name, value in metadata(metaindex):
         if name in _UNREADABLE:
-            raise NeedsRocksDB(f"it has {name.decode()}")
+            raise NeedsRocksDB(f"the SST file has the unsupported part {name.decode()}")
         cursor = Cursor(value)
         handles[name] = Handle(cursor.number(), cursor.number())
     index = footer.index or handles.get(b"rocksdb.index")
     properties = handles.get(b"rocksdb.properties")
     if index is None or properties is None:
-        raise NeedsRocksDB("it lacks index or properties")
+        raise NeedsRocksDB("the SST file has no index or no properties")
     _check_handle(index, file_size)
     _check_handle(properties, file_size)
     return index, properties
@@ -287,15 +289,15 @@ def read_properties(block: pa.Buffer) -> Properties:
         return Cursor(value or b"").number()
 
     if found.get(b"rocksdb.block.based.table.index.type") != bytes(4):
-        raise NeedsRocksDB("its index is not a plain one")
+        raise NeedsRocksDB("the type of the SST file's index is not supported")
     if found.get(b"rocksdb.comparator") != b"leveldb.BytewiseComparator":
-        raise NeedsRocksDB("its keys have an order of their own")
+        raise NeedsRocksDB("the comparator of the SST file is not supported")
     for name in (b"merge.operands", b"num.range-deletions"):
         if number(name, 0):
-            raise NeedsRocksDB(f"it has rocksdb.{name.decode()}")
+            raise NeedsRocksDB(f"the SST file has the unsupported property rocksdb.{name.decode()}")
     for name in found:
         if name.startswith(b"rocksdb.external_sst_file."):
-            raise NeedsRocksDB("it was not written by its store")
+            raise NeedsRocksDB("the SST file was ingested, not written by its store")
     return Properties(number(b"num.entries"), bool(number(b"index.value.is.delta.encoded", 0)))
 
 
@@ -303,7 +305,7 @@ def read_index(block: pa.Buffer, properties: Properties, end: int) -> tuple[np.n
     """Positions and sizes (int64, without trailers) of a file's data blocks, in its order.
 
     :param end: where the last may end.
-    :raises NeedsRocksDB: they cannot be.
+    :raises NeedsRocksDB: the index is not valid.
     """
     size = _entries_size(block)
     room = size // 3 + 1  # an entry has three bytes at least
@@ -317,9 +319,9 @@ def read_index(block: pa.Buffer, properties: Properties, end: int) -> tuple[np.n
         room,
     )
     if count < 0:
-        raise NeedsRocksDB("its index is damaged")
+        raise NeedsRocksDB("the index of the SST file is damaged")
     starts, sizes = starts[:count].copy(), sizes[:count].copy()
     ends = starts + sizes + BLOCK_TRAILER
     if count and (ends[-1] > end or sizes.max() > _BLOCK_MAX or (starts[1:] < ends[:-1]).any()):
-        raise NeedsRocksDB("its index names blocks that cannot be")
+        raise NeedsRocksDB("the index of the SST file has block positions that are not valid")
     return starts, sizes

@@ -40,11 +40,11 @@ _PRECISION = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 
 
 def arrow_type(data_type: DataType) -> pa.DataType:
-    """The Arrow type that carries a Fluss type in the log.
+    """Returns the Arrow type of a Fluss type in the log.
 
     Both timestamps have no zone there; LTZ counts from the epoch in UTC.
 
-    :raises UnsupportedType: if an attribute is missing or out of range.
+    :raises UnsupportedType: an attribute is missing or out of range.
     """
     root = data_type.root
     plain = _PLAIN.get(root)
@@ -67,7 +67,7 @@ def _decimal(data_type: DataType) -> pa.DataType:
 
 
 def time_unit(precision: int | None) -> str:
-    """The Arrow unit of TIME and both TIMESTAMPs: s, ms, us or ns by precision 0, 1-3, 4-6, 7-9."""
+    """Returns the Arrow unit by precision: s (0), ms (1-3), us (4-6) or ns (7-9)."""
     if precision is None or not 0 <= precision <= 9:
         raise ValueError("precision must be 0 to 9")
     return ("s", "ms", "us", "ns")[(precision + 2) // 3]
@@ -84,13 +84,13 @@ def _timestamp(data_type: DataType) -> pa.DataType:
 
 def _array(data_type: DataType) -> pa.DataType:
     if data_type.element is None:
-        raise ValueError("no element type")
+        raise ValueError("the element type is missing")
     return pa.list_(_field("element", data_type.element))
 
 
 def _map(data_type: DataType) -> pa.DataType:
     if data_type.key is None or data_type.value is None:
-        raise ValueError("no key or value type")
+        raise ValueError("the key or value type is missing")
     return pa.map_(_field("key", data_type.key.not_null()), _field("value", data_type.value))
 
 
@@ -116,26 +116,28 @@ def _field(name: str, data_type: DataType) -> pa.Field:
 
 @lru_cache(maxsize=1024)
 def arrow_schema(schema: Schema) -> pa.Schema:
-    """The Arrow schema of a Fluss schema's rows in the log: names, types, nullability."""
+    """Returns the Arrow schema of a Fluss schema in the log: names, types, nullability."""
     return pa.schema([_field(column.name, column.data_type) for column in schema.columns])
 
 
 def schema_from_arrow(schema: pa.Schema, primary_key: Sequence[str] = ()) -> Schema:
-    """The Fluss schema for a user's Arrow data; ids count from 0, those of nested fields included.
+    """Returns a Fluss schema for a user's Arrow data; ids of columns and nested fields start at 0.
 
-    Dictionary columns take their values' type, key columns become NOT NULL, a timestamp with a zone
-    becomes TIMESTAMP_LTZ. Unsigned integers take the next wider signed type.
+    A dictionary column gets the type of its values, key columns become NOT NULL, a timestamp with a
+    zone becomes TIMESTAMP_LTZ, and an unsigned integer gets the next wider signed type.
 
-    :raises UnsupportedType: for an Arrow type that Fluss has no type for; names the column.
-    :raises InvalidTable: if a key column does not exist or a name comes twice.
+    :raises UnsupportedType: Fluss has no type for an Arrow type; names the column.
+    :raises InvalidTable: a key column does not exist, or a name is repeated.
     """
     names = schema.names
     if len(set(names)) != len(names):
         twice = sorted({name for name in names if names.count(name) > 1})
-        raise InvalidTable(f"column names must differ; twice or more: {', '.join(twice)}")
+        raise InvalidTable(f"column names must be unique; repeated: {', '.join(twice)}")
     missing = [name for name in primary_key if name not in names]
     if missing:
-        raise InvalidTable(f"primary key column {missing[0]!r} is not among {names}")
+        raise InvalidTable(
+            f"primary key column {missing[0]!r} is missing from the data, which have {names}"
+        )
     ids = count()
     columns = []
     for field in schema:
@@ -185,4 +187,6 @@ def _nested_from_arrow(
             data_type = _from_arrow(field.type, field.nullable, f"{where}.{field.name}", ids)
             fields.append(RowField(field.name, data_type, None, field_id))
         return DataType(TypeRoot.ROW, nullable, fields=tuple(fields))
-    raise UnsupportedType(f"column {where!r}: Fluss has no type for Arrow's {arrow}; cast it first")
+    raise UnsupportedType(
+        f"column {where!r}: Fluss has no type for Arrow type {arrow}; cast the column"
+    )

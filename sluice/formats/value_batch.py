@@ -36,46 +36,51 @@ class ValueBatch:
 
 
 def parse_value_batch(view: Buffer) -> ValueBatch:
-    """Values of a batch, copied from ``view``; its own length bounds the memory.
+    """Returns the values of a batch, copied from ``view``; its length bounds the memory.
 
-    :raises CorruptRecord: if it is no value batch.
+    :raises CorruptRecord: the bytes are not a value batch.
     """
     return ValueBatch(*split_stored(values_of(view)))
 
 
 def values_of(view: Buffer) -> pa.Array:
-    """A batch's stored values as they are, for ``decode_values``.
+    """Returns a batch's stored values without decoding, for ``decode_values``.
 
-    :raises CorruptRecord: if it is no value batch.
+    :raises CorruptRecord: the bytes are not a value batch.
     """
     view = memoryview(view)
     if len(view) < _HEAD.size:
-        raise CorruptRecord(f"value batch: {len(view)} bytes, its header takes {_HEAD.size}")
+        raise CorruptRecord(
+            f"value batch: it has {len(view)} bytes, but its header needs {_HEAD.size}"
+        )
     length, magic, count = _HEAD.unpack_from(view)
     if magic != 0:
-        raise CorruptRecord(f"value batch: magic {magic}, known is 0")
+        raise CorruptRecord(f"value batch: magic {magic} is not supported, only 0")
     if length + _LENGTH_OVERHEAD != len(view):
-        raise CorruptRecord(f"value batch: {len(view)} of {length + _LENGTH_OVERHEAD} bytes")
+        raise CorruptRecord(f"value batch: it has {len(view)} of {length + _LENGTH_OVERHEAD} bytes")
     return records.find("value batch", view[_HEAD.size :], count).joined()
 
 
 def build_value_batch(values: pa.Array) -> bytes:
-    """Stored values (binary, no nulls) as one batch. :raises RecordTooLarge: more than 2 GiB."""
+    """Builds one batch of stored values (binary, no nulls).
+
+    :raises RecordTooLarge: the batch has more than 2 GiB.
+    """
     batch = records.frame(values, _HEAD.size)
     _HEAD.pack_into(batch, 0, len(batch) - _LENGTH_OVERHEAD, 0, len(values))
     return bytes(batch)
 
 
 def stored_values(rows: pa.Array, schema_id: int) -> pa.Array:
-    """Rows as the KV store holds them, behind their schema id; a null row stays null."""
+    """Puts the schema id before each row, as the KV store does; a null row stays null."""
     head = pa.scalar(struct.pack("<h", schema_id), pa.binary())
     return pc.binary_join_element_wise(head, rows, b"")
 
 
 def split_stored(values: pa.Array) -> tuple[np.ndarray, pa.Array]:
-    """Schema ids (int16, 0 for a null) and rows of stored values.
+    """Splits stored values into schema ids (int16, 0 for a null) and rows.
 
-    :raises CorruptRecord: names the value that is shorter than its schema id.
+    :raises CorruptRecord: names the value that is too short for a schema id.
     """
     schema_ids = _schema_ids(values)
     data, _ = addresses(values)
@@ -93,14 +98,14 @@ def split_stored(values: pa.Array) -> tuple[np.ndarray, pa.Array]:
 def decode_values(
     values: pa.Array, schemas: Mapping[int, Schema], target: Schema, row_format: str
 ) -> pa.RecordBatch:
-    """Stored values as a batch of ``target``'s columns, whichever schema each was written with.
+    """Decodes stored values of any schema to a batch with ``target``'s columns.
 
-    Columns are found by their id; one that the value's schema lacks is null, and so is every column
-    of a null value.
+    Columns are found by their id; a column that the value's schema lacks is null, and so is every
+    column of a null value.
 
-    :raises CorruptRecord: names the row whose bytes cannot be.
-    :raises SchemaNotExist: for a schema id that ``schemas`` lacks.
-    :raises UnsupportedType: if a column's type is not the one it was written with.
+    :raises CorruptRecord: names the row whose bytes are not valid.
+    :raises SchemaNotExist: ``schemas`` lacks a schema id.
+    :raises UnsupportedType: a column was written with another type.
     """
     schema_ids = _schema_ids(values)
     there = _is_there(values)
@@ -131,7 +136,7 @@ def _schema(schemas: Mapping[int, Schema], schema_id: int) -> Schema:
     except KeyError:
         known = ", ".join(map(str, sorted(schemas)))
         raise SchemaNotExist(
-            f"a stored value was written with schema {schema_id}; known are {known}"
+            f"a stored value was written with schema {schema_id}; only {known} are available"
         ) from None
 
 
@@ -151,7 +156,7 @@ def _columns(values: pa.Array, schema: Schema, target: Schema, row_format: str) 
         elif array.type != wanted:
             raise UnsupportedType(
                 f"column {column.name!r} is {column.data_type}, but was written as {array.type}:"
-                " rows are not converted from one type to another"
+                " Sluice does not convert stored rows to another type"
             )
         chosen.append(array)
     return chosen
@@ -174,7 +179,7 @@ def _schema_ids(values: pa.Array) -> np.ndarray:
     there = _is_there(values)
     short = np.nonzero(there & (np.diff(bounds) < SCHEMA_ID_SIZE))[0]
     if len(short):
-        raise CorruptRecord(f"value {short[0]}: shorter than its schema id of 2 bytes")
+        raise CorruptRecord(f"value {short[0]} is shorter than a schema id of 2 bytes")
     data = values.buffers()[2]
     ids = np.zeros(len(values), np.int16)
     if data is not None and there.any():

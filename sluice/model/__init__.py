@@ -1,4 +1,4 @@
-"""Frozen value types that every room shares."""
+"""Frozen value types that all packages share: tables, types, claims, statuses, leases."""
 
 from sluice.model.changes import ChangeType
 from sluice.model.leases import BucketSnapshot, LeaseInfo

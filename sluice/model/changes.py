@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class ChangeType(IntEnum):
-    """The change types of Fluss's log, by the number that stands in it."""
+    """The change types of Fluss's log, by their stored numbers."""
 
     APPEND_ONLY = 0
     INSERT = 1
@@ -16,5 +16,5 @@ class ChangeType(IntEnum):
 
     @property
     def symbol(self) -> str:
-        """How Fluss writes it: ``+A``, ``+I``, ``-U``, ``+U`` or ``-D``."""
+        """The symbol in Fluss: ``+A``, ``+I``, ``-U``, ``+U`` or ``-D``."""
         return ("+A", "+I", "-U", "+U", "-D")[self]

@@ -23,9 +23,9 @@ _ISO_DURATION = re.compile(
 
 
 def duration_ms(key: str, text: str) -> int:
-    """A duration as Fluss writes it (``3 min``, ``500ms``, ``PT3M``) in milliseconds.
+    """Parses a duration in Fluss's syntax (``3 min``, ``500ms``, ``PT3M``) to milliseconds.
 
-    :raises InvalidConfig: if it is not one; names ``key``.
+    :raises InvalidConfig: the text is not a duration; the message names ``key``.
     """
     plain = _DURATION.fullmatch(text.strip().lower())
     if plain and plain[2] in _UNITS_MS:

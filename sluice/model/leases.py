@@ -9,7 +9,7 @@ from sluice.model.paths import TableBucket, TablePath
 
 @dataclass(frozen=True, slots=True)
 class BucketSnapshot:
-    """A KV snapshot of one bucket: it holds what the log has below ``log_offset``."""
+    """A KV snapshot of one bucket, with all changes of its log below ``log_offset``."""
 
     bucket: TableBucket
     snapshot_id: int
@@ -26,9 +26,9 @@ class LeaseInfo:
     renewed_ms: int
     expires_ms: int
     now_ms: int
-    """When the list was made."""
+    """When the coordinator created the list."""
     oldest: TableBucket
-    """The bucket of the lowest snapshot id that it holds."""
+    """The bucket with the lowest snapshot id of the lease."""
     oldest_snapshot_id: int
     oldest_path: TablePath | None
     """None if the table was dropped."""

@@ -1,7 +1,7 @@
 """Offsets of a table's buckets, and their JSON (docs/fluss/lake-snapshots.md#offsets-file).
 
-Fluss's offsets files have it, and the summaries of lake snapshots (``sluice.offsets``), which so
-tell by themselves which part of each log they hold.
+Fluss's offsets files use this JSON, and so do the summaries of lake snapshots (``sluice.offsets``),
+so a lake snapshot itself shows which part of each log it contains.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from sluice.model.paths import TableBucket
 
 EARLIEST = -2
-"""As a start offset: the earliest there is."""
+"""As a start offset: the earliest offset of the log."""
 OFFSETS_VERSION = 1
 _UNKNOWN = -1
 _MAX_BUCKETS = 1 << 20
@@ -21,16 +21,16 @@ _MAX_OFFSET = 2**63 - 1
 
 
 def offsets_to_text(table_id: int, offsets: Mapping[TableBucket, int]) -> str:
-    """Log end offsets (exclusive) of a table's buckets as Fluss writes them.
+    """Returns the JSON of log end offsets (exclusive) of a table's buckets, as Fluss writes it.
 
     Array index = bucket, -1 = unknown.
 
-    :raises ValueError: for buckets of another table, or with and without partition at once.
+    :raises ValueError: a bucket is of another table, or only some buckets have a partition.
     """
     by_partition: dict[int | None, dict[int, int]] = {}
     for bucket, offset in offsets.items():
         if bucket.table_id != table_id:
-            raise ValueError(f"bucket {bucket} is not one of table {table_id}")
+            raise ValueError(f"bucket {bucket} does not belong to table {table_id}")
         if not 0 <= bucket.bucket < _MAX_BUCKETS:
             raise ValueError(f"bucket {bucket}: bucket ids are 0 to {_MAX_BUCKETS - 1}")
         by_partition.setdefault(bucket.partition_id, {})[bucket.bucket] = offset
@@ -39,7 +39,7 @@ def offsets_to_text(table_id: int, offsets: Mapping[TableBucket, int]) -> str:
         content["bucket_offsets"] = _dense(by_partition[None])
     elif by_partition:
         if None in by_partition:
-            raise ValueError(f"table {table_id}: buckets with and without a partition")
+            raise ValueError(f"table {table_id}: only some of the buckets have a partition")
         content["partition_offsets"] = [
             {"partition_id": partition_id, "bucket_offsets": _dense(of_partition)}
             for partition_id, of_partition in sorted(by_partition.items(), key=_first)
@@ -48,21 +48,21 @@ def offsets_to_text(table_id: int, offsets: Mapping[TableBucket, int]) -> str:
 
 
 def offsets_from_text(text: str | bytes) -> tuple[int, dict[TableBucket, int]]:
-    """Table id and the known offsets.
+    """Returns the table id and the known offsets.
 
-    :raises ValueError: if it is no such text of version 1; says what is wrong with it.
+    :raises ValueError: the text is not this JSON in version 1; the message names the error.
     """
     try:
         node = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"it is not JSON: {error}") from error
     if not isinstance(node, dict) or node.get("version") != OFFSETS_VERSION:
-        raise ValueError(f"it is not of version {OFFSETS_VERSION}: {str(node)[:80]}")
+        raise ValueError(f"its version is not {OFFSETS_VERSION}: {str(node)[:80]}")
     table_id = _whole(node.get("table_id"), "table_id")
     offsets = _sparse(table_id, None, node.get("bucket_offsets", []))
     for partition in _list(node.get("partition_offsets", []), "partition_offsets"):
         if not isinstance(partition, dict):
-            raise ValueError(f"partition_offsets holds {str(partition)[:80]}")
+            raise ValueError(f"partition_offsets has {str(partition)[:80]}, but needs JSON objects")
         partition_id = _whole(partition.get("partition_id"), "partition_id")
         offsets |= _sparse(table_id, partition_id, partition.get("bucket_offsets", []))
     return table_id, offsets
@@ -88,11 +88,11 @@ def _sparse(table_id: int, partition_id: int | None, values: Any) -> dict[TableB
 
 def _list(value: Any, key: str) -> list[Any]:
     if not isinstance(value, list):
-        raise ValueError(f"{key} is {str(value)[:80]}: it must be a list")
+        raise ValueError(f"{key} is {str(value)[:80]}, but must be a list")
     return value
 
 
 def _whole(value: Any, key: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not -1 <= value <= _MAX_OFFSET:
-        raise ValueError(f"{key} holds {str(value)[:80]}: it must be -1 or more")
+        raise ValueError(f"{key} has {str(value)[:80]}, but needs integers from -1")
     return value

@@ -1,4 +1,4 @@
-"""Names of things: databases, tables, partitions and buckets, in Fluss's words."""
+"""Table paths, partitions and buckets, and the rules for their names."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class TablePath:
 
     @classmethod
     def parse(cls, text: str) -> TablePath:
-        """``DB.TABLE`` as a path.
+        """Parses ``DATABASE.TABLE``.
 
-        :raises InvalidTable: if the text is not two names with a dot between them.
+        :raises InvalidTable: the text is not two names joined by a dot.
         """
         database, dot, table = text.partition(".")
         if not dot or not database or not table or "." in table:
@@ -47,7 +47,7 @@ class TableBucket:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A partition. ``name`` is its values in key order, joined by ``$``.
+    """A partition. Its ``name`` is its values in key order, joined by ``$``.
 
     See docs/fluss/messages.md#partition-names
     """
@@ -61,15 +61,21 @@ class Partition:
 
 
 def check_database_name(name: str) -> None:
-    """:raises InvalidDatabase: unless 1 to 200 letters, digits, ``_``, ``-``, not ``__...``."""
+    """Checks the name of a database.
+
+    :raises InvalidDatabase: unless 1 to 200 letters, digits, ``_``, ``-``, not ``__...``.
+    """
     if not _NAME.fullmatch(name) or name.startswith("__"):
         raise InvalidDatabase(f"database name {name!r}: {_NAME_RULE}")
 
 
 def check_table_name(path: TablePath) -> None:
-    """:raises InvalidTable: unless 1 to 200 of letters, digits, ``_`` and ``-``, not ``__...``."""
+    """Checks the name of a table.
+
+    :raises InvalidTable: unless 1 to 200 letters, digits, ``_``, ``-``, not ``__...``.
+    """
     if not _NAME.fullmatch(path.table) or path.table.startswith("__"):
         raise InvalidTable(f"table name {path.table!r}: {_NAME_RULE}")
 
 
-_NAME_RULE = "use 1 to 200 letters, digits, '_' and '-', not beginning with '__'"
+_NAME_RULE = "use 1 to 200 letters, digits, '_' and '-', not starting with '__'"

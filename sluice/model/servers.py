@@ -1,4 +1,4 @@
-"""What is told of the servers of a cluster."""
+"""The description of a server in a cluster."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ServerInfo:
-    """One server as it answers now."""
+    """One server of a cluster, as it responded."""
 
     address: str
     role: str
     """``coordinator`` or ``tablet``."""
     version: str | None
-    """Of a Sluice; a Fluss does not tell."""
+    """The version of Sluice; None for Apache Fluss, which does not report it."""
     lacks: tuple[str, ...]
-    """Names of the calls of this client that it does not offer."""
+    """Names of the client's calls that the server does not support."""

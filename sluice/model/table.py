@@ -21,7 +21,7 @@ RESERVED_COLUMNS = frozenset(LAKE_COLUMNS) | {"_change_type", "_log_offset", "_c
 
 @dataclass(frozen=True, slots=True)
 class AggFunction:
-    """How the aggregation merge engine joins a column's values."""
+    """How the aggregation merge engine combines a column's values."""
 
     name: str
     parameters: tuple[tuple[str, str], ...] = ()
@@ -29,7 +29,7 @@ class AggFunction:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column; ``column_id`` stays the same when columns are added before or behind it."""
+    """A column; its ``column_id`` stays the same when other columns are added."""
 
     name: str
     data_type: DataType
@@ -48,7 +48,10 @@ class Schema:
     auto_increment: tuple[str, ...] = ()
 
     def column(self, name: str) -> Column:
-        """:raises KeyError: if there is none of that name."""
+        """Returns a column by name.
+
+        :raises KeyError: the schema has no such column.
+        """
         for column in self.columns:
             if column.name == name:
                 return column
@@ -61,7 +64,7 @@ class Schema:
 
 @dataclass(frozen=True, slots=True)
 class TableDescriptor:
-    """What a user creates: schema, keys, bucket count, options."""
+    """The definition of a table by its creator: schema, keys, bucket count, options."""
 
     schema: Schema
     partition_keys: tuple[str, ...] = ()
@@ -74,7 +77,7 @@ class TableDescriptor:
 
 @dataclass(frozen=True, slots=True)
 class TableInfo:
-    """A table as the server knows it, after its defaults. Times are epoch milliseconds."""
+    """A table as the server reports it, with defaults filled in. Times are epoch milliseconds."""
 
     path: TablePath
     table_id: int
@@ -100,10 +103,13 @@ class TableInfo:
         return bool(self.schema.primary_key)
 
     def check_bucket(self, bucket: TableBucket) -> None:
-        """:raises TableNotExist: it is of another table, such as an earlier one of this path."""
+        """Checks that a bucket belongs to this table.
+
+        :raises TableNotExist: it belongs to another table, such as a dropped one of this path.
+        """
         if bucket.table_id != self.table_id:
             raise TableNotExist(
-                f"bucket {bucket} is not of {self.path}, which has table id {self.table_id}"
+                f"bucket {bucket} does not belong to table {self.path} (id {self.table_id})"
             )
 
     @property
@@ -112,5 +118,5 @@ class TableInfo:
 
     @property
     def datalake_format(self) -> str | None:
-        """Fixed at creation: it picks bucketing and key encoder even while tiering is off."""
+        """The lake format, fixed at creation; it selects bucketing and key encoder in any case."""
         return self.descriptor.properties.get("table.datalake.format")

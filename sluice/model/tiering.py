@@ -1,4 +1,4 @@
-"""What passes between those who tier a table: claims, statuses and lake snapshots."""
+"""Claims, tiering statuses and registered lake snapshots."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class TieringStatus:
-    """The coordinator's word on one lake table (seed 001). Times are epoch milliseconds.
+    """The tiering status of one lake table. Times are epoch milliseconds.
 
-    What comes after ``last_error_ms`` is None where the server does not tell it.
+    The fields after ``last_error_ms`` are None if the server does not report them.
     """
 
     path: TablePath
@@ -38,21 +38,21 @@ class TieringStatus:
     failures: int | None = None
     """Failures since the last success."""
     next_attempt_ms: int | None = None
-    """When the table may be handed out, or since when; None while it is tiered, or paused."""
+    """When the coordinator may assign the table, or since when; None while tiered or paused."""
     lag_rows: int | None = None
-    """Offsets of its logs that the registered lake snapshot does not hold, over all buckets."""
+    """Log offsets that are not in the registered lake snapshot, over all buckets."""
     lag_ms: int | None = None
-    """How long ago the oldest of them was written; 0 if there is none."""
+    """Age of the oldest of these rows; 0 if there are none."""
     lake_snapshot_id: int | None = None
     paused: bool | None = None
     last_round_ms: int | None = None
     """How long the last finished round took, from claim to report."""
     note: str | None = None
-    """Why the status is ``Unknown``: only where a cluster cannot be asked how tiering stands."""
+    """Why the status is ``Unknown``, for a cluster that keeps no statuses itself."""
 
     @property
     def is_unread(self) -> bool:
-        """Whether what is written down of it could not be read; ``note`` says why."""
+        """Whether the recorded status could not be read; ``note`` has the reason."""
         return self.note is not None and self.failures is None
 
     @property
@@ -65,7 +65,7 @@ class TieringStatus:
 
 @dataclass(frozen=True, slots=True)
 class LakeSnapshotInfo:
-    """The lake snapshot that Fluss has registered: its id and the end offset of each bucket."""
+    """A lake snapshot registered in Fluss: its id and the end offset of each bucket."""
 
     table_id: int
     snapshot_id: int

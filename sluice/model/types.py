@@ -1,4 +1,4 @@
-"""Fluss's data types as values; ``sluice.formats`` has their JSON and Arrow forms.
+"""Fluss's data types; ``sluice.formats`` converts them to JSON and Arrow.
 
 See docs/fluss/types-and-options.md#data-types
 """
@@ -35,7 +35,7 @@ class TypeRoot(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RowField:
-    """A field of a ROW type; ``field_id`` is -1 where an old descriptor has none."""
+    """A field of a ROW type; ``field_id`` is -1 if an old descriptor has none."""
 
     name: str
     data_type: DataType
@@ -45,7 +45,7 @@ class RowField:
 
 @dataclass(frozen=True, slots=True)
 class DataType:
-    """A data type. Only the attributes that its root has are set.
+    """A data type; only the attributes of its root are set.
 
     ``length``: CHAR, BINARY. ``precision``: DECIMAL, TIME, both TIMESTAMPs. ``scale``: DECIMAL.
     ``element``: ARRAY. ``key`` and ``value``: MAP. ``fields``: ROW.

@@ -180,12 +180,12 @@ def test_a_table_that_cannot_be_leased_fails_alone(
         self: LeaseClient, lease_id: str, parts: list[BucketSelection], duration_ms: int = 1
     ) -> AcquiredSnapshots:
         if parts[0].info.path == kv.path:
-            raise LeaseNotObtained("lease x: 2 buckets not held after 10 tries")
+            raise LeaseNotObtained("lease x: the snapshots of 2 buckets could not be leased")
         return acquire_latest(self, lease_id, parts)
 
     monkeypatch.setattr(LeaseClient, "acquire_latest", hasty)
     assert [entry["table"] for entry in run.acquire()] == ["shop.b"]
-    said = "LeaseNotObtained: lease x: 2 buckets not held after 10 tries"
+    said = "LeaseNotObtained: lease x: the snapshots of 2 buckets could not be leased"
     assert run.refused == [f"shop.a: {said}"]
     assert run.status(kv.path).last_error == said
     assert run.held() == {JOB: 2}

@@ -120,7 +120,7 @@ def test_a_lost_claim_is_no_failure_of_the_table(place: Place) -> None:
     result = run["xcoms"]["per_table.tier[0]"]["return_value"]
     assert result["outcome"] == "claim_lost"
     # The driver's own word, or the heartbeat's if that came first.
-    assert any(said in result["notes"][0] for said in ("FencedTieringEpoch", "coordinator answers"))
+    assert any(said in result["notes"][0] for said in ("FencedTieringEpoch", "coordinator reports"))
     settled = run["xcoms"]["per_table.settle[0]"]["return_value"]
     assert settled["reported"] == "nothing"
     assert place.status(path).last_error == "taken by somebody else"
@@ -140,7 +140,7 @@ def test_a_claim_taken_away_ends_the_driver(place: Place) -> None:
     assert run["tries"]["per_table.tier"] == 1
     result = run["xcoms"]["per_table.tier[0]"]["return_value"]
     assert result["outcome"] == "claim_lost"
-    assert "the coordinator answers" in result["notes"][0]
+    assert "the coordinator reports" in result["notes"][0]
     assert run["xcoms"]["per_table.settle[0]"]["return_value"]["reported"] == "nothing"
     assert place.status(path).last_error == "taken by somebody else"
     with finding():

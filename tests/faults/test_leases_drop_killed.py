@@ -146,7 +146,7 @@ class Race:
             history.drop(LEASE)
             history.agree()
             assert keeper.wait_lost(60)
-            assert "the coordinator answers" in str(keeper.lost)
+            assert "the coordinator reports" in str(keeper.lost)
             goals = [each.refused + 3 for each in renewers]
             wait_for(
                 "more renewals",

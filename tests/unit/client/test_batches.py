@@ -190,7 +190,7 @@ def test_waiting_has_a_deadline_that_names_the_buckets() -> None:
     sending = sender(lambda bucket, records: release.wait(60))
     sending.put(A, b"x")
     sending.put(B, b"x")
-    with pytest.raises(RequestTimeOut, match=r"buckets that still wait: 1:0, 1:1"):
+    with pytest.raises(RequestTimeOut, match=r"buckets with unsent batches: 1:0, 1:1"):
         sending.drain(0.01)
     release.set()
     sending.drain(60)

@@ -185,7 +185,7 @@ def test_what_was_given_up_is_not_written_late(shop: Shop, monkeypatch: pytest.M
 
     with monkeypatch.context() as patch:
         patch.setattr(StatusTable, "upsert", late)
-        with pytest.raises(RequestTimeOut, match="did not answer within"):
+        with pytest.raises(RequestTimeOut, match="could not be accessed within"):
             slow.admin.resume_tiering(path)
         gate.set()
         assert done.wait(60)

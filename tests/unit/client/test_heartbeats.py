@@ -102,7 +102,7 @@ def test_a_beat_that_fails_is_only_repeated_until_the_liveness_time_out(keeper: 
     keeper.heartbeats.check(ORDERS)
     assert keeper.lost == []
     keeper.beat_after(20)
-    with pytest.raises(ClaimLost, match="no heartbeat got through for 120 s: down"):
+    with pytest.raises(ClaimLost, match="no heartbeat succeeded for 120 s: down"):
         keeper.heartbeats.check(ORDERS)
     assert keeper.lost == [ORDERS]
 

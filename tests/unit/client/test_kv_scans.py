@@ -183,7 +183,7 @@ def test_a_limit_bounds_the_rows(site: Site) -> None:
             with client.scan_kv(PATH, site.bucket(), limit=limit) as scan:
                 assert read(scan) == ORDERS[:limit]
         for limit in (0, -1):
-            with pytest.raises(InvalidScanRequest, match="ask for one row or more"):
+            with pytest.raises(InvalidScanRequest, match="use 1 row or more"):
                 client.scan_kv(PATH, site.bucket(), limit=limit)
     assert site.snapshots_open() == 0
 

@@ -133,7 +133,7 @@ def test_rows_of_older_schemas_are_read_in_that_of_today(place: Place) -> None:
         info=info,
         folder=str(place.temporary),
     )
-    with planned, pytest.raises(SchemaNotExist, match="read it anew"):
+    with planned, pytest.raises(SchemaNotExist, match="create a new reader"):
         list(planned.batches())
 
 
@@ -325,5 +325,5 @@ def test_a_disk_that_cannot_take_the_files_is_told(place: Place, tmp_path: Path)
     [snapshot] = place.snapshots()
     missing = str(tmp_path / "missing")
     reader = place.client.kv_snapshot(PATH, snapshot.bucket, snapshot.snapshot_id, folder=missing)
-    with pytest.raises(StorageError, match="no place for its files"), reader:
+    with pytest.raises(StorageError, match="cannot create a folder for its files"), reader:
         pass

@@ -84,9 +84,9 @@ def test_a_partial_update_leaves_the_other_columns(client: Client) -> None:
 @pytest.mark.parametrize(
     ("names", "problem"),
     [
-        (["n"], "lack the key column 'id'"),
+        (["n"], "add the key column 'id'"),
         (["id", "colour"], "no column 'colour'"),
-        ([], "leave them out"),
+        ([], "target_columns is empty"),
     ],
 )
 def test_target_columns_that_cannot_be(client: Client, names: list[str], problem: str) -> None:
@@ -322,7 +322,7 @@ def test_old_rows_are_found_in_the_schema_of_today(client: Client) -> None:
     assert tuples(client.lookup(PATH, keys(2, 1))) == expected
     assert changelog(client) == [("+I", expected[1]), ("+I", expected[0])]
     assert tuples(before.lookup(keys(1))) == [(1, "a", 1)]
-    with pytest.raises(SchemaNotExist, match="read it anew"):
+    with pytest.raises(SchemaNotExist, match="create a new reader"):
         before.lookup(keys(2))
 
 

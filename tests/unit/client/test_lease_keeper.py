@@ -54,7 +54,7 @@ def test_a_renewed_lease_lasts_from_the_sending_on(
     clock.sleep(59.9)
     assert keeper.lost is None
     clock.sleep(0.2)
-    with pytest.raises(LeaseLost, match="lease job is lost.*no renewal got through for 60 s"):
+    with pytest.raises(LeaseLost, match="lease job is lost.*no renewal succeeded for 60 s"):
         keeper.check()
 
 
@@ -66,7 +66,7 @@ def test_an_unknown_lease_is_lost_at_once(coordinator: Coordinator, clock: Manua
     keeper.renew()
     assert keeper.wait_lost(0)
     [lost] = heard
-    assert "the coordinator answers: lease job does not exist" in str(lost)
+    assert "the coordinator reports: lease job does not exist" in str(lost)
     coordinator.error = None
     keeper.renew()
     assert keeper.lost is lost, "what was lost stays lost"

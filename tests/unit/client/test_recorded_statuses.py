@@ -112,7 +112,7 @@ def test_a_failed_table_waits_and_keeps_nobody_waiting(shop: Shop) -> None:
     asked.finished(claim)
     shop.clock.ms += 9_999
     assert asked.claim() is None
-    assert shop.status(broken).failures == 1, "handed back: that was no failure"
+    assert shop.status(broken).failures == 1, "released: that was no failure"
     shop.clock.ms += 1
     claim = asked.claim()
     assert claim is not None
@@ -281,7 +281,7 @@ def test_a_table_that_does_not_answer_costs_its_deadline_once(
         slow.tiering.finished(claim)
     release()
     (warning,) = [record.getMessage() for record in our_records(caplog)]
-    assert "did not answer within 0.05 s" in warning
+    assert "could not be accessed within 0.05 s" in warning
 
 
 def held_calls(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
@@ -324,6 +324,6 @@ def test_a_new_table_that_the_cluster_misses_is_dropped_and_made_the_next_time(
         claim = shop.claim(path)
         assert not shop.client.admin.table_exists(PATH)
     (warning,) = [record.getMessage() for record in our_records(caplog)]
-    assert "did not notice the new table sluice.tiering_status" in warning
+    assert "assigned no leader to the new table sluice.tiering_status" in warning
     shop.another().tiering.finished(claim)
     assert shop.status(path).status == "Scheduled"

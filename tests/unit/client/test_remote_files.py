@@ -237,7 +237,10 @@ def test_a_segment_that_is_gone(s3: S3Server) -> None:
 
 def test_a_segment_that_is_cut(s3: S3Server) -> None:
     put(s3, "cut", DATA[:-7])
-    with files(never, **s3.options()) as found, pytest.raises(StorageError, match="is cut: it has"):
+    with (
+        files(never, **s3.options()) as found,
+        pytest.raises(StorageError, match="is truncated: it has"),
+    ):
         read(found, "cut")
 
 

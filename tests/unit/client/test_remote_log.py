@@ -182,7 +182,7 @@ def test_a_cut_segment_is_an_error_with_its_file(
     data = whole(0, 3)
     path = segment(tmp_path, 0, data)
     size = damage(path, data)
-    with pytest.raises(StorageError, match=rf"segment {path} is cut"):
+    with pytest.raises(StorageError, match=rf"segment {path} is truncated"):
         list(read_segment(Segment(str(path), 0, 30, size, 0), FILES, MB, MB))
 
 

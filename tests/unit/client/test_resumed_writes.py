@@ -135,7 +135,7 @@ def test_other_rows_are_refused_before_they_are_mixed_up(client: Client, small: 
     before = stored(client)
     writer = client.log_writer(PATH, journal=journal.after_death())
     with (
-        pytest.raises(InvalidTable, match=r"batch \d of the writer before has \d+ rows from"),
+        pytest.raises(InvalidTable, match=r"batch \d of the interrupted writer has \d+ rows from"),
         writer,
     ):
         writer.write(orders(0, ROWS, "a much longer region"))

@@ -61,6 +61,6 @@ def test_what_is_left_to_rocksdb_names_the_package(tmp_path: Path) -> None:
     table.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     assert read(folder) == (
         "the snapshot is damaged, or of a form that only RocksDB reads: it has no footer. "
-        "Trying RocksDB needs rocksdict, which is not installed: "
+        "Reading it with RocksDB needs rocksdict, which is not installed: "
         "run `pip install 'fluss-sluice[server]'`"
     )

@@ -170,12 +170,14 @@ def test_a_snapshot_that_goes_meanwhile_is_taken_anew(place: Place) -> None:
 def test_given_up_after_ten_tries_with_the_reason_of_each_bucket(place: Place) -> None:
     place.snapshot()
     leases = Hasty(place, times=100)
-    with pytest.raises(LeaseNotObtained, match="1 buckets not held after 10 tries") as caught:
+    with pytest.raises(
+        LeaseNotObtained, match="snapshots of 1 buckets could not be leased in 10 attempts"
+    ) as caught:
         leases.acquire_latest("job", place.parts())
     assert leases.looks == TRIES_MAX
     [reason] = caught.value.details["reasons"].values()
     assert reason == (
-        f"bucket {place.bucket(0)} of db.kv: its newest KV snapshot 9 was gone before it could be"
+        f"bucket {place.bucket(0)} of db.kv: its newest KV snapshot 9 was deleted before it could"
         " held"
     )
     assert place.held() == {}, "what was obtained is given back"
@@ -193,7 +195,7 @@ def test_given_up_after_a_minute(place: Place) -> None:
         return slow(path, partition)
 
     leases.latest = latest  # type: ignore[method-assign]
-    with pytest.raises(LeaseNotObtained, match="after 3 tries in 75 s"):
+    with pytest.raises(LeaseNotObtained, match="in 3 attempts and 75 s"):
         leases.acquire_latest("job", place.parts())
 
 
@@ -301,7 +303,7 @@ def test_a_lost_lease_is_told_at_once(place: Place) -> None:
         assert heard.wait(60)
         assert lease.wait_lost(60)
         assert not lease.is_held
-        with pytest.raises(LeaseLost, match="the coordinator answers: lease job does not exist"):
+        with pytest.raises(LeaseLost, match="the coordinator reports: lease job does not exist"):
             lease.snapshots  # noqa: B018
     assert place.held() == {}, "and the keeper has not made it again"
 
