@@ -280,9 +280,9 @@ def check_layout(info: TableInfo) -> None:
         found = schema.column(name).data_type if name in schema.names else None
         # A key is always NOT NULL, so nullability is ignored; time precisions must match.
         if found is None or replace(found, nullable=True) != replace(kind, nullable=True):
-            has = "is missing" if found is None else f"is {found}"
+            has = f"({kind}) is missing" if found is None else f"is {found} instead of {kind}"
             raise InvalidTable(
-                f"table {info.path}: column {name} {has} instead of {kind}: drop or rename the"
+                f"table {info.path}: column {name} {has}: drop or rename the"
                 " table, and Sluice creates it again"
             )
 

@@ -14,13 +14,13 @@ from sluice.formats.types import arrow_type
 from sluice.model import DataType
 
 PROBLEMS = {
-    of.ENDS_EARLY: "the value ends early",
+    of.ENDS_EARLY: "it ends early",
     of.VARINT_TOO_LONG: "a varint is longer than its type",
     of.BAD_LENGTH: "a length is negative",
     of.BAD_NANOS: "the nanoseconds within the millisecond are not 0 to 999999",
     of.OUT_OF_RANGE: "the value is out of its type's range",
     of.TOO_LONG: "the value is longer than its type",
-    of.BYTES_LEFT: "there are extra bytes after the last column",
+    of.BYTES_LEFT: "there are extra bytes at the end",
     of.BAD_SLOT: "an element lies outside of its array, or overlaps another",
 }
 """Error texts by the kernels' error codes."""

@@ -27,7 +27,7 @@ def load() -> LoadedKernels:
     origin = Origin.CACHE
     if found is None:
         require("numba", "compile", purpose(), then="sluice warm")
-        _LOG.warning("compiling Sluice's kernels for this machine; this takes about 10 s, once")
+        _LOG.warning("compiling Sluice's loops for this machine; this takes about 10 s, once")
         from sluice.formats.kernel_build import build
 
         found = build()
@@ -35,7 +35,7 @@ def load() -> LoadedKernels:
         if path is None or not kernel_cache.save(path, *found):
             path = None
             _LOG.warning(
-                "the compiled kernels cannot be stored in %s, so each process compiles them: "
+                "the compiled loops cannot be stored in %s, so each process compiles them: "
                 "set NUMBA_CACHE_DIR to a writable folder",
                 folder or "the user's cache folder, because the user has no home folder",
             )

@@ -104,7 +104,7 @@ def load(cpuinfo: Path = Path("/proc/cpuinfo")) -> LoadedKernels | None:
             library = ctypes.CDLL(str(path))
     except OSError as error:
         raise ConfigurationError(
-            f"Sluice's compiled kernels cannot be loaded: {error}. If the package is a zip file,"
+            f"Sluice's compiled loops cannot be loaded: {error}. If the package is a zip file,"
             " set TMPDIR to a folder from which code may run"
         ) from error
     return described(library, str(found) if isinstance(found, Path) else found.name)
@@ -124,7 +124,7 @@ def described(library: ctypes.CDLL, file: str) -> LoadedKernels:
 def purpose() -> str:
     """Returns the reason for needing a compiler, for error messages."""
     platform = sysconfig.get_platform()
-    return f"compiling Sluice's kernels (this installation has none for {platform})"
+    return f"compiling Sluice's loops (this installation has none for {platform})"
 
 
 def fitting(platform: str, flags: frozenset[str]) -> list[Variant]:

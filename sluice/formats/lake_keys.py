@@ -58,8 +58,8 @@ def check_bucket_key(info: TableInfo) -> None:
         found = info.schema.column(name).data_type
         if found.root in _FLOATS:
             raise UnsupportedLakeOption(
-                f"table {info.path}: bucket key {name} is {found}, which Iceberg does not support in"
-                " a bucket transform; use DECIMAL or an integer type"
+                f"table {info.path}: bucket key {name} is {found}, which Iceberg does not support"
+                " in a bucket transform; use DECIMAL or an integer type"
             )
         if found.root in _TIMESTAMPS and (found.precision or 0) > _MICROS:
             raise UnsupportedLakeOption(

@@ -187,8 +187,8 @@ def encode_log_batch(
     """Encodes rows as one batch with offset 0 and time 0, which the server then sets.
 
     ``batch`` has the types of ``arrow_schema``; use ``conform`` for other data. ``compression``
-    must be the table's: a server that projects columns assumes the table's codec, and would corrupt a
-    batch with another.
+    must be the table's: a server that projects columns assumes the table's codec, and would corrupt
+    a batch with another.
 
     :raises UnsupportedType: a column is a dictionary. :raises InvalidConfig: unknown compression.
     """

@@ -200,7 +200,7 @@ def test_a_cut_file_is_told_before_any_row(place: Place) -> None:
     content = sst.read_bytes()
     sst.unlink()  # the server has it by a hard link
     sst.write_bytes(content[:-10])
-    problem = rf"{sst} \(\d+\.sst\) has {size - 10} bytes, not {size}"
+    problem = rf"{sst} \(\d+\.sst\) has {size - 10} bytes instead of {size}"
     with pytest.raises(StorageError, match=problem), place.reader(snapshot):
         pass
 
@@ -215,7 +215,7 @@ def test_a_damaged_block_never_makes_a_shorter_read(place: Place) -> None:
     sst.unlink()
     sst.write_bytes(content)
     found = 0
-    problem = r"KV snapshot 0 of .* behind row \d+: Corruption"
+    problem = r"KV snapshot 0 of .* after row \d+: Corruption"
     with place.reader(snapshot) as reader, pytest.raises(CorruptRecord, match=problem):
         for batch in reader.batches():
             found += batch.num_rows
@@ -283,7 +283,7 @@ def test_tables_and_buckets_that_have_no_snapshots(place: Place) -> None:
     table_id = place.client.admin.table_info(PATH).table_id
     with pytest.raises(KvSnapshotNotExist):
         place.client.kv_snapshot(PATH, TableBucket(table_id, None, 0), 5).__enter__()
-    with pytest.raises(TableNotExist, match="which has table id"):
+    with pytest.raises(TableNotExist, match="does not belong to table"):
         place.client.kv_snapshot(PATH, TableBucket(table_id + 1, None, 0), 0)
     place.client.admin.drop_table(PATH)
     create(place.client, TableDescriptor(Schema(KEYED.schema.columns, (), 2), bucket_count=1))

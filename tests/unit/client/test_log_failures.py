@@ -124,7 +124,7 @@ def test_a_batch_whose_answer_is_late_is_stored_once(client: Client, cluster: An
         writer.write(orders(0, 10))
         writer.flush()
         writer.write(orders(10, 10))
-        with pytest.raises(RequestTimeOut, match="not everything was stored"):
+        with pytest.raises(RequestTimeOut, match="not all batches were stored"):
             writer.flush(timeout_s=1.0)  # long enough for a second try
         assert begun.wait(60)
         release.set()

@@ -206,9 +206,9 @@ def test_a_table_that_is_created_again_begins_anew(shop: Shop) -> None:
 @pytest.mark.parametrize(
     ("layout", "named"),
     [
-        (foreign(failures=t.STRING), "column failures should be INT, and it has it as STRING"),
-        (foreign(paused=None), "column paused should be BOOLEAN, and it has no such column"),
-        (TableDescriptor(SCHEMA, bucket_count=1), "its primary key is none, not table_id"),
+        (foreign(failures=t.STRING), "column failures is STRING instead of INT"),
+        (foreign(paused=None), "column paused (BOOLEAN) is missing"),
+        (TableDescriptor(SCHEMA, bucket_count=1), "its primary key is none instead of table_id"),
     ],
 )
 def test_a_foreign_table_is_a_warning_and_the_round_goes_on(
@@ -221,7 +221,7 @@ def test_a_foreign_table_is_a_warning_and_the_round_goes_on(
         shop.client.tiering.finished(shop.claim(path))
     (warning,) = [record.getMessage() for record in our_records(caplog)]
     assert named in warning
-    assert "the round goes on" in warning
+    assert "the round continues" in warning
     seen = shop.status(path)
     assert seen.status == "Unknown"
     assert seen.note is not None

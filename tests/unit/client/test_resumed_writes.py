@@ -203,8 +203,8 @@ def test_a_check_says_what_a_write_would_and_takes_nothing(client: Client) -> No
         with pytest.raises(PartitionNotExists, match="region=eu"):
             writer.ensure_partitions([("eu",)])
         for row, told in (
-            ((None, "eu", "abc", b""), "'id' is a key and holds 1 nulls"),
-            ((1, None, "abc", b""), "'region' holds 1 nulls"),
+            ((None, "eu", "abc", b""), "key column 'id' has 1 nulls"),
+            ((1, None, "abc", b""), "'region' has 1 nulls"),
             ((1, "e/u", "abc", b""), "'e/u': use 1 to 200 letters"),
         ):
             with pytest.raises(Exception, match=told):

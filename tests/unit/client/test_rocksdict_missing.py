@@ -60,7 +60,7 @@ def test_what_is_left_to_rocksdb_names_the_package(tmp_path: Path) -> None:
     content = table.read_bytes()
     table.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     assert read(folder) == (
-        "the snapshot is damaged, or of a form that only RocksDB reads: it has no footer. "
+        "the snapshot is damaged, or only RocksDB can read it: the SST file has no footer. "
         "Reading it with RocksDB needs rocksdict, which is not installed: "
         "run `pip install 'fluss-sluice[server]'`"
     )

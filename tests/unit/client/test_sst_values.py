@@ -317,7 +317,7 @@ def test_a_log_with_content_is_left_to_rocksdb(tmp_path: Path) -> None:
     folder = tmp_path / "copy"
     shutil.copytree(tmp_path / "db", folder)  # as if the server had died here
     store.db.close()
-    with pytest.raises(NeedsRocksDB, match="a log that RocksDB replays"):
+    with pytest.raises(NeedsRocksDB, match="a write-ahead log that RocksDB must replay"):
         direct(folder)
     found = joined(list(read_values(folder, "the store", BATCH_BYTES)))
     assert found[-1] == b"in the log"
@@ -362,7 +362,7 @@ def test_a_file_must_have_as_many_entries_as_it_says(tmp_path: Path) -> None:
     content[properties.end - 4 : properties.end] = struct.pack("<I", masked_crc(block))
     path.unlink()  # RocksDB has it by a hard link
     path.write_bytes(content)
-    with pytest.raises(NeedsRocksDB, match="1000 entries were read, not 1001"):
+    with pytest.raises(NeedsRocksDB, match="1000 entries were read instead of 1001"):
         direct(folder)
 
 
@@ -424,7 +424,7 @@ def test_damage_is_told_with_its_name(tmp_path: Path) -> None:
     sst.unlink()
     sst.write_bytes(content)
     found = []
-    with pytest.raises(CorruptRecord, match=r"the store is damaged: behind row \d+: Corruption"):
+    with pytest.raises(CorruptRecord, match=r"the store is damaged: after row \d+: Corruption"):
         for array in read_values(folder, "the store", 1000):
             found += array.to_pylist()
     assert found == expected[: len(found)]

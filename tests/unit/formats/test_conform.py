@@ -118,11 +118,11 @@ def test_columns_are_found_by_name_and_missing_ones_are_null() -> None:
 
 def test_wrong_columns_are_named() -> None:
     schema = Schema((Column("a", t.BIGINT.not_null(), 0), Column("b", t.STRING, 1)))
-    with pytest.raises(InvalidTable, match="'c' is not one of the table: a, b"):
+    with pytest.raises(InvalidTable, match="'c' is not in the table, which has a, b"):
         conform(pa.table({"a": [1], "c": [1]}), schema)
-    with pytest.raises(InvalidTable, match="'a' is NOT NULL and missing"):
+    with pytest.raises(InvalidTable, match="'a' is NOT NULL, but is missing"):
         conform(pa.table({"b": ["x"]}), schema)
-    with pytest.raises(InvalidTable, match="'a' is NOT NULL and holds 1 nulls"):
+    with pytest.raises(InvalidTable, match="'a' is NOT NULL, but has 1 nulls"):
         conform(pa.table({"a": [1, None]}), schema)
     twice = pa.record_batch([pa.array([1]), pa.array([1])], ["a", "a"])
     with pytest.raises(InvalidTable, match="differ"):
@@ -143,6 +143,6 @@ def test_nulls_within_nested_columns_are_named_too() -> None:
     ):
         arrow = arrow_schema(one(data_type)).field(0).type
         bad = pa.array([value, good, None], arrow)
-        with pytest.raises(InvalidTable, match=f"'{where}' is NOT NULL and holds 1 nulls"):
+        with pytest.raises(InvalidTable, match=f"'{where}' is NOT NULL, but has 1 nulls"):
             convert(bad, data_type)
         assert len(convert(bad[1:], data_type)) == 2

@@ -42,7 +42,7 @@ USE = """
 """
 
 
-NOTICE = "compiling Sluice's loops for this machine, once: this takes some 10 s\n"
+NOTICE = "compiling Sluice's loops for this machine; this takes about 10 s, once\n"
 
 
 def run(code: str, cache: Path, package: Path = ROOT, *, told: str = "") -> Any:
@@ -210,8 +210,8 @@ def test_processes_that_compile_at_once_leave_one_file(tmp_path: Path) -> None:
 def test_without_a_folder_each_process_compiles_for_itself(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     told = NOTICE + (
-        f"the compiled loops cannot be kept in {tmp_path}/file/sluice, so each process compiles "
-        "them: set NUMBA_CACHE_DIR to a folder that can be written\n"
+        f"the compiled loops cannot be stored in {tmp_path}/file/sluice, so each process "
+        "compiles them: set NUMBA_CACHE_DIR to a writable folder\n"
     )
     assert run(USE, tmp_path / "file", told=told)["compiled"]
     assert run(USE, tmp_path / "file", told=told)["compiled"]

@@ -170,7 +170,7 @@ def test_one_of_other_sources_is_not_loaded(objects: dict[str, Path], tmp_path: 
     done = run(USE, stale)
     assert done.stderr.splitlines()[-1] == (
         "sluice.errors.base.MissingExtra: compiling Sluice's loops "
-        f"(this installation has none that fit {sysconfig.get_platform()}) "
+        f"(this installation has none for {sysconfig.get_platform()}) "
         "needs llvmlite, which is not installed: "
         "run `pip install 'fluss-sluice[compile]'`, then `sluice warm`"
     )

@@ -152,7 +152,7 @@ def test_paimon_marks_nulls_in_nullable_columns_only() -> None:
 
 @pytest.mark.parametrize("lake", [None, "iceberg"])
 def test_a_null_names_its_column(lake: str | None) -> None:
-    with pytest.raises(InvalidTable, match="'c0' is a key and holds 1 nulls"):
+    with pytest.raises(InvalidTable, match="key column 'c0' has 1 nulls"):
         encode([(t.INT, [1, None])], lake)
 
 

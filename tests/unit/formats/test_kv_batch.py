@@ -90,10 +90,10 @@ def test_records_of_any_bytes_are_read_or_refused(records: bytes, count: int) ->
 @pytest.mark.parametrize(
     ("records", "count", "reason"),
     [
-        ("", -1, "-1 records in 0 bytes"),
-        ("00000000", 2, "2 records in 4 bytes"),
-        ("02000000 0161 00", 1, "record 1: there are bytes behind"),
-        ("02000000 0161 0000", 1, "record 1: there are bytes behind"),
+        ("", -1, "-1 records do not fit into 0 bytes"),
+        ("00000000", 2, "2 records do not fit into 4 bytes"),
+        ("02000000 0161 00", 1, "record 1: there are extra bytes at the end"),
+        ("02000000 0161 0000", 1, "record 1: there are extra bytes at the end"),
         ("02000000 0161 FFFFFFFF", 2, "record 1: a length is negative"),
         ("02000000 0161 01000000", 2, "record 1: it ends early"),
         ("02000000 0161 00000000", 2, "record 1: it ends early"),

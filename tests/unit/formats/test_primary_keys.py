@@ -74,9 +74,9 @@ def test_a_key_of_one_column_may_be_icebergs() -> None:
 
 def test_what_is_not_known_is_refused() -> None:
     with pytest.raises(
-        InvalidConfig, match=r"format-version '3' of shop\.orders: known are 1 and 2"
+        InvalidConfig, match=r"shop\.orders: .*format-version '3' is not supported, only 1 and 2"
     ):
         primary_keys(ROWS, table(properties={KV_FORMAT_VERSION: "3"}))
-    with pytest.raises(InvalidTable, match="'n' is a key and holds 1 nulls"):
+    with pytest.raises(InvalidTable, match="key column 'n' has 1 nulls"):
         nulls = ROWS.set_column(1, "n", pa.array([None], pa.int32()))
         primary_keys(nulls, table())

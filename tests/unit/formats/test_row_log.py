@@ -59,7 +59,7 @@ def test_broken_batches_are_corrupt_records_and_nothing_else(
 
 def test_broken_batches_say_what_is_wrong() -> None:
     unknown = build_row_log_batch(row_log([(1, b""), (9, b"")]), 1)
-    with pytest.raises(CorruptRecord, match="record 1 has change type 9, known are 0 to 4"):
+    with pytest.raises(CorruptRecord, match="record 1 has change type 9, which is not 0 to 4"):
         parse_row_log_batch(unknown, read_header(unknown))
     with pytest.raises(CorruptRecord, match="56 of 57 bytes"):
         parse_row_log_batch(LOG_BATCH[:-1], read_header(LOG_BATCH))
