@@ -193,7 +193,7 @@ class LogFetches:
             if bucket not in asked or bucket in found:
                 raise CorruptMessage(
                     f"{self.name(group[0])}: the response to a fetch of {len(group)} buckets has"
-                    f" {'two entries for' if bucket in found else 'the other'} bucket {bucket}"
+                    f" {'two entries' if bucket in found else 'an entry'} for bucket {bucket}"
                 )
             found[bucket] = entry
         if len(group) == 1 and entries and entries[0].error_code:

@@ -75,7 +75,7 @@ def test_one_that_cannot_go_back_keeps_no_other(caplog: pytest.LogCaptureFixture
     with caplog.at_level(logging.WARNING), fluss.claim_session() as tables:
         assert tables.next() is None
     assert [table for table, _ in fluss.back] == [0, 2]
-    assert "table db.t1: the unsuitable claim could not be released" in caplog.text
+    assert "table shop.t1: the unsuitable claim could not be released" in caplog.text
 
 
 def test_what_is_held_goes_back_after_an_error_too() -> None:

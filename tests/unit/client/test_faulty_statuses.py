@@ -51,8 +51,8 @@ def test_runs_that_are_killed_are_failures(shop: Shop) -> None:
     seen = shop.status(path)
     assert (seen.failures, seen.is_failing) == (2, True)
     assert seen.last_error == (
-        f"no heartbeat for 180 s: the worker of tiering epoch {claim.tiering_epoch - 1} is taken"
-        " for lost"
+        f"no heartbeat for 180 s: the worker of tiering epoch {claim.tiering_epoch - 1} is"
+        " considered lost"
     )
 
 

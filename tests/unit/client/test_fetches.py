@@ -89,7 +89,7 @@ def test_an_answer_about_another_bucket_is_an_error(wrong: dict[str, int]) -> No
         for name, value in wrong.items():
             setattr(bucket, name, value)
 
-    with reading(answer) as reader, pytest.raises(CorruptMessage, match="answered for bucket"):
+    with reading(answer) as reader, pytest.raises(CorruptMessage, match="has an entry for bucket"):
         ids(reader, 0, 10)
 
 

@@ -98,7 +98,7 @@ def test_target_columns_that_cannot_be(client: Client, names: list[str], problem
 def test_a_column_that_may_not_be_null_is_in_each_write(client: Client) -> None:
     columns = (*KEYED.schema.columns, Column("must", t.INT.not_null(), 3))
     create(client, schema=Schema(columns, ("id",), 3))
-    with pytest.raises(InvalidTargetColumn, match="'must' is NOT NULL"):
+    with pytest.raises(InvalidTargetColumn, match="'must' to the target columns: it is NOT NULL"):
         client.kv_writer(PATH, ["id", "n"])
 
 

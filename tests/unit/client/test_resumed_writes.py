@@ -212,7 +212,7 @@ def test_a_check_says_what_a_write_would_and_takes_nothing(client: Client) -> No
         # compressible: it is large, but its batch is not
         assert writer.check(wide((1, "eu", "abc", bytes(300_000)))) == {("eu",)}
         noise = random.Random(1).randbytes(200_000)
-        with pytest.raises(RecordTooLarge, match="a row has .* bytes, client.max_message_bytes"):
+        with pytest.raises(RecordTooLarge, match="a row has .* bytes; client.max_message_bytes"):
             writer.check(wide((1, "eu", "abc", b""), (2, "eu", "abc", noise)))
         assert writer.stored_rows == 0
     assert client.admin.partitions(PATH) == []

@@ -178,7 +178,7 @@ def test_given_up_after_ten_tries_with_the_reason_of_each_bucket(place: Place) -
     [reason] = caught.value.details["reasons"].values()
     assert reason == (
         f"bucket {place.bucket(0)} of db.kv: its newest KV snapshot 9 was deleted before it could"
-        " held"
+        " be leased"
     )
     assert place.held() == {}, "what was obtained is given back"
 

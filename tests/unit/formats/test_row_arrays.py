@@ -283,7 +283,7 @@ BROKEN: list[tuple[DataType, str, str]] = [
     (t.decimal(20, 0), "00 10 7F" + "FF" * 15, "precision"),
     (t.time(3), "00 80B89929", "out of its type's range"),
     (t.time(0), "00 FFFFFFFF0F", "out of its type's range"),
-    (t.timestamp(6), "00 00 C0843D", "nanoseconds within a millisecond"),
+    (t.timestamp(6), "00 00 C0843D", "nanoseconds within the millisecond"),
     (t.timestamp(9), "00 FFFFFFFFFFFFFFFF7F 00", "out of its type's range"),
     (array_of(t.INT), "00 04 FFFFFFFF", "a length is negative"),
     (array_of(t.INT), "00 04 FFFFFF7F", "ends early"),
@@ -343,7 +343,7 @@ def test_elements_that_share_bytes_are_refused() -> None:
     slot = struct.pack("<ii", len(content), header + 8 * count)
     array = struct.pack("<i", count) + bytes(header - 4) + slot * count + content
     row = b"\0" + row_by_row.sized(array)
-    with pytest.raises(CorruptRecord, match="outside of it, or on another"):
+    with pytest.raises(CorruptRecord, match="outside of its array, or overlaps another"):
         decode_rows(pa.array([row]), [array_of(t.BYTES)], COMPACTED)
 
 
@@ -381,7 +381,7 @@ def test_timestamps_at_the_edge_of_nanoseconds() -> None:
 
 def test_columns_of_another_kind_are_refused() -> None:
     batch = pa.record_batch([pa.array([1])], ["a"])
-    with pytest.raises(InvalidTable, match="column 'a' is INT: .* int32, not int64"):
+    with pytest.raises(InvalidTable, match="column 'a' is INT: .* int64, but must have int32"):
         encode_rows(batch, [t.INT], COMPACTED)
     with pytest.raises(InvalidTable, match="data have 1 columns, the table has 2"):
         encode_rows(batch, [t.BIGINT, t.INT], COMPACTED)

@@ -64,7 +64,7 @@ def test_broken_batches_say_what_is_wrong() -> None:
     with pytest.raises(CorruptRecord, match="56 of 57 bytes"):
         parse_row_log_batch(LOG_BATCH[:-1], read_header(LOG_BATCH))
     empty = LOG_BATCH[:8] + b"\x28" + LOG_BATCH[9:48] + bytes(4)
-    with pytest.raises(CorruptRecord, match="record 0 has 0 bytes, 1 or more"):
+    with pytest.raises(CorruptRecord, match="record 0 has 0 bytes, but needs at least 1"):
         parse_row_log_batch(empty, read_header(empty))
     with pytest.raises(ValueError, match="1 change types for 0 rows"):
         build_row_log_batch(RowLog(np.array([1]), pa.array([], pa.binary())), 1)

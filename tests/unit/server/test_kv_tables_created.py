@@ -54,7 +54,11 @@ def test_partition_keys_are_no_bucket_keys(caller: Caller) -> None:
 @pytest.mark.parametrize(
     ("error", "match", "changes"),
     [
-        (InvalidTable, "'x' is not a column of the", {"schema": replace(KEYED, primary_key=("x",))}),
+        (
+            InvalidTable,
+            "'x' is not a column of the",
+            {"schema": replace(KEYED, primary_key=("x",))},
+        ),
         (InvalidTable, "listed twice", {"schema": schema(ID, key=("c0", "c0"))}),
         (InvalidTable, "which a key cannot have", {"schema": schema(not_null(ARRAY))}),
         (InvalidTable, "one key column", {"schema": schema(ID, ID, key=("c0", "c1"))}),

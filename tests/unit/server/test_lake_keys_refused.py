@@ -52,7 +52,7 @@ def log(kind: DataType) -> TableDescriptor:
         (keyed(t.timestamp(9)), r"two keys could become one; use TIMESTAMP\(6\)"),
         (keyed(t.timestamp_ltz(7)), r"two keys could become one; use TIMESTAMP_LTZ\(6\)"),
         (keyed(t.time(9)), r"two keys could become one; use TIME\(6\)"),
-        (log(t.timestamp(9)), r"its buckets would not be Fluss's; use TIMESTAMP\(6\)"),
+        (log(t.timestamp(9)), r"its buckets would differ from Fluss's; use TIMESTAMP\(6\)"),
         (log(t.FLOAT), "bucket key k is FLOAT, which Iceberg does not support"),
         (log(t.DOUBLE), "bucket key k is DOUBLE, which Iceberg does not support"),
     ],
