@@ -1,1 +1,1 @@
-"""Sluice inside Airflow: provider info, hook, operators and the DAG factory."""
+"""Sluice's Airflow provider: provider info, hook, operators and the DAG factory."""

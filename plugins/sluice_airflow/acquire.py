@@ -1,4 +1,4 @@
-"""Claims and leases tables for a run, writes a plan for each. Plain functions: no Airflow here."""
+"""Claims tables for a run, leases their snapshots, writes their plans. Does not import Airflow."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LEASE_REFUSED = (LeaseNotObtained, TableNotExist, UnknownTableOrBucket)
-"""What keeps one table from being leased, and is no reason against the others."""
+"""Errors that keep one table from being leased and do not affect the other tables."""
 
 
-def refuse_unknown(conf: Mapping[str, Any] | None, known: Iterable[str]) -> None:
-    """Airflow takes any key in a run's conf; a misspelt one must not tier every table there is.
+def check_conf_keys(conf: Mapping[str, Any] | None, known: Iterable[str]) -> None:
+    """Refuses unknown keys of a run's conf. Airflow accepts any, and `table` would tier all tables.
 
-    :raises ConfigurationError: names the first such key, and what may be meant.
+    :raises ConfigurationError: names the first unknown key and a similar one.
     """
     names = sorted(known)
     for unknown in sorted(set(conf or {}) - set(names)):
@@ -56,12 +56,12 @@ def acquire(
 ) -> list[Entry]:
     """Claims up to ``tables_max`` tables that match a pattern, and writes a plan for each.
 
-    A retried or cleared task takes over what an earlier try of the same run still holds. A table
-    whose KV snapshots cannot be leased fails alone, and is reported so.
+    A retried or cleared task takes over the claims that an earlier try of the same run still
+    holds. A table whose KV snapshots cannot be leased is reported as failed; the others continue.
 
-    :param on_refused: told of such a table, with the reason.
+    :param on_refused: called with the claim of such a table and the reason.
     :raises TableNotExist: a pattern without wildcard names no lake table.
-    :raises ConfigurationError: the work folder cannot be written; nothing stays claimed.
+    :raises ConfigurationError: the work folder cannot be written. No table stays claimed.
     """
     work_uri = connection.require_work_uri()
     requested = requested_tables(client, patterns)
@@ -75,7 +75,7 @@ def acquire(
         try:
             for plan in plans:
                 heartbeats.add(plan.claim)
-                log.info("%s is still held by this run", plan.claim.path)
+                log.info("%s: the claim of an earlier try is still valid", plan.claim.path)
                 try:
                     entries.append(_take_over_lease(client, work_uri, plan))
                 except LEASE_REFUSED as error:
@@ -86,25 +86,25 @@ def acquire(
                     if claim is None:
                         break
                     heartbeats.add(claim)
-                    log.info("claimed %s under tiering epoch %d", claim.path, claim.tiering_epoch)
+                    log.info("%s: claimed, tiering epoch %d", claim.path, claim.tiering_epoch)
                     failpoint("airflow.acquire.after_claim")
                     try:
-                        snapshots = leasing.hold(client, lease_id, claim)
+                        snapshots = leasing.lease_snapshots(client, lease_id, claim)
                     except LEASE_REFUSED as error:
                         refused[claim] = f"{type(error).__name__}: {error}"
                         continue
                     plan = PlanFile(claim, lease_id, connection.bootstrap, snapshots)
                     entries.append(_write_plan(client, work_uri, plan))
         finally:
-            # Only now: a table that is handed back at once would be handed out again at once.
+            # Only now: the coordinator would assign a released table again at once, to this loop.
             for claim, reason in refused.items():
-                _refuse(client, claim, reason)
+                _report_refused(client, claim, reason)
                 on_refused(claim, reason)
     return entries
 
 
 def take_over(client: Client, work_uri: str, lease_id: str) -> list[PlanFile]:
-    """This run's plans whose claims the coordinator still holds valid."""
+    """Returns this run's plans whose claims are still valid."""
     newest: dict[int, PlanFile] = {}
     for uri in plan_uris(work_uri, lease_id):
         plan = PlanFile.from_json(read_json(uri) or {})
@@ -118,7 +118,7 @@ def take_over(client: Client, work_uri: str, lease_id: str) -> list[PlanFile]:
 
 
 def requested_tables(client: Client, patterns: Sequence[str]) -> list[TablePath] | None:
-    """Lake tables that match; None if every table does.
+    """Returns the lake tables that match a pattern, or None if all do.
 
     :raises TableNotExist: a pattern without wildcard names no lake table.
     """
@@ -129,8 +129,9 @@ def requested_tables(client: Client, patterns: Sequence[str]) -> list[TablePath]
     for pattern in patterns:
         if not any(char in pattern for char in "*?[") and pattern not in names:
             raise TableNotExist(
-                f"{pattern!r}: no table of that name is tiered into the lake; create it with"
-                " table.datalake.enabled=true, or correct 'tables': DATABASE.TABLE, * and ? match"
+                f"conf of this run: tables: lake table {pattern!r} does not exist; correct the name"
+                " (DATABASE.TABLE, wildcards * and ?), or set the table's option"
+                " table.datalake.enabled to true"
             )
     return [path for path in tables if any(fnmatchcase(str(path), p) for p in patterns)]
 
@@ -140,7 +141,7 @@ def _write_plan(client: Client, work_uri: str, plan: PlanFile) -> Entry:
     try:
         write_json(uri, plan.to_json())
     except Exception as error:
-        reason = reason_text(f"work folder {work_uri}: the plan cannot be written: {error}")
+        reason = reason_text(f"work folder {work_uri}: cannot write the plan: {error}")
         client.tiering.failed(plan.claim, reason)
         raise ConfigurationError(reason) from error
     failpoint("airflow.acquire.after_plan")
@@ -148,18 +149,18 @@ def _write_plan(client: Client, work_uri: str, plan: PlanFile) -> Entry:
 
 
 def _take_over_lease(client: Client, work_uri: str, plan: PlanFile) -> Entry:
-    again = leasing.hold_again(client, plan)
+    again = leasing.renew_snapshots(client, plan)
     if again is not plan:
         return _write_plan(client, work_uri, again)
     return entry_of(plan, plan_uri(work_uri, plan.lease_id, plan.claim))
 
 
-def _refuse(client: Client, claim: Claim, reason: str) -> None:
+def _report_refused(client: Client, claim: Claim, reason: str) -> None:
     log.error("%s: %s", claim.path, reason)
     try:
         client.tiering.failed(claim, reason)
-    except FlussError as error:  # the claim had gone, or it times out
-        log.warning("%s: not reported: %s", claim.path, error)
+    except FlussError as error:  # the claim ended before, or the call timed out
+        log.warning("%s: cannot report the failure: %s", claim.path, error)
 
 
 def _age(claim: Claim) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Names that moved from ``airflow`` to ``airflow.sdk`` after 3.1. No other module knows of it."""
+"""Imports names that moved from ``airflow`` to ``airflow.sdk`` after Airflow 3.1."""
 
 from __future__ import annotations
 

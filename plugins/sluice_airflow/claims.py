@@ -1,4 +1,4 @@
-"""What travels between the tasks of a run: one small entry per claimed table."""
+"""The entry that the tasks of a run pass on for each claimed table."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sluice.rounds.files import PlanFile
 
 
 class Entry(TypedDict):
-    """A claim and where its plan lies: under 1 kB whatever the number of buckets."""
+    """A claim and the address of its plan: under 1 kB for any number of buckets."""
 
     table: str
     table_id: int
@@ -18,11 +18,11 @@ class Entry(TypedDict):
     lease_id: str
     plan_uri: str
     snapshots: NotRequired[int]
-    """How many KV snapshots the lease holds for it; missing if none, as of a log table."""
+    """Number of KV snapshots that the lease holds for the table. Missing if there are none."""
 
 
 def entry_of(plan: PlanFile, plan_uri: str) -> Entry:
-    """The entry of a plan."""
+    """Returns the entry of a plan."""
     entry = Entry(
         table=str(plan.claim.path),
         table_id=plan.claim.table_id,
@@ -37,7 +37,7 @@ def entry_of(plan: PlanFile, plan_uri: str) -> Entry:
 
 
 def claim_of(entry: Entry) -> Claim:
-    """The claim that an entry stands for."""
+    """Returns the claim of an entry."""
     return Claim(
         entry["table_id"],
         TablePath.parse(entry["table"]),

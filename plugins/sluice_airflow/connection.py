@@ -1,4 +1,4 @@
-"""What a connection of type ``fluss`` says, checked and frozen. Knows nothing of Airflow."""
+"""The checked fields of a connection of type ``fluss``. Does not import Airflow."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ from sluice_airflow.provider_info import FIELDS
 TRANSPORTS = ("grpc", "fluss")
 DEFAULT_PORT = 9123
 CONF_PREFIX = "spark.sluice."
-"""Of Spark properties that the driver takes as settings."""
+"""Prefix of the Spark properties that the driver reads as settings."""
 
 
 @dataclass(frozen=True, slots=True)
 class FlussConnection:
-    """One Fluss cluster, the lake that its tables go to, and where jobs keep their files."""
+    """A Fluss cluster, the lake of its tables, and the work folder of the runs."""
 
     bootstrap: str
-    """Address of a coordinator: grpc://HOST:PORT."""
+    """Address of a coordinator: grpc://HOST:PORT or fluss://HOST:PORT."""
     deployment_id: str = "default"
-    """Tells two Airflows apart that tier one cluster; part of every lease id."""
+    """Name of this Airflow, unique among all that tier the cluster. Part of every lease id."""
     work_uri: str = ""
-    """A folder that Airflow and Spark both reach."""
+    """A folder that Airflow and Spark can both write."""
     datalake: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Lake options by Fluss's names without ``datalake.``: format, iceberg.type, ..."""
+    """Lake options, named as in Fluss without ``datalake.``: format, iceberg.type, ..."""
     fs: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """How Fluss's remote storage is reached, by Fluss's names without ``client.fs.``."""
+    """Options of Fluss's remote storage, named as in Fluss without ``client.fs.``."""
     username: str = ""
-    """Who logs in by SASL PLAIN; empty: nobody."""
+    """User for SASL PLAIN. Empty: no login."""
     password: str = field(default="", repr=False)
     token: str = field(default="", repr=False)
-    """Bearer token, with transport grpc; empty: none is sent."""
+    """Bearer token, with transport grpc. Empty: none is sent."""
     tls: bool = False
-    """With transport grpc: a public authority has signed the server's certificate."""
+    """With transport grpc: use TLS, and accept a certificate of a public authority."""
     tls_ca: str = field(default="", repr=False)
-    """With transport grpc: authorities one of which has; a PEM file, or its text."""
+    """With transport grpc: certificates of the accepted authorities; a PEM file or its text."""
 
     @classmethod
     def parse(
@@ -54,9 +54,9 @@ class FlussConnection:
         login: str | None = None,
         password: str | None = None,
     ) -> FlussConnection:
-        """Checks the fields of a connection.
+        """Checks the fields of a connection and freezes them.
 
-        :raises ConfigurationError: names connection, field, value and what is allowed.
+        :raises ConfigurationError: names connection, field, value and the allowed values.
         """
         if not host:
             raise ConfigurationError(
@@ -90,13 +90,13 @@ class FlussConnection:
         """:raises ConfigurationError: if the connection names no work folder."""
         if not self.work_uri:
             raise ConfigurationError(
-                "the Fluss connection has no work_uri: give a folder that Airflow and Spark both"
-                " reach, such as file:///srv/sluice/work or s3://bucket/sluice"
+                "the Fluss connection has no work_uri: set it to a folder that Airflow and Spark"
+                " can both write, such as file:///srv/sluice/work or s3://bucket/sluice"
             )
         return self.work_uri
 
     def client_config(self) -> ClientConfig:
-        """How Airflow's own tasks talk to the cluster."""
+        """Returns the settings of a client that runs in an Airflow task."""
         return ClientConfig(
             self.bootstrap,
             username=self.username,
@@ -108,7 +108,7 @@ class FlussConnection:
         )
 
     def spark_conf(self) -> dict[str, str]:
-        """Spark properties that tell the driver of lake and cluster; none of them is secret."""
+        """Returns the driver's settings that are not secret, as Spark properties."""
         return {
             f"{CONF_PREFIX}{name}": value
             for name, value in self._settings().items()
@@ -116,7 +116,7 @@ class FlussConnection:
         }
 
     def secret_settings(self) -> dict[str, str]:
-        """The rest of the driver's settings, ``section.key`` to value."""
+        """Returns the driver's other settings, ``section.key`` to value."""
         found = {k: v for k, v in self._settings().items() if _is_secret(k, v)}
         if self.username:
             found |= {"client.username": self.username, "client.password": self.password}
@@ -127,18 +127,18 @@ class FlussConnection:
         return found
 
     def secret_environment(self) -> dict[str, str]:
-        """The same as the driver reads it: one variable, which only its own user can see."""
+        """Returns the secret settings as the one environment variable that the driver reads."""
         found = self.secret_settings()
         return {SETTINGS_VARIABLE: json.dumps(found)} if found else {}
 
     def secrets(self) -> list[str]:
-        """Values that no log may show."""
+        """Returns the values that must not appear in a log."""
         found = self.secret_settings()
         public = ("client.username", "client.tls_ca")
         return [value for name, value in found.items() if value and name not in public]
 
     def settings(self) -> dict[str, str]:
-        """All settings of the driver, ``section.key`` to value, secret ones too."""
+        """Returns all settings of the driver, ``section.key`` to value, including secrets."""
         return {**self._settings(), **self.secret_settings()}
 
     def _settings(self) -> dict[str, str]:
@@ -161,23 +161,26 @@ def _check_names(where: str, given: Iterable[str], known: Iterable[str]) -> None
 def _check_login(
     connection_id: str, transport: str, login: str | None, password: str | None
 ) -> None:
-    """:raises ConfigurationError: the transport cannot send that."""
+    """:raises ConfigurationError: the transport cannot send this login."""
     if login and transport != "fluss":
         raise ConfigurationError(
-            f"connection {connection_id!r}: it has a login, which only transport fluss can send;"
-            f" the transport is {transport}, where the password alone is the bearer token"
+            f"connection {connection_id!r}: a login needs transport fluss, but the transport is"
+            f" {transport}; remove the login (the password alone is the bearer token), or set"
+            " transport to fluss"
         )
     if password and not login and transport == "fluss":
-        raise ConfigurationError(f"connection {connection_id!r}: a password without a login")
+        raise ConfigurationError(
+            f"connection {connection_id!r}: a password without a login; transport fluss needs both"
+        )
 
 
 def _check_work_uri(connection_id: str, uri: str) -> None:
-    """:raises ConfigurationError: it holds a secret, which would stand in XComs and in plans."""
+    """:raises ConfigurationError: the URI holds a secret, which XComs and plans would show."""
     if (shown := mask(uri)) != uri:
         raise ConfigurationError(
             f"connection {connection_id!r}: work_uri {shown} holds a password or a key, which"
-            " XComs, logs and command lines would show; leave it out: a work folder's storage takes"
-            " credentials from the environment (AWS_ACCESS_KEY_ID, ...)"
+            " XComs, logs and command lines would show; remove it, and set the storage's"
+            " credentials in the environment of Airflow and Spark (AWS_ACCESS_KEY_ID, ...)"
         )
 
 
@@ -190,10 +193,12 @@ def _tls(connection_id: str, transport: str, extra: Mapping[str, Any]) -> tuple[
     tls_ca = extra.get("tls_ca") or ""
     if not isinstance(tls_ca, str):
         kind = type(tls_ca).__name__
-        raise ConfigurationError(f"connection {connection_id!r}: tls_ca is a text, not {kind}")
+        raise ConfigurationError(
+            f"connection {connection_id!r}: tls_ca must be a string, not {kind}"
+        )
     if (tls or tls_ca) and transport == "fluss":
         raise ConfigurationError(
-            f"connection {connection_id!r}: tls and tls_ca are for transport grpc; Fluss's own"
+            f"connection {connection_id!r}: tls and tls_ca need transport grpc; Fluss's native"
             " protocol has no TLS"
         )
     return tls, tls_ca
@@ -204,20 +209,20 @@ def _is_secret(name: str, value: str) -> bool:
 
 
 def _options(connection_id: str, name: str, value: Any, prefix: str) -> Mapping[str, str]:
-    """Options flat: ``{"iceberg": {"type": "hadoop"}}`` says the same as ``iceberg.type``."""
+    """Flattens options: ``{"iceberg": {"type": "hadoop"}}`` becomes ``iceberg.type``."""
     if value in (None, ""):
         return MappingProxyType({})
     if isinstance(value, str):
         try:
             value = json.loads(value)
         except json.JSONDecodeError as error:
-            # Its message holds a place, never the text, which may hold secrets.
+            # The message holds a position, never the text, which may hold secrets.
             raise ConfigurationError(
-                f"connection {connection_id!r}: {name} is not JSON: {error}"
+                f"connection {connection_id!r}: {name} is not valid JSON: {error}"
             ) from None
     if not isinstance(value, Mapping):
         raise ConfigurationError(
-            f"connection {connection_id!r}: {name} is a JSON object of options, not"
+            f"connection {connection_id!r}: {name} must be a JSON object, not"
             f" {type(value).__name__}"
         )
     where = f"connection {connection_id!r}: {name}"
@@ -239,5 +244,5 @@ def _flat(where: str, options: Mapping[str, Any], path: str, prefix: str) -> lis
             found.append((key, str(value)))
         else:
             kind = type(value).__name__
-            raise ConfigurationError(f"{where}: {key} is a {kind}; give a text or a number")
+            raise ConfigurationError(f"{where}: {key} must be a string or a number, not {kind}")
     return found

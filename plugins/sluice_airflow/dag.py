@@ -1,10 +1,10 @@
-"""The DAG that tiers lake tables: claims, leases and reports survive a killed or failed task.
+"""The DAG that tiers lake tables. Its claims, leases and reports survive a killed or failed task.
 
     open_job -> acquire_lease -> per_table[entry]: tier -> settle -> drop_lease
 
-open_job and acquire_lease are setups, settle and drop_lease teardowns. With acquire_lease as the
-only setup a half-acquired job would leak: a teardown runs if at least one of its setups succeeded.
-There is no dagrun_timeout, because it skips all teardowns.
+open_job and acquire_lease are setups, settle and drop_lease teardowns. Airflow runs a teardown if
+at least one of its setups succeeded. Without open_job, a failed acquire_lease would skip drop_lease
+and leave claims behind. There is no dagrun_timeout, because it skips all teardowns.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ TIER = "per_table.tier"
 SETTLE = "per_table.settle"
 ACQUIRE = "acquire_lease"
 REFUSED = "refused"
-"""XCom of acquire_lease: tables whose KV snapshots could not be leased, and why."""
+"""XCom key of acquire_lease: table -> reason why its KV snapshots could not be leased."""
 TABLES_MAX = 1000
 """Below Airflow's max_map_length of 1024."""
 
 
 def params() -> dict[str, Param]:
-    """What a run can be asked for; Airflow checks it and draws a form."""
+    """Returns the parameters of a run. Airflow checks them and shows them as a form."""
     return {
         "tables": Param(
             ["*"],
@@ -49,15 +49,16 @@ def params() -> dict[str, Param]:
             minItems=1,
             maxItems=TABLES_MAX,
             title="Tables",
-            description="Names or patterns of tables, such as sales.orders, sales.* or *.",
+            description="Tables to tier: names or patterns, such as sales.orders, sales.* or *.",
         ),
         "max_tables": Param(
             100,
             type="integer",
             minimum=1,
             maximum=TABLES_MAX,
-            title="Most tables",
-            description="Most tables of one run. It claims no more than the pool starts at once.",
+            title="Maximum number of tables",
+            description="The run claims no more tables than this, nor more than the pool runs at"
+            " once.",
         ),
         "spark_conf": Param(
             {},
@@ -65,8 +66,8 @@ def params() -> dict[str, Param]:
             propertyNames={"pattern": "^spark\\."},
             additionalProperties={"type": ["string", "number", "boolean"]},
             title="Spark properties",
-            description='Of every driver of the run, such as {"spark.executor.memory": "2g"}.'
-            " The lake of the connection has the last word.",
+            description="Spark properties of every driver of the run, such as"
+            ' {"spark.executor.memory": "2g"}. Lake options of the Fluss connection override them.',
         ),
     }
 
@@ -74,16 +75,16 @@ def params() -> dict[str, Param]:
 def lake_tiering_dag(dag_id: str = "sluice_lake_tiering", **dag_arguments: Any) -> DAG:
     """Builds the DAG from the section [sluice] of Airflow's configuration.
 
-    :param dag_arguments: further arguments of DAG, such as tags.
+    :param dag_arguments: more arguments of DAG, such as tags.
     """
     settings = load_settings()
     arguments: dict[str, Any] = {
         "schedule": settings.cron,
         "catchup": False,
         "max_active_runs": 1,
-        "description": "Tiers tables of Apache Fluss into the lake.",
+        "description": "Tiers Apache Fluss tables into the lake.",
         "tags": ["sluice"],
-        "on_failure_callback": DropOfFailedRun(settings.connection),
+        "on_failure_callback": ReleaseOfFailedRun(settings.connection),
         "params": params(),
         **dag_arguments,
     }
@@ -92,8 +93,8 @@ def lake_tiering_dag(dag_id: str = "sluice_lake_tiering", **dag_arguments: Any) 
     return dag
 
 
-class DropOfFailedRun:
-    """The DAG's failure callback: drops what a run holds if its teardowns could not."""
+class ReleaseOfFailedRun:
+    """Failure callback of the DAG: releases what a run still holds if its teardowns did not."""
 
     def __init__(self, connection_id: str) -> None:
         self.connection_id = connection_id
@@ -113,24 +114,24 @@ def _tasks(dag: DAG, settings: Settings) -> None:
 
     @setup
     def open_job() -> str:
-        """Names the job and touches nothing, so that drop_lease runs whatever acquire does."""
+        """Computes the lease id of the run. drop_lease then runs even if acquire_lease fails."""
         context = get_current_context()
         deployment = hook.config().deployment_id
         return lease_id(deployment, context["dag"].dag_id, str(context["run_id"]))
 
     @setup
     def acquire_lease(job: str) -> list[Entry]:
-        """Claims tables, leases their KV snapshots and writes their plans."""
+        """Claims tables that are due, leases their KV snapshots and writes their plans."""
         return _acquire(hook, settings, job)
 
     @teardown
     def settle(entry: Entry) -> dict[str, str]:
-        """Tells the coordinator how the table ended, and lets go of its KV snapshots."""
+        """Reports the outcome of the table to the coordinator and releases its KV snapshots."""
         return _settle(hook, entry)
 
     @teardown
     def drop_lease(job: str) -> None:
-        """Lets go of all that the run holds, its lease too; fails if a table was not tiered."""
+        """Releases all claims and the lease of the run. Fails if a table was not tiered."""
         _drop(hook, job)
 
     job = open_job()
@@ -144,7 +145,7 @@ def _tasks(dag: DAG, settings: Settings) -> None:
 
     per_table.expand(entry=entries)
     drop = drop_lease(job).as_teardown(setups=setups, on_failure_fail_dagrun=True)
-    # Not `group >> drop`: that ignores the group's teardowns, and drop would race with them.
+    # Not `group >> drop`: it ignores the group's teardowns, so drop would not wait for them.
     dag.get_task(SETTLE) >> drop.operator
 
 
@@ -162,24 +163,24 @@ def _tier_arguments(settings: Settings) -> dict[str, Any]:
         "retries": settings.tier_retries,
         "retry_delay": settings.tier_retry_delay,
         "execution_timeout": settings.tier_timeout,
-        # Known at once by the task; in Airflow 3.1 only by what the task says while it runs.
+        # From the entry before the task starts. Airflow 3.1 knows only what the running task sets.
         "map_index_template": "{{ table | default(task.entry['table']) }}",
         **iceberg,
     }
 
 
 def _acquire(hook: FlussHook, settings: Settings, job: str) -> list[Entry]:
-    # They load pyarrow, which a DAG file does not need.
+    # Imported here because they load pyarrow, which the DAG file itself does not need.
     from sluice_airflow import preflight
     from sluice_airflow.submission import submission_of
 
     context = get_current_context()
     asked, ti = context["params"], context["ti"]
     try:
-        acquiring.refuse_unknown(context["dag_run"].conf, params())
+        acquiring.check_conf_keys(context["dag_run"].conf, params())
         connection = hook.config()
         submission = submission_of(settings, asked["spark_conf"] or {})
-        if obstacle := preflight.before_run(connection, submission):
+        if obstacle := preflight.find_obstacle(connection, submission):
             kind = AirflowException if obstacle.may_pass else AirflowFailException
             raise kind(obstacle.reason)
         busy = ti.get_ti_count(dag_id=ti.dag_id, task_ids=[TIER], states=["running", "queued"])
@@ -195,7 +196,7 @@ def _acquire(hook: FlussHook, settings: Settings, job: str) -> list[Entry]:
                 settings.heartbeat_interval_seconds,
                 lambda claim, reason: refused.update({str(claim.path): reason[:200]}),
             )
-        if refused:  # the tables go on that could be leased; drop_lease fails the run
+        if refused:  # the other tables continue; drop_lease fails the run
             ti.xcom_push(key=REFUSED, value=refused)
         return entries
     except SluiceError as error:
@@ -207,10 +208,12 @@ def _acquire(hook: FlussHook, settings: Settings, job: str) -> list[Entry]:
 def _settle(hook: FlussHook, entry: Entry) -> dict[str, str]:
     ti = get_current_context()["ti"]
     result = ti.xcom_pull(task_ids=TIER, map_indexes=ti.map_index)
-    failure = ti.xcom_pull(task_ids=TIER, key="failure", map_indexes=ti.map_index)
+    failure = None
+    if not result:  # Airflow logs an error for an XCom that does not exist
+        failure = ti.xcom_pull(task_ids=TIER, key="failure", map_indexes=ti.map_index)
     with hook.get_client() as client:
         verdict = settling.settle(client, entry, result, failure)
-    log.info("%s: reported %s %s", verdict.table, verdict.reported, verdict.reason)
+    _log_verdict(logging.INFO, verdict)
     return {**asdict(verdict), "reason": verdict.reason[:200]}
 
 
@@ -220,32 +223,42 @@ def _drop(hook: FlussHook, job: str) -> None:
     with hook.get_client() as client:
         verdicts = settling.drop(client, hook.config().require_work_uri(), job, entries)
     for verdict in verdicts:
-        log.warning("%s: reported %s %s", verdict.table, verdict.reported, verdict.reason)
+        _log_verdict(logging.WARNING, verdict)
     acquired = _states(ti, ACQUIRE).get(ACQUIRE)
     if acquired != "success":
-        raise AirflowFailException(f"tables were not acquired: {ACQUIRE} is {acquired}")
+        raise AirflowFailException(
+            f"no table was tiered: the task {ACQUIRE} ended as {acquired}; see its log"
+        )
     refused = ti.xcom_pull(task_ids=ACQUIRE, key=REFUSED) or {}
     if not entries and not refused:
         return
     # Trust the result, not the state: a tier marked success by hand has none.
     indexes = list(range(len(entries)))
     settled = (ti.xcom_pull(task_ids=SETTLE, map_indexes=indexes) if entries else None) or []
-    told = {v["table"]: v["reported"] for v in settled if v}
-    told.update({verdict.table: verdict.reported for verdict in verdicts})
-    left = [e["table"] for e in entries if told.get(e["table"]) not in ("finished", "nothing")]
+    reported = {v["table"]: v["reported"] for v in settled if v}
+    reported.update({verdict.table: verdict.reported for verdict in verdicts})
+    left = [e["table"] for e in entries if reported.get(e["table"]) not in ("finished", "nothing")]
     left += refused
     if left:
         names = ", ".join(left[:20]) + (", ..." if len(left) > 20 else "")
         tables = len(entries) + len(refused)
-        raise AirflowFailException(f"{len(left)} of {tables} tables not tiered: {names}")
+        raise AirflowFailException(
+            f"{len(left)} of {tables} tables were not tiered: {names}; `sluice status` shows why"
+        )
     ended = [state for state in _states(ti, TIER).values() if state != "success"]
     if ended:
         raise AirflowFailException(
-            f"every table was tiered, but {len(ended)} of {len(entries)} tier tasks did not succeed"
+            f"all tables were tiered, but {len(ended)} of {len(entries)} tier tasks did not"
+            " succeed; see their logs"
         )
 
 
+def _log_verdict(level: int, verdict: settling.Verdict) -> None:
+    reason = f" ({verdict.reason})" if verdict.reason else ""
+    log.log(level, "%s: reported to the coordinator: %s%s", verdict.table, verdict.reported, reason)
+
+
 def _states(ti: Any, task_id: str) -> dict[str, Any]:
-    """States of a task of this run; of a mapped one by TASK_INDEX."""
+    """Returns the states of a task of this run. The key of a mapped task is TASK_INDEX."""
     found = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id], task_ids=[task_id])
     return dict(found.get(ti.run_id, {}))

@@ -1,7 +1,7 @@
-"""The lease of a run: KV snapshots held from acquire to settle. Plain functions: no Airflow here.
+"""Leases the KV snapshots of a run from acquire_lease to settle. Does not import Airflow.
 
-All tables of a run share one lease. A table that was never tiered is read from its newest KV
-snapshots, which must not be deleted before the Spark driver has read them; log tables have none.
+All tables of a run share one lease. The first round of a primary-key table reads its newest KV
+snapshots, which must not be deleted before the Spark driver has read them. Log tables have none.
 """
 
 from __future__ import annotations
@@ -27,28 +27,30 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def hold(client: Client, lease_id: str, claim: Claim) -> tuple[BucketSnapshot, ...]:
+def lease_snapshots(client: Client, lease_id: str, claim: Claim) -> tuple[BucketSnapshot, ...]:
     """Leases the newest KV snapshots of the table's buckets that were never tiered.
 
-    :raises LeaseNotObtained: not all could be held. :raises TableNotExist: it was dropped.
+    :raises LeaseNotObtained: not all snapshots could be leased.
+    :raises TableNotExist: the table was dropped.
     """
     info = client.admin.table_info(claim.path)
     if info.table_id != claim.table_id:
-        raise TableNotExist(f"table {claim.path} of id {claim.table_id} was dropped")
+        raise TableNotExist(f"table {claim.path} (id {claim.table_id}) was dropped")
     if not info.has_primary_key:
         return ()
     found = client.leases.acquire_latest(lease_id, never_tiered_buckets(client.admin, info))
     failpoint("airflow.acquire.after_lease")
-    log.info("%s: %d KV snapshots are leased", claim.path, len(found.snapshots))
+    log.info("%s: leased %d KV snapshots", claim.path, len(found.snapshots))
     return tuple(found.snapshots.values())
 
 
-def hold_again(client: Client, plan: PlanFile) -> PlanFile:
-    """The plan of an earlier try of this run, with its snapshots held for another day.
+def renew_snapshots(client: Client, plan: PlanFile) -> PlanFile:
+    """Leases the snapshots of an earlier try's plan for another day, and returns the plan.
 
-    If one is gone (the lease had expired), the newest are leased in their place: another plan.
+    If the lease expired and a snapshot no longer exists, the newest snapshots are leased instead,
+    and the returned plan is a new one.
 
-    :raises LeaseNotObtained, TableNotExist: as :func:`hold`.
+    :raises LeaseNotObtained, TableNotExist: as :func:`lease_snapshots`.
     """
     if not plan.snapshots:
         return plan
@@ -56,25 +58,27 @@ def hold_again(client: Client, plan: PlanFile) -> PlanFile:
         if not client.leases.acquire(plan.lease_id, DAY_MS, plan.snapshots):
             return plan
     except UnsupportedVersion:
-        return plan  # a warning was given when the plan was made
-    return replace(plan, snapshots=hold(client, plan.lease_id, plan.claim))
+        return plan  # lease_snapshots logged a warning when the plan was made
+    return replace(plan, snapshots=lease_snapshots(client, plan.lease_id, plan.claim))
 
 
 @contextmanager
-def kept(client: Client, entry: Entry, on_lost: Callable[[LeaseLost], None]) -> Iterator[None]:
-    """Renews the run's lease while its table is tiered; a run may take longer than a day.
+def keep_lease(
+    client: Client, entry: Entry, on_lost: Callable[[LeaseLost], None]
+) -> Iterator[None]:
+    """Renews the run's lease while the table is tiered, because a run may exceed a day.
 
-    :raises LeaseLost: it had ended before the block began.
+    :raises LeaseLost: the lease ended before the block began.
     """
     lease_id = entry.get("lease_id")
     if not entry.get("snapshots") or not lease_id:
-        yield  # a log table, or an entry of before there were leases
+        yield  # a log table, or an entry of a version without leases
         return
     try:
         client.leases.renew(lease_id, DAY_MS)
     except LeaseNotExist as error:
         raise LeaseLost(
-            f"{error}. Clear the task acquire_lease of this run, or start another run"
+            f"{error}. Clear the task acquire_lease of this run, or trigger a new run"
         ) from error
     except UnsupportedVersion:
         yield
@@ -87,8 +91,8 @@ def kept(client: Client, entry: Entry, on_lost: Callable[[LeaseLost], None]) -> 
         yield
 
 
-def release(client: Client, entry: Entry) -> None:
-    """Lets go of a settled table's snapshots. An error is logged: the run's end drops them all."""
+def release_snapshots(client: Client, entry: Entry) -> None:
+    """Releases a settled table's snapshots. Errors are logged: drop_lease releases the rest."""
     if not entry.get("snapshots"):
         return
     try:
@@ -98,11 +102,11 @@ def release(client: Client, entry: Entry) -> None:
         log.warning("%s: its snapshots stay leased until the run ends: %s", entry["table"], error)
 
 
-def drop(client: Client, lease_id: str) -> None:
-    """Ends the run's lease. An error is logged: the lease expires by itself."""
+def drop_lease(client: Client, lease_id: str) -> None:
+    """Drops the run's lease. Errors are logged: an undropped lease expires."""
     try:
         client.leases.drop(lease_id)
     except UnsupportedVersion:
         return
     except SluiceError as error:
-        log.warning("lease %s stays until it expires: %s", lease_id, error)
+        log.warning("lease %s is not dropped and stays until it expires: %s", lease_id, error)

@@ -1,4 +1,4 @@
-"""What Airflow reads to find providers. Imports nothing: a failure here breaks Airflow."""
+"""Describes the provider to Airflow. Imports nothing, because a failure here breaks Airflow."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def get_provider_info() -> dict[str, Any]:
-    """The provider as Airflow wants it: the connection type ``fluss``, the section [sluice]."""
+    """Returns the connection type ``fluss`` and the section [sluice], in Airflow's own form."""
     return {
         "package-name": "fluss-sluice",
         "name": "Sluice",
@@ -21,7 +21,7 @@ def get_provider_info() -> dict[str, Any]:
                     "relabeling": {
                         "host": "Coordinator host",
                         "login": "User (SASL PLAIN, transport fluss only)",
-                        "password": "Password, or bearer token (transport grpc)",
+                        "password": "Password (transport fluss) or bearer token (transport grpc)",
                     },
                     "placeholders": {"host": "localhost", "port": "9123"},
                 },
@@ -30,7 +30,7 @@ def get_provider_info() -> dict[str, Any]:
         ],
         "config": {
             "sluice": {
-                "description": "The DAG that tiers tables of Fluss into the lake.",
+                "description": "Settings of the DAG that tiers Fluss tables into the lake.",
                 "options": {name: _option(*option) for name, option in OPTIONS.items()},
             }
         },
@@ -40,97 +40,125 @@ def get_provider_info() -> dict[str, Any]:
 FIELDS: dict[str, Any] = {
     "transport": {
         "label": "Transport",
-        "description": "How the cluster is spoken to: grpc, or fluss for Fluss's own protocol.",
+        "description": "Protocol of host and port: grpc for the embedded server, fluss for Fluss's"
+        " native protocol.",
         "schema": {"type": ["string", "null"], "enum": ["grpc", "fluss"], "default": "grpc"},
     },
     "deployment_id": {
         "label": "Deployment id",
-        "description": "Tells two Airflows apart that tier one cluster; part of each lease id.",
+        "description": "Name of this Airflow, unique among all that tier the same cluster. Part of"
+        " each lease id.",
         "schema": {"type": ["string", "null"], "default": "default"},
     },
     "work_uri": {
         "label": "Work folder",
-        "description": "Folder for plans and results that Airflow and Spark both reach:"
-        " file:///..., s3://...",
+        "description": "Folder for plans and results that Airflow and Spark can both write, such as"
+        " file:///srv/sluice/work or s3://bucket/sluice.",
         "schema": {"type": ["string", "null"]},
     },
     "datalake": {
         "label": "Lake",
-        "description": "Lake options in Fluss's own words, as a JSON object:"
-        ' {"format": "iceberg", "iceberg.type": "hadoop", "iceberg.warehouse": "/data/lake"}',
+        "description": "Options of the lake as a JSON object, named as in Fluss without the prefix"
+        ' "datalake.": {"format": "iceberg", "iceberg.type": "hadoop",'
+        ' "iceberg.warehouse": "/data/lake"}',
         "schema": {"type": ["string", "null"]},
     },
     "tls": {
         "label": "TLS",
-        "description": "With transport grpc: the server's certificate is from a public authority.",
+        "description": "With transport grpc: use TLS, and accept a server certificate of a public"
+        " authority.",
         "schema": {"type": ["boolean", "null"], "default": False},
     },
     "tls_ca": {
-        "label": "TLS authority",
-        "description": "With transport grpc: certificate of the authority that has signed the"
-        " server's, as a PEM file or its text. TLS is on wherever it is given.",
+        "label": "TLS CA certificate",
+        "description": "With transport grpc: use TLS, and accept a server certificate that this"
+        " authority signed. The path of a PEM file, or its text.",
         "schema": {"type": ["string", "null"]},
     },
     "fs": {
         "label": "Remote storage",
-        "description": "How Fluss's remote storage is reached, where the cluster does not tell, in"
-        ' the words of its client.fs.* options: {"s3.endpoint": "http://minio:9000"}',
+        "description": "Options for reading Fluss's remote storage as a JSON object, named as in"
+        ' Fluss without the prefix "client.fs.". Needed only if the cluster does not send them:'
+        ' {"s3.endpoint": "http://minio:9000"}',
         "schema": {"type": ["string", "null"]},
     },
 }
 """The keys of a connection's extra."""
 
 OPTIONS: dict[str, tuple[str, str, str]] = {
-    "connection": ("string", "fluss_default", "Id of the connection of type fluss."),
+    "connection": (
+        "string",
+        "fluss_default",
+        "Id of the Airflow connection (type fluss) to the cluster.",
+    ),
     "schedule": (
         "string",
         "* * * * *",
-        "When the DAG runs: a cron expression, or 'none' for runs by hand only.",
+        "When the DAG runs: a cron expression, or 'none' for manual runs only.",
     ),
-    "spark_connection": ("string", "spark_default", "Id of the connection of type spark."),
+    "spark_connection": (
+        "string",
+        "spark_default",
+        "Id of the Airflow connection (type spark).",
+    ),
     "spark_binary": (
         "string",
         "",
-        "spark-submit by another name or path; empty: from the PATH, or beside Airflow's Python.",
+        "Name or path of spark-submit. Empty: spark-submit on the PATH, else next to Airflow's"
+        " Python.",
     ),
     "application": (
         "string",
         "",
-        "The Spark driver's script; empty: the one of the installed package.",
+        "Path or URI of the Spark driver's script. Empty: the script in the installed package.",
     ),
     "py_files": (
         "string",
         "",
-        "Zip for executors that do not have Sluice installed (sluice spark-files); else empty.",
+        "Zip of Sluice for executors that do not have it installed; `sluice spark-files` makes one."
+        " Empty: no zip is sent.",
     ),
     "packages": (
         "string",
         "auto",
-        "spark.jars.packages; auto: Iceberg's runtime for the Spark that spark-submit starts,"
-        " the newest if it does not tell its version; empty: none. Not used if jars is given.",
+        "Maven coordinates of Iceberg's Spark runtime (spark.jars.packages). auto: the runtime for"
+        " the Spark version of spark-submit, or the newest if the version is unknown. Empty: none."
+        " Ignored if jars is set.",
     ),
-    "jars": ("string", "", "Iceberg's Spark runtime as files, for a Spark without network."),
-    "pool": ("string", "default_pool", "Airflow pool of the tier tasks."),
+    "jars": (
+        "string",
+        "",
+        "Jar files of Iceberg's Spark runtime, separated by commas, for a Spark without network"
+        " access.",
+    ),
+    "pool": ("string", "default_pool", "Airflow pool in which the tier tasks run."),
     "pool_slots": (
         "integer",
         "0",
-        "How many tier tasks the pool starts at once; 0: the smallest of core.parallelism,"
+        "Number of tier tasks that the pool runs at once. A run claims no more tables than that."
+        " 0: the smallest of core.parallelism,"
         " core.max_active_tasks_per_dag and core.default_pool_task_slot_count.",
     ),
-    "tier_retries": ("integer", "1", "How often a failed tier task is tried again."),
+    "tier_retries": ("integer", "1", "Number of retries of a failed tier task."),
     "tier_retry_delay_seconds": (
         "integer",
         "10",
-        "Wait before that; under 60, or the coordinator takes the table back meanwhile.",
+        "Seconds before a failed tier task is retried. Keep it below 60, or the coordinator may"
+        " assign the table to another worker in the meantime.",
     ),
-    "tier_timeout_seconds": ("integer", "3600", "Longest time of one try of a tier task."),
+    "tier_timeout_seconds": (
+        "integer",
+        "3600",
+        "Maximum duration of one try of a tier task, in seconds.",
+    ),
     "heartbeat_interval_seconds": (
         "integer",
         "20",
-        "How often claims are confirmed; the coordinator takes them back after 120 s of silence.",
+        "Seconds between two heartbeats of a claim. The coordinator ends a claim after 120 s"
+        " without a heartbeat.",
     ),
 }
-"""Name -> type, default, description; sluice_airflow.settings reads the defaults from here."""
+"""Name -> type, default, description. :mod:`sluice_airflow.settings` reads the defaults here."""
 
 
 def _option(kind: str, default: str, description: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The section [sluice] of Airflow's configuration, read once when a DAG file is loaded."""
+"""Reads the section [sluice] of Airflow's configuration when a DAG file is loaded."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sluice_airflow.provider_info import OPTIONS
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How the DAG runs; provider_info.OPTIONS describes each."""
+    """Settings of the DAG. ``provider_info.OPTIONS`` describes each."""
 
     connection: str
     schedule: str
@@ -33,14 +33,14 @@ class Settings:
 
     @property
     def cron(self) -> str | None:
-        """The schedule for Airflow; None for runs by hand only."""
+        """Schedule in Airflow's form. None: manual runs only."""
         return None if self.schedule.lower() in ("", "none") else self.schedule
 
     @property
     def script(self) -> str:
         """Path of the Spark driver's script.
 
-        :raises ConfigurationError: none is set, and the installed one is missing.
+        :raises ConfigurationError: no script is set, and the package has none.
         """
         return self.application or str(driver_script())
 
@@ -54,7 +54,7 @@ class Settings:
 
 
 def load_settings() -> Settings:
-    """The section as Airflow knows it: environment over airflow.cfg over defaults.
+    """Reads the section: the environment overrides airflow.cfg, which overrides the defaults.
 
     :raises ConfigurationError: names the option and its value.
     """
@@ -64,7 +64,7 @@ def load_settings() -> Settings:
 
 
 def slots_at_once(settings: Settings) -> int:
-    """How many tier tasks Airflow starts at once. A task cannot ask for the pool itself."""
+    """Returns how many tier tasks run at once. A task cannot read the size of its pool."""
     if settings.pool_slots:
         return settings.pool_slots
     names = ("parallelism", "max_active_tasks_per_dag", "default_pool_task_slot_count")

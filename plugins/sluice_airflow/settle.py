@@ -1,4 +1,4 @@
-"""Tells the coordinator how tables ended. Plain functions, every one safe to repeat."""
+"""Reports the outcome of tables to the coordinator. Every function is safe to repeat."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-GONE = (FencedTieringEpoch, InvalidCoordinator, TableNotExist)
-"""The coordinator no longer counts this round: reported before, taken back, or dropped."""
+NO_REPORT_EXPECTED = (FencedTieringEpoch, InvalidCoordinator, TableNotExist)
+"""The coordinator expects no report: it has one, it ended the claim, or the table was dropped."""
 
 UNREADABLE = (OSError, SluiceError, ValueError, ImportError)
-"""What reading files may raise: storage, another version, no JSON, a file system not installed."""
+"""Errors of reading a file: storage, version, JSON, or a file system that is not installed."""
 
 RUN_ENDED = "the run ended before the table was tiered"
 TASK_LOST = "the task that ran the Spark driver was lost"
@@ -44,7 +44,7 @@ TASK_LOST = "the task that ran the Spark driver was lost"
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the coordinator was told of one table: finished, failed or nothing, and why."""
+    """The report of one table to the coordinator: finished, failed or nothing, and the reason."""
 
     table: str
     reported: str
@@ -57,38 +57,39 @@ def settle(
     result: Mapping[str, Any] | None,
     failure: Mapping[str, Any] | None,
 ) -> Verdict:
-    """Reports one table as its tier ended, by its result, else by its reason; ends its lease.
+    """Reports the outcome of one table and releases its snapshots.
 
-    :param result: the tier's result XCom; trusted over the state of the task.
-    :param failure: the tier's ``failure`` XCom: kind, reason, failure_uri.
+    :param result: the result XCom of the tier task. It overrides the state of the task.
+    :param failure: the XCom ``failure`` of the tier task: kind, reason, failure_uri.
     """
     if result:
         outcome: RoundResult | RoundFailure | None = RoundResult.from_json(dict(result))
     else:
-        outcome = _left_behind(entry["plan_uri"])
+        outcome = _outcome_in_files(entry["plan_uri"])
         if not isinstance(outcome, RoundResult):
             outcome = _failure(failure, outcome)
     failpoint("airflow.settle.before_report")
     verdict = _report(client, claim_of(entry), outcome, TASK_LOST)
     failpoint("airflow.settle.before_release")
-    leasing.release(client, entry)
+    leasing.release_snapshots(client, entry)
     return verdict
 
 
 def drop(
     client: Client, work_uri: str, lease_id: str, entries: Iterable[Entry] = ()
 ) -> list[Verdict]:
-    """Reports every claim of a run that is still held, and drops its lease: nothing stays behind.
+    """Reports every claim that a run still holds, and drops its lease.
 
-    It comes after the settles, or in their place: a table that has a result is reported finished.
+    Runs after the settle tasks, or in place of them. A table that has a result is reported as
+    finished.
     """
     try:
-        return _report_left(client, work_uri, lease_id, entries)
+        return _report_held(client, work_uri, lease_id, entries)
     finally:
-        leasing.drop(client, lease_id)
+        leasing.drop_lease(client, lease_id)
 
 
-def _report_left(
+def _report_held(
     client: Client, work_uri: str, lease_id: str, entries: Iterable[Entry]
 ) -> list[Verdict]:
     plans = {entry["plan_uri"]: claim_of(entry) for entry in entries}
@@ -96,36 +97,40 @@ def _report_left(
         for uri in plan_uris(work_uri, lease_id):
             plans[uri] = PlanFile.from_json(read_json(uri) or {}).claim
     except UNREADABLE as error:
-        log.warning("plans of %s under %s: %s", lease_id, work_uri, mask(str(error)))
+        log.warning(
+            "cannot read the plans of %s under %s: %s", lease_id, work_uri, mask(str(error))
+        )
     held = {uri: claim for uri, claim in plans.items() if _is_held(client, claim)}
-    return [_report(client, held[uri], _left_behind(uri), RUN_ENDED) for uri in held]
+    return [_report(client, held[uri], _outcome_in_files(uri), RUN_ENDED) for uri in held]
 
 
 def _is_held(client: Client, claim: Claim) -> bool:
-    """Asks one by one: two epochs of one table may be in one run's folder."""
+    """Checks one claim per call: a run's folder may have two epochs of one table."""
     return client.tiering.heartbeat([claim])[claim.table_id] is None
 
 
-def _left_behind(plan_uri: str) -> RoundResult | RoundFailure | None:
+def _outcome_in_files(plan_uri: str) -> RoundResult | RoundFailure | None:
     try:
         return round_outcome(plan_uri)
     except UNREADABLE as error:
-        log.warning("results beside %s: %s", plan_uri, mask(str(error)))
+        log.warning("cannot read the outcome next to %s: %s", plan_uri, mask(str(error)))
         return None
 
 
 def _failure(failure: Mapping[str, Any] | None, left: RoundFailure | None) -> RoundFailure | None:
-    """The XCom speaks for the last try; the files hold the whole text, and earlier tries."""
+    """Chooses the reason to report. The XCom is of the last try; a file has the full text."""
     if failure:
-        told = RoundFailure(str(failure.get("kind", "")), str(failure.get("reason", "")), "", False)
+        from_xcom = RoundFailure(
+            str(failure.get("kind", "")), str(failure.get("reason", "")), "", False
+        )
         whole = (
             left is not None
-            and left.kind == told.kind
-            and left.reason.startswith(told.reason.removesuffix("..."))
+            and left.kind == from_xcom.kind
+            and left.reason.startswith(from_xcom.reason.removesuffix("..."))
         )
-        return left if whole else told
+        return left if whole else from_xcom
     if left is not None:
-        reason = f"{TASK_LOST}; an earlier try said {left.kind}: {left.reason}"
+        reason = f"{TASK_LOST}; an earlier try failed: {left.kind}: {left.reason}"
         return RoundFailure("DriverLost", reason, left.deepest_cause, True)
     return None
 
@@ -137,22 +142,22 @@ def _report(
     try:
         if isinstance(outcome, RoundResult):
             if outcome.outcome == "claim_lost":
-                log.info("%s: another round was begun; nothing to report", table)
+                log.info("%s: another round has the table; nothing to report", table)
                 return Verdict(table, "nothing", "claim lost")
-            # Without statistics: Fluss means totals of the lake table, a round knows its own only,
-            # and the coordinator keeps what it was told before.
+            # No statistics: Fluss expects totals of the lake table, and a round knows only its
+            # own. The coordinator keeps the last reported totals.
             client.tiering.finished(claim, forced=bool(outcome.forced))
             forced = f", forced: {outcome.forced}" if outcome.forced else ""
             return Verdict(table, "finished", f"{outcome.outcome}{forced}")
         reason = otherwise if outcome is None else reason_of(outcome)
         client.tiering.failed(claim, reason)
         return Verdict(table, "failed", reason)
-    except GONE as error:
-        log.info("%s: the coordinator no longer counts this round: %s", table, error)
-        told = "finished" if isinstance(outcome, RoundResult) else "failed"
-        return Verdict(table, told, f"{type(error).__name__}: {error}")
+    except NO_REPORT_EXPECTED as error:
+        log.info("%s: the coordinator expects no report of this round: %s", table, error)
+        reported = "finished" if isinstance(outcome, RoundResult) else "failed"
+        return Verdict(table, reported, f"{type(error).__name__}: {error}")
 
 
 def reason_of(failure: RoundFailure) -> str:
-    """One line for the coordinator's status: the kind of error and its reason."""
+    """Returns kind and reason of a failure as one line, for the status of the table."""
     return reason_text(f"{failure.kind}: {failure.reason}")

@@ -1,4 +1,4 @@
-"""How spark-submit will be called, from Airflow's configuration and the Spark connection."""
+"""Reads from Airflow's configuration and the Spark connection how spark-submit is called."""
 
 from __future__ import annotations
 
@@ -19,25 +19,27 @@ _BESIDE_AIRFLOW = re.compile(r"\s*(?:[\w.]+[.:])?(?:Local|Sequential)Executor\s*
 
 
 def submission_of(settings: Settings, spark_conf: Mapping[str, Any]) -> Submission:
-    """What the tier tasks of a run will call.
+    """Returns how the tier tasks of a run call spark-submit.
 
-    :param spark_conf: Spark properties that the run was asked for.
-    :raises ConfigurationError: there is no Spark connection, or the provider refuses what it says.
+    :param spark_conf: Spark properties of the run's parameters.
+    :raises ConfigurationError: the Spark connection does not exist, or the provider refuses it.
     """
     name = settings.spark_connection
     try:
         from sluice_airflow.operators.submit import GroupSubmitHook
     except ImportError as error:
         how = "pip install apache-airflow-providers-apache-spark"
-        raise ConfigurationError(f"Airflow's Spark provider is missing ({error}): {how}") from error
+        raise ConfigurationError(
+            f"Airflow's Spark provider is not installed ({error}): run `{how}`"
+        ) from error
     try:
         BaseHook.get_connection(name)
     except AirflowNotFoundException as error:
-        # The provider takes yarn then, which Spark cannot reach without one of these either.
+        # The provider then uses yarn, which Spark cannot reach without one of these variables.
         if not any(os.environ.get(variable) for variable in _YARN_VARIABLES):
             raise ConfigurationError(
-                f"there is no connection {name!r}: airflow connections add {name}"
-                " --conn-type spark --conn-host 'local[2]' (or another master)"
+                f"connection {name!r} does not exist: run `airflow connections add {name}"
+                " --conn-type spark --conn-host 'local[2]'` (or another Spark master)"
             ) from error
     try:
         hook = GroupSubmitHook(conn_id=name, spark_binary=settings.spark_binary or None)
@@ -55,14 +57,14 @@ def submission_of(settings: Settings, spark_conf: Mapping[str, Any]) -> Submissi
     )
 
 
-def submission_elsewhere(settings: Settings) -> Submission:
-    """What is known of it on a machine where no tier task runs."""
+def remote_submission(settings: Settings) -> Submission:
+    """Returns what a machine on which no tier task runs knows of the submission."""
     executor = _executor()
-    return Submission(jars=settings.jars, packages=settings.packages, elsewhere=executor)
+    return Submission(jars=settings.jars, packages=settings.packages, remote_executor=executor)
 
 
-def tasks_run_here() -> bool:
-    """Whether tasks run beside Airflow's own processes, as far as its configuration tells."""
+def tasks_run_locally() -> bool:
+    """Returns whether the configured executor runs tasks on this machine."""
     return _BESIDE_AIRFLOW.fullmatch(_executor()) is not None
 
 

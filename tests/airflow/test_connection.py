@@ -74,15 +74,19 @@ def test_the_form_offers_only_what_is_read() -> None:
         (None, {}, "'c': no host"),
         ("h", {"transport": "http"}, "transport 'http'; use grpc or fluss"),
         ("h", {"work_uri": "s3://AK:SK@b/w"}, r"work_uri s3://\*\*\*@b/w holds a password"),
-        ("h", {"datalake": "{"}, "datalake is not JSON"),
+        ("h", {"datalake": "{"}, "datalake is not valid JSON"),
         ("h", {"datalke": "{}"}, "extra: unknown key 'datalke'; did you mean 'datalake'?"),
         ("h", {"spark": 1}, "unknown key 'spark'; the known keys are transport, deployment_id"),
         ("h", {"datalake": {"icberg.type": "x"}}, "'icberg'; did you mean 'iceberg'?"),
         ("h", {"datalake": {"paimon": "x"}}, "'paimon'; the known keys are format, iceberg"),
         ("h", {"tls": "yes"}, "tls 'yes'; use true or false"),
-        ("h", {"tls_ca": ["a"]}, "tls_ca is a text, not list"),
+        ("h", {"tls_ca": ["a"]}, "tls_ca must be a string, not list"),
         ("h", {"datalake": "[1]"}, "not list"),
-        ("h", {"datalake": {"iceberg": {"type": None}}}, "iceberg.type is a NoneType"),
+        (
+            "h",
+            {"datalake": {"iceberg": {"type": None}}},
+            "iceberg.type must be a string or a number, not NoneType",
+        ),
     ],
 )
 def test_wrong_fields(host: str | None, extra: dict, why: str) -> None:
@@ -93,7 +97,7 @@ def test_wrong_fields(host: str | None, extra: dict, why: str) -> None:
 @pytest.mark.parametrize(
     ("extra", "login", "password", "why"),
     [
-        ({}, "ann", "geheim", "only transport fluss can send"),
+        ({}, "ann", "geheim", "a login needs transport fluss, but the transport is grpc"),
         ({"transport": "grpc"}, "ann", "", "the password alone is the bearer token"),
         ({"transport": "fluss", "tls": True}, "ann", "geheim", "has no TLS"),
         ({"transport": "fluss", "tls_ca": "/ca"}, "ann", "geheim", "has no TLS"),
@@ -225,7 +229,7 @@ def test_the_test_button_says_the_one_thing_that_is_missing(place: Place) -> Non
     assert answer["ok"]
     assert (
         "Not checked: the driver's script, spark-submit, Java: tasks run on other machines"
-        " (CeleryExecutor); acquire_lease looks there"
+        " (CeleryExecutor); acquire_lease checks there"
     ) in answer["said"]
 
 

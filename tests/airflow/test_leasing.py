@@ -141,7 +141,7 @@ def test_buckets_that_were_tiered_need_no_snapshot(run: Run) -> None:
     offsets = {TableBucket(kv.table_id, None, 0): 1}
     path = tiering.prepare_lake_snapshot(claim.table_id, claim.path, offsets)
     tiering.commit_lake_snapshot(claim, 4711, path, offsets, {}, -1)
-    found = leasing.hold(run.client, "another", claim)
+    found = leasing.lease_snapshots(run.client, "another", claim)
     assert [snapshot.bucket.bucket for snapshot in found] == [1]
 
 
@@ -201,7 +201,7 @@ def test_an_older_run_has_plans_and_entries_without_a_lease(run: Run) -> None:
     [again] = run.acquire()
     assert again == entry
     del entry["lease_id"]  # type: ignore[misc]
-    with leasing.kept(run.client, entry, lambda lost: None):
+    with leasing.keep_lease(run.client, entry, lambda lost: None):
         run.finish(entry)
     assert drop(run.client, f"file://{run.work}", JOB) == []
 
@@ -210,12 +210,12 @@ def test_a_lease_that_ended_before_the_driver_began(run: Run) -> None:
     kv = run.keyed("a")
     run.wait(kv.path)
     [entry] = run.acquire()
-    with leasing.kept(run.client, entry, lambda lost: None):
+    with leasing.keep_lease(run.client, entry, lambda lost: None):
         pass
     run.client.leases.drop(JOB)
     with (
         pytest.raises(LeaseLost, match="Clear the task acquire_lease"),
-        leasing.kept(run.client, entry, lambda lost: None),
+        leasing.keep_lease(run.client, entry, lambda lost: None),
     ):
         raise AssertionError
 
@@ -230,7 +230,7 @@ def test_the_lease_is_dropped_whatever_else_fails(
     drop(run.client, f"file://{run.work}", JOB, entries)
     assert run.held() == {}
     with caplog.at_level(logging.WARNING):
-        leasing.release(run.client, entries[0])
+        leasing.release_snapshots(run.client, entries[0])
     assert "its snapshots stay leased until the run ends" in caplog.text
 
 
@@ -302,7 +302,7 @@ def test_a_cluster_without_leases(
         [entry] = old.acquire()
         assert old.acquire() == [entry]
         assert len(old.plan(entry).snapshots) == 2
-        with leasing.kept(client, entry, lambda lost: None):
+        with leasing.keep_lease(client, entry, lambda lost: None):
             pass
         old.finish(entry)
         drop(client, f"file://{old.work}", JOB)

@@ -34,10 +34,10 @@ class Live:
         return self.airflow.trigger({"tables": list(tables)})
 
     def state(self, run_id: str) -> str:
-        return self.airflow.look(run_id)[0]
+        return self.airflow.run_state(run_id)[0]
 
     def tasks(self, run_id: str) -> dict[str, str]:
-        instances = self.airflow.look(run_id)[1]
+        instances = self.airflow.run_state(run_id)[1]
         return {f"{t['task_id']}[{t['map_index']}]": str(t["state"]) for t in instances}
 
     def tiers(self, run_id: str) -> list[str]:

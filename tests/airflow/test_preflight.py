@@ -16,7 +16,13 @@ from sluice.artifacts.iceberg import AUTO, CATALOGS, FENCE, RUNTIMES, install_sp
 from sluice.checks.findings import Finding
 from sluice.testing.ports import kept_port
 from sluice_airflow.connection import FlussConnection
-from sluice_airflow.preflight import CLUSTER_TIMEOUT_S, Submission, answer, before_run, look
+from sluice_airflow.preflight import (
+    CLUSTER_TIMEOUT_S,
+    Submission,
+    check_all,
+    check_connection,
+    find_obstacle,
+)
 from tests.support.findings import finding
 from tests.support.java import jar_of, java_that
 from tests.support.s3_server import S3Server
@@ -50,7 +56,7 @@ def connection(tmp_path: Path, **extra: Any) -> FlussConnection:
 
 def refused(given: FlussConnection, submission: Submission) -> str:
     """Why the run stops; empty if it does not."""
-    found = before_run(given, submission)
+    found = find_obstacle(given, submission)
     return found.reason if found else ""
 
 
@@ -63,7 +69,7 @@ def test_all_is_well(
 ) -> None:
     there = sorted(tmp_path.iterdir())
     with caplog.at_level(logging.INFO):
-        assert before_run(connection(tmp_path), submission) is None
+        assert find_obstacle(connection(tmp_path), submission) is None
     assert [record.getMessage() for record in caplog.records] == [
         "checked: the driver's script, spark-submit, Java, jars,"
         f" work folder file://{tmp_path}/work, lake configured,"
@@ -78,7 +84,7 @@ def test_what_is_not_checked_is_logged_line_by_line(
 ) -> None:
     far = replace(submission, jars="", packages=PACKAGES, application="s3://b/tier_table.py")
     with caplog.at_level(logging.INFO):
-        assert before_run(connection(tmp_path), far) is None
+        assert find_obstacle(connection(tmp_path), far) is None
     assert [record.getMessage() for record in caplog.records][:2] == [
         "not checked: the driver's script: only Spark can check s3://b/tier_table.py",
         f"not checked: packages: spark-submit fetches {PACKAGES}",
@@ -89,7 +95,7 @@ def test_icebergs_runtime_for_the_spark_of_spark_submit(
     submission: Submission, tmp_path: Path
 ) -> None:
     asked, jars = replace(submission, jars="", packages=AUTO), tmp_path / "spark/jars"
-    [told] = [found for found in look(connection(tmp_path), asked) if found.what == "packages"]
+    [told] = [found for found in check_all(connection(tmp_path), asked) if found.what == "packages"]
     newest = RUNTIMES["4.1"].coordinates
     assert told.ok is None
     assert told.seen.startswith(
@@ -98,14 +104,14 @@ def test_icebergs_runtime_for_the_spark_of_spark_submit(
     assert newest in told.seen
     jars.mkdir()
     (jars / "spark-core_2.13-4.0.2.jar").touch()
-    seen = {str(finding) for finding in look(connection(tmp_path), asked)}
+    seen = {str(finding) for finding in check_all(connection(tmp_path), asked)}
     assert f"packages: spark-submit fetches {PACKAGES}" in seen
     (jars / "spark-core_2.13-4.0.2.jar").rename(jars / "spark-core_2.12-3.5.7.jar")
     line = refused(connection(tmp_path), asked)
     assert line.startswith("packages: Spark 3.5.7 is not supported: Sluice runs on Spark 4.0 and 4")
     assert "or name Iceberg's runtime for your Spark in option packages of section sluice" in line
-    far = replace(asked, elsewhere="CeleryExecutor")
-    assert states(look(connection(tmp_path), far))["packages"] is None
+    far = replace(asked, remote_executor="CeleryExecutor")
+    assert states(check_all(connection(tmp_path), far))["packages"] is None
 
 
 @pytest.mark.parametrize(
@@ -119,8 +125,8 @@ def test_icebergs_runtime_for_the_spark_of_spark_submit(
         (
             {"binary": "spark3-submit"},
             "spark-submit: the program 'spark3-submit' does not exist: "
-            f"`{install_spark()}` installs spark-submit; or set option spark_binary of section"
-            " sluice in airflow.cfg to another",
+            f"`{install_spark()}` installs spark-submit; or correct option spark_binary of section"
+            " sluice in airflow.cfg",
         ),
         (
             {"jars": "/nowhere/a.jar"},
@@ -142,7 +148,7 @@ def test_icebergs_runtime_for_the_spark_of_spark_submit(
 def test_the_one_thing_that_is_missing(
     wrong: dict[str, str], said: str, submission: Submission, tmp_path: Path
 ) -> None:
-    here = f"(on {socket.gethostname()}; this try claims nothing)"
+    here = f"(on {socket.gethostname()}; this try claimed no table)"
     assert refused(connection(tmp_path), replace(submission, **wrong)) == f"{said} {here}"
 
 
@@ -161,10 +167,13 @@ def test_jars_without_iceberg(submission: Submission, tmp_path: Path) -> None:
         "jars: no Iceberg in the options jars and packages, which are empty, nor in"
     )
     assert "or set option packages of section sluice in airflow.cfg to auto" in said
-    for given in (replace(none, elsewhere="CeleryExecutor"), replace(none, deploy_mode="cluster")):
-        assert states(look(connection(tmp_path), given))["jars"] is None
+    for given in (
+        replace(none, remote_executor="CeleryExecutor"),
+        replace(none, deploy_mode="cluster"),
+    ):
+        assert states(check_all(connection(tmp_path), given))["jars"] is None
     asked = replace(none, spark_conf={"spark.jars.packages": PACKAGES})
-    assert before_run(connection(tmp_path), asked) is None
+    assert find_obstacle(connection(tmp_path), asked) is None
 
 
 def test_no_message_has_words_in_brackets(submission: Submission, tmp_path: Path) -> None:
@@ -180,7 +189,7 @@ def test_no_message_has_words_in_brackets(submission: Submission, tmp_path: Path
         replace(submission, jars="", packages="iceberg"),
         replace(submission, jars="", packages=""),
     ):
-        for found in look(connection(tmp_path, datalake={}), given):
+        for found in check_all(connection(tmp_path, datalake={}), given):
             assert render(str(found)).plain == str(found)
 
 
@@ -193,12 +202,12 @@ def test_what_lasts_ends_a_run_and_what_may_pass_is_tried_again(
         away = connection(tmp_path, work_uri="s3://bucket/work")
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", "tester")
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret-of-tester")
-        found = before_run(away, submission)
+        found = find_obstacle(away, submission)
         assert found is not None
         assert found.reason.startswith("work folder s3://bucket/work: ")
         assert found.may_pass
         (tmp_path / "lake").touch()
-        found = before_run(away, submission)
+        found = find_obstacle(away, submission)
     assert found is not None
     assert found.reason.startswith("write to the lake, "), "what lasts is told first"
     assert not found.may_pass
@@ -231,7 +240,7 @@ def test_a_java_that_is_too_old(
 
 def test_no_work_folder(submission: Submission, tmp_path: Path) -> None:
     said = refused(connection(tmp_path, work_uri=""), submission)
-    assert "the Fluss connection has no work_uri: give a folder" in said
+    assert "the Fluss connection has no work_uri: set it to a folder" in said
 
 
 @pytest.mark.parametrize(
@@ -267,13 +276,13 @@ def test_a_lake_that_the_run_or_the_environment_names(
         monkeypatch.setenv(f"SLUICE_DATALAKE_ICEBERG_{name.upper()}", value)
     assert refused(none, submission) == line
     there = replace(submission, deploy_mode="cluster")
-    assert before_run(none, there) is None, "a driver on the cluster has another environment"
+    assert find_obstacle(none, there) is None, "a driver on the cluster has another environment"
 
 
 def test_a_driver_on_a_cluster(submission: Submission, tmp_path: Path) -> None:
     (tmp_path / "lake").touch()
     there = replace(submission, master="yarn", deploy_mode="cluster")
-    found = look(connection(tmp_path), there)
+    found = check_all(connection(tmp_path), there)
     assert states(found)[f"write to the lake, {tmp_path}/lake"] is None
     [java] = [finding for finding in found if finding.what == "Java"]
     assert java.ok, "spark-submit needs one here"
@@ -282,9 +291,9 @@ def test_a_driver_on_a_cluster(submission: Submission, tmp_path: Path) -> None:
 
 def test_a_machine_where_no_task_runs(tmp_path: Path) -> None:
     """Its own files say nothing; what storages answer does."""
-    there = Submission(jars="/nowhere/a.jar", elsewhere="CeleryExecutor")
-    assert set(states(look(connection(tmp_path), there)).values()) == {None, True}
-    assert states(look(connection(tmp_path, work_uri="nowhere://x"), there)) == {
+    there = Submission(jars="/nowhere/a.jar", remote_executor="CeleryExecutor")
+    assert set(states(check_all(connection(tmp_path), there)).values()) == {None, True}
+    assert states(check_all(connection(tmp_path, work_uri="nowhere://x"), there)) == {
         "the driver's script, spark-submit, Java": None,
         "jars": None,
         "work folder nowhere://x": None,
@@ -293,7 +302,7 @@ def test_a_machine_where_no_task_runs(tmp_path: Path) -> None:
     }
     assert list(tmp_path.iterdir()) == []
     wrong = connection(tmp_path, datalake={"format": "paimon"})
-    assert states(look(wrong, there))["lake configured"] is False
+    assert states(check_all(wrong, there))["lake configured"] is False
 
 
 def test_no_secret_is_told(
@@ -322,7 +331,7 @@ def test_no_secret_is_told(
         }
         for conf in ({}, asked):
             asking = replace(submission, spark_conf=conf)
-            found = look(given, asking)
+            found = check_all(given, asking)
             failed = [finding for finding in found if finding.ok is False]
             assert len(failed) >= 2, found
             told = [str(found), refused(given, asking)]
@@ -335,7 +344,7 @@ def test_the_guide_says_how_long_a_test_asks_the_cluster() -> None:
 
 
 def test_the_cluster_is_the_first_that_a_test_asks(submission: Submission, tmp_path: Path) -> None:
-    ok, said = answer(connection(tmp_path), replace(submission, binary="/nowhere"))
+    ok, said = check_connection(connection(tmp_path), replace(submission, binary="/nowhere"))
     assert not ok
     assert said.startswith("cluster grpc://127.0.0.1:1: NetworkError: ")
     assert "\n" not in said

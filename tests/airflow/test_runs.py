@@ -28,8 +28,12 @@ SUCCESS_ONE = {
 def test_a_table_is_tiered(place: Place) -> None:
     path = place.table("ok", rows=5)
     place.wait(path)
+    seen = len(place.airflow.log.read_text())
     run = place.run({"spark_conf": {"spark.executor.memory": "2g"}})
     assert (run["state"], run["tasks"]) == ("success", SUCCESS_ONE)
+    log = place.airflow.log.read_text()[seen:]
+    assert "shop.ok: reported to the coordinator: finished (committed)" in log
+    assert "XCom not found" not in log, "an error that Airflow logs where nothing is wrong"
 
     result = run["xcoms"]["per_table.tier[0]"]["return_value"]
     assert (result["outcome"], result["rows"]) == ("committed", 5)
@@ -153,7 +157,7 @@ def test_a_driver_that_takes_too_long_is_ended(place: Place) -> None:
     run = place.run(AIRFLOW__SLUICE__TIER_RETRIES="0", AIRFLOW__SLUICE__TIER_TIMEOUT_SECONDS="600")
     assert run["state"] == "failed"
     assert place.status(path).last_error == (
-        "TierTimedOut: it took longer than its execution_timeout of 0:10:00"
+        "TierTimedOut: this try took longer than its execution_timeout of 0:10:00"
     )
     [started] = place.work.rglob("started")
     with finding():
@@ -187,7 +191,10 @@ def test_what_a_run_needs_is_missing(place: Place) -> None:
             {"AIRFLOW__SLUICE__APPLICATION": "/nowhere/tier.py"},
             "the driver's script: file /nowhere/tier.py does not exist",
         ),
-        ({"AIRFLOW_CONN_SPARK_DEFAULT": ""}, "there is no connection 'spark_default': airflow"),
+        (
+            {"AIRFLOW_CONN_SPARK_DEFAULT": ""},
+            "connection 'spark_default' does not exist: run `airflow connections add",
+        ),
         (place.connection(datalake=lake), f"write to the lake, {place.work.parent}/file/lake: "),
         (place.connection(work_uri=f"file://{place.work.parent}/file/work"), "work folder file:"),
     ):
@@ -218,7 +225,7 @@ def test_drop_lets_go_when_acquire_fails_midway(place: Place) -> None:
     assert run["tasks"]["drop_lease"] == "failed"
     status = place.status(path)
     assert status.last_error is not None
-    assert status.last_error.startswith(f"work folder file://{work}: the plan cannot be")
+    assert status.last_error.startswith(f"work folder file://{work}: cannot write the plan")
     assert status.status == "Pending"
 
 
@@ -226,7 +233,7 @@ def test_drop_lets_go_when_acquire_fails_midway(place: Place) -> None:
     ("conf", "why"),
     [
         ({"table": ["shop.ok"]}, "unknown key 'table'; did you mean 'tables'?"),
-        ({"tables": ["shop.nope"]}, "'shop.nope': no table of that name is tiered"),
+        ({"tables": ["shop.nope"]}, "tables: lake table 'shop.nope' does not exist; correct"),
     ],
 )
 def test_a_run_that_asks_for_nonsense_claims_nothing(place: Place, conf: dict, why: str) -> None:

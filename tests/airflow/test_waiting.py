@@ -68,13 +68,13 @@ def test_a_claim_is_kept_while_its_task_waits_and_no_longer(
     )
 
     clock.ms += 100_000
-    waiting.look()
+    waiting.update()
     clock.ms += 50_000
     place.wait(a)
     assert [place.status(p).status for p in (b, c)] == ["Tiering", "Tiering"]
 
     states[1] = "running"  # from here on b's own task has to beat
-    waiting.look()
+    waiting.update()
     clock.ms += 60_000
     heartbeats.beat()
     clock.ms += 20_000
@@ -82,10 +82,10 @@ def test_a_claim_is_kept_while_its_task_waits_and_no_longer(
     assert place.status(c).status == "Tiering"
 
     states[2] = "up_for_retry"
-    waiting.look()
+    waiting.update()
     heartbeats.beat()
     states[2] = "failed"
-    waiting.look()
+    waiting.update()
     clock.ms += 121_000
     place.wait(c)
 

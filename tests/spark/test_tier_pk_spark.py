@@ -31,7 +31,7 @@ LEASE = "sluice-lease"
 def planned(stock: LocalStock) -> str:
     """What the acquire task does: claims, leases, writes the plan."""
     claim = stock.site.claim(STOCK)
-    snapshots = leasing.hold(stock.client, LEASE, claim)
+    snapshots = leasing.lease_snapshots(stock.client, LEASE, claim)
     uri = plan_uri(stock.site.work_uri, LEASE, claim)
     plan = PlanFile(claim, LEASE, stock.site.config.client.bootstrap, snapshots)
     write_json(uri, plan.to_json())

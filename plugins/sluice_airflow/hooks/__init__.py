@@ -1,1 +1,1 @@
-"""The hook."""
+"""The hook of the connection type ``fluss``."""

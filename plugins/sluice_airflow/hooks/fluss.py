@@ -1,4 +1,4 @@
-"""The connection type ``fluss``: from Airflow's connection to a client of the cluster."""
+"""The hook of the connection type ``fluss``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class FlussHook(BaseHook):
-    """Gives a client of the Fluss cluster that a connection names."""
+    """Opens clients of the Fluss cluster that an Airflow connection names."""
 
     conn_name_attr = "fluss_conn_id"
     default_conn_name = "fluss_default"
@@ -26,9 +26,9 @@ class FlussHook(BaseHook):
         self.fluss_conn_id = fluss_conn_id
 
     def config(self) -> FlussConnection:
-        """The connection, checked.
+        """Reads and checks the connection.
 
-        :raises ConfigurationError: names the field, its value and what is allowed.
+        :raises ConfigurationError: names the field, its value and the allowed values.
         """
         connection = self.get_connection(self.fluss_conn_id)
         checked = FlussConnection.parse(
@@ -39,26 +39,26 @@ class FlussHook(BaseHook):
             connection.login,
             connection.password,
         )
-        for secret in checked.secrets():  # Airflow itself knows those of some names only
+        for secret in checked.secrets():  # Airflow masks only fields of certain names
             mask_secret(secret)
         return checked
 
     def get_client(self) -> Client:
-        """A client of the cluster; close it, or use it as a context manager."""
-        # Airflow imports this module when it lists connection types: keep that light.
+        """Opens a client of the cluster. Close it, or use it as a context manager."""
+        # Not at the top: Airflow imports this module whenever it lists connection types.
         from sluice.client import connect
 
         return connect(self.config().client_config())
 
     def get_conn(self) -> Client:
-        """The same as :meth:`get_client`, under the name that Airflow's hooks share."""
+        """Same as :meth:`get_client`, under the common name of Airflow's hooks."""
         return self.get_client()
 
     def test_connection(self) -> tuple[bool, str]:
-        """Looks for all that a run needs, and says the one thing that is missing.
+        """Checks what a run needs and returns the first problem.
 
-        It looks on the machine that it runs on, which is Airflow's API server for the button of the
-        UI. Gives up soon, because a user waits.
+        The checks run on this machine: for the UI's button, the host of Airflow's API server.
+        They time out within seconds, because a user waits.
         """
         from sluice.errors import SluiceError
         from sluice.masking import reason_text
@@ -67,10 +67,10 @@ class FlussHook(BaseHook):
 
         try:
             connection, settings = self.config(), load_settings()
-            if submission.tasks_run_here():
+            if submission.tasks_run_locally():
                 submitted = submission.submission_of(settings, {})
             else:
-                submitted = submission.submission_elsewhere(settings)
-            return preflight.answer(connection, submitted)
+                submitted = submission.remote_submission(settings)
+            return preflight.check_connection(connection, submitted)
         except SluiceError as error:
             return False, reason_text(f"{type(error).__name__}: {error}")

@@ -1,4 +1,4 @@
-"""spark-submit in a process group of its own, so that ending it leaves no driver behind."""
+"""Runs spark-submit in its own process group, so that no driver survives a kill."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from sluice.masking import mask
 
 LAST_LINES = 5
 GRACE_S = 3.0
-"""Airflow itself kills a task five seconds after asking it to end."""
+"""Airflow kills a task five seconds after SIGTERM."""
 
 
 class GroupSubmitHook(SparkSubmitHook):
-    """The provider's hook kills the JVM alone; the Python driver under it would go on a while."""
+    """Kills the JVM and the Python driver below it; the provider's own hook kills the JVM only."""
 
-    not_wanted: Callable[[], bool] = staticmethod(lambda: False)
-    """Whether the driver's work was given up; asked anew once spark-submit has been started."""
+    is_cancelled: Callable[[], bool] = staticmethod(lambda: False)
+    """Whether the driver must stop. Called again right after spark-submit started."""
 
     secret_environment: Mapping[str, str] = MappingProxyType({})
-    """Variables of spark-submit that stand on no command line, as the provider's own may."""
+    """Environment variables of spark-submit that must not appear on a command line."""
 
     secrets: Sequence[str] = ()
-    """Values that no line of spark-submit may show."""
+    """Values to mask in the output of spark-submit."""
 
     _env: dict[str, Any] | None
     _packages: str | None
@@ -49,15 +49,15 @@ class GroupSubmitHook(SparkSubmitHook):
         self._env = {**variables, **self._path(), **self.secret_environment}
         if self.secret_environment and self.deploy_mode == "cluster":
             self.log.warning(
-                "the driver runs on the cluster, where logins and keys of the Fluss connection"
-                " do not reach it: give it %s there (docs/airflow.md)",
+                "deploy mode cluster: the driver does not receive the passwords and keys of the"
+                " Fluss connection; set %s in the driver's environment (docs/airflow.md)",
                 ", ".join(self.secret_environment),
             )
         return command
 
     @property
     def binary(self) -> str:
-        """spark-submit, by name or path, as setting or connection name it."""
+        """Name or path of spark-submit, from the settings or the Spark connection."""
         return str(self._connection["spark_binary"])
 
     @property
@@ -66,12 +66,12 @@ class GroupSubmitHook(SparkSubmitHook):
 
     @property
     def deploy_mode(self) -> str | None:
-        """None: the connection leaves it to Spark's configuration."""
+        """Deploy mode of the connection. None: Spark's configuration decides."""
         mode: str | None = self._connection["deploy_mode"]
         return mode
 
     def _path(self) -> dict[str, str]:
-        """Where spark-submit is found beside our Python alone, it has to find that Python, too."""
+        """Adds spark-submit's folder to the PATH if it is missing, because its Python is there."""
         found = spark_submit(self.binary)
         if found is None or shutil.which(self.binary):
             return {}
@@ -88,17 +88,17 @@ class GroupSubmitHook(SparkSubmitHook):
 
     @property
     def last_lines(self) -> str:
-        """The end of what spark-submit said, secrets masked."""
+        """Last lines that spark-submit printed, with secrets masked."""
         return "\n".join(self._mask_cmd([line]) for line in self._tail)
 
     def _process_spark_submit_log(self, itr: Iterator[Any]) -> None:
-        # Whoever gave up while spark-submit was about to start found no process to end.
-        if self.not_wanted():
+        # A cancellation just before the start found no process to kill.
+        if self.is_cancelled():
             self.on_kill()
         super()._process_spark_submit_log(self._shown(itr))
 
     def _shown(self, lines: Iterator[Any]) -> Iterator[str]:
-        """Masks each line, and remembers the last ones; providers before 6.3 do not."""
+        """Masks each line and keeps the last ones. Providers before 6.3 keep none."""
         self._tail = tail = deque[str](maxlen=LAST_LINES)
         for line in lines:
             shown = mask(str(line), self.secrets)
@@ -122,7 +122,7 @@ def _end_group(process: subprocess.Popen[str]) -> None:
             return
         except subprocess.TimeoutExpired:
             continue
-    # spark-submit is gone; whatever of its group outlived the polite signal is not wanted either.
+    # spark-submit has ended. Kill the processes of its group that survived SIGTERM.
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:

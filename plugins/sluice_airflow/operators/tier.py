@@ -1,4 +1,4 @@
-"""Tiers one claimed table with spark-submit, and ends with the driver's own result or reason."""
+"""Tiers one claimed table with spark-submit. Returns the driver's result or raises its reason."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ CLAIM_LOST_KINDS = frozenset({"ClaimLost", "FencedTieringEpoch", "InvalidCoordin
 
 
 class TierFailed(AirflowException):
-    """The table was not tiered; trying again may help."""
+    """The table was not tiered. A retry may succeed."""
 
 
 class TierFailedForGood(AirflowFailException):
-    """The table was not tiered, and trying again cannot heal it."""
+    """The table was not tiered, and a retry cannot succeed."""
 
 
 class SluiceTierOperator(SparkSubmitOperator):
-    """Runs the Spark driver for one claimed table and keeps its claim alive meanwhile.
+    """Runs the Spark driver for one claimed table and sends heartbeats for its claim.
 
-    Its XCom is the round's result without offsets; on failure the XCom ``failure`` holds kind,
-    reason and where the whole text lies.
+    Its XCom is the round's result without offsets. After a failure, the XCom ``failure`` has the
+    kind, the reason and the address of the full text.
 
-    :param entry: the claim, as acquire_lease handed it out. (templated)
+    :param entry: an entry that acquire_lease returned. (templated)
     :param fluss_conn_id: connection of type fluss.
     :param acquire_task_id: task whose XCom lists all entries of the run.
     :param heartbeat_interval_s: seconds between two heartbeats.
@@ -73,8 +73,8 @@ class SluiceTierOperator(SparkSubmitOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        # A driver that an earlier try left behind knows another attempt and is fenced by its base:
-        # a new one is always begun. No argument, since providers before 6.2 do not take it.
+        # Always start a new driver: a driver of an earlier try has another attempt id, and its
+        # base fences it. Not an argument, because providers before 6.2 do not accept it.
         self.durable = False
         self.entry = entry
         self.fluss_conn_id = fluss_conn_id
@@ -86,33 +86,36 @@ class SluiceTierOperator(SparkSubmitOperator):
         self._secrets: Sequence[str] = ()
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Tiers the table.
+        """Tiers the table and returns its result.
 
-        :raises TierFailed, TierFailedForGood: with the driver's own reason as the message.
+        :raises TierFailed, TierFailedForGood: the message has the driver's reason.
         """
         entry, ti = self.entry, context["ti"]
-        context["table"] = entry["table"]  # of the map index
+        context["table"] = entry["table"]  # for map_index_template
         attempt = str(ti.id)
         try:
             outcome = self._tier(context, claim_of(entry), attempt)
         except AirflowTaskTimeout:
-            reason = f"it took longer than its execution_timeout of {self.execution_timeout}"
-            self._tell(ti, attempt, RoundFailure("TierTimedOut", reason, "", True))
+            reason = f"this try took longer than its execution_timeout of {self.execution_timeout}"
+            self._push_failure(ti, attempt, RoundFailure("TierTimedOut", reason, "", True))
             raise
         except ClaimLost as lost:
             outcome = _claim_lost(entry, str(lost))
         except SluiceError as error:
             reason = mask(str(error), self._secrets)
             outcome = RoundFailure(type(error).__name__, reason, "", error.retryable)
-            self._leave(attempt, outcome)
+            self._write_failure(attempt, outcome)
         if isinstance(outcome, RoundFailure) and outcome.kind in CLAIM_LOST_KINDS:
             outcome = _claim_lost(entry, f"{outcome.kind}: {outcome.reason}")
         if isinstance(outcome, RoundResult):
-            self.log.info("%s: %s, %d rows", entry["table"], outcome.outcome, outcome.rows)
+            if outcome.outcome == "claim_lost":
+                self.log.info("%s: claim lost: %s", entry["table"], "; ".join(outcome.notes))
+            else:
+                self.log.info("%s: %s, %d rows", entry["table"], outcome.outcome, outcome.rows)
             if outcome.forced:
-                self.log.info("%s: forced: %s", entry["table"], outcome.forced)
-            return _small(outcome, result_uri(entry["plan_uri"], attempt))
-        self._tell(ti, attempt, outcome)
+                self.log.info("%s: the round ended early: %s", entry["table"], outcome.forced)
+            return _xcom_of(outcome, result_uri(entry["plan_uri"], attempt))
+        self._push_failure(ti, attempt, outcome)
         kind = TierFailed if outcome.retryable else TierFailedForGood
         raise kind(f"{entry['table']}: {outcome.kind}: {outcome.reason}")
 
@@ -121,12 +124,12 @@ class SluiceTierOperator(SparkSubmitOperator):
         super().on_kill()
 
     def _get_hook(self) -> GroupSubmitHook:
-        # The provider builds the hook from two dozen arguments; only its class is to be another.
+        # The provider builds the hook from two dozen arguments. Replace only its class.
         hook = super()._get_hook()
         hook.__class__ = GroupSubmitHook
         hook.secret_environment = self._secret_environment
         hook.secrets = self._secrets
-        hook.not_wanted = lambda: self._killed or self._lost is not None
+        hook.is_cancelled = lambda: self._killed or self._lost is not None
         return hook
 
     def _tier(self, context: Context, claim: Claim, attempt: str) -> RoundResult | RoundFailure:
@@ -134,7 +137,7 @@ class SluiceTierOperator(SparkSubmitOperator):
         connection = hook.config()
         plan = self.entry["plan_uri"]
         self.application_args = ["--plan", plan, "--attempt", attempt]
-        # What the run asks for comes first, the lake that the connection names has the last word.
+        # The lake options of the connection override the properties of the run.
         asked = context["params"].get("spark_conf") or {}
         hidden = {f"{CONF_PREFIX}{name}" for name in connection.secret_settings()}
         asked = {name: value for name, value in asked.items() if name not in hidden}
@@ -145,36 +148,38 @@ class SluiceTierOperator(SparkSubmitOperator):
         with hook.get_client() as client:
             error = client.tiering.heartbeat([claim])[claim.table_id]
             if error is not None:
-                raise ClaimLost(f"the claim had gone before Spark was started: {error}")
+                raise ClaimLost(f"the claim was lost before Spark started: {error}")
             interval_s = self.heartbeat_interval_s
             self._lost = None
 
             def on_lost(lost: Claim, why: ClaimLost) -> None:
                 if lost == claim:
-                    self._give_up(why)
+                    self._stop_driver(why)
 
             with Heartbeats(client.tiering, interval_s, on_lost=on_lost) as heartbeats:
                 heartbeats.add(claim)
                 with (
-                    leasing.kept(client, self.entry, self._give_up),
-                    self._waiting(context, heartbeats, interval_s),
+                    leasing.keep_lease(client, self.entry, self._stop_driver),
+                    self._waiting_claims(context, heartbeats, interval_s),
                 ):
                     failpoint("airflow.tier.before_submit")
                     ended = self._submit(context)
                 failpoint("airflow.tier.after_submit")
-        return self._read(attempt, ended)
+        return self._read_outcome(attempt, ended)
 
-    def _give_up(self, why: ClaimLost | LeaseLost) -> None:
-        """Ends the driver: its commit would be refused, or what it reads may go.
+    def _stop_driver(self, why: ClaimLost | LeaseLost) -> None:
+        """Stops the driver, because its commit would be refused or its input may be deleted.
 
-        Called by the thread that found out.
+        The thread that detects the loss calls this.
         """
-        self.log.warning("%s; the Spark driver is ended", mask(str(why)))
+        self.log.warning("%s; stopping the Spark driver", mask(str(why)))
         self._lost = why
         if self._hook is not None:
             self._hook.on_kill()
 
-    def _waiting(self, context: Context, heartbeats: Heartbeats, every_s: float) -> WaitingClaims:
+    def _waiting_claims(
+        self, context: Context, heartbeats: Heartbeats, every_s: float
+    ) -> WaitingClaims:
         ti = context["ti"]
         entries = ti.xcom_pull(task_ids=self.acquire_task_id) or []
         claims = {i: claim_of(entry) for i, entry in enumerate(entries) if i != ti.map_index}
@@ -194,7 +199,7 @@ class SluiceTierOperator(SparkSubmitOperator):
         return WaitingClaims(heartbeats, claims, states, every_s)
 
     def _submit(self, context: Context) -> SluiceError:
-        """Runs spark-submit to its end; what is to be said if it leaves no file behind."""
+        """Runs spark-submit to its end. Returns the error to report if there is no outcome file."""
         error: Exception | None = None
         try:
             super().execute(context)
@@ -205,46 +210,50 @@ class SluiceTierOperator(SparkSubmitOperator):
         if self._lost is not None:
             return self._lost
         if self._killed:
-            return DriverLost("Airflow ended the tier task, and with it the Spark driver")
+            return DriverLost("Airflow stopped the tier task and its Spark driver")
         hook = self._hook
         assert isinstance(hook, GroupSubmitHook)
         if error is not None and hook.exit_code is None:
             return DriverRefused(f"spark-submit could not be started: {error}")
-        said = f"; its last words:\n{hook.last_lines}" if hook.last_lines else ""
+        last_lines = f"; its last lines:\n{hook.last_lines}" if hook.last_lines else ""
         return DriverLost(
-            "the Spark driver ended without a result and without a reason"
-            f" (spark-submit's exit code is {hook.exit_code}){said}"
+            "the Spark driver ended without a result or a reason"
+            f" (spark-submit's exit code is {hook.exit_code}){last_lines}"
         )
 
-    def _read(self, attempt: str, ended: SluiceError) -> RoundResult | RoundFailure:
-        """The driver's own word; only without one, that it was lost."""
+    def _read_outcome(self, attempt: str, ended: SluiceError) -> RoundResult | RoundFailure:
+        """Reads the driver's result or reason. Without either, the driver was lost."""
         plan = self.entry["plan_uri"]
         try:
             if content := read_json(result_uri(plan, attempt)):
                 return RoundResult.from_json(content)
             if isinstance(ended, ClaimLost | LeaseLost):
-                raise ended  # whatever the driver says while it is ended, it is no failure
+                raise ended  # a reason that the driver gives while it is stopped does not count
             if content := read_json(failure_uri(plan, attempt)):
                 return RoundFailure.from_json(content)
         except OSError as error:
             said = mask(str(error), self._secrets)
-            return RoundFailure("DriverLost", f"result beside {plan}: {said}", said, True)
-        # A lost driver may do better on a fresh machine; a refused one was never started.
+            return RoundFailure(
+                "DriverLost", f"cannot read the result next to {plan}: {said}", said, True
+            )
+        # A retry may help a lost driver, not one that could not start.
         again = isinstance(ended, DriverLost)
         failure = RoundFailure(type(ended).__name__, mask(str(ended), self._secrets), "", again)
-        self._leave(attempt, failure)
+        self._write_failure(attempt, failure)
         return failure
 
-    def _leave(self, attempt: str, failure: RoundFailure) -> None:
-        """Writes the failure file in the driver's place, so that the files tell the whole story."""
+    def _write_failure(self, attempt: str, failure: RoundFailure) -> None:
+        """Writes the failure file in place of the driver, so that each try leaves a file."""
         try:
             write_json(failure_uri(self.entry["plan_uri"], attempt), failure.to_json())
         except OSError as error:
             shown = mask(str(error), self._secrets)
-            self.log.warning("failure file beside %s: %s", self.entry["plan_uri"], shown)
+            self.log.warning(
+                "cannot write the failure file next to %s: %s", self.entry["plan_uri"], shown
+            )
 
-    def _tell(self, ti: Any, attempt: str, failure: RoundFailure) -> None:
-        """XComs survive a failing try; settle reads this one."""
+    def _push_failure(self, ti: Any, attempt: str, failure: RoundFailure) -> None:
+        """Pushes the XCom ``failure``, which survives a failing try and which settle reads."""
         reason = failure.reason
         if len(reason) > REASON_IN_XCOM_MAX:
             reason = reason[: REASON_IN_XCOM_MAX - 3] + "..."
@@ -271,8 +280,8 @@ def _claim_lost(entry: Entry, note: str) -> RoundResult:
     )
 
 
-def _small(result: RoundResult, uri: str) -> dict[str, Any]:
-    """The result without what grows with the number of buckets; that stays in its file."""
+def _xcom_of(result: RoundResult, uri: str) -> dict[str, Any]:
+    """Returns the result without its offsets, which grow with the number of buckets."""
     content = result.to_json()
     del content["offsets"]
     notes = [note[:200] for note in result.notes]

@@ -1,4 +1,4 @@
-"""Heartbeats for the tables of a run whose own tier task has not started yet."""
+"""Sends heartbeats for claims whose own tier task has not started yet."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ log = logging.getLogger(__name__)
 STARTED = frozenset(
     {"running", "success", "failed", "skipped", "upstream_failed", "removed", "restarting"}
 )
-"""States of a task that keeps its claim itself, or that no longer needs one."""
+"""States of a task that sends its own heartbeats or no longer needs the claim."""
 
 
 class WaitingClaims:
-    """Hands a Heartbeats the claims that wait, and takes them away as their tasks start.
+    """Adds waiting claims to a Heartbeats and removes them as their tasks start.
 
-    A claim is kept only while its task waits: if a started task dies, the coordinator must notice.
+    It keeps a claim only while its task waits. If a started task dies, its heartbeats must end.
     """
 
     def __init__(
@@ -31,14 +31,14 @@ class WaitingClaims:
         states: Callable[[], Mapping[int, str | None]],
         interval_s: float,
     ) -> None:
-        """:param claims: those of the other tier tasks, by map index.
-        :param states: state of each tier task by map index; a missing one was not scheduled yet.
+        """:param claims: claims of the other tier tasks, by map index.
+        :param states: returns the state of each scheduled tier task, by map index.
         """
         self._heartbeats = heartbeats
         self._claims = claims
         self._states = states
         self._interval_s = interval_s
-        self._kept: set[int] = set()  # of the watching thread alone
+        self._kept: set[int] = set()  # used by the watching thread only
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sluice-waiting", daemon=True)
 
@@ -55,8 +55,8 @@ class WaitingClaims:
         self._stop.set()
         self._thread.join(5.0)
 
-    def look(self) -> None:
-        """Looks at the states once; the thread does nothing else."""
+    def update(self) -> None:
+        """Reads the states once, and adds or removes claims."""
         states = self._states()
         waiting = {index for index in self._claims if states.get(index) not in STARTED}
         for index in waiting - self._kept:
@@ -64,14 +64,14 @@ class WaitingClaims:
         for index in self._kept - waiting:
             self._heartbeats.remove(self._claims[index])
         if waiting - self._kept:
-            self._heartbeats.beat()  # nobody may have done so since they were claimed
+            self._heartbeats.beat()  # acquire_lease sent the last heartbeat
         self._kept = waiting
 
     def _run(self) -> None:
         while True:
             try:
-                self.look()
-            except Exception as error:  # Airflow's API may be away for a while: keep what is kept
-                log.warning("states of the other tier tasks: %s", error)
+                self.update()
+            except Exception as error:  # Airflow's API may be unavailable: keep the same claims
+                log.warning("cannot read the states of the other tier tasks: %s", error)
             if self._stop.wait(self._interval_s):
                 return
