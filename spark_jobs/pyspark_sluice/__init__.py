@@ -1,7 +1,7 @@
 """The system tables of a Fluss cluster in Spark SQL: ``sys.lake_tiering_status``.
 
-Spark imports every installed package whose name begins with ``pyspark_`` and takes its
-``DefaultSource``: so this one stays light, and what it needs is imported when a query runs.
+Spark imports every installed package whose name begins with ``pyspark_`` and uses its
+``DefaultSource``. This package therefore imports its dependencies only when a query runs.
 """
 
 from pyspark_sluice.lake_tiering_status import LakeTieringStatus

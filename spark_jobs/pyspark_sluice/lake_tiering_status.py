@@ -1,7 +1,7 @@
-"""``sys.lake_tiering_status`` as a Python data source: one row for each lake table of a cluster.
+"""``sys.lake_tiering_status`` as a Python data source: one row per lake table of a cluster.
 
-Where the query runs, ``spark.sluice.client.*`` of its session say how the cluster is reached, else
-``SLUICE_CLIENT_*`` variables. A filter on database and table becomes one question for that table.
+The properties ``spark.sluice.client.*`` of the session name the cluster, or else the variables
+``SLUICE_CLIENT_*``. A filter on database and table becomes a request for that table only.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 NAME = "lake_tiering_status"
 CONNECT_TIMEOUT_MS = 10_000
-"""Somebody waits for the answer: a server that is not there is said to be so soon."""
+"""Short, because a user waits: an unreachable server is reported soon."""
 _CONF_PREFIX = "spark.sluice.client."
 _PATH = ("database_name", "table_name")
 
@@ -47,9 +47,13 @@ class LakeTieringStatus(DataSource):
                 "New, Initialized, Scheduled, Pending, Tiering, Tiered, Failed or Unknown",
             ),
             ("tiering_epoch", LongType(), "Current tiering epoch: how often the table became due"),
-            ("last_tiered_time", TimestampType(), "End of the last good round"),
-            ("last_error", StringType(), "Why the last round failed; null if it did not"),
-            ("last_error_time", TimestampType(), "When it failed"),
+            ("last_tiered_time", TimestampType(), "End of the last successful round"),
+            ("last_error", StringType(), "Why the last round failed; null if it succeeded"),
+            (
+                "last_error_time",
+                TimestampType(),
+                "When the last round failed; null if it succeeded",
+            ),
         ):
             schema.add(column, kind, metadata={"comment": comment})
         return schema
@@ -59,15 +63,15 @@ class LakeTieringStatus(DataSource):
 
 
 class LakeTieringStatusReader(DataSourceReader):
-    """Reads in one task, where the session's settings are at hand. Pickles."""
+    """Reads all rows in one task, which has the session's settings. Can be pickled."""
 
     def __init__(self) -> None:
         self._path: tuple[str, str] | None = None
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  (Spark's)
-        """Takes ``database_name = ...`` and ``table_name = ...`` if both are there.
+        """Accepts ``database_name = ...`` and ``table_name = ...`` if the query has both.
 
-        Spark 4.0 has no such call, nor its classes: there Spark filters the rows of all tables.
+        Spark 4.0 has no filter pushdown: it filters the rows of all tables itself.
         """
         from pyspark.sql.datasource import EqualTo
 
@@ -85,10 +89,11 @@ class LakeTieringStatusReader(DataSourceReader):
         return [InputPartition(0)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002  (Spark's)
-        """One batch of the columns of :meth:`LakeTieringStatus.schema`; a table that is not there
-        has no row.
+        """Yields one batch with the columns of :meth:`LakeTieringStatus.schema`.
 
-        :raises NetworkError: the cluster is not reached.
+        A table that does not exist has no row.
+
+        :raises NetworkError: the cluster cannot be reached.
         """
         from sluice.client import connect
         from sluice.client.reachability import require_listener
@@ -122,7 +127,7 @@ def _client_config() -> ClientConfig:
 
 
 def _batch(statuses: Sequence[TieringStatus]) -> pa.RecordBatch:
-    """A few columns of as many rows as there are lake tables."""
+    """Returns the columns of the schema, one row per lake table."""
     import pyarrow as pa
 
     time = pa.timestamp("us", "UTC")  # Spark's own resolution

@@ -1,11 +1,15 @@
-"""One query in a Spark of its own, for `sluice sql`: python -m pyspark_sluice.query FOLDER.
+"""Runs one query in its own Spark process, for `sluice sql`: python -m pyspark_sluice.query FOLDER.
 
-Standard input gets one line, a JSON object with ``query``, ``limit`` (most rows) and ``class_path``
-(Iceberg's jars; empty: no lake), and then stays open: when it ends, the caller has ended, and this
-process ends too. Standard output gets JSON lines: ``{"phase": "query"}``, at the end
-``{"done": {"cut": BOOL}}`` with the rows in ``FOLDER/result.arrow``, or
-``{"failed": {"kind": CLASS, "reason": TEXT}}``. The environment (``SLUICE_SETTINGS``) says how
-cluster and lake are reached. Spark's Python workers inherit it.
+Standard input: one line, a JSON object with ``query``, ``limit`` (maximum number of rows) and
+``class_path`` (Iceberg's jars; empty: no lake). Standard input then stays open. When it closes, the
+caller has ended, and this process exits.
+
+Standard output: JSON lines. ``{"phase": "query"}`` comes first. The last line is
+``{"done": {"cut": BOOL}}``, with the rows in ``FOLDER/result.arrow``, or
+``{"failed": {"kind": CLASS, "reason": TEXT}}``.
+
+The environment (``SLUICE_SETTINGS``) has the settings of cluster and lake. Spark's Python workers
+inherit it.
 """
 
 from __future__ import annotations
@@ -27,38 +31,40 @@ from pyspark.sql import SparkSession
 from pyspark_sluice import add_sys_tables
 from sluice.config import load_config
 
-_OURS = re.compile(r"^sluice\.errors\.\w+\.(\w+): (.+)$", re.MULTILINE)
+_SLUICE_ERROR = re.compile(r"^sluice\.errors\.\w+\.(\w+): (.+)$", re.MULTILINE)
 _END_TIMEOUT_S = 20
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="One query in a Spark of its own.")
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="for all files")
+    parser = argparse.ArgumentParser(description="Run one query in its own Spark process.")
+    parser.add_argument(
+        "folder", type=Path, metavar="FOLDER", help="folder for the result and temporary files"
+    )
     folder: Path = parser.parse_args().folder
     with os.fdopen(os.dup(1), "w", buffering=1) as answers:
-        os.dup2(2, 1)  # what Java prints is no answer
+        os.dup2(2, 1)  # Java's output must not mix with the answers
         request = json.loads(sys.stdin.readline())
-        threading.Thread(target=_leave_with_asker, daemon=True).start()
+        threading.Thread(target=_exit_with_caller, daemon=True).start()
         spark = None
         try:
             spark = _session(folder, request["class_path"])
-            _tell(answers, phase="query")
-            cut = _answer(spark, request["query"], request["limit"], folder)
+            _send(answers, phase="query")
+            cut = _run_query(spark, request["query"], request["limit"], folder)
         except Exception as error:
-            kind, reason = _told(error)  # asks Java, which lives as long as this process then
+            kind, reason = _failure_of(error)  # calls Java, which must still run
             if spark is None:
                 kind = "DriverRefused"
-            _tell(answers, failed={"kind": kind, "reason": reason})
+            _send(answers, failed={"kind": kind, "reason": reason})
             return 1
-        # The answer is there, however Java ends; whoever asked kills what is left of it.
+        # The result is complete. The caller kills what is left if Java does not end.
         with contextlib.suppress(Exception):
-            _end(spark)
-        _tell(answers, done={"cut": cut})
+            _stop_spark(spark)
+        _send(answers, done={"cut": cut})
     return 0
 
 
-def _leave_with_asker() -> None:
-    """Java ends by itself when this process, the other end of its input, is gone."""
+def _exit_with_caller() -> None:
+    """Exits when standard input closes. Java then ends, because its own input closes."""
     with contextlib.suppress(OSError):
         while os.read(0, 4096):
             pass
@@ -66,7 +72,7 @@ def _leave_with_asker() -> None:
 
 
 def _session(folder: Path, class_path: str) -> SparkSession:
-    """A Spark in this process with the system tables and, given Iceberg's jars, the lake."""
+    """Starts a session with the system tables and, if ``class_path`` is given, the lake."""
     java = f"-Djava.io.tmpdir={folder} -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
     spark = (
         SparkSession.builder.master("local[*]" if class_path else "local[1]")
@@ -92,8 +98,9 @@ def _session(folder: Path, class_path: str) -> SparkSession:
 
 
 def _add_lake(spark: SparkSession) -> None:
-    """The catalog ``lake``. Set once Java runs: its options may hold keys, and those that a session
-    begins with stand on Java's command line.
+    """Adds the catalog ``lake`` after Java has started.
+
+    Its options may hold keys, and Java's command line shows the options of a new session.
     """
     options = load_config(environment=os.environ).datalake.iceberg
     for name, value in options.items():
@@ -101,8 +108,8 @@ def _add_lake(spark: SparkSession) -> None:
     spark.conf.set("spark.sql.catalog.lake", "org.apache.iceberg.spark.SparkCatalog")
 
 
-def _answer(spark: SparkSession, query: str, limit: int, folder: Path) -> bool:
-    """Writes the rows; whether there were more than ``limit``."""
+def _run_query(spark: SparkSession, query: str, limit: int, folder: Path) -> bool:
+    """Writes the rows and returns whether there were more than ``limit``."""
     frame = spark.sql(query)
     rows = frame.limit(limit + 1).toArrow() if frame.columns else pa.table({})
     cut = rows.num_rows > limit
@@ -116,8 +123,8 @@ def _answer(spark: SparkSession, query: str, limit: int, folder: Path) -> bool:
     return bool(cut)
 
 
-def _end(spark: SparkSession) -> None:
-    """Stops Spark and waits until its Java is gone."""
+def _stop_spark(spark: SparkSession) -> None:
+    """Stops Spark and waits until its Java process has ended."""
     gateway: Any = spark.sparkContext._gateway
     spark.stop()
     gateway.shutdown()
@@ -125,20 +132,20 @@ def _end(spark: SparkSession) -> None:
     gateway.proc.wait(_END_TIMEOUT_S)
 
 
-def _told(error: Exception) -> tuple[str, str]:
-    """Class and reason in one line: ours, if one of ours was raised in a worker."""
+def _failure_of(error: Exception) -> tuple[str, str]:
+    """Returns class and reason in one line: of Sluice's own error if a worker raised one."""
     text = str(error)
-    if ours := _OURS.findall(text):
-        kind, reason = ours[-1]
+    if raised := _SLUICE_ERROR.findall(text):
+        kind, reason = raised[-1]
         return kind, reason
     if isinstance(error, PySparkException):
         text = error.getMessage() or text
-    # What follows the first blank line, or a semicolon at a line's end, is a plan or a trace.
+    # A plan or a trace follows the first blank line, or a semicolon at the end of a line.
     words = re.split(r";?\n\s*\n|;\n|\n\s+at ", text.strip())[0]
     return type(error).__name__, " ".join(words.split())
 
 
-def _tell(answers: TextIO, **answer: Any) -> None:
+def _send(answers: TextIO, **answer: Any) -> None:
     answers.write(json.dumps(answer) + "\n")
 
 

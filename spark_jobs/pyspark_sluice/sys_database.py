@@ -1,4 +1,4 @@
-"""The database ``sys`` in a session's catalog."""
+"""Creates the database ``sys`` in a session's catalog."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 
 from pyspark_sluice.lake_tiering_status import LakeTieringStatus
 
-# Spark's own catalog, whatever the session's current one is: others take no such tables.
+# Always Spark's own catalog: other catalogs do not support such tables.
 STATEMENTS = (
     "CREATE DATABASE IF NOT EXISTS spark_catalog.sys",
     "CREATE TABLE IF NOT EXISTS spark_catalog.sys.lake_tiering_status USING lake_tiering_status",
@@ -15,11 +15,11 @@ STATEMENTS = (
 
 
 def add_sys_tables(spark: SparkSession) -> None:
-    """Creates ``sys.lake_tiering_status`` in Spark's session catalog, if it is not there yet."""
+    """Creates ``sys.lake_tiering_status`` in Spark's session catalog if it does not exist."""
     try:
         spark.dataSource.register(LakeTieringStatus)
     except AnalysisException as error:
-        # Spark 4.0 refuses a source that it has found by its package's name already.
+        # Spark 4.0 refuses a source that it already found by its package's name.
         if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
             raise
     for statement in STATEMENTS:

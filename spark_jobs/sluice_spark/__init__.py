@@ -1,1 +1,1 @@
-"""What spark-submit runs: the driver script. It needs pyspark; the core does not import it."""
+"""The driver script that spark-submit runs. It needs pyspark; ``sluice`` does not import it."""

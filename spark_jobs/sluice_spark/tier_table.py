@@ -1,8 +1,8 @@
 """Spark driver of one round: spark-submit tier_table.py --plan URI --attempt ID [--config FILE].
 
-Spark conf keys ``spark.sluice.SECTION.KEY`` override configuration, as in
-``spark.sluice.datalake.iceberg.warehouse``. Executors need sluice installed, or its zip by
-``--py-files``. The result or the failure is written beside the plan; the exit code is 1 for a
+Spark properties ``spark.sluice.SECTION.KEY`` override the configuration, for example
+``spark.sluice.datalake.iceberg.warehouse``. Executors need Sluice installed, or its zip by
+``--py-files``. The driver writes its result or failure next to the plan. Its exit code is 1 after a
 failure, else 0.
 """
 
@@ -21,17 +21,19 @@ from sluice.masking import MaskingFormatter
 
 
 def task_id() -> int:
-    """Tells executions of a split apart: a retried or speculative task has another one."""
+    """Returns the id of this execution of a split. A retried or speculative task has another id."""
     context = TaskContext.get()
     assert context is not None, "called outside of a task"
     return int(context.taskAttemptId())
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="One round of tiering on Spark.")
+    parser = argparse.ArgumentParser(description="Run one round of tiering on Spark.")
     parser.add_argument("--plan", required=True, metavar="URI", help="plan file of the round")
-    parser.add_argument("--attempt", required=True, metavar="ID", help="new on every try")
-    parser.add_argument("--config", metavar="FILE", help="configuration (TOML)")
+    parser.add_argument(
+        "--attempt", required=True, metavar="ID", help="id of this try, unique in the round"
+    )
+    parser.add_argument("--config", metavar="FILE", help="configuration file (TOML)")
     arguments = parser.parse_args()
     handler = logging.StreamHandler()
     formatter = MaskingFormatter("%(asctime)s %(levelname)s %(name)s %(message)s")
