@@ -1,1 +1,1 @@
-"""The whole way on real data: server, load, Airflow, Spark, lake, comparison. `make demo`."""
+"""`make demo`: tiers real data with Airflow and Spark, and compares the lake with the source."""

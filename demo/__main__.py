@@ -1,4 +1,4 @@
-"""`python -m demo`: exit code 0 if the lake is the source, 1 if not or if a step failed."""
+"""Run the demo. Exit code 0: the lake equals the source; 1: it differs, or a step failed."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from demo.processes import Processes
 from demo.run import Demo, inherited_environment
 from demo.servers import KINDS
 
-PAPER_WIDTH = 100
-"""Columns of what goes to a file or a pipe."""
-TOGETHER = (signal.SIGTERM, signal.SIGHUP)
+PIPE_WIDTH = 100
+"""Width in columns of output to a file or a pipe."""
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
@@ -33,34 +33,34 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
         "--keep",
         metavar="DIR",
         default=os.environ.get("DEMO_KEEP"),
-        help="leave server data, lake and logs in this new folder (or DEMO_KEEP=DIR)",
+        help="keep server data, lake and logs in DIR, a new folder (or set DEMO_KEEP=DIR)",
     )
     parser.add_argument(
         "--fluss",
         choices=KINDS,
         default="embedded",
-        help="the embedded server, or a real Apache Fluss (fetched once, 130 MB)",
+        help="cluster to use: the embedded server, or Apache Fluss (downloaded once, 130 MB)",
     )
     parser.add_argument(
         "--plant-difference",
         action="store_true",
         default=os.environ.get("DEMO_PLANT", "") not in ("", "0"),
-        help="change one value of one row before loading: the comparison must find it"
-        " (or DEMO_PLANT=1)",
+        help="change one value of one row before loading, which the comparison must find"
+        " (or set DEMO_PLANT=1)",
     )
     return parser.parse_args(given)
 
 
 def main(given: Sequence[str] | None = None) -> int:
-    """Runs the demo in a folder of its own and ends every process that it started."""
+    """Runs the demo in its own folder, and stops every process that it started."""
     options = arguments(given)
     console = Console()
     if not console.is_terminal and "COLUMNS" not in os.environ:
-        console = Console(width=PAPER_WIDTH)
+        console = Console(width=PIPE_WIDTH)
     if options.keep:
         folder = Path(options.keep).absolute()
         if folder.exists() and any(folder.iterdir()):
-            text = f"{folder} is not empty: name another folder, or remove it first"
+            text = f"--keep: {folder} is not empty; choose another folder, or delete it first"
             console.print(text, soft_wrap=True)
             return 2
         folder.mkdir(parents=True, exist_ok=True)
@@ -71,7 +71,7 @@ def main(given: Sequence[str] | None = None) -> int:
         name.mkdir()
     processes = Processes(logs, inherited_environment())
     atexit.register(processes.stop_all)
-    for number in TOGETHER:
+    for number in STOP_SIGNALS:
         signal.signal(number, _interrupt)
     failed = True
     try:
@@ -79,7 +79,7 @@ def main(given: Sequence[str] | None = None) -> int:
         failed = code == 1
         return code
     finally:
-        _end(processes, console)
+        _stop(processes, console)
         if not options.keep and not failed:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -103,9 +103,9 @@ def _run(options: argparse.Namespace, folder: Path, console: Console, processes:
         console.print(f"Logs: {folder / 'logs'}", highlight=False, soft_wrap=True)
         return 1
     console.print(
-        "\n[green]The lake is the source:[/green] rows, sums, smallest, largest and nulls of every"
-        " column agree,\nrows by origin agree, and every offset of every bucket is there exactly"
-        " once. The rows of\nflight_status are those of an independent replay, after either run."
+        "\n[green]The lake equals the source:[/green] row counts, and sum, minimum, maximum and"
+        " nulls of every column.\nThe log tables have each offset of each bucket exactly once."
+        " flight_status equals an independent\nreplay after both runs."
         f" {spent:.0f} s.",
         soft_wrap=True,
     )
@@ -118,11 +118,11 @@ def _interrupt(number: int, frame: Any) -> None:
     raise KeyboardInterrupt
 
 
-def _end(processes: Processes, console: Console) -> None:
-    """Nothing may interrupt this: it leaves no process behind."""
-    for number in (*TOGETHER, signal.SIGINT):
+def _stop(processes: Processes, console: Console) -> None:
+    """Stops all processes. Signals are ignored meanwhile, so that no process survives."""
+    for number in (*STOP_SIGNALS, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
-    with console.status("ending processes"):
+    with console.status("stopping processes"):
         processes.stop_all()
 
 

@@ -1,4 +1,4 @@
-"""A real Airflow in a folder of its own: started, asked over REST, followed to the end of a run."""
+"""Starts an Airflow in its own folder, triggers runs over REST, and waits for their end."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from sluice.testing.ports import held_port, port_of
 ROOT = Path(__file__).resolve().parent.parent
 DAG_ID = "sluice_lake_tiering"
 PROGRAMS = ("airflow-api-server", "airflow-dag-processor", "airflow-scheduler")
-LOOK_EVERY_S = 0.5
-LOOK_S = 60.0
-DATABASE_S = 300.0
+POLL_INTERVAL_S = 0.5
+RETRY_GET_S = 60.0
+DATABASE_TIMEOUT_S = 300.0
 Json = dict[str, Any]
 
 
 class AirflowFailed(Exception):
-    """Airflow does not do what the demo needs of it."""
+    """Airflow did not start, or a run failed."""
 
 
 class Airflow:
-    """SQLite, LocalExecutor, one user with a generated password; listens on loopback only."""
+    """An Airflow with SQLite and LocalExecutor, on loopback, with a generated password."""
 
     def __init__(
         self,
@@ -46,7 +46,9 @@ class Airflow:
         self._command = [python, "-m", "airflow"]
         self.user, self.password = "admin", secrets.token_urlsafe(12)
         self._processes = processes
-        keeper = held_port()  # the API server comes to it much later, when there is a database
+        keeper = (
+            held_port()
+        )  # keeps the port until the API server starts, after the database exists
         weakref.finalize(self, keeper.close)
         self._port = port_of(keeper)
         self.url = f"http://127.0.0.1:{self._port}"
@@ -74,7 +76,7 @@ class Airflow:
             "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_hex(32),
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{self.home}/airflow.db",
             "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.1",
-            # On a busy machine not every answer comes within Airflow's own five seconds.
+            # A busy machine exceeds Airflow's default of five seconds.
             "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "30",
             "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(self.home.parent / "logs" / "airflow-tasks"),
             "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
@@ -83,7 +85,7 @@ class Airflow:
         }
 
     def prepare(self) -> None:
-        """Begins to make the database, which takes some seconds."""
+        """Starts to create the database, which takes some seconds."""
         self.home.mkdir(parents=True, exist_ok=True)
         passwords = self.home / "passwords.json"
         passwords.touch(mode=0o600)
@@ -91,8 +93,8 @@ class Airflow:
         self._processes.start("airflow-db", [*self._command, "db", "migrate"], self.environment)
 
     def start(self) -> None:
-        """Starts the programs as soon as the database is there; returns before they answer."""
-        self._processes.wait("airflow-db", timeout_s=DATABASE_S)
+        """Starts the programs once the database exists. Returns before they answer."""
+        self._processes.wait("airflow-db", timeout_s=DATABASE_TIMEOUT_S)
         for program in PROGRAMS:
             arguments = [program.removeprefix("airflow-")]
             if program == "airflow-scheduler":
@@ -102,7 +104,7 @@ class Airflow:
     def wait_until_ready(self, timeout_s: float, say: Callable[[str], None]) -> None:
         """Waits until the DAG can be triggered.
 
-        :raises AirflowFailed, ProcessFailed: with what is missing.
+        :raises AirflowFailed, ProcessFailed: names the missing part.
         """
         deadline = time.monotonic() + timeout_s
         missing = "the API server"
@@ -112,94 +114,97 @@ class Airflow:
             if not missing:
                 return
             say(f"waiting for {missing}")
-            time.sleep(LOOK_EVERY_S)
-        raise AirflowFailed(f"Airflow was not ready after {timeout_s:.0f} s: no {missing}")
+            time.sleep(POLL_INTERVAL_S)
+        raise AirflowFailed(
+            f"Airflow was not ready after {timeout_s:.0f} s: still waiting for {missing}"
+        )
 
     def _missing(self) -> str:
         try:
             if not self._token:
                 login = {"username": self.user, "password": self.password}
-                self._token = str(self._ask("POST", "/auth/token", login)["access_token"])
-            errors = self._look("/api/v2/importErrors")["import_errors"]
+                self._token = str(self._send("POST", "/auth/token", login)["access_token"])
+            errors = self._get("/api/v2/importErrors")["import_errors"]
             if errors:
-                raise AirflowFailed(f"the DAG cannot be imported:\n{errors[0]['stack_trace']}")
-            self._look(f"/api/v2/dags/{DAG_ID}")
-            health = self._look("/api/v2/monitor/health")
+                raise AirflowFailed(f"Airflow cannot import the DAG:\n{errors[0]['stack_trace']}")
+            self._get(f"/api/v2/dags/{DAG_ID}")
+            health = self._get("/api/v2/monitor/health")
             return "" if health["scheduler"]["status"] == "healthy" else "the scheduler"
         except urllib.error.HTTPError as error:
             if error.code == 404:
                 return "the DAG"
-            raise AirflowFailed(_text(error)) from error
+            raise AirflowFailed(_error_text(error)) from error
         except (urllib.error.URLError, OSError):
             return "the API server"
 
     def trigger(self, conf: Json) -> str:
-        """Starts a run and answers its id."""
+        """Triggers a run and returns its id."""
         try:
-            run = self._ask(
+            run = self._send(
                 "POST", f"/api/v2/dags/{DAG_ID}/dagRuns", {"logical_date": None, "conf": conf}
             )
         except urllib.error.HTTPError as error:
-            raise AirflowFailed(f"the run was not accepted: {_text(error)}") from error
+            raise AirflowFailed(f"Airflow did not accept the run: {_error_text(error)}") from error
         return str(run["dag_run_id"])
 
     def mark(self, run_id: str, state: str) -> None:
-        """Marks a run as a user would in the UI: success, failed or queued."""
-        self._ask("PATCH", _path(run_id), {"state": state})
+        """Marks a run as success, failed or queued, like a user in the UI."""
+        self._send("PATCH", _run_path(run_id), {"state": state})
 
-    def look(self, run_id: str) -> tuple[str, list[Json]]:
-        """The state of a run, and its task instances."""
-        state = self._look(_path(run_id))["state"]
-        tasks = self._look(f"{_path(run_id)}/taskInstances?limit=100")["task_instances"]
+    def run_state(self, run_id: str) -> tuple[str, list[Json]]:
+        """Returns the state of a run and its task instances."""
+        state = self._get(_run_path(run_id))["state"]
+        tasks = self._get(f"{_run_path(run_id)}/taskInstances?limit=100")["task_instances"]
         return str(state), tasks
 
     def follow(self, run_id: str, timeout_s: float, say: Callable[[str], None]) -> None:
-        """Waits for the end of a run, telling where its tasks stand.
+        """Waits for the end of a run and shows the progress of its tasks.
 
-        :raises AirflowFailed: it did not succeed; names the tasks and their reasons.
+        :raises AirflowFailed: the run did not succeed. Names the tasks and their reasons.
         """
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             self._processes.check(*PROGRAMS)
-            state, tasks = self.look(run_id)
+            state, tasks = self.run_state(run_id)
             say(_progress(tasks))
             if state == "success":
                 return
             if state == "failed":
                 raise AirflowFailed(self._reasons(run_id, tasks))
-            time.sleep(LOOK_EVERY_S)
+            time.sleep(POLL_INTERVAL_S)
         raise AirflowFailed(f"run {run_id} did not end in {timeout_s:.0f} s: {_progress(tasks)}")
 
     def _reasons(self, run_id: str, tasks: list[Json]) -> str:
-        path = _path(run_id)
+        path = _run_path(run_id)
         lines = ["the run failed"]
         for task in tasks:
             if task["state"] not in ("failed", "upstream_failed"):
                 continue
-            line = f"{_name(task)}: {task['state']}"
+            line = f"{_task_name(task)}: {task['state']}"
             entry = f"{path}/taskInstances/{task['task_id']}/xcomEntries/failure"
             try:
-                answer = self._look(f"{entry}?map_index={task['map_index']}")
-                line += f": {_reason(answer['value'])}"
+                answer = self._get(f"{entry}?map_index={task['map_index']}")
+                line += f": {_reason_text(answer['value'])}"
             except urllib.error.HTTPError:
-                pass  # most tasks leave no reason of their own
+                pass  # only tier tasks have this XCom
             lines.append(line)
         return "\n".join(lines)
 
-    def _look(self, path: str) -> Json:
-        """What Airflow says there. Its SQLite gives up on a lock that others hold for five seconds,
-        as on a busy machine: such an answer is asked for again.
+    def _get(self, path: str) -> Json:
+        """Sends a GET request, and repeats it after a server error.
+
+        On a busy machine, Airflow's SQLite fails if its lock is held for five seconds.
         """
-        deadline = time.monotonic() + LOOK_S
+        deadline = time.monotonic() + RETRY_GET_S
         while True:
             try:
-                return self._ask("GET", path)
+                return self._send("GET", path)
             except urllib.error.HTTPError as error:
                 if error.code < 500 or time.monotonic() > deadline:
                     raise
-            time.sleep(LOOK_EVERY_S)
+            time.sleep(POLL_INTERVAL_S)
 
-    def _ask(self, method: str, path: str, body: Json | None = None) -> Json:
+    def _send(self, method: str, path: str, body: Json | None = None) -> Json:
         request = urllib.request.Request(
             self.url + path,
             method=method,
@@ -214,17 +219,17 @@ class Airflow:
         return content
 
 
-def _path(run_id: str) -> str:
+def _run_path(run_id: str) -> str:
     return f"/api/v2/dags/{DAG_ID}/dagRuns/{run_id}"
 
 
-def _name(task: Json) -> str:
+def _task_name(task: Json) -> str:
     index = f"[{task['map_index']}]" if task["map_index"] >= 0 else ""
     return str(task["task_id"]) + index
 
 
-def _reason(failure: object) -> str:
-    """What a tier task leaves as its XCom ``failure``, as one line to read."""
+def _reason_text(failure: object) -> str:
+    """Formats the XCom ``failure`` of a tier task as one line."""
     if not isinstance(failure, dict):
         return str(failure)
     return "{table}: {kind}: {reason}".format_map({"table": "", "kind": "", **failure})
@@ -232,16 +237,16 @@ def _reason(failure: object) -> str:
 
 def _progress(tasks: list[Json]) -> str:
     done = sum(task["state"] in ("success", "failed", "skipped") for task in tasks)
-    now = sorted(_name(task) for task in tasks if task["state"] == "running")
+    now = sorted(_task_name(task) for task in tasks if task["state"] == "running")
     return f"{done} of {len(tasks)} tasks done" + (f", running: {', '.join(now)}" if now else "")
 
 
-def _text(error: urllib.error.HTTPError) -> str:
+def _error_text(error: urllib.error.HTTPError) -> str:
     return f"{error.code} {error.reason}: {error.read().decode(errors='replace')[:1000]}"
 
 
 def spark_environment() -> dict[str, str]:
-    """What Spark needs to find this Python and loopback."""
+    """Returns the variables with which Spark finds this Python and listens on loopback."""
     return {
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",

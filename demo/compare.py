@@ -1,7 +1,7 @@
-"""What a table adds up to, computed twice: by pyarrow from the source, by Spark SQL from the lake.
+"""Computes facts of a table twice, with pyarrow from the source and with Spark SQL from the lake.
 
-Every number is a whole number or a text, so that both sides must agree exactly: doubles are summed
-as millionths, texts as CRC-32, instants as milliseconds, dates as days.
+Every fact is a whole number or a string, so that both sides must be exactly equal. Doubles are
+summed as millionths, strings as CRC-32, timestamps as milliseconds, and dates as days.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MILLION = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Rows, a sum, smallest, largest and number of nulls per column, and rows per origin."""
+    """Row count; sum, minimum, maximum and nulls per column; row count per origin."""
 
     rows: int
     columns: Mapping[str, Mapping[str, Value]]
@@ -31,7 +31,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One number that is not the same on both sides."""
+    """A number that differs between source and lake."""
 
     table: str
     where: str
@@ -47,7 +47,7 @@ class Difference:
 
 
 def facts_of(rows: pa.Table) -> Facts:
-    """The facts of Arrow rows."""
+    """Computes the facts of Arrow rows."""
     counts = pc.value_counts(rows["origin"].combine_chunks())
     by_origin = {entry["values"].as_py(): entry["counts"].as_py() for entry in counts}
     columns = {name: _measures(rows[name].combine_chunks()) for name in rows.column_names}
@@ -81,7 +81,7 @@ def _sum(values: pa.Array) -> int:
 
 
 def lake_facts(sql: Sql, table: str, schema: pa.Schema) -> Facts:
-    """The same facts by Spark SQL; ``table`` is its full name in Spark."""
+    """Computes the facts with Spark SQL. ``table`` is the full name of the table in Spark."""
     parts = [part for column in schema for part in _expressions(column)]
     row = sql(f"SELECT count(*) AS n, {', '.join(parts)} FROM {table}")[0]
     columns = {
@@ -111,44 +111,44 @@ def _expressions(column: pa.Field) -> list[str]:
     ]
 
 
-def with_whole_rows(rows: pa.Table) -> pa.Table:
-    """The rows with one more column, ``whole``: all their values as one text."""
+def with_joined_rows(rows: pa.Table) -> pa.Table:
+    """Adds a column ``whole`` that joins all values of a row to one string."""
     texts = [pc.cast(rows[name], pa.string()) for name in rows.column_names]
     whole = pc.binary_join_element_wise(*texts, "|", null_handling="replace", null_replacement="-")
     return rows.append_column(pa.field("whole", pa.string()), whole)
 
 
-def whole_rows_in(table: str, schema: pa.Schema, snapshot_id: int | None = None) -> str:
-    """The same in Spark SQL, to be used in place of a table's name."""
+def joined_rows_sql(table: str, schema: pa.Schema, snapshot_id: int | None = None) -> str:
+    """Returns the SQL of :func:`with_joined_rows`, to use in place of a table name."""
     texts = ", ".join(f"coalesce(CAST(`{name}` AS STRING), '-')" for name in schema.names)
     version = "" if snapshot_id is None else f" VERSION AS OF {snapshot_id}"
     return f"(SELECT *, concat_ws('|', {texts}) AS whole FROM {table}{version})"
 
 
 def differences(table: str, source: Facts, lake: Facts) -> list[Difference]:
-    """Every number in which the lake is not the source."""
+    """Returns every number that differs between source and lake."""
     found = []
     if source.rows != lake.rows:
         found.append(Difference(table, "all rows", "count", source.rows, lake.rows))
     for name in sorted(source.columns.keys() | lake.columns.keys()):
-        ours, theirs = source.columns.get(name, {}), lake.columns.get(name, {})
-        for measure in sorted(ours.keys() | theirs.keys()):
-            if ours.get(measure) != theirs.get(measure):
+        in_source, in_lake = source.columns.get(name, {}), lake.columns.get(name, {})
+        for measure in sorted(in_source.keys() | in_lake.keys()):
+            if in_source.get(measure) != in_lake.get(measure):
                 where = f"column {name}"
                 found.append(
-                    Difference(table, where, measure, ours.get(measure), theirs.get(measure))
+                    Difference(table, where, measure, in_source.get(measure), in_lake.get(measure))
                 )
     for origin in sorted(source.by_origin.keys() | lake.by_origin.keys()):
-        ours_n, theirs_n = source.by_origin.get(origin, 0), lake.by_origin.get(origin, 0)
-        if ours_n != theirs_n:
-            found.append(Difference(table, f"origin {origin}", "count", ours_n, theirs_n))
+        source_rows, lake_rows = source.by_origin.get(origin, 0), lake.by_origin.get(origin, 0)
+        if source_rows != lake_rows:
+            found.append(Difference(table, f"origin {origin}", "count", source_rows, lake_rows))
     return found
 
 
 def offset_differences(
     sql: Sql, name: str, table: str, partition: str | None, end_offsets: int
 ) -> list[Difference]:
-    """Every offset must be in the lake exactly once: none missing, none twice, in every bucket.
+    """Checks that the lake has each offset of each bucket exactly once.
 
     ``end_offsets`` is the sum of the log's end offsets over all buckets.
     """

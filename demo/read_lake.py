@@ -1,4 +1,4 @@
-"""Reads the lake with Spark SQL and writes what it adds up to; a program of its own.
+"""Reads the lake with Spark SQL and writes its facts. Runs as its own program.
 
 ``python -m demo.read_lake WAREHOUSE QUESTIONS.json ANSWERS.json``
 """
@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from demo import flight_status
-from demo.compare import lake_facts, offset_differences, whole_rows_in, with_whole_rows
+from demo.compare import joined_rows_sql, lake_facts, offset_differences, with_joined_rows
 from demo.data import SHORT_LIVED_JAVA, read_sources
 from sluice.artifacts.iceberg import installed_iceberg
 
 
 def session(warehouse: str) -> Any:
-    """A local Spark session with the lake as the catalog ``lake``."""
+    """Starts a local Spark session with the catalog ``lake``."""
     from pyspark.sql import SparkSession
 
     builder = (
@@ -43,7 +43,7 @@ def session(warehouse: str) -> Any:
 
 
 def main(warehouse: str, questions: str, answers: str) -> None:
-    """Facts and offset differences of every table of the demo, as JSON."""
+    """Writes facts and offset differences of every table of the demo as JSON."""
     asked = json.loads(Path(questions).read_text())
     end_offsets: Mapping[str, int] = asked["end_offsets"]
     spark = session(warehouse)
@@ -63,9 +63,9 @@ def main(warehouse: str, questions: str, answers: str) -> None:
             "offsets": [asdict(difference) for difference in offsets],
         }
     table, schema = f"lake.nyc.{flight_status.NAME}", flight_status.SCHEMA
-    whole = with_whole_rows(schema.empty_table()).schema
+    whole = with_joined_rows(schema.empty_table()).schema
     found[flight_status.NAME] = {
-        when: asdict(lake_facts(sql, whole_rows_in(table, schema, snapshot_id), whole))
+        when: asdict(lake_facts(sql, joined_rows_sql(table, schema, snapshot_id), whole))
         for when, snapshot_id in (("first", asked["first_run"]), ("second", None))
     }
     spark.stop()

@@ -1,4 +1,4 @@
-"""The tables and words that the demo ends with."""
+"""Prints the results of the demo."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sluice.rounds.files import RoundResult, read_json
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One table after one run of the DAG."""
+    """A table after a run of the DAG."""
 
     table: str
     state: str
@@ -34,9 +34,9 @@ class Row:
 
 
 def rows_of_run(client: Client, paths: Sequence[TablePath], work: Path) -> list[Row]:
-    """What the newest round of each table brought: its result file, and what Fluss registered.
+    """Returns the newest round of each table, from its result file and the registered snapshot.
 
-    :raises LookupError: if a table has no result.
+    :raises LookupError: a table has no result.
     """
     return [_row(client, path, work) for path in paths]
 
@@ -48,7 +48,7 @@ def _row(client: Client, path: TablePath, work: Path) -> Row:
         if (content := read_json(str(file))) and content["table"] == str(path)
     ]
     if not results:
-        raise LookupError(f"{path}: no round has left a result below {work}")
+        raise LookupError(f"{path}: no round wrote a result file below {work}")
     newest = max(results, key=lambda result: result.tiering_epoch)
     snapshot = client.admin.lake_snapshot(path)
     offsets = snapshot.offsets if snapshot else {}
@@ -64,8 +64,8 @@ def _row(client: Client, path: TablePath, work: Path) -> Row:
 
 
 def _state(client: Client, newest: RoundResult) -> str:
-    """The state in which the round left the table; with a short freshness it is due again soon."""
-    with suppress(UnsupportedVersion):  # Fluss has no such call: the result must do
+    """Returns the state after the round, although the table may already be due again."""
+    with suppress(UnsupportedVersion):  # Apache Fluss has no such call: use the result
         status = client.admin.coordinator_statuses(TablePath.parse(newest.table))[0]
         if status.last_error or status.last_tiered_ms is None:
             return status.status
@@ -73,7 +73,7 @@ def _state(client: Client, newest: RoundResult) -> str:
 
 
 def print_rows(console: Console, title: str, rows: Sequence[Row]) -> None:
-    """One table for one run."""
+    """Prints the results of a run."""
     table = Table(title=title, box=box.ROUNDED, title_justify="left", title_style="bold")
     for heading, justify in (
         ("table", "left"),
@@ -99,8 +99,8 @@ def print_rows(console: Console, title: str, rows: Sequence[Row]) -> None:
 
 
 def print_differences(console: Console, differences: Sequence[Difference]) -> None:
-    """Every number that differs, ten at most of each table."""
-    table = Table(title="The lake is not the source", box=box.ROUNDED, title_style="bold red")
+    """Prints the differing numbers, at most 30."""
+    table = Table(title="The lake differs from the source", box=box.ROUNDED, title_style="bold red")
     for heading in ("table", "where", "measure", "source", "lake"):
         table.add_column(heading)
     for difference in differences[:30]:
@@ -117,13 +117,13 @@ def print_differences(console: Console, differences: Sequence[Difference]) -> No
 
 
 def print_where_next(console: Console, folder: Path, fluss: str, kept: bool) -> None:
-    """Commands to look on with."""
-    console.print("\n[bold]Where to look next[/bold]")
+    """Prints commands to continue with."""
+    console.print("\n[bold]Next steps[/bold]")
     if not kept:
         again = "DEMO_KEEP=demo-data make demo" + (" FLUSS=real" if fluss == "real" else "")
-        console.print(f"  {again}   keeps server data, lake and logs", highlight=False)
+        console.print(f"  {again}   keep server data, lake and logs", highlight=False)
         helps = ".venv/bin/sluice --help".ljust(len(again))
-        console.print(f"  {helps}   the commands; README.md explains them", highlight=False)
+        console.print(f"  {helps}   list the commands; see README.md", highlight=False)
         return
     lake = folder / "lake"
     serve = f".venv/bin/sluice serve --data-dir {folder / 'server'}"

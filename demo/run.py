@@ -1,4 +1,4 @@
-"""The demo itself, step by step."""
+"""Runs the steps of the demo."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.console import Console
 
 from demo import flight_status, report, tables
 from demo.airflow import ROOT, Airflow, spark_environment
-from demo.compare import Difference, Facts, differences, facts_of, with_whole_rows
+from demo.compare import Difference, Facts, differences, facts_of, with_joined_rows
 from demo.data import SHORT_LIVED_JAVA, Source, plant_difference, read_sources
 from demo.processes import Processes
 from demo.servers import KINDS, serve
@@ -22,7 +22,7 @@ from sluice.artifacts.iceberg import installed_iceberg
 from sluice.client import Client, connect
 from sluice.testing.table_creation import create_table
 
-# With others at work on the machine; nothing waits longer than it must.
+# Timeouts for a busy machine.
 AIRFLOW_START_S = 400.0
 DUE_S = 120.0
 RUN_S = 600.0
@@ -30,14 +30,14 @@ READ_S = 400.0
 SNAPSHOTS_S = 180.0
 SPARK_CONF = {
     "spark.ui.enabled": "false",
-    "spark.sluice.tiering.max_round_ms": "600000",  # a slow machine cuts no round short
+    "spark.sluice.tiering.max_round_ms": "600000",  # no forced finish on a slow machine
     "spark.driver.memory": "1g",
     "spark.driver.extraJavaOptions": SHORT_LIVED_JAVA,
 }
 
 
 class Demo:
-    """One demo in one folder: its server, ``lake``, ``work``, ``airflow`` and ``logs`` below."""
+    """A demo in a folder with ``server``, ``lake``, ``work``, ``airflow`` and ``logs`` below."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Demo:
         plant: bool,
         fluss: str = "embedded",
     ) -> None:
-        """:param fluss: the kind of its cluster, of :data:`demo.servers.KINDS`."""
+        """:param fluss: a key of :data:`demo.servers.KINDS`."""
         self.folder = folder
         self._console = console
         self._processes = processes
@@ -58,7 +58,7 @@ class Demo:
         self.work = folder / "work"
 
     def run(self) -> list[Difference]:
-        """All of it; answers in what the lake differs from the source files."""
+        """Runs all steps and returns the differences between lake and source files."""
         with self._steps.step("Read the source files") as say:
             sources = read_sources()
             say(", ".join(f"{source.name} {source.rows.num_rows:,} rows" for source in sources))
@@ -77,7 +77,7 @@ class Demo:
                 say(f"{airflow.url} (user {airflow.user}, password {airflow.password})")
             with self._steps.step("Wait for KV snapshots of flight_status") as say:
                 tables.wait_for_snapshots(client, SNAPSHOTS_S, say)
-                say("a lease holds them while the first round reads them")
+                say("leased while the first round reads them")
             self._tier(client, sources, airflow, "First run: ten months")
             before = client.admin.lake_snapshot(tables.FLIGHT_STATUS)
             with self._steps.step("Load the other two months") as say:
@@ -94,13 +94,13 @@ class Demo:
         return self._steps.seconds
 
     def _creator(self, client: Client) -> tables.Create:
-        """How this kind of cluster creates a table for certain."""
+        """Returns a function that creates a table reliably on this kind of cluster."""
         if not self._server.misses_tables:
             return client.admin.create_table
         return lambda path, descriptor: create_table(client, path, descriptor, self.lake)
 
     def _settings(self, address: str) -> dict[str, str]:
-        """What Airflow is told of the cluster, the lake and Spark."""
+        """Returns Airflow's settings of the cluster, the lake and Spark."""
         parts = urlsplit(address)
         datalake = {
             "format": "iceberg",
@@ -169,14 +169,14 @@ class Demo:
             wanted = flight_status.replay(sources[0].rows, first=first)
             differing += differences(
                 f"{flight_status.NAME} {title}",
-                facts_of(with_whole_rows(wanted)),
+                facts_of(with_joined_rows(wanted)),
                 Facts(**found[flight_status.NAME]["first" if first else "second"]),
             )
         return differing
 
 
 def _jars() -> dict[str, str]:
-    """The Iceberg runtime that set-up fetched, so that no driver looks for it anew."""
+    """Returns the setting of the Iceberg runtime that `make setup` downloaded, if it exists."""
     jar = Path(jars_folder()) / installed_iceberg().name
     return {"AIRFLOW__SLUICE__JARS": str(jar)} if jar.is_file() else {}
 
@@ -186,7 +186,7 @@ def jars_folder() -> str:
 
 
 def inherited_environment() -> dict[str, str]:
-    """This process's environment without settings that are not the demo's."""
+    """Returns this process's environment without settings that could change the demo."""
     ours = ("AIRFLOW", "SLUICE_", "SPARK_", "PYTHONPATH")
     kept = {key: value for key, value in os.environ.items() if not key.startswith(ours)}
     return {**kept, "SLUICE_TIERING_JARS": jars_folder()}

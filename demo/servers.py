@@ -1,4 +1,4 @@
-"""The Fluss cluster of the demo: the embedded server or a real Apache Fluss, each a program."""
+"""Starts the Fluss cluster of the demo: the embedded server or Apache Fluss."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from pathlib import Path
 
 from demo.processes import Processes
 
-LOOK_EVERY_S = 0.05
+POLL_INTERVAL_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How a cluster is started, and the line by which it says that it is there."""
+    """How to start a cluster, and the line that it prints when it is ready."""
 
     title: str
     arguments: tuple[str, ...]
-    """Of this Python; ``{folder}`` is the demo's."""
+    """Arguments of this Python; ``{folder}`` is the folder of the demo."""
     ready: str
-    """Its first group is the address."""
+    """Pattern of the ready line. Its first group is the address."""
     start_s: float
     environment: Mapping[str, str] = field(default_factory=dict)
     misses_tables: bool = False
@@ -48,17 +48,17 @@ KINDS: dict[str, Kind] = {
             "kv.snapshot.interval=3s",
         ),
         r"(fluss://[\w.:\[\]]+:\d+)",
-        400,  # with its jars fetched, the first time
+        400,  # the first start downloads the jars
         misses_tables=True,
     ),
 }
 
 
 def serve(kind: Kind, folder: Path, processes: Processes) -> str:
-    """Starts a cluster and answers its address.
+    """Starts a cluster and returns its address.
 
-    :raises ProcessFailed: it ended; with the end of its log.
-    :raises TimeoutError: it did not come up in time.
+    :raises ProcessFailed: the server ended. Has the end of its log.
+    :raises TimeoutError: the server was not ready in time.
     """
     arguments = [argument.format(folder=folder) for argument in kind.arguments]
     processes.start("server", [sys.executable, "-m", *arguments], kind.environment)
@@ -68,5 +68,5 @@ def serve(kind: Kind, folder: Path, processes: Processes) -> str:
         found = re.search(f"^{kind.ready}", processes.log("server").read_text(), re.MULTILINE)
         if found:
             return found[1]
-        time.sleep(LOOK_EVERY_S)
+        time.sleep(POLL_INTERVAL_S)
     raise TimeoutError(f"the server was not ready after {kind.start_s:.0f} s")

@@ -1,4 +1,4 @@
-"""What the demo shows while it works: one line per step, with its seconds."""
+"""Shows the progress of the demo: one line per step, with its seconds."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from rich.markup import escape
 Say = Callable[[str], None]
 
 
-class _Now:
-    """What a step is doing, with its seconds; drawn anew with each turn of the spinner."""
+class _CurrentStep:
+    """The current step and its seconds, drawn with each turn of the spinner."""
 
     def __init__(self, title: str) -> None:
         self._title = title
-        self.told = ""
+        self.detail = ""
         self.started = time.monotonic()
 
     def say(self, text: str) -> None:
-        self.told = text
+        self.detail = text
 
     def __rich__(self) -> str:
         spent = time.monotonic() - self.started
-        told = f"{escape(self.told)}, " if self.told else ""
-        return f"{escape(self._title)} [dim]{told}{spent:.0f} s[/dim]"
+        detail = f"{escape(self.detail)}, " if self.detail else ""
+        return f"{escape(self._title)} [dim]{detail}{spent:.0f} s[/dim]"
 
 
 class Steps:
-    """Prints each step when it ends; in a terminal also what it is doing now."""
+    """Prints each step when it ends. A terminal also shows the current step."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -38,20 +38,20 @@ class Steps:
 
     @contextmanager
     def step(self, title: str) -> Iterator[Say]:
-        """A step; call what it yields to tell where it stands."""
-        now = _Now(title)
-        with self._console.status(now):
+        """Runs a step. Call the yielded function to show its progress."""
+        current = _CurrentStep(title)
+        with self._console.status(current):
             try:
-                yield now.say
+                yield current.say
             except BaseException:
-                self._line("[red]✗[/red]", title, now.told, now.started)
+                self._line("[red]✗[/red]", title, current.detail, current.started)
                 raise
-        self._line("[green]✓[/green]", title, now.told, now.started)
+        self._line("[green]✓[/green]", title, current.detail, current.started)
 
-    def _line(self, sign: str, title: str, told: str, started: float) -> None:
+    def _line(self, sign: str, title: str, detail: str, started: float) -> None:
         spent = time.monotonic() - started
         self.seconds[title] = round(spent, 1)
-        detail = f"  [dim]{escape(told)}[/dim]" if told else ""
+        shown = f"  [dim]{escape(detail)}[/dim]" if detail else ""
         self._console.print(
-            f"{sign} {escape(title):<48}{spent:6.1f} s{detail}", highlight=False, soft_wrap=True
+            f"{sign} {escape(title):<48}{spent:6.1f} s{shown}", highlight=False, soft_wrap=True
         )

@@ -1,4 +1,4 @@
-"""Creating and loading the demo's tables, through the client that users have."""
+"""Creates and loads the tables of the demo with Sluice's client."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def path_of(source: Source) -> TablePath:
 
 
 def paths_of(sources: Sequence[Source]) -> list[TablePath]:
-    """Of all tables of the demo: one for each source, and the one with a primary key."""
+    """Returns the paths of all tables: one per source, and the primary-key table."""
     return [*map(path_of, sources), FLIGHT_STATUS]
 
 
@@ -36,7 +36,7 @@ Create = Callable[[TablePath, TableDescriptor], None]
 
 
 def create(client: Client, sources: Sequence[Source], create_table: Create) -> None:
-    """The database and its tables, tiered as soon as there is something new."""
+    """Creates the database and its tables, with tiering on and a freshness of one second."""
     client.admin.create_database(DATABASE)
     for source in sources:
         descriptor = TableDescriptor(
@@ -57,7 +57,7 @@ def create(client: Client, sources: Sequence[Source], create_table: Create) -> N
 
 
 def load(client: Client, source: Source, rows: pa.Table, say: Callable[[str], None]) -> None:
-    """Appends rows to a table; partitions come into being with their first row."""
+    """Appends rows to a table. The first row of a partition creates it."""
     path = path_of(source)
     wanted = arrow_schema(client.admin.table_info(path).schema)
     with client.log_writer(path, dynamic_partitions=True) as writer:
@@ -71,7 +71,7 @@ def load(client: Client, source: Source, rows: pa.Table, say: Callable[[str], No
 def replay_flights(
     client: Client, flights: pa.Table, *, first: bool, say: Callable[[str], None]
 ) -> int:
-    """Puts what happened to the flights into the table with a primary key; how many changes."""
+    """Writes the changes of the flights to the primary-key table. Returns their number."""
     done = 0
     with client.kv_writer(FLIGHT_STATUS) as writer:
         for change in flight_status.changes(flights, first=first):
@@ -86,21 +86,21 @@ def replay_flights(
 
 
 def wait_for_snapshots(client: Client, timeout_s: float, say: Callable[[str], None]) -> None:
-    """Waits until each bucket of the table with a primary key has a KV snapshot.
+    """Waits until each bucket of the primary-key table has a KV snapshot.
 
-    :raises TimeoutError: says how many have one.
+    :raises TimeoutError: names the number of buckets that have one.
     """
     deadline = time.monotonic() + timeout_s
     while (found := len(client.leases.latest(FLIGHT_STATUS).snapshots)) < flight_status.BUCKETS:
-        told = f"{found} of {flight_status.BUCKETS} buckets have a KV snapshot"
+        waiting_for = f"{found} of {flight_status.BUCKETS} buckets have a KV snapshot"
         if time.monotonic() > deadline:
-            raise TimeoutError(f"{FLIGHT_STATUS}: {told} after {timeout_s:.0f} s")
-        say(told)
+            raise TimeoutError(f"{FLIGHT_STATUS}: {waiting_for} after {timeout_s:.0f} s")
+        say(waiting_for)
         time.sleep(0.1)
 
 
 def end_offsets(client: Client, source: Source) -> int:
-    """Sum of the end offsets of all buckets of the log."""
+    """Returns the sum of the end offsets of all buckets."""
     path = path_of(source)
     partitions: list[int | None] = [None]
     if source.partition_by:
@@ -115,32 +115,32 @@ def end_offsets(client: Client, source: Source) -> int:
 def wait_until_pending(
     client: Client, paths: Sequence[TablePath], timeout_s: float, say: Callable[[str], None]
 ) -> None:
-    """Waits until the coordinator wants every table tiered: one freshness after the last round.
+    """Waits until every table is due, one freshness after its last round.
 
     :raises TimeoutError: names the tables and their states.
     """
     deadline = time.monotonic() + timeout_s
-    while told := _not_due(client, paths):
+    while waiting_for := _not_due(client, paths):
         if time.monotonic() > deadline:
-            raise TimeoutError(f"not all tables are due after {timeout_s:.0f} s: {told}")
-        say(told)
+            raise TimeoutError(f"not all tables are due after {timeout_s:.0f} s: {waiting_for}")
+        say(waiting_for)
         time.sleep(0.1)
 
 
 def _not_due(client: Client, paths: Sequence[TablePath]) -> str:
-    """Which tables the coordinator does not want tiered yet, and where they stand."""
+    """Returns the tables that are not due yet, and their states."""
     try:
         statuses = [s for path in paths for s in client.admin.coordinator_statuses(path)]
     except UnsupportedVersion:
-        return _not_handed_out(client, paths)
+        return _not_claimable(client, paths)
     waiting = [f"{s.path} {s.status}" for s in statuses if s.status.upper() != "PENDING"]
     known = {status.path for status in statuses}
     waiting += [f"{path} unknown" for path in paths if path not in known]
     return ", ".join(sorted(waiting))
 
 
-def _not_handed_out(client: Client, paths: Sequence[TablePath]) -> str:
-    """The same of a Fluss that lists no statuses: what it hands out is due, and goes back."""
+def _not_claimable(client: Client, paths: Sequence[TablePath]) -> str:
+    """Returns the same for Apache Fluss, which lists no statuses: claims and releases tables."""
     claims: list[Claim] = []
     left = list(paths)
     try:
@@ -149,5 +149,5 @@ def _not_handed_out(client: Client, paths: Sequence[TablePath]) -> str:
             left.remove(claim.path)
     finally:
         for claim in claims:
-            client.tiering.release(claim, "the demo only looked whether it is due")
+            client.tiering.release(claim, "the demo checked whether the table is due")
     return ", ".join(f"{path} not due" for path in left)

@@ -46,17 +46,17 @@ def answers(*codes: int) -> Iterator[tuple[str, list[str]]]:
 
 @pytest.fixture
 def airflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Airflow:
-    monkeypatch.setattr(demo_airflow, "LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(demo_airflow, "POLL_INTERVAL_S", 0.01)
     return Airflow(tmp_path, Processes(tmp_path, {}), {})
 
 
 def test_a_look_that_the_server_failed_is_repeated(airflow: Airflow) -> None:
     with answers(200, 500, 503, 200) as (airflow.url, asked):
-        assert airflow.look("run") == ("running", [])
+        assert airflow.run_state("run") == ("running", [])
     assert len(asked) == 4
 
 
 def test_a_look_at_what_is_not_there_is_not(airflow: Airflow) -> None:
     with answers(404) as (airflow.url, asked), pytest.raises(urllib.error.HTTPError, match="404"):
-        airflow.look("run")
+        airflow.run_state("run")
     assert len(asked) == 1

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pytest
 
 from demo import flight_status
-from demo.compare import differences, facts_of, with_whole_rows
+from demo.compare import differences, facts_of, with_joined_rows
 from demo.data import read_sources
 
 FLIGHTS = read_sources()[0].rows
@@ -63,5 +63,5 @@ def test_values_that_change_places_are_found(column: str) -> None:
     order[0], order[other] = other, 0
     index = rows.schema.get_field_index(column)
     swapped = rows.set_column(index, rows.schema.field(index), values.take(pa.array(order)))
-    found = differences("t", facts_of(with_whole_rows(rows)), facts_of(with_whole_rows(swapped)))
+    found = differences("t", facts_of(with_joined_rows(rows)), facts_of(with_joined_rows(swapped)))
     assert [(d.where, d.measure) for d in found if d.measure == "sum"] == [("column whole", "sum")]
