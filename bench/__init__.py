@@ -1,1 +1,1 @@
-"""Benchmarks that print ratios: `make bench`."""
+"""Benchmarks of Sluice, run by `make bench`. Each compares its result with a reference."""

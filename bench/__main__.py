@@ -1,4 +1,4 @@
-"""`python -m bench [NAME ...] [--rows N]`: runs the benchmarks, all of them by default."""
+"""`python -m bench [NAME ...] [--rows N]`: runs the named benchmarks, by default all."""
 
 from __future__ import annotations
 

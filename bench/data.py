@@ -1,4 +1,4 @@
-"""Rows of about 100 bytes, as an event log has them; made by numpy, the same on every run."""
+"""Generates rows of about 100 bytes, like those of an event log. Every run has the same rows."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ BATCH_ROWS = 50_000
 
 
 def descriptor(buckets: int) -> TableDescriptor:
-    """A log table without bucket key: the writer fills the buckets in turn."""
+    """Returns a log table without bucket key: the writer fills the buckets in turn."""
     columns = tuple(
         Column(name, data_type, i)
         for i, (name, data_type) in enumerate(zip(ARROW_SCHEMA.names, _TYPES, strict=True))
@@ -51,7 +51,7 @@ def descriptor(buckets: int) -> TableDescriptor:
 
 
 def keyed_descriptor(buckets: int) -> TableDescriptor:
-    """The same rows in a table with a primary key, ``id``."""
+    """Returns a table of the same rows with the primary key ``id``."""
     columns = descriptor(buckets).schema.columns
     key = Column("id", t.BIGINT.not_null(), 0)
     schema = Schema((key, *columns[1:]), ("id",), len(columns) - 1)
@@ -59,7 +59,7 @@ def keyed_descriptor(buckets: int) -> TableDescriptor:
 
 
 def batches(rows: int) -> Iterator[pa.RecordBatch]:
-    """About ``rows`` rows in batches of 50,000: ten different bodies, with ever new ids."""
+    """Yields about ``rows`` rows in batches of 50,000: ten different bodies, always new ids."""
     bodies = [_body(seed) for seed in range(10)]
     for i, first in enumerate(range(0, rows, BATCH_ROWS)):
         count = min(BATCH_ROWS, rows - first)

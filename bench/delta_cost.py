@@ -1,8 +1,8 @@
-"""What a round of 10,000 changed keys costs in a large table, against the same in a small one.
+"""Compares a round of 10,000 changed keys in a large table with the same round in a small one.
 
-The cost of a round should follow the change and not the table: the ratio should be near 1. This
-process and the JVM count. The server is counted apart: while a round runs it answers fetches, and
-its RocksDB may still tidy up what was loaded and changed before.
+The cost of a round should depend on the changes and not on the table, so the ratio should be near
+1. The cost includes this process and the JVM. The server is measured separately: it answers fetches
+during a round, and its RocksDB may still compact earlier rows and changes.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ def run(rows: int) -> None:
             for path, count in keys.items():  # in turns: both see the same machine
                 costs[path].append(_delta(rounds, path, count, number))
     small, big = (statistics.median(c.cpu_s for c in costs[path]) for path in (SMALL, LARGE))
-    text = f"the same in {SMALL_KEYS:,} keys ({small:.2f} core-s); median of {ROUNDS} rounds of"
+    text = f"a table of {SMALL_KEYS:,} keys ({small:.2f} core-s); median of {ROUNDS} rounds of"
     text += f" {CHANGED:,} changed keys in {large:,}"
     report(Line("delta_cost", big, "core-s a round", big / small, text))
     small, big = (statistics.median(c.others_s["server"] for c in costs[p]) for p in (SMALL, LARGE))
-    text = f"apart; {small:.2f} for the small table"
+    text = f"measured separately; small table: {small:.2f}"
     report(Line("  server_cpu", big, "core-s a round", None, text))
 
 

@@ -1,4 +1,4 @@
-"""Log batches, rows, keys and buckets alone, beside what pyarrow needs for the bare Arrow data."""
+"""Measures log batches, rows, keys and buckets, relative to pyarrow with the same Arrow data."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TRIES = 5
 
 
 def best_cpu_s(work: Callable[[], object]) -> float:
-    """The least CPU seconds of several tries."""
+    """Returns the least CPU seconds of several tries."""
     found = []
     for _ in range(TRIES):
         started = time.process_time()
@@ -56,7 +56,7 @@ def run(rows: int) -> None:
 
 
 def _log_batches(batches: list[pa.RecordBatch], rows: int) -> None:
-    """Compressed by zstd at level 3, the default of a table, on both sides."""
+    """Measures log batches. Both sides use zstd level 3, the default of a table."""
     schema = arrow_schema(data.descriptor(1).schema)
     options = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", 3))
 
@@ -92,7 +92,7 @@ def _log_batches(batches: list[pa.RecordBatch], rows: int) -> None:
 
 
 def _rows(batches: list[pa.RecordBatch], rows: int) -> None:
-    """Rows of about 100 bytes and Arrow, beside pyarrow writing the same to zstd Parquet."""
+    """Measures rows to Arrow and back, relative to pyarrow that writes them to zstd Parquet."""
     schema = data.descriptor(1).schema
     types = [column.data_type for column in schema.columns]
     m = rows / 1e6
@@ -143,10 +143,10 @@ print(json.dumps([time.process_time() - started[0], time.perf_counter() - starte
 
 
 def _kernels() -> None:
-    """What a process pays for the compiled kernels: the first one ever, then each."""
+    """Measures the start of a process: the first one compiles the loops, others load them."""
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as cache:
         environment = {**os.environ, "NUMBA_CACHE_DIR": cache}
-        for name, text in (("compile", "once a user and machine"), ("load", "each process")):
+        for name, text in (("compile", "once per user and machine"), ("load", "once per process")):
             command = [sys.executable, "-c", _LOAD]
             done = subprocess.run(
                 command, env=environment, capture_output=True, text=True, check=True

@@ -1,7 +1,7 @@
-"""The compiled loops for several kinds of CPU, beside those compiled for this very CPU.
+"""Compares loops compiled for several kinds of CPU with loops compiled for this CPU.
 
-Shared objects are built as a wheel builds them; two kinds that no wheel has are tried too. All take
-turns in one process. A ratio above 1 is faster than what numba compiles here.
+Shared objects are built like those of a wheel, and for two kinds of CPU that no wheel has. All run
+in turns in one process. A ratio above 1 is faster than numba's code for this CPU.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def run(rows: int) -> None:
         paths = build_kernels.build(Path(tmp, "objects"), variants)
         for variant, path in zip(variants, paths, strict=True):
             size = path.stat().st_size / 1024
-            report(Line(f"shared_object_{variant.name}", size, "KiB", None, "in a wheel, or tried"))
+            report(Line(f"shared_object_{variant.name}", size, "KiB", None, "size"))
         sets = {REFERENCE: kernels.callables(kernels.LOADED)} | {
             variant.name: kernels.callables(described(ctypes.CDLL(str(path)), path.name))
             for variant, path in zip(variants, paths, strict=True)
@@ -60,7 +60,7 @@ def _compare(sets: dict[str, dict[str, kernels.Kernel]], work: Work) -> None:
     best = {(name, kind): math.inf for name in work for kind in sets}
     for _ in range(TRIES):
         for name, act in work.items():
-            # whoever comes first finds caches cold
+            # the first one has cold caches
             for kind in random.sample(list(sets), len(sets)):
                 vars(kernels).update(sets[kind])
                 started = time.process_time()
@@ -98,7 +98,7 @@ def _work(rows: int, folder: Path) -> Work:
 
 
 def _store(folder: Path, rows: int) -> None:
-    """Four SST files whose keys overlap, not compressed."""
+    """Writes four uncompressed SST files with overlapping keys."""
     options = Options(raw_mode=True)
     options.create_if_missing(True)
     options.set_disable_auto_compactions(True)

@@ -1,4 +1,4 @@
-"""A table with a primary key for the benchmarks of tiering: its rows, operations and rounds."""
+"""Primary-key tables for the benchmarks of tiering: their rows, operations and rounds."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def descriptor() -> TableDescriptor:
 
 
 class Rounds:
-    """Runs rounds on one server with one JVM; the first rounds of another table warm both up."""
+    """Runs rounds on one server with one JVM, after rounds of another table that warm up both."""
 
     def __init__(self, config: Config, client: Client, jvm: Jvm, servers: Mapping[str, int]):
         self._config, self._jvm, self._servers = config, jvm, servers
@@ -60,9 +60,9 @@ class Rounds:
 
 @contextmanager
 def tables(home: Path, rows: Mapping[TablePath, int]) -> Iterator[Rounds]:
-    """Tables with so many keys each, all of them in KV snapshots, on a server of its own process.
+    """Starts a server process whose tables have the given numbers of keys in KV snapshots.
 
-    They are loaded into a server of this process, which takes the snapshots and ends.
+    A server in this process loads the tables first, takes the snapshots and stops.
     """
     lake, folder = home / "lake", home / "fluss"
     loading = ServerConfig(
@@ -91,16 +91,16 @@ def tables(home: Path, rows: Mapping[TablePath, int]) -> Iterator[Rounds]:
 
 
 def put_updates(client: Client, path: TablePath, rows: int, keys: int, seed: int) -> None:
-    """New rows of ``rows`` different keys, drawn from all."""
+    """Updates ``rows`` different random keys."""
     chosen = np.random.default_rng(seed).permutation(keys)[:rows]
     found = data.batches(rows)
     put(client, path, (_with_keys(b, chosen[b.column("id").to_numpy()]) for b in found))
 
 
 def operate(client: Client, path: TablePath, operations: int, keys: int) -> None:
-    """70 % updates and 5 % deletes of any of the keys, 25 % inserts of new ones, mixed.
+    """Sends 70 % updates, 5 % deletes and 25 % inserts of new keys, mixed.
 
-    A key that is drawn again after its delete comes back.
+    An update of a deleted key inserts the key again.
     """
     rng = np.random.default_rng(2)
     next_key = keys

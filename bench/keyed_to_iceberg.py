@@ -1,9 +1,9 @@
-"""A table with a primary key tiered to Iceberg: its KV snapshots first, then a changelog.
+"""Tiers a primary-key table to Iceberg: first its KV snapshots, then a changelog.
 
-Two million keys, then a million operations: 70 % updates, 25 % inserts, 5 % deletes. Rounds run in
-this process and one JVM, both counted, after some rounds of another table that warm them up; the
-server is a process of its own and counted apart. The reference is the same Arrow data written by
-one pyarrow ParquetWriter, zstd, defaults. A changelog counts in changes: an update is two.
+Two million keys, then a million operations: 70 % updates, 25 % inserts, 5 % deletes. The cost of a
+round includes this process and one JVM, which rounds of another table have warmed up. The server is
+another process and is measured separately. The reference is one pyarrow ParquetWriter (zstd,
+defaults) that writes the same Arrow data. A changelog counts changes: an update is two.
 """
 
 from __future__ import annotations
@@ -54,6 +54,6 @@ def _report(
     text = f"pyarrow's zstd Parquet; {text}; {found.wall_s:.1f} s wall"
     report(Line(name, value, f"M {what}/core-s", value / limit, text))
     server_s = sum(found.others_s.values()) / m
-    report(Line("  server_cpu", server_s, f"core-s per M {what}", None, "apart"))
+    report(Line("  server_cpu", server_s, f"core-s per M {what}", None, "measured separately"))
     for phase, seconds in result.seconds.items():
         report(Line(f"  phase: {phase}", seconds, "s wall", None, ""))

@@ -1,8 +1,8 @@
-"""Rows put into a table with a primary key of an embedded server, in this process and its own.
+"""Upserts rows into a primary-key table of an embedded server in another process.
 
-New keys first, then up to a million of them again, which the server has to look up: each of these
-gives two changes.
-The reference is the same Arrow data written by one pyarrow ParquetWriter, zstd, defaults.
+First new keys, then up to a million of the same keys: the server must look these up, and each gives
+two changes. The cost includes client and server. The reference is one pyarrow ParquetWriter (zstd,
+defaults) that writes the same Arrow data.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sluice.testing.table_creation import create_table
 BUCKETS = 4
 ROWS_MAX = 2_000_000
 ROWS_AGAIN_MAX = 1_000_000
-"""Most keys that are put a second time: as many as it takes to tell the rate."""
+"""Maximum number of keys that are upserted a second time. More would not change the rate."""
 PATH = TablePath("bench", "keyed")
 
 
@@ -44,7 +44,7 @@ def run(rows: int) -> None:
             create_table(client, PATH, data.keyed_descriptor(BUCKETS))
             warm = TablePath(PATH.database, "warm")
             create_table(client, warm, data.keyed_descriptor(1))
-            put(client, warm, data.batches(data.BATCH_ROWS))  # compiled code is loaded
+            put(client, warm, data.batches(data.BATCH_ROWS))  # loads the compiled code
             again = gathered[: max(ROWS_AGAIN_MAX // data.BATCH_ROWS, 1)]
             for name, batches in (("kv_put", gathered), ("kv_put_again", again)):
                 with cost(server=pid) as found:

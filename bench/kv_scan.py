@@ -1,6 +1,7 @@
-"""Full scans of a table with a primary key, as Arrow, in this process and the server's own.
+"""Scans a primary-key table of an embedded server in another process, as Arrow.
 
-The reference is the same Arrow data written by one pyarrow ParquetWriter, zstd, defaults.
+The cost includes client and server. The reference is one pyarrow ParquetWriter (zstd, defaults)
+that writes the same Arrow data.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ def run(rows: int) -> None:
             client.admin.create_database(PATH.database)
             create_table(client, PATH, data.keyed_descriptor(BUCKETS))
             put(client, PATH, data.batches(rows))
-        # Started again: what putting leaves to be compacted is not counted.
+        # A new server: the compactions that follow the upserts do not count.
         with server(home / "fluss") as (address, pid), connect(address) as client:
-            _scan(client, limit=data.BATCH_ROWS)  # compiled code is loaded, stores are open
+            _scan(client, limit=data.BATCH_ROWS)  # loads the compiled code, opens the stores
             with cost(server=pid) as found:
                 count = _scan(client)
-    assert count == rows, f"{count} rows were scanned, not {rows}"
+    assert count == rows, f"scanned {count} rows, expected {rows}"
     m, server_s = rows / 1e6, found.others_s["server"]
     value = m / (found.cpu_s + server_s)
     text = (
@@ -45,7 +46,7 @@ def run(rows: int) -> None:
 
 
 def _scan(client: Client, limit: int | None = None) -> int:
-    """Scans one bucket after the other; answers the number of rows."""
+    """Scans one bucket after the other and returns the number of rows."""
     info = client.admin.table_info(PATH)
     count = 0
     for number in range(info.bucket_count):

@@ -1,7 +1,7 @@
-"""KV snapshots of an embedded server read as Arrow, beside pyarrow writing the same to Parquet.
+"""Reads KV snapshots of an embedded server as Arrow, relative to pyarrow that writes Parquet.
 
-The server runs in this process; it only says which files there are. Files come from a disk, and
-bringing them is counted.
+The server runs in this process and only lists the files. The files are on a disk, and the cost
+includes copying them.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ def run(rows: int) -> None:
             create_table(client, PATH, data.keyed_descriptor(BUCKETS))
             put(client, PATH, data.batches(rows))
             cluster.take_kv_snapshots(PATH)
-        # Started again it has opened no store: nothing is compacted while the reader is measured.
+        # A new server has opened no store, so nothing is compacted during the measurement.
         with EmbeddedCluster(config) as cluster, connect(cluster.address) as client:
             snapshots = list(client.leases.latest(PATH).snapshots.values())
             with _reader(client, snapshots[0], home) as reader:
-                next(reader.batches())  # compiled code is loaded
+                next(reader.batches())  # loads the compiled code
             _measure(client, snapshots, home, rows, limit)
 
 
@@ -55,7 +55,7 @@ def _measure(
             with _reader(client, snapshot, home) as reader:
                 found += sum(batch.num_rows for batch in reader.batches())
                 size_bytes += reader.size_bytes
-    assert found == rows, f"{found} rows were read, not {rows}"
+    assert found == rows, f"read {found} rows, expected {rows}"
     with cost() as bringing:
         for snapshot in snapshots:
             with _reader(client, snapshot, home):

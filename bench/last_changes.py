@@ -1,8 +1,8 @@
-"""The last change of each key of a changelog's window, in memory and spilled, beside pyarrow.
+"""Finds the last change of each key of a changelog, in memory and with spill files.
 
-Operations are drawn over two million keys: 70 % updates (each with its old row, so two changes),
-25 % inserts, 5 % deletes. The reference is the same Arrow data written by one pyarrow
-ParquetWriter, zstd, defaults; both count changes.
+Operations are random over two million keys: 70 % updates (each with its old row, so two changes),
+25 % inserts, 5 % deletes. The reference is one pyarrow ParquetWriter
+(zstd, defaults) that writes the same Arrow data. Both count changes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _BATCH_OPERATIONS = 10_000
 
 
 def window(operations: int) -> Iterator[LogRecords]:
-    """The changelog of so many operations, in batches of up to 20,000 changes."""
+    """Returns the changelog of some operations, in batches of up to 20,000 changes."""
     rng = np.random.default_rng(1)
     offset = 0
     for batch in data.batches(operations):
@@ -60,7 +60,7 @@ def run(rows: int) -> None:
             ("last_changes", IN_MEMORY_BYTES),
             ("last_changes_spilled", SPILLED_BYTES),
         ):
-            _reduce(log[: len(log) // 10], limit_bytes, home)  # libraries are loaded
+            _reduce(log[: len(log) // 10], limit_bytes, home)  # loads libraries
             found, keys, files = _reduce(log, limit_bytes, home)
             value = changes / found.cpu_s / 1e6
             text = f"pyarrow's zstd Parquet; {changes:,} changes of {keys:,} keys with a row"

@@ -1,4 +1,4 @@
-"""A lease on 100,000 buckets of a server: acquired over gRPC, stored, read again at a start.
+"""Measures a lease on 100,000 buckets: acquired over gRPC, stored, and loaded at a start.
 
 The start is measured from opening the data directory to the listeners: with two registered KV
 snapshots of each bucket, and again when each has a third one that only the lease keeps. The files
@@ -37,11 +37,11 @@ GOAL_S = 1.0
 GOAL_BYTES = 1_000_000
 TRIES = 3
 LEASED_MAX = 100_000
-"""Ids of the snapshots that are leased lie below, those of the newest two above."""
+"""Leased snapshots have lower ids, the newest two snapshots of a bucket higher ones."""
 
 
 def run(rows: int) -> None:
-    """``rows`` has no say here: the goal is 100,000 buckets in a second and a megabyte."""
+    """Ignores ``rows``: the goal is 100,000 buckets in a second and a megabyte."""
     del rows
     with tempfile.TemporaryDirectory() as folder:
         buckets = _prepare(Path(folder))
@@ -73,7 +73,7 @@ def _server(folder: str | Path, retained: int = 2) -> EmbeddedCluster:
 
 
 def _prepare(folder: Path) -> list[TableBucket]:
-    """Tables of a server, and the records of the newest two snapshots of each bucket."""
+    """Creates tables, and registers the newest two snapshots of each bucket."""
     with _server(folder) as cluster, connect(cluster.address) as client:
         ids = _tables(client)
     buckets = [TableBucket(table_id, None, number) for table_id in ids for number in range(BUCKETS)]
@@ -83,7 +83,7 @@ def _prepare(folder: Path) -> list[TableBucket]:
 
 
 def _old_snapshots(folder: Path, buckets: list[TableBucket]) -> list[BucketSnapshot]:
-    """Registers an older snapshot of each bucket, of whatever id."""
+    """Registers an older snapshot of each bucket, with any id."""
     rng = random.Random(7)
     snapshots = [BucketSnapshot(bucket, rng.randrange(LEASED_MAX), 0) for bucket in buckets]
     _register(folder, snapshots)
@@ -107,9 +107,9 @@ def _tables(client: Client) -> list[int]:
 
 
 def _acquire_s(folder: str, snapshots: list[BucketSnapshot]) -> float:
-    """The best of some acquires of a new lease, the client's part included. The last one stays."""
+    """Returns the least seconds to acquire a new lease, client included. The last lease stays."""
     found = []
-    # What is not leased yet must not be deleted.
+    # Snapshots that are not leased yet must not be deleted.
     with _server(folder, retained=3) as cluster, connect(cluster.address) as client:
         for _ in range(TRIES):
             client.leases.drop(LEASE)
@@ -121,7 +121,7 @@ def _acquire_s(folder: str, snapshots: list[BucketSnapshot]) -> float:
 
 
 def _start(folder: str) -> Cost:
-    """The best of some starts: until the first answer, and in CPU seconds of what begins it."""
+    """Returns the cost of the fastest start, until the first answer."""
     walls, cpus = [], []
     for _ in range(TRIES):
         gc.collect()
@@ -139,7 +139,7 @@ def _start(folder: str) -> Cost:
 
 
 def _size(folder: Path) -> int:
-    """Bytes of the metadata; the server is stopped."""
+    """Returns the bytes of the metadata of a stopped server."""
     with closing(sqlite3.connect(folder / "metadata.sqlite")) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     return sum(file.stat().st_size for file in folder.glob("metadata.sqlite*"))

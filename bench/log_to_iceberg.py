@@ -1,8 +1,8 @@
-"""A log table of an embedded server tiered to Iceberg, beside pyarrow writing the same Arrow data.
+"""Tiers a log table of an embedded server to Iceberg.
 
-The round runs in this process and one JVM, both counted, after some rounds of another table that
-warm them up; the server is a process of its own and counted apart. The reference is one pyarrow
-ParquetWriter, zstd, defaults.
+The cost of the round includes this process and one JVM, which rounds of another table have warmed
+up. The server is another process and is measured separately. The reference is one pyarrow
+ParquetWriter (zstd, defaults) that writes the same Arrow data.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ DUE_S = 60.0
 
 @contextmanager
 def server(data_dir: Path) -> Iterator[tuple[str, int]]:
-    """``sluice serve`` as a process: address and pid."""
+    """Runs ``sluice serve`` as a process. Yields its address and pid."""
     command = [str(Path(sys.executable).with_name("sluice")), "serve", "--data-dir", str(data_dir)]
     command += ["--listen", "grpc://127.0.0.1:0"]
     process = subprocess.Popen(
@@ -73,7 +73,7 @@ def pyarrow_limit(rows: int, target: Path) -> Cost:
 
 
 def read_only(client: Client, path: TablePath, servers: Mapping[str, int]) -> Cost:
-    """Fetches and decodes the whole log and throws it away: what reading costs alone."""
+    """Fetches and decodes the complete log and discards it: the cost of reading alone."""
     info = client.admin.table_info(path)
     reader = client.log_reader(path)
     ends = client.tiering.latest_offsets(path, info.table_id, None, range(BUCKETS))
@@ -85,7 +85,7 @@ def read_only(client: Client, path: TablePath, servers: Mapping[str, int]) -> Co
 
 
 def _warm(config: Config, client: Client, jvm: Jvm, number: int, lake: Path) -> Cost:
-    """A round of 100,000 rows; the first one is cold."""
+    """Runs a round of 100,000 rows. The first one is cold."""
     path = TablePath("bench", f"warm_{number}")
     load(client, path, 100_000, lake)
     wait_until_due(client, path)
@@ -95,11 +95,13 @@ def _warm(config: Config, client: Client, jvm: Jvm, number: int, lake: Path) -> 
 
 
 def wait_until_due(client: Client, path: TablePath) -> None:
-    """Returns when the coordinator hands the table out: a real Fluss has timers of a second."""
+    """Waits until the coordinator assigns the table: Apache Fluss has timers of a second."""
     deadline = time.monotonic() + DUE_S
     while (claim := client.tiering.claim([path])) is None:
         if time.monotonic() > deadline:
-            raise SystemExit(f"{path} was not handed out in {DUE_S:.0f} s")
+            raise SystemExit(
+                f"{path}: the coordinator did not assign the table within {DUE_S:.0f} s"
+            )
         time.sleep(0.05)
     client.tiering.release(claim, "the benchmark only looked whether it is due")
 
@@ -122,12 +124,12 @@ def measure(
     limit: float,
     prefix: str = "",
 ) -> None:
-    """Loads a table, reads it, tiers it; prints what each took.
+    """Loads, reads and tiers a table, and prints the cost of each.
 
     :param lake: folder of the Hadoop catalog.
-    :param servers: pids of the cluster, counted apart.
+    :param servers: pids of the cluster, measured separately.
     :param limit: million rows per core-second of the reference.
-    :param prefix: of the names of all lines.
+    :param prefix: prefix of the names of all lines.
     """
     config = load_config(
         environment=os.environ,
@@ -161,7 +163,7 @@ def measure(
     warm_text = f"round {WARM_ROUNDS} of 100,000 rows"
     report(Line(f"{prefix}first_round", cold, "s wall", cold / warm, warm_text))
     server_s = sum(tiering.others_s.values()) / m
-    report(Line(f"{prefix}server_cpu", server_s, "core-s per M rows", None, "apart"))
+    report(Line(f"{prefix}server_cpu", server_s, "core-s per M rows", None, "measured separately"))
     parts = {"read": reading.cpu_s, "write": tiering.cpu_s - reading.cpu_s}
     for name, cpu_s in parts.items():
         share = f"{100 * cpu_s / tiering.cpu_s:.0f} % of the round"

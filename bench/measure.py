@@ -1,4 +1,4 @@
-"""CPU seconds of this process and its children, and the line that a benchmark prints."""
+"""Measures CPU seconds of this process and its children, and prints the line of a benchmark."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ import psutil
 
 @dataclass
 class Cost:
-    """What a piece of work took; filled when the ``with`` block ends."""
+    """The cost of a block, complete when the ``with`` block ends."""
 
     cpu_s: float = 0.0
     """CPU seconds of this process and its living children (a JVM), without ``others``."""
     wall_s: float = 0.0
     others_s: dict[str, float] = field(default_factory=dict)
-    """CPU seconds of processes that were named, such as the server."""
+    """CPU seconds of the processes in ``others``, such as the server."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def _cpu_s(process: psutil.Process) -> float:
 
 @contextmanager
 def cost(**others: int) -> Iterator[Cost]:
-    """Measures a block; ``others`` are pids of processes counted apart (``server=pid``)."""
+    """Measures a block. ``others`` are pids of processes to measure separately (``server=pid``)."""
     named = {name: psutil.Process(pid) for name, pid in others.items()}
     own = [psutil.Process(), *psutil.Process().children(recursive=True)]
     own = [p for p in own if p.pid not in others.values()]
@@ -56,13 +56,15 @@ def cost(**others: int) -> Iterator[Cost]:
     found.wall_s = time.perf_counter() - started
     now = {p.pid for p in psutil.Process().children(recursive=True)}
     if strangers := now - {p.pid for p in own} - set(others.values()):
-        raise RuntimeError(f"processes {strangers} began inside the measured block: not counted")
+        raise RuntimeError(
+            f"processes {strangers} started inside the measured block and are not measured"
+        )
     found.cpu_s = sum(map(_cpu_s, own)) - before
     found.others_s = {name: _cpu_s(p) - others_before[name] for name, p in named.items()}
 
 
 def report(line: Line) -> None:
-    """Prints a line; with ``BENCH_JSON=file`` it is also appended there, one JSON object a line."""
+    """Prints a line, and appends it to the file ``BENCH_JSON`` as one JSON object per line."""
     ratio = f"{line.ratio:8.2f} x {line.reference}" if line.ratio is not None else line.reference
     print(f"{line.name:<34} {line.value:>14,.2f} {line.unit:<22} {ratio}", flush=True)
     if target := os.environ.get("BENCH_JSON"):
@@ -71,4 +73,4 @@ def report(line: Line) -> None:
 
 
 Benchmark = Callable[[int], None]
-"""Takes the number of rows, prints its lines."""
+"""A benchmark: takes the number of rows and prints its lines."""

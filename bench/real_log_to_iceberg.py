@@ -1,7 +1,7 @@
-"""A log table of a real Fluss 0.9.1 tiered to Iceberg, beside pyarrow writing the same Arrow data.
+"""Tiers a log table of Apache Fluss 0.9.1 to Iceberg.
 
-The same work and the same reference as :mod:`bench.log_to_iceberg`; the cluster is a real one. Its
-three programs are counted apart.
+Work and reference are those of :mod:`bench.log_to_iceberg`. The three programs of the cluster are
+measured separately.
 """
 
 from __future__ import annotations
