@@ -1,6 +1,6 @@
-"""setuptools' build backend, which asks for numba only where a wheel gets compiled loops.
+"""Extends setuptools' build backend: it requires numba only for a wheel with compiled loops.
 
-An editable install, an sdist, and a wheel for another platform then need no compiler.
+An editable install, an sdist, and a wheel for another platform need no compiler.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = [
 
 
 def get_requires_for_build_wheel(config_settings: dict[str, Any] | None = None) -> list[str]:
-    """What setuptools wants, and the compilers; ends with one line where none can be chosen."""
+    """Returns setuptools' requirements and numba. Exits with one line if the setting is wrong."""
     try:
         compilers = build_kernels.COMPILERS if build_kernels.variants() else ()
     except build_kernels.CannotBuild as error:

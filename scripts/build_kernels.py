@@ -1,7 +1,7 @@
 """Compiles the kernels with numba and links them into the shared objects that a wheel holds.
 
 `python scripts/build_kernels.py FOLDER` writes one for each kind of CPU of this platform. Each is
-compiled in a process of its own, since numba reads the kind of CPU from the environment.
+compiled in its own process, because numba reads the kind of CPU from the environment.
 """
 
 from __future__ import annotations
@@ -35,46 +35,50 @@ from sluice.formats.kernel_objects import (  # noqa: E402  # of this tree, insta
 
 SWITCH = "SLUICE_BUILD_KERNELS"
 COMPILERS = ("numba==0.68.1", "llvmlite==0.50.0")
-"""What a wheel is built with: one version, so that the same sources give the same bytes."""
-WITHOUT = f"Or set {SWITCH}=0: such a package compiles on first use, with fluss-sluice[compile]."
+"""Requirements of a wheel build: exact versions, so that equal sources give equal bytes."""
+WITHOUT = f"Or set {SWITCH}=0: the package then compiles on first use, with fluss-sluice[compile]."
 PLACE = Path("sluice", "formats", FOLDER)
-"""Where a package has its shared objects."""
+"""Folder of the shared objects in a package."""
 _TIMEOUT_S = 600
 _LINK = (
     "-shared",
     "-nostdlib",
-    # stripped, nothing undefined but libc's, no stamp
+    # stripped, only libc's symbols undefined, no build id
     "-Wl,-s,-z,defs,-z,relro,-z,now,-z,noexecstack,--build-id=none",
 )
 
 
 class CannotBuild(Exception):
-    """The shared objects cannot be built here; the message says what is missing."""
+    """The shared objects cannot be built here. The message names what is missing."""
 
 
 def variants() -> tuple[Variant, ...]:
-    """What to build on this platform; none where ``SLUICE_BUILD_KERNELS`` is 0, or none is known.
+    """Returns the variants for this platform: none for another platform or SLUICE_BUILD_KERNELS=0.
 
-    :raises CannotBuild: it is 1, and none is known.
+    :raises CannotBuild: SLUICE_BUILD_KERNELS is 1, and this platform has no variants.
     """
     chosen = os.environ.get(SWITCH, "")
     if chosen not in ("", "0", "1"):
-        raise CannotBuild(f"{SWITCH}={chosen}: it is 0 (never), 1 (or fail), or not set")
+        raise CannotBuild(
+            f"{SWITCH}={chosen}: use 0 (never build) or 1 (build or fail), or do not set it"
+        )
     platform = sysconfig.get_platform()
     found = tuple(variant for variant in VARIANTS if variant.platform == platform)
     if chosen == "1" and not found:
         known = ", ".join(sorted({variant.platform for variant in VARIANTS}))
-        raise CannotBuild(f"{SWITCH}=1, but there are compiled loops only for {known}")
+        raise CannotBuild(f"{SWITCH}=1, but compiled loops exist only for {known}")
     return () if chosen == "0" else found
 
 
 def build(folder: Path, chosen: tuple[Variant, ...]) -> list[Path]:
-    """Writes a shared object for each into the folder, all at a time; they appear by rename.
+    """Writes the shared object of each variant into the folder, in parallel and by rename.
 
-    :raises CannotBuild: a compiler is missing or fails, or none is chosen.
+    :raises CannotBuild: a compiler is missing or fails, or there is no variant.
     """
     if not chosen:
-        raise CannotBuild(f"no loops are compiled for {sysconfig.get_platform()}, or {SWITCH}=0")
+        raise CannotBuild(
+            f"nothing to build: no loops exist for {sysconfig.get_platform()}, or {SWITCH}=0"
+        )
     linker = _linker()
     _check_compilers()
     folder.mkdir(parents=True, exist_ok=True)
@@ -83,7 +87,7 @@ def build(folder: Path, chosen: tuple[Variant, ...]) -> list[Path]:
 
 
 def glibc_need(files: list[Path]) -> tuple[int, int] | None:
-    """The newest version of glibc that one of them asks for; None on a system without glibc."""
+    """Returns the newest glibc version that the objects need, or None without glibc."""
     found = [
         (int(major), int(minor))
         for file in files
@@ -96,8 +100,8 @@ def _linker() -> list[str]:
     command = shlex.split(os.environ.get("CC") or "cc")
     if not command or shutil.which(command[0]) is None:
         raise CannotBuild(
-            f"a C compiler links the compiled loops, and {' '.join(command)!r} was not found. "
-            f"Install one (apt-get install gcc) or name it in CC. {WITHOUT}"
+            f"the C compiler {' '.join(command)!r}, which links the loops, was not found. "
+            f"Install one with `apt-get install gcc`, or name it in CC. {WITHOUT}"
         )
     return command
 
@@ -111,8 +115,8 @@ def _check_compilers() -> None:
             missing.append(need)
     if missing:
         raise CannotBuild(
-            f"{' and '.join(missing)} must be installed to compile the loops: "
-            f"run pip install {' '.join(missing)}. {WITHOUT}"
+            f"compiling the loops needs {' and '.join(missing)}: "
+            f"run `pip install {' '.join(missing)}`. {WITHOUT}"
         )
 
 
@@ -136,11 +140,13 @@ def _run(command: list[str], environment: dict[str, str]) -> None:
     )
     if done.returncode:
         lines = (done.stderr or done.stdout).strip()[-4000:]
-        raise CannotBuild(f"{shlex.join(command)} failed ({done.returncode}): {lines}. {WITHOUT}")
+        raise CannotBuild(
+            f"`{shlex.join(command)}` failed with exit code {done.returncode}: {lines}. {WITHOUT}"
+        )
 
 
 def emit_object(target: Path) -> None:
-    """Writes an object file for the CPU of ``NUMBA_CPU_NAME`` that can lie at any address."""
+    """Writes a position-independent object file for the CPU of ``NUMBA_CPU_NAME``."""
     from llvmlite import binding
 
     from sluice.formats import kernel_cache
@@ -169,7 +175,7 @@ def emit_object(target: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="where they go")
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="output folder")
     parser.add_argument("--object", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.object:

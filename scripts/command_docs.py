@@ -1,4 +1,4 @@
-"""Writes docs/commands.md from the commands' own help, so that it cannot be wrong.
+"""Generates docs/commands.md from the help of the commands.
 
 ``python scripts/command_docs.py`` writes it, ``--check`` compares and fails if it is out of date.
 """
@@ -26,7 +26,7 @@ Written by `scripts/command_docs.py` from the help of the commands: change it th
 
 
 def render() -> str:
-    """The complete page."""
+    """Returns the complete page."""
     words = list(_commands(cli, ("sluice",)))
     parts = [INTRODUCTION, "| command | what it does |\n| --- | --- |\n"]
     for names, command in words[1:]:
@@ -39,7 +39,7 @@ def render() -> str:
 
 
 def help_of(names: tuple[str, ...]) -> str:
-    """What ``sluice NAMES --help`` prints on a terminal of 80 columns."""
+    """Returns the output of ``sluice NAMES --help`` on a terminal of 80 columns."""
     arguments = [*names, "--help"]
     done = CliRunner().invoke(cli, arguments, prog_name="sluice", env={"COLUMNS": str(COLUMNS)})
     if done.exit_code:
@@ -50,7 +50,7 @@ def help_of(names: tuple[str, ...]) -> str:
 def _commands(
     command: click.Command, names: tuple[str, ...]
 ) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    """The command and all below it, each with its words."""
+    """Yields the command and its subcommands, each with its names."""
     yield names, command
     if isinstance(command, click.Group):
         for name, inner in sorted(command.commands.items()):
@@ -59,7 +59,7 @@ def _commands(
 
 
 def main(check: bool) -> int:
-    """Writes or compares the page; answers the exit code."""
+    """Writes or compares the page and returns the exit code."""
     page = render()
     if not check:
         TARGET.write_text(page, encoding="utf-8")

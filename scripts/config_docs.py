@@ -1,4 +1,4 @@
-"""Writes docs/configuration.md from sluice/config.py, so that it cannot be wrong.
+"""Generates docs/configuration.md from sluice/config.py.
 
 ``python scripts/config_docs.py`` writes it, ``--check`` compares and fails if it is out of date.
 """
@@ -21,9 +21,9 @@ INTRODUCTION = """\
 
 Written by `scripts/config_docs.py` from `sluice/config.py`: change it there.
 
-Every program builds one configuration at its start: first the file given by `--config` (TOML, one
-table per section), then environment variables, then arguments; the later wins. An unknown key or a
-wrong value ends the program with exit code 2 and a line that names it.
+Every program builds its configuration at the start. The file of `--config` (TOML, one table per
+section) comes first. Environment variables override the file, and arguments override both. An
+unknown key or a wrong value ends the program with exit code 2 and a line that names it.
 
 ```toml
 [server]
@@ -35,17 +35,17 @@ format = "iceberg"
 iceberg = { type = "hadoop", warehouse = "/data/lake" }
 ```
 
-- The environment says the same as `SLUICE_SERVER_DATA_DIR` or `SLUICE_DATALAKE_ICEBERG_WAREHOUSE`.
-- A Spark job takes it from Spark properties, as in `spark.sluice.datalake.iceberg.warehouse`.
-- Airflow takes cluster and lake from its connection of type `fluss`; see [airflow.md](airflow.md).
-- `SLUICE_FAILPOINTS` is for tests: `sluice/failpoints.py` explains it.
+- Environment variables are named `SLUICE_SERVER_DATA_DIR`, `SLUICE_DATALAKE_ICEBERG_WAREHOUSE`, ...
+- A Spark job reads Spark properties, such as `spark.sluice.datalake.iceberg.warehouse`.
+- Airflow reads cluster and lake from its connection of type `fluss`; see [airflow.md](airflow.md).
+- `SLUICE_FAILPOINTS` is for tests only; see `sluice/failpoints.py`.
 
-Names carry their unit last. Sizes are bytes, times milliseconds.
+A name ends with its unit. Sizes without a unit are bytes, times milliseconds.
 """
 
 
 def render() -> str:
-    """The whole page."""
+    """Returns the complete page."""
     parts = [INTRODUCTION]
     for name, section in get_type_hints(config.Config).items():
         summary = inspect.getdoc(section)
@@ -74,9 +74,9 @@ def _default(field: Field[Any]) -> str:
 
 
 def _meanings(section: Any) -> dict[str, str]:
-    """The text below each field of a dataclass.
+    """Returns the docstring below each field of a dataclass.
 
-    :raises KeyError: later, for a field that has none.
+    The caller gets a KeyError for a field without docstring.
     """
     body = ast.parse(inspect.getsource(section)).body[0]
     assert isinstance(body, ast.ClassDef)
@@ -93,14 +93,14 @@ def _meanings(section: Any) -> dict[str, str]:
 
 
 def main(check: bool) -> int:
-    """Writes or compares the page; answers the exit code."""
+    """Writes or compares the page and returns the exit code."""
     page = render()
     if not check:
         TARGET.write_text(page, encoding="utf-8")
         return 0
     if TARGET.exists() and TARGET.read_text(encoding="utf-8") == page:
         return 0
-    print(f"{TARGET.name} is out of date: run 'make config-docs'", file=sys.stderr)
+    print(f"{TARGET.name} is out of date: run `make config-docs`", file=sys.stderr)
     return 1
 
 

@@ -1,9 +1,8 @@
-"""Generates sluice/wire/*_pb2.py from protos/; with --check only compares, for CI.
+"""Generates sluice/wire/*_pb2.py from protos/. With --check it only compares, for CI.
 
-protobuf runs generated code of its own version or an older one, never of a newer one. So protoc is
-that of the oldest protobuf in pyproject.toml, not the newest. scripts/setup.sh puts it (with its
-hash, from protos/requirements.lock) into a folder of its own: beside a newer protobuf it does not
-fit into .venv.
+protobuf runs code that its own version or an older one generated, never that of a newer one. So
+protoc is that of the oldest protobuf in pyproject.toml. scripts/setup.sh installs it, with its hash
+from protos/requirements.lock, into its own folder, because .venv has a newer protobuf.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ def generate(out: Path) -> list[Path]:
         check=False,
     )
     if done.returncode != 0:
-        raise SystemExit("protoc failed: see its message above; 'make setup' installs it")
+        raise SystemExit("protoc failed: see its message above; `make setup` installs protoc")
     return [Path(name).with_name(Path(name).stem + end) for name in sources for end in ENDINGS]
 
 
@@ -51,7 +50,7 @@ def main() -> None:
         ]
     if stale:
         raise SystemExit(
-            f"generated code differs from protos/: {', '.join(map(str, stale))}; run 'make protos'"
+            f"generated code differs from protos/: {', '.join(map(str, stale))}; run `make protos`"
         )
     print("generated code matches protos/")
 

@@ -1,17 +1,17 @@
-"""Makes tests/golden/data anew: bytes of a real Fluss and of its official client.
+"""Generates tests/golden/data: bytes of Apache Fluss and of its official client.
 
     .venv/bin/python scripts/make_golden.py            (two to five minutes)
 
-Needed only when tests/golden/tables.py changes or another Fluss is to be the measure. Values are
-the same each time; commit timestamps, writer ids and uuids are the server's and differ. Kept are:
+Needed only if tests/golden/tables.py or the version of Fluss changes. Values are the same in each
+run. The server's commit timestamps, writer ids and uuids differ. The files are:
 
     log/          log batches that pyfluss wrote, as the tablet server keeps them in its segments;
                   one projected by the server
-    changelog/    what the server makes of upserts and deletes, in each compression and log format
+    changelog/    changelogs of upserts and deletes, in each compression and log format
     kv/           PutKv batches that pyfluss sent; the server's answers to LimitScan and Lookup
     keys.json     keys and buckets that pyfluss chose, by lake format
     kv_snapshot/  a KV snapshot's folder with the server's answers about it
-    *.arrow       what pyfluss reads from these tables
+    *.arrow       rows that pyfluss reads from these tables
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _SNAPSHOT_WAIT_S = 60
 
 
 class Maker:
-    """One real Fluss, the official client before a recorder, and raw calls to both servers."""
+    """An Apache Fluss cluster, its official client behind a recorder, and raw calls."""
 
     def __init__(self, fluss: RealFluss, recorder: Recorder) -> None:
         self.fluss = fluss
@@ -63,7 +63,7 @@ class Maker:
         self.coordinator.call(apis.CREATE_DATABASE, request)
 
     def create(self, name: str, descriptor: TableDescriptor) -> int:
-        """Creates a table, waits until its leaders are known; answers its id."""
+        """Creates a table, waits until its leaders are known, and returns its id."""
         path = TablePath(DATABASE, name)
         with connect(self.fluss.bootstrap) as client:
             create_table(client, path, descriptor)
@@ -75,7 +75,7 @@ class Maker:
         self.coordinator.call(apis.DROP_TABLE, request)
 
     def fetch(self, table_id: int, projected: tuple[int, ...] = ()) -> bytes:
-        """The whole log of bucket 0."""
+        """Returns the complete log of bucket 0."""
         bucket = pb.PbFetchLogReqForBucket(
             bucket_id=0, fetch_offset=0, max_fetch_bytes=_FETCH_BYTES
         )
@@ -93,7 +93,7 @@ class Maker:
         return bytes(answer.records)
 
     def segment(self, name: str, table_id: int) -> bytes:
-        """The log of bucket 0 as it lies in the server's data directory."""
+        """Returns the log of bucket 0 from the server's data directory."""
         folder = self.fluss.data_dir / DATABASE / f"{name}-{table_id}" / "log-0"
         [segment] = folder.glob("*.log")
         return segment.read_bytes()
@@ -236,7 +236,7 @@ def keys_and_buckets(maker: Maker) -> list[dict[str, Any]]:
             try:
                 found.append(key_case(maker, label, lake_format, columns))
             except AssertionError as error:
-                print(f"once more, for pyfluss gets stuck at times: {str(error)[-120:]}")
+                print(f"pyfluss failed, trying once more: {str(error)[-120:]}")
                 found.append(key_case(maker, f"{label}_again", lake_format, columns))
     return found
 
@@ -282,7 +282,7 @@ def key_case(
 
 
 def sent_keys(maker: Maker) -> list[list[Any]]:
-    """[row number, key in hexadecimal, bucket] of what pyfluss upserted last."""
+    """Returns [row number, key in hexadecimal, bucket] of the last upserts of pyfluss."""
     found = []
     for request, _ in maker.recorder.calls(apis.PUT_KV):
         for bucket in request.buckets_req:
@@ -308,7 +308,7 @@ def save_arrow(name: str, table: pa.Table) -> None:
 
 
 def as_json(value: list[Any]) -> bytes:
-    """One entry a line."""
+    """Returns JSON with one entry per line."""
     lines = ",\n".join(json.dumps(entry) for entry in value)
     return f"[\n{lines}\n]\n".encode()
 

@@ -103,7 +103,7 @@ def test_what_cannot_be_chosen_is_refused(
     with pytest.raises(build_kernels.CannotBuild, match="only for linux-aarch64, linux-x86_64$"):
         build_kernels.variants()
     monkeypatch.setenv(build_kernels.SWITCH, "yes")
-    with pytest.raises(build_kernels.CannotBuild, match="SLUICE_BUILD_KERNELS=yes: it is 0"):
+    with pytest.raises(build_kernels.CannotBuild, match="SLUICE_BUILD_KERNELS=yes: use 0"):
         build_kernels.variants()
 
 
@@ -117,7 +117,7 @@ def test_a_switch_that_is_refused_ends_the_build_with_one_line(tree: Path) -> No
         text=True,
         timeout=60,
     )
-    refused = "SLUICE_BUILD_KERNELS=yes: it is 0 (never), 1 (or fail), or not set"
+    refused = "SLUICE_BUILD_KERNELS=yes: use 0 (never build) or 1 (build or fail), or do not set it"
     assert (done.returncode, done.stderr) == (1, f"build_backend: {refused}\n")
 
 
@@ -130,7 +130,7 @@ def test_nothing_to_compile_is_one_line(tmp_path: Path) -> None:
         timeout=60,
     )
     assert done.returncode == 1
-    assert done.stderr.startswith("build_kernels: no loops are compiled for ")
+    assert done.stderr.startswith("build_kernels: nothing to build: no loops exist for ")
     assert not (tmp_path / "out").exists()
 
 
@@ -141,9 +141,9 @@ def test_without_a_c_compiler_the_build_says_so(tmp_path: Path) -> None:
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
     assert done.stderr == (
-        "build_kernels: a C compiler links the compiled loops, and 'no-such-cc -pipe' was not "
-        "found. Install one (apt-get install gcc) or name it in CC. Or set SLUICE_BUILD_KERNELS=0: "
-        "such a package compiles on first use, with fluss-sluice[compile].\n"
+        "build_kernels: the C compiler 'no-such-cc -pipe', which links the loops, was not found. "
+        "Install one with `apt-get install gcc`, or name it in CC. Or set SLUICE_BUILD_KERNELS=0: "
+        "the package then compiles on first use, with fluss-sluice[compile].\n"
     )
     assert not (tmp_path / "out").exists()
 
