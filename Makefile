@@ -1,4 +1,4 @@
-# Every command of the project. 'make help' lists them; each does its own set-up.
+# The commands of the project. 'make help' lists them. Each one runs the set-up that it needs.
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
@@ -6,14 +6,14 @@ PYTHON := .venv/bin/python
 export SLUICE_TIERING_JARS ?= $(CURDIR)/.cache/jars
 FLUSS ?= embedded
 WORKERS ?= 2
-# Hypothesis tries the same examples each time here; "default" tries others, "nightly" many more.
+# Profile ci tries the same examples in each run, "default" other ones, "nightly" many more.
 export HYPOTHESIS_PROFILE ?= ci
-# Drawn once: all workers and second tries walk sets in the same order. The run prints it.
+# One seed for all workers and reruns, so that they walk sets in the same order. The run prints it.
 ifndef PYTHONHASHSEED
 PYTHONHASHSEED := $(shell echo $$((RANDOM * 32768 + RANDOM)))
 endif
 export PYTHONHASHSEED
-# Runs that share a FLAKY_LIST are judged as one: those of one make, or of several that are given it.
+# Runs with the same FLAKY_LIST share one list of flaky tests. One make has one list.
 FLAKY_LIST := $(or $(FLAKY_LIST),$(shell mktemp -u -t sluice-flaky-XXXXXX))
 # Groups of tests start in the order of tests/conftest.py.
 PYTEST = $(PYTHON) -m pytest -q -n $(WORKERS) --dist loadgroup --no-loadscope-reorder --rerun-alone \
@@ -25,63 +25,63 @@ export PYSPARK_PYTHON := $(CURDIR)/.venv/bin/python
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
-setup: ## virtual environment, packages, Java, jars (nothing to do a second time)
+setup: ## install the virtual environment, packages, Java and jars (a second run does nothing)
 	@scripts/setup.sh
 
-demo: setup ## the whole way on real data: server, load, Airflow, Spark, lake, comparison (FLUSS=real)
+demo: setup ## tier real data with Airflow and Spark, compare lake and source (FLUSS=real: Apache Fluss)
 	@$(PYTHON) -m demo --fluss $(FLUSS)
 
-matrix: setup ## scenarios against the embedded server and a real Fluss, every answer compared
+matrix: setup ## run the same scenarios on the embedded server and Apache Fluss, compare all answers
 	@$(PYTHON) -m sluice.testing.conformance $(ARGS)
 
 quick-java: setup
 	@$(PYTHON) -m tests.support.quick_java
 
-test: setup quick-java lint ## lint and the quick tests (at most 8 minutes on 2 cores)
+test: setup quick-java lint ## run lint and the quick tests (at most 8 minutes on 2 cores)
 	$(PYTEST) -m "not slow and not long" $(ARGS)
 
-test-slow: setup quick-java ## the slow tests, one case of each kind
+test-slow: setup quick-java ## run the slow tests, one case of each kind
 	$(PYTEST) -m "slow and not long" $(ARGS)
 
-test-long: setup quick-java ## many seeds, every failure case, S3, other versions (at most 90 minutes)
+test-long: setup quick-java ## run the long tests: many seeds, every failure case, S3, other versions (at most 90 minutes)
 	$(PYTEST) -m long $(ARGS)
 
-test-full: test test-slow test-long ## everything
+test-full: test test-slow test-long ## run all tests
 
-lint: setup ## ruff, mypy, the import contract, generated code compared with protos/
+lint: setup ## run ruff, mypy and the import contract, compare generated code with protos/
 	@.venv/bin/ruff check .
 	@.venv/bin/ruff format --check .
 	@.venv/bin/mypy
 	@.venv/bin/lint-imports --no-cache | tail -n 12
 	@$(PYTHON) scripts/gen_protos.py --check
 
-format: setup ## put the code into form
+format: setup ## format the code
 	@.venv/bin/ruff check --fix -q . ; .venv/bin/ruff format -q .
 
-bench: setup ## benchmarks: name, value, unit, ratio (BENCH_JSON=file for machines)
+bench: setup ## run the benchmarks: name, value, unit, ratio (BENCH_JSON=FILE: also as JSON lines)
 	@$(PYTHON) -m bench $(ARGS)
 
 protos: setup ## generate sluice/wire from protos/
 	@$(PYTHON) scripts/gen_protos.py
 
-docs: setup quick-java config-docs ## write what pages show of outputs, settings and commands (PAGES=...)
+docs: setup quick-java config-docs ## write the outputs, settings and commands that pages show (PAGES=...)
 	@$(PYTHON) scripts/command_docs.py
 	@$(PYTHON) -m tests.docs.runner --write $(PAGES)
 
 config-docs: setup ## write docs/configuration.md from sluice/config.py
 	@$(PYTHON) scripts/config_docs.py
 
-zip: setup ## build/sluice.zip and the driver's script, for spark-submit
+zip: setup ## write build/sluice.zip and the driver's script, for spark-submit
 	@.venv/bin/sluice spark-files --copy build
 
 LOCK = .venv/bin/uv pip compile --python-version 3.11 --generate-hashes --no-emit-index-url \
   --no-emit-find-links --no-annotate --no-header -q
-# Brings the protoc of the oldest protobuf in pyproject.toml: 1.72.1 has protoc 30.0, for 6.30.0.
+# Has the protoc of the oldest protobuf in pyproject.toml: 1.72.1 has protoc 30.0, for 6.30.0.
 PROTOC = grpcio-tools==1.72.1
 
-lock: setup ## write requirements.lock and protos/requirements.lock anew
+lock: setup ## update requirements.lock and protos/requirements.lock
 	@$(LOCK) pyproject.toml --all-extras --group dev -o requirements.lock
 	@echo "$(PROTOC)" | $(LOCK) - --no-deps --universal -o protos/requirements.lock
 
-clean: ## remove what setup and builds made
+clean: ## delete what setup and builds made
 	rm -rf .venv .cache build dist *.egg-info

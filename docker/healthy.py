@@ -1,4 +1,4 @@
-"""Health check of the embedded server: exit code 0 if the address given answers SERVING."""
+"""Health check of the embedded server: exit code 0 if the given address answers SERVING."""
 
 import sys
 
