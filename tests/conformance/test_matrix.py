@@ -19,6 +19,7 @@ from sluice.testing.conformance.differences import Difference
 from sluice.testing.conformance.matrix import SERVERS, judge, play
 
 FAST_ON_REAL = "lake_snapshots"
+PAGE = Path(__file__).resolve().parents[2] / "docs/apache-fluss.md"
 
 
 @pytest.fixture
@@ -54,6 +55,9 @@ def test_answers(clients: Any, server: str, scenario: str) -> None:
     cell = play(clients(server), scenario, SERVERS[server])
     assert not cell.wrong, "\n".join(cell.wrong)
     assert cell.same or cell.known
+    [row] = [line for line in PAGE.read_text().splitlines() if line.startswith(f"| {scenario} |")]
+    printed = dict(zip(SERVERS, row.strip("| ").split(" | ")[1:], strict=True))
+    assert printed[server] == str(cell), f"{PAGE.name}: the table of `make matrix` is out of date"
 
 
 def test_every_difference_names_a_scenario_and_a_reason() -> None:
