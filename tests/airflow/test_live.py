@@ -3,8 +3,10 @@
 A real Airflow, SQLite and LocalExecutor, as the demo starts it; driver.py stands for spark-submit.
 """
 
+import json
 import os
 import signal
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from sluice.client import Client, connect
 from sluice.config import ServerConfig
 from sluice.server.cluster import EmbeddedCluster
 from tests.airflow.place import LONG_MS, AirflowProcess, Place, wait_until
+from tests.docs.blocks import ROOT, Page
 from tests.support.findings import finding
 from tests.support.living import lives
 
@@ -108,6 +111,28 @@ def _place(client: Client, address: str, work: Path) -> Place:
     client.admin.create_database("shop")
     none: AirflowProcess = None  # type: ignore[assignment]
     return Place(none, client, address, work)
+
+
+def test_a_run_is_triggered_as_the_page_says(live: Live) -> None:
+    page = Page(ROOT / "docs/airflow.md")
+    [shown] = [each for each in page.blocks if "/dagRuns" in each.content]
+    table = live.place.table("by_curl")
+    live.place.wait(table)
+    command = (
+        shown.content.replace("http://127.0.0.1:8080", live.airflow.url)
+        .replace('"..."', f'"{live.airflow.password}"')
+        .replace("sales.*", "shop.by_*")
+    )
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", command],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert live.ended(json.loads(done.stdout)["dag_run_id"]) == "success"
+    assert live.place.client.admin.lake_snapshot(table) is not None
 
 
 def test_a_run_that_a_user_marks_failed(live: Live) -> None:

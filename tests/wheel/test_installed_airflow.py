@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
+import re
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,11 +17,12 @@ from demo.airflow import DAG_ID, Airflow
 from demo.processes import Processes
 from sluice.artifacts.iceberg import installed_iceberg
 from sluice.client import Client, connect
+from sluice.config import ServerConfig
 from sluice.formats.types import schema_from_arrow
 from sluice.model import TableDescriptor, TablePath
+from sluice.server.cluster import EmbeddedCluster
 from tests.docs.blocks import claimed
 from tests.support.built_wheel import ROOT, Environment
-from tests.support.processes import ServerProcess, served
 
 pytestmark = [pytest.mark.slow, pytest.mark.airflow, pytest.mark.spark]
 
@@ -31,8 +32,9 @@ NAMES = ("orders", "visits")
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[ServerProcess]:
-    with served(tmp_path / "data") as running:
+def server(tmp_path: Path) -> Iterator[EmbeddedCluster]:
+    config = ServerConfig(data_dir=str(tmp_path / "data"), listen="fluss://127.0.0.1:0")
+    with EmbeddedCluster(config) as running:
         yield running
 
 
@@ -48,49 +50,60 @@ def make_table(client: Client, name: str) -> None:
         writer.write(rows)
 
 
-def settings(address: str, home: Path, dags: Path) -> dict[str, str]:
-    """What a user sets: two connections, the jar, and where the DAG file lies."""
-    parts = urlsplit(address)
-    extra = {
-        "work_uri": (home / "work").as_uri(),
-        "datalake": {
-            "format": "iceberg",
-            "iceberg.type": "hadoop",
-            "iceberg.warehouse": str(home / "lake"),
-        },
-    }
-    fluss = {"conn_type": "fluss", "host": parts.hostname, "port": parts.port, "extra": extra}
-    return {
-        "AIRFLOW__CORE__DAGS_FOLDER": str(dags),
-        "AIRFLOW__CORE__PLUGINS_FOLDER": str(home / "plugins"),
-        "AIRFLOW_CONN_FLUSS_DEFAULT": json.dumps(fluss),
-        "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[1]"}),
-        "AIRFLOW__SLUICE__SCHEDULE": "none",
-        "AIRFLOW__SLUICE__TIER_RETRIES": "0",
-        "AIRFLOW__SLUICE__JARS": f"{JARS}/{installed_iceberg().name}",
-    }
+def script(page: str) -> list[str]:
+    """The lines for Airflow of a page, without the one that installs the wheel."""
+    install, *lines = [command.text for command in claimed(page, __file__)]
+    assert re.fullmatch(r"pip install .*\[airflow\]['\"]", install), install
+    return lines
 
 
-def lines_of_the_page(environment: Environment, home: Path) -> str:
-    """What they lay down as the DAG file. Others try their first line and the fetch of jars."""
-    page = "docs/package-index.md"
-    install, dag, fetch, files = [command.text for command in claimed(page, __file__)]
-    assert install == "pip install 'fluss-sluice[airflow]'"
-    assert fetch.startswith("sluice jars fetch ")
-    (home / "page/dags").mkdir(parents=True)
-    subprocess.run(
-        ["bash", "-euc", f"{dag}\n{files}"],
+def run_lines(environment: Environment, home: Path, lines: Sequence[str]) -> dict[str, str]:
+    """Runs them before Airflow has started, and returns the connections that they export."""
+    (home / "airflow/dags").mkdir(parents=True)
+    later = ("airflow ", "sluice jars fetch ")
+    at_once = [line for line in lines if not line.startswith(later)]
+    done = subprocess.run(
+        ["bash", "-euc", "\n".join([*at_once, "env -0 > exported"])],
         cwd=home,
-        env={**environment.variables, "AIRFLOW_HOME": str(home / "page")},
+        env={**environment.variables, "AIRFLOW_HOME": str(home / "airflow")},
+        capture_output=True,
+        text=True,
         timeout=120,
-        check=True,
+        check=False,
     )
-    return (home / f"page/dags/{DAG_ID}.py").read_text()
+    assert done.returncode == 0, done.stderr
+    exported = (home / "exported").read_text().split("\0")
+    return dict(each.split("=", 1) for each in exported if each.startswith("AIRFLOW_CONN_"))
+
+
+def readme_for(address: str, home: Path) -> list[str]:
+    """The README's lines with another cluster, Spark, lake and work folder."""
+    parts = urlsplit(address)
+    lines = "\0".join(script("README.md"))
+    for shown, meant in (
+        ("spark://spark.example:7077", "local[1]"),
+        ("fluss.example", str(parts.hostname)),
+        ("9123", str(parts.port)),
+        ("s3://bucket/sluice", (home / "work").as_uri()),
+        ('"rest"', '"hadoop"'),
+        ('"iceberg.uri": "http://catalog.example:8181"', f'"iceberg.warehouse": "{home}/lake"'),
+    ):
+        assert shown in lines, shown
+        lines = lines.replace(shown, meant)
+    return lines.split("\0")
+
+
+@pytest.mark.parametrize("page", ["docs/airflow.md", "docs/package-index.md"])
+def test_the_lines_of_a_page_lay_down_the_dag(
+    airflow_alone: Environment, tmp_path: Path, page: str
+) -> None:
+    run_lines(airflow_alone, tmp_path, script(page))
+    assert "lake_tiering_dag" in (tmp_path / f"airflow/dags/{DAG_ID}.py").read_text()
 
 
 def test_the_dag_of_the_wheel_tiers_two_tables(
     airflow_alone: Environment,
-    server: ServerProcess,
+    server: EmbeddedCluster,
     tmp_path: Path,
     lake_sql: Callable[[Path, str], list[Any]],
 ) -> None:
@@ -98,21 +111,32 @@ def test_the_dag_of_the_wheel_tiers_two_tables(
         client.admin.create_database("shop")
         for name in NAMES:
             make_table(client, name)
-    dags = tmp_path / "dags"
-    dags.mkdir()
-    laid_down = lines_of_the_page(airflow_alone, tmp_path)
+    connections = run_lines(airflow_alone, tmp_path, readme_for(server.address, tmp_path))
+    dags = tmp_path / "airflow/dags"
     home = str(airflow_alone.home)
-    check = f"\nimport sluice\n\nassert sluice.__file__.startswith({home!r})\n"
-    (dags / f"{DAG_ID}.py").write_text(laid_down + check)
+    with (dags / f"{DAG_ID}.py").open("a") as file:
+        file.write(f"\nimport sluice\n\nassert sluice.__file__.startswith({home!r})\n")
     (tmp_path / "logs").mkdir()
     # not in the checkout, which `python -m airflow` would import from
     processes = Processes(tmp_path / "logs", airflow_alone.variables, cwd=tmp_path)
-    wanted = settings(server.address, tmp_path, dags)
+    wanted = {
+        **connections,
+        "AIRFLOW__CORE__DAGS_FOLDER": str(dags),
+        "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "True",
+        "AIRFLOW__CORE__PLUGINS_FOLDER": str(tmp_path / "plugins"),
+        "AIRFLOW__SLUICE__SCHEDULE": "none",
+        "AIRFLOW__SLUICE__TIER_RETRIES": "0",
+        "AIRFLOW__SLUICE__JARS": f"{JARS}/{installed_iceberg().name}",
+    }
     try:
         airflow = Airflow(tmp_path / "airflow", processes, wanted, airflow_alone.python)
         airflow.prepare()
         airflow.start()
         airflow.wait_until_ready(READY_S, lambda _: None)
+        for line in script("README.md"):
+            if line.startswith("airflow "):
+                done = airflow_alone.run(*line.split(), cwd=tmp_path, **airflow.environment)
+                assert done.returncode == 0, done.stdout + done.stderr
         conf = {"tables": ["shop.*"], "spark_conf": {"spark.ui.enabled": "false"}}
         airflow.follow(airflow.trigger(conf), RUN_S, lambda _: None)
     finally:

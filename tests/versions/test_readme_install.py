@@ -1,0 +1,35 @@
+"""The README's first lines, in a fresh clone and a fresh environment."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.docs.blocks import ROOT, Page
+from tests.support.built_wheel import new_environment
+
+pytestmark = pytest.mark.long
+BUILD_S, INSTALL_S = 900, 900
+
+
+def test_the_wheel_is_built_and_installed_by_pip(tmp_path: Path) -> None:
+    here = "tests/versions/test_readme_install.py"
+    [block] = [each for each in Page(ROOT / "README.md").blocks if each.comment("run by") == here]
+    subprocess.run(["git", "clone", "-q", str(ROOT), "clone"], cwd=tmp_path, check=True, timeout=60)
+    environment = new_environment(tmp_path / "env")
+    environment.install("pip")
+    done = subprocess.run(
+        ["bash", "-euc", block.content],
+        cwd=tmp_path / "clone",
+        env=environment.variables,
+        capture_output=True,
+        text=True,
+        timeout=BUILD_S + INSTALL_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    shown = environment.run("sluice", "--version", cwd=tmp_path)
+    assert shown.stdout.startswith("sluice"), shown
+    assert environment.run("sluice", "warm", cwd=tmp_path).returncode == 0
