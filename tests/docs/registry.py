@@ -1,14 +1,6 @@
 """The exceptions to the rules for pages, all in one place."""
 
-UNCONVERTED = {
-    "README.md",
-    "docs/airflow.md",
-    "docs/clean-up.md",
-    "docs/real-fluss.md",
-    "docs/repair.md",
-    "docs/status.md",
-    "docs/system-tables.md",
-}
+UNCONVERTED: set[str] = set()
 """Pages that do not meet the rules yet: nothing of them is checked. A page that does has to go."""
 
 GENERATED = {
@@ -18,6 +10,8 @@ GENERATED = {
 """Pages that a script writes; its ``--check`` says whether they are up to date."""
 
 NOT_RUN = {
+    ("docs/airflow.md", "scripts/setup.sh runs it, and it needs the network"),
+    ("README.md", ".ci/run runs the tests, and tests/e2e/test_demo_real.py the demo"),
     ("docs/compiled-loops.md", "it installs packages"),
     ("docs/compose.md", "it builds an image and starts containers"),
     ("docs/compose.md", "it stops containers"),

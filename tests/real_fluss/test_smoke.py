@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from sluice.client import connect
 from sluice.model import TablePath
 from sluice.testing.real_fluss import RealFluss, RealFlussNotStarted
 from sluice.testing.table_creation import has_leaders
+from tests.docs.blocks import claimed
 from tests.support.checkpoints import wait_for_checkpoint
 from tests.support.official_client import BUCKET, OFFSET, OfficialClient
 
@@ -72,8 +74,15 @@ def test_killed_servers_come_back_with_their_data(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_servers_die_with_the_process_that_started_them(tmp_path: Path) -> None:
     home = tmp_path / "fluss"
+    [command, *_] = claimed("docs/apache-fluss.md", __file__)
+    program, *arguments = shlex.split(command.text, comments=True)
+    assert program == ".venv/bin/python"
     process = subprocess.Popen(
-        [sys.executable, "-m", "sluice.testing.real_fluss", "--home", str(home), "--no-lake"],
+        [
+            sys.executable,
+            *(str(home) if each == "./fluss" else each for each in arguments),
+            "--no-lake",
+        ],
         stdout=subprocess.PIPE,
         text=True,
         cwd=ROOT,

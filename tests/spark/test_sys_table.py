@@ -23,6 +23,7 @@ from sluice.server.cluster import EmbeddedCluster
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role
+from tests.docs.blocks import Page
 from tests.support.plain_fluss import plain_fluss
 from tests.support.processes import environment, wait_for
 from tests.support.sasl_listener import SaslListener
@@ -244,18 +245,30 @@ def test_user_and_password_are_settings_of_the_session(session: Any, tmp_path: P
 
 @pytest.mark.slow
 def test_the_example_of_the_docs_runs_as_it_stands(tmp_path: Path) -> None:
-    page = (ROOT / "docs/system-tables.md").read_text()
-    [example] = [part.split("```")[0] for part in page.split("```python\n")[1:]]
+    example, statements = (
+        block.content
+        for block in Page(ROOT / "docs/system-tables.md").blocks
+        if block.comment("run by") == "tests/spark/test_sys_table.py"
+    )
+    assert "grpc://127.0.0.1:9123" in example
+    sql = [*statements.strip().rstrip(";").split(";"), "DROP DATABASE sys CASCADE"]
+    by_name = [
+        "from pyspark.sql import SparkSession",
+        "spark = SparkSession.builder.getOrCreate()",
+        *(f"spark.sql({statement.strip()!r})" for statement in sql),
+    ]
+    script = tmp_path / "example.py"
     with cluster_at(tmp_path) as cluster:
         with connect(cluster.address) as client:
             create(client, "orders", **{"table.datalake.enabled": "true"})
-        assert "grpc://127.0.0.1:9123" in example
-        script = tmp_path / "example.py"
-        script.write_text(example.replace("grpc://127.0.0.1:9123", cluster.address))
+        here = example.replace("grpc://127.0.0.1:9123", cluster.address)
+        script.write_text("\n".join([*by_name, here]))
         done = subprocess.run(
             [sys.executable, str(script)],
             cwd=tmp_path,
-            env=environment({"SPARK_LOCAL_IP": "127.0.0.1"}),
+            env=environment(
+                {"SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": str(ROOT / "spark_jobs")}
+            ),
             capture_output=True,
             text=True,
             timeout=240,

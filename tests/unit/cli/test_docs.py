@@ -5,8 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from sluice.cli.main import cli
-
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
@@ -18,11 +16,6 @@ def test_paths_in_code_quotes_exist(page: Path) -> None:
         r"`((?:sluice|tests|docs|scripts|spark_jobs|plugins|dags)/[\w/.]*)`", page.read_text()
     )
     assert [path for path in quoted if not (ROOT / path).exists()] == []
-
-
-def test_the_readme_names_every_command_and_no_other() -> None:
-    named = set(re.findall(r"`sluice ([a-z][a-z-]*)[ `]", (ROOT / "README.md").read_text()))
-    assert named == set(cli.commands)
 
 
 def test_the_pages_name_only_make_targets_that_exist() -> None:
