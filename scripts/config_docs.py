@@ -1,4 +1,4 @@
-"""Generates docs/configuration.md from sluice/config.py.
+"""Writes docs/configuration.md from sluice/config.py, so that it cannot be wrong.
 
 ``python scripts/config_docs.py`` writes it, ``--check`` compares and fails if it is out of date.
 """
@@ -19,11 +19,15 @@ TARGET = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
 INTRODUCTION = """\
 # Configuration
 
-Written by `scripts/config_docs.py` from `sluice/config.py`: change it there.
+`scripts/config_docs.py` writes this page from `sluice/config.py`.
 
-Every program builds its configuration at the start. The file of `--config` (TOML, one table per
-section) comes first. Environment variables override the file, and arguments override both. An
-unknown key or a wrong value ends the program with exit code 2 and a line that names it.
+Every program reads its settings once, at its start. Later sources override earlier ones:
+
+1. the file that `--config` names (TOML, one table per section);
+2. environment variables, such as `SLUICE_SERVER_DATA_DIR`;
+3. command-line options.
+
+An unknown key or a wrong value ends the program with exit code 2 and a line that names it.
 
 ```toml
 [server]
@@ -35,17 +39,21 @@ format = "iceberg"
 iceberg = { type = "hadoop", warehouse = "/data/lake" }
 ```
 
-- Environment variables are named `SLUICE_SERVER_DATA_DIR`, `SLUICE_DATALAKE_ICEBERG_WAREHOUSE`, ...
-- A Spark job reads Spark properties, such as `spark.sluice.datalake.iceberg.warehouse`.
-- Airflow reads cluster and lake from its connection of type `fluss`; see [airflow.md](airflow.md).
-- `SLUICE_FAILPOINTS` is for tests only; see `sluice/failpoints.py`.
+A setting is written in other places as follows:
 
-A name ends with its unit. Sizes without a unit are bytes, times milliseconds.
+- **Environment:** `SLUICE_DATALAKE_ICEBERG_WAREHOUSE`. In names of Iceberg and Fluss, `__` stands for
+  a dot and `_` for a dash: `SLUICE_CLIENT_FS_S3__ACCESS_KEY`.
+- **Spark job:** `spark.sluice.datalake.iceberg.warehouse`, as a Spark property.
+- **Airflow:** cluster and lake are in the connection of type `fluss`
+  ([airflow.md](airflow.md#connections)).
+
+Names end with their unit. Sizes are bytes, times are milliseconds. `SLUICE_FAILPOINTS` is for tests
+(`sluice/failpoints.py`).
 """
 
 
 def render() -> str:
-    """Returns the complete page."""
+    """The whole page."""
     parts = [INTRODUCTION]
     for name, section in get_type_hints(config.Config).items():
         summary = inspect.getdoc(section)
@@ -74,9 +82,9 @@ def _default(field: Field[Any]) -> str:
 
 
 def _meanings(section: Any) -> dict[str, str]:
-    """Returns the docstring below each field of a dataclass.
+    """The text below each field of a dataclass.
 
-    The caller gets a KeyError for a field without docstring.
+    :raises KeyError: later, for a field that has none.
     """
     body = ast.parse(inspect.getsource(section)).body[0]
     assert isinstance(body, ast.ClassDef)
@@ -93,14 +101,14 @@ def _meanings(section: Any) -> dict[str, str]:
 
 
 def main(check: bool) -> int:
-    """Writes or compares the page and returns the exit code."""
+    """Writes or compares the page; answers the exit code."""
     page = render()
     if not check:
         TARGET.write_text(page, encoding="utf-8")
         return 0
     if TARGET.exists() and TARGET.read_text(encoding="utf-8") == page:
         return 0
-    print(f"{TARGET.name} is out of date: run `make config-docs`", file=sys.stderr)
+    print(f"{TARGET.name} is out of date: run 'make config-docs'", file=sys.stderr)
     return 1
 
 

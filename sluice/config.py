@@ -43,52 +43,55 @@ def is_pem(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ClientConfig:
-    """How the client talks to a cluster."""
+    """How the client reaches a cluster."""
 
     bootstrap: str = "grpc://127.0.0.1:9123"
-    """Address of the cluster: grpc://HOST:PORT, or fluss://HOST:PORT for Fluss's own protocol. More
-    servers of it may follow, with commas between."""
+    """Addresses of the cluster, separated by commas: grpc://HOST:PORT for the embedded server,
+    fluss://HOST:PORT for Fluss's native protocol."""
     request_timeout_ms: int = 30_000
-    """Deadline of one call."""
+    """Longest wait for the answer to one request."""
     retry_timeout_ms: int = 120_000
-    """Longest time spent on one call with its retries."""
+    """Longest time for one call, retries included."""
     connect_timeout_ms: int = 120_000
-    """The same until a server has answered for the first time; the commands use 5 s at most."""
+    """Longest time for the first call, retries included, until a server has answered once. Commands
+    wait 5 seconds at most."""
     max_message_bytes: int = 64 * 1024 * 1024
-    """Largest message sent or accepted."""
+    """Largest message that the client sends or accepts."""
     fetch_max_bytes: int = 16 * 1024 * 1024
-    """Most bytes of one fetch, over all of its buckets."""
+    """Largest answer to one fetch of log data, over all buckets."""
     fetch_max_bytes_per_bucket: int = 2 * 1024 * 1024
-    """Most bytes of one fetch for one bucket (one batch is always returned whole)."""
+    """Largest part of one bucket in such an answer. A batch is always returned complete."""
     scan_max_bytes: int = 4 * 1024 * 1024
-    """client.scanner.kv.fetch.max-bytes: about how large a batch of a full scan is."""
+    """Approximate size of a batch of a full scan (client.scanner.kv.fetch.max-bytes)."""
     scan_keep_alive_ms: int = 60_000
-    """A full scan whose consumer takes longer than this for a batch fetches one more row, so that
-    the server keeps it: less than its kv.scanner.ttl."""
+    """When the consumer of a full scan takes longer than this for a batch, the client fetches one
+    more row, so that the server does not end the scan. Choose less than the server's
+    kv.scanner.ttl."""
     writer_batch_bytes: int = 1024 * 1024
-    """About how many bytes of Arrow data the log writer puts into one batch."""
+    """Approximate size of the Arrow data in one batch of the log writer."""
     writer_max_inflight: int = 4
-    """Most unanswered requests of one log writer."""
+    """Most requests that one log writer sends before the first is answered."""
     tiering_status_timeout_ms: int = 5_000
-    """Where Fluss keeps no tiering statuses, Sluice does so in a table of the cluster: longest wait
-    for that table at the claim and at the end of a round, which go on without it."""
+    """Longest wait for the table sluice.tiering_status, at the claim and at the end of a round.
+    Sluice keeps statuses in that table on Apache Fluss clusters. The round continues without it."""
     tiering_backoff_ms: int = 10_000
-    """There too: how long a table waits after its first failure, twice as long after each further
-    one; 0: not at all."""
+    """Wait after a table's first failed round on an Apache Fluss cluster. Each further failure
+    doubles it. 0: no wait."""
     username: str = ""
-    """client.security.sasl.username: who authenticates by SASL PLAIN, over fluss:// only."""
+    """User for SASL PLAIN, over fluss:// only (client.security.sasl.username)."""
     password: str = field(default="", repr=False)
-    """client.security.sasl.password."""
+    """Password for SASL PLAIN, over fluss:// only (client.security.sasl.password)."""
     token: str = field(default="", repr=False)
-    """Bearer token, over grpc:// only, and with TLS unless the server is on this machine."""
+    """Bearer token, over grpc:// only. Needs TLS unless the server is on this machine."""
     tls: bool = False
-    """TLS over grpc://, where a public authority has signed the server's certificate."""
+    """Uses TLS over grpc:// and trusts public certificate authorities."""
     tls_ca: str = field(default="", repr=False)
-    """TLS over grpc://, where one of these authorities has: a PEM file, or its very text. Spark's
-    executors get the text."""
+    """Uses TLS over grpc:// and trusts these certificate authorities: path of a PEM file, or its
+    text. Spark executors receive the text."""
     fs: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """client.fs.*: how Fluss's remote storage is reached, where the cluster's own word does not do.
-    Names of Fluss, Iceberg or Hadoop: s3.endpoint, s3.access-key, s3.secret-key, s3.region, ..."""
+    """Access to Fluss's remote storage, where the cluster itself provides none (client.fs.*).
+    Accepts names of Fluss, Iceberg or Hadoop: s3.endpoint, s3.access-key, s3.secret-key, s3.region,
+    ..."""
 
     @property
     def has_tls(self) -> bool:
@@ -129,88 +132,94 @@ class ServerConfig:
     """The embedded server."""
 
     data_dir: str = ""
-    """Where it keeps everything."""
+    """Folder for all data of the server."""
     listen: str = "grpc://127.0.0.1:9123"
-    """Addresses it binds to, with commas between: grpc://HOST:PORT, fluss://HOST:PORT. Port 0 takes
-    a free one. Fluss's own protocol needs a second port for the tablet: the next one, or the one
-    of fluss://HOST:PORT?tablet=PORT."""
+    """Addresses to bind to, separated by commas: grpc://HOST:PORT, fluss://HOST:PORT. Port 0 picks
+    a free port. A fluss:// address needs a second port for the tablet server: the next one, or
+    PORT2 in fluss://HOST:PORT?tablet=PORT2."""
     advertised_listeners: str = ""
-    """advertised.listeners: addresses that clients are told in place of those of listen, where they
-    reach the server by another host or port; port 0 stands for the real one. Form as listen."""
+    """Addresses that the server reports to clients in place of listen, where clients reach it by
+    another host or port (advertised.listeners). Port 0 stands for the real port. Same form as
+    listen."""
     insecure: bool = False
-    """Allows an address other than loopback without TLS and tokens."""
+    """Allows an address other than loopback without TLS and users."""
     tls_certificate: str = ""
-    """TLS on all grpc:// addresses: PEM file of the server's certificate, followed by those between
-    it and its authority. A renewed one is used from the next connection on."""
+    """PEM file with the server's certificate, followed by its intermediate certificates. Enables
+    TLS on all grpc:// addresses. A renewed file is used from the next connection on."""
     tls_key: str = ""
-    """PEM file of its key, without a password."""
+    """PEM file with the key of tls_certificate, without a password."""
     users_file: str = ""
-    """Who may call: lines of NAME ROLE SHA256 (docs/security.md). By bearer token over grpc://, by
-    SASL PLAIN with name and token over fluss://. A change counts at once. Empty: everybody may."""
+    """File of users: lines of NAME ROLE SHA256 (docs/security.md). Users send a bearer token over
+    grpc://, or name and token by SASL PLAIN over fluss://. Changes take effect at once. Empty: no
+    login."""
     max_message_bytes: int = 64 * 1024 * 1024
-    """Largest request accepted."""
+    """Largest request that the server accepts."""
     max_batch_rows: int = 1_000_000
-    """Most rows of one log batch."""
+    """Most rows in one log batch."""
     default_bucket_count: int = 1
-    """default.bucket.number of Fluss."""
+    """Buckets of a table that was created without a number (default.bucket.number)."""
     segment_bytes: int = 256 * 1024 * 1024
-    """log.segment.file-size: a segment is closed when it reaches this size."""
+    """Size at which a log segment is closed (log.segment.file-size)."""
     sync_interval_ms: int = 5_000
-    """How often written log data is synced to the disk (power loss; a kill loses nothing)."""
+    """How often written log data is synced to disk. A power loss can take what was written since; a
+    kill loses nothing."""
     metrics: str = ""
-    """HOST:PORT where a Prometheus server reads /metrics over HTTP; port 0 takes a free one. Empty:
-    nowhere."""
+    """HOST:PORT at which Prometheus reads /metrics over HTTP. Port 0 picks a free port. Empty: no
+    metrics."""
     tiering_timeout_ms: int = 120_000
-    """A table in Tiering without a heartbeat for this long has failed: its worker is lost."""
+    """A round without a heartbeat for this long counts as failed."""
     tiering_check_interval_ms: int = 15_000
-    """How often that is looked at."""
+    """How often the server looks for such rounds."""
     tiering_backoff_ms: int = 10_000
-    """How long a table waits after a failure before it is handed out again; twice as long after
-    each further one, up to its freshness, and five minutes at least. 0: at once, as in Fluss."""
+    """Wait after a table's first failed round. Each further failure doubles it, up to the table's
+    freshness, and five minutes at least. 0: no wait, as in Fluss."""
     kv_snapshot_interval_ms: int = 600_000
-    """kv.snapshot.interval: how often a bucket that has changed gets a new KV snapshot; 0 never."""
+    """How often a changed bucket gets a new KV snapshot (kv.snapshot.interval). 0: never."""
     kv_snapshot_num_retained: int = 2
-    """kv.snapshot.num-retained: newest KV snapshots of a bucket that stay; leased ones stay too."""
+    """How many of the newest KV snapshots of a bucket are kept (kv.snapshot.num-retained). Leased
+    snapshots are kept in addition."""
     kv_snapshot_lease_check_interval_ms: int = 60_000
-    """kv.snapshot.lease.expiration-check-interval: how often leases that have run out are looked
-    for. Such a lease holds its snapshots until then."""
+    """How often the server looks for expired leases (kv.snapshot.lease.expiration-check-interval).
+    A lease holds its snapshots until then."""
     kv_block_cache_bytes: int = 32 * 1024 * 1024
-    """kv.rocksdb.block.cache-size: memory for reading rows, shared by all buckets."""
+    """Memory for reading rows of primary-key tables, shared by all buckets
+    (kv.rocksdb.block.cache-size)."""
     kv_write_buffer_bytes: int = 64 * 1024 * 1024
-    """Memory for rows that are not in files yet, shared by all buckets."""
+    """Memory for rows of primary-key tables that are not yet in files, shared by all buckets."""
     kv_max_open_tablets: int = 64
-    """Most buckets with a primary key that are open at once; fewer if the process may open few
-    files. Others are opened when they are used."""
+    """Most buckets of primary-key tables that are open at once. The server lowers it if the process
+    may open few files. Other buckets are opened when they are used."""
     kv_scanner_ttl_ms: int = 600_000
-    """kv.scanner.ttl: a full scan (ScanKv) that nobody calls for longer is ended."""
+    """A full scan (ScanKv) without a call for this long is ended (kv.scanner.ttl)."""
     kv_scanner_expiration_interval_ms: int = 30_000
-    """kv.scanner.expiration-interval: how often such scans are looked for."""
+    """How often the server looks for such scans (kv.scanner.expiration-interval)."""
     kv_scanner_max_per_bucket: int = 8
-    """kv.scanner.max-per-bucket: most scans of one bucket at once."""
+    """Most full scans of one bucket at once (kv.scanner.max-per-bucket)."""
     kv_scanner_max_per_server: int = 200
-    """kv.scanner.max-per-server: most scans at once. Each keeps its bucket open beyond
+    """Most full scans at once (kv.scanner.max-per-server). Each keeps its bucket open, even beyond
     kv_max_open_tablets."""
     kv_scanner_max_batch_bytes: int = 10 * 1024 * 1024
-    """kv.scanner.max-batch-size: largest batch of a scan, whatever its client asks for; the last
-    row may exceed it."""
+    """Largest batch of a full scan, whatever the client requests (kv.scanner.max-batch-size). The
+    last row may exceed it."""
     kv_scanner_max_replay_bytes: int = 64 * 1024 * 1024
-    """Memory for the last batches of scans that have ended, kept for kv_scanner_ttl_ms in case that
-    an answer was lost; 0 keeps none."""
+    """Memory for the last batches of ended scans, kept for kv_scanner_ttl_ms in case an answer was
+    lost. 0: none are kept."""
     max_workers: int = 32
-    """Threads that answer requests, on each address. gRPC takes four calls for each at once and
-    refuses more; clients try again."""
+    """Threads that answer requests, for each address. gRPC accepts four calls per thread at once
+    and refuses more; clients retry."""
     idle_timeout_ms: int = 600_000
-    """netty.connection.max-idle-time: a connection of Fluss's own protocol is closed after it."""
+    """A connection of Fluss's native protocol without a request for this long is closed
+    (netty.connection.max-idle-time)."""
 
 
 @dataclass(frozen=True, slots=True)
 class DatalakeConfig:
-    """The lake, in Fluss's own words: ``datalake.format`` and ``datalake.iceberg.*``."""
+    """The lake, with Fluss's names: ``datalake.format`` and ``datalake.iceberg.*``."""
 
     format: str = "iceberg"
-    """Only iceberg for now."""
+    """Format of the lake. Only iceberg is supported."""
     iceberg: Mapping[str, str] = field(default_factory=dict)
-    """Catalog properties as Iceberg names them: type, warehouse, uri, ..."""
+    """Properties of the Iceberg catalog: type, warehouse, uri, ..."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,26 +227,28 @@ class TieringConfig:
     """A round of tiering."""
 
     parallelism: int = 2
-    """Threads of `sluice tier` (under Spark: Spark's own)."""
+    """Buckets that `sluice tier` copies at once. Spark uses its own parallelism."""
     row_group_rows: int = 512 * 1024
-    """Rows gathered before a Parquet row group is written."""
+    """Rows that are gathered before a Parquet row group is written."""
     row_group_bytes: int = 64 * 1024 * 1024
-    """Arrow bytes gathered before a Parquet row group is written: bounds an executor's memory."""
+    """Arrow data that is gathered before a Parquet row group is written. Bounds an executor's
+    memory."""
     max_round_ms: int = 0
     """A round that has copied for this long ends at the next batch boundary and commits what it
-    has; the table is queued again at once. 0: table.datalake.freshness, and a minute at least."""
+    has; the table is queued again at once. 0: the table's freshness, and one minute at least."""
     max_round_bytes: int = 0
-    """The same for a round that has read so many bytes of log batches, shared among its buckets in
-    proportion to what each has to do; every bucket gives one batch at least. 0: no limit."""
+    """A round that has read this much log data ends in the same way. Buckets share it in proportion
+    to their backlog, and each reads one batch at least. 0: no limit."""
     changes_memory_bytes: int = 256 * 1024 * 1024
-    """Of each bucket of a table with a primary key that is copied at one time: what gathering the
-    last change of every key may take in memory. Beyond, it goes to spill_dir."""
+    """Memory for the last change of each key, for each bucket of a primary-key table that is copied
+    at one time. Larger sets go to spill_dir."""
     spill_dir: str = ""
-    """Local folder, on executors, for the files of KV snapshots while they are read, and for
-    changes that do not fit changes_memory_bytes. Empty: the system's place for temporary files."""
+    """Local folder for KV snapshot files while they are read, and for changes that exceed
+    changes_memory_bytes. On executors too. Empty: the system's folder for temporary files."""
     jars: str = ""
-    """Folder with the Iceberg runtime jar, for a JVM started without Spark, and with whatever jars
-    the catalog needs besides: a JDBC driver, iceberg-aws-bundle for s3://."""
+    """Folder with Iceberg's runtime jar and the other jars that the catalog needs (a JDBC driver,
+    iceberg-aws-bundle for s3://), for `sluice tier` and other commands that start a JVM. Empty:
+    Sluice finds the runtime jar, or fetches it once."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -178,7 +178,7 @@ def test_offsets_never_go_back(caller: Caller, table: int) -> None:
     commit(caller, table, 1, prepare(caller, table, {0: 5, 1: 5}))
     for offsets in ({0: 4, 1: 9}, {0: 9}):
         path = prepare(caller, table, offsets)
-        with pytest.raises(InvalidUpdateVersion, match="back from 5 to 4"):
+        with pytest.raises(InvalidUpdateVersion, match="back from"):
             commit(caller, table, 2, path)
     assert get(caller) == (1, {0: 5, 1: 5})
     commit(caller, table, 3, prepare(caller, table, {0: 5, 1: 5}))  # equal is fine
