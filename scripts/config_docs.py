@@ -41,8 +41,8 @@ iceberg = { type = "hadoop", warehouse = "/data/lake" }
 
 A setting is written in other places as follows:
 
-- **Environment:** `SLUICE_DATALAKE_ICEBERG_WAREHOUSE`. In names of Iceberg and Fluss, `__` stands for
-  a dot and `_` for a dash: `SLUICE_CLIENT_FS_S3__ACCESS_KEY`.
+- **Environment:** `SLUICE_DATALAKE_ICEBERG_WAREHOUSE`. In names of Iceberg and Fluss, `__` stands
+  for a dot and `_` for a dash: `SLUICE_CLIENT_FS_S3__ACCESS_KEY`.
 - **Spark job:** `spark.sluice.datalake.iceberg.warehouse`, as a Spark property.
 - **Airflow:** cluster and lake are in the connection of type `fluss`
   ([airflow.md](airflow.md#connections)).

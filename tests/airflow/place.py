@@ -57,7 +57,7 @@ def airflow_home(home: Path, driver: Path) -> dict[str, str]:
         "AIRFLOW__SLUICE__TIER_RETRY_DELAY_SECONDS": "0",
         "AIRFLOW__SLUICE__HEARTBEAT_INTERVAL_SECONDS": "1",
         "AIRFLOW_CONN_SPARK_DEFAULT": '{"conn_type": "spark", "host": "local[1]"}',
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "plugins", ROOT / "spark_jobs"))),
         "PYTHONWARNINGS": "ignore",
     }
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("AIRFLOW", "SLUICE_"))}
