@@ -145,3 +145,14 @@ def test_lint_sees_a_breach_of_the_import_contract(tmp_path: Path) -> None:
         file.write("\n\ndef breach() -> None:\n    import pyspark\n")
     assert not kept()
     assert "pipefail" in (ROOT / "Makefile").read_text(), "or make would not see it"
+
+
+def test_no_file_holds_a_merge_conflict() -> None:
+    files = subprocess.run(
+        ["git", "grep", "-lE", "^(<{7}|>{7}) "],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (files.returncode, files.stdout) == (1, ""), files.stderr
