@@ -50,14 +50,14 @@ def test_commands_before_a_guarded_server(server: ServerProcess, tmp_path: Path)
     other = str(tmp_path / "other.pem")
     said = []
     for result, code, told in (
-        (run(server, "tables", tls_ca=ca), 1, "AuthenticateError: the server asks for a bearer"),
-        (run(server, "tables", tls_ca=ca, token="gues-sed"), 1, "AuthenticateError: nobody has"),
+        (run(server, "tables", tls_ca=ca), 1, "AuthenticateError: the server requires a bearer"),
+        (run(server, "tables", tls_ca=ca, token="gues-sed"), 1, "AuthenticateError: the token is wrong"),
         (run(server, *create, tls_ca=ca, token=write), 1, "needs the role admin; 'wim' has the"),
         (run(server, "tables", token=read), 1, "TlsError: .* speaks TLS on this port: set client"),
         (run(server, "tables", token=read, tls="true"), 1, "TlsError: .* no authority that this"),
         (run(server, "tables", token=read, tls_ca=other), 1, "TlsError: .* no authority that"),
         (run(server, "tables", token=read, tls_ca="/no"), 2, "client.tls_ca: /no: No such file"),
-        (run(server, "tables", token="a b", tls_ca=ca), 2, "client.token has a blank"),
+        (run(server, "tables", token="a b", tls_ca=ca), 2, "client.token holds a space"),
     ):
         assert (result.exit_code, result.stdout) == (code, "")
         assert re.match(f"sluice: .*{told}", result.stderr), result.stderr
