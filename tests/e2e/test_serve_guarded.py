@@ -51,7 +51,11 @@ def test_commands_before_a_guarded_server(server: ServerProcess, tmp_path: Path)
     said = []
     for result, code, told in (
         (run(server, "tables", tls_ca=ca), 1, "AuthenticateError: the server requires a bearer"),
-        (run(server, "tables", tls_ca=ca, token="gues-sed"), 1, "AuthenticateError: the token is wrong"),
+        (
+            run(server, "tables", tls_ca=ca, token="gues-sed"),
+            1,
+            "AuthenticateError: the token is wrong",
+        ),
         (run(server, *create, tls_ca=ca, token=write), 1, "needs the role admin; 'wim' has the"),
         (run(server, "tables", token=read), 1, "TlsError: .* speaks TLS on this port: set client"),
         (run(server, "tables", token=read, tls="true"), 1, "TlsError: .* no authority that this"),

@@ -169,7 +169,7 @@ def test_acquire_takes_what_a_run_asked_for(site: RealSite, tmp_path: Path) -> N
     again = acquire(site.client, connection, "sluice-lease", [pattern], tables_max=5)
     assert sorted(entry["table"] for entry in again) == sorted(map(str, wanted)), "taken over"
     assert site.client.tiering.claim([other]) is not None
-    with pytest.raises(TableNotExist, match="no table of that name is tiered"):
+    with pytest.raises(TableNotExist, match="does not exist; correct the name"):
         acquire(site.client, connection, "sluice-lease", [f"{site.database}.plain"], tables_max=5)
     for entry in again:
         site.client.tiering.finished(claim_of(entry))

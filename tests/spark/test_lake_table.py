@@ -307,7 +307,7 @@ def test_main_is_set_only_from_where_it_was_seen(
     table = lake.create(INFO)
     first = commit(table, None)
     second = commit(table, first, first=3)
-    with pytest.raises(LakeCommitRefused, match="nothing was changed"):
+    with pytest.raises(LakeCommitRefused, match="Nothing was changed"):
         table.set_main(first.snapshot_id, first.snapshot_id)
     with pytest.raises(LakeCommitRefused, match="has expired"):
         table.set_main(12345, second.snapshot_id)

@@ -115,7 +115,7 @@ def test_a_scan_where_a_file_of_the_snapshot_cannot_be_read(site: Site) -> None:
     result, copied = site.copied(site.split(keyed, 2))
     assert copied == {1: 1, 2: 22}
     assert "was scanned, as its KV snapshot could not be read" in result.notes[0]
-    assert "10 bytes, not" in result.notes[0]
+    assert "has 10 bytes instead of" in result.notes[0]
 
 
 def test_a_scan_where_the_files_of_the_snapshot_are_not_seen_from_here(site: Site) -> None:
@@ -131,7 +131,7 @@ def test_a_scan_where_the_files_of_the_snapshot_are_not_seen_from_here(site: Sit
     result, copied = site.copied(site.split(keyed, 2))
     assert copied == {1: 1, 2: 22}
     assert "was scanned, as its KV snapshot could not be read" in result.notes[0]
-    assert "storage not mounted here?" in result.notes[0]
+    assert "mount the cluster's storage here" in result.notes[0]
 
 
 def test_a_scan_where_this_machine_lacks_what_the_storage_needs(

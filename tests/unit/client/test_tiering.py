@@ -245,7 +245,7 @@ def test_offsets_are_prepared_committed_and_read_back(lake: Client) -> None:
 def test_offsets_do_not_go_back(lake: Client) -> None:
     claim = claimed(lake)
     commit(lake, claim, 901, offsets(lake, 10, 7))
-    with pytest.raises(InvalidUpdateVersion, match="from 10 back to 9"):
+    with pytest.raises(InvalidUpdateVersion, match="back from 10 to 9"):
         commit(lake, claim, 902, offsets(lake, 9, 7))
     found = lake.tiering.lake_snapshot(PATH)
     assert found is not None

@@ -31,7 +31,7 @@ def test_newer_rows_lose_the_columns_that_are_not_asked_for() -> None:
 
 
 def test_another_type_and_a_new_not_null_column_are_refused() -> None:
-    with pytest.raises(InvalidTable, match="'id' is int32, was int64"):
+    with pytest.raises(InvalidTable, match="'id' is int32, but older rows have int64"):
         align(ROWS, OLD, Schema((Column("id", INT, 0),)))
     with pytest.raises(InvalidTable, match="'n' is NOT NULL"):
         align(ROWS, OLD, Schema((Column("n", INT.not_null(), 5),)))
