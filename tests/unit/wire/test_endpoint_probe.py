@@ -133,7 +133,7 @@ def test_a_silent_server_is_given_up_after_the_time_to_connect(
         Address(scheme, "127.0.0.1", ports["silence"]), ClientConfig(connect_timeout_ms=300)
     )
     started = time.monotonic()
-    with pytest.raises(NetworkError, match=r"accepted the connection, .* answer within 0\.(3|29) s"):
+    with pytest.raises(NetworkError, match=r"accepted the connection, .* within 0\.[23]\d? s"):
         transport.call(
             Role.COORDINATOR, apis.LIST_DATABASES, pb.ListDatabasesRequest(), timeout_ms=60_000
         )
