@@ -132,7 +132,7 @@ def _print_found(found: Diagnosis, by: str | None) -> None:
     best = found.recommended.name if found.recommended else None
     names = [way.name for way in found.actions]
     if by is not None and by not in names:
-        click.echo(f"nothing was changed; --by {by} is not possible here")
+        click.echo(f"nothing was changed; --by {by} is not available for this table")
     elif by is not None or best is not None:
         named = f"--by {by} " if by else ""
         click.echo(f"nothing was changed; {named}--yes runs the repair {by or best}")

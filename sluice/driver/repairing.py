@@ -13,7 +13,7 @@ from sluice.clock import Clock, SystemClock
 from sluice.config import Config
 from sluice.driver.jvm import Jvm, check_jvm
 from sluice.driver.local import tier_once
-from sluice.errors import FlussError, LakeRolledBack, TableNotDue
+from sluice.errors import ConfigurationError, FlussError, LakeRolledBack, TableNotDue
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.model import TablePath
 from sluice.rounds.files import RoundResult
@@ -34,7 +34,7 @@ _REPAIR_MODES = {mode.value: mode for mode in RepairMode}
 
 @dataclass(frozen=True, slots=True)
 class RepairResult:
-    """The diagnosis, the action that was applied, and what came of it."""
+    """The diagnosis, the action that was applied, and its result."""
 
     diagnosis: Diagnosis
     action: RepairAction | None = None
@@ -71,8 +71,9 @@ def repair(
 
     :param by: the name of the action; None: the best one, which must lose nothing.
     :param wait_ms: how long to wait until the coordinator assigns the table for a round.
-    :raises LakeRolledBack: the action is not available, or every action loses something; the
-        message lists the available ones.
+    :raises ConfigurationError: the named action is not available; the message lists those that are.
+    :raises LakeRolledBack: no action was named and every one loses something; the message lists
+        them.
     :raises LakeCommitRefused: the lake table has changed since it was read; nothing was done.
     :raises TableNotDue: the coordinator did not assign the table in time.
     """
@@ -84,7 +85,7 @@ def repair(
         action = choose_action(found, by)
         if action.name not in _REPAIR_MODES and action.name != REGISTER:
             return RepairResult(found, action, tuple(apply_action(action, seen)))
-        with suppress(FlussError, TableNotDue):  # only to save time: not every server or user may
+        with suppress(FlussError, TableNotDue):  # saves time; not every server or user may do it
             client.admin.retry_tiering(path)
             client.admin.request_round(path)
         deadline_s = (clock := clock or SystemClock()).monotonic_s() + wait_ms / 1000
@@ -105,8 +106,8 @@ def choose_action(found: Diagnosis, by: str | None) -> RepairAction:
     """The action to apply: the named one, or the recommended one.
 
     :param by: the name of an action; None: the recommended one.
-    :raises LakeRolledBack: the named action is not available, or none was named and every one
-        loses something.
+    :raises ConfigurationError: the named action is not available.
+    :raises LakeRolledBack: none was named and every one loses something.
     """
     names = [action.name for action in found.actions]
     if by is None and found.recommended is not None:
@@ -117,15 +118,21 @@ def choose_action(found: Diagnosis, by: str | None) -> RepairAction:
             f" --by {' or --by '.join(names)}",
             table=found.table,
         )
+    if by is None:
+        raise LakeRolledBack(
+            f"table {found.table}: `sluice repair` has no repair for this state: {found.state}",
+            table=found.table,
+        )
     for action in found.actions:
         if action.name == by:
             return action
-    if by is None:
-        text = f"table {found.table}: `sluice repair` has no action for this state: {found.state}"
+    if names:
+        available = f"Use --by {' or --by '.join(names)}"
     else:
-        available = f"available: {', '.join(names)}" if names else "no action is"
-        text = f"table {found.table}: --by {by} is not available here; {available}. {found.state}"
-    raise LakeRolledBack(text, table=found.table)
+        available = f"No repair is; `sluice repair {found.table}` shows the details"
+    raise ConfigurationError(
+        f"--by {by} is not available for table {found.table}: {found.state}. {available}"
+    )
 
 
 @contextmanager

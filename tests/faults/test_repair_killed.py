@@ -78,7 +78,7 @@ def test_what_loses_something_is_not_done_unless_it_is_named(scene: Scene) -> No
     shown = sluice(*command(scene))
     assert "name a repair: --by retier --yes" in shown.stdout
     other = sluice(*command(scene, "--by", "adopt"))
-    assert "--by adopt is not possible here" in other.stdout
+    assert "--by adopt is not available for this table" in other.stdout
     refused = sluice(*command(scene, "--yes"))
     assert (refused.returncode, lost.exists()) == (1, False)
     assert "--by retier" in refused.stderr

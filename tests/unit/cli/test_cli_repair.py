@@ -34,7 +34,7 @@ def of(*ways: RepairAction, advice: tuple[str, ...] = ()) -> Diagnosis:
             "retier",
             "nothing was changed; --by retier --yes runs the repair retier",
         ),
-        (of(SAFE), "adopt", "nothing was changed; --by adopt is not possible here"),
+        (of(SAFE), "adopt", "nothing was changed; --by adopt is not available for this table"),
         (of(RISKY), None, "nothing was changed; name a repair: --by retier --yes"),
         (of(), None, "nothing was changed, and this command has no repair for it"),
     ],

@@ -5,37 +5,50 @@ from __future__ import annotations
 import pytest
 
 from sluice.driver.repairing import choose_action
-from sluice.errors import LakeRolledBack
+from sluice.errors import ConfigurationError, LakeRolledBack
 from sluice.rounds.repair import Diagnosis, RepairAction
 
 SAFE = RepairAction("restore", "set main back")
 RISKY = RepairAction("retier", "copy again", ("lost for good: 3 rows",))
 
 
-def found(*ways: RepairAction) -> Diagnosis:
-    return Diagnosis("db.t", False, "the lake is behind", {}, ways)
+def found(*actions: RepairAction) -> Diagnosis:
+    return Diagnosis("db.t", False, "the lake is behind", {}, actions)
 
 
-def test_the_best_way_is_taken_if_it_loses_nothing() -> None:
+def test_the_first_repair_is_chosen_if_it_loses_nothing() -> None:
     assert choose_action(found(SAFE, RISKY), None) is SAFE
 
 
-def test_any_way_that_is_open_can_be_named() -> None:
+def test_every_available_repair_can_be_named() -> None:
     assert choose_action(found(SAFE, RISKY), "retier") is RISKY
     assert choose_action(found(RISKY), "retier") is RISKY
 
 
 @pytest.mark.parametrize(
-    ("ways", "by", "told"),
+    ("actions", "message"),
     [
-        ((RISKY,), None, "every available repair loses something.*Choose one: --by retier"),
-        ((SAFE, RISKY), "adopt", "--by adopt is not available here; available: restore, retier"),
-        ((), None, "has no action for this state: the lake is behind"),
-        ((), "adopt", "--by adopt is not available here; no action is"),
+        ((RISKY,), "every available repair loses something.*Choose one: --by retier"),
+        ((), "has no repair for this state: the lake is behind"),
     ],
 )
-def test_what_is_not_open_is_refused(
-    ways: tuple[RepairAction, ...], by: str | None, told: str
+def test_without_a_safe_repair_one_must_be_named(
+    actions: tuple[RepairAction, ...], message: str
 ) -> None:
-    with pytest.raises(LakeRolledBack, match=told):
-        choose_action(found(*ways), by)
+    with pytest.raises(LakeRolledBack, match=message):
+        choose_action(found(*actions), None)
+
+
+@pytest.mark.parametrize(
+    ("actions", "available"),
+    [
+        ((SAFE, RISKY), "Use --by restore or --by retier"),
+        ((), "No repair is; `sluice repair db.t`"),
+    ],
+)
+def test_a_repair_that_is_not_available_is_a_wrong_option(
+    actions: tuple[RepairAction, ...], available: str
+) -> None:
+    message = f"^--by adopt is not available for table db.t: the lake is behind. {available}"
+    with pytest.raises(ConfigurationError, match=message):
+        choose_action(found(*actions), "adopt")
