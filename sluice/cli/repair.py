@@ -113,7 +113,7 @@ def _print_json(found: Diagnosis, done: RepairResult | None) -> None:
     content: dict[str, Any] = {**found.to_json(), "done": None}
     if done is not None and done.action is not None:
         result = done.result.to_json() if done.result else None
-        content["done"] = {"way": done.action.name, "notes": list(done.notes), "result": result}
+        content["done"] = {"repair": done.action.name, "notes": list(done.notes), "result": result}
     print_json(content)
 
 
@@ -123,14 +123,14 @@ def _print_found(found: Diagnosis, by: str | None) -> None:
     click.echo(f"{found.table}: {'nothing to repair: ' if found.healthy else ''}{found.state}")
     print_table(["what", "value"], list(found.facts.items()), empty="")
     if found.actions:
-        rows = [[way.name, way.effect, "\n".join(way.risks) or "none"] for way in found.actions]
+        rows = [[one.name, one.effect, "\n".join(one.risks) or "none"] for one in found.actions]
         print_table(["repair", "what it does", "risk"], rows, empty="")
     for line in found.advice:
         click.echo(f"note: {line}")
     if found.healthy:
         return
     best = found.recommended.name if found.recommended else None
-    names = [way.name for way in found.actions]
+    names = [one.name for one in found.actions]
     if by is not None and by not in names:
         click.echo(f"nothing was changed; --by {by} is not available for this table")
     elif by is not None or best is not None:
@@ -146,10 +146,9 @@ def _print_done(done: RepairResult) -> None:
     if done.action is None:
         click.echo(f"{done.diagnosis.table}: nothing to repair: {done.diagnosis.state}")
         return
-    made = (
-        "given up, because the claim was lost; run the command again" if _given_up(done) else "done"
-    )
-    click.echo(f"{done.diagnosis.table}: {made}: {done.action.effect}")
+    lost = "not done, because the claim was lost; run the command again"
+    outcome = lost if _given_up(done) else "done"
+    click.echo(f"{done.diagnosis.table}: {outcome}: {done.action.effect}")
     if done.result is not None:
         from sluice.cli.output import counted
 

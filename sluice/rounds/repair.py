@@ -44,12 +44,12 @@ _NOTHING = LakeComparison(LakeStatus.EMPTY)
 
 @dataclass(frozen=True, slots=True)
 class RepairAction:
-    """One way to repair a table."""
+    """One repair of a table."""
 
     name: str
     effect: str
     risks: tuple[str, ...] = ()
-    """What it loses or may lose; empty: it is safe to apply without a further question."""
+    """What it loses or may lose; empty: it is safe to apply without asking."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +75,8 @@ class Diagnosis:
             "healthy": self.healthy,
             "state": self.state,
             "facts": dict(self.facts),
-            "ways": [
-                {"name": action.name, "does": action.effect, "risks": list(action.risks)}
+            "repairs": [
+                {"name": action.name, "effect": action.effect, "risks": list(action.risks)}
                 for action in self.actions
             ],
             "recommended": best.name if best else None,
@@ -443,11 +443,11 @@ def _facts(observed: TableState) -> dict[str, str]:
         return {**facts, "lake table": "missing"}
     main = history.snapshots.get(history.main or -1)
     facts["main of the lake"] = "no snapshot" if main is None else _described(main)
-    facts["newest of ours on main"] = "none"
+    facts["newest tiering snapshot on main"] = "none"
     if ours is not None:
         offsets = observed.comparison.offsets
         held = "" if offsets is None else f", {_size(offsets)}"
-        facts["newest of ours on main"] = f"snapshot {ours.snapshot_id}{held}"
+        facts["newest tiering snapshot on main"] = f"snapshot {ours.snapshot_id}{held}"
     facts["tag sluice-tiered"] = f"snapshot {history.tagged}" if history.tagged else "none"
     return facts
 

@@ -145,7 +145,7 @@ def test_beside_a_round_that_is_about_to_commit(scene: Scene) -> None:
     assert busy.returncode == 1
     assert "TableNotDue" in busy.stderr
     done = sluice(*command(scene, "--yes", "--format", "json"))
-    assert json.loads(done.stdout)["done"]["way"] == "restore", done.stderr
+    assert json.loads(done.stdout)["done"]["repair"] == "restore", done.stderr
     driver.go_on()
     driver.wait()
     assert scene.outcome(claim, "a1") == "committed"

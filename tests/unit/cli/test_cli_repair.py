@@ -21,8 +21,8 @@ def said(capsys: pytest.CaptureFixture[str], found: Diagnosis, by: str | None = 
     return capsys.readouterr().out
 
 
-def of(*ways: RepairAction, advice: tuple[str, ...] = ()) -> Diagnosis:
-    return Diagnosis("db.t", False, "the lake is behind", FACTS, ways, advice)
+def of(*actions: RepairAction, advice: tuple[str, ...] = ()) -> Diagnosis:
+    return Diagnosis("db.t", False, "the lake is behind", FACTS, actions, advice)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_what_was_done_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     for part in ("done: run a round", "committed, 5 rows, lake snapshot 9", "note: lost for good"):
         assert part in text
     _print_json(done.diagnosis, done)
-    assert '"way": "retier"' in capsys.readouterr().out
+    assert '"repair": "retier"' in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("snapshot_id", "given_up"), [(None, True), (9, False)])
@@ -82,7 +82,7 @@ def test_a_round_that_lost_its_claim_is_not_said_to_be_done(
     done = RepairResult(of(SAFE), SAFE, result=result)
     _print_done(done)
     told = capsys.readouterr().out.splitlines()[0]
-    lost = "given up, because the claim was lost; run the command again"
+    lost = "not done, because the claim was lost; run the command again"
     assert told == f"db.t: {lost if given_up else 'done'}: {SAFE.effect}"
     assert _given_up(done) is given_up
     assert not _given_up(RepairResult(of(SAFE), SAFE)), "a move of main has no claim"

@@ -283,5 +283,5 @@ def test_behind_a_snapshot_of_flusss_own_tiering_only_main_can_move(world: World
 def test_the_answer_as_json(rolled_back: World) -> None:
     content = found(rolled_back).to_json()
     assert content["recommended"] == "restore"
-    assert [way["name"] for way in content["ways"]] == ["restore", "retier"]
+    assert [one["name"] for one in content["repairs"]] == ["restore", "retier"]
     assert content["healthy"] is False
