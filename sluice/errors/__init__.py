@@ -1,4 +1,4 @@
-"""Every error of the project: one root, a class per thing that a caller may want to tell apart.
+"""Every error of the project: one root, a class for each thing that a caller may distinguish.
 
     SluiceError
     |- FlussError             an answer with one of Fluss's error codes, whether in a body, as an
@@ -7,15 +7,15 @@
     |- ConfigurationError     a setting with a wrong value
     |- MissingExtra           a package that only some uses need is not installed
     |- UnsupportedType        a data type that a format cannot carry
-    |- QueryFailed            Spark refused a query or failed at it
+    |- QueryFailed            Spark refused a query or failed to run it
     |- DataDirError           the server's data directory: DataDirLocked, UnknownDataDirFormat
-    |- ScanRestarted          a full scan has lost its frozen rows; what it gave is to be given up
+    |- ScanRestarted          a full scan has lost its frozen rows: discard what it yielded
     |- LakeError              LakeTableMismatch, LakeTableMissing, LakeNotWritable, LakeRolledBack,
     |                         LakeCommitRefused, LakeCommitOutcomeUnknown, LakeOffsetsLost,
     |                         UnsupportedLakeOption
     `- RoundError             ClaimLost, LeaseNotObtained, LeaseLost, SplitFailed, LogBehindLake,
                               DriverLost, DriverRefused, TableNotDue, SpillFailed,
-    |                         UnknownFileVersion
+                              UnknownFileVersion
 
 ``retryable`` says whether the same call may succeed when sent again unchanged. Errors pickle.
 """

@@ -1,5 +1,6 @@
-"""The files of one Iceberg table, for clean-up: stored files, and files that snapshots"
-" reference."""
+"""The files of one Iceberg table, for clean-up: stored files, and files that snapshots
+reference.
+"""
 
 from __future__ import annotations
 

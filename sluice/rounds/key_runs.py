@@ -60,8 +60,9 @@ def find_runs(
 
 
 def _sorted(hashes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Positions sorted by hash, then by position; and which have the same hash as the one"
-    " before."""
+    """Positions sorted by hash, then by position; and which have the same hash as the one
+    before.
+    """
     count = len(hashes)
     low = np.uint64((1 << max(1, count - 1).bit_length()) - 1)
     packed = hashes & ~low  # hash in the upper bits, position in the lower: one sort of integers

@@ -1,5 +1,6 @@
-"""What a round needs to tier a table with a primary key: KV snapshots, memory and a spill"
-" folder."""
+"""What a round needs to tier a table with a primary key: KV snapshots, memory and a spill
+folder.
+"""
 
 from __future__ import annotations
 

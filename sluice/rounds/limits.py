@@ -88,8 +88,9 @@ class Limiter:
 def forced_finish_text(
     splits: Iterable[Split], results: Iterable[SplitResult], limits: RoundLimits, info: TableInfo
 ) -> str:
-    """Which limits ended a round early and what is left; empty if it copied all that was"
-    " planned."""
+    """Which limits ended a round early and what is left; empty if it copied all that was
+    planned.
+    """
     stops = {split.bucket: split.stop_offset for split in splits}
     cut = [result for result in results if result.limit_reached]
     if not cut:

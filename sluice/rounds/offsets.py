@@ -23,8 +23,8 @@ OFFSETS_FILE_KEY = "sluice.offsets-file"
 OFFSETS_FILE_BYTES_KEY = "sluice.offsets-file-bytes"
 OFFSETS_FILE_SHA256_KEY = "sluice.offsets-file-sha256"
 SUMMARY_BYTES_MAX = 64 * 1024
-"""Longest offsets text in a summary: every metadata file contains the summaries of all"
-" snapshots."""
+"""Longest offsets text in a summary: every metadata file contains the summaries of all
+snapshots."""
 _FILE_BYTES_MAX = 256 * 1024 * 1024
 _PREFIX, _SUFFIX = "_sluice-offsets-", ".json"
 

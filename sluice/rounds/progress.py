@@ -6,8 +6,9 @@ from typing import Protocol
 
 
 class Progress(Protocol):
-    """Receives progress on the round's thread, ``copied`` also on copying threads. Return"
-    " quickly."""
+    """Receives progress on the round's thread, ``copied`` also on copying threads. Return
+    quickly.
+    """
 
     def phase(self, name: str) -> None:
         """A phase starts: recover, plan, copy, prepare, lake_commit, fluss_commit."""

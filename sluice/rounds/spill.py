@@ -145,8 +145,9 @@ def _make(parent: Path) -> tuple[Path, int]:
 
 
 def _remove(folder: Path) -> None:
-    """Deletes the folder before its lock, so that the next process can finish an interrupted"
-    " run."""
+    """Deletes the folder before its lock, so that the next process can finish an interrupted
+    run.
+    """
     shutil.rmtree(folder, ignore_errors=True)
     if not folder.exists():
         with contextlib.suppress(OSError):

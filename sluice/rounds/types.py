@@ -1,5 +1,6 @@
-"""The values of a round: splits, files, results. Frozen and picklable, because executors use"
-" them."""
+"""The values of a round: splits, files, results. Frozen and picklable, because executors use
+them.
+"""
 
 from __future__ import annotations
 
