@@ -27,10 +27,10 @@ from sluice.cli.lookup import lookup, snapshots
 from sluice.cli.pause import pause, resume, retier, retry
 from sluice.cli.repair import repair
 from sluice.cli.serve import serve
-from sluice.cli.show import tables
 from sluice.cli.spark_files import spark_files
 from sluice.cli.sql import sql
 from sluice.cli.status import status
+from sluice.cli.tables import tables
 from sluice.cli.tier import tier
 from sluice.cli.warm import warm
 from sluice.did_you_mean import did_you_mean

@@ -1,7 +1,6 @@
 """The rules of tiering states and epochs, without I/O, clock or lock."""
 
 from sluice.statuses.freshness import DEFAULT_FRESHNESS_MS, FRESHNESS, freshness_ms
-from sluice.statuses.moves import MOVES, State, TableStatus, may_enter
 from sluice.statuses.recorded import UNKNOWN, RecordedStatus
 from sluice.statuses.statuses import (
     BACKOFF_MAX_MS,
@@ -10,6 +9,7 @@ from sluice.statuses.statuses import (
     RoundEnd,
     TieringStatuses,
 )
+from sluice.statuses.transitions import TRANSITIONS, State, TableStatus, may_enter
 
 __all__ = [
     "BACKOFF_MAX_MS",
@@ -17,7 +17,7 @@ __all__ = [
     "DEFAULT_FRESHNESS_MS",
     "ERROR_CHARS_MAX",
     "FRESHNESS",
-    "MOVES",
+    "TRANSITIONS",
     "UNKNOWN",
     "RecordedStatus",
     "RoundEnd",

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from sluice.model import Claim, TablePath, TieringStatus
-from sluice.statuses.moves import State
 from sluice.statuses.statuses import ERROR_CHARS_MAX, wait_ms
+from sluice.statuses.transitions import State
 
 UNKNOWN = "Unknown"
 """The state of a table whose status is not known; Fluss has no such state."""

@@ -20,7 +20,7 @@ from sluice.errors import (
     UnknownServerError,
 )
 from sluice.model import TablePath
-from sluice.statuses.moves import State, TableStatus, may_enter
+from sluice.statuses.transitions import State, TableStatus, may_enter
 
 ERROR_CHARS_MAX = 4_096
 """Maximum length of a stored failure reason."""

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from sluice.errors import FlussError
 from sluice.model import TablePath
-from sluice.statuses import MOVES, State, TableStatus, TieringStatuses
+from sluice.statuses import TRANSITIONS, State, TableStatus, TieringStatuses
 
 TIMEOUT = 120_000
 FRESHNESS = 60_000
@@ -235,6 +235,6 @@ TestCoordinator = Coordinator.TestCase
 
 
 def test_every_state_can_be_entered_and_left() -> None:
-    assert set(MOVES) == set(State)
-    sources = {source for sources in MOVES.values() for source in sources}
+    assert set(TRANSITIONS) == set(State)
+    sources = {source for sources in TRANSITIONS.values() for source in sources}
     assert sources == {None, *State}

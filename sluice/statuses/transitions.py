@@ -27,7 +27,7 @@ class State(Enum):
     FAILED = "Failed"
 
 
-MOVES: Mapping[State, frozenset[State | None]] = {
+TRANSITIONS: Mapping[State, frozenset[State | None]] = {
     # state entered: the states that it may be entered from (None: the table was not known)
     State.NEW: frozenset({None}),
     State.INITIALIZED: frozenset({None}),
@@ -41,7 +41,7 @@ MOVES: Mapping[State, frozenset[State | None]] = {
 
 def may_enter(state: State, current: State | None) -> bool:
     """Whether a table in ``current`` may enter ``state``."""
-    return current in MOVES[state]
+    return current in TRANSITIONS[state]
 
 
 @dataclass(frozen=True, slots=True)
