@@ -22,7 +22,7 @@ from sluice.masking import reason_text
 from sluice.model import Claim, TablePath
 from sluice.rounds.files import PlanFile, plan_uri, plan_uris, read_json, write_json
 from sluice_airflow import leasing
-from sluice_airflow.claims import Entry, entry_of
+from sluice_airflow.claims import ClaimedTable, claimed_table
 from sluice_airflow.connection import FlussConnection
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def acquire(
     tables_max: int,
     heartbeat_interval_s: float = 20.0,
     on_refused: Callable[[Claim, str], None] = lambda _claim, _reason: None,
-) -> list[Entry]:
+) -> list[ClaimedTable]:
     """Claims up to ``tables_max`` tables that match a pattern, and writes a plan for each.
 
     A retried or cleared task takes over the claims that an earlier try of the same run still
@@ -69,7 +69,7 @@ def acquire(
         plans = take_over(client, work_uri, lease_id)
     except (OSError, ValueError, ImportError) as error:
         raise ConfigurationError(reason_text(f"work folder {work_uri}: {error}")) from error
-    entries: list[Entry] = []
+    entries: list[ClaimedTable] = []
     refused: dict[Claim, str] = {}
     with Heartbeats(client.tiering, interval_s=heartbeat_interval_s) as heartbeats:
         try:
@@ -136,7 +136,7 @@ def requested_tables(client: Client, patterns: Sequence[str]) -> list[TablePath]
     return [path for path in tables if any(fnmatchcase(str(path), p) for p in patterns)]
 
 
-def _write_plan(client: Client, work_uri: str, plan: PlanFile) -> Entry:
+def _write_plan(client: Client, work_uri: str, plan: PlanFile) -> ClaimedTable:
     uri = plan_uri(work_uri, plan.lease_id, plan.claim)
     try:
         write_json(uri, plan.to_json())
@@ -145,14 +145,14 @@ def _write_plan(client: Client, work_uri: str, plan: PlanFile) -> Entry:
         client.tiering.failed(plan.claim, reason)
         raise ConfigurationError(reason) from error
     failpoint("airflow.acquire.after_plan")
-    return entry_of(plan, uri)
+    return claimed_table(plan, uri)
 
 
-def _take_over_lease(client: Client, work_uri: str, plan: PlanFile) -> Entry:
+def _take_over_lease(client: Client, work_uri: str, plan: PlanFile) -> ClaimedTable:
     again = leasing.renew_snapshots(client, plan)
     if again is not plan:
         return _write_plan(client, work_uri, again)
-    return entry_of(plan, plan_uri(work_uri, plan.lease_id, plan.claim))
+    return claimed_table(plan, plan_uri(work_uri, plan.lease_id, plan.claim))
 
 
 def _report_refused(client: Client, claim: Claim, reason: str) -> None:

@@ -1,4 +1,4 @@
-"""The entry that the tasks of a run pass on for each claimed table."""
+"""A claimed table as the tasks of a run pass it on: its claim and its plan."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sluice.model import Claim, TablePath
 from sluice.rounds.files import PlanFile
 
 
-class Entry(TypedDict):
+class ClaimedTable(TypedDict):
     """A claim and the address of its plan: under 1 kB for any number of buckets."""
 
     table: str
@@ -21,9 +21,9 @@ class Entry(TypedDict):
     """Number of KV snapshots that the lease holds for the table. Missing if there are none."""
 
 
-def entry_of(plan: PlanFile, plan_uri: str) -> Entry:
-    """Returns the entry of a plan."""
-    entry = Entry(
+def claimed_table(plan: PlanFile, plan_uri: str) -> ClaimedTable:
+    """Returns the claimed table of a plan."""
+    table = ClaimedTable(
         table=str(plan.claim.path),
         table_id=plan.claim.table_id,
         tiering_epoch=plan.claim.tiering_epoch,
@@ -32,15 +32,15 @@ def entry_of(plan: PlanFile, plan_uri: str) -> Entry:
         plan_uri=plan_uri,
     )
     if plan.snapshots:
-        entry["snapshots"] = len(plan.snapshots)
-    return entry
+        table["snapshots"] = len(plan.snapshots)
+    return table
 
 
-def claim_of(entry: Entry) -> Claim:
-    """Returns the claim of an entry."""
+def claim_of(table: ClaimedTable) -> Claim:
+    """Returns the claim of a claimed table."""
     return Claim(
-        entry["table_id"],
-        TablePath.parse(entry["table"]),
-        entry["tiering_epoch"],
-        entry["coordinator_epoch"],
+        table["table_id"],
+        TablePath.parse(table["table"]),
+        table["tiering_epoch"],
+        table["coordinator_epoch"],
     )

@@ -20,7 +20,7 @@ from sluice.errors import SluiceError
 from sluice_airflow import acquire as acquiring
 from sluice_airflow import settle as settling
 from sluice_airflow.airflow_names import AirflowException, AirflowFailException
-from sluice_airflow.claims import Entry
+from sluice_airflow.claims import ClaimedTable
 from sluice_airflow.hooks.fluss import FlussHook
 from sluice_airflow.operators.tier import SluiceTierOperator
 from sluice_airflow.settings import Settings, load_settings, slots_at_once
@@ -120,12 +120,12 @@ def _tasks(dag: DAG, settings: Settings) -> None:
         return lease_id(deployment, context["dag"].dag_id, str(context["run_id"]))
 
     @setup
-    def acquire_lease(job: str) -> list[Entry]:
+    def acquire_lease(job: str) -> list[ClaimedTable]:
         """Claims tables that are due, leases their KV snapshots and writes their plans."""
         return _acquire(hook, settings, job)
 
     @teardown
-    def settle(entry: Entry) -> dict[str, str]:
+    def settle(entry: ClaimedTable) -> dict[str, str]:
         """Reports the outcome of the table to the coordinator and releases its KV snapshots."""
         return _settle(hook, entry)
 
@@ -169,7 +169,7 @@ def _tier_arguments(settings: Settings) -> dict[str, Any]:
     }
 
 
-def _acquire(hook: FlussHook, settings: Settings, job: str) -> list[Entry]:
+def _acquire(hook: FlussHook, settings: Settings, job: str) -> list[ClaimedTable]:
     # Imported here because they load pyarrow, which the DAG file itself does not need.
     from sluice_airflow import preflight
     from sluice_airflow.submission import submission_of
@@ -205,7 +205,7 @@ def _acquire(hook: FlussHook, settings: Settings, job: str) -> list[Entry]:
         raise AirflowFailException(f"{type(error).__name__}: {error}") from error
 
 
-def _settle(hook: FlussHook, entry: Entry) -> dict[str, str]:
+def _settle(hook: FlussHook, entry: ClaimedTable) -> dict[str, str]:
     ti = get_current_context()["ti"]
     result = ti.xcom_pull(task_ids=TIER, map_indexes=ti.map_index)
     failure = None

@@ -19,7 +19,7 @@ from sluice.errors import LeaseLost, LeaseNotExist, SluiceError, TableNotExist, 
 from sluice.failpoints import failpoint
 from sluice.model import BucketSnapshot, Claim
 from sluice.rounds.files import PlanFile, read_json
-from sluice_airflow.claims import Entry
+from sluice_airflow.claims import ClaimedTable
 
 if TYPE_CHECKING:
     from sluice.client import Client
@@ -64,7 +64,7 @@ def renew_snapshots(client: Client, plan: PlanFile) -> PlanFile:
 
 @contextmanager
 def keep_lease(
-    client: Client, entry: Entry, on_lost: Callable[[LeaseLost], None]
+    client: Client, entry: ClaimedTable, on_lost: Callable[[LeaseLost], None]
 ) -> Iterator[None]:
     """Renews the run's lease while the table is tiered, because a run may exceed a day.
 
@@ -72,7 +72,7 @@ def keep_lease(
     """
     lease_id = entry.get("lease_id")
     if not entry.get("snapshots") or not lease_id:
-        yield  # a log table, or an entry of a version without leases
+        yield  # a log table, or a claim of a version without leases
         return
     try:
         client.leases.renew(lease_id, DAY_MS)
@@ -91,7 +91,7 @@ def keep_lease(
         yield
 
 
-def release_snapshots(client: Client, entry: Entry) -> None:
+def release_snapshots(client: Client, entry: ClaimedTable) -> None:
     """Releases a settled table's snapshots. Errors are logged: drop_lease releases the rest."""
     if not entry.get("snapshots"):
         return

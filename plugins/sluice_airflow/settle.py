@@ -25,7 +25,7 @@ from sluice.rounds.files import (
     round_outcome,
 )
 from sluice_airflow import leasing
-from sluice_airflow.claims import Entry, claim_of
+from sluice_airflow.claims import ClaimedTable, claim_of
 
 if TYPE_CHECKING:
     from sluice.client import Client
@@ -53,7 +53,7 @@ class Verdict:
 
 def settle(
     client: Client,
-    entry: Entry,
+    entry: ClaimedTable,
     result: Mapping[str, Any] | None,
     failure: Mapping[str, Any] | None,
 ) -> Verdict:
@@ -76,7 +76,7 @@ def settle(
 
 
 def drop(
-    client: Client, work_uri: str, lease_id: str, entries: Iterable[Entry] = ()
+    client: Client, work_uri: str, lease_id: str, entries: Iterable[ClaimedTable] = ()
 ) -> list[Verdict]:
     """Reports every claim that a run still holds, and drops its lease.
 
@@ -90,7 +90,7 @@ def drop(
 
 
 def _report_held(
-    client: Client, work_uri: str, lease_id: str, entries: Iterable[Entry]
+    client: Client, work_uri: str, lease_id: str, entries: Iterable[ClaimedTable]
 ) -> list[Verdict]:
     plans = {entry["plan_uri"]: claim_of(entry) for entry in entries}
     try:

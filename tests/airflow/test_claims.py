@@ -21,7 +21,7 @@ from sluice.rounds.files import (
     write_json,
 )
 from sluice_airflow.acquire import acquire, check_conf_keys, requested_tables
-from sluice_airflow.claims import Entry, claim_of
+from sluice_airflow.claims import ClaimedTable, claim_of
 from sluice_airflow.connection import FlussConnection
 from sluice_airflow.settle import RUN_ENDED, TASK_LOST, drop, settle
 from tests.airflow.place import AirflowProcess, Place
@@ -37,14 +37,14 @@ class Run(Place):
     def connection_(self) -> FlussConnection:
         return FlussConnection(self.address, work_uri=f"file://{self.work}")
 
-    def acquire(self, *patterns: str, most: int = 10, job: str = JOB) -> list[Entry]:
+    def acquire(self, *patterns: str, most: int = 10, job: str = JOB) -> list[ClaimedTable]:
         return acquire(self.client, self.connection_, job, patterns or ("*",), most)
 
     def drop(self, job: str = JOB) -> list[tuple[str, str, str]]:
         verdicts = drop(self.client, f"file://{self.work}", job)
         return [(v.table, v.reported, v.reason) for v in verdicts]
 
-    def names(self, entries: list[Entry]) -> list[str]:
+    def names(self, entries: list[ClaimedTable]) -> list[str]:
         return sorted(entry["table"].removeprefix("shop.") for entry in entries)
 
 
@@ -62,7 +62,7 @@ def waiting(run: Run, *names: str) -> list[TablePath]:
     return paths
 
 
-def result_of(entry: Entry, outcome: str = "committed") -> RoundResult:
+def result_of(entry: ClaimedTable, outcome: str = "committed") -> RoundResult:
     claim = claim_of(entry)
     return RoundResult(
         str(claim.path), claim.table_id, claim.tiering_epoch, claim.coordinator_epoch, outcome

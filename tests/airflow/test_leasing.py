@@ -30,7 +30,7 @@ from sluice.server.cluster import EmbeddedCluster
 from sluice.server.coordinator.leases_service import LeaseService
 from sluice_airflow import leasing
 from sluice_airflow.acquire import acquire
-from sluice_airflow.claims import Entry, claim_of
+from sluice_airflow.claims import ClaimedTable, claim_of
 from sluice_airflow.connection import FlussConnection
 from sluice_airflow.settle import drop, settle
 from tests.airflow.place import LONG_MS, AirflowProcess, Place
@@ -65,20 +65,20 @@ class Run(Place):
             kv.put((1, "text", 1), bucket=bucket)
         self.cluster.take_kv_snapshots(kv.path)
 
-    def acquire(self, *tables: str, most: int = 10) -> list[Entry]:
+    def acquire(self, *tables: str, most: int = 10) -> list[ClaimedTable]:
         connection = FlussConnection(self.address, work_uri=f"file://{self.work}")
         return acquire(
             self.client, connection, JOB, tables or ("*",), most,
             on_refused=lambda claim, reason: self.refused.append(f"{claim.path}: {reason}"),
         )  # fmt: skip
 
-    def plan(self, entry: Entry) -> PlanFile:
+    def plan(self, entry: ClaimedTable) -> PlanFile:
         return PlanFile.from_json(read_json(entry["plan_uri"]) or {})
 
     def held(self) -> dict[str, int]:
         return {lease.lease_id: lease.buckets for lease in self.client.leases.all()}
 
-    def finish(self, entry: Entry) -> None:
+    def finish(self, entry: ClaimedTable) -> None:
         claim = claim_of(entry)
         result = RoundResult(
             entry["table"],

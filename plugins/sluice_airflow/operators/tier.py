@@ -26,7 +26,7 @@ from sluice_airflow.airflow_names import (
     AirflowFailException,
     AirflowTaskTimeout,
 )
-from sluice_airflow.claims import Entry, claim_of
+from sluice_airflow.claims import ClaimedTable, claim_of
 from sluice_airflow.connection import CONF_PREFIX
 from sluice_airflow.hooks.fluss import FlussHook
 from sluice_airflow.operators.submit import GroupSubmitHook
@@ -54,9 +54,9 @@ class SluiceTierOperator(SparkSubmitOperator):
     Its XCom is the round's result without offsets. After a failure, the XCom ``failure`` has the
     kind, the reason and the address of the full text.
 
-    :param entry: an entry that acquire_lease returned. (templated)
+    :param entry: one of the claimed tables that acquire_lease returned. (templated)
     :param fluss_conn_id: connection of type fluss.
-    :param acquire_task_id: task whose XCom lists all entries of the run.
+    :param acquire_task_id: task whose XCom lists all claimed tables of the run.
     :param heartbeat_interval_s: seconds between two heartbeats.
     """
 
@@ -66,7 +66,7 @@ class SluiceTierOperator(SparkSubmitOperator):
     def __init__(
         self,
         *,
-        entry: Entry,
+        entry: ClaimedTable,
         fluss_conn_id: str = FlussHook.default_conn_name,
         acquire_task_id: str = "acquire_lease",
         heartbeat_interval_s: float = 20.0,
@@ -269,7 +269,7 @@ class SluiceTierOperator(SparkSubmitOperator):
         )
 
 
-def _claim_lost(entry: Entry, note: str) -> RoundResult:
+def _claim_lost(entry: ClaimedTable, note: str) -> RoundResult:
     return RoundResult(
         entry["table"],
         entry["table_id"],
