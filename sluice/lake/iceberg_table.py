@@ -76,8 +76,8 @@ class IcebergTable:
         self.location: str = table.location()
         self.uuid: str = table.operations().current().uuid() or ""  # none in Iceberg's first format
 
-    def check(self, info: TableInfo) -> None:
-        """Checks columns, identifier fields and partition spec; adds columns that Fluss has added.
+    def add_missing_columns(self, info: TableInfo) -> None:
+        """Adds columns that Fluss has added; checks all columns, identifier fields and the spec.
 
         :raises LakeTableMismatch: names what differs and how.
         :raises UnsupportedLakeOption: the data file format is not Parquet, the format version has

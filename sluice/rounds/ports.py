@@ -92,8 +92,8 @@ class LakeTable(Protocol):
     uuid: str
     """The lake table's UUID; a table that is dropped and created again gets another one."""
 
-    def check(self, info: TableInfo) -> None:
-        """Checks columns, identifier fields and partition spec; adds columns that Fluss has added.
+    def add_missing_columns(self, info: TableInfo) -> None:
+        """Adds columns that Fluss has added; checks all columns, identifier fields and the spec.
 
         :raises LakeTableMismatch: names what differs and how.
         """

@@ -173,7 +173,7 @@ class _Round:
         info = self._table_info()
         if info.schema_id == plan.info.schema_id:
             return plan
-        table.check(info)
+        table.add_missing_columns(info)
         return replace(plan, info=info)
 
     def _recover(
@@ -191,7 +191,7 @@ class _Round:
             if registered is not None:
                 raise table_missing(claim.path, registered, self._lake.where)
             table = self._lake.create(info)
-        table.check(info)
+        table.add_missing_columns(info)
         return table, *self._agreed(table, registered)
 
     def _agreed(
@@ -231,7 +231,7 @@ class _Round:
         """
         assert seen.registered is not None
         table = self._lake.create(info) if seen.table is None else seen.table
-        table.check(info)
+        table.add_missing_columns(info)
         self._repaired_with = repair_mode
         if repair_mode is RepairMode.RETIER:
             held, _ = offsets_in_lake(seen)

@@ -184,7 +184,7 @@ class MemoryLakeTable:
 
     # ---- the LakeTable port ----
 
-    def check(self, info: TableInfo) -> None:
+    def add_missing_columns(self, info: TableInfo) -> None:
         self.checked.append(info.schema_id)
 
     def newest_tiering_snapshot(self) -> LakeSnapshot | None:

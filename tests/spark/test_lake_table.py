@@ -98,7 +98,7 @@ def test_the_table_is_laid_out_as_fluss_does(
         custom_properties={"iceberg.write.target-file-size-bytes": "1000", "team": "x"},
     )
     table = lake.create(info)
-    table.check(info)
+    table.add_missing_columns(info)
     described = lake_sql(tmp_path, "DESCRIBE EXTENDED lake.db.t")
     rows = {row[0]: row[1] for row in described}
     assert (rows["Part 0"], rows["Part 1"]) == ("day", "bucket(4, id)")
@@ -422,15 +422,15 @@ def test_columns_added_in_fluss_are_added_before_the_system_columns(
     added = (Column("b", t.decimal(9, 2), 1, "a price"), Column("c", nested, 2))
     schema = replace(INFO.schema, columns=(*INFO.schema.columns, *added))
     wider = replace(INFO, descriptor=replace(INFO.descriptor, schema=schema))
-    table.check(wider)
-    table.check(wider)
+    table.add_missing_columns(wider)
+    table.add_missing_columns(wider)
     described = lake_sql(tmp_path, "DESCRIBE lake.db.t")
     assert [tuple(r[:2]) for r in described[:6]] == [
         ("a", "bigint"), ("b", "decimal(9,2)"), ("c", "array<string>"),
         ("__bucket", "int"), ("__offset", "bigint"), ("__timestamp", "timestamp"),
     ]  # fmt: skip
     with pytest.raises(LakeTableMismatch):
-        table.check(INFO)
+        table.add_missing_columns(INFO)
 
 
 @pytest.mark.parametrize(
@@ -448,7 +448,7 @@ def test_a_table_that_was_changed_is_refused(
     table = lake.create(INFO)
     lake_sql(tmp_path, statement)
     with pytest.raises(LakeTableMismatch, match=said):
-        table.check(INFO)
+        table.add_missing_columns(INFO)
 
 
 def test_a_format_that_is_not_written_is_refused(
@@ -458,7 +458,7 @@ def test_a_format_that_is_not_written_is_refused(
         "iceberg.write.format.default": "orc"
     }))  # fmt: skip
     with pytest.raises(UnsupportedLakeOption, match=r"write\.format\.default=orc"):
-        table.check(INFO)
+        table.add_missing_columns(INFO)
 
 
 def test_a_warehouse_that_cannot_be_written_is_named(jvm: Jvm, tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def write_and_commit(
     lake: IcebergLake, info: TableInfo, batch: pa.RecordBatch, base_offset: int = 0
 ) -> tuple[DataFile, ...]:
     table = lake.load(info.path) or lake.create(info)
-    table.check(info)
+    table.add_missing_columns(info)
     split = Split(TableBucket(info.table_id, None, 0), (), 0, base_offset + batch.num_rows)
     writer = table.writer_factory(info, "w0", [split])(split)
     next_offset = base_offset + batch.num_rows

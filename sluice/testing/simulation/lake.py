@@ -261,8 +261,8 @@ class DriverTable:
 
     # ---- the LakeTable port ----
 
-    def check(self, info: TableInfo) -> None:
-        self._look("check")
+    def add_missing_columns(self, info: TableInfo) -> None:
+        self._look("add_missing_columns")
 
     def newest_tiering_snapshot(self) -> LakeSnapshot | None:
         return self._look("newest_tiering_snapshot").newest_tiering_snapshot()
