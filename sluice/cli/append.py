@@ -15,9 +15,9 @@ from sluice.did_you_mean import did_you_mean
 from sluice.model import TableInfo, TablePath
 
 if TYPE_CHECKING:
+    from sluice.cli.append_recorder import AppendRecorder
     from sluice.cli.resume import AppendJob
     from sluice.cli.row_files import RowFile
-    from sluice.cli.send_journal import SendJournal
     from sluice.cli.sending import Check, FileSender, Send
     from sluice.client import Client
     from sluice.client.bucket_writer import BucketWriter
@@ -90,23 +90,23 @@ def append(
     targets = [name.strip() for name in columns.split(",")] if columns else None
     command = ResumeCommand(context)
     with connect(config.client) as client, stopped_by_sigterm(), ExitStack() as stack:
-        info = begun = client.admin.table_info(table)
+        info = expected = client.admin.table_info(table)
         job = AppendJob(info, file, targets)
         if _duplicates_count(info) and not again:
-            begun = _table_as_begun(client, job)
-        rows = _rows(job, begun)
-        journal, skipped = None, skip_rows or 0
+            expected = _table_at_start(client, job)
+        rows = _rows(job, expected)
+        recorder, skipped = None, skip_rows or 0
         if _duplicates_count(info):
-            journal = stack.enter_context(job.journal(rows))
-            if journal.earlier is None and begun is not info:
+            recorder = stack.enter_context(job.recorder(rows))
+            if recorder.earlier is None and expected is not info:
                 raise InvalidFile(f"{file}: the file was changed while it was read")
-            skipped = rows_to_skip(journal, job, rows, command, skip_rows, again=again)
+            skipped = rows_to_skip(recorder, job, rows, command, skip_rows, again=again)
         with nothing_sent():
-            writing = _writing(client, info, targets, create_partitions, journal)
-        sender = FileSender(table, rows, *writing, command, create_partitions, journal=journal)
+            writing = _writing(client, info, targets, create_partitions, recorder)
+        sender = FileSender(table, rows, *writing, command, create_partitions, recorder=recorder)
         _send(sender, skipped, "row", "upserted" if info.has_primary_key else "appended")
-        if journal is not None:
-            job.forget_other_contents(rows)
+        if recorder is not None:
+            job.delete_records_of_other_contents(rows)
 
 
 @click.command(
@@ -160,20 +160,20 @@ def delete(
 def _send(sender: FileSender, skipped: int, noun: str, done: str) -> None:
     """Checks a file, sends its rows, and prints their number.
 
-    :param skipped: the number of rows at the beginning that are not sent.
+    :param skipped: the number of rows at the start of the file that are not sent.
     """
     from sluice.cli.output import counted
 
-    total, journal = sender.check_all(), sender.journal
+    total, recorder = sender.check_all(), sender.recorder
     if skipped > total:
         raise click.BadParameter(
             f"{skipped} rows are more than {sender.rows.path} has: {counted(total, 'row')}",
             param_hint="--skip-rows",
         )
     before = skipped
-    if journal is not None:
-        before = journal.stored_rows if journal.is_unfinished else skipped
-        journal.expect(total, skipped)
+    if recorder is not None:
+        before = recorder.stored_rows if recorder.is_unfinished else skipped
+        recorder.expect(total, skipped)
     started = time.monotonic()
     sender.send_all(total, skipped)
     seconds = time.monotonic() - started
@@ -187,33 +187,33 @@ def _duplicates_count(info: TableInfo) -> bool:
     return not info.has_primary_key or merge_engine.lower() == "aggregation"
 
 
-def _rows(job: AppendJob, begun: TableInfo) -> RowFile:
+def _rows(job: AppendJob, expected: TableInfo) -> RowFile:
     """The rows of a file, read once.
 
-    :param begun: the table with the columns that the file must have.
+    :param expected: the table with the columns that the file must have.
     """
     from sluice.cli import files
     from sluice.cli.sending import nothing_sent
 
-    names, targets = begun.schema.names, job.targets
-    if targets is not None and not begun.has_primary_key:
+    names, targets = expected.schema.names, job.targets
+    if targets is not None and not expected.has_primary_key:
         raise click.BadParameter(
-            f"table {begun.path} has no primary key, so rows have all columns",
+            f"table {expected.path} has no primary key, so rows have all columns",
             param_hint="--columns",
         )
     for name in targets or []:
         if name not in names:
             hint = did_you_mean(name, names) or f"; the columns are {', '.join(names)}"
             raise click.BadParameter(f"no column {name!r}{hint}", param_hint="--columns")
-    wanted = files.columns_of(begun.schema, targets or names, files.keys_of(begun))
-    rows = files.rows_of(job.file, wanted, notes=begun is job.table)
+    columns = files.columns_of(expected.schema, targets or names, files.keys_of(expected))
+    rows = files.rows_of(job.file, columns, notes=expected is job.table)
     with nothing_sent():
         rows.read_through()
     return rows
 
 
-def _table_as_begun(client: Client, job: AppendJob) -> TableInfo:
-    """The table with the columns that it had when an unfinished run of this file began."""
+def _table_at_start(client: Client, job: AppendJob) -> TableInfo:
+    """The table with the columns that it had when an unfinished run of this file started."""
     now, schema_id = job.table, job.schema_id()
     if schema_id in (None, now.schema_id):
         return now
@@ -221,7 +221,7 @@ def _table_as_begun(client: Client, job: AppendJob) -> TableInfo:
     added = [name for name in now.schema.names if name not in then.schema.names]
     click.echo(
         f"note: {now.path} has new columns since the unfinished run of {job.file.name}:"
-        f" {', '.join(added)}; rows of the resumed run have nulls there",
+        f" {', '.join(added)}; rows of the resumed run have nulls in them",
         err=True,
     )
     return then
@@ -232,13 +232,13 @@ def _writing(
     info: TableInfo,
     targets: list[str] | None,
     create_partitions: bool,
-    journal: SendJournal | None,
+    recorder: AppendRecorder | None,
 ) -> tuple[BucketWriter, Check, Send]:
     """A writer for a table, its check of rows, and its function that sends them."""
     if info.has_primary_key:
         keyed = client.kv_writer(
-            info.path, targets, dynamic_partitions=create_partitions, journal=journal
+            info.path, targets, dynamic_partitions=create_partitions, journal=recorder
         )
         return keyed, keyed.check_upsert, keyed.upsert
-    log = client.log_writer(info.path, dynamic_partitions=create_partitions, journal=journal)
+    log = client.log_writer(info.path, dynamic_partitions=create_partitions, journal=recorder)
     return log, log.check, log.write

@@ -13,10 +13,10 @@ from typing import Any
 
 import click
 
+from sluice.cli.append_recorder import RESUMABLE_S, AppendRecorder
+from sluice.cli.append_records import AppendRecord, checksum, open_locked, unfinished_records
 from sluice.cli.resume_command import ResumeCommand, stored_text
 from sluice.cli.row_files import RowFile
-from sluice.cli.send_journal import RESUMABLE_S, SendJournal
-from sluice.cli.send_records import Record, checksum, open_locked, unfinished_records
 from sluice.model import TableInfo
 
 _AGAIN = "--again appends the complete file again"
@@ -37,13 +37,13 @@ class AppendJob:
         info = self.table
         return {"table": str(info.path), "table_id": info.table_id, "created_ms": info.created_ms}
 
-    def journal(self, rows: RowFile) -> SendJournal:
-        """The record of these rows, whatever the name of the file."""
+    def recorder(self, rows: RowFile) -> AppendRecorder:
+        """The recorder of these rows, whatever the name of the file."""
         about = {"file": str(self.file.absolute())}
-        return SendJournal({**self.target, **self._content(*rows.fingerprint)}, about)
+        return AppendRecorder({**self.target, **self._content(*rows.fingerprint)}, about)
 
     def schema_id(self) -> int | None:
-        """The schema that an unfinished run of this file began with; None without such a run."""
+        """The schema that an unfinished run of this file started with; None without such a run."""
         for record in unfinished_records(str(self.table.path)):
             size_bytes, header = self.file.stat().st_size, record.header
             if self._is_for_target(record) and header.get("size_bytes") == size_bytes:
@@ -52,7 +52,7 @@ class AppendJob:
                     return record.start.schema_id
         return None
 
-    def record_for_other_table(self, rows: RowFile) -> Record | None:
+    def record_for_other_table(self, rows: RowFile) -> AppendRecord | None:
         """A record of the same rows for a dropped table of this name, or another cluster's."""
         content = self._content(*rows.fingerprint)
         for record in unfinished_records(str(self.table.path)):
@@ -60,8 +60,8 @@ class AppendJob:
                 return record
         return None
 
-    def records_of_other_contents(self, rows: RowFile) -> Iterator[Record]:
-        """Records of this file name and table whose rows were others."""
+    def records_of_other_contents(self, rows: RowFile) -> Iterator[AppendRecord]:
+        """Records of this file name and table for other contents of the file."""
         name, fingerprint = str(self.file.absolute()), rows.fingerprint
         for record in unfinished_records(str(self.table.path)):
             header = record.header
@@ -70,15 +70,15 @@ class AppendJob:
             if is_other and self._is_for_target(record):
                 yield record
 
-    def forget_other_contents(self, rows: RowFile) -> None:
-        """Removes those records. All rows of the present file are in the table by then."""
+    def delete_records_of_other_contents(self, rows: RowFile) -> None:
+        """Deletes those records; call it when the table has all rows of the present file."""
         for record in self.records_of_other_contents(rows):
             with suppress(OSError):  # another process resumes it
                 file = open_locked(record.path, os.O_RDWR)
                 record.path.unlink()
                 os.close(file)
 
-    def _is_for_target(self, record: Record) -> bool:
+    def _is_for_target(self, record: AppendRecord) -> bool:
         return self.target.items() <= record.header.items()
 
     def _content(self, size_bytes: int, found: int) -> dict[str, Any]:
@@ -87,7 +87,7 @@ class AppendJob:
 
 
 def rows_to_skip(
-    journal: SendJournal,
+    recorder: AppendRecorder,
     job: AppendJob,
     rows: RowFile,
     command: ResumeCommand,
@@ -103,12 +103,12 @@ def rows_to_skip(
         and the user did not choose; or the choice contradicts the record.
     """
     if again:
-        journal.begin_again()
+        recorder.begin_again()
         return skip_rows or 0
-    if journal.earlier is None:
+    if recorder.earlier is None:
         _check_other_records(job, rows, command, skip_rows)
         return skip_rows or 0
-    earlier = journal.earlier
+    earlier = recorder.earlier
     stored = earlier.stored_rows
     status = f"An earlier run is unfinished. {stored_text(job.file.name, stored, earlier.rows)}"
     if reason := _why_not_resumable(earlier):
@@ -119,10 +119,10 @@ def rows_to_skip(
             raise click.UsageError(f"nothing was sent; {_AGAIN}")
     elif skip_rows != stored:
         raise command.advice(f"{status}. {_AGAIN}", stored).usage_error()
-    return journal.skipped_rows
+    return recorder.skipped_rows
 
 
-def _why_not_resumable(earlier: Record) -> str:
+def _why_not_resumable(earlier: AppendRecord) -> str:
     """Why an exact resume is not possible; empty if it is."""
     if earlier.failure:
         return f"The cluster answered {earlier.failure} to a resumed run"
@@ -145,7 +145,7 @@ def _check_other_records(
         if skip_rows:
             text = (
                 f"{other}, so no row of it is in this table. --again --skip-rows {skip_rows} skips"
-                " rows all the same"
+                " these rows anyway"
             )
             raise command.advice(text).usage_error()
         click.echo(f"note: {other}; all rows are sent", err=True)

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 import click
 import pyarrow as pa
 
+from sluice.cli.append_recorder import AppendRecorder
 from sluice.cli.errors import InvalidFile
 from sluice.cli.output import counted
 from sluice.cli.resume import MAY_DUPLICATE
 from sluice.cli.resume_command import Advice, ResumeCommand, stored_text
 from sluice.cli.row_files import ROW_ERRORS, RowFile, first_that_fails
-from sluice.cli.send_journal import SendJournal
 from sluice.client.bucket_writer import BucketWriter
 from sluice.errors import (
     InvalidTable,
@@ -35,7 +35,7 @@ Send = Callable[[pa.RecordBatch], None]
 _NOT_RESUMABLE = (OutOfOrderSequence, UnknownWriterId, InvalidTable)
 """The cluster has lost batches or the writer's state, or the batches would differ."""
 _PARTITIONS_MAX = 100_000
-"""A column of so many values is no partition key."""
+"""A column with more values than this is not a partition key."""
 
 
 @dataclass(frozen=True)
@@ -46,14 +46,14 @@ class FileSender:
     rows: RowFile
     writer: BucketWriter
     check: Check
-    """Raises what sending these rows would raise; returns their partitions."""
+    """Raises the errors that sending these rows would raise; returns their partitions."""
     send: Send
     command: ResumeCommand
     """The command as the user gave it, to print how to resume."""
     create_partitions: bool = False
     needs_partitions: bool = True
     """Whether rows of a missing partition are an error; otherwise they are skipped."""
-    journal: SendJournal | None = None
+    recorder: AppendRecorder | None = None
     """The record of the run, for tables that store a repeated row twice."""
     done: str = "stored"
     """The word for rows that were sent."""
@@ -61,7 +61,7 @@ class FileSender:
     def check_all(self) -> int:
         """Checks the complete file and returns its number of rows; nothing is sent.
 
-        :raises InvalidFile: :raises SluiceError: what is wrong, with its place.
+        :raises InvalidFile: :raises SluiceError: the error with its place in the file.
         """
         total, seen = 0, set[Values]()
         with nothing_sent():
@@ -92,7 +92,7 @@ class FileSender:
                     at += batch.num_rows
                     advance(batch.num_rows)
                 self.writer.flush()
-        except InvalidFile as error:  # although the check has read all rows
+        except InvalidFile as error:  # the check had read all rows without an error
             changed = self.rows.change() or error
             raise self._advice(total, skipped_rows).added_to(changed) from error
         except SluiceError as error:
@@ -100,11 +100,11 @@ class FileSender:
         except BaseException:
             click.echo(f"\n{self._advice(total, skipped_rows).lines}", err=True)
             raise
-        if self.journal is not None:
-            self.journal.forget()
+        if self.recorder is not None:
+            self.recorder.forget()
 
     def _checked(self, batch: pa.RecordBatch, row: int, seen: set[Values]) -> set[Values]:
-        """The partitions of rows of which the first is number ``row`` of the file."""
+        """The partitions of a batch whose first row is number ``row`` of the file."""
         try:
             return self._partitions(batch, seen)
         except ROW_ERRORS as error:
@@ -136,16 +136,16 @@ class FileSender:
 
     def _advice(self, total: int, skipped_rows: int, error: BaseException | None = None) -> Advice:
         """The rows that an interrupted run has stored, and how to resume."""
-        stored, journal = skipped_rows + self.writer.stored_rows, self.journal
+        stored, recorder = skipped_rows + self.writer.stored_rows, self.recorder
         name = self.rows.path.name
-        if journal is None:
+        if recorder is None:
             return self.command.advice(stored_text(name, stored, total, self.done), stored)
-        if not journal.has_begun:
+        if not recorder.has_begun:
             return Advice("Nothing was sent")
-        is_final = journal.is_unfinished and isinstance(error, _NOT_RESUMABLE)
+        is_final = recorder.is_unfinished and isinstance(error, _NOT_RESUMABLE)
         is_lost = is_final and not isinstance(error, InvalidTable)
-        journal.break_off(self.writer.stored_rows, type(error).__name__ if is_lost else "")
-        stored = journal.stored_rows
+        recorder.break_off(self.writer.stored_rows, type(error).__name__ if is_lost else "")
+        stored = recorder.stored_rows
         text = stored_text(name, stored, total, self.done)
         if isinstance(error, TableNotExist):
             return Advice(text)
@@ -154,7 +154,7 @@ class FileSender:
                 f"An exact resume of the earlier run is not possible. {text}. With --again"
                 f" {MAY_DUPLICATE}"
             )
-        elif not journal.is_kept:
+        elif not recorder.is_kept:
             most = skipped_rows + self.writer.sent_rows - stored
             text += f". No record was kept: {MAY_DUPLICATE}, at most {counted(most, 'row')}"
         elif self.rows.change():

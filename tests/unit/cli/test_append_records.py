@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from sluice import failpoints
+from sluice.cli.append_recorder import AppendRecorder
+from sluice.cli.append_records import unfinished_records
 from sluice.cli.row_files import RowFile
-from sluice.cli.send_journal import SendJournal
-from sluice.cli.send_records import unfinished_records
 from sluice.client.sent_batches import WriterStart
 from tests.support.append_shop import ORDERS, ROWS, Shop, command_of, stored_of
 from tests.support.processes import SLUICE, environment
@@ -154,21 +154,21 @@ def test_a_record_that_another_one_has_removed_is_made_again(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other one finds it empty, and takes it for what a killed process left."""
-    first, other = SendJournal(NAME, {}), list[SendJournal]()
-    between_open_and_lock(monkeypatch, lambda: other.append(SendJournal(NAME, {})))
+    first, other = AppendRecorder(NAME, {}), list[AppendRecorder]()
+    between_open_and_lock(monkeypatch, lambda: other.append(AppendRecorder(NAME, {})))
     first.begin(START)
     assert first.is_kept
     assert first.path.exists()
     with pytest.raises(Exception, match="another `sluice append` is sending this file"):
         other[0].begin(START)
     first.__exit__(None, None, None)
-    assert SendJournal(NAME, {}).start == START
+    assert AppendRecorder(NAME, {}).start == START
 
 
 def test_who_finds_a_new_record_locked_does_not_send(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first, taken = SendJournal(NAME, {}), list[int]()
+    first, taken = AppendRecorder(NAME, {}), list[int]()
 
     def take() -> None:
         taken.append(os.open(first.path, os.O_RDWR))
@@ -184,10 +184,10 @@ def test_who_finds_a_new_record_locked_does_not_send(
 def test_a_record_that_goes_while_it_is_opened_is_none(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ended = SendJournal(NAME, {})
+    ended = AppendRecorder(NAME, {})
     ended.begin(START)
     between_open_and_lock(monkeypatch, ended.forget)
-    late = SendJournal(NAME, {})
+    late = AppendRecorder(NAME, {})
     assert not late.is_unfinished
     late.begin(START)
     assert late.path.exists()

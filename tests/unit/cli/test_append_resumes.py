@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from sluice.cli.send_journal import RESUMABLE_S, SendJournal
+from sluice.cli.append_recorder import RESUMABLE_S, AppendRecorder
 from sluice.cli.sending import FileSender
 from sluice.client import connect
 from tests.docs.blocks import claimed
@@ -157,7 +157,7 @@ def test_a_damaged_record_is_named(shop: Shop, broken: tuple[Path, str]) -> None
     for damaged in ("no JSON\n", "{}\n", record.read_text().replace("[", "[[", 2)):
         record.write_text(damaged)
         said = shop.append(path, fails=1)
-        assert f"{record}: the record of an earlier run is damaged; remove the file" in said
+        assert f"{record}: the record of an earlier run is damaged; delete the file" in said
 
 
 def test_a_disk_that_is_full_ends_the_run(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,7 +189,7 @@ def test_two_do_not_send_the_same_file_at_one_time(shop: Shop, broken: tuple[Pat
     name = {k: v for k, v in header.items() if k not in ("rows", "skipped", "writer", "at", "file")}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(shop.state))
-        other = SendJournal(name, {})
+        other = AppendRecorder(name, {})
     assert other.path == record
     for options in (["--skip-rows", str(stored_of(said))], ["--again"]):
         told = shop.append(path, *options, fails=1)

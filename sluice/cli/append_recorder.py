@@ -1,6 +1,6 @@
 """Writes the record of a run of `sluice append`, which makes an exact resume possible.
 
-The record exists from the first batch until all rows are stored. ``send_records`` has its form.
+The record exists from the first batch until all rows are stored. ``append_records`` has its form.
 """
 
 from __future__ import annotations
@@ -18,45 +18,45 @@ from typing import Self
 
 import click
 
+from sluice.cli.append_records import AppendRecord, delete_old_records, folder, open_locked
 from sluice.cli.errors import ResumeError
-from sluice.cli.send_records import Record, folder, open_locked, remove_old
 from sluice.client.sent_batches import RowRange, WriterStart
 from sluice.errors import StorageError
 from sluice.failpoints import failpoint
 from sluice.model import TableBucket
 
 RESUMABLE_S = 6 * 24 * 60 * 60
-"""A cluster forgets a writer that was silent for seven days, by the default of its setting
-server.writer-id.expiration-time. After that it refuses its batches, or stores the first of a bucket
-again."""
+"""A cluster forgets a writer that has sent nothing for seven days, the default of its setting
+server.writer-id.expiration-time. After that it refuses the writer's batches, or stores the first
+one of a bucket again."""
 
 
-class SendJournal:
-    """A ``WriterJournal`` in a file that one process at a time has open.
+class AppendRecorder:
+    """A ``WriterJournal`` that writes the record of a run; one process at a time has it open.
 
-    Lines are written whole and in order, each by one call; what a killed process wrote is there.
-    The header alone is forced to the disk. After a power loss, batches whose lines are lost are
-    sent again. They are stored once while the server knows their sequences (Fluss: the last five
-    of a bucket); else the answer is OutOfOrderSequence.
+    Each line is written by one call, complete and in order, so a killed process loses no line.
+    Only the header is synced to disk. After a power loss, batches whose lines are lost are sent
+    again. The server stores them once if it still knows their sequences (Fluss: the last five of
+    a bucket). Otherwise it returns OutOfOrderSequence.
     """
 
     def __init__(self, name: Mapping[str, object], about: Mapping[str, object]) -> None:
-        """Looks for the record of an earlier run.
+        """Opens the record of an earlier run, if there is one.
 
-        :param name: what makes it the same rows into the same table.
-        :param about: what a new record says besides.
-        :raises ResumeError: another process has it open, or it cannot be read.
+        :param name: the properties that identify the rows and the table.
+        :param about: further properties for a new record.
+        :raises ResumeError: another process has the record open, or it cannot be read.
         """
         digest = hashlib.sha256(json.dumps(name, sort_keys=True).encode()).hexdigest()
         self.path = folder() / f"{digest[:32]}.jsonl"
         self.rows = 0
         """Rows of the file."""
         self.skipped_rows = 0
-        """Rows at the beginning of the file that are not sent."""
+        """The number of rows at the start of the file that are not sent."""
         self.stored_rows = 0
-        """The number of rows from the first on that are known to be stored."""
+        """The number of rows at the start of the file that are known to be stored."""
         self.is_kept = True
-        """False once it could not be written."""
+        """False after the record could not be written."""
         self._name, self._about = dict(name), dict(about)
         self._lock = threading.Lock()  # guards the two below
         self._file: int | None = None
@@ -93,13 +93,13 @@ class SendJournal:
         return self._has_begun or self.is_unfinished
 
     def begin_again(self) -> None:
-        """Gives up the earlier run. Its record stays until this run begins to send."""
+        """Discards the earlier run. Its record stays until this run starts to send."""
         self.earlier = None
         self.rows = self.skipped_rows = self.stored_rows = 0
 
     def forget(self) -> None:
-        """Removes the record: all is stored."""
-        self._remove()
+        """Deletes the record, because all rows are stored."""
+        self._delete()
         self.begin_again()
 
     def expect(self, rows: int, skipped_rows: int) -> None:
@@ -107,11 +107,11 @@ class SendJournal:
         self.rows, self.skipped_rows = rows, skipped_rows
 
     def break_off(self, stored_rows: int, failure: str = "") -> None:
-        """Notes how many of the writer's rows are stored; nothing is sent from now on.
+        """Records how many of the writer's rows are stored; nothing is sent from now on.
 
-        ``stored_rows`` is then what the next run finds.
+        The next run reads ``stored_rows`` from the record.
 
-        :param failure: why nobody can go on exactly.
+        :param failure: why an exact resume is not possible.
         """
         line: dict[str, object] = {"stored": stored_rows}
         if failure:
@@ -121,11 +121,11 @@ class SendJournal:
             if self._file is not None:
                 try:
                     _write(self._file, line)
-                except OSError:  # the lines before tell as much or a little less
+                except OSError:  # the lines before say the same or a little less
                     return
             self.stored_rows = max(self.stored_rows, self.skipped_rows + stored_rows)
 
-    # ---- what the writer calls ----
+    # ---- the WriterJournal ----
 
     @property
     def start(self) -> WriterStart | None:
@@ -142,13 +142,13 @@ class SendJournal:
         }
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            remove_old()
-            made = self._made(header)
+            delete_old_records()
+            made = self._create(header)
         except (FileExistsError, BlockingIOError):
             raise self._busy() from None
         except OSError as error:
             with suppress(OSError):
-                self._remove()  # of an earlier run: nobody may go on there once this one sends
+                self._delete()  # no run may resume the earlier one once this one sends
             self._close()
             self.is_kept = False
             click.echo(
@@ -167,7 +167,7 @@ class SendJournal:
     def sending(self, bucket: TableBucket, cut: RowRange, stored_rows: int) -> None:
         line = [bucket.partition_id, bucket.bucket, cut.first, cut.rows, stored_rows]
         with self._lock:
-            if self._is_closed:  # a thread of the writer that was on its way here
+            if self._is_closed:  # since a thread of the writer made this call
                 raise StorageError(f"{self.path} is closed; nothing more is sent")
             if self._file is not None:
                 try:
@@ -180,8 +180,8 @@ class SendJournal:
 
     # ---- the file ----
 
-    def _made(self, header: object) -> int:
-        """A new record, locked. That of an earlier run is locked here until this one replaces it.
+    def _create(self, header: object) -> int:
+        """Creates a locked record. An earlier run's record stays locked until this one replaces it.
 
         :raises FileExistsError: :raises BlockingIOError: another process was faster.
         """
@@ -209,7 +209,7 @@ class SendJournal:
             raise
         return file
 
-    def _load(self) -> Record | None:
+    def _load(self) -> AppendRecord | None:
         try:
             self._file = open_locked(self.path, os.O_RDWR | os.O_APPEND)
         except BlockingIOError:
@@ -222,23 +222,23 @@ class SendJournal:
                 f" {error.strerror}. Nothing was sent"
             ) from error
         content = self.path.read_bytes()
-        whole = content[: content.rfind(b"\n") + 1]
-        if whole != content:  # a killed process may have left half a line
-            os.ftruncate(self._file, len(whole))
-        if not whole:
-            self._remove()
+        lines = content[: content.rfind(b"\n") + 1]
+        if lines != content:  # a killed process may have left half a line
+            os.ftruncate(self._file, len(lines))
+        if not lines:
+            self._delete()
             return None
         try:
-            return Record.parse(whole)
+            return AppendRecord.parse(lines)
         except (ValueError, KeyError, TypeError) as error:
             self._close()
             raise ResumeError(
-                f"{self.path}: the record of an earlier run is damaged; remove the file, then run"
+                f"{self.path}: the record of an earlier run is damaged; delete the file, then run"
                 " the command again, from the first row or with --skip-rows"
             ) from error
 
-    def _remove(self) -> None:
-        """Removes what is locked here, if anything is, and what a killed process left of it."""
+    def _delete(self) -> None:
+        """Deletes the locked record, if any, and what a killed process left of a new one."""
         if self._file is not None:
             self.path.with_suffix(".new").unlink(missing_ok=True)
             self.path.unlink(missing_ok=True)
@@ -256,7 +256,7 @@ class SendJournal:
 
 
 def _write(file: int, line: object) -> None:
-    """Appends a line, whole or not at all."""
+    """Appends a complete line, or nothing."""
     text = json.dumps(line).encode() + b"\n"
     written = os.write(file, text)
     if written < len(text):

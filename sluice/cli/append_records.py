@@ -31,13 +31,13 @@ def folder() -> Path:
     """Where records are kept: ``$XDG_STATE_HOME/sluice/append``."""
     try:
         home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state"
-    except RuntimeError:  # a user without a home, in some containers: no folder can be made there
+    except RuntimeError:  # a user without a home, in some containers: has no folder
         home = os.devnull
     return Path(home) / "sluice/append"
 
 
 @dataclass
-class Record:
+class AppendRecord:
     """The record of an earlier run: the rows that it sent, and those known to be stored."""
 
     header: dict[str, Any]
@@ -45,9 +45,9 @@ class Record:
     rows: int
     """Rows of the file."""
     skipped_rows: int
-    """Rows at the beginning of the file that were not sent."""
+    """The number of rows at the start of the file that were not sent."""
     stored_rows: int
-    """The number of rows from the first on that are known to be stored."""
+    """The number of rows at the start of the file that are known to be stored."""
     sent_at_s: int
     """When the last batch was sent, in seconds since 1970."""
     failure: str = ""
@@ -79,7 +79,7 @@ class Record:
         self.stored_rows = max(self.stored_rows, self.skipped_rows + stored)
 
 
-def unfinished_records(table: str) -> Iterator[Record]:
+def unfinished_records(table: str) -> Iterator[AppendRecord]:
     """Records of interrupted runs into tables of this name; runs in progress are left out."""
     for path in folder().glob("*.jsonl"):
         with suppress(OSError, ValueError, KeyError, TypeError):
@@ -87,7 +87,7 @@ def unfinished_records(table: str) -> Iterator[Record]:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
                 content = file.read()
             if json.loads(content.partition(b"\n")[0])["table"] == table:
-                record = Record.parse(content[: content.rfind(b"\n") + 1])
+                record = AppendRecord.parse(content[: content.rfind(b"\n") + 1])
                 record.path = path
                 yield record
 
@@ -95,8 +95,8 @@ def unfinished_records(table: str) -> Iterator[Record]:
 def open_locked(path: Path, flags: int) -> int:
     """Opens and locks a file that still exists once it is locked. Waits for short readers.
 
-    :raises BlockingIOError: another process has it locked. :raises OSError: it cannot be opened, or
-        not be locked.
+    :raises BlockingIOError: another process has it locked.
+    :raises OSError: it cannot be opened or locked.
     """
     until = time.monotonic() + _READER_LOCK_S
     while True:
@@ -116,11 +116,11 @@ def open_locked(path: Path, flags: int) -> int:
         except BaseException:
             os.close(file)
             raise
-        os.close(file)  # its owner removed it meanwhile
+        os.close(file)  # its owner has deleted it in the meantime
 
 
-def remove_old() -> None:
-    """Removes records that were not written for 90 days."""
+def delete_old_records() -> None:
+    """Deletes records that were not written for 90 days."""
     for path in folder().glob("*.*"):
         with suppress(FileNotFoundError):
             if time.time() - path.stat().st_mtime > _KEPT_S:
