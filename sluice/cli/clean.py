@@ -1,4 +1,4 @@
-"""`sluice clean`: shows or removes the files of dead rounds."""
+"""`sluice clean`: shows or deletes orphan files that killed rounds left in the lake."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    short_help="Show or remove files of dead rounds.",
+    short_help="Show or delete orphan files of killed rounds.",
     epilog="""
 \b
 Examples:
@@ -35,19 +35,19 @@ Examples:
 """,
 )
 @click.argument("table", type=TABLE_PATH, required=False)
-@click.option("--yes", is_flag=True, help="Remove the files; without it nothing is changed.")
+@click.option("--yes", is_flag=True, help="Delete the files; without it nothing is changed.")
 @click.option(
     "--older-than",
     "older_than_ms",
     type=DURATION,
     default="0s",
     metavar="DURATION",
-    help="Also keep files younger than this, as in 1h. Age alone never removes a file.",
+    help="Also keep files younger than this, as in 1h. Age alone never deletes a file.",
 )
 @click.option(
     "--work-uri",
     metavar="URI",
-    help="Also remove folders of ended runs below this work_uri of an Airflow connection.",
+    help="Also delete folders of ended runs below this work_uri of an Airflow connection.",
 )
 @click.option(
     "--runs-older-than",
@@ -72,9 +72,9 @@ def clean(
     bootstrap: str | None,
     config_file: str | None,
 ) -> None:
-    """Show the files that dead rounds left in the lake; --yes removes them.
+    """Show the orphan files that killed rounds left in the lake; --yes deletes them.
 
-    The command checks TABLE, or every table of the cluster. It is safe while rounds run: it removes
+    The command checks TABLE, or every table of the cluster. It is safe while rounds run: it deletes
     a file only if no snapshot references it, and if its name proves that its round started from an
     older commit than the newest. Such a round can never commit. Every other unreferenced file is
     kept, and printed with the reason.
@@ -82,7 +82,7 @@ def clean(
     With --work-uri, but without TABLE and a lake, the command only checks folders of runs.
 
     Needs Java 17. Needs a cluster only without TABLE, or with --work-uri. Exit code 1: a table or a
-    folder could not be read, or a file could not be removed.
+    folder could not be read, or a file could not be deleted.
     """
     overrides = {"client.bootstrap": bootstrap, **lake_overrides(warehouse)}
     config = configuration(config_file, overrides)
@@ -101,7 +101,7 @@ def clean(
     if work_uri is not None:
         try:
             runs = clean_runs(config, work_uri, keep_ms, apply=yes)
-        except (OSError, SluiceError) as failed:  # the tables are reported all the same
+        except (OSError, SluiceError) as failed:  # the tables are still reported
             error = f"{work_uri}: {type(failed).__name__}: {failed}"
     print_reports(reports, runs, applied=yes, as_json=output_format == "json", runs_error=error)
 
@@ -114,11 +114,11 @@ def print_reports(
     as_json: bool,
     runs_error: str = "",
 ) -> None:
-    """Prints the files found, and which of them were removed.
+    """Prints the files found, and which of them were deleted.
 
     :param reports: None if tables were not checked.
     :param runs_error: why the work folder could not be read.
-    :raises click.exceptions.Exit: with code 1 if something could not be removed.
+    :raises click.exceptions.Exit: with code 1 if something could not be deleted.
     """
     if as_json:
         from sluice.cli.output import print_json
@@ -164,39 +164,39 @@ def _print_table(report: CleanReport, applied: bool) -> None:
     if report.foreign_files:
         click.echo(
             f"note: {counted(report.foreign_files, 'unreferenced data file')} of other writers,"
-            f" {byte_size(report.foreign_bytes)}: Iceberg's remove_orphan_files removes them"
+            f" {byte_size(report.foreign_bytes)}: Iceberg's remove_orphan_files deletes them"
         )
 
 
 def _fate(report: CleanReport, left: OrphanFile, applied: bool) -> str:
-    """Whether a dead round's file is removed, and why."""
+    """Whether an orphan file is deleted, and why."""
     if left.path in report.failed:
-        return f"not removed: {report.failed[left.path]}"
-    return f"{'removed' if applied else 'would be removed'}: {left.reason}"
+        return f"not deleted: {report.failed[left.path]}"
+    return f"{'deleted' if applied else 'would be deleted'}: {left.reason}"
 
 
 def _summary(report: CleanReport, applied: bool) -> str:
     if report.error:
         return f"cannot be read: {report.error}"
     if not report.dead:
-        return "nothing to remove"
+        return "nothing to delete"
     from sluice.cli.output import byte_size, counted
 
     total = sum(left.size_bytes for left in report.dead)
-    what = f"{counted(len(report.dead), 'file')} of dead rounds, {byte_size(total)}"
+    what = f"{counted(len(report.dead), 'orphan file')}, {byte_size(total)}"
     if not applied:
-        return f"{what}; --yes removes them"
-    left = f", {len(report.failed)} could not be removed" if report.failed else ""
-    return f"{what}: {len(report.removed)} removed{left}"
+        return f"{what}; --yes deletes them"
+    left = f", {len(report.failed)} could not be deleted" if report.failed else ""
+    return f"{what}: {len(report.removed)} deleted{left}"
 
 
 def _print_runs(runs: list[RunFolder], applied: bool) -> None:
     from sluice.cli.output import print_table, when
 
-    done = "removed" if applied else "would remove"
+    done = "deleted" if applied else "would delete"
     rows = [
         [
-            "keep" if run.reason else "not removed" if run.error else done,
+            "keep" if run.reason else "not deleted" if run.error else done,
             run.uri,
             len(run.files),
             when(run.modified_ms),

@@ -67,7 +67,7 @@ Examples:
     default="5min",
     show_default=True,
     metavar="DURATION",
-    help="Give up after this time, as in 30s, 5min.",
+    help="Stop the query after this time, as in 30s, 5min.",
 )
 @warehouse_option
 @cluster_options

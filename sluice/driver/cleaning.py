@@ -1,4 +1,4 @@
-"""What `sluice clean` does: it deletes orphan files of dead rounds and folders of finished runs."""
+"""What `sluice clean` does: it deletes orphan files and the folders of finished runs."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def clean_runs(
 ) -> list[RunFolder]:
     """Lists the runs in a work folder; with ``apply``, deletes the finished ones.
 
-    A run that could not be deleted has an ``error``; the others are deleted all the same.
+    A run that could not be deleted has an ``error``; the others are still deleted.
 
     :raises OSError: the work folder cannot be listed.
     :raises SluiceError: the coordinator cannot be reached.

@@ -79,7 +79,7 @@ def test_objects_of_a_dead_round_go_and_others_stay(
         monkeypatch.setattr(failpoints, "_armed", {})
         left = objects() - before
         assert left
-        assert "nothing to remove" in command("clean")
+        assert "nothing to delete" in command("clean")
         assert "committed to the lake" in command("tier")
         [report] = json.loads(command("clean", "--yes", "--format", "json"))["tables"]
         assert set(report["removed"]) == left

@@ -46,8 +46,8 @@ def test_a_dry_run_says_what_would_go_and_why(
 ) -> None:
     print_reports([report], None, applied=False, as_json=False)
     said = capsys.readouterr().out
-    assert "shop.orders: 2 files of dead rounds, 2.0 kB; --yes removes them" in said
-    assert f"would be removed: {DEAD}:" in said
+    assert "shop.orders: 2 orphan files, 2.0 kB; --yes deletes them" in said
+    assert f"would be deleted: {DEAD}:" in said
     assert "1,000 1970-01-01 00:00:00Z /lake/data/0.parquet" in " ".join(said.split())
     assert "kept: it may still commit:" in said
     assert "note: 2 unreferenced data files of other writers, 99 bytes: Iceberg's" in said
@@ -72,9 +72,9 @@ def test_what_could_not_be_removed_is_exit_code_1(
         print_reports([report], None, applied=True, as_json=False)
     assert ended.value.exit_code == 1
     said = capsys.readouterr().out
-    assert "1 removed, 1 could not be removed" in said
-    assert f"removed: {DEAD}:" in said
-    assert "not removed: PermissionError: no:" in said
+    assert "1 deleted, 1 could not be deleted" in said
+    assert f"deleted: {DEAD}:" in said
+    assert "not deleted: PermissionError: no:" in said
 
 
 def test_a_table_that_could_not_be_read_is_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
@@ -133,7 +133,7 @@ def test_runs_are_removed_once_the_coordinator_holds_nothing_for_them(
     print_reports([], runs, applied=True, as_json=False)
     said = capsys.readouterr().out
     assert "the coordinator still holds its claim of table shop.held" in said
-    assert "removed" in said
+    assert "deleted" in said
     assert [path.name for path in (tmp_path / "work").iterdir()] == ["sluice-held"]
 
 
@@ -167,8 +167,8 @@ def test_what_cannot_be_removed_is_told_after_all_that_was_done(
         print_reports([report], runs, applied=True, as_json=False)
     assert ended.value.exit_code == 1
     said = capsys.readouterr().out
-    assert "shop.orders: 2 files of dead rounds, 2.0 kB: 2 removed" in said
-    assert "not removed" in said
+    assert "shop.orders: 2 orphan files, 2.0 kB: 2 deleted" in said
+    assert "not deleted" in said
     assert {run.uri[-1]: run.error[:15] for run in runs} == {"a": "PermissionError", "b": ""}
 
 
@@ -187,7 +187,7 @@ def test_a_work_folder_that_cannot_be_listed_hides_nothing_that_was_done(
         words = ("--warehouse", "x", "--bootstrap", address, "--work-uri", "file:///w")
         done = run("shop.orders", "--yes", *words)
     assert done.exit_code == 1
-    assert "2 removed" in done.output
+    assert "2 deleted" in done.output
     assert "the runs cannot be read: file:///w: PermissionError" in done.output
 
 
@@ -202,7 +202,7 @@ def test_folders_of_runs_alone_need_no_lake(tmp_path: Path) -> None:
     with EmbeddedCluster(config) as cluster:
         done = run(*words, "--bootstrap", cluster.address)
     assert done.exit_code == 0, done.output
-    assert "removed" in done.output
+    assert "deleted" in done.output
     assert list((tmp_path / "work").iterdir()) == []
     refused = run("shop.orders", *words, "--bootstrap", cluster.address)
     assert "give --warehouse PATH" in refused.output
