@@ -190,7 +190,7 @@ def _drain(output: IO[bytes]) -> None:
 
 
 def iceberg_class_path(jars: str) -> str:
-    """Iceberg's runtime and whatever else lies in ``jars``, as Java's class path.
+    """Iceberg's runtime and all other files of ``jars``, as Java's class path.
 
     :raises ConfigurationError: as of :func:`iceberg_jar`.
     """

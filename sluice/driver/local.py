@@ -49,7 +49,7 @@ def tier_once(
     :param path: only this table; None: the table that has been due the longest.
     :param now: make the table due first, unless it is paused or being tiered.
     :param jvm: a running JVM, for several rounds; None: this function starts one and ends it.
-    :param repair_mode: how to repair a lake that is behind Fluss; None: raise an error then.
+    :param repair_mode: how to repair a lake that is behind Fluss; None: raise an error.
     :raises ConfigurationError: this machine lacks something; nothing was claimed.
     :raises TableNotDue: no table can be claimed now; says why, and whether waiting helps.
     :raises SluiceError: why the round failed, as reported to the coordinator.

@@ -22,12 +22,12 @@ def claim_table(
     :raises TableNotDue: it cannot be claimed; details as of :func:`not_due`.
     """
     claim = client.tiering.claim(None if path is None else [path])
-    asked = False
+    requested = False
     if claim is None and now and path is not None:
-        asked = request_round(client, path)
-        claim = client.tiering.claim([path]) if asked else None
+        requested = request_round(client, path)
+        claim = client.tiering.claim([path]) if requested else None
     if claim is None:
-        raise not_due(client, path, (clock or SystemClock()).now_ms(), asked=asked)
+        raise not_due(client, path, (clock or SystemClock()).now_ms(), requested=requested)
     return claim
 
 
@@ -49,12 +49,12 @@ def request_round(client: Client, path: TablePath) -> bool:
 
 
 def not_due(
-    client: Client, path: TablePath | None, now_ms: int, *, asked: bool = False
+    client: Client, path: TablePath | None, now_ms: int, *, requested: bool = False
 ) -> TableNotDue:
     """The error to raise; its detail ``waits`` is true if waiting helps.
 
     :param now_ms: this machine's time in epoch milliseconds; the coordinator's may differ a little.
-    :param asked: the table was just made due, and another worker has claimed it since.
+    :param requested: the table was just made due, and another worker has claimed it since.
     """
     if path is None:
         text = (
@@ -73,7 +73,7 @@ def not_due(
             False,
         )
     freshness = info.descriptor.properties.get(FRESHNESS, _DEFAULT_FRESHNESS)
-    return _error(f"table {path} {_in_words(statuses[0], freshness, now_ms, asked)}", True)
+    return _error(f"table {path} {_in_words(statuses[0], freshness, now_ms, requested)}", True)
 
 
 def how_to_enable(path: TablePath) -> str:
@@ -85,7 +85,7 @@ def how_to_enable(path: TablePath) -> str:
     )
 
 
-def _in_words(status: TieringStatus, freshness: str, now_ms: int, asked: bool) -> str:
+def _in_words(status: TieringStatus, freshness: str, now_ms: int, requested: bool) -> str:
     """The table's status, and the command that helps.
 
     The command is without connection options, because this function does not know them.
@@ -99,7 +99,7 @@ def _in_words(status: TieringStatus, freshness: str, now_ms: int, asked: bool) -
         )
     if status.paused:
         return "is paused: `sluice resume` resumes its tiering"
-    if asked:
+    if requested:
         return f"was made due, but another round claimed it first: {after_it}"
     if status.status == UNKNOWN:
         why = f" ({status.note})" if status.note else ""

@@ -1,7 +1,7 @@
 """One round on Spark: executors copy, the session's JVM commits.
 
-The session is an argument: this package does not import PySpark. Results are returned as values; an
-exception on an executor would lose its type on the way (style: executors return results).
+The session is an argument: this package does not import PySpark. Executors return results as
+values, because an exception would lose its type in transit.
 """
 
 from __future__ import annotations

@@ -31,8 +31,8 @@ class Fence:
 
         :param base_id: the snapshot that the round was planned from; None: there was none.
         :param write_id: the write id of this commit, to recognise it in the ancestry.
-        :param no_tiering_snapshot: the ancestry of main need not contain the base: there is none,
-            or expiry cut it off from main and only the tag still references it.
+        :param no_tiering_snapshot: the ancestry of main need not contain the base: the round has no
+            base, or expiry cut it off from main and only the tag still references it.
         """
         self._base_id = base_id
         self._write_id = write_id

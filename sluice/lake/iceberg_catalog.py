@@ -122,7 +122,7 @@ class IcebergLake:
 def _check_classes(jvm: Any) -> None:
     """Checks that the JVM has Iceberg; py4j reports a missing class only when it is called.
 
-    :raises ConfigurationError: names the missing class, and the settings that bring it.
+    :raises ConfigurationError: names the missing class, and the settings that provide it.
     """
     for name, problem in ((CATALOGS, "is missing"), (FENCE, "is too old for Sluice")):
         if not isinstance(reduce(getattr, name.split("."), jvm), JavaClass):

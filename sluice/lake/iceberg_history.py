@@ -17,7 +17,7 @@ def history_of(jvm: Any, table: Any, tag: str) -> LakeHistory:
     """Reads the history of a table from its metadata files.
 
     Expired snapshots are looked up in earlier metadata files, the newest first, until main is known
-    back to a tiering snapshot or to its first snapshot, or no file is left. Missing files are
+    back to a tiering snapshot or to its first snapshot, or no file remains. Missing files are
     skipped.
 
     :param table: Iceberg's table object, refreshed.

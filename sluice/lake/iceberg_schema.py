@@ -161,16 +161,16 @@ def missing_columns(info: TableInfo, found: dict[str, Any]) -> list[Column]:
     _check_identifiers(info, found)
     users, system = actual[: -len(SYSTEM_COLUMNS)], actual[-len(SYSTEM_COLUMNS) :]
     known = expected[: -len(SYSTEM_COLUMNS)]
-    for ours, theirs in zip(expected[-len(SYSTEM_COLUMNS) :], system, strict=False):
-        _compare(info, ours, theirs)
+    for expected_field, field in zip(expected[-len(SYSTEM_COLUMNS) :], system, strict=False):
+        _compare(info, expected_field, field)
     if len(system) < len(SYSTEM_COLUMNS) or len(users) > len(known):
         extra = [f["name"] for f in users[len(known) :]] or [n for n, _ in SYSTEM_COLUMNS]
         raise _mismatch(
             info,
             f"the columns {[f['name'] for f in actual]}, which are not as expected: check {extra}",
         )
-    for ours, theirs in zip(known, users, strict=False):
-        _compare(info, ours, theirs)
+    for expected_field, field in zip(known, users, strict=False):
+        _compare(info, expected_field, field)
     added = list(info.schema.columns[len(users) :])
     for column in added:
         if not column.data_type.nullable:
@@ -207,15 +207,15 @@ def _field(
 
 
 def _check_identifiers(info: TableInfo, found: dict[str, Any]) -> None:
-    wanted = set(found.get("identifier-field-ids", ()))
-    names = {field["name"] for field in found["fields"] if field["id"] in wanted}
+    ids = set(found.get("identifier-field-ids", ()))
+    names = {field["name"] for field in found["fields"] if field["id"] in ids}
     if names != set(info.schema.primary_key):
         expected = sorted(info.schema.primary_key)
         raise _mismatch(info, f"identifier fields {sorted(names)}, but {expected} are expected")
 
 
-def _compare(info: TableInfo, ours: dict[str, Any], theirs: dict[str, Any]) -> None:
-    one, other = _text(ours), _text(theirs)
+def _compare(info: TableInfo, expected: dict[str, Any], actual: dict[str, Any]) -> None:
+    one, other = _text(expected), _text(actual)
     if one != other:
         raise _mismatch(info, f"column '{other}', but '{one}' is expected")
 

@@ -120,12 +120,12 @@ class IcebergTable:
 
     def _find(self, summary: Mapping[str, str]) -> LakeSnapshot | None:
         """The same in the metadata that was read last."""
-        wanted = {COMMIT_USER_KEY: COMMIT_USER, **summary}
+        entries = {COMMIT_USER_KEY: COMMIT_USER, **summary}
         for snapshot in self._lineage():
             texts = snapshot.summary()
             if texts is None:  # a snapshot of Iceberg's first format may have none
                 continue
-            if all(texts.get(key) == value for key, value in wanted.items()):
+            if all(texts.get(key) == value for key, value in entries.items()):
                 return LakeSnapshot(
                     snapshot.snapshotId(), snapshot.sequenceNumber(), dict(texts.items())
                 )
@@ -277,8 +277,8 @@ class IcebergTable:
         try:
             name, message = deepest(error.java_exception)
             kind = class_name(error)
-        except (Py4JError, OSError) as gone:  # the JVM died
-            return self._unknown(f"the JVM does not answer ({gone})")
+        except (Py4JError, OSError) as failed:  # the JVM died
+            return self._unknown(f"the JVM does not answer ({failed})")
         text = f"{name.rpartition('.')[2]}: {message}"
         if kind in _REFUSALS:
             return LakeCommitRefused(
@@ -466,18 +466,18 @@ class IcebergTable:
     def _lineage(self) -> Iterator[Any]:
         """Ancestors of main, newest first, and the tiering snapshot if expiry cut it off from main.
 
-        Expiry can remove the snapshots between those of other writers and the tiering snapshot,
+        Expiry can delete the snapshots between those of other writers and the tiering snapshot,
         which only the tag keeps. Earlier metadata files show the ancestry of main. If they were
-        deleted, too, the tagged snapshot counts if it is older than the oldest remaining ancestor.
+        also deleted, the tagged snapshot counts if it is older than the oldest remaining ancestor.
         """
-        oldest, met_ours = None, False
+        oldest, met_tiering = None, False
         for snapshot in iterate(
             self._jvm.org.apache.iceberg.util.SnapshotUtil.currentAncestors(self._table)
         ):
             oldest = snapshot
-            met_ours = met_ours or is_tiering_snapshot(snapshot)
+            met_tiering = met_tiering or is_tiering_snapshot(snapshot)
             yield snapshot
-        if oldest is None or met_ours or oldest.parentId() is None:
+        if oldest is None or met_tiering or oldest.parentId() is None:
             return
         history = self._history()
         last = history.newest_tiering_snapshot()

@@ -141,8 +141,8 @@ class ParquetSplitWriter:
 
 def _key_schema(schema: dict[str, Any], columns: pa.Schema) -> pa.Schema:
     """The schema of equality deletes: the identifier fields of the lake's schema."""
-    wanted = set(schema.get("identifier-field-ids", ()))
-    names = [field["name"] for field in schema["fields"] if field["id"] in wanted]
+    ids = set(schema.get("identifier-field-ids", ()))
+    names = [field["name"] for field in schema["fields"] if field["id"] in ids]
     return pa.schema([columns.field(name) for name in names])
 
 
@@ -202,13 +202,13 @@ def _check_columns(rows: pa.Table, schema: pa.Schema) -> None:
 
     :raises LakeTableMismatch: names the column.
     """
-    wanted = set(schema.names) - set(LAKE_COLUMNS)
+    expected = set(schema.names) - set(LAKE_COLUMNS)
     for name in rows.schema.names:
-        known = name in wanted or name in LAKE_COLUMNS
+        known = name in expected or name in LAKE_COLUMNS
         if not known and rows.column(name).null_count < rows.num_rows:
             raise LakeTableMismatch(
                 f"the log has values in column {name}, which the lake table lacks. The next round"
                 " adds the column"
             )
-    if missing := wanted - set(rows.schema.names):
+    if missing := expected - set(rows.schema.names):
         raise LakeTableMismatch(f"the log lacks columns {sorted(missing)} of the lake table")

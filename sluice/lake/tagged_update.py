@@ -9,20 +9,21 @@ class TaggedUpdate:
     """One attempt to commit an update and a tag in one transaction.
 
     If the tag were moved after the commit, a driver could die in between. Snapshot expiry could
-    then remove a snapshot that was not registered yet, and its rows would be copied again. Iceberg
+    then delete a snapshot that was not registered yet, and its rows would be copied again. Iceberg
     does not retry moving a tag if another writer has committed in between; the caller makes a new
     attempt.
     """
 
-    def __init__(self, table: Any, tag: str, begin: str) -> None:
+    def __init__(self, table: Any, tag: str, method: str) -> None:
         """Starts the transaction.
 
         :param table: Iceberg's table object, as of its last refresh.
-        :param begin: the update: ``newAppend``, ``newOverwrite`` or ``newRowDelta``.
+        :param method: the method that starts the update: ``newAppend``, ``newOverwrite`` or
+            ``newRowDelta``.
         """
         self._tag = tag
         self._transaction = table.newTransaction()
-        self.update: Any = getattr(self._transaction, begin)()
+        self.update: Any = getattr(self._transaction, method)()
 
     def set(self, key: str, value: str) -> None:
         """Sets an entry of the snapshot's summary."""

@@ -1,7 +1,8 @@
 """Finds and deletes orphan files: data files that dead rounds have left in a lake table's folders.
 
-That a round is dead is proved, not guessed from age. The names of its files say which tiering
-snapshot it was planned from (``write_ids``), and the fence lets it commit on that snapshot alone.
+A dead round is one that can never commit. File names prove it, not age: they contain the tiering
+snapshot that the round was planned from (``write_ids``). The fence lets the round commit on that
+snapshot alone.
 So a file is deleted only if
 
 1. a Sluice round wrote it for this lake table, not for an earlier table at the same location;
@@ -92,7 +93,7 @@ class OrphanFile:
 
 @dataclass(slots=True)
 class CleanReport:
-    """What clean-up found in one table's folders, and what it deleted."""
+    """What clean-up found in one table's folders, and the files that it deleted."""
 
     table: str
     newest_snapshot_id: int | None
@@ -185,7 +186,7 @@ def _why_kept(write_id: WriteId, table_uuid: str, newest: LakeSnapshot | None) -
     if write_id.base > newest.sequence_number:
         return (
             "its round could commit again if its base is restored: the table was rolled back"
-            " behind it"
+            " to before it"
         )
     return ""
 

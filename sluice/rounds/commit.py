@@ -2,8 +2,8 @@
 
 The fence is the base (design: "What must always hold"): epochs only say whether the round is still
 valid. Files are deleted only while no commit can reference them, or after the lake has refused a
-commit and a check has not found this attempt's snapshot. After an unknown outcome the round looks
-for its commit, and deletes nothing.
+commit and a check has not found this attempt's snapshot. After an unknown outcome the round
+searches for its commit, and deletes nothing.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def commit_round(
         if not cluster.still_claimed(claim):
             raise ClaimLost(
                 f"table {claim.path}: this round lost its claim: tiering epoch"
-                f" {claim.tiering_epoch} is over. Nothing was committed"
+                f" {claim.tiering_epoch} is no longer valid. Nothing was committed"
             )
         with phases("prepare"):
             path = cluster.prepare_lake_snapshot(claim.table_id, claim.path, offsets)
@@ -128,7 +128,7 @@ def commit_round(
     if committed.by_earlier_attempt:
         return committed
     committed.notes += [
-        f"partition {'/'.join(values)} was dropped and created again: its old rows were removed"
+        f"partition {'/'.join(values)} was dropped and created again: its old rows were deleted"
         for values in replaced
     ]
     with phases("fluss_commit"):
@@ -260,7 +260,7 @@ def _commit_fluss(
         f"table {claim.path}: lake snapshot {snapshot_id} was committed, but another round started"
         " before it was registered with Fluss; that round registers it"
     )
-    # Apache Fluss accepts a late commit of any round, and would go back to these offsets.
+    # Apache Fluss accepts a late commit of any round, and would return to these offsets.
     if not cluster.still_claimed(claim):
         raise ClaimLost(overtaken, snapshot_id=snapshot_id)
     try:

@@ -32,7 +32,7 @@ def copy_split(
 ) -> SplitResult | SplitFailure:
     """Copies a split's log from start to stop, or until its limit is reached; never raises.
 
-    Copies at least one batch, however late it starts. A split that fails leaves no file behind.
+    Copies at least one batch, however late it starts. A split that fails deletes its files.
     Memory: the buffers of source and writer, whatever the size of the bucket, plus
     ``keyed.memory_bytes`` for a table with a primary key.
     """
@@ -42,7 +42,7 @@ def copy_split(
         limiter = Limiter(split.limit, clock or SystemClock())
         copy = _copy if split.keyed is None else copy_keyed
         return copy(split, source, writer, on_rows, limiter)
-    except Exception as error:  # an exception would lose its type on the way to the driver
+    except Exception as error:  # an exception would lose its type in transit to the driver
         if writer is not None:
             _abort(writer)
         failure = failure_of(error)

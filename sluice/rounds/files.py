@@ -101,7 +101,7 @@ class RoundResult:
     """A lake snapshot of an earlier round that this one registered with Fluss first."""
     notes: tuple[str, ...] = ()
     forced: str = ""
-    """Which limit ended the round early, and how much is left. The finish is then reported as
+    """Which limit ended the round early, and how much remains. The finish is then reported as
     forced, so that the coordinator queues the table again at once. Empty: no limit was reached."""
     seconds: dict[str, float] = field(default_factory=dict)
     """Seconds per phase: plan, recover, copy, prepare, lake_commit, fluss_commit, total."""

@@ -2,7 +2,7 @@
 
 Blocks of changes are gathered. At the memory limit, each key is reduced to one change. If that does
 not halve the blocks, they are written to a local file, partitioned by hash. In the end each
-partition is reduced by itself, and partitioned again if it is too large.
+partition is reduced separately, and partitioned again if it is too large.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class KeyParts:
             yield self._reduced()
 
     def unchanged_rows(self, snapshot: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows of a snapshot whose keys no change has.
+        """The rows of a snapshot whose keys have no change.
 
         :raises SpillFailed: a spill file cannot be written or read.
         """

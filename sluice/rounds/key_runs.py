@@ -124,7 +124,7 @@ class KeySet:
 
 
 class HashSlots:
-    """A filter that tells which hashes may have been added; one byte per slot."""
+    """A filter of the hashes that may have been added; one byte per slot."""
 
     def __init__(self, slots: int) -> None:
         """:param slots: number of slots, rounded up to a power of two."""

@@ -41,7 +41,7 @@ class KeyedRoundOptions:
     ) -> Split:
         """The first split of a bucket: its KV snapshot and the log after it, else the complete log.
 
-        If the log has lost its beginning, it lacks rows that last changed there. Without a
+        If the start of the log was deleted, the log lacks rows that last changed there. Without a
         snapshot, such a bucket is scanned.
 
         :param start: the start offset of its log.

@@ -5,7 +5,7 @@ and one delete per key, whatever happened to the key in between. Of a snapshot t
 addition to the log, it may write only the rows whose keys the log does not change.
 
 Memory: the limit, plus one batch of the log while changes are added. The limit counts Arrow's
-buffers and, per row, what the reduction needs. Parts that were yielded do not count.
+buffers and, per row, the memory of the reduction. Parts that were yielded do not count.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ class LastChanges:
             self._changes.add(pending[0] if len(pending) == 1 else pa.concat_batches(pending))
 
     def _replaced(self, rows: pa.RecordBatch, kinds: np.ndarray) -> np.ndarray | None:
-        """Which rows are a -U directly followed by the +U of the same key; None if there are none.
+        """Which rows are a -U directly followed by the +U of the same key; None without such rows.
 
         A put writes updates in this form. Dropping these rows halves a changelog with old rows.
         """

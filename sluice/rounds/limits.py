@@ -1,9 +1,9 @@
 """Limits of a round: how long and how much it may copy before it commits what it has.
 
 A round of several hours would keep its rows out of the lake for that long, and lose its work in one
-failure. A round that ends on a batch boundary is complete in itself; Fluss calls it a forced
+failure. A round that ends on a batch boundary is complete; Fluss calls it a forced
 finish, and its coordinator queues the table again at once (docs/fluss/tiering.md#heartbeat and
-docs/fluss/tiering.md#enumerator). The rows of a KV snapshot cannot be cut, only the log behind
+docs/fluss/tiering.md#enumerator). The rows of a KV snapshot cannot be cut, only the log after
 them.
 """
 

@@ -73,7 +73,7 @@ def read_log_range(
                     break
     finally:
         if isinstance(batches, Generator):
-            batches.close()  # frees what was fetched ahead
+            batches.close()  # frees prefetched data
     seen.end(split)
     return seen
 

@@ -3,7 +3,7 @@
 A tiering snapshot of Sluice records which part of each log the lake holds. The summary contains the
 offsets if their text has at most 64 kB. Longer texts (thousands of partitions) are stored in a file
 in the table's metadata folder; the summary has its location, size and checksum. The file is written
-before the commit and named after the attempt that wrote it, so that files of dead attempts can be
+before the commit and named after the attempt that wrote it, so that files of failed attempts can be
 recognised. Its name starts with ``_``, which Iceberg's ``remove_orphan_files`` ignores.
 """
 

@@ -61,7 +61,7 @@ class Cluster(Protocol):
     ) -> None:
         """Registers a lake snapshot.
 
-        :raises FencedTieringEpoch, InvalidCoordinator, TableNotExist: the claim is over.
+        :raises FencedTieringEpoch, InvalidCoordinator, TableNotExist: the claim is no longer valid.
         """
 
     def still_claimed(self, claim: Claim) -> bool:

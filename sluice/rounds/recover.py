@@ -41,7 +41,7 @@ class LakeComparison:
     foreign_path: str | None = None
     """Where the offsets of a snapshot of Fluss's own tiering are stored."""
     why: str = ""
-    """What the lake lacks, if it is behind."""
+    """The offsets that the lake lacks, if it is behind."""
 
 
 def compare(
@@ -89,7 +89,7 @@ def register_unknown(
     :raises LakeRolledBack: its offsets are below the registered ones.
     :raises LakeTableMismatch: the snapshot belongs to another Fluss table, or is of an old Fluss.
     :raises LakeOffsetsLost: the file with its offsets is missing or damaged.
-    :raises FencedTieringEpoch, InvalidCoordinator, TableNotExist: this round's claim is over.
+    :raises FencedTieringEpoch, InvalidCoordinator, TableNotExist: the claim is no longer valid.
     """
     found = compare(claim.path, claim.table_id, table, ours, registered)
     if found.status is LakeStatus.BEHIND:
@@ -101,7 +101,7 @@ def register_unknown(
     offsets = found.offsets or {}
     path = found.foreign_path
     if path is None:
-        # A new file: the one of the dead round may have been deleted since.
+        # A new file: the killed round's file may have been deleted since.
         path = cluster.prepare_lake_snapshot(claim.table_id, claim.path, offsets)
     failpoint("round.recover.prepared")
     keep = registered.snapshot_id if registered else KEEP_ALL
@@ -110,7 +110,7 @@ def register_unknown(
 
 
 def behind_text(path: TablePath, registered: LakeSnapshotInfo, what: str) -> str:
-    """States that the lake is behind Fluss, and in what."""
+    """States that the lake is behind Fluss, and in which buckets."""
     return (
         f"lake table {path} is behind snapshot {registered.snapshot_id}, which Fluss has"
         f" registered: {what}"
@@ -136,7 +136,7 @@ def missing_text(path: TablePath, registered: LakeSnapshotInfo, where: str) -> s
 
 
 def table_missing(path: TablePath, registered: LakeSnapshotInfo, where: str) -> LakeTableMissing:
-    """The error for a missing lake table: Sluice never recreates one by itself."""
+    """The error for a missing lake table: Sluice never recreates one automatically."""
     return LakeTableMissing(
         f"{missing_text(path, registered, where)}. Check that the catalog settings name the right"
         f" lake. If they do, run `sluice repair {path}` with the same --warehouse or --config: it"

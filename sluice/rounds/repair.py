@@ -86,7 +86,7 @@ class Diagnosis:
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """What Fluss and the lake say of one table, read at one time."""
+    """The state of one table in Fluss and in the lake, read at one time."""
 
     path: TablePath
     info: TableInfo
@@ -103,7 +103,7 @@ class TableState:
 
 
 def read_table_state(path: TablePath, cluster: Cluster, lake: Lake) -> TableState:
-    """Reads what Fluss and the lake say of a table; changes nothing.
+    """Reads the state of a table in Fluss and in the lake; changes nothing.
 
     :raises TableNotExist: Fluss has no such table.
     :raises LakeNotWritable: the catalog or its storage cannot be read.
@@ -127,7 +127,7 @@ def diagnose(observed: TableState, cluster: Cluster) -> Diagnosis:
     """Describes the state of a table and lists the possible repairs.
 
     :raises UnsupportedLakeOption: the table was never tiered, and rounds refuse one of its options.
-    :raises FlussError: the cluster does not report what its logs hold.
+    :raises FlussError: the cluster does not report the offsets of its logs.
     """
     if observed.registered is None:
         check_options(observed.info)
@@ -159,7 +159,7 @@ def diagnose(observed: TableState, cluster: Cluster) -> Diagnosis:
             observed,
             state,
             [RepairAction(REGISTER, effect)],
-            ["the next round does this by itself"],
+            ["the next round does this automatically"],
         )
     if (
         status is LakeStatus.SAME
@@ -170,10 +170,13 @@ def diagnose(observed: TableState, cluster: Cluster) -> Diagnosis:
         effect = f"set the tag sluice-tiered to snapshot {snapshot_id}"
         state = (
             f"the tag sluice-tiered is not at the newest tiering snapshot, {snapshot_id}: expiry"
-            " could remove it"
+            " could delete it"
         )
         return _answer(
-            observed, state, [RepairAction(TAG, effect)], ["the next commit does this by itself"]
+            observed,
+            state,
+            [RepairAction(TAG, effect)],
+            ["the next commit does this automatically"],
         )
     texts = {
         LakeStatus.SAME: "Fluss has registered the newest tiering snapshot of the lake",
@@ -216,7 +219,7 @@ def needs_repair_round(repair_mode: RepairMode, observed: TableState, cluster: C
     names = {action.name for action in answer.actions}
     if repair_mode.value in names:
         return True
-    if answer.healthy or names & {REGISTER, TAG}:  # a round does these by itself
+    if answer.healthy or names & {REGISTER, TAG}:  # a round does these automatically
         return False
     raise LakeRolledBack(
         f"--by {repair_mode.value} does not repair this table: {answer.state}. Run `sluice repair"
@@ -322,7 +325,7 @@ def _restore(observed: TableState) -> RepairAction:
     # The logs still have the rows of later tiering snapshots, from the registered offsets on.
     risks = [f"main loses {_described(entry)}" for entry in leaving if _changes_rows(entry)]
     risks += [
-        f"main gets back {_described(entry)}, which may have been removed on purpose"
+        f"main gets back {_described(entry)}, which may have been rolled back on purpose"
         for entry in observed.history.added_by(target)
         if _changes_rows(entry)
     ]
@@ -332,7 +335,7 @@ def _restore(observed: TableState) -> RepairAction:
 
 
 def _revived(observed: TableState, leaving: Sequence[HistoryEntry]) -> list[str]:
-    """The risk that dead rounds can commit again, if main moves behind a tiering snapshot.
+    """The risk that dead rounds can commit again, if main moves back past a tiering snapshot.
 
     `sluice clean` took that snapshot as proof that they never commit, and may have deleted their
     files.
@@ -345,10 +348,9 @@ def _revived(observed: TableState, leaving: Sequence[HistoryEntry]) -> list[str]
     if not newer:
         return []
     return [
-        f"main moves back behind tiering snapshot {newer[-1].snapshot_id}: a driver that planned"
+        f"main moves back past tiering snapshot {newer[-1].snapshot_id}: a driver that planned"
         f" its round from snapshot {target.snapshot_id} and is still running could commit files"
-        " that"
-        " `sluice clean` has deleted. End such drivers first"
+        " that `sluice clean` has deleted. End such drivers first"
     ]
 
 

@@ -1,4 +1,4 @@
-"""How a round repairs a lake that is behind Fluss, when a user asks for it (docs/repair.md).
+"""How a round repairs a lake that is behind Fluss, when a user requests it (docs/repair.md).
 
 Both modes end in a lake commit like any other: prepared, based on the newest tiering snapshot, then
 registered. If the round dies in between, the next round recovers.
@@ -16,10 +16,10 @@ from sluice.rounds.ports import Cluster
 
 
 class RepairMode(Enum):
-    """What a round does about a lake that is behind Fluss."""
+    """How a round repairs a lake that is behind Fluss."""
 
     RETIER = "retier"
-    """Copy from the logs what the lake lacks, then the new rows."""
+    """Copy the missing offsets from the logs, then the new rows."""
     ADOPT = "adopt"
     """Accept main as what Fluss has registered: only the tiering snapshot has expired."""
 
@@ -29,7 +29,7 @@ class RetierPlan:
     """From which offsets a table is tiered again, and what that costs."""
 
     start_offsets: Mapping[TableBucket, int]
-    """Start offset of each bucket; other buckets start at the beginning of their log."""
+    """Start offset of each bucket; other buckets start at the start of their log."""
     minimum_offsets: Mapping[TableBucket, int]
     """Registered offsets of buckets that still exist: no commit may end below them."""
     repeated_offsets: int

@@ -30,7 +30,7 @@ from sluice.rounds.types import LakeSnapshot, SplitFailure, SplitResult
 from sluice.rounds.write_ids import new_write_id
 
 _REGISTRATIONS_MAX = 5
-"""How many times a round registers the newest tiering snapshot before it gives up."""
+"""How many times a round registers the newest tiering snapshot before it fails."""
 
 
 def run_round(
@@ -106,7 +106,7 @@ class _Round:
         info = self._table_info()
         with self._phases("recover"):
             table, base, registered = self._recover(info)
-        # Another attempt of this round may have committed. Newer rows are copied all the same:
+        # Another attempt of this round may have committed. Newer rows are still copied:
         # epochs start again when tiering is disabled and enabled, so an old round may have the
         # same epoch.
         with self._phases("plan"):

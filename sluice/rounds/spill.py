@@ -79,7 +79,7 @@ class SpillFolder:
         return self._path
 
     def write(self, schema: pa.Schema, parts: Iterator[pa.RecordBatch]) -> SpillFile:
-        """Writes one file; leaves nothing behind if that fails.
+        """Writes one file; leaves nothing on disk if that fails.
 
         :raises SpillFailed: the disk is full or not writable.
         """
@@ -132,7 +132,7 @@ def _make(parent: Path) -> tuple[Path, int]:
         handle, name = tempfile.mkstemp(_LOCK, f"{_PREFIX}{os.getpid()}-", parent)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
-            # before it was locked, another process may have taken it for a leftover
+            # before it was locked, another process may have deleted it as a leftover
             with contextlib.suppress(FileNotFoundError):
                 if os.path.samestat(Path(name).stat(), os.fstat(handle)):
                     folder = Path(name).with_suffix("")

@@ -122,7 +122,7 @@ def test_rows_that_the_rollback_was_to_remove_do_not_come_back_without_a_word(
     world.round()
     world.table.roll_back_to(first.lake_snapshot_id)
     assert ways(world) == {"retier": True, "restore": False}
-    assert "which may have been removed on purpose" in found(world).actions[1].risks[0]
+    assert "which may have been rolled back on purpose" in found(world).actions[1].risks[0]
     mended(world, RepairMode.RETIER)
     world.assert_exactly_once()
 

@@ -282,7 +282,7 @@ def test_a_claim_lost_while_copying_commits_nothing(world: World) -> None:
     new = world.cluster.begin_round()
     result = world.round(old)
     assert result.outcome == "claim_lost"
-    assert "tiering epoch 1 is over" in result.notes[0]
+    assert "tiering epoch 1 is no longer valid" in result.notes[0]
     assert world.table.snapshots() == []
     assert world.table.files == {}
     assert world.round(new).outcome == "committed"
