@@ -30,7 +30,7 @@ from sluice.masking import is_secret_name, secrets_of
 
 ENVIRONMENT_PREFIX = "SLUICE_"
 SETTINGS_VARIABLE = "SLUICE_SETTINGS"
-"""A JSON object of ``section.key``: value, over all other variables: what is secret, above all."""
+"""A JSON object of ``section.key``: value that overrides all other variables; holds secrets."""
 
 _CA_BYTES_MAX = 4 * 1024 * 1024
 _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----")
@@ -114,11 +114,11 @@ class ClientConfig:
                 raise ConfigurationError(f"{where}: {error.strerror}") from error
         found = _CERTIFICATE.findall(text)
         if not found:
-            raise ConfigurationError(f"{where}: there is no certificate in it; give one as PEM")
+            raise ConfigurationError(f"{where}: the text has no certificate; give one as PEM")
         return "\n".join(found) + "\n"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Where a pickle goes, the file of ``tls_ca`` may be missing: it takes the text along."""
+        """A pickle contains the text of ``tls_ca``, because the file may be missing elsewhere."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         return _client_config, ({**values, "tls_ca": self.authorities(), "fs": dict(self.fs)},)
 
@@ -261,7 +261,7 @@ class Config:
     tiering: TieringConfig = field(default_factory=TieringConfig)
 
     def secrets(self) -> tuple[str, ...]:
-        """The values of all settings that nobody may see, to be masked wherever they appear."""
+        """The values of all secret settings, to be masked wherever they appear."""
         found: list[str] = []
         for section in fields(self):
             values = getattr(self, section.name)
@@ -329,8 +329,8 @@ class _Settings:
         """Adds a value, in place of an earlier one.
 
         :param dotted: ``section.key``, or ``section.key.NAME`` of a group of options.
-        :param where: what an error message begins with.
-        :param prefix: what a suggested key begins with.
+        :param where: the start of an error message.
+        :param prefix: the start of a suggested key.
         :raises ConfigurationError: there is no such setting, or it cannot have this value.
         """
         section, _, rest = dotted.partition(".")
@@ -356,7 +356,7 @@ class _Settings:
 def unknown_setting(dotted: str, prefix: str = "") -> str:
     """The reason why ``section.key`` is no setting, with the setting that may be meant.
 
-    :param prefix: what a suggested key begins with.
+    :param prefix: the start of a suggested key.
     """
     if meant := _meant(dotted):
         return f"no such setting; did you mean {prefix + meant!r}?"
@@ -403,7 +403,7 @@ def _add_file(path: Path, found: _Settings) -> None:
 
 
 def _flat(section: str, values: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
-    """Settings with their values, and the key that begins their line."""
+    """Settings with their values, and the key at the start of their line."""
     for key, value in values.items():
         if isinstance(value, dict):
             for dotted, _, inner in _flat(f"{section}.{key}", value):

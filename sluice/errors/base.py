@@ -98,7 +98,7 @@ class LogBehindLake(RoundError):
 
 
 class ClaimLost(RoundError):
-    """Another round of the table was begun: this one has no claim. Not a failure of the table."""
+    """Another round of the table has started: this one has no claim. Not a failure of the table."""
 
 
 class TableNotDue(RoundError):
@@ -127,7 +127,7 @@ class SplitFailed(RoundError):
 
 
 class SpillFailed(RoundError):
-    """The local folder for what does not fit in memory is full, or cannot be read or written."""
+    """The local folder for data that exceeds memory is full, or cannot be read or written."""
 
 
 class DriverLost(RoundError):

@@ -330,7 +330,7 @@ class BucketMaxNum(FlussError):
 
 
 class FencedTieringEpoch(FlussError):
-    """The tiering epoch is not the current one: another round was begun."""
+    """The tiering epoch is not the current one: another round has started."""
 
     code = 50
 
@@ -479,17 +479,17 @@ class HistoricalPartitionThrottled(FlussError):
 class LeaseNotExist(FlussError):
     """No KV snapshot lease of that id: it was dropped, has expired or never existed."""
 
-    code = 1001  # ours: Fluss has none for it, and its client takes this for -1
+    code = 1001  # Sluice's own: Fluss has no such code, and its client reads this one as -1
 
 
 class InvalidLease(FlussError):
     """A KV snapshot lease with an invalid id or duration, or too many buckets."""
 
-    code = 1002  # ours, as above
+    code = 1002  # Sluice's own, as above
 
 
 class TlsError(NetworkError):
-    """Client and server cannot agree on TLS: every try fails until a setting changes."""
+    """Client and server cannot agree on TLS: every attempt fails until a setting changes."""
 
     retryable = False
 

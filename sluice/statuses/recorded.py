@@ -79,7 +79,7 @@ class RecordedStatus:
         return max(self.claimed_time or 0, self.heartbeat_time or 0)
 
 
-# ---- what each event changes ----
+# ---- the columns that each event changes ----
 
 
 def claimed(claim: Claim, now_ms: int, by: str) -> Columns:
@@ -206,7 +206,7 @@ def round_requested(
     return {**_name(table_id, path), "ended_time": now_ms, "outcome": FORCED}
 
 
-# ---- what a row says ----
+# ---- the meaning of a row ----
 
 
 def skip_reason(row: RecordedStatus | None, now_ms: int) -> str | None:
@@ -222,7 +222,7 @@ def skip_reason(row: RecordedStatus | None, now_ms: int) -> str | None:
 
 
 def claim_holder(row: RecordedStatus | None, now_ms: int) -> str | None:
-    """Who holds the table's claim, by its last heartbeat; None: nobody, or unknown."""
+    """Who holds the table's claim, by its last heartbeat; None: no worker, or it is unknown."""
     if row is None or not row.is_claimed or now_ms - row.last_seen_ms >= SILENCE_MS:
         return None
     return row.claimed_by or "a round"
@@ -264,7 +264,7 @@ def _state(
         ago_s = max(now_ms - since_ms, 0) // 1000
         return UNKNOWN, None, f"claimed {ago_s} s ago by {row.claimed_by}, no end reported"
     if row.outcome is None:
-        return UNKNOWN, None, "no round of Sluice is written down"
+        return UNKNOWN, None, "no round of Sluice is recorded"
     if row.outcome == FAILED:
         due_ms = row.next_attempt_time
         waits = bool(row.failures) and due_ms is not None and due_ms > now_ms

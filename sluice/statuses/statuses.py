@@ -1,6 +1,6 @@
 """The tiering states and epochs of all lake tables of a coordinator.
 
-Deliberate differences from Fluss: an epoch never goes back (the caller stores what
+Deliberate differences from Fluss: an epoch never decreases (the caller stores what
 :attr:`TieringStatuses.changed` names, and gives it again at start); a repeated or late ``failed``
 or ``finished`` for a table that is not being tiered changes nothing; freshness runs on from the
 last round when the coordinator starts again; a failure's reason is kept until the next success; a
@@ -69,7 +69,7 @@ class TieringStatuses:
         draft._pending = dict(self._pending)
         return draft
 
-    # -- which tables there are
+    # -- the tables
 
     def restore(self, status: TableStatus) -> None:
         """Loads a stored table at the coordinator's start: Initialized, then Scheduled.
@@ -86,8 +86,8 @@ class TieringStatuses:
     def enable(self, status: TableStatus, now_ms: int, *, at_once: bool = True) -> None:
         """Starts to tier a table, new or enabled again: New, then Scheduled, and due now.
 
-        ``status`` has the table's last epoch, so that it never goes back. Results of earlier rounds
-        no longer count.
+        ``status`` has the table's last epoch, so that the epoch never decreases. Results of earlier
+        rounds no longer count.
 
         :param at_once: False: the first round waits for the freshness, as in Fluss.
         """
@@ -118,7 +118,7 @@ class TieringStatuses:
         if table_id in self._tables:
             self._update(table_id, freshness_ms=freshness_ms)
 
-    # -- what time does
+    # -- transitions by time
 
     def has_due(self, now_ms: int) -> bool:
         """Whether :meth:`advance` would change anything."""
@@ -127,9 +127,9 @@ class TieringStatuses:
     def advance(self, now_ms: int) -> list[TableStatus]:
         """Applies all transitions due by now; returns the tables whose worker was lost.
 
-        A Scheduled table whose freshness interval is over, or a Failed one whose wait is over,
-        becomes Pending, the longest overdue first. A Tiering table without a heartbeat within the
-        time-out becomes Failed, which ends its round and fences the lost worker.
+        A Scheduled table becomes Pending after its freshness interval, a Failed one after its wait,
+        the longest overdue first. A Tiering table without a heartbeat within the time-out becomes
+        Failed, which ends its round and fences the lost worker.
         """
         lost = list(self._lost(now_ms))
         for status in lost:
@@ -157,14 +157,14 @@ class TieringStatuses:
             if status.heartbeat_ms is not None and now_ms - status.heartbeat_ms >= self._timeout_ms
         )
 
-    # -- what a worker does
+    # -- calls of workers
 
     def check(self, table_id: int, coordinator_epoch: int, tiering_epoch: int) -> TableStatus:
         """Returns the table of a round, if the round is current.
 
         :raises InvalidCoordinator: the coordinator epoch is not current.
         :raises TableNotExist: the table was dropped, or is no longer tiered.
-        :raises FencedTieringEpoch: another round was begun.
+        :raises FencedTieringEpoch: another round has started.
         """
         if coordinator_epoch != self.coordinator_epoch:
             raise InvalidCoordinator(
@@ -178,15 +178,15 @@ class TieringStatuses:
             # "current epoch 3" and "in Pending state": client/force_due.py reads Fluss's words
             raise FencedTieringEpoch(
                 f"table {status.path} (id {table_id}): tiering epoch {tiering_epoch} is not the"
-                f" current epoch {status.tiering_epoch}: another round was begun"
+                f" current epoch {status.tiering_epoch}: another round has started"
             )
         return status
 
-    def claim(self, now_ms: int, wanted: Collection[TablePath] | None = None) -> TableStatus | None:
-        """Assigns the table that has been Pending longest, only from ``wanted`` if given."""
+    def claim(self, now_ms: int, paths: Collection[TablePath] | None = None) -> TableStatus | None:
+        """Assigns the table that has been Pending longest, only one of ``paths`` if given."""
         for table_id in self._pending:
             status = self._tables[table_id]
-            if not status.paused and (wanted is None or status.path in wanted):
+            if not status.paused and (paths is None or status.path in paths):
                 self._enter(table_id, State.TIERING, heartbeat_ms=now_ms, claimed_ms=now_ms)
                 return self._tables[table_id]
         return None
@@ -231,8 +231,8 @@ class TieringStatuses:
         if status.state is not State.TIERING:
             return False
         claimed_ms = now_ms if status.claimed_ms is None else status.claimed_ms
-        asked_ms = status.next_attempt_ms
-        forced = forced or (asked_ms is not None and asked_ms > claimed_ms)
+        requested_ms = status.next_attempt_ms
+        forced = forced or (requested_ms is not None and requested_ms > claimed_ms)
         self._enter(
             table_id,
             State.TIERED,
@@ -288,11 +288,11 @@ class TieringStatuses:
         if status.state is State.FAILED:
             raise FencedTieringEpoch(
                 f"table {status.path} (id {table_id}): the round of tiering epoch {tiering_epoch}"
-                " has failed and is over"
+                " has failed and ended"
             )
         return status
 
-    # -- what a user wants
+    # -- requests of users
 
     def pause(self, table_id: int, paused: bool) -> None:
         """Pauses or resumes the assignment of a table. A round in progress continues."""

@@ -73,7 +73,7 @@ def test_tables_in_every_condition(place: Place) -> None:
     assert set(by_name) == {"failing", "healthy", "never", "paused"}
     assert "LakeNotWritable: s3://lake: token=***" in by_name["failing"]
     assert "Unknown, paused" in by_name["paused"]
-    assert f"{never}: Unknown: no round of Sluice is written down" in lines
+    assert f"{never}: Unknown: no round of Sluice is recorded" in lines
 
     told = place.sluice("status", "--format", "json").output
     assert "planted" not in told

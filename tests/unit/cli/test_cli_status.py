@@ -193,7 +193,7 @@ def test_the_conditions_that_rounds_wrote_down(tmp_path: Path) -> None:
         "shop.paused": "Unknown",
     }
     assert "s3://lake: token=*** is refused" in shown.output
-    assert "shop.never: Unknown: no round of Sluice is written down" in shown.output
+    assert "shop.never: Unknown: no round of Sluice is recorded" in shown.output
     assert "planted" not in shown.output
 
 

@@ -24,7 +24,7 @@ class Coordinator:
 
     def give_back(self, claim: Claim, reason: str) -> None:
         if claim.table_id in self.gone:
-            raise FencedTieringEpoch("another round was begun")
+            raise FencedTieringEpoch("another round has started")
         self.back.append((claim.table_id, reason))
 
     def heartbeat(

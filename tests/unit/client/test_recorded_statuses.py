@@ -47,7 +47,7 @@ def test_an_old_server_tells_nothing_itself(shop: Shop) -> None:
         shop.client.admin.coordinator_statuses()
     (status,) = shop.client.admin.list_tiering_statuses()
     assert (status.path, status.status, status.tiering_epoch) == (path, "Unknown", 0)
-    assert status.note == "no round of Sluice is written down"
+    assert status.note == "no round of Sluice is recorded"
     assert not status.is_failing
     assert "sluice" not in shop.client.admin.list_databases(), "who only reads makes nothing"
     assert shop.client.admin.lake_tables() == [path]

@@ -164,7 +164,7 @@ def test_heartbeats_keep_a_claim_and_silence_loses_it(lake: Client, cluster: Any
         assert lake.tiering.still_claimed(claim)
         cluster.clock.ms += 120_000
         heartbeats.beat()
-        with pytest.raises(ClaimLost, match=r"shop\.orders.*has failed and is over"):
+        with pytest.raises(ClaimLost, match=r"shop\.orders.*has failed and ended"):
             heartbeats.check(claim)
     assert not lake.tiering.still_claimed(claim)
 
@@ -277,7 +277,7 @@ def test_a_round_that_is_over_cannot_commit(lake: Client, cluster: Any) -> None:
     cluster.clock.ms += 10_000
     newer = claimed(lake)
     assert newer.tiering_epoch == claim.tiering_epoch + 1
-    with pytest.raises(FencedTieringEpoch, match="another round was begun"):
+    with pytest.raises(FencedTieringEpoch, match="another round has started"):
         commit(lake, claim, 901, offsets(lake, 1, 1))
     assert lake.tiering.lake_snapshot(PATH) is None
     commit(lake, newer, 902, offsets(lake, 1, 1))

@@ -353,7 +353,7 @@ def test_where_nothing_is_known_of_a_table(tmp_path: Path, clock: WallClock) -> 
         path = create(client, enabled="true")
         assert str(not_due(client, path, clock.ms)) == (
             "table shop.orders cannot be claimed now: it is being tiered, or it is not due (no"
-            " round of Sluice is written down). `sluice tier` with --now does not wait"
+            " round of Sluice is recorded). `sluice tier` with --now does not wait"
         )
         client.admin.pause_tiering(path)
         assert "is paused: `sluice resume`" in str(not_due(client, path, clock.ms))

@@ -91,7 +91,7 @@ def test_the_round_of_a_failed_table_is_over_before_its_epoch_rises() -> None:
     fail(statuses, 1_000)
     before = of(statuses)
     for call in (statuses.heartbeat, statuses.failed, statuses.finished):
-        with pytest.raises(FencedTieringEpoch, match="has failed and is over"):
+        with pytest.raises(FencedTieringEpoch, match="has failed and ended"):
             call(1, EPOCH, before.tiering_epoch, 2_000)
     with pytest.raises(FencedTieringEpoch):
         statuses.release(1, EPOCH, before.tiering_epoch)

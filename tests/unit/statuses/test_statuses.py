@@ -186,7 +186,7 @@ def test_a_silent_worker_is_fenced(statuses: TieringStatuses) -> None:
     assert (failed.state, failed.failures) == (State.FAILED, 1)
     assert failed.last_error is not None
     assert "no heartbeat for 120 s" in failed.last_error
-    with pytest.raises(FencedTieringEpoch, match="epoch 1 has failed and is over"):
+    with pytest.raises(FencedTieringEpoch, match="epoch 1 has failed and ended"):
         statuses.heartbeat(1, EPOCH, status.tiering_epoch, 130_000)
     statuses.advance(200_000)
     with pytest.raises(FencedTieringEpoch, match="tiering epoch 1 is not the current epoch 2"):
