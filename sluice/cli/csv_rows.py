@@ -36,13 +36,13 @@ class CsvRows(RowFile):
         self._empty_rows = len(self.names) == 1
         if self._empty_rows:
             header = next(self._lines())
-        self._begin = header.first_byte + int(header.bounds[1])
-        """Where the rows begin in the file."""
-        self._has_rows = self._begin < path.stat().st_size
+        self._start = header.first_byte + int(header.bounds[1])
+        """The position of the first row in the file."""
+        self._has_rows = self._start < path.stat().st_size
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         row = 0
-        if not self._has_rows:  # which the reader takes for an error without a line end
+        if not self._has_rows:  # Arrow's reader fails without a line end
             return
         try:
             for batch in self._as_read():
@@ -56,7 +56,7 @@ class CsvRows(RowFile):
     def _as_read(self) -> Iterator[pa.RecordBatch]:
         """The rows as Arrow's reader makes them; floats as text from the first infinite one on.
 
-        Arrow reads 1e400 as infinite, so the text must tell what is meant.
+        Arrow reads 1e400 as infinite, so the text is needed to distinguish the two.
         """
         types, count = self._types(), 0
         while True:
@@ -74,7 +74,7 @@ class CsvRows(RowFile):
     @contextmanager
     def _open(self, types: dict[str, pa.DataType]) -> Iterator[pa.csv.CSVStreamingReader]:
         with arrow_file(self.path) as source:
-            source.seek(self._begin)
+            source.seek(self._start)
             with pa.csv.open_csv(
                 source,
                 read_options=pa.csv.ReadOptions(block_size=BLOCK_BYTES, column_names=self.names),
@@ -192,7 +192,7 @@ class _Converter:
         return found[-1]
 
     def shown(self, row: int) -> str:
-        """The beginning of a row, for an error message."""
+        """The start of a row, for an error message."""
         text = self._lines.text(self._skipped + row, 1).rstrip(b"\r\n").decode(errors="replace")
         return shortened(text)
 
@@ -229,7 +229,7 @@ class _Converter:
 def header_of(path: Path) -> Lines:
     """The first rows of a CSV file, or more; the header is the first of them.
 
-    :raises InvalidFile: if there is none that can be read.
+    :raises InvalidFile: the file is empty, or its header cannot be read.
     """
     if reason := why_not_csv(path):
         raise InvalidFile(f"{path}: {reason}")
@@ -273,9 +273,9 @@ def _not_ended(path: Path, lines: Lines, names: Sequence[str] = ()) -> InvalidFi
 def csv_rules(
     names: Sequence[str], handler: Callable[[pa.csv.InvalidRow], str] | None = None
 ) -> pa.csv.ParseOptions:
-    """How rows are told apart: an empty line is one where there is a single column.
+    """How rows are separated. An empty line is a row if there is a single column.
 
-    :param handler: of rows that have more values or fewer.
+    :param handler: called for rows that have too many or too few values.
     """
     return pa.csv.ParseOptions(
         newlines_in_values=True,

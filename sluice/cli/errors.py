@@ -24,7 +24,7 @@ from sluice.masking import mask
 EXIT_FAILED = 1
 EXIT_WRONG_ARGUMENTS = 2
 _WRONG = (ConfigurationError, MissingExtra)
-"""What the user repairs before the command can begin; the message says all, without the kind."""
+"""Errors that the user fixes before the command can start; printed without their kind."""
 _NO_SUCH_OBJECT = (DatabaseNotExist, TableNotExist)
 _NUMBER_RANGES = (click.IntRange, click.FloatRange)
 

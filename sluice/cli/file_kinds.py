@@ -17,44 +17,44 @@ _READ_BYTES = 4096
 
 
 def why_not_csv(path: Path) -> str:
-    """Why a file cannot be CSV, and what to do; empty if nothing speaks against it."""
-    begin, end = _ends(path)
-    if begin.startswith(_PARQUET) and end == _PARQUET:
+    """Why a file cannot be CSV, and what to do; empty if it can be."""
+    start, end = _ends(path)
+    if start.startswith(_PARQUET) and end == _PARQUET:
         return "the file is a Parquet file; give it the suffix .parquet"
-    return _by_signature(begin)
+    return _by_signature(start)
 
 
 def why_not_parquet(path: Path) -> str:
-    """Why a file cannot be Parquet, and what to do; empty if nothing speaks against it."""
-    begin, end = _ends(path)
-    if not begin:
+    """Why a file cannot be Parquet, and what to do; empty if it can be."""
+    start, end = _ends(path)
+    if not start:
         return "the file is empty"
-    if begin.startswith(_PARQUET):
+    if start.startswith(_PARQUET):
         is_cut = end != _PARQUET
         return "the file is cut off: a Parquet file ends with 'PAR1'; copy it again" * is_cut
-    if reason := _by_signature(begin):
+    if reason := _by_signature(start):
         return reason
-    if b"\0" not in begin and _is_text(begin):
+    if b"\0" not in start and _is_text(start):
         return "the file is text, not Parquet; give a CSV file the suffix .csv"
-    return "the file is not Parquet: it does not begin with 'PAR1'"
+    return "the file is not Parquet: it does not start with 'PAR1'"
 
 
 def _ends(path: Path) -> tuple[bytes, bytes]:
     """The first bytes of a file and the last four."""
     with path.open("rb") as file:
-        begin = file.read(_READ_BYTES)
+        start = file.read(_READ_BYTES)
         size = file.seek(0, 2)
         file.seek(max(0, size - len(_PARQUET)))
-        return begin, file.read()
+        return start, file.read()
 
 
-def _by_signature(begin: bytes) -> str:
-    return next((reason for sign, reason in _SIGNATURES if begin.startswith(sign)), "")
+def _by_signature(start: bytes) -> str:
+    return next((reason for sign, reason in _SIGNATURES if start.startswith(sign)), "")
 
 
-def _is_text(begin: bytes) -> bool:
+def _is_text(start: bytes) -> bool:
     try:
-        begin.decode()
+        start.decode()
     except UnicodeDecodeError as error:
-        return error.start > len(begin) - 4  # a character that is cut off
+        return error.start > len(start) - 4  # a character that is cut off
     return True

@@ -40,16 +40,16 @@ _TAKES: dict[str, tuple[str, ...]] = {
     "timestamp": ("timestamp", "date"),
     "instant": ("instant", "timestamp"),  # which is UTC, as in Fluss's own Arrow batches
 }
-"""What each kind of column takes; text is read as values of any kind."""
+"""The kinds of values that each kind of column accepts; text is read as values of any kind."""
 
 
 def cast(array: pa.Array, field: pa.Field) -> pa.Array:
-    """Values of a file as those of a column: the same, or those that a text stands for.
+    """Converts values of a file to values of a column: equal ones, or the ones that a text means.
 
-    Values are the same if converting them back gives what they were.
+    Values are equal if converting them back returns the original ones.
 
-    :raises pa.ArrowNotImplementedError: for values of a kind that the column does not take.
-    :raises pa.ArrowException: for a value that does not fit, or would change.
+    :raises pa.ArrowNotImplementedError: the column does not accept values of this kind.
+    :raises pa.ArrowException: a value does not fit, or would change.
     """
     array = _plain(array)
     if pa.types.is_string(array.type) and not pa.types.is_string(field.type):
@@ -70,15 +70,15 @@ def from_text(texts: pa.Array, field: pa.Field) -> pa.Array:
     """Texts as values of a column.
 
     A time of TIMESTAMP_LTZ may have a zone (``Z``, ``+02:00``); without one it is UTC. FLOAT and
-    DOUBLE take the nearest value; infinite ones only for ``inf`` and its like.
+    DOUBLE take the nearest value. Only ``inf`` and similar texts become infinite.
 
-    :raises pa.ArrowInvalid: for a text that is no such value.
+    :raises pa.ArrowInvalid: a text is not a value of this type.
     """
     if not _is_instant(field):
         if pa.types.is_floating(field.type):  # as Arrow reads numbers of a CSV file
             texts = pc.utf8_trim_whitespace(texts)
         values = texts.cast(field.type)
-        if is_infinite(values):  # which digits never mean
+        if is_infinite(values):  # digits never mean infinity
             finite = pc.match_substring_regex(texts, _DIGIT)
             if pc.any(pc.and_(pc.is_inf(values), finite)).as_py():
                 raise pa.ArrowInvalid("out of range")
@@ -90,7 +90,7 @@ def from_text(texts: pa.Array, field: pa.Field) -> pa.Array:
 
 
 def is_infinite(values: pa.Array) -> bool:
-    """Whether one of them is."""
+    """Whether one of the values is infinite."""
     return pa.types.is_floating(values.type) and bool(pc.any(pc.is_inf(values)).as_py())
 
 
@@ -103,7 +103,7 @@ def unfit(arrow: pa.DataType, field: pa.Field) -> str:
 
 
 def _plain(array: pa.Array) -> pa.Array:
-    """The same values in the one form that text and bytes have here."""
+    """The same values, with text as ``string`` and bytes as ``binary``."""
     types = pa.types
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
@@ -117,18 +117,18 @@ def _plain(array: pa.Array) -> pa.Array:
 
 
 def _takes(field: pa.Field, arrow: pa.DataType) -> bool:
-    """Whether the kinds agree; whether the values do, the cast will tell."""
+    """Whether the kinds agree; the cast then checks the values."""
     if pa.types.is_null(arrow) or not pa.types.is_nested(field.type):
         return pa.types.is_null(arrow) or _kind(arrow) in _TAKES.get(_kind_of(field), ())
     if not pa.types.is_nested(arrow) or arrow.num_fields != field.type.num_fields:
         return False
     pairs = [(arrow.field(i), field.type.field(i)) for i in range(arrow.num_fields)]
-    if pa.types.is_struct(arrow) and any(own.name != wanted.name for own, wanted in pairs):
+    if pa.types.is_struct(arrow) and any(own.name != other.name for own, other in pairs):
         return False
-    # nobody compares the values within: what might be rounded is refused
+    # nested values are not compared, so types that could round are refused
     is_like = type(arrow) is type(field.type) or (_is_list(arrow) and _is_list(field.type))
     return is_like and all(
-        _takes(wanted, own.type) and not _may_change(own.type, wanted.type) for own, wanted in pairs
+        _takes(other, own.type) and not _may_change(own.type, other.type) for own, other in pairs
     )
 
 
@@ -207,13 +207,13 @@ def _as_real(decimals: pa.Array, target: pa.DataType) -> pa.Array:
     if len(decimals) and pa.types.is_decimal128(kind) and kind.scale <= _EXACT_POWER:
         bounds = pc.min_max(decimals).as_py().values()
         if all(abs(bound or Decimal()).scaleb(kind.scale) < _EXACT_WHOLE for bound in bounds):
-            begin, end = decimals.offset, decimals.offset + len(decimals)
+            start, end = decimals.offset, decimals.offset + len(decimals)
             valid, halves = decimals.buffers()
             reals = np.zeros(end)
-            whole = np.frombuffer(halves, "<i8")[2 * begin : 2 * end : 2]  # the low ones
-            reals[begin:] = whole / 10.0**kind.scale
+            units = np.frombuffer(halves, "<i8")[2 * start : 2 * end : 2]  # the low ones
+            reals[start:] = units / 10.0**kind.scale
             buffers, nulls = [valid, pa.py_buffer(reals)], decimals.null_count
-            found = pa.Array.from_buffers(pa.float64(), len(decimals), buffers, nulls, begin)
+            found = pa.Array.from_buffers(pa.float64(), len(decimals), buffers, nulls, start)
             return found.cast(target, safe=False)
     return decimals.cast(pa.string()).cast(pa.float64()).cast(target, safe=False)
 
@@ -250,7 +250,7 @@ def shortened(text: str | bytes) -> str:
 
 
 def _form(field: pa.Field, value: object) -> str:
-    """How a value of a column must be written; empty where there is no more to say."""
+    """How a value of a column must be written; empty if the type says enough."""
     types, kind = pa.types, field.type
     if types.is_integer(kind):
         most = 2 ** (kind.bit_width - 1)

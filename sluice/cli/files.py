@@ -55,9 +55,9 @@ def schema_of(path: Path, not_null: Sequence[str] = ()) -> pa.Schema:
 def columns_of(
     schema: Schema, names: Sequence[str], keys: Mapping[str, str] | None = None
 ) -> pa.Schema:
-    """Some columns of a table as they are looked for in a file; unknown names find nothing.
+    """Returns the schema to read from a file for the named columns; ignores unknown names.
 
-    :param keys: columns that hold no nulls, whatever their type says, and why.
+    :param keys: columns that must not be null even if their type is nullable, with the reason.
     """
     fields = []
     for column, field in zip(schema.columns, arrow_schema(schema), strict=True):
@@ -75,7 +75,7 @@ def columns_of(
 
 
 def _marked(field: pa.Field, data_type: DataType) -> pa.Field:
-    """The field, with a mark on each TIMESTAMP_LTZ that it is or holds."""
+    """The field, with a mark on each TIMESTAMP_LTZ in it."""
     if data_type.root is TypeRoot.TIMESTAMP_LTZ:
         return field.with_metadata({INSTANT: "UTC"})
     if data_type.root is TypeRoot.ARRAY and data_type.element is not None:
@@ -91,14 +91,14 @@ def _marked(field: pa.Field, data_type: DataType) -> pa.Field:
 
 
 def keys_of(info: TableInfo) -> dict[str, str]:
-    """The columns of a table that its rows are laid out by, and what they are."""
+    """Returns the key columns of a table, each with the reason why it must not be null."""
     keys = dict.fromkeys(bucket_keys(info), "it is in the bucket key")
     keys |= dict.fromkeys(info.descriptor.partition_keys, "it is a partition key")
     return keys | dict.fromkeys(info.schema.primary_key, "it is in the primary key")
 
 
 def rows_of(path: Path, schema: pa.Schema, *, notes: bool = True) -> RowFile:
-    """The rows of a file as those of a schema.
+    """Opens the rows of a file, to be read with a schema.
 
     :param notes: whether to name ignored columns on standard error.
     :raises click.BadParameter: if the file is neither .parquet nor .csv.
@@ -132,7 +132,7 @@ def _missing(missing: Sequence[str], rows: RowFile, expected: Sequence[str]) -> 
 
 
 def _check_separator(place: str, names: Sequence[str], header: str) -> None:
-    """:raises InvalidFile: the only column is several, with another separator between them."""
+    """:raises InvalidFile: the values of the only column have another separator than commas."""
     for char, shown in _SEPARATORS.items():
         if len(names) == 1 and char in names[0]:
             raise InvalidFile(
@@ -141,8 +141,8 @@ def _check_separator(place: str, names: Sequence[str], header: str) -> None:
             )
 
 
-def _check_once(names: Sequence[str], wanted: Sequence[str], path: Path) -> None:
-    doubled = [name for name in wanted if names.count(name) > 1]
+def _check_once(names: Sequence[str], expected: Sequence[str], path: Path) -> None:
+    doubled = [name for name in expected if names.count(name) > 1]
     if doubled:
         raise InvalidFile(f"{path}: more than one column is named {doubled[0]!r}; rename one")
 

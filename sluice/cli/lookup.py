@@ -71,7 +71,7 @@ def lookup(
             names = [found.name for found in client.admin.partitions_of(reader.info)]
             raise click.UsageError(
                 f"{table} has partitions: give a key, or --partition with one of"
-                f" {', '.join(names[:10]) or 'them (there is none yet)'}"
+                f" {', '.join(names[:10]) or 'them (none exists yet)'}"
             )
         rows = _found(reader, key) if key else reader.limit_scan(first, partition)
     if key and not rows.num_rows:

@@ -147,12 +147,12 @@ class RowFile(ABC):
 class ParquetRows(RowFile):
     """A Parquet file. Memory: a batch, and of each column a read buffer and a page.
 
-    A batch takes about 16 MiB, as the rows before it suggest. The footer cannot say it: a
-    dictionary holds a value once, however often it comes.
+    A batch takes about 16 MiB, estimated from the rows before it. The footer is no help, because a
+    dictionary stores a repeated value only once.
     """
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
-        """:raises InvalidFile: if it is no Parquet file."""
+        """:raises InvalidFile: it is not a Parquet file."""
         super().__init__(path, schema)
         try:
             with arrow_file(path) as source:
@@ -170,13 +170,13 @@ class ParquetRows(RowFile):
         return int(self._footer.num_rows)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        row, wanted = 0, min(_FIRST_ROWS, self._most_rows)
+        row, count = 0, min(_FIRST_ROWS, self._most_rows)
         buffer_bytes = min(_READ_BYTES, max(_READ_BYTES // 16, _BATCH_BYTES // len(self.names)))
         with (
             arrow_file(self.path) as source,
             pa.parquet.ParquetFile(source, pre_buffer=False, buffer_size=buffer_bytes) as file,
         ):
-            batches = file.iter_batches(wanted, columns=self.schema.names)
+            batches = file.iter_batches(count, columns=self.schema.names)
             while True:
                 try:
                     batch = next(batches, None)
@@ -189,8 +189,8 @@ class ParquetRows(RowFile):
                     yield self._cast(part, row)
                     row += part.num_rows
                 fitting = _BATCH_BYTES * batch.num_rows // max(_full_bytes(batch), 1)
-                wanted = max(1, min(4 * wanted, fitting, self._most_rows))
-                file.reader.set_batch_size(wanted)  # of the batches that follow
+                count = max(1, min(4 * count, fitting, self._most_rows))
+                file.reader.set_batch_size(count)  # of the batches that follow
 
     def place(self, row: int) -> str:
         group, before = 0, 0
@@ -206,7 +206,7 @@ def arrow_file(path: Path) -> pa.OSFile:
 
 
 def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The rows in batches that are not too large, unless a row is."""
+    """The rows in batches that are not too large, unless a single row is."""
     if batch.num_rows < 2 or _full_bytes(batch) <= 2 * _BATCH_BYTES:
         yield batch
         return
@@ -216,7 +216,7 @@ def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _full_bytes(batch: pa.RecordBatch) -> int:
-    """How much memory the rows take once each has its values, not an index of a dictionary."""
+    """The memory that the rows take if dictionary indices are replaced by their values."""
     return sum(map(_column_bytes, batch.columns))
 
 
@@ -232,7 +232,7 @@ def _column_bytes(array: pa.Array) -> int:
 
 
 def first_that_fails(rows: int, trial: Trial) -> int:
-    """The first of ``rows`` rows that does not fit by itself; one of them does not."""
+    """The first of ``rows`` rows that does not fit on its own; at least one does not."""
     start = 0
     while rows > 1:
         half = rows // 2
@@ -247,7 +247,7 @@ def first_that_fails(rows: int, trial: Trial) -> int:
 def succeeds(trial: Trial, start: int, count: int) -> bool:
     """Whether all of these rows fit.
 
-    :raises pa.ArrowException: if memory is too small to know.
+    :raises pa.ArrowException: memory is too small to check them.
     """
     try:
         trial(start, count)

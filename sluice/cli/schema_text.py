@@ -106,7 +106,7 @@ def _parts(text: str) -> list[str]:
         parts.pop()
     if "" in parts:
         number = parts.index("")
-        place = f"after {parts[number - 1]!r}" if number else "at the beginning"
+        place = f"after {parts[number - 1]!r}" if number else "at the start"
         raise InvalidTable(f"a column is missing before the comma {place}")
     if parts and parts[0].startswith("("):
         raise InvalidTable("write the columns without parentheses around all of them")

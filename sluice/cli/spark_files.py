@@ -112,7 +112,7 @@ def cached_zip() -> Path:
     found = new.replace(cache / f"sluice-{sha256(new)[:16]}.zip")
     oldest_s = found.stat().st_mtime - _KEPT_S
     for path in cache.glob("sluice-*"):
-        with contextlib.suppress(OSError):  # another process removes it, too
+        with contextlib.suppress(OSError):  # another process also deletes it
             if path.stat().st_mtime < oldest_s:
                 path.unlink()
     return found

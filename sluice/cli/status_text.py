@@ -27,7 +27,7 @@ def print_statuses(
     """Prints the columns that fit 80 characters, then the failures and last error of each table.
 
     :param empty: the line to print if there are no tables.
-    :param complete_errors: print all of an error where a terminal would get its beginning.
+    :param complete_errors: print errors in full; otherwise a terminal gets their start.
     """
     print_table(COLUMNS, [_row(entry, now_ms) for entry in statuses], empty=empty, shorten=0)
     for entry in statuses:

@@ -87,7 +87,7 @@ def is_type_name(name: str) -> bool:
 
 
 def parse_type(column: str, text: str) -> tuple[DataType, str]:
-    """The type that a text begins with, and the rest of the text.
+    """The type at the start of a text, and the rest of the text.
 
     :raises InvalidTable: there is no such type, or its numbers are wrong; names the column.
     """

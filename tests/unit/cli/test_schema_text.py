@@ -81,7 +81,7 @@ LIST = (
 NESTED = "use --like FILE with a Parquet file that has the column"
 WRONG = {
     "": "the schema has no columns; write for example 'id BIGINT NOT NULL, item STRING'",
-    " , ": "a column is missing before the comma at the beginning",
+    " , ": "a column is missing before the comma at the start",
     "PRIMARY KEY (a)": (
         "the schema has no columns; write for example 'id BIGINT NOT NULL, item STRING'"
     ),

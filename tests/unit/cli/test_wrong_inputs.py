@@ -134,7 +134,7 @@ BYTES = {
 PARQUET = {
     b"": "the file is empty",
     HEADER.encode(): "the file is text, not Parquet; give a CSV file the suffix .csv",
-    b"\x00\x01\x02": "the file is not Parquet: it does not begin with 'PAR1'",
+    b"\x00\x01\x02": "the file is not Parquet: it does not start with 'PAR1'",
     b"PAR1 and no end": ("the file is cut off: a Parquet file ends with 'PAR1'; copy it again"),
 }
 
