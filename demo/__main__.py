@@ -119,7 +119,7 @@ def _interrupt(number: int, frame: Any) -> None:
 
 
 def _stop(processes: Processes, console: Console) -> None:
-    """Stops all processes. Signals are ignored meanwhile, so that no process survives."""
+    """Stops all processes. Signals are ignored until then, so that no process survives."""
     for number in (*STOP_SIGNALS, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
     with console.status("stopping processes"):

@@ -2,7 +2,7 @@
 
 A flight is scheduled in the morning. Then it departs and arrives, or it is cancelled. Cancelled
 flights are deleted at the end of the day. The first load ends in the middle of its last day, so
-that the second load begins with changes of flights that the lake already has.
+that the second load starts with changes of flights that the lake already has.
 
 :func:`replay` computes the expected rows. It shares only the source's rows with :func:`changes`.
 """

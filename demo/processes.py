@@ -115,7 +115,7 @@ class Processes:
             # A process that is found late has received no signal yet.
             while (living := self.alive()) and (not asked or time.monotonic() < deadline):
                 for process in living:
-                    # SIGTERM once per process, also to one that started meanwhile.
+                    # SIGTERM once per process, also to one that has started since.
                     if process.pid not in asked or how is signal.SIGKILL:
                         with contextlib.suppress(psutil.Error):
                             process.send_signal(how)

@@ -56,7 +56,7 @@ def acquire(
 ) -> list[ClaimedTable]:
     """Claims up to ``tables_max`` tables that match a pattern, and writes a plan for each.
 
-    A retried or cleared task takes over the claims that an earlier try of the same run still
+    A retried or cleared task takes over the claims that an earlier attempt of the same run still
     holds. A table whose KV snapshots cannot be leased is reported as failed; the others continue.
 
     :param on_refused: called with the claim of such a table and the reason.

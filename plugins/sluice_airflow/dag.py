@@ -4,7 +4,7 @@
 
 open_job and acquire_lease are setups, settle and drop_lease teardowns. Airflow runs a teardown if
 at least one of its setups succeeded. Without open_job, a failed acquire_lease would skip drop_lease
-and leave claims behind. There is no dagrun_timeout, because it skips all teardowns.
+and leave claims open. There is no dagrun_timeout, because it skips all teardowns.
 """
 
 from __future__ import annotations
@@ -163,7 +163,8 @@ def _tier_arguments(settings: Settings) -> dict[str, Any]:
         "retries": settings.tier_retries,
         "retry_delay": settings.tier_retry_delay,
         "execution_timeout": settings.tier_timeout,
-        # From the entry before the task starts. Airflow 3.1 knows only what the running task sets.
+        # Before the task starts, the name comes from entry. Airflow 3.1 has only the value that the
+        # running task sets.
         "map_index_template": "{{ table | default(task.entry['table']) }}",
         **iceberg,
     }
@@ -175,23 +176,23 @@ def _acquire(hook: FlussHook, settings: Settings, job: str) -> list[ClaimedTable
     from sluice_airflow.submission import submission_of
 
     context = get_current_context()
-    asked, ti = context["params"], context["ti"]
+    chosen, ti = context["params"], context["ti"]
     try:
         acquiring.check_conf_keys(context["dag_run"].conf, params())
         connection = hook.config()
-        submission = submission_of(settings, asked["spark_conf"] or {})
+        submission = submission_of(settings, chosen["spark_conf"] or {})
         if obstacle := preflight.find_obstacle(connection, submission):
             kind = AirflowException if obstacle.may_pass else AirflowFailException
             raise kind(obstacle.reason)
         busy = ti.get_ti_count(dag_id=ti.dag_id, task_ids=[TIER], states=["running", "queued"])
-        tables_max = min(asked["max_tables"], slots_at_once(settings) - busy)
+        tables_max = min(chosen["max_tables"], slots_at_once(settings) - busy)
         refused: dict[str, str] = {}
         with hook.get_client() as client:
             entries = acquiring.acquire(
                 client,
                 connection,
                 job,
-                asked["tables"],
+                chosen["tables"],
                 tables_max,
                 settings.heartbeat_interval_seconds,
                 lambda claim, reason: refused.update({str(claim.path): reason[:200]}),

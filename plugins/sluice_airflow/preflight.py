@@ -64,7 +64,7 @@ class Obstacle:
     reason: str
     """One line."""
     may_pass: bool
-    """A later try may succeed, because nothing is known to be missing or refused."""
+    """A later attempt may succeed, because no check found something missing or refused."""
 
 
 def find_obstacle(connection: FlussConnection, submission: Submission) -> Obstacle | None:

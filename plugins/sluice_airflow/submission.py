@@ -58,7 +58,7 @@ def submission_of(settings: Settings, spark_conf: Mapping[str, Any]) -> Submissi
 
 
 def remote_submission(settings: Settings) -> Submission:
-    """Returns what a machine on which no tier task runs knows of the submission."""
+    """Returns the submission as a machine knows it on which no tier task runs."""
     executor = _executor()
     return Submission(jars=settings.jars, packages=settings.packages, remote_executor=executor)
 

@@ -1,6 +1,6 @@
 """The system tables of a Fluss cluster in Spark SQL: ``sys.lake_tiering_status``.
 
-Spark imports every installed package whose name begins with ``pyspark_`` and uses its
+Spark imports every installed package whose name starts with ``pyspark_`` and uses its
 ``DefaultSource``. This package therefore imports its dependencies only when a query runs.
 """
 

@@ -56,7 +56,7 @@ def main() -> int:
                 kind = "DriverRefused"
             _send(answers, failed={"kind": kind, "reason": reason})
             return 1
-        # The result is complete. The caller kills what is left if Java does not end.
+        # The result is complete. The caller kills the remaining processes if Java does not end.
         with contextlib.suppress(Exception):
             _stop_spark(spark)
         _send(answers, done={"cut": cut})

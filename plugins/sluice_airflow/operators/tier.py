@@ -138,10 +138,10 @@ class SluiceTierOperator(SparkSubmitOperator):
         plan = self.entry["plan_uri"]
         self.application_args = ["--plan", plan, "--attempt", attempt]
         # The lake options of the connection override the properties of the run.
-        asked = context["params"].get("spark_conf") or {}
+        spark_conf = context["params"].get("spark_conf") or {}
         hidden = {f"{CONF_PREFIX}{name}" for name in connection.secret_settings()}
-        asked = {name: value for name, value in asked.items() if name not in hidden}
-        self.conf = {**(self.conf or {}), **asked, **connection.spark_conf()}
+        own_conf = {name: value for name, value in spark_conf.items() if name not in hidden}
+        self.conf = {**(self.conf or {}), **own_conf, **connection.spark_conf()}
         self._secret_environment = connection.secret_environment()
         self._secrets = connection.secrets()
         self.name = f"sluice {claim.path} epoch {claim.tiering_epoch}"
