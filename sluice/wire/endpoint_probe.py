@@ -11,6 +11,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from enum import Enum
 
 from sluice import __version__
@@ -28,6 +29,8 @@ PATIENCE_S = 2.0
 
 _HTTP_REQUEST = b"GET / HTTP/1.1\r\nHost: sluice\r\nConnection: close\r\n\r\n"
 _ANSWER_BYTES_MAX = 4096
+_HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
+"""The first bytes of an HTTP/2 client, with empty settings."""
 _HTTP2_SETTINGS = 4
 """Type of the first frame that every HTTP/2 server sends, as gRPC is built on it."""
 
@@ -50,7 +53,7 @@ def wrong_protocol(scheme: str, host: str, port: int) -> NetworkError | None:
 
     Takes at most ``PROBE_S``.
     """
-    found = _probe(host, port, (_http, _tls) if scheme == "fluss" else (_fluss, _http, _tls))
+    found = _probe(host, port, (_http, _tls) if scheme == "fluss" else (_fluss, _only_http1, _tls))
     if found is None or found.value == scheme:
         return None
     where = target(host, port)
@@ -137,6 +140,21 @@ def _http(host: str, port: int) -> Protocol | None:
             if not more or len(answer) > _ANSWER_BYTES_MAX:
                 break
     return Protocol.HTTP if _is_http(answer) and b"HTTPS" not in answer else None
+
+
+def _only_http1(host: str, port: int) -> Protocol | None:
+    """As ``_http``; a proxy that also answers HTTP/2 on the port, as Envoy does, may speak gRPC."""
+    found = _http(host, port)
+    return Protocol.GRPC if found is Protocol.HTTP and _has_http2(host, port) else found
+
+
+def _has_http2(host: str, port: int) -> bool:
+    answer = b""
+    with suppress(OSError), socket.create_connection((host, port), PROBE_S) as sock:
+        sock.sendall(_HTTP2_PREFACE)
+        while len(answer) < 9 and (more := sock.recv(_ANSWER_BYTES_MAX)):
+            answer += more
+    return _is_http2(answer)
 
 
 def _is_http(answer: bytes) -> bool:

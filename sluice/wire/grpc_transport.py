@@ -6,6 +6,7 @@ as the same typed exceptions as those inside a body (docs/fluss/rpc.md#error-cod
 
 from __future__ import annotations
 
+import queue
 import threading
 from typing import Any
 
@@ -50,6 +51,9 @@ _HINT = {
     StorageBackpressure: "the server is overloaded, try again later",
     UnsupportedVersion: "this server does not offer the call",
 }
+
+_STATE_S = 5.0
+"""Longest time until gRPC has reported the state of its connection, which it knows at once."""
 
 _TOO_LARGE = "larger than max"
 """gRPC's own words for a message over its limit. It has one status for that and for a server that
@@ -151,7 +155,7 @@ class GrpcTransport:
         return answer
 
     def _sent(self, method: Any, payload: bytes, timeout_s: float) -> bytes:
-        """The answer's bytes. A first call that waits long has the port probed meanwhile.
+        """The answer's bytes. If a first call waits long without a connection, the port is probed.
 
         :raises grpc.RpcError: the call failed.
         :raises NetworkError: the port speaks another protocol.
@@ -163,13 +167,27 @@ class GrpcTransport:
         try:
             answer = call.result(timeout=PATIENCE_S)
         except grpc.FutureTimeoutError:
-            wrong = None if self._answered else self._wrong_protocol()
-            if wrong is not None:
-                raise wrong from None
+            if not self._answered and not self._is_connected():
+                wrong = self._wrong_protocol()
+                # A call that is done has its own error. Where there is a connection, it was sent.
+                if wrong is not None and not call.done() and not self._is_connected():
+                    raise wrong from None
             answer = call.result()
         finally:
             call.cancel()  # of no effect behind an answer
         return answer
+
+    def _is_connected(self) -> bool:
+        """Whether the server has sent its HTTP/2 settings, so that calls are sent to it."""
+        states: queue.SimpleQueue[grpc.ChannelConnectivity] = queue.SimpleQueue()
+        report = states.put
+        self._channel.subscribe(report)
+        try:
+            return states.get(timeout=_STATE_S) is grpc.ChannelConnectivity.READY
+        except queue.Empty:
+            return False
+        finally:
+            self._channel.unsubscribe(report)
 
     def _wrong_protocol(self) -> NetworkError | None:
         wrong = wrong_protocol("grpc", self._host, self._port)

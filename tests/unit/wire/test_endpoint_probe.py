@@ -8,7 +8,7 @@ import ssl
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,7 @@ from sluice.errors import FlussError, NetworkError, TlsError, WrongProtocol
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role
-from sluice.wire.endpoint_probe import PATIENCE_S
+from sluice.wire.endpoint_probe import PATIENCE_S, wrong_protocol
 from sluice.wire.grpc_server import GrpcServer
 from sluice.wire.tls import ServerTls
 from tests.support.certificates import authority
@@ -186,3 +186,51 @@ def test_a_slow_answer_of_the_right_server_is_waited_for() -> None:
         reply = transport.call(Role.COORDINATOR, apis.LIST_DATABASES, request, 60_000)
         assert reply == pb.ListDatabasesResponse(database_name=["shop"])
         transport.close()
+
+
+@contextmanager
+def proxy_of_both_http_versions(port: int) -> Iterator[int]:
+    """Answers HTTP/1.1 itself and passes HTTP/2 on, as Envoy does on one port."""
+
+    def copy(source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):
+            while content := source.recv(1 << 16):
+                target.sendall(content)
+        for sock in (source, target):
+            with suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+
+    def script(peer: Peer) -> None:
+        if peer.sock.recv(4, socket.MSG_PEEK) == b"GET ":
+            peer.sock.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+            return
+        with socket.create_connection(("127.0.0.1", port), 60) as server:
+            back = threading.Thread(target=copy, args=(server, peer.sock), daemon=True)
+            back.start()
+            copy(peer.sock, server)
+            back.join(60)
+
+    with PeerServer(script) as proxy:
+        yield proxy.port
+
+
+def test_a_slow_first_answer_behind_a_proxy_of_both_http_versions_is_waited_for() -> None:
+    def slow(_: object) -> pb.ListDatabasesResponse:
+        threading.Event().wait(PATIENCE_S + 0.5)
+        return pb.ListDatabasesResponse(database_name=["shop"])
+
+    handlers = {(Role.COORDINATOR, apis.LIST_DATABASES): slow}
+    with WireServer(handlers) as server, proxy_of_both_http_versions(server.port) as port:
+        transport = open_transport(Address("grpc", "127.0.0.1", port), ClientConfig())
+        request = pb.ListDatabasesRequest()
+        try:
+            reply = transport.call(Role.COORDINATOR, apis.LIST_DATABASES, request, 60_000)
+        finally:
+            transport.close()
+        assert reply == pb.ListDatabasesResponse(database_name=["shop"])
+        assert len(server.calls) == 1
+
+
+def test_a_port_of_both_http_versions_is_right_for_grpc() -> None:
+    with WireServer({}) as server, proxy_of_both_http_versions(server.port) as port:
+        assert wrong_protocol("grpc", "127.0.0.1", port) is None
