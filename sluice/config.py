@@ -315,8 +315,16 @@ def _variable(dotted: str) -> str:
 
 
 _VARIABLES = {_variable(d): d for d in _KEYS if tuple(d.split(".")) not in _MAPPINGS}
-_MISSPELT = 0.85
-"""How similar to a setting's a variable's name is that can only be meant for it."""
+_MISSPELT = 0.95
+"""How similar the name of a variable outside of the sections must be to that of a setting."""
+_OF_SERVICE = re.compile(
+    r"SLUICE(_\w+)?_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_(ADDR|PORT|PROTO))?)"
+)
+"""Variables that Kubernetes sets in each pod for a Service whose name begins with ``sluice``."""
+
+
+def _is_of_service(name: str, value: str) -> bool:
+    return bool(_OF_SERVICE.fullmatch(name)) or (name.endswith("_PORT") and "://" in value)
 
 
 class _Settings:
@@ -453,11 +461,13 @@ def _settings(text: str) -> dict[str, Any]:
 def _add_variable(name: str, value: str, found: _Settings) -> None:
     section, _, key = name.removeprefix(ENVIRONMENT_PREFIX).lower().partition("_")
     head, _, tail = key.partition("_")
-    if (section, head) in _MAPPINGS and tail:
+    if name in _VARIABLES:
+        found.put(_VARIABLES[name], value, name)
+    elif _is_of_service(name, value):
+        return
+    elif (section, head) in _MAPPINGS and tail:
         option = tail.replace("__", ".").replace("_", "-")
         found.put(f"{section}.{head}.{option}", value, name)
-    elif name in _VARIABLES:
-        found.put(_VARIABLES[name], value, name)
     elif section in _SECTIONS:
         meant = _meant(f"{section}.{key}")
         reason = f"did you mean '{_variable(meant)}'?" if meant else ""

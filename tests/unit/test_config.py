@@ -166,6 +166,39 @@ def test_foreign_variables_are_left_alone() -> None:
     assert load_config(environment={"SLUICE_FAILPOINTS": "a=kill", "PATH": "/bin"}) == Config()
 
 
+SERVICES = {
+    "SLUICE_SERVICE_HOST": "10.0.0.1",
+    "SLUICE_SERVICE_PORT": "9123",
+    "SLUICE_SERVICE_PORT_METRICS": "9249",
+    "SLUICE_PORT": "tcp://10.0.0.1:9123",
+    "SLUICE_PORT_9123_TCP": "tcp://10.0.0.1:9123",
+    "SLUICE_PORT_9123_TCP_ADDR": "10.0.0.1",
+    "SLUICE_PORT_9123_TCP_PORT": "9123",
+    "SLUICE_PORT_9123_TCP_PROTO": "tcp",
+    "SLUICE_SERVER_SERVICE_HOST": "10.0.0.1",
+    "SLUICE_SERVER_PORT": "tcp://10.0.0.1:9123",
+    "SLUICE_SERVER_PORT_9123_TCP": "tcp://10.0.0.1:9123",
+    "SLUICE_CLIENT_FS_SERVICE_PORT": "80",
+    "SLUICE_CLIENT_FS_PORT": "tcp://10.0.0.1:80",
+}
+"""What Kubernetes sets in pods for Services named sluice, sluice-server and sluice-client-fs."""
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_variables_of_kubernetes_for_a_service_are_left_alone(name: str) -> None:
+    assert load_config(environment={name: SERVICES[name]}) == Config()
+
+
+@pytest.mark.parametrize("name", ["SLUICE_SERVICE_METRICS", "SLUICE_REQUEST_TIMEOUT_MS"])
+def test_outside_of_the_sections_only_a_near_miss_is_refused(name: str) -> None:
+    assert load_config(environment={name: "1"}) == Config()
+
+
+def test_a_port_that_is_no_setting_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="SLUICE_SERVER_PORT: no such setting"):
+        load_config(environment={"SLUICE_SERVER_PORT": "9123"})
+
+
 def test_settings_in_one_variable_count_over_others_and_below_arguments() -> None:
     environment = {
         "SLUICE_CLIENT_PASSWORD": "a",
