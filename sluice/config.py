@@ -310,8 +310,9 @@ _KEYS = {
 
 
 def _variable(dotted: str) -> str:
-    """The variable of a setting."""
-    return ENVIRONMENT_PREFIX + dotted.replace(".", "_").upper()
+    """The variable of a setting, or of a group's option NAME."""
+    named = f"{dotted}.NAME" if tuple(dotted.split(".")) in _MAPPINGS else dotted
+    return ENVIRONMENT_PREFIX + named.replace(".", "_").upper()
 
 
 _VARIABLES = {_variable(d): d for d in _KEYS if tuple(d.split(".")) not in _MAPPINGS}
@@ -468,6 +469,11 @@ def _add_variable(name: str, value: str, found: _Settings) -> None:
     elif (section, head) in _MAPPINGS and tail:
         option = tail.replace("__", ".").replace("_", "-")
         found.put(f"{section}.{head}.{option}", value, name)
+    elif (section, head) in _MAPPINGS:
+        raise ConfigurationError(
+            f"{name}: a group of options has no value of its own; set"
+            f" {_variable(f'{section}.{head}')} ({section}.{head}.NAME)"
+        )
     elif section in _SECTIONS:
         meant = _meant(f"{section}.{key}")
         reason = f"did you mean '{_variable(meant)}'?" if meant else ""

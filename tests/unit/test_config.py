@@ -130,6 +130,17 @@ VARIABLES = {
     "SLUICE_CLENT_BOOTSTRAP": (
         "SLUICE_CLENT_BOOTSTRAP: no such setting; did you mean 'SLUICE_CLIENT_BOOTSTRAP'?"
     ),
+    "SLUICE_CLIENT_FS": (
+        "SLUICE_CLIENT_FS: a group of options has no value of its own;"
+        " set SLUICE_CLIENT_FS_NAME (client.fs.NAME)"
+    ),
+    "SLUICE_DATALAKE_ICEBERG_": (
+        "SLUICE_DATALAKE_ICEBERG_: a group of options has no value of its own;"
+        " set SLUICE_DATALAKE_ICEBERG_NAME (datalake.iceberg.NAME)"
+    ),
+    "SLUICE_DATALAKE_ICEBREG": (
+        "SLUICE_DATALAKE_ICEBREG: no such setting; did you mean 'SLUICE_DATALAKE_ICEBERG_NAME'?"
+    ),
     "SLUICE_CLIENT_TLS": "SLUICE_CLIENT_TLS: expected true or false, found 'soon'",
     "SLUICE_TIERING_PARALLELISM": (
         "SLUICE_TIERING_PARALLELISM: expected a whole number, 0 or more, found 'soon'"
