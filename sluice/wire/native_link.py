@@ -159,8 +159,9 @@ class Link:
                 parts = _after(parts, count)
         except OSError as error:
             waiting.sent = False
-            self.close(NetworkError(f"the connection broke: {error}"))
-            raise NetworkError(f"the connection broke: {error}", sent=False) from error
+            broken = _hung_up(f"the connection broke: {error}")
+            self.close(broken)
+            raise _copied(broken, sent=False) from error
         except FlussError:
             raise
         except BaseException:  # Ctrl-C, say: nobody can go on behind what may be half a frame
@@ -183,14 +184,14 @@ class Link:
                     continue
                 if count == 0:
                     where = " inside a frame" if reader.inside else ""
-                    raise NetworkError(f"the server closed the connection{where}")
+                    raise _hung_up(f"the server closed the connection{where}")
                 frame = reader.received(count)
                 if frame is not None:
                     self._deliver(frame)
         except FlussError as error:
             self.close(error)
         except OSError as error:
-            self.close(NetworkError(f"the connection broke: {error}"))
+            self.close(_hung_up(f"the connection broke: {error}"))
         except BaseException as error:  # memory, say: nobody may wait for a thread that ended
             self.close(NetworkError(f"reading failed: {type(error).__name__}: {error}"))
         finally:
@@ -236,6 +237,11 @@ def _after(parts: list[memoryview], count: int) -> list[memoryview]:
             rest.append(part[count:])
         count = max(0, count - len(part))
     return rest
+
+
+def _hung_up(text: str) -> NetworkError:
+    """The error for a connection that the other side ended."""
+    return NetworkError(text, hung_up=True)
 
 
 def _copied(error: FlussError, *, sent: bool | None) -> FlussError:

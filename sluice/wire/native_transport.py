@@ -225,7 +225,7 @@ class NativeTransport:
             waited_s = time.monotonic() - started
             raise silent(target(self._host, self._port), waited_s) from error
         except NetworkError as error:
-            if "the connection" not in error.message:
+            if not error.details.get("hung_up"):
                 raise  # the server's own answer
             hung = hung_up(target(self._host, self._port))
             raise self._wrong_protocol() or hung from error

@@ -264,6 +264,18 @@ def test_a_server_failure_ends_every_request_of_the_connection() -> None:
                 call.result()
 
 
+def test_a_reason_about_the_connection_in_answer_to_the_greeting_is_kept() -> None:
+    reason = "the connection of listener CLIENT is limited to 10 per host"
+
+    def script(peer: Peer) -> None:
+        got = peer.request()
+        if got is not None:
+            peer.error(got[0], NetworkError.code, reason)
+
+    with talking(script) as (_, transport), pytest.raises(NetworkError, match=reason):
+        ask(transport)
+
+
 def test_another_version_is_refused_before_the_request_is_sent() -> None:
     def script(peer: Peer) -> None:
         peer.greet(versions={apis.LIST_TABLES.key: (1, 3)})
