@@ -197,8 +197,8 @@ class LogFetches:
                 )
             found[bucket] = entry
         if len(group) == 1 and entries and entries[0].error_code:
-            text = f"{self.name(group[0])}: {entries[0].error_message}"
-            raise from_code(entries[0].error_code, text)
+            error = from_code(entries[0].error_code, entries[0].error_message)
+            raise type(error)(f"{self.name(group[0])}: {error}", **error.details)
         return found
 
     # ---- responses ----

@@ -507,7 +507,7 @@ BY_CODE: dict[int, type[FlussError]] = {cls.code: cls for cls in FlussError.__su
 def from_code(code: int, message: str = "") -> FlussError:
     """The exception of a Fluss error code; without a text, the class's docstring is the text."""
     cls = BY_CODE.get(code, UnknownServerError)
-    return cls(message or f"{cls.__doc__} (Fluss error {code})")
+    return cls(message if message.strip() else f"{cls.__doc__} (Fluss error {code})")
 
 
 def code_of(error: BaseException) -> int:

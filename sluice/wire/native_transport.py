@@ -254,7 +254,8 @@ class NativeTransport:
             return error
         if type(error) is RequestTimeOut:
             text = f"no answer within {timeout_ms} ms: {text}"
-        return type(error)(f"{api.name} to {self.address}: {text}", **error.details)
+        where = f"{api.name} to {self.address}"
+        return type(error)(f"{where}: {text}" if text.strip() else where, **error.details)
 
 
 def _greet(link: Link, deadline: float) -> _Server:

@@ -30,7 +30,8 @@ def test_codes_are_those_of_the_docs_without_a_gap() -> None:
 def test_code_to_class_and_back(code: int) -> None:
     assert code_of(from_code(code, "why")) == code
     assert str(from_code(code, "why")) == "why"
-    assert f"(Fluss error {code})" in str(from_code(code))
+    for blank in ("", " \n"):
+        assert f"(Fluss error {code})" in str(from_code(code, blank))
 
 
 def test_an_unknown_code_and_a_foreign_error_are_unknown_server_errors() -> None:

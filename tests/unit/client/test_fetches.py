@@ -214,6 +214,14 @@ def test_the_error_of_one_bucket_among_many_is_its_own() -> None:
         list(reader.read_many({BUCKET: (0, 30), OTHER: (0, 30)}))
 
 
+def test_the_error_of_a_bucket_without_a_text_is_described() -> None:
+    def answer(_: Any, bucket: Any) -> None:
+        bucket.error_code = LogOffsetOutOfRange.code
+
+    with reading(answer) as reader, pytest.raises(LogOffsetOutOfRange, match="of db.t: .+ error"):
+        list(reader.read_many({BUCKET: (0, 30)}))
+
+
 def test_a_bucket_among_many_whose_data_never_come_has_a_deadline() -> None:
     def answer(request: Any, bucket: Any) -> None:
         if request.bucket_id == 0:

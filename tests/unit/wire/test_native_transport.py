@@ -276,6 +276,16 @@ def test_a_reason_about_the_connection_in_answer_to_the_greeting_is_kept() -> No
         ask(transport)
 
 
+def test_an_error_without_a_text_is_described() -> None:
+    def script(peer: Peer) -> None:
+        peer.request()
+        peer.sock.sendall(frames.encode_failure(pb.ErrorResponse(error_code=-1, error_message=" ")))
+
+    with talking(script) as (_, transport), pytest.raises(FlussError) as caught:
+        ask(transport)
+    assert str(caught.value).endswith("(Fluss error -1)")
+
+
 def test_another_version_is_refused_before_the_request_is_sent() -> None:
     def script(peer: Peer) -> None:
         peer.greet(versions={apis.LIST_TABLES.key: (1, 3)})
