@@ -21,9 +21,10 @@ LINK = re.compile(r"\]\(([^)\s#]*\.md)?(?:#([^)\s]+))?\)")
 """A link of a Markdown page to another page of the repository or to a heading of its own."""
 
 NUMBERED = re.compile(
-    r"\breferences?(?:'s)?,? (?:parts? )?\d|\breference parts?\b|\bparts? \d+\.\d|\bstyle\.md\b"
+    r"\breferences?(?:'s)?,? (?:parts? )?\d|\breference parts?\b|\bparts? \d+\.\d"
+    r"|\bstyle\.md\b|\(style: |\bstyle (?:guide|page)\b"
 )
-"""Citations by number, of documents that are not in the repository."""
+"""Citations by number or name, of documents that are not in the repository."""
 
 FENCE = re.compile(r"^(```|~~~).*?^\1\s*$", re.MULTILINE | re.DOTALL)
 HEADING = re.compile(r"^#{1,6} +(.+?)(?: +#+)?$", re.MULTILINE)
@@ -136,7 +137,15 @@ def test_a_wrong_citation_is_named(text: str, expected: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["(reference part 4.3)", "reference parts 1.1, 1.2", "(part 3.2)", "style.md part 5"]
+    "text",
+    [
+        "(reference part 4.3)",
+        "reference parts 1.1, 1.2",
+        "(part 3.2)",
+        "style.md part 5",
+        "(style: executors return results)",
+        "as the style guide says",
+    ],
 )
 def test_a_citation_by_number_is_found(text: str) -> None:
     assert NUMBERED.search(text)
