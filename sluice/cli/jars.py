@@ -6,10 +6,12 @@ from pathlib import Path
 
 import click
 
+from sluice.cli.command_group import CommandGroup
 from sluice.cli.options import spark_option
 
 
 @click.group(
+    cls=CommandGroup,
     short_help="Fetch the jars that a lake needs.",
     epilog="""
 \b

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sluice.cli.command_group import CommandGroup
 from sluice.cli.options import cluster_options, configuration, format_option
 from sluice.cli.output import print_json, print_table, print_wrapped, span
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 
 @click.group(
+    cls=CommandGroup,
     invoke_without_command=True,
     short_help="Show or drop leases on KV snapshots.",
     epilog="""

@@ -18,6 +18,7 @@ from sluice import __version__
 from sluice.cli.airflow_dag import airflow_dag
 from sluice.cli.append import append, delete
 from sluice.cli.clean import clean
+from sluice.cli.command_group import CommandGroup
 from sluice.cli.create_table import create_table
 from sluice.cli.doctor import doctor
 from sluice.cli.errors import EXIT_FAILED, show
@@ -33,11 +34,10 @@ from sluice.cli.status import status
 from sluice.cli.tables import tables
 from sluice.cli.tier import tier
 from sluice.cli.warm import warm
-from sluice.did_you_mean import did_you_mean
 from sluice.masking import MaskingFormatter
 
 
-class _Commands(click.Group):
+class _Commands(CommandGroup):
     """Prints each error as one line; `--debug` lets the traceback through."""
 
     def main(  # type: ignore[override]
@@ -57,14 +57,6 @@ class _Commands(click.Group):
             click.echo("Aborted!", err=True)
             sys.exit(EXIT_FAILED)
         sys.exit(code if isinstance(code, int) else 0)
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        name = args[0]
-        if name.startswith("-") or name in self.commands:
-            return super().resolve_command(ctx, args)
-        raise click.UsageError(f"no such command {name!r}{did_you_mean(name, self.commands)}", ctx)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

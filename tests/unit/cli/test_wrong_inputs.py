@@ -24,6 +24,8 @@ NEW = "create-table", "shop.new", "--schema", "id INT"
 
 USAGE = {
     ("tabels",): "no such command 'tabels'; did you mean 'tables'? see `sluice --help`",
+    ("jars", "fech"): "no such command 'fech'; did you mean 'fetch'? see `sluice jars --help`",
+    ("leases", "dorp"): "no such command 'dorp'; did you mean 'drop'? see `sluice leases --help`",
     ("xyz",): "no such command 'xyz'; see `sluice --help`",
     (*NEW, "--bukets", "2"): (
         "no such option '--bukets'; did you mean '--buckets'? see `sluice create-table --help`"
