@@ -101,7 +101,10 @@ def drop(
         click.echo(f"lease {lease_id} is dropped, if it existed: this cluster lists no leases")
         return
     if not existed:
-        raise click.ClickException(f"lease {lease_id} does not exist")
+        from sluice.errors import LeaseNotExist
+
+        hint = "" if data_dir else "; `sluice leases` lists all leases"
+        raise LeaseNotExist(f"lease {lease_id!r} does not exist{hint}")
     click.echo(f"lease {lease_id} is dropped")
 
 
