@@ -16,8 +16,8 @@ from types import TracebackType
 import numpy as np
 import pyarrow as pa
 
+from sluice.formats import sst_layout as layout
 from sluice.formats import sst_table as sst
-from sluice.formats import sst_words as w
 from sluice.formats.column_memory import binary_array, load_kernels
 from sluice.formats.rocksdb_manifest import LiveFile, NeedsRocksDB, live_files
 
@@ -192,36 +192,36 @@ class _Merge:
     def __init__(self, sources: list[_Source]) -> None:
         self._kernels = load_kernels()
         self._sources = sources
-        self._words = np.zeros((max(len(sources), 1), w.SOURCE_WORDS), np.int64)
+        self._words = np.zeros((max(len(sources), 1), layout.SOURCE_WORDS), np.int64)
         self._keys = np.empty((len(sources) + 1, _KEY_ROOM), np.uint8)
-        self._state = np.zeros(w.MERGE_WORDS + len(sources), np.int64)
+        self._state = np.zeros(layout.MERGE_WORDS + len(sources), np.int64)
         for index in range(len(sources)):
-            self._words[index, w.KEY] = self._keys[index].ctypes.data
-        self._words[:, w.KEY_ROOM] = _KEY_ROOM
-        self._state[w.LAST] = self._keys[-1].ctypes.data
-        self._state[w.LAST_SIZE] = w.NO_KEY
+            self._words[index, layout.KEY] = self._keys[index].ctypes.data
+        self._words[:, layout.KEY_ROOM] = _KEY_ROOM
+        self._state[layout.LAST] = self._keys[-1].ctypes.data
+        self._state[layout.LAST_SIZE] = layout.NO_KEY
 
     def arrays(self, batch_bytes: int) -> Iterator[pa.Array]:
         state = self._state
         for index in range(len(self._sources)):
             self._feed(index)
         room = min(max(batch_bytes, 1), _ROOM_MAX)
-        answer = w.FULL
-        while answer == w.FULL:
+        answer = layout.FULL
+        while answer == layout.FULL:
             offsets = np.zeros(_BATCH_ROWS + 1, np.int32)
             data = pa.allocate_buffer(room)
-            state[w.ROWS] = state[w.BYTES] = 0
-            while (answer := self._merge(offsets, data)) == w.NEEDS_BLOCKS:
-                self._feed(int(state[w.EMPTY]))
+            state[layout.ROWS] = state[layout.BYTES] = 0
+            while (answer := self._merge(offsets, data)) == layout.NEEDS_BLOCKS:
+                self._feed(int(state[layout.EMPTY]))
             if answer < 0:
-                raise NeedsRocksDB(w.PROBLEMS[answer])
-            rows = int(state[w.ROWS])
+                raise NeedsRocksDB(layout.PROBLEMS[answer])
+            rows = int(state[layout.ROWS])
             if rows:
-                content = data.slice(0, int(state[w.BYTES]))
+                content = data.slice(0, int(state[layout.BYTES]))
                 yield binary_array(offsets[: rows + 1], content)
                 room = min(max(batch_bytes, 1), _ROOM_MAX)
-            elif answer == w.FULL:  # a single value larger than batch_bytes
-                room = int(self._words[state[w.MERGE_WORDS], w.VALUE_SIZE])
+            elif answer == layout.FULL:  # a single value larger than batch_bytes
+                room = int(self._words[state[layout.MERGE_WORDS], layout.VALUE_SIZE])
 
     def _merge(self, offsets: np.ndarray, data: pa.Buffer) -> int:
         return int(
@@ -240,11 +240,11 @@ class _Merge:
         words = self._words[index]
         found = 0
         while not found:
-            blocks = self._sources[index].load(int(words[w.READ]))
+            blocks = self._sources[index].load(int(words[layout.READ]))
             if blocks is None:
                 return
-            words[w.BLOCKS], words[w.BLOCK_COUNT] = blocks.ctypes.data, len(blocks)
-            words[w.NEXT_BLOCK] = words[w.AT] = words[w.END] = 0
+            words[layout.BLOCKS], words[layout.BLOCK_COUNT] = blocks.ctypes.data, len(blocks)
+            words[layout.NEXT_BLOCK] = words[layout.AT] = words[layout.END] = 0
             found = self._kernels.enter(self._words.ctypes.data, self._state.ctypes.data, index)
         if found < 0:
-            raise NeedsRocksDB(w.PROBLEMS[found])
+            raise NeedsRocksDB(layout.PROBLEMS[found])

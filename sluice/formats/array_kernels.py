@@ -11,7 +11,7 @@ from __future__ import annotations
 from numba.extending import register_jitable
 
 from sluice.formats import memory_access as mem
-from sluice.formats import row_words as of
+from sluice.formats import row_layout as layout
 from sluice.formats.row_kernels import (
     is_set,
     put_content,
@@ -42,12 +42,12 @@ def count_elements(
             at = data + mem.load_i32(offsets + 4 * row)
             size = data + mem.load_i32(offsets + 4 * row + 4) - at
             if size < 4:
-                return of.ENDS_EARLY
+                return layout.ENDS_EARLY
             count = mem.load_i32(at)
             if count < 0:
-                return of.BAD_LENGTH
+                return layout.BAD_LENGTH
             if header_size(count) + count * width > size:
-                return of.ENDS_EARLY
+                return layout.ENDS_EARLY
             total += count
         mem.store_32(counts + 4 * row + 4, total)
     return 0
@@ -59,21 +59,21 @@ def decode_slot(plan: int, element: int, kind: int, slot: int, base: int, size: 
     mark = mem.load_i64(slot)
     at = mem.shift_right(mark, 32)
     length = mark & 0xFFFFFFFF
-    if kind == of.SLOT_STAMP:
-        if length >= of.NANOS_PER_MILLI:
-            return of.BAD_NANOS
+    if kind == layout.SLOT_STAMP:
+        if length >= layout.NANOS_PER_MILLI:
+            return layout.BAD_NANOS
         if at + 8 > size:
-            return of.BAD_SLOT
+            return layout.BAD_SLOT
         return put_stamp(plan, element, mem.load_i64(base + at), length)
-    if kind == of.SLOT_BYTES and mark < 0:
+    if kind == layout.SLOT_BYTES and mark < 0:
         length = mem.shift_right(mark, 56) & 0x7F
         if length > 7:
-            return of.BAD_SLOT
+            return layout.BAD_SLOT
         problem = put_content(plan, element, slot, length)
         return problem if problem < 0 else length
     if at + length > size:
-        return of.BAD_SLOT
-    if kind == of.SLOT_DECIMAL:
+        return layout.BAD_SLOT
+    if kind == layout.SLOT_DECIMAL:
         return put_decimal(plan, element, base + at, length)
     problem = put_content(plan, element, base + at, length)
     return problem if problem < 0 else length
@@ -82,8 +82,8 @@ def decode_slot(plan: int, element: int, kind: int, slot: int, base: int, size: 
 @register_jitable
 def decode_array(plan: int, first: int, count: int, width: int, base: int, size: int) -> int:
     """One array's elements. They may not share their bytes, else little would become much."""
-    kind = word(plan, of.IN_ROW)
-    arrow = word(plan, of.IN_ARROW)
+    kind = word(plan, layout.IN_ROW)
+    arrow = word(plan, layout.IN_ARROW)
     nulls = base + 4
     slot = base + header_size(count)
     left = size
@@ -91,13 +91,13 @@ def decode_array(plan: int, first: int, count: int, width: int, base: int, size:
         element = first + index
         if is_set(nulls, index):
             put_null(plan, element)
-        elif kind >= of.SLOT_STAMP:
+        elif kind >= layout.SLOT_STAMP:
             taken = decode_slot(plan, element, kind, slot, base, size)
             if taken < 0:
                 return taken
             left -= taken
             if left < 0:
-                return of.BAD_SLOT
+                return layout.BAD_SLOT
         else:
             value, _ = read_number(kind, slot, slot + width)
             problem = put_number(plan, element, arrow, value)
@@ -136,20 +136,20 @@ def put_behind(at: int, slot: int, base: int, source: int, size: int) -> int:
 @register_jitable
 def encode_slot(plan: int, element: int, kind: int, slot: int, base: int, at: int) -> int:
     """Writes an element's slot and what lies behind; the position behind that."""
-    if kind == of.SLOT_STAMP:
+    if kind == layout.SLOT_STAMP:
         millis, nanos, fits = stamp_of(plan, element)
         if not fits:
-            return of.OUT_OF_RANGE
+            return layout.OUT_OF_RANGE
         mem.store_64(at, millis)
         mem.store_64(slot, ((at - base) << 32) | nanos)
         return at + 8
-    if kind == of.SLOT_DECIMAL:
+    if kind == layout.SLOT_DECIMAL:
         mem.fill_zeros(at, 16)
         size = decimal_bytes(plan, element, at)
         mem.store_64(slot, ((at - base) << 32) | size)
         return at + 16
     source, size = content_of(plan, element)
-    if kind == of.SLOT_BYTES and size <= 7:
+    if kind == layout.SLOT_BYTES and size <= 7:
         mem.copy(slot, source, size)
         mem.store_8(slot + 7, 0x80 | size)
         return at
@@ -159,18 +159,18 @@ def encode_slot(plan: int, element: int, kind: int, slot: int, base: int, at: in
 @register_jitable
 def encode_array(plan: int, first: int, count: int, width: int, base: int) -> int:
     """One array at ``base``; the position behind it, or what is wrong with an element."""
-    kind = word(plan, of.IN_ROW)
-    valid = word(plan, of.VALID)
+    kind = word(plan, layout.IN_ROW)
+    valid = word(plan, layout.VALID)
     slot = base + header_size(count)
     at = base + ((header_size(count) + count * width + 7) & ~7)
     mem.fill_zeros(base, at - base)
     mem.store_32(base, count)
     for index in range(count):
         element = first + index
-        if valid != 0 and not is_set(valid, word(plan, of.BIT) + element):
+        if valid != 0 and not is_set(valid, word(plan, layout.BIT) + element):
             byte = base + 4 + (index >> 3)
             mem.store_8(byte, mem.load_u8(byte) | (1 << (index & 7)))
-        elif kind >= of.SLOT_STAMP:
+        elif kind >= layout.SLOT_STAMP:
             at = encode_slot(plan, element, kind, slot, base, at)
             if at < 0:
                 return at

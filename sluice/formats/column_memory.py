@@ -8,20 +8,20 @@ import numpy as np
 import pyarrow as pa
 
 from sluice.errors import CorruptRecord
-from sluice.formats import row_words as of
+from sluice.formats import row_layout as layout
 from sluice.formats.row_plan import NESTED, arrow_width
 from sluice.formats.types import arrow_type
 from sluice.model import DataType
 
 PROBLEMS = {
-    of.ENDS_EARLY: "it ends early",
-    of.VARINT_TOO_LONG: "a varint is longer than its type",
-    of.BAD_LENGTH: "a length is negative",
-    of.BAD_NANOS: "the nanoseconds within the millisecond are not 0 to 999999",
-    of.OUT_OF_RANGE: "the value is out of its type's range",
-    of.TOO_LONG: "the value is longer than its type",
-    of.BYTES_LEFT: "there are extra bytes at the end",
-    of.BAD_SLOT: "an element lies outside of its array, or overlaps another",
+    layout.ENDS_EARLY: "it ends early",
+    layout.VARINT_TOO_LONG: "a varint is longer than its type",
+    layout.BAD_LENGTH: "a length is negative",
+    layout.BAD_NANOS: "the nanoseconds within the millisecond are not 0 to 999999",
+    layout.OUT_OF_RANGE: "the value is out of its type's range",
+    layout.TOO_LONG: "the value is longer than its type",
+    layout.BYTES_LEFT: "there are extra bytes at the end",
+    layout.BAD_SLOT: "an element lies outside of its array, or overlaps another",
 }
 """Error texts by the kernels' error codes."""
 
@@ -50,24 +50,27 @@ class NewColumn:
         self._rows = rows
         self._valid = np.full((rows + 7) // 8, 0xFF, np.uint8)
         self._offsets: np.ndarray | None = None
-        kind = words[of.IN_ARROW]
-        if kind == of.ARROW_BYTES:
+        kind = words[layout.IN_ARROW]
+        if kind == layout.ARROW_BYTES:
             # the kernel notes where content lies and how long it is; gather copies it
             self._offsets = np.zeros(rows + 1, np.int32)
             self._values = np.empty(8 * rows, np.uint8)
-            words[of.OFFSETS] = self._offsets.ctypes.data
-        elif kind == of.ARROW_BIT:
+            words[layout.OFFSETS] = self._offsets.ctypes.data
+        elif kind == layout.ARROW_BIT:
             self._values = np.zeros((rows + 7) // 8, np.uint8)
         else:
             self._values = np.zeros(arrow_width(words) * rows, np.uint8)
-        words[of.VALID], words[of.VALUES] = self._valid.ctypes.data, self._values.ctypes.data
+        words[layout.VALID], words[layout.VALUES] = (
+            self._valid.ctypes.data,
+            self._values.ctypes.data,
+        )
 
     def finish(self, data_type: DataType) -> pa.Array:
         """The filled column in its Arrow type; that of a nested type as binary.
 
         :raises InvalidValue: text is not UTF-8, or a DECIMAL has too many digits.
         """
-        nulls = int(self._words[of.NULLS])
+        nulls = int(self._words[layout.NULLS])
         bits = pa.py_buffer(self._valid) if nulls else None
         kind = pa.binary() if data_type.root in NESTED else arrow_type(data_type)
         if self._offsets is None:
@@ -76,7 +79,7 @@ class NewColumn:
             content = gather(self._values, self._offsets)
             buffers = [bits, pa.py_buffer(self._offsets), content]
         array = pa.Array.from_buffers(kind, self._rows, buffers, nulls)
-        if pa.types.is_string(kind) or self._words[of.IN_ARROW] == of.ARROW_DECIMAL128:
+        if pa.types.is_string(kind) or self._words[layout.IN_ARROW] == layout.ARROW_DECIMAL128:
             _check_values(array)
         return array
 
@@ -87,18 +90,18 @@ def point_to(words: np.ndarray, array: pa.Array, validity: pa.Array) -> int:
     ``validity`` is the array that says which rows are null, mostly ``array`` itself.
     """
     bits = validity.buffers()[0]
-    words[of.VALID] = bits.address if bits is not None and validity.null_count else 0
-    words[of.BIT] = validity.offset
+    words[layout.VALID] = bits.address if bits is not None and validity.null_count else 0
+    words[layout.BIT] = validity.offset
     buffers = array.buffers()
     data = buffers[-1].address if buffers[-1] is not None else 0
-    if words[of.IN_ARROW] == of.ARROW_BIT:
+    if words[layout.IN_ARROW] == layout.ARROW_BIT:
         # one position serves both bitmaps: values begin where validity has its own
         assert array.offset == validity.offset
-    words[of.VALUES] = data + arrow_width(words) * array.offset
-    if words[of.IN_ARROW] != of.ARROW_BYTES or not len(array):
+    words[layout.VALUES] = data + arrow_width(words) * array.offset
+    if words[layout.IN_ARROW] != layout.ARROW_BYTES or not len(array):
         return 0
     bounds = np.frombuffer(buffers[1], np.int32, len(array) + 1, 4 * array.offset)
-    words[of.OFFSETS] = bounds.ctypes.data
+    words[layout.OFFSETS] = bounds.ctypes.data
     return int(bounds[-1]) - int(bounds[0])
 
 

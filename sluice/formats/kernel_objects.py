@@ -26,10 +26,10 @@ SOURCES = (
     "memory_access.py",
     "record_kernels.py",
     "row_kernels.py",
-    "row_words.py",
+    "row_layout.py",
     "row_writers.py",
     "sst_kernels.py",
-    "sst_words.py",
+    "sst_layout.py",
 )
 """The sources that determine the machine code, apart from the compiler."""
 

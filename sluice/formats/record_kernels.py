@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sluice.formats import memory_access as mem
-from sluice.formats import row_words as of
+from sluice.formats import row_layout as layout
 from sluice.formats.row_kernels import read_sized
 from sluice.formats.row_writers import write_varint
 
@@ -20,19 +20,19 @@ def find_records(data: int, size: int, count: int, sources: int, offsets: int, w
     for record in range(count):
         mem.store_64(where, record)
         if end - at < 4:
-            return of.ENDS_EARLY
+            return layout.ENDS_EARLY
         length = mem.load_i32(at)
         at += 4
         if length < 0:
-            return of.BAD_LENGTH
+            return layout.BAD_LENGTH
         if length > end - at:
-            return of.ENDS_EARLY
+            return layout.ENDS_EARLY
         mem.store_64(sources + 8 * record, at)
         total += length
         mem.store_32(offsets + 4 * record + 4, total)
         at += length
     mem.store_64(where, count)
-    return 0 if at == end else of.BYTES_LEFT
+    return 0 if at == end else layout.BYTES_LEFT
 
 
 def split_keys(

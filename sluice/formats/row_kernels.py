@@ -1,7 +1,7 @@
 """Rows to Arrow's buffers, as plain loops that numba compiles.
 
 Nothing here runs as Python. Every argument is an int64: a count, or the address of memory that the
-caller owns. Positions are addresses too; below zero they say what is wrong (``row_words``). Each
+caller owns. Positions are addresses too; below zero they say what is wrong (``row_layout``). Each
 read of a row is checked against the row's end first.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from numba.extending import register_jitable
 
 from sluice.formats import memory_access as mem
-from sluice.formats import row_words as of
+from sluice.formats import row_layout as layout
 
 Pair = tuple[int, int]
 
@@ -34,7 +34,7 @@ def read_varint(at: int, end: int, bits: int) -> Pair:
     shift = 0
     while shift < bits:
         if at >= end:
-            return 0, of.ENDS_EARLY
+            return 0, layout.ENDS_EARLY
         byte = mem.load_u8(at)
         at += 1
         value |= (byte & 0x7F) << shift
@@ -43,7 +43,7 @@ def read_varint(at: int, end: int, bits: int) -> Pair:
                 value = (value << 32) >> 32
             return value, at
         shift += 7
-    return 0, of.VARINT_TOO_LONG
+    return 0, layout.VARINT_TOO_LONG
 
 
 @register_jitable
@@ -53,47 +53,47 @@ def read_sized(at: int, end: int) -> Pair:
     if at < 0:
         return 0, at
     if size < 0:
-        return 0, of.BAD_LENGTH
+        return 0, layout.BAD_LENGTH
     if size > end - at:
-        return 0, of.ENDS_EARLY
+        return 0, layout.ENDS_EARLY
     return size, at
 
 
 @register_jitable
 def read_number(kind: int, at: int, end: int) -> Pair:
     """A number of fixed width with its sign, and the position behind it."""
-    if kind == of.ROW_8:
+    if kind == layout.ROW_8:
         if end - at < 1:
-            return 0, of.ENDS_EARLY
+            return 0, layout.ENDS_EARLY
         return mem.load_u8(at), at + 1
-    if kind == of.ROW_16:
+    if kind == layout.ROW_16:
         if end - at < 2:
-            return 0, of.ENDS_EARLY
+            return 0, layout.ENDS_EARLY
         return mem.load_i16(at), at + 2
-    if kind == of.ROW_32:
+    if kind == layout.ROW_32:
         if end - at < 4:
-            return 0, of.ENDS_EARLY
+            return 0, layout.ENDS_EARLY
         return mem.load_i32(at), at + 4
     if end - at < 8:
-        return 0, of.ENDS_EARLY
+        return 0, layout.ENDS_EARLY
     return mem.load_i64(at), at + 8
 
 
 @register_jitable
 def read_stamp(kind: int, at: int, end: int) -> tuple[int, int, int]:
     """Milliseconds, nanoseconds within them, and the position behind."""
-    if kind == of.ROW_STAMP:
-        millis, at = read_number(of.ROW_64, at, end)
+    if kind == layout.ROW_STAMP:
+        millis, at = read_number(layout.ROW_64, at, end)
         if at < 0:
             return 0, 0, at
-        nanos, at = read_number(of.ROW_32, at, end)
+        nanos, at = read_number(layout.ROW_32, at, end)
     else:
         millis, at = read_varint(at, end, 64)
         if at < 0:
             return 0, 0, at
         nanos, at = read_varint(at, end, 32)
-    if at >= 0 and (nanos < 0 or nanos >= of.NANOS_PER_MILLI):
-        return 0, 0, of.BAD_NANOS
+    if at >= 0 and (nanos < 0 or nanos >= layout.NANOS_PER_MILLI):
+        return 0, 0, layout.BAD_NANOS
     return millis, nanos, at
 
 
@@ -102,29 +102,29 @@ def read_listed(at: int, end: int, lengths: int) -> Pair:
     """The length of bytes that an IndexedRow lists, and the position of the first."""
     size = mem.load_i32(lengths)
     if size < 0:
-        return 0, of.BAD_LENGTH
+        return 0, layout.BAD_LENGTH
     if size > end - at:
-        return 0, of.ENDS_EARLY
+        return 0, layout.ENDS_EARLY
     return size, at
 
 
 @register_jitable
 def put_null(plan: int, row: int) -> None:
     """Values lie in zeros already."""
-    byte = word(plan, of.VALID) + (row >> 3)
+    byte = word(plan, layout.VALID) + (row >> 3)
     mem.store_8(byte, mem.load_u8(byte) & ~(1 << (row & 7)))
-    mem.store_64(plan + 8 * of.NULLS, word(plan, of.NULLS) + 1)
-    if word(plan, of.IN_ARROW) == of.ARROW_BYTES:
+    mem.store_64(plan + 8 * layout.NULLS, word(plan, layout.NULLS) + 1)
+    if word(plan, layout.IN_ARROW) == layout.ARROW_BYTES:
         put_bytes(plan, row, 0, 0)
 
 
 @register_jitable
 def put_bytes(plan: int, row: int, at: int, size: int) -> None:
     """Notes where the content lies and where it will end; ``gather`` copies it."""
-    behind = word(plan, of.CURSOR) + size
-    mem.store_64(plan + 8 * of.CURSOR, behind)
-    mem.store_32(word(plan, of.OFFSETS) + 4 * row + 4, behind)
-    mem.store_64(word(plan, of.VALUES) + 8 * row, at)
+    behind = word(plan, layout.CURSOR) + size
+    mem.store_64(plan + 8 * layout.CURSOR, behind)
+    mem.store_32(word(plan, layout.OFFSETS) + 4 * row + 4, behind)
+    mem.store_64(word(plan, layout.VALUES) + 8 * row, at)
 
 
 @register_jitable
@@ -146,55 +146,55 @@ def scaled(millis: int, part: int, times: int, highest: int, rest: int) -> tuple
 @register_jitable
 def put_stamp(plan: int, row: int, millis: int, nanos: int) -> int:
     """In the column's unit."""
-    times = word(plan, of.TIMES)
+    times = word(plan, layout.TIMES)
     value = millis
     fits = True
     if times == 1000:
-        value, fits = scaled(millis, nanos // 1000, 1000, of.MAX_MILLIS_US, of.REST_US)
+        value, fits = scaled(millis, nanos // 1000, 1000, layout.MAX_MILLIS_US, layout.REST_US)
     elif times == 1000000:
-        value, fits = scaled(millis, nanos, 1000000, of.MAX_MILLIS_NS, of.REST_NS)
-    elif word(plan, of.BY) == 1000:
+        value, fits = scaled(millis, nanos, 1000000, layout.MAX_MILLIS_NS, layout.REST_NS)
+    elif word(plan, layout.BY) == 1000:
         value = millis // 1000
     if not fits:
-        return of.OUT_OF_RANGE
-    mem.store_64(word(plan, of.VALUES) + 8 * row, value)
+        return layout.OUT_OF_RANGE
+    mem.store_64(word(plan, layout.VALUES) + 8 * row, value)
     return 0
 
 
 @register_jitable
 def put_time(plan: int, row: int, millis: int, kind: int) -> int:
-    if millis < 0 or millis >= of.MILLIS_PER_DAY:
-        return of.OUT_OF_RANGE
-    if kind == of.ARROW_TIME64:
-        mem.store_64(word(plan, of.VALUES) + 8 * row, millis * word(plan, of.TIMES))
-    elif word(plan, of.BY) == 1000:
-        mem.store_32(word(plan, of.VALUES) + 4 * row, millis // 1000)
+    if millis < 0 or millis >= layout.MILLIS_PER_DAY:
+        return layout.OUT_OF_RANGE
+    if kind == layout.ARROW_TIME64:
+        mem.store_64(word(plan, layout.VALUES) + 8 * row, millis * word(plan, layout.TIMES))
+    elif word(plan, layout.BY) == 1000:
+        mem.store_32(word(plan, layout.VALUES) + 4 * row, millis // 1000)
     else:
-        mem.store_32(word(plan, of.VALUES) + 4 * row, millis)
+        mem.store_32(word(plan, layout.VALUES) + 4 * row, millis)
     return 0
 
 
 @register_jitable
 def put_number(plan: int, row: int, kind: int, value: int) -> int:
-    values = word(plan, of.VALUES)
-    if kind == of.ARROW_32:
+    values = word(plan, layout.VALUES)
+    if kind == layout.ARROW_32:
         mem.store_32(values + 4 * row, value)
-    elif kind == of.ARROW_64:
+    elif kind == layout.ARROW_64:
         mem.store_64(values + 8 * row, value)
-    elif kind == of.ARROW_8:
+    elif kind == layout.ARROW_8:
         mem.store_8(values + row, value)
-    elif kind == of.ARROW_16:
+    elif kind == layout.ARROW_16:
         mem.store_16(values + 2 * row, value)
-    elif kind == of.ARROW_BIT:
+    elif kind == layout.ARROW_BIT:
         if value != 0:
             byte = values + (row >> 3)
             mem.store_8(byte, mem.load_u8(byte) | (1 << (row & 7)))
-    elif kind == of.ARROW_STAMP:
+    elif kind == layout.ARROW_STAMP:
         return put_stamp(plan, row, value, 0)
-    elif kind == of.ARROW_DECIMAL64:
-        limit = word(plan, of.LIMIT)
+    elif kind == layout.ARROW_DECIMAL64:
+        limit = word(plan, layout.LIMIT)
         if value >= limit or value <= -limit:
-            return of.OUT_OF_RANGE
+            return layout.OUT_OF_RANGE
         mem.store_64(values + 16 * row, value)
         mem.store_64(values + 16 * row + 8, value >> 63)
     else:
@@ -206,7 +206,7 @@ def put_number(plan: int, row: int, kind: int, value: int) -> int:
 def put_decimal(plan: int, row: int, at: int, size: int) -> int:
     """Big-endian two's complement of up to 16 bytes as Arrow's little-endian 16."""
     if size > 16:
-        return of.TOO_LONG
+        return layout.TOO_LONG
     low = 0
     high = 0
     if size > 0 and mem.load_u8(at) >= 0x80:
@@ -215,7 +215,7 @@ def put_decimal(plan: int, row: int, at: int, size: int) -> int:
     for index in range(size):
         high = (high << 8) | mem.shift_right(low, 56)
         low = (low << 8) | mem.load_u8(at + index)
-    values = word(plan, of.VALUES) + 16 * row
+    values = word(plan, layout.VALUES) + 16 * row
     mem.store_64(values, low)
     mem.store_64(values + 8, high)
     return 0
@@ -224,16 +224,16 @@ def put_decimal(plan: int, row: int, at: int, size: int) -> int:
 @register_jitable
 def put_content(plan: int, row: int, at: int, size: int) -> int:
     """Content of ``size`` bytes at ``at``: text, bytes, a nested value or a large DECIMAL."""
-    kind = word(plan, of.IN_ARROW)
-    if kind == of.ARROW_BYTES:
+    kind = word(plan, layout.IN_ARROW)
+    if kind == layout.ARROW_BYTES:
         put_bytes(plan, row, at, size)
         return 0
-    if kind == of.ARROW_DECIMAL128:
+    if kind == layout.ARROW_DECIMAL128:
         return put_decimal(plan, row, at, size)
-    width = word(plan, of.SIZE)
+    width = word(plan, layout.SIZE)
     if size > width:
-        return of.TOO_LONG
-    mem.copy(word(plan, of.VALUES) + width * row, at, size)
+        return layout.TOO_LONG
+    mem.copy(word(plan, layout.VALUES) + width * row, at, size)
     return 0
 
 
@@ -248,37 +248,37 @@ def trimmed(at: int, size: int) -> int:
 @register_jitable
 def decode_field(plan: int, row: int, at: int, end: int, lengths: int) -> int:
     """Reads one value of a row and puts it into its column; the position behind it."""
-    kind = word(plan, of.IN_ROW)
-    if kind >= of.ROW_SIZED:
-        if kind == of.ROW_SIZED:
+    kind = word(plan, layout.IN_ROW)
+    if kind >= layout.ROW_SIZED:
+        if kind == layout.ROW_SIZED:
             size, at = read_sized(at, end)
-        elif kind == of.ROW_LISTED:
+        elif kind == layout.ROW_LISTED:
             size, at = read_listed(at, end, lengths)
         else:
-            size = word(plan, of.SIZE)
+            size = word(plan, layout.SIZE)
             if size > end - at:
-                return of.ENDS_EARLY
+                return layout.ENDS_EARLY
             problem = put_content(plan, row, at, trimmed(at, size))
             return problem if problem < 0 else at + size
         if at < 0:
             return at
         problem = put_content(plan, row, at, size)
         return problem if problem < 0 else at + size
-    if kind == of.ROW_STAMP or kind == of.ROW_STAMP_VARINT:
+    if kind == layout.ROW_STAMP or kind == layout.ROW_STAMP_VARINT:
         millis, nanos, at = read_stamp(kind, at, end)
         if at < 0:
             return at
         problem = put_stamp(plan, row, millis, nanos)
         return problem if problem < 0 else at
-    if kind == of.ROW_VARINT32:
+    if kind == layout.ROW_VARINT32:
         value, at = read_varint(at, end, 32)
-    elif kind == of.ROW_VARINT64:
+    elif kind == layout.ROW_VARINT64:
         value, at = read_varint(at, end, 64)
     else:
         value, at = read_number(kind, at, end)
     if at < 0:
         return at
-    problem = put_number(plan, row, word(plan, of.IN_ARROW), value)
+    problem = put_number(plan, row, word(plan, layout.IN_ARROW), value)
     return problem if problem < 0 else at
 
 
@@ -292,9 +292,9 @@ def decode_row(
     lengths = at + null_bytes
     at = lengths + 4 * listed
     if at > end:
-        return of.ENDS_EARLY
+        return layout.ENDS_EARLY
     for column in range(columns):
-        words = plan + 8 * of.WORDS * column
+        words = plan + 8 * layout.WORDS * column
         if is_set(nulls, column):
             put_null(words, row)
             continue
@@ -302,10 +302,10 @@ def decode_row(
         if at < 0:
             mem.store_64(where, column)
             return at
-        if word(words, of.IN_ROW) == of.ROW_LISTED:
+        if word(words, layout.IN_ROW) == layout.ROW_LISTED:
             lengths += 4
     mem.store_64(where, columns)
-    return 0 if at == end else of.BYTES_LEFT
+    return 0 if at == end else layout.BYTES_LEFT
 
 
 def decode_rows(
@@ -329,7 +329,7 @@ def decode_rows(
     for row in range(rows):
         if valid != 0 and not is_set(valid, valid_from + row):
             for column in range(columns):
-                put_null(plan + 8 * of.WORDS * column, row)
+                put_null(plan + 8 * layout.WORDS * column, row)
             continue
         at = data + mem.load_i32(offsets + 4 * row)
         end = data + mem.load_i32(offsets + 4 * row + 4)

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from sluice.formats.row_words import (
+from sluice.formats.row_layout import (
     ARROW_8,
     ARROW_16,
     ARROW_32,

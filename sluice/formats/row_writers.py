@@ -8,7 +8,7 @@ from __future__ import annotations
 from numba.extending import register_jitable
 
 from sluice.formats import memory_access as mem
-from sluice.formats import row_words as of
+from sluice.formats import row_layout as layout
 from sluice.formats.row_kernels import is_set, word
 
 
@@ -28,23 +28,23 @@ def write_varint(at: int, value: int, bits: int) -> int:
 @register_jitable
 def number_of(plan: int, row: int, kind: int) -> int:
     """A number from a column, TIME in milliseconds."""
-    values = word(plan, of.VALUES)
-    if kind == of.ARROW_32:
+    values = word(plan, layout.VALUES)
+    if kind == layout.ARROW_32:
         return mem.load_i32(values + 4 * row)
-    if kind == of.ARROW_64:
+    if kind == layout.ARROW_64:
         return mem.load_i64(values + 8 * row)
-    if kind == of.ARROW_8:
+    if kind == layout.ARROW_8:
         return mem.load_u8(values + row)
-    if kind == of.ARROW_16:
+    if kind == layout.ARROW_16:
         return mem.load_i16(values + 2 * row)
-    if kind == of.ARROW_BIT:
-        return 1 if is_set(values, word(plan, of.BIT) + row) else 0
-    if kind == of.ARROW_DECIMAL64:
+    if kind == layout.ARROW_BIT:
+        return 1 if is_set(values, word(plan, layout.BIT) + row) else 0
+    if kind == layout.ARROW_DECIMAL64:
         return mem.load_i64(values + 16 * row)
-    if kind == of.ARROW_TIME32:
-        return mem.load_i32(values + 4 * row) * word(plan, of.BY)
+    if kind == layout.ARROW_TIME32:
+        return mem.load_i32(values + 4 * row) * word(plan, layout.BY)
     value = mem.load_i64(values + 8 * row)
-    if word(plan, of.TIMES) == 1000:
+    if word(plan, layout.TIMES) == 1000:
         return value // 1000
     return value // 1000000
 
@@ -52,16 +52,16 @@ def number_of(plan: int, row: int, kind: int) -> int:
 @register_jitable
 def stamp_of(plan: int, row: int) -> tuple[int, int, bool]:
     """A timestamp's milliseconds, the nanoseconds within, and whether 64 bits can say it."""
-    value = mem.load_i64(word(plan, of.VALUES) + 8 * row)
-    times = word(plan, of.TIMES)
+    value = mem.load_i64(word(plan, layout.VALUES) + 8 * row)
+    times = word(plan, layout.TIMES)
     if times == 1000:
         millis = value // 1000
         return millis, (value - millis * 1000) * 1000, True
     if times == 1000000:
         millis = value // 1000000
         return millis, value - millis * 1000000, True
-    if word(plan, of.BY) == 1000:
-        if value > of.MAX_MILLIS_US or value < -of.MAX_MILLIS_US:
+    if word(plan, layout.BY) == 1000:
+        if value > layout.MAX_MILLIS_US or value < -layout.MAX_MILLIS_US:
             return 0, 0, False
         return value * 1000, 0, True
     return value, 0, True
@@ -72,13 +72,13 @@ def write_stamp(plan: int, row: int, at: int, kind: int) -> int:
     """Milliseconds, and behind them the nanoseconds within if the precision has any."""
     millis, nanos, fits = stamp_of(plan, row)
     if not fits:
-        return of.OUT_OF_RANGE
-    if kind == of.ROW_VARINT64:
+        return layout.OUT_OF_RANGE
+    if kind == layout.ROW_VARINT64:
         return write_varint(at, millis, 64)
-    if kind == of.ROW_STAMP_VARINT:
+    if kind == layout.ROW_STAMP_VARINT:
         return write_varint(write_varint(at, millis, 64), nanos, 32)
     mem.store_64(at, millis)
-    if kind == of.ROW_64:
+    if kind == layout.ROW_64:
         return at + 8
     mem.store_32(at + 8, nanos)
     return at + 12
@@ -105,7 +105,7 @@ def big_endian_size(low: int, high: int) -> int:
 @register_jitable
 def decimal_bytes(plan: int, row: int, at: int) -> int:
     """Writes the unscaled number in the fewest big-endian bytes; how many those are."""
-    values = word(plan, of.VALUES) + 16 * row
+    values = word(plan, layout.VALUES) + 16 * row
     low = mem.load_i64(values)
     high = mem.load_i64(values + 8)
     size = big_endian_size(low, high)
@@ -118,7 +118,7 @@ def decimal_bytes(plan: int, row: int, at: int) -> int:
 
 @register_jitable
 def write_decimal(plan: int, row: int, at: int, kind: int, lengths: int) -> int:
-    if kind == of.ROW_SIZED:
+    if kind == layout.ROW_SIZED:
         size = decimal_bytes(plan, row, at + 1)
         mem.store_8(at, size)
         return at + 1 + size
@@ -130,26 +130,26 @@ def write_decimal(plan: int, row: int, at: int, kind: int, lengths: int) -> int:
 @register_jitable
 def content_of(plan: int, row: int) -> tuple[int, int]:
     """Where text, bytes or a nested value lies, and its size."""
-    if word(plan, of.IN_ARROW) == of.ARROW_FIXED:
-        size = word(plan, of.SIZE)
-        return word(plan, of.VALUES) + size * row, size
-    offsets = word(plan, of.OFFSETS) + 4 * row
+    if word(plan, layout.IN_ARROW) == layout.ARROW_FIXED:
+        size = word(plan, layout.SIZE)
+        return word(plan, layout.VALUES) + size * row, size
+    offsets = word(plan, layout.OFFSETS) + 4 * row
     first = mem.load_i32(offsets)
-    return word(plan, of.VALUES) + first, mem.load_i32(offsets + 4) - first
+    return word(plan, layout.VALUES) + first, mem.load_i32(offsets + 4) - first
 
 
 @register_jitable
 def write_content(plan: int, row: int, at: int, kind: int, lengths: int) -> int:
     """Text, bytes or a nested value."""
     source, size = content_of(plan, row)
-    if kind == of.ROW_SIZED:
+    if kind == layout.ROW_SIZED:
         at = write_varint(at, size, 32)
-    elif kind == of.ROW_LISTED:
+    elif kind == layout.ROW_LISTED:
         mem.store_32(lengths, size)
     else:
-        room = word(plan, of.SIZE)
+        room = word(plan, layout.SIZE)
         if size > room:
-            return of.TOO_LONG
+            return layout.TOO_LONG
         mem.copy(at, source, size)
         mem.fill_zeros(at + size, room - size)
         return at + room
@@ -160,26 +160,26 @@ def write_content(plan: int, row: int, at: int, kind: int, lengths: int) -> int:
 @register_jitable
 def write_field(plan: int, row: int, at: int, lengths: int) -> int:
     """The position behind the value's bytes, or what is wrong."""
-    kind = word(plan, of.IN_ROW)
-    arrow = word(plan, of.IN_ARROW)
-    if arrow == of.ARROW_STAMP:
+    kind = word(plan, layout.IN_ROW)
+    arrow = word(plan, layout.IN_ARROW)
+    if arrow == layout.ARROW_STAMP:
         return write_stamp(plan, row, at, kind)
-    if kind >= of.ROW_SIZED:
-        if arrow == of.ARROW_DECIMAL128:
+    if kind >= layout.ROW_SIZED:
+        if arrow == layout.ARROW_DECIMAL128:
             return write_decimal(plan, row, at, kind, lengths)
         return write_content(plan, row, at, kind, lengths)
     value = number_of(plan, row, arrow)
-    if kind == of.ROW_VARINT32:
+    if kind == layout.ROW_VARINT32:
         return write_varint(at, value, 32)
-    if kind == of.ROW_VARINT64:
+    if kind == layout.ROW_VARINT64:
         return write_varint(at, value, 64)
-    if kind == of.ROW_8:
+    if kind == layout.ROW_8:
         mem.store_8(at, value)
         return at + 1
-    if kind == of.ROW_16:
+    if kind == layout.ROW_16:
         mem.store_16(at, value)
         return at + 2
-    if kind == of.ROW_32:
+    if kind == layout.ROW_32:
         mem.store_32(at, value)
         return at + 4
     mem.store_64(at, value)
@@ -208,9 +208,9 @@ def encode_rows(
         at = lengths + 4 * listed
         mem.fill_zeros(nulls, at - nulls)
         for column in range(columns):
-            words = plan + 8 * of.WORDS * column
-            valid = word(words, of.VALID)
-            if valid != 0 and not is_set(valid, word(words, of.BIT) + row):
+            words = plan + 8 * layout.WORDS * column
+            valid = word(words, layout.VALID)
+            if valid != 0 and not is_set(valid, word(words, layout.BIT) + row):
                 byte = nulls + (column >> 3)
                 mem.store_8(byte, mem.load_u8(byte) | (1 << (column & 7)))
                 continue
@@ -219,7 +219,7 @@ def encode_rows(
                 mem.store_64(where, row)
                 mem.store_64(where + 8, column)
                 return at
-            if word(words, of.IN_ROW) == of.ROW_LISTED:
+            if word(words, layout.IN_ROW) == layout.ROW_LISTED:
                 lengths += 4
         mem.store_64(offsets + 8 * row + 8, at - target)
     return at - target

@@ -9,7 +9,7 @@ from __future__ import annotations
 from numba.extending import register_jitable
 
 from sluice.formats import memory_access as mem
-from sluice.formats import sst_words as of
+from sluice.formats import sst_layout as layout
 
 _TRAILER = 8
 """Bytes behind a user's key: type, then sequence number, little endian."""
@@ -222,10 +222,10 @@ def _number(at: int, end: int, bits: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             if value < 0:
-                return 0, of.NO_ENTRY
+                return 0, layout.NO_ENTRY
             return value, at
         shift += 7
-    return 0, of.ENDS_EARLY
+    return 0, layout.ENDS_EARLY
 
 
 @register_jitable
@@ -249,7 +249,7 @@ def _entry_head(at: int, end: int) -> tuple[int, int, int, int]:
 def _entries_size(block: int, size: int) -> int:
     """Bytes before the positions (u32) where keys are whole, and their count; or a problem."""
     if size < 4:
-        return of.NO_ENTRY
+        return layout.NO_ENTRY
     # a block that is searched by hash has a higher count
     restarts = mem.load_u32(block + size - 4)
     return size - 4 - 4 * restarts
@@ -258,35 +258,35 @@ def _entries_size(block: int, size: int) -> int:
 @register_jitable
 def _next_entry(source: int) -> int:
     """Moves a source to its next entry: 1; 0 if it needs blocks; or a problem."""
-    at = mem.load_i64(source + 8 * of.AT)
-    end = mem.load_i64(source + 8 * of.END)
+    at = mem.load_i64(source + 8 * layout.AT)
+    end = mem.load_i64(source + 8 * layout.END)
     first = False
     while at >= end:
-        block = mem.load_i64(source + 8 * of.NEXT_BLOCK)
-        if block >= mem.load_i64(source + 8 * of.BLOCK_COUNT):
+        block = mem.load_i64(source + 8 * layout.NEXT_BLOCK)
+        if block >= mem.load_i64(source + 8 * layout.BLOCK_COUNT):
             return 0
-        mem.store_64(source + 8 * of.NEXT_BLOCK, block + 1)
-        where = mem.load_i64(source + 8 * of.BLOCKS) + 16 * block
+        mem.store_64(source + 8 * layout.NEXT_BLOCK, block + 1)
+        where = mem.load_i64(source + 8 * layout.BLOCKS) + 16 * block
         at = mem.load_i64(where)
         end = at + _entries_size(at, mem.load_i64(where + 8))
         if end < at:
-            return of.NO_ENTRY
-        mem.store_64(source + 8 * of.END, end)
+            return layout.NO_ENTRY
+        mem.store_64(source + 8 * layout.END, end)
         first = True
     shared, own, size, at = _entry_head(at, end)
     if at < 0:
         return at
-    known = 0 if first else mem.load_i64(source + 8 * of.KEY_SIZE)
+    known = 0 if first else mem.load_i64(source + 8 * layout.KEY_SIZE)
     if shared > known or own > end - at or size > end - at - own or shared + own < _TRAILER:
-        return of.NO_ENTRY
-    if shared + own > mem.load_i64(source + 8 * of.KEY_ROOM):
-        return of.KEY_TOO_LONG
-    mem.copy(mem.load_i64(source + 8 * of.KEY) + shared, at, own)
-    mem.store_64(source + 8 * of.KEY_SIZE, shared + own)
-    mem.store_64(source + 8 * of.VALUE, at + own)
-    mem.store_64(source + 8 * of.VALUE_SIZE, size)
-    mem.store_64(source + 8 * of.AT, at + own + size)
-    mem.store_64(source + 8 * of.READ, mem.load_i64(source + 8 * of.READ) + 1)
+        return layout.NO_ENTRY
+    if shared + own > mem.load_i64(source + 8 * layout.KEY_ROOM):
+        return layout.KEY_TOO_LONG
+    mem.copy(mem.load_i64(source + 8 * layout.KEY) + shared, at, own)
+    mem.store_64(source + 8 * layout.KEY_SIZE, shared + own)
+    mem.store_64(source + 8 * layout.VALUE, at + own)
+    mem.store_64(source + 8 * layout.VALUE_SIZE, size)
+    mem.store_64(source + 8 * layout.AT, at + own + size)
+    mem.store_64(source + 8 * layout.READ, mem.load_i64(source + 8 * layout.READ) + 1)
     return 1
 
 
@@ -308,9 +308,9 @@ def _compare(a: int, a_size: int, b: int, b_size: int) -> int:
 @register_jitable
 def _is_before(a: int, b: int) -> bool:
     """Whether a source's entry comes before another's: by key, the newest of a key first."""
-    a_key, b_key = mem.load_i64(a + 8 * of.KEY), mem.load_i64(b + 8 * of.KEY)
-    a_size = mem.load_i64(a + 8 * of.KEY_SIZE) - _TRAILER
-    b_size = mem.load_i64(b + 8 * of.KEY_SIZE) - _TRAILER
+    a_key, b_key = mem.load_i64(a + 8 * layout.KEY), mem.load_i64(b + 8 * layout.KEY)
+    a_size = mem.load_i64(a + 8 * layout.KEY_SIZE) - _TRAILER
+    b_size = mem.load_i64(b + 8 * layout.KEY_SIZE) - _TRAILER
     order = _compare(a_key, a_size, b_key, b_size)
     if order != 0:
         return order < 0
@@ -321,13 +321,13 @@ def _is_before(a: int, b: int) -> bool:
 @register_jitable
 def _sift(sources: int, state: int, live: int) -> None:
     """Moves the first of the sources that have an entry to its place among them."""
-    order = state + 8 * of.MERGE_WORDS
+    order = state + 8 * layout.MERGE_WORDS
     moved = mem.load_i64(order)
     at = 0
     while at + 1 < live:
         other = mem.load_i64(order + 8 * (at + 1))
         if not _is_before(
-            sources + 8 * of.SOURCE_WORDS * other, sources + 8 * of.SOURCE_WORDS * moved
+            sources + 8 * layout.SOURCE_WORDS * other, sources + 8 * layout.SOURCE_WORDS * moved
         ):
             break
         mem.store_64(order + 8 * at, other)
@@ -337,15 +337,15 @@ def _sift(sources: int, state: int, live: int) -> None:
 
 def enter(sources: int, state: int, index: int) -> int:
     """Puts a source that has got blocks into a merge: 1; 0 if it has no entry; or a problem."""
-    found = _next_entry(sources + 8 * of.SOURCE_WORDS * index)
+    found = _next_entry(sources + 8 * layout.SOURCE_WORDS * index)
     if found <= 0:
         return found
-    live = mem.load_i64(state + 8 * of.LIVE)
-    order = state + 8 * of.MERGE_WORDS
+    live = mem.load_i64(state + 8 * layout.LIVE)
+    order = state + 8 * layout.MERGE_WORDS
     for place in range(live, 0, -1):
         mem.store_64(order + 8 * place, mem.load_i64(order + 8 * (place - 1)))
     mem.store_64(order, index)
-    mem.store_64(state + 8 * of.LIVE, live + 1)
+    mem.store_64(state + 8 * layout.LIVE, live + 1)
     _sift(sources, state, live + 1)
     return 1
 
@@ -353,38 +353,38 @@ def enter(sources: int, state: int, index: int) -> int:
 def merge(sources: int, state: int, offsets: int, rows_max: int, data: int, room: int) -> int:
     """Writes values in the order of their keys: of each key the newest, if that is no deletion.
 
-    Goes on behind the rows and bytes that ``state`` says are written. Returns of.DONE, FULL,
-    of.NEEDS_BLOCKS, or a problem.
+    Goes on behind the rows and bytes that ``state`` says are written. Returns layout.DONE, FULL,
+    layout.NEEDS_BLOCKS, or a problem.
     """
-    rows = mem.load_i64(state + 8 * of.ROWS)
-    size = mem.load_i64(state + 8 * of.BYTES)
-    live = mem.load_i64(state + 8 * of.LIVE)
-    order = state + 8 * of.MERGE_WORDS
-    last = mem.load_i64(state + 8 * of.LAST)
-    last_size = mem.load_i64(state + 8 * of.LAST_SIZE)
-    answer = of.DONE
+    rows = mem.load_i64(state + 8 * layout.ROWS)
+    size = mem.load_i64(state + 8 * layout.BYTES)
+    live = mem.load_i64(state + 8 * layout.LIVE)
+    order = state + 8 * layout.MERGE_WORDS
+    last = mem.load_i64(state + 8 * layout.LAST)
+    last_size = mem.load_i64(state + 8 * layout.LAST_SIZE)
+    answer = layout.DONE
     while live > 0:
         index = mem.load_i64(order)
-        source = sources + 8 * of.SOURCE_WORDS * index
-        key = mem.load_i64(source + 8 * of.KEY)
-        key_size = mem.load_i64(source + 8 * of.KEY_SIZE) - _TRAILER
+        source = sources + 8 * layout.SOURCE_WORDS * index
+        key = mem.load_i64(source + 8 * layout.KEY)
+        key_size = mem.load_i64(source + 8 * layout.KEY_SIZE) - _TRAILER
         compared = 1
         if last_size >= 0:
             compared = _compare(key, key_size, last, last_size)
             if compared < 0:
-                answer = of.BAD_ORDER
+                answer = layout.BAD_ORDER
                 break
         kind = mem.load_u8(key + key_size)
         if kind != _VALUE and kind != _DELETION and kind != _SINGLE_DELETION:
-            answer = of.UNKNOWN_TYPE
+            answer = layout.UNKNOWN_TYPE
             break
         if compared > 0:
             if kind == _VALUE:
-                length = mem.load_i64(source + 8 * of.VALUE_SIZE)
+                length = mem.load_i64(source + 8 * layout.VALUE_SIZE)
                 if rows == rows_max or length > room - size:
-                    answer = of.FULL
+                    answer = layout.FULL
                     break
-                mem.copy(data + size, mem.load_i64(source + 8 * of.VALUE), length)
+                mem.copy(data + size, mem.load_i64(source + 8 * layout.VALUE), length)
                 size += length
                 rows += 1
                 mem.store_32(offsets + 4 * rows, size)
@@ -400,13 +400,13 @@ def merge(sources: int, state: int, offsets: int, rows_max: int, data: int, room
         live -= 1
         for place in range(live):
             mem.store_64(order + 8 * place, mem.load_i64(order + 8 * (place + 1)))
-        mem.store_64(state + 8 * of.EMPTY, index)
-        answer = of.NEEDS_BLOCKS
+        mem.store_64(state + 8 * layout.EMPTY, index)
+        answer = layout.NEEDS_BLOCKS
         break
-    mem.store_64(state + 8 * of.ROWS, rows)
-    mem.store_64(state + 8 * of.BYTES, size)
-    mem.store_64(state + 8 * of.LIVE, live)
-    mem.store_64(state + 8 * of.LAST_SIZE, last_size)
+    mem.store_64(state + 8 * layout.ROWS, rows)
+    mem.store_64(state + 8 * layout.BYTES, size)
+    mem.store_64(state + 8 * layout.LIVE, live)
+    mem.store_64(state + 8 * layout.LAST_SIZE, last_size)
     return answer
 
 
@@ -441,12 +441,12 @@ def read_index(data: int, size: int, deltas: int, starts: int, sizes: int, room:
         if at < 0:
             return at
         if own > end - at or count == room:
-            return of.NO_HANDLE
+            return layout.NO_HANDLE
         start, length, at = _handle(at + own, end, start, length, deltas != 0 and shared != 0)
         if at < 0:
             return at
         if start < 0 or length < 0 or start > _FAR:
-            return of.NO_HANDLE
+            return layout.NO_HANDLE
         mem.store_64(starts + 8 * count, start)
         mem.store_64(sizes + 8 * count, length)
         count += 1

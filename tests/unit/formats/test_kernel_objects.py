@@ -164,7 +164,7 @@ def test_a_cpu_without_the_flags_gets_the_plain_one(
 def test_one_of_other_sources_is_not_loaded(objects: dict[str, Path], tmp_path: Path) -> None:
     stale = package_with(tmp_path, list(objects.values()))
     assert answer(run(LOAD, stale, "/proc/cpuinfo")) is not None
-    with (stale / "sluice/formats/row_words.py").open("a") as source:
+    with (stale / "sluice/formats/row_layout.py").open("a") as source:
         source.write("\n# changed\n")
     assert answer(run(LOAD, stale, "/proc/cpuinfo")) is None
     done = run(USE, stale)
