@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from sluice.errors import UnsupportedLakeOption
-from sluice.formats.key_parts import binary_buffers
+from sluice.formats.key_field_bytes import binary_buffers
 from sluice.formats.keys import encode_key
 from sluice.model import TableInfo
 

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from sluice.errors import InvalidTable, UnsupportedLakeOption
-from sluice.formats import key_parts as parts
-from sluice.formats.key_parts import refuse
+from sluice.formats import key_field_bytes as field_bytes
+from sluice.formats.key_field_bytes import refuse
 from sluice.formats.paimon_keys import encode_paimon
 from sluice.formats.row_plan import is_compact
 from sluice.model import DataType, Schema, TypeRoot
@@ -38,7 +38,9 @@ def encode_key(
             raise InvalidTable(f"key column {name!r} has {array.null_count} nulls")
     if lake in ("", "lance"):
         fields = zip(arrays, types, columns, strict=True)
-        return parts.join([_compacted(array, of, name) for array, of, name in fields])
+        return field_bytes.join(
+            [_compacted(array, data_type, name) for array, data_type, name in fields]
+        )
     if lake == "iceberg":
         if len(columns) != 1:
             raise InvalidTable(
@@ -77,33 +79,39 @@ def _compacted(array: pa.Array, data_type: DataType, name: str) -> pa.Array:
 
 def _compacted_decimal(array: pa.Array, data_type: DataType) -> pa.Array:
     if is_compact(data_type):
-        return parts.varint(parts.unscaled_low(array))
-    return parts.with_length(parts.unscaled_big_endian(array))
+        return field_bytes.varint(field_bytes.unscaled_low(array))
+    return field_bytes.with_length(field_bytes.unscaled_big_endian(array))
 
 
 def _compacted_timestamp(array: pa.Array, data_type: DataType) -> pa.Array:
-    millis, nanos = parts.epoch_millis(array)
+    millis, nanos = field_bytes.epoch_millis(array)
     if is_compact(data_type):
-        return parts.varint(millis)
-    return parts.join([parts.varint(millis), parts.varint(nanos)])
+        return field_bytes.varint(millis)
+    return field_bytes.join([field_bytes.varint(millis), field_bytes.varint(nanos)])
 
 
 def _compacted_bytes(array: pa.Array, _: DataType) -> pa.Array:
-    return parts.with_length(parts.as_binary(array))
+    return field_bytes.with_length(field_bytes.as_binary(array))
 
 
 def _plain(array: pa.Array, _: DataType) -> pa.Array:
-    return parts.fixed(parts.numbers(array))
+    return field_bytes.fixed(field_bytes.numbers(array))
 
 
 _COMPACTED: dict[TypeRoot, Callable[[pa.Array, DataType], pa.Array]] = {
-    TypeRoot.BOOLEAN: lambda array, _: parts.fixed(parts.booleans(array)),
+    TypeRoot.BOOLEAN: lambda array, _: field_bytes.fixed(field_bytes.booleans(array)),
     TypeRoot.TINYINT: _plain,
     TypeRoot.SMALLINT: _plain,
-    TypeRoot.INT: lambda array, of: parts.varint32(parts.integers(array, of)),
-    TypeRoot.DATE: lambda array, of: parts.varint32(parts.integers(array, of)),
-    TypeRoot.TIME: lambda array, _: parts.varint32(parts.millis_of_day(array)),
-    TypeRoot.BIGINT: lambda array, of: parts.varint(parts.integers(array, of)),
+    TypeRoot.INT: lambda array, data_type: field_bytes.varint32(
+        field_bytes.integers(array, data_type)
+    ),
+    TypeRoot.DATE: lambda array, data_type: field_bytes.varint32(
+        field_bytes.integers(array, data_type)
+    ),
+    TypeRoot.TIME: lambda array, _: field_bytes.varint32(field_bytes.millis_of_day(array)),
+    TypeRoot.BIGINT: lambda array, data_type: field_bytes.varint(
+        field_bytes.integers(array, data_type)
+    ),
     TypeRoot.FLOAT: _plain,
     TypeRoot.DOUBLE: _plain,
     TypeRoot.CHAR: _compacted_bytes,
@@ -119,16 +127,16 @@ _COMPACTED: dict[TypeRoot, Callable[[pa.Array, DataType], pa.Array]] = {
 def _iceberg(array: pa.Array, data_type: DataType, name: str) -> pa.Array:
     root = data_type.root
     if root in (TypeRoot.INT, TypeRoot.DATE, TypeRoot.BIGINT):
-        return parts.fixed(parts.integers(array, data_type))
+        return field_bytes.fixed(field_bytes.integers(array, data_type))
     if root is TypeRoot.TIME:
-        return parts.fixed(parts.millis_of_day(array) * np.int64(1000))
+        return field_bytes.fixed(field_bytes.millis_of_day(array) * np.int64(1000))
     if root is TypeRoot.TIMESTAMP:
-        millis, nanos = parts.epoch_millis(array)
-        return parts.fixed(millis * 1000 + nanos // 1000)
+        millis, nanos = field_bytes.epoch_millis(array)
+        return field_bytes.fixed(millis * 1000 + nanos // 1000)
     if root in (TypeRoot.FLOAT, TypeRoot.DOUBLE):
-        return parts.fixed(parts.numbers(array))
+        return field_bytes.fixed(field_bytes.numbers(array))
     if root is TypeRoot.DECIMAL:
-        return parts.unscaled_big_endian(array)
+        return field_bytes.unscaled_big_endian(array)
     if root in (TypeRoot.CHAR, TypeRoot.STRING, TypeRoot.BINARY, TypeRoot.BYTES):
-        return parts.as_binary(array)
+        return field_bytes.as_binary(array)
     raise refuse(data_type, name, "Iceberg")

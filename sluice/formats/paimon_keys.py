@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sluice.errors import InvalidTable
-from sluice.formats import key_parts as parts
-from sluice.formats.key_parts import refuse
+from sluice.formats import key_field_bytes as field_bytes
+from sluice.formats.key_field_bytes import refuse
 from sluice.formats.row_plan import is_compact
 from sluice.model import DataType, TypeRoot
 
@@ -57,13 +57,13 @@ def encode_paimon(
                 moved = pc.if_else(pa.array(null), b"", moved)
         fixed[:, header_words + position] = slot.astype(np.int64).view(np.uint64)
         if moved is not None:
-            cursor = cursor + parts.binary_buffers(moved)[1]
+            cursor = cursor + field_bytes.binary_buffers(moved)[1]
             behind.append(moved)
     width = 8 * fixed.shape[1]
-    head = parts.from_matrix(
+    head = field_bytes.from_matrix(
         fixed.view(np.uint8).reshape(rows, width), np.full(rows, width, np.int64)
     )
-    return parts.join([head, *behind])
+    return field_bytes.join([head, *behind])
 
 
 def _slot(
@@ -72,34 +72,34 @@ def _slot(
     """A column's slots, and what goes behind the fixed part (padded), if anything does."""
     root = data_type.root
     if root is TypeRoot.BOOLEAN:
-        return parts.booleans(array).astype(np.int64), None
+        return field_bytes.booleans(array).astype(np.int64), None
     if root in _WIDTH_MASKS:
-        return parts.integers(array, data_type) & _WIDTH_MASKS[root], None
+        return field_bytes.integers(array, data_type) & _WIDTH_MASKS[root], None
     if root is TypeRoot.TIME:
-        return parts.millis_of_day(array), None
+        return field_bytes.millis_of_day(array), None
     if root is TypeRoot.FLOAT:
-        return parts.numbers(array).view(np.uint32).astype(np.int64), None
+        return field_bytes.numbers(array).view(np.uint32).astype(np.int64), None
     if root is TypeRoot.DOUBLE:
-        return parts.numbers(array).view(np.int64), None
+        return field_bytes.numbers(array).view(np.int64), None
     if root in (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ):
-        millis, nanos = parts.epoch_millis(array)
+        millis, nanos = field_bytes.epoch_millis(array)
         if is_compact(data_type):
             return millis, None
-        return cursor << 32 | nanos, parts.fixed(millis)
+        return cursor << 32 | nanos, field_bytes.fixed(millis)
     if root is TypeRoot.DECIMAL:
         if is_compact(data_type):
-            return parts.unscaled_low(array), None
-        content = parts.unscaled_big_endian(array)
-        lengths = parts.binary_buffers(content)[1]
+            return field_bytes.unscaled_low(array), None
+        content = field_bytes.unscaled_big_endian(array)
+        lengths = field_bytes.binary_buffers(content)[1]
         return cursor << 32 | lengths, _padded(content, 16 - lengths)
     if root in _TEXT:
-        return _text_slot(parts.as_binary(array), cursor)
+        return _text_slot(field_bytes.as_binary(array), cursor)
     raise refuse(data_type, name, "Paimon")
 
 
 def _text_slot(array: pa.Array, cursor: np.ndarray) -> tuple[np.ndarray, pa.Array]:
     array = pc.fill_null(array, b"")
-    starts, lengths, data = parts.binary_buffers(array)
+    starts, lengths, data = field_bytes.binary_buffers(array)
     is_inline = lengths <= _MAX_INLINE
     inline = (lengths | 0x80).astype(np.uint64) << np.uint64(56)
     for index in range(_MAX_INLINE):
@@ -114,4 +114,4 @@ def _text_slot(array: pa.Array, cursor: np.ndarray) -> tuple[np.ndarray, pa.Arra
 def _padded(array: pa.Array, zeros: np.ndarray) -> pa.Array:
     # Not made at import: pyarrow imports pandas with its first array, which takes half a second.
     pads = pa.array([bytes(n) for n in range(17)], pa.binary())
-    return parts.join([array, pads.take(pa.array(zeros))])
+    return field_bytes.join([array, pads.take(pa.array(zeros))])

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from sluice.errors import InvalidTable, PartitionSpecInvalid, UnsupportedType
-from sluice.formats import key_parts as parts
+from sluice.formats import key_field_bytes as field_bytes
 from sluice.model import DataType, TableInfo, TypeRoot
 
 _VALUE = re.compile(r"(?!__)[A-Za-z0-9_-]{1,200}")
@@ -128,13 +128,13 @@ def _hex(values: pa.Array) -> list[str]:
 
 
 def _date(values: pa.Array) -> list[str]:
-    days = parts.numbers(values).astype("datetime64[D]")
+    days = field_bytes.numbers(values).astype("datetime64[D]")
     return np.datetime_as_string(days).tolist()
 
 
 def _time(values: pa.Array) -> list[str]:
     texts = []
-    for millis in parts.millis_of_day(values).tolist():
+    for millis in field_bytes.millis_of_day(values).tolist():
         seconds, milli = divmod(millis, 1000)
         minutes, second = divmod(seconds, 60)
         hour, minute = divmod(minutes, 60)
@@ -143,7 +143,7 @@ def _time(values: pa.Array) -> list[str]:
 
 
 def _timestamp(values: pa.Array) -> list[str]:
-    millis, nanos = parts.epoch_millis(values)
+    millis, nanos = field_bytes.epoch_millis(values)
     texts = []
     for milli, nano in zip(millis.tolist(), nanos.tolist(), strict=True):
         second, rest = divmod(milli, 1000)

@@ -26,7 +26,7 @@ from sluice.formats.column_memory import (
     load_kernels,
     point_to,
 )
-from sluice.formats.key_parts import fixed
+from sluice.formats.key_field_bytes import fixed
 from sluice.formats.row_plan import COMPACTED, INDEXED, NESTED, element_plan, row_plan
 from sluice.formats.types import arrow_type
 from sluice.model import DataType, TypeRoot

@@ -20,8 +20,8 @@ import pyarrow as pa
 
 from sluice.errors import CorruptRecord
 from sluice.model import ChangeType
+from sluice.rounds.change_partitions import BEGINS_NEW, IS_ROW, ChangePartitions, ReducedBlock
 from sluice.rounds.key_hashes import KeyColumns, same_values
-from sluice.rounds.key_parts import BEGINS_NEW, IS_ROW, KeyParts, ReducedBlock
 from sluice.rounds.spill import SpillFolder
 from sluice.rounds.types import LogRecords
 
@@ -89,7 +89,9 @@ class LastChanges:
         self._spill_dir = spill_dir
         self._known_empty = known_empty
         self._folder: SpillFolder | None = None
-        self._changes = KeyParts(self._key, self._schema, self._limit_bytes, self._spill_folder)
+        self._changes = ChangePartitions(
+            self._key, self._schema, self._limit_bytes, self._spill_folder
+        )
         self._pending: list[pa.RecordBatch] = []
         self._pending_rows = self._pending_bytes = 0
 

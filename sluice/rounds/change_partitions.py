@@ -54,7 +54,7 @@ class ReducedBlock:
     flags: np.ndarray
 
 
-class KeyParts:
+class ChangePartitions:
     """Gathers changes and returns one for each key. Used by one thread."""
 
     def __init__(
@@ -211,11 +211,13 @@ class KeyParts:
         self._blocks, self.size_bytes = [], 0
 
     @contextlib.contextmanager
-    def _child(self, part: int) -> Iterator[KeyParts]:
+    def _child(self, part: int) -> Iterator[ChangePartitions]:
         """The changes of one part, from all files."""
         if self._blocks:
             self._spill()
-        child = KeyParts(self._key, self._schema, self._limit_bytes, self._folder, self._depth + 1)
+        child = ChangePartitions(
+            self._key, self._schema, self._limit_bytes, self._folder, self._depth + 1
+        )
         try:
             for file in self._files:
                 if (rows := file.read(part)) is not None:
