@@ -18,7 +18,7 @@ from sluice.wire.native_memory import Limits
 from sluice.wire.native_server import NativeServer, bind
 from sluice.wire.sasl import AUTHENTICATE
 from sluice.wire.tls import ServerTls
-from sluice.wire.tokens import Tokens
+from sluice.wire.tokens import UsersFile
 
 NATIVE_MEMORY_FRAMES = 4
 """Memory for native requests and responses in flight, as a multiple of the largest request."""
@@ -32,7 +32,7 @@ class ListenerSecurity:
 
     tls: ServerTls | None = None
     """Used by gRPC listeners only."""
-    tokens: Tokens | None = None
+    tokens: UsersFile | None = None
 
     @classmethod
     def of(cls, config: ServerConfig) -> ListenerSecurity:
@@ -49,7 +49,7 @@ class ListenerSecurity:
             )
         return cls(
             ServerTls(Path(certificate), Path(key)) if certificate else None,
-            Tokens(Path(config.users_file)) if config.users_file else None,
+            UsersFile(Path(config.users_file)) if config.users_file else None,
         )
 
 

@@ -1,7 +1,7 @@
-"""What a caller must be allowed for each call, where the server has a users file.
+"""The role that each call requires, if the server has a users file.
 
-As Fluss has it: who reads takes leases too, because a KV snapshot is read under one; who writes
-makes and drops partitions. Tiering needs ``write``: it commits what the lake holds.
+As in Fluss, readers may also take leases, because a KV snapshot is read under a lease. Writers may
+create and drop partitions. Tiering requires ``write``, because it commits lake snapshots.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sluice.wire.apis import Api
 
 
 class Access(IntEnum):
-    """What a token allows; each allows what those before it do."""
+    """The access of a token; each one includes the access before it."""
 
     READ = 1
     WRITE = 2
@@ -73,7 +73,7 @@ _ADMIN = (
     apis.DROP_TABLE,
     apis.ALTER_TABLE,
     apis.CONTROL_TIERING,
-    # What servers tell each other.
+    # Calls between servers.
     apis.NOTIFY_LEADER_AND_ISR,
     apis.STOP_REPLICA,
     apis.COMMIT_KV_SNAPSHOT,
@@ -87,9 +87,9 @@ NEEDS: Mapping[Api, Access] = MappingProxyType(
         for api in calls
     }
 )
-"""Each call of :mod:`sluice.wire.apis` has its line here: a test holds that."""
+"""The access for each call of :mod:`sluice.wire.apis`; a test checks that none is missing."""
 
 
-def needed(api: Api) -> Access:
-    """What a call needs; one that nobody gave a line is for admins only."""
+def required_access(api: Api) -> Access:
+    """Returns the access that a call requires: ``ADMIN`` for a call that is not listed here."""
     return NEEDS.get(api, Access.ADMIN)

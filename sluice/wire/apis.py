@@ -1,4 +1,4 @@
-"""All calls, each once: Fluss's api key, the messages, and the servers that answer it.
+"""All calls, each once: Fluss's api key, the messages, and the servers that serve it.
 
 See docs/fluss/rpc.md#api-keys and docs/fluss/messages.md
 
@@ -16,7 +16,7 @@ from sluice.wire import fluss_api_pb2 as pb
 
 
 class Role(Enum):
-    """Which server answers a call; the value is the ``server_type`` of ApiVersions."""
+    """The server that serves a call; the value is the ``server_type`` of ApiVersions."""
 
     COORDINATOR = 1
     TABLET = 2
@@ -40,7 +40,7 @@ class Api:
     roles: frozenset[Role]
     idempotent: bool
     max_version: int = 0
-    """The newest version that this project speaks; it speaks all from 0."""
+    """The newest version that Sluice supports; it supports all from 0."""
 
     def grpc_method(self, role: Role) -> str:
         return f"/{SERVICE[role]}/{self.name}"
@@ -83,11 +83,11 @@ LIST_PARTITION_INFOS = _read(1009, "ListPartitionInfos")
 TABLE_EXISTS = _read(1010, "TableExists")
 GET_TABLE_SCHEMA = _read(1011, "GetTableSchema")
 GET_METADATA = _read(1012, "GetMetadata", messages="Metadata")
-# Sent again with the same writer id and batch sequence a batch is stored once.
+# Sent again with the same writer id and batch sequence, a batch is stored once.
 PRODUCE_LOG = _api(1014, "ProduceLog", TABLET, idempotent=False)
 FETCH_LOG = _read(1015, "FetchLog", TABLET)
 # From version 1 the client knows kv format 2, from 2 the error code 72. With the same writer id and
-# batch sequence a batch is stored once here too.
+# batch sequence, a batch is stored once here too.
 PUT_KV = _write(1016, "PutKv", TABLET, max_version=2)
 LOOKUP = _read(1017, "Lookup", TABLET, max_version=1)
 # The leader epoch makes both of these safe to repeat.
@@ -98,7 +98,7 @@ COMMIT_KV_SNAPSHOT = _write(1022, "CommitKvSnapshot")
 GET_LATEST_KV_SNAPSHOTS = _read(1023, "GetLatestKvSnapshots")
 GET_KV_SNAPSHOT_METADATA = _read(1024, "GetKvSnapshotMetadata")
 GET_FILESYSTEM_SECURITY_TOKEN = _read(1025, "GetFileSystemSecurityToken")
-# A writer id that nobody uses costs nothing.
+# A writer id that no client uses costs nothing.
 INIT_WRITER = _read(1026, "InitWriter", TABLET)
 COMMIT_LAKE_TABLE_SNAPSHOT = _write(1030, "CommitLakeTableSnapshot")
 NOTIFY_LAKE_TABLE_OFFSET = _read(1031, "NotifyLakeTableOffset", TABLET)
@@ -110,7 +110,7 @@ CREATE_PARTITION = _write(1036, "CreatePartition")
 DROP_PARTITION = _write(1037, "DropPartition")
 LAKE_TIERING_HEARTBEAT = _write(1042, "LakeTieringHeartbeat")
 ALTER_TABLE = _write(1044, "AlterTable")
-# Each call writes a new offsets file; one that is never committed is dead weight, not damage.
+# Each call writes a new offsets file; one that is never committed only takes space.
 PREPARE_LAKE_TABLE_SNAPSHOT = _read(1052, "PrepareLakeTableSnapshot", COORDINATOR)
 ACQUIRE_KV_SNAPSHOT_LEASE = _read(1056, "AcquireKvSnapshotLease", COORDINATOR)
 RELEASE_KV_SNAPSHOT_LEASE = _read(1057, "ReleaseKvSnapshotLease", COORDINATOR)
@@ -120,7 +120,7 @@ LIST_KV_SNAPSHOTS = _read(1064, "ListKvSnapshots", COORDINATOR)
 LIST_TIERING_STATUSES = _read(2001, "ListTieringStatuses")
 RENEW_KV_SNAPSHOT_LEASE = _read(2002, "RenewKvSnapshotLease", COORDINATOR)
 LIST_KV_SNAPSHOT_LEASES = _read(2003, "ListKvSnapshotLeases", COORDINATOR)
-# Says what is wanted, not what to change: the same again changes nothing more.
+# Requests a state, not a change: a repetition changes nothing more.
 CONTROL_TIERING = _read(2004, "ControlTiering", COORDINATOR)
 
 APIS: tuple[Api, ...] = tuple(value for value in list(globals().values()) if type(value) is Api)

@@ -1,6 +1,6 @@
-"""What listens at a port that does not answer as its address's scheme promises.
+"""Finds out which protocol a port speaks that does not answer as its address's scheme requires.
 
-Each protocol is tried over a connection of its own, all at once; nothing secret is sent.
+All protocols are tried at once, each over its own connection; nothing secret is sent.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from sluice.wire import native_frames as frames
 from sluice.wire.tcp import target
 
 PROBE_S = 3.0
-"""Longest time until a busy server has answered a probe."""
+"""Longest time for a busy server to answer a probe."""
 
 PATIENCE_S = 2.0
-"""A first call without an answer for this long is reason to probe the port."""
+"""If a first call has no response after this long, the port is probed."""
 
 _HTTP_REQUEST = b"GET / HTTP/1.1\r\nHost: sluice\r\nConnection: close\r\n\r\n"
 _ANSWER_BYTES_MAX = 4096
 _HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
 """The first bytes of an HTTP/2 client, with empty settings."""
 _HTTP2_SETTINGS = 4
-"""Type of the first frame that every HTTP/2 server sends, as gRPC is built on it."""
+"""Type of the first frame that every HTTP/2 server sends; gRPC uses HTTP/2."""
 
 
 class Protocol(Enum):
-    """What a port speaks."""
+    """The protocol of a port."""
 
     FLUSS = "fluss"
     GRPC = "grpc"
@@ -49,7 +49,7 @@ _Probe = Callable[[str, int], Protocol | None]
 
 
 def wrong_protocol(scheme: str, host: str, port: int) -> NetworkError | None:
-    """The error for a port that speaks something else than ``scheme``; None if that is unknown.
+    """The error for a port that does not speak ``scheme``; None if its protocol is unknown.
 
     Takes at most ``PROBE_S``.
     """
@@ -75,7 +75,7 @@ def _text(found: Protocol, where: str) -> str:
             f" grpc://{where} and set client.tls_ca"
         )
     return (
-        f"is an {found.name} server, not a Fluss cluster: give the coordinator's address,"
+        f"is an {found.name} server, not a Fluss cluster: use the coordinator's address,"
         " grpc://HOST:PORT for Sluice's server, fluss://HOST:PORT for Apache Fluss"
     )
 
@@ -106,7 +106,7 @@ def _run(one: _Probe, host: str, port: int, answers: queue.SimpleQueue[Protocol 
 
 
 def _fluss(host: str, port: int) -> Protocol | None:
-    """Fluss's own protocol answers ApiVersions before anything else, without a login."""
+    """A server of Fluss's own protocol answers ApiVersions first, without a login."""
     request = pb.ApiVersionsRequest(
         client_software_name="sluice", client_software_version=__version__
     )
@@ -114,7 +114,7 @@ def _fluss(host: str, port: int) -> Protocol | None:
     reader = frames.FrameReader(1 << 20)
     with socket.create_connection((host, port), PROBE_S) as sock:
         sock.sendall(frame)
-        while count := sock.recv_into(reader.room()):
+        while count := sock.recv_into(reader.free_buffer()):
             answer = reader.received(count)
             if answer is not None:
                 head, body = frames.parse_response(answer)
@@ -131,7 +131,7 @@ def _http(host: str, port: int) -> Protocol | None:
     answer = b""
     with socket.create_connection((host, port), PROBE_S) as sock:
         sock.sendall(_HTTP_REQUEST)
-        # An HTTPS server answers 400, and says why behind the headers.
+        # An HTTPS server answers 400, with the reason after the headers.
         while not _is_http(answer) or (b" 400 " in answer[:20] and b"</" not in answer):
             more = sock.recv(_ANSWER_BYTES_MAX)
             answer += more
@@ -166,7 +166,7 @@ def _is_http2(answer: bytes) -> bool:
 
 
 def _tls(host: str, port: int) -> Protocol | None:
-    """Completes a handshake, whoever has signed the certificate: nothing is sent behind it."""
+    """Completes a handshake with any certificate; nothing is sent after it."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.set_alpn_protocols(["h2", "http/1.1"])
@@ -177,5 +177,5 @@ def _tls(host: str, port: int) -> Protocol | None:
         ):
             is_http1 = secure.selected_alpn_protocol() == "http/1.1"
             return Protocol.HTTPS if is_http1 else Protocol.TLS
-    except ssl.SSLError as error:  # an alert is TLS too, say that a client certificate is required
+    except ssl.SSLError as error:  # an alert is TLS too, such as a missing client certificate
         return Protocol.TLS if "ALERT" in (error.reason or "") else None

@@ -1,4 +1,4 @@
-"""Fluss's error codes <-> exceptions, for bodies, error frames and the gRPC status alike."""
+"""Converts Fluss's error codes to exceptions and back, for bodies, error frames and gRPC."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MESSAGE_CHARS_MAX = 2048
 
 
 def to_error_response(error: BaseException) -> pb.ErrorResponse:
-    """An exception as Fluss's ErrorResponse; a foreign one only tells its class and text."""
+    """An exception as Fluss's ErrorResponse; other exceptions only with class and text."""
     text = str(error) if isinstance(error, FlussError) else f"{type(error).__name__}: {error}"
     return pb.ErrorResponse(error_code=code_of(error), error_message=text[:MESSAGE_CHARS_MAX])
 

@@ -1,11 +1,11 @@
 """Reads a FetchLogResponse without copying its records (docs/fluss/messages.md#fetch-log).
 
-The generated class copies every ``bytes`` field. Here the records stay views over the answer as it
-came from the socket; all else is as the generated class has it, whose rules these are: the last
-value of a field counts, unknown fields are skipped, nested messages of one field are merged.
+The generated class copies every ``bytes`` field. Here the records stay views over the response as
+it came from the socket. Everything else follows the rules of the generated class: the last value of
+a field counts, unknown fields are skipped, nested messages of one field are merged.
 
-What is made of an answer is bounded by what was asked, not by its bytes: a server may fill any
-message with the smallest entries there are.
+The request, not the size of the response, limits how many buckets and fields are read: a server
+could fill any message with the smallest possible entries.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ _VARINT_BYTES_MAX = 10
 _UINT64_MAX = (1 << 64) - 1
 _TAG_MAX = 2**32 - 1
 _GROUPS_MAX = 100
-"""Deepest nesting of unknown groups, as protobuf's own readers have it."""
+"""Deepest nesting of unknown groups, as in protobuf's own readers."""
 _FIELDS_MIN = 256
 _FIELDS_PER_BUCKET = 64
-"""Most fields of an answer, unknown ones counted: a bucket has 9 now, and 2 are its table's."""
+"""Most fields of a response, including unknown ones: a bucket has 9 now, its table 2."""
 _SEGMENTS_MAX = 100_000
-"""Most remote segments of an answer, and fields beside them."""
+"""Most remote segments and their fields in a response."""
 
 _Field = tuple[int, int, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class FetchedBucket:
-    """What a fetch says of one bucket; None is a field that was not sent."""
+    """The result of a fetch for one bucket; None is a field that was not sent."""
 
     table_id: int
     partition_id: int | None
@@ -51,23 +51,23 @@ class FetchedBucket:
     filtered_end_offset: int | None
 
 
-def read_fetch_response(answer: memoryview, buckets_max: int) -> list[FetchedBucket]:
-    """The buckets of an answer, in its order; their records are views over it.
+def read_fetch_response(response: memoryview, buckets_max: int) -> list[FetchedBucket]:
+    """The buckets of a response, in its order; their records are views over it.
 
-    :param buckets_max: how many buckets were asked for.
-    :raises CorruptMessage: if it is no FetchLogResponse, or has more in it than was asked for.
+    :param buckets_max: the number of buckets requested.
+    :raises CorruptMessage: if it is no FetchLogResponse, or has more than was requested.
     """
     bounds = _Bounds(buckets_max)
     try:
         return [
             bucket
-            for number, wire, table in bounds.fields(answer)
+            for number, wire, table in bounds.fields(response)
             if number == 1 and wire == _LEN
             for bucket in _table(table, bounds)
         ]
     except (IndexError, struct.error, DecodeError, _NotProtobufError) as error:
         raise CorruptMessage(
-            f"the answer of FetchLog ({len(answer)} bytes) cannot be parsed:"
+            f"the FetchLog response ({len(response)} bytes) cannot be parsed:"
             f" {error or 'it ends inside a field'}"
         ) from error
 
@@ -77,7 +77,7 @@ class _NotProtobufError(Exception):
 
 
 class _Bounds:
-    """Counts what an answer has, and what it may have."""
+    """Counts the entries of a response against their limits."""
 
     def __init__(self, buckets_max: int) -> None:
         self._buckets_max = self._buckets = buckets_max
@@ -90,10 +90,10 @@ class _Bounds:
     def count_bucket(self) -> None:
         self._buckets -= 1
         if self._buckets < 0:
-            raise _NotProtobufError(f"it has more than the {self._buckets_max} buckets asked for")
+            raise _NotProtobufError(f"it has more than the {self._buckets_max} buckets requested")
 
     def count_segments(self, view: memoryview) -> None:
-        """Looks at a PbRemoteLogFetchInfo before anything is made of it."""
+        """Counts a PbRemoteLogFetchInfo before it is parsed."""
         for _ in _fields(view, self._count_segment):
             pass
 
@@ -107,7 +107,7 @@ class _Bounds:
     def _count_segment(self) -> None:
         self._segments -= 1
         if self._segments < 0:
-            raise _NotProtobufError(f"it tells of more than {_SEGMENTS_MAX} remote log segments")
+            raise _NotProtobufError(f"it lists more than {_SEGMENTS_MAX} remote log segments")
 
 
 def _table(view: memoryview, bounds: _Bounds) -> Iterator[FetchedBucket]:
@@ -160,7 +160,7 @@ def _bucket(table_id: int, view: memoryview, bounds: _Bounds) -> FetchedBucket:
 
 
 def _fields(view: memoryview, count: Callable[[], None]) -> Iterator[_Field]:
-    """Number, wire type and value of each field; groups, which no field here has, are skipped.
+    """Number, wire type and value of each field; groups, which no known field uses, are skipped.
 
     :param count: called before each field, within groups too; may raise.
     """
@@ -170,7 +170,7 @@ def _fields(view: memoryview, count: Callable[[], None]) -> Iterator[_Field]:
         tag, position = _varint(view, position)
         number, wire = tag >> 3, tag & 7
         if not number or tag > _TAG_MAX:
-            raise _NotProtobufError(f"{tag} is no tag of a field")
+            raise _NotProtobufError(f"{tag} is not a valid field tag")
         if wire == _GROUP:
             position = _skip_group(view, position, number, count)
             continue
@@ -186,7 +186,7 @@ def _value(view: memoryview, position: int, wire: int) -> tuple[Any, int]:
     elif wire in (_I64, _I32):
         size = 8 if wire == _I64 else 4
     else:
-        raise _NotProtobufError(f"there is no wire type {wire} here")
+        raise _NotProtobufError(f"wire type {wire} is not supported")
     if size > len(view) - position:
         raise _NotProtobufError(f"a field of {size} bytes has only {len(view) - position}")
     return view[position : position + size], position + size
@@ -199,21 +199,21 @@ def _skip_group(view: memoryview, position: int, number: int, count: Callable[[]
         tag, position = _varint(view, position)
         number, wire = tag >> 3, tag & 7
         if not number or tag > _TAG_MAX:
-            raise _NotProtobufError(f"{tag} is no tag of a field")
+            raise _NotProtobufError(f"{tag} is not a valid field tag")
         if wire == _GROUP:
             open_groups.append(number)
             if len(open_groups) > _GROUPS_MAX:
                 raise _NotProtobufError(f"more than {_GROUPS_MAX} groups in each other")
         elif wire == _END_GROUP:
             if open_groups.pop() != number:
-                raise _NotProtobufError(f"the end of group {number} ends another one")
+                raise _NotProtobufError(f"the end of group {number} ends a different group")
         else:
             _, position = _value(view, position, wire)
     return position
 
 
 def _varint(view: memoryview, position: int) -> tuple[int, int]:
-    """An unsigned number of up to 64 bits, and the position behind it."""
+    """An unsigned number of up to 64 bits, and the position after it."""
     byte = view[position]
     if byte < 0x80:
         return byte, position + 1

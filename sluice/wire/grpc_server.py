@@ -27,18 +27,18 @@ from sluice.wire.apis import APIS, SERVICE, Api
 from sluice.wire.error_codes import ERROR_KEY, to_error_response
 from sluice.wire.handlers import Handler, Handlers, serve_call
 from sluice.wire.tls import ServerTls
-from sluice.wire.tokens import Tokens
-from sluice.wire.transport import ANSWER_OVERHEAD_BYTES
+from sluice.wire.tokens import UsersFile
+from sluice.wire.transport import RESPONSE_OVERHEAD_BYTES
 
 DETAIL_CHARS_MAX = 1024
 """Longest error text in the metadata of a status."""
 
 CALLS_PER_WORKER = 4
-"""Most calls at once, those that wait for a worker included, for each worker: a request lies in
-memory as soon as it has arrived. A call above that is refused with RESOURCE_EXHAUSTED, unread."""
+"""Most calls at once, those that wait for a worker included, for each worker: a request is in
+memory as soon as it has arrived. Further calls are refused unread, with RESOURCE_EXHAUSTED."""
 
 STREAMS_MAX = 128
-"""Most calls at once on one connection: what is above waits at the client."""
+"""Most calls at once on one connection: further calls wait at the client."""
 
 _STATUS: dict[int, grpc.StatusCode] = {
     1: grpc.StatusCode.UNAVAILABLE,
@@ -78,7 +78,7 @@ class GrpcServer:
         max_message_bytes: int,
         max_workers: int,
         tls: ServerTls | None = None,
-        tokens: Tokens | None = None,
+        tokens: UsersFile | None = None,
     ) -> None:
         """:param tokens: the users whose calls are answered; None: all callers."""
         self._tls = tls
@@ -91,7 +91,7 @@ class GrpcServer:
             interceptors=() if tokens is None else (_BearerTokens(tokens),),
             options=[
                 ("grpc.max_receive_message_length", max_message_bytes),
-                ("grpc.max_send_message_length", max_message_bytes + ANSWER_OVERHEAD_BYTES),
+                ("grpc.max_send_message_length", max_message_bytes + RESPONSE_OVERHEAD_BYTES),
                 ("grpc.max_concurrent_streams", STREAMS_MAX),
                 # Two servers on one port would share its calls silently.
                 ("grpc.so_reuseport", 0),
@@ -112,7 +112,7 @@ class GrpcServer:
         )
 
     def start(self) -> int:
-        """Binds and answers; returns the port really bound.
+        """Binds the port and starts to serve; returns the port that was bound.
 
         :raises ConfigurationError: the address cannot be bound.
         """
@@ -122,7 +122,7 @@ class GrpcServer:
             else:
                 port = self._server.add_secure_port(self._address, self._tls.credentials())
         except RuntimeError as error:
-            what = str(error).split("; set GRPC_VERBOSITY")[0]  # of no use with a port in use
+            what = str(error).split("; set GRPC_VERBOSITY")[0]  # no help for a used port
             raise ConfigurationError(
                 f"cannot listen on {self._address}: {what}; is another server there?"
             ) from error
@@ -132,7 +132,7 @@ class GrpcServer:
         return int(port)
 
     def stop(self, grace_s: float) -> None:
-        """Accepts no new calls; ends those under way after the grace period."""
+        """Accepts no new calls; ends running calls after the grace period."""
         self._health.enter_graceful_shutdown()
         self._server.stop(grace_s).wait()
         self._pool.shutdown(wait=True)
@@ -144,7 +144,7 @@ class _BearerTokens(grpc.ServerInterceptor):  # type: ignore[misc]
     Health checks need no token. Reflection and unknown calls need any token.
     """
 
-    def __init__(self, tokens: Tokens) -> None:
+    def __init__(self, tokens: UsersFile) -> None:
         self._tokens = tokens
         self._apis = {api.grpc_method(role): api for api in APIS for role in api.roles}
 
@@ -156,7 +156,7 @@ class _BearerTokens(grpc.ServerInterceptor):  # type: ignore[misc]
         except (AuthenticateError, AuthorizationError) as error:
             refused = error
             _log.warning("call refused", method=details.method, error=str(error))
-            # A stream that nobody reads from: the request stays where it is.
+            # As a stream that is never read: the request stays unread.
             return grpc.stream_unary_rpc_method_handler(lambda _, context: _abort(context, refused))
         return continuation(details)
 

@@ -1,7 +1,7 @@
 """The gRPC transport: one channel to one server, driven by the table of calls.
 
-A failure of the status and a failure that a server put into the trailing metadata reach the caller
-as the same typed exceptions as those inside a body (docs/fluss/rpc.md#error-codes).
+A gRPC status, and an error that a server puts into the trailing metadata, reach the caller as the
+same typed exceptions as errors inside a body (docs/fluss/rpc.md#error-codes).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from sluice.wire import tcp, tls
 from sluice.wire.apis import Api, Role
 from sluice.wire.endpoint_probe import PATIENCE_S, wrong_protocol
 from sluice.wire.error_codes import ERROR_KEY
-from sluice.wire.transport import ANSWER_OVERHEAD_BYTES, CONNECT_ATTEMPT_MS
+from sluice.wire.transport import CONNECT_ATTEMPT_MS, RESPONSE_OVERHEAD_BYTES
 
 _OF_STATUS: dict[Any, type[FlussError]] = {
     grpc.StatusCode.UNAVAILABLE: NetworkError,
@@ -56,26 +56,26 @@ _STATE_S = 5.0
 """Longest time until gRPC has reported the state of its connection, which it knows at once."""
 
 _TOO_LARGE = "larger than max"
-"""gRPC's own words for a message over its limit. It has one status for that and for a server that
-refuses calls because it has too many of them."""
+"""gRPC's text for a message over its limit. The same status also means that a server refuses calls
+because it has too many."""
 
 _NOT_CONNECTED = "failed to connect to all addresses"
-"""gRPC's own words for a request that never left this machine."""
+"""gRPC's text for a request that was not sent."""
 
 _REFUSED = "Connection refused"
-"""gRPC's own words where nothing listens."""
+"""gRPC's text for a port that nothing listens on."""
 
 _NOT_RESOLVED = ("DNS resolution failed", "errors resolving", "Domain name not found")
-"""gRPC's own words for a host name without an address, by version."""
+"""gRPC's texts for a host name without an address, by version."""
 
 _SILENT = "before receiving SETTINGS frame"
-"""gRPC's own words for a server that accepts the connection and sends nothing."""
+"""gRPC's text for a server that accepts the connection and sends nothing."""
 
 _NOT_ACCEPTED = ("attempt timed out", "Timeout occurred", "Connection timed out")
-"""gRPC's own words for packets without an answer."""
+"""gRPC's texts for packets without a response."""
 
 _HUNG_UP = ("Socket closed", "Connection reset")
-"""gRPC's own words for a server that accepts the connection and closes it."""
+"""gRPC's texts for a server that accepts the connection and closes it."""
 
 
 class GrpcTransport:
@@ -98,8 +98,8 @@ class GrpcTransport:
             certificate, as PEM; empty: those that gRPC contains. None: no TLS.
         :param token: sent with each call as a bearer token.
         :param attempt_ms: longest time for one attempt to connect.
-        :raises ConfigurationError: the authorities are no certificates, or the token cannot be
-            sent.
+        :raises ConfigurationError: the authorities are not valid certificates, or the token
+            cannot be sent.
         """
         self.address = address
         self._host, self._port = host, port
@@ -155,7 +155,7 @@ class GrpcTransport:
         return answer
 
     def _sent(self, method: Any, payload: bytes, timeout_s: float) -> bytes:
-        """The answer's bytes. If a first call waits long without a connection, the port is probed.
+        """The response's bytes. If a first call waits long for a connection, the port is probed.
 
         :raises grpc.RpcError: the call failed.
         :raises NetworkError: the port speaks another protocol.
@@ -174,7 +174,7 @@ class GrpcTransport:
                     raise wrong from None
             answer = call.result()
         finally:
-            call.cancel()  # of no effect behind an answer
+            call.cancel()  # has no effect after a response
         return answer
 
     def _is_connected(self) -> bool:
@@ -192,11 +192,11 @@ class GrpcTransport:
     def _wrong_protocol(self) -> NetworkError | None:
         wrong = wrong_protocol("grpc", self._host, self._port)
         if isinstance(wrong, TlsError) and not self._plain:
-            return None  # gRPC itself says what is wrong with a certificate
+            return None  # gRPC itself reports the error of a certificate
         return wrong
 
     def _failed(self, error: Any, api: Api, timeout_ms: int) -> FlussError:
-        """The exception of a failed call; of a connection that was never made, what is there."""
+        """The exception of a failed call. Without a connection, it names what the port speaks."""
         details = error.details() or ""
         if error.code() is not grpc.StatusCode.UNAVAILABLE:
             return _typed(error, api, self.address, timeout_ms)
@@ -230,7 +230,7 @@ class GrpcTransport:
             found = self._methods.get(name)
             if found is None:
                 try:
-                    # Bytes in, bytes out: a message that cannot be parsed becomes our own error.
+                    # Bytes in, bytes out: parsing, and its errors, are up to Sluice.
                     found = self._methods[name] = self._channel.unary_unary(name)
                 except ValueError as error:
                     raise NetworkError(
@@ -245,7 +245,7 @@ def _bearer(token: str) -> tuple[tuple[str, str], ...] | None:
         return None
     if not all("!" <= character <= "~" for character in token):
         raise ConfigurationError(
-            "client.token holds a space, a line break or a character beyond ASCII: set it to the"
+            "client.token has a space, a line break or a character beyond ASCII: set it to the"
             " token alone"
         )
     return (("authorization", f"Bearer {token}"),)
@@ -253,17 +253,17 @@ def _bearer(token: str) -> tuple[tuple[str, str], ...] | None:
 
 def _options(max_message_bytes: int, attempt_ms: int) -> list[tuple[str, int]]:
     return [
-        # Requests are checked in call(). An answer with the largest batch is a little larger than
-        # the request was that brought it.
+        # Requests are checked in call(). A response with the largest batch is a little larger than
+        # the request that wrote it.
         ("grpc.max_send_message_length", -1),
-        ("grpc.max_receive_message_length", max_message_bytes + ANSWER_OVERHEAD_BYTES),
-        # Finds a peer that vanished without a word. Not more often: servers punish that, and calls
-        # end by their deadline anyway.
+        ("grpc.max_receive_message_length", max_message_bytes + RESPONSE_OVERHEAD_BYTES),
+        # Detects a peer that no longer exists. Servers disconnect clients that check more often,
+        # and calls end by their deadline anyway.
         ("grpc.keepalive_time_ms", 60_000),
         ("grpc.keepalive_timeout_ms", 20_000),
         # gRPC's own waits of up to 120 s would hide a server that is back after a restart.
         ("grpc.initial_reconnect_backoff_ms", 100),
-        # What its name does not say: how long one attempt to connect may take, greetings included.
+        # Despite its name: the longest time for one attempt to connect, with handshakes.
         ("grpc.min_reconnect_backoff_ms", attempt_ms),
         ("grpc.max_reconnect_backoff_ms", 2_000),
         # Retries are decided in one place, sluice.client.retry, which knows what is safe.
@@ -286,7 +286,7 @@ def _typed(error: Any, api: Api, address: str, timeout_ms: int) -> FlussError:
         cls = RecordTooLarge
     where = f"{api.name} to {address}"
     if cls is RequestTimeOut:
-        return RequestTimeOut(f"{where}: no answer within {timeout_ms} ms")
+        return RequestTimeOut(f"{where}: no response within {timeout_ms} ms")
     text = f"{where}: {error.details() or error.code().name}"
     if cls in _HINT:
         text += f" ({_HINT[cls]})"

@@ -12,8 +12,8 @@ from sluice.errors import CorruptMessage
 from sluice.wire.apis import Api, Role
 
 Handler = Callable[[Any], Message | bytes]
-"""Takes the request message; answers the response message, or its bytes if it has made them
-already (FetchLog does, to copy log data once less)."""
+"""Takes the request message; returns the response message, or its bytes if it has already made
+them (as FetchLog does, to copy log data once less)."""
 
 Handlers = Mapping[Role, Mapping[Api, Handler]]
 
@@ -22,12 +22,12 @@ _version: ContextVar[int | None] = ContextVar("client_version", default=None)
 
 
 def client_version() -> int | None:
-    """The version of the call at hand, as its client said; None where clients say none (gRPC)."""
+    """The version of the current call, as its client sent it; None without one (gRPC)."""
     return _version.get()
 
 
 def parse_request(api: Api, payload: bytes) -> Message:
-    """:raises CorruptMessage: the bytes are no request of that call, or not a whole one."""
+    """:raises CorruptMessage: the bytes are not a complete request of that call."""
     try:
         request = api.request.FromString(payload)
     except DecodeError as error:
@@ -38,7 +38,7 @@ def parse_request(api: Api, payload: bytes) -> Message:
 
 
 def serve_call(api: Api, call: Handler, payload: bytes, version: int | None = None) -> bytes:
-    """The serialized answer to a serialized request of a version."""
+    """The serialized response to a serialized request of a version."""
     token = _version.set(version)
     try:
         response = call(parse_request(api, payload))

@@ -1,4 +1,4 @@
-"""One connection of a native listener: reads frames, has them answered, writes the answers."""
+"""One connection of a native listener: reads requests, calls the handlers, writes responses."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from sluice.wire.native_frames import (
 from sluice.wire.native_memory import (
     CHUNK_BYTES,
     STEP_BYTES,
-    Charge,
+    ConnectionUsage,
     Limits,
-    Memory,
-    Share,
+    MemoryBudget,
+    RequestUsage,
     Transfer,
 )
 from sluice.wire.sasl import AUTHENTICATE, Login
 
 MAY_WAIT = frozenset({apis.FETCH_LOG.key})
-"""Calls that may wait for data, and so are not answered in order."""
+"""Calls that may wait for data; their responses are not sent in order."""
 
 LOGIN_S = 30.0
 """Longest time for a client to log in."""
@@ -49,13 +49,13 @@ REQUEST_HEAD_BYTES = 8
 """Api key, version and request id."""
 
 PIECE_BYTES = 64 * 1024
-"""How much of an answer is waited for at once: what a slow client takes is known in these."""
+"""Bytes of a response that are sent in one wait; a slow client's progress is counted in them."""
 
 JOIN_BYTES = 16 * 1024
-"""Up to here head and body of an answer are sent as one piece; a copy is cheaper than a call."""
+"""Up to this size, head and body of a response are sent together: a copy costs less than a call."""
 
 DRAIN_S = 2.0
-"""How long a refused client is still read from: closing at once would discard the refusal."""
+"""Time to read from a refused client: closing at once would discard the error."""
 
 _log = structlog.get_logger("sluice.native")
 
@@ -64,32 +64,32 @@ _log = structlog.get_logger("sluice.native")
 class _Request:
     head: RequestHead
     payload: memoryview
-    charge: Charge
+    usage: RequestUsage
     """Bytes counted for it."""
 
 
 _Answer = tuple[bytes, bytes]
-"""An answer's frame: what goes before the body, and the body."""
+"""The frame of a response: the bytes before the body, and the body."""
 
 
 class SharedState:
-    """What all connections of a server share. Only the loop's thread touches it."""
+    """State of all connections of a server. Only the loop's thread uses it."""
 
     def __init__(self, pool: Executor, max_workers: int, limits: Limits) -> None:
         self.limits = limits
-        self.memory = Memory(limits)
+        self.memory = MemoryBudget(limits)
         self._pool = pool
         self._workers = asyncio.Semaphore(max_workers)
 
     async def make(self, call: Callable[[_Request], _Answer], request: _Request) -> _Answer:
-        """An answer, its bytes counted; made once those that wait to be sent are below the limit.
+        """Makes a response and counts its bytes, once unsent responses are below the limit.
 
-        The limit can be passed by as many answers as there are workers, no more.
+        At most one response per worker can exceed the limit.
         """
         async with self._workers:
             await self.memory.wait_to_answer()
             answer = await asyncio.get_running_loop().run_in_executor(self._pool, call, request)
-            self.memory.answered(request.charge, len(answer[1]))
+            self.memory.answered(request.usage, len(answer[1]))
             return answer
 
 
@@ -115,7 +115,7 @@ class Connection:
         self._rejected = False
         self._limits = shared.limits
         self._memory = shared.memory
-        self._share = Share()
+        self._usage = ConnectionUsage()
         self._loop = asyncio.get_running_loop()
         self._slots = asyncio.Semaphore(self._limits.max_requests)
         self._unanswered = 0
@@ -124,7 +124,7 @@ class Connection:
         self._ending = False
         self._ordered: asyncio.Queue[_Request | None] = asyncio.Queue()
         self._write_lock = asyncio.Lock()
-        self._is_cut = False  # a frame was begun and not sent whole: nothing may come behind it
+        self._is_cut = False  # a response was sent in part: nothing may follow it
         self._reading: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
@@ -138,13 +138,13 @@ class Connection:
         except* Exception:
             _log.exception("connection failed", peer=self._name)
         finally:
-            self._memory.release_all(self._share)  # of requests that nobody will answer
+            self._memory.release_all(self._usage)  # of requests without a response
             self._peer.close()
 
     def end(self) -> None:
-        """Reads no more; what was read is answered, then the connection is closed."""
+        """Stops reading; answers the requests that were read, then closes the connection."""
         self._ending = True
-        self._ordered.put_nowait(None)  # a reading that had not begun when cancelled cannot
+        self._ordered.put_nowait(None)  # a read task cancelled before its start does not
         if self._reading is not None:
             self._reading.cancel()
 
@@ -154,7 +154,7 @@ class Connection:
         try:
             await self._read_requests(group)
         except FlussError as error:
-            # Without what the traceback holds: the memory of a half-sent frame.
+            # The traceback would keep the memory of an incomplete frame.
             await self._refuse(error.with_traceback(None))
         except asyncio.CancelledError:
             if not self._ending:
@@ -174,36 +174,36 @@ class Connection:
                 self._ordered.put_nowait(request)
 
     async def _next_request(self, reader: FrameReader) -> _Request | None:
-        """The next request once there is room for it; None when the client has gone.
+        """The next request, once there is memory for it; None if the client closed the connection.
 
-        :raises FlussError: what comes is no frame, or one over the limit, or comes too slowly.
+        :raises FlussError: the frame is not valid, exceeds the limit, or arrives too slowly.
         """
         await self._slots.acquire()
-        charge = self._memory.charge(self._share)
+        usage = self._memory.add_request(self._usage)
         frame = None
         try:
-            if await self._begun(reader):
-                frame = await self._rest_of_frame(reader, charge)
+            if await self._start_frame(reader):
+                frame = await self._rest_of_frame(reader, usage)
         finally:
             if frame is None:
-                self._memory.release(charge)
+                self._memory.release(usage)
         if frame is None:
             return None
         head, payload = parse_request(frame)
-        return _Request(head, payload, charge)
+        return _Request(head, payload, usage)
 
-    async def _begun(self, reader: FrameReader) -> bool:
-        """Waits for the first bytes of a frame; False at the client's end.
+    async def _start_frame(self, reader: FrameReader) -> bool:
+        """Waits for the first bytes of a frame; False if the client closed the connection.
 
-        :raises TimeoutError: it was idle.
+        :raises TimeoutError: the connection was idle.
         """
         while True:
             try:
                 async with asyncio.timeout(self._idle_s()):
-                    count = await self._loop.sock_recv_into(self._peer, reader.room())
+                    count = await self._loop.sock_recv_into(self._peer, reader.free_buffer())
             except TimeoutError:
                 if self._unanswered:
-                    continue  # it waits for us
+                    continue  # the client waits for this server
                 raise
             if count:
                 reader.received(count)
@@ -214,33 +214,33 @@ class Connection:
         return self._limits.idle_s if known else min(self._limits.idle_s, LOGIN_S)
 
     def _check_size(self, rest: int) -> None:
-        """:raises AuthenticateError: a stranger wants memory for more than a login."""
+        """:raises AuthenticateError: before its login, a client sends more than a login."""
         if self._login is not None and not self._login.done and rest > LOGIN_BYTES_MAX:
             raise AuthenticateError(
                 f"a request of {rest:,} bytes before the login, where the limit is"
                 f" {LOGIN_BYTES_MAX:,}"
             )
 
-    async def _rest_of_frame(self, reader: FrameReader, charge: Charge) -> memoryview:
-        """The frame that was begun, received as there is room for its bytes.
+    async def _rest_of_frame(self, reader: FrameReader, usage: RequestUsage) -> memoryview:
+        """Receives the rest of a frame, as memory is free for its bytes.
 
-        :raises EOFError: the client ended inside it.
-        :raises TimeoutError: it stalled inside it.
+        :raises EOFError: the client closed the connection inside the frame.
+        :raises TimeoutError: the client stalled inside the frame.
         """
-        transfer = self._memory.begin(self._share)
+        transfer = self._memory.begin(self._usage)
         counted = 0  # and not yet received
         try:
             while True:
-                room = reader.room()
+                buffer = reader.free_buffer()
                 if reader.rest:
                     self._check_size(reader.rest)
-                    counted = counted or await self._memory.take(charge, transfer, reader.rest)
-                    room = room[:counted]
+                    counted = counted or await self._memory.take(usage, transfer, reader.rest)
+                    buffer = buffer[:counted]
                 try:  # without a timer, which costs more than a small frame
-                    count = self._peer.recv_into(room)
+                    count = self._peer.recv_into(buffer)
                     transfer.moved(count)
                 except (BlockingIOError, InterruptedError):
-                    count = await transfer.wait(self._loop.sock_recv_into(self._peer, room))
+                    count = await transfer.wait(self._loop.sock_recv_into(self._peer, buffer))
                 if not count:
                     raise EOFError("the client closed the connection inside a frame")
                 if reader.rest:
@@ -252,17 +252,17 @@ class Connection:
             self._memory.end(transfer)
 
     async def _refuse(self, error: FlussError) -> None:
-        """Says why the connection ends, and listens a little longer, so that this arrives."""
+        """Sends the reason for closing, and reads a little longer so that it arrives."""
         _log.warning("frame refused", peer=self._name, role=self._role.name, error=str(error))
         with suppress(TimeoutError, EOFError):
             frame = encode_failure(to_error_response(error))
             async with asyncio.timeout(DRAIN_S):
                 if isinstance(error, RecordTooLarge):
-                    # The head behind the length names the request that can be told.
+                    # The head after the length names the request that failed.
                     head, _ = parse_request(memoryview(await self._exactly(REQUEST_HEAD_BYTES)))
                     frame = encode_error(head.request_id, to_error_response(error))
                 await self._all_answered.wait()
-                self._check_whole()
+                self._check_complete()
                 await self._loop.sock_sendall(self._peer, frame)
                 self._peer.shutdown(socket.SHUT_WR)
                 scrap = bytearray(JOIN_BYTES)
@@ -285,11 +285,11 @@ class Connection:
             await self._answer(request)
 
     async def _answer(self, request: _Request) -> None:
-        """Answers a request and sends the answer; then its memory is free again."""
+        """Makes and sends the response to a request, then releases its memory."""
         try:
             prefix, body = await self._shared.make(self._call, request)
             async with self._write_lock:
-                self._check_whole()
+                self._check_complete()
                 self._is_cut = True
                 await self._send(prefix, body)
                 self._is_cut = False
@@ -299,7 +299,7 @@ class Connection:
             self._unanswered -= 1
             if not self._unanswered:
                 self._all_answered.set()
-            self._memory.release(request.charge)
+            self._memory.release(request.usage)
             self._slots.release()
 
     def _call(self, request: _Request) -> _Answer:
@@ -321,7 +321,7 @@ class Connection:
             return encode_error(head.request_id, to_error_response(error)), b""
 
     def _authenticate(self, request: pb.AuthenticateRequest) -> pb.AuthenticateResponse:
-        """As Fluss does it, a login that fails is answered, then the connection is closed."""
+        """As in Fluss, a failed login gets a response, then the connection is closed."""
         assert self._login is not None
         try:
             return self._login.authenticate(request)
@@ -348,19 +348,21 @@ class Connection:
             )
         return found
 
-    def _check_whole(self) -> None:
-        """The end of a client that is left inside an answer may come after the next one's turn.
+    def _check_complete(self) -> None:
+        """Checks that the previous response was sent completely.
 
-        :raises EOFError: the client would take what is sent for the rest of that answer.
+        A client that did not read all of it may be disconnected only later.
+
+        :raises EOFError: the client would read the next response as the rest of that one.
         """
         if self._is_cut:
-            raise EOFError("an earlier answer to the client was cut")
+            raise EOFError("an earlier response to the client was cut off")
 
     async def _send(self, prefix: bytes, body: bytes) -> None:
-        """Sends an answer as the client takes it, a large one without a copy.
+        """Sends a response as fast as the client reads it, a large one without a copy.
 
-        :raises TimeoutError: the client takes nothing.
-        :raises NetworkError: it takes hardly anything while others wait for memory.
+        :raises TimeoutError: the client reads nothing.
+        :raises NetworkError: the client reads too slowly while others wait for memory.
         """
         parts = [prefix + body] if len(body) <= JOIN_BYTES else [prefix, body]
         sent = self._sent_now(parts)
@@ -368,7 +370,7 @@ class Connection:
         rest += [memoryview(part)[max(sent - len(prefix), 0) :] for part in parts[1:]]
         if not any(len(part) for part in rest):
             return
-        transfer = self._memory.begin(self._share)
+        transfer = self._memory.begin(self._usage)
         try:
             for part in rest:
                 await self._send_part(transfer, part)
@@ -376,7 +378,7 @@ class Connection:
             self._memory.end(transfer)
 
     async def _send_part(self, transfer: Transfer, part: memoryview) -> None:
-        """Waits for the client piece by piece, and sends what more it takes at once in between."""
+        """Sends pieces; after each wait, sends as much as the socket accepts at once."""
         position = 0
         while position < len(part):
             piece = part[position : position + PIECE_BYTES]
@@ -387,7 +389,7 @@ class Connection:
             position += sent
 
     def _sent_now(self, parts: Sequence[bytes | memoryview]) -> int:
-        """How many bytes the socket takes without a wait."""
+        """Sends without a wait; returns the number of bytes that the socket accepted."""
         try:
             return self._peer.sendmsg(parts)
         except (BlockingIOError, InterruptedError):

@@ -20,7 +20,7 @@ M = TypeVar("M", bound=Message)
 
 LENGTH_BYTES = 4
 FRAME_BYTES_MAX = 2**31 - 1
-"""The longest frame that its length can tell."""
+"""The longest frame that a length field can express."""
 
 _LENGTH = struct.Struct(">i")
 _REQUEST = struct.Struct(">ihhi")
@@ -30,14 +30,14 @@ _REQUEST_HEAD_BYTES = 8
 _RESPONSE_HEAD_BYTES = 5
 _FAILURE_HEAD_BYTES = 1
 _GROWTH = 4
-"""How much larger a frame's memory gets each time: a third of it is copied on the whole."""
+"""How much larger a frame's memory gets each time: a third of the frame is copied in total."""
 
 
 class ResponseType(IntEnum):
-    """What the body of a response is."""
+    """The kind of a response's body."""
 
     SUCCESS = 0
-    """The message that the call answers with."""
+    """The response message of the call."""
     ERROR = 1
     """An ErrorResponse to this one request."""
     SERVER_FAILURE = 2
@@ -46,7 +46,7 @@ class ResponseType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class RequestHead:
-    """What a request's frame says before its message."""
+    """The fields of a request's frame before its message."""
 
     api_key: int
     api_version: int
@@ -55,7 +55,7 @@ class RequestHead:
 
 @dataclass(frozen=True, slots=True)
 class ResponseHead:
-    """What a response's frame says before its message; a server failure has no request id."""
+    """The fields of a response's frame before its message; a server failure has no request id."""
 
     type: ResponseType
     request_id: int | None
@@ -71,7 +71,7 @@ def request_prefix(api_key: int, api_version: int, request_id: int, body_bytes: 
 
 
 def response_prefix(request_id: int, body_bytes: int) -> bytes:
-    """The 9 bytes before the message that answers a request.
+    """The 9 bytes before a response's message.
 
     :raises RecordTooLarge: if no frame can hold the message.
     """
@@ -80,24 +80,24 @@ def response_prefix(request_id: int, body_bytes: int) -> bytes:
 
 
 def encode_request(api_key: int, api_version: int, request_id: int, body: bytes) -> bytes:
-    """A whole request. :raises RecordTooLarge: if no frame can hold the message."""
+    """A complete request. :raises RecordTooLarge: if no frame can hold the message."""
     return request_prefix(api_key, api_version, request_id, len(body)) + body
 
 
 def encode_response(request_id: int, body: bytes) -> bytes:
-    """A whole answer. :raises RecordTooLarge: if no frame can hold the message."""
+    """A complete response. :raises RecordTooLarge: if no frame can hold the message."""
     return response_prefix(request_id, len(body)) + body
 
 
 def encode_error(request_id: int, error: pb.ErrorResponse) -> bytes:
-    """The whole answer to a request that failed."""
+    """The complete response to a request that failed."""
     body: bytes = error.SerializeToString()
     size = _frame_bytes(_RESPONSE_HEAD_BYTES, len(body))
     return _RESPONSE.pack(size, ResponseType.ERROR, request_id) + body
 
 
 def encode_failure(error: pb.ErrorResponse) -> bytes:
-    """What a server says before it closes a connection that it can no longer serve."""
+    """The frame that a server sends before it closes a connection that it can no longer serve."""
     body: bytes = error.SerializeToString()
     size = _frame_bytes(_FAILURE_HEAD_BYTES, len(body))
     return _FAILURE.pack(size, ResponseType.SERVER_FAILURE) + body
@@ -122,7 +122,7 @@ def parse_response(frame: memoryview) -> tuple[ResponseHead, memoryview]:
     :raises CorruptMessage: if the frame is shorter than a head, or of no known type.
     """
     if not len(frame):
-        raise CorruptMessage("a response's frame is empty; it must begin with its type")
+        raise CorruptMessage("a response's frame is empty; it must start with its type")
     try:
         kind = ResponseType(frame[0])
     except ValueError:
@@ -150,13 +150,14 @@ def parse_error(body: memoryview) -> FlussError:
 
 
 class FrameReader:
-    """Splits a stream into frames without a copy: tells where the next bytes are to go.
+    """Splits a stream into frames without a copy: provides the buffer for the next bytes.
 
-    Read into ``room()``, then say how many came with ``received()``. Each frame has memory of its
-    own, exactly as large as its length said, and never larger than the limit. Not thread safe.
+    Read into ``free_buffer()``, then pass the number of bytes to ``received()``. Each frame has its
+    own memory, exactly as large as its length field, and never larger than the limit. Not thread
+    safe.
 
-    :param grow_from: bytes of a frame's memory at first; it grows as they come, with a copy each
-        time. Without it all of a frame's memory is there at once, and nothing is copied.
+    :param grow_from: initial size of a frame's memory; the memory grows as bytes arrive, with a
+        copy each time. By default all memory of a frame is allocated at once, without copies.
     """
 
     def __init__(
@@ -170,7 +171,7 @@ class FrameReader:
 
     @property
     def inside(self) -> bool:
-        """Whether a frame was begun and is not yet whole."""
+        """Whether a frame has started and is not yet complete."""
         return self._filled > 0 or self._target is not self._length
 
     @property
@@ -178,14 +179,15 @@ class FrameReader:
         """Bytes that the frame lacks; 0 while its length is not known."""
         return 0 if self._target is self._length else self._size - self._filled
 
-    def room(self) -> memoryview:
-        """Where the next bytes of the stream belong; never empty."""
+    def free_buffer(self) -> memoryview:
+        """The buffer for the next bytes of the stream; never empty."""
         return self._target[self._filled :]
 
     def received(self, count: int) -> memoryview | None:
-        """Notes bytes that were read into ``room()``; gives the frame that they made whole.
+        """Records that ``count`` bytes were read into ``free_buffer()``.
 
-        :raises CorruptMessage: if the length is none.
+        :return: the frame if it is now complete.
+        :raises CorruptMessage: if the frame length is not valid.
         :raises RecordTooLarge: if the frame is over the limit; nothing is allocated for it.
         """
         self._filled += count
@@ -205,7 +207,7 @@ class FrameReader:
                 f"the peer announced a frame of {size:,} bytes, the limit is {self._max:,}: raise"
                 " max_message_bytes, or check that the peer is a Fluss server or client"
             )
-        # Memory that nobody writes to before the bytes come: a peer that lies pays for its pages.
+        # Pages are used only once bytes arrive: a false length alone takes no memory.
         self._size, self._filled = size, 0
         self._target = np.empty(min(size, self._grow_from), np.uint8).data
         return None
@@ -216,16 +218,16 @@ class FrameReader:
         self._target = larger
 
     def feed(self, data: bytes | memoryview) -> list[memoryview]:
-        """The frames that these bytes made whole, for streams that return bytes of their own.
+        """The frames that these bytes complete, for streams that return their own bytes.
 
         :raises FlussError: as ``received()``.
         """
         frames = []
         rest = memoryview(data)
         while len(rest):
-            room = self.room()
-            count = min(len(room), len(rest))
-            room[:count] = rest[:count]
+            buffer = self.free_buffer()
+            count = min(len(buffer), len(rest))
+            buffer[:count] = rest[:count]
             rest = rest[count:]
             frame = self.received(count)
             if frame is not None:
@@ -234,7 +236,7 @@ class FrameReader:
 
 
 def parse_body(message: type[M], body: memoryview, what: str) -> M:
-    """A frame's message. :raises CorruptMessage: if it is none; ``what`` names it."""
+    """A frame's message. :raises CorruptMessage: if it is not valid; ``what`` names it."""
     try:
         return message.FromString(bytes(body))
     except DecodeError as error:

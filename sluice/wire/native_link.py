@@ -1,8 +1,8 @@
-"""One TCP connection to one server: requests out, answers in whatever order they come.
+"""One TCP connection to one server: sends requests, receives responses in any order.
 
-A thread reads; each caller sends for itself and waits for the answer with its own id. Every wait
-has a deadline. An error that ends the connection reaches every waiting caller, each as an exception
-of its own.
+A thread reads. Each caller sends its own request and waits for the response with its request id.
+Every wait has a deadline. An error that ends the connection reaches every waiting caller as a
+separate exception.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _GIVEN_UP = "the connection was closed by this client"
 
 
 class _Waiting:
-    """A request without an answer yet. Filled by the reading thread, then ``done`` is set."""
+    """A request without a response yet. Filled by the reading thread, then ``done`` is set."""
 
     __slots__ = ("answer", "done", "error", "sent")
 
@@ -38,12 +38,12 @@ class Link:
     """A connection, used once: it is never reopened. Safe for use by many threads."""
 
     def __init__(self, address: str, sock: socket.socket, max_frame_bytes: int, idle_s: float):
-        """Takes the connected socket over. :param address: how errors name the server."""
+        """Takes over the connected socket. :param address: how errors name the server."""
         self._address = address
         self._socket = sock
         self._max_frame_bytes = max_frame_bytes
         self._idle_s = idle_s
-        self._send_lock = threading.Lock()  # whoever writes to, or closes, the socket
+        self._send_lock = threading.Lock()  # held while writing to, or closing, the socket
         self._lock = threading.Lock()  # guards the rest
         self._waiting: dict[int, _Waiting] = {}
         self._next_id = 0
@@ -58,18 +58,18 @@ class Link:
 
     @property
     def usable(self) -> bool:
-        """Whether new requests should go over it."""
+        """Whether it accepts new requests."""
         with self._lock:
             return self._ended is None and not self._retired
 
     def exchange(
         self, key: int, version: int, body: bytes, deadline: float
     ) -> tuple[ResponseType, memoryview]:
-        """Sends a request and waits for its answer: SUCCESS or ERROR, and its message.
+        """Sends a request and waits for its response: SUCCESS or ERROR, and its message.
 
         :param deadline: of ``time.monotonic()``.
-        :raises FlussError: RequestTimeOut, or what the connection ended by. The detail
-            ``sent=False`` says that the request never left whole.
+        :raises FlussError: RequestTimeOut, or the error that ended the connection. The detail
+            ``sent=False`` means that the request was not sent completely.
         """
         waiting = _Waiting()
         with self._lock:
@@ -109,7 +109,7 @@ class Link:
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def retire(self) -> None:
-        """Ends the connection once no caller waits on it."""
+        """Ends the connection once no caller waits for it."""
         with self._lock:
             self._retired = True
         self._close_if_left()
@@ -128,7 +128,7 @@ class Link:
             self.close(NetworkError(_GIVEN_UP))
 
     def _retire_if_silent(self, heard: int) -> None:
-        """A server that answered nothing at all meanwhile may be gone: ask it anew next time."""
+        """Retires the connection if nothing arrived in the meantime: the server may be down."""
         with self._lock:
             silent = self._answers == heard
         if silent:
@@ -150,7 +150,7 @@ class Link:
                     waiting.sent = False
                     if not _ready(self._socket, select.POLLOUT, deadline - time.monotonic()):
                         timeout = RequestTimeOut("the server does not read the request", sent=False)
-                        if left < total:  # nobody can go on behind half a frame
+                        if left < total:  # no request can follow an incomplete frame
                             self.close(NetworkError("the deadline of a request cut it off"))
                         raise timeout from None
                     continue
@@ -164,7 +164,7 @@ class Link:
             raise _copied(broken, sent=False) from error
         except FlussError:
             raise
-        except BaseException:  # Ctrl-C, say: nobody can go on behind what may be half a frame
+        except BaseException:  # such as Ctrl-C: the frame may be incomplete
             self.close(NetworkError("a request was interrupted"))
             raise
         finally:
@@ -177,7 +177,7 @@ class Link:
         try:
             while self._ended is None:
                 try:
-                    count = self._socket.recv_into(reader.room())
+                    count = self._socket.recv_into(reader.free_buffer())
                 except BlockingIOError:
                     if not _ready(self._socket, select.POLLIN, self._idle_s):
                         self._close_if_idle()
@@ -192,7 +192,7 @@ class Link:
             self.close(error)
         except OSError as error:
             self.close(_hung_up(f"the connection broke: {error}"))
-        except BaseException as error:  # memory, say: nobody may wait for a thread that ended
+        except BaseException as error:  # such as MemoryError: else callers wait for ever
             self.close(NetworkError(f"reading failed: {type(error).__name__}: {error}"))
         finally:
             with self._send_lock:
@@ -230,7 +230,7 @@ def _ready(sock: socket.socket, event: int, timeout_s: float) -> bool:
 
 
 def _after(parts: list[memoryview], count: int) -> list[memoryview]:
-    """What is left of the parts behind their first ``count`` bytes."""
+    """The parts without their first ``count`` bytes."""
     rest = []
     for part in parts:
         if count < len(part):

@@ -1,11 +1,11 @@
-"""The memory that all connections of a native listener share, and who gives way when it is full.
+"""The memory that all connections of a native listener share, and which connections it closes.
 
-A request is counted as its bytes come, an answer once it is made. Clients that make the server wait
-for them (inside a frame, or with answers to take) may do so for long while there is room. Once
-somebody waits for room, those that hardly move lose their connection, and the rest go on. Frames
-that fill the memory together cannot block each other: one at a time goes over the limit.
+A request is counted as its bytes arrive, a response once it is made. While memory is free, a client
+may be slow inside a frame or in reading its responses. As soon as another connection waits for
+memory, the server closes connections that transfer too slowly. Frames that together fill the memory
+cannot block each other: one frame at a time may exceed the limit.
 
-Everything here belongs to the loop's thread.
+Only the event loop's thread uses this module.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from typing import Any
 from sluice.errors import NetworkError
 
 FREE_BYTES = 64 * 1024
-"""What each connection has for its requests beside the shared memory: small ones never wait."""
+"""Memory of each connection in addition to the shared memory: small requests never wait."""
 
 STEP_BYTES = 1024 * 1024
-"""How much of a frame is counted at once, before it comes."""
+"""Bytes of a frame that are counted at a time, before they arrive."""
 
 CHUNK_BYTES = 1024 * 1024
-"""What a client must take or give within ``stall_s``."""
+"""Bytes that a client must transfer within ``stall_s``."""
 
 PRESSED_BYTES = 64 * 1024
-"""What it must take or give within ``pressed_s`` while others wait for memory."""
+"""Bytes that a client must transfer within ``pressed_s`` while others wait for memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,56 +37,57 @@ class Limits:
     max_frame_bytes: int
     """Largest request."""
     max_bytes: int
-    """Bytes of requests and answers in memory, over all connections, before reading and making
-    pauses: half for each. One request and as many answers as there are workers may go over it."""
+    """Bytes of requests and responses in memory, over all connections: half for each. At the limit
+    the server stops reading or calling handlers. One request may exceed it, and one response per
+    worker."""
     max_requests: int = 64
-    """Unanswered requests of one connection before it is not read from."""
+    """Unanswered requests at which the server stops reading from a connection."""
     idle_s: float = 600.0
     """A connection without requests for this long is closed, as Fluss does."""
     stall_s: float = 30.0
-    """A client that is inside a frame or has answers to take must bring its end, or move
-    ``CHUNK_BYTES``, within this time, which then begins anew."""
+    """Within this time a client must complete its frame, read its responses, or transfer
+    ``CHUNK_BYTES``; then the time starts again."""
     pressed_s: float = 1.0
     """Time for ``PRESSED_BYTES``, while others wait for memory."""
 
 
 @dataclass(eq=False, slots=True)
-class Share:
-    """What one connection has of the memory."""
+class ConnectionUsage:
+    """The memory that one connection uses."""
 
     free: int = FREE_BYTES
     held: int = 0
-    charges: set[Charge] = field(default_factory=set)
+    requests: set[RequestUsage] = field(default_factory=set)
 
 
 @dataclass(eq=False, slots=True)
-class Charge:
-    """Bytes counted for one request and its answer."""
+class RequestUsage:
+    """Bytes counted for one request and its response."""
 
-    share: Share
+    connection: ConnectionUsage
     free: int = 0
     request: int = 0
     answer: int = 0
 
 
 class Transfer:
-    """A frame on its way from a client, or an answer on its way to one."""
+    """The transfer of a frame from a client, or of a response to one."""
 
-    __slots__ = ("_left_s", "_loop", "_mark", "_moved", "_seen", "_share", "_stall_s", "_turn")
+    __slots__ = ("_left_s", "_loop", "_mark", "_moved", "_seen", "_stall_s", "_turn", "_usage")
 
-    def __init__(self, share: Share, stall_s: float) -> None:
+    def __init__(self, connection: ConnectionUsage, stall_s: float) -> None:
         self._loop = asyncio.get_running_loop()
-        self._share = share
+        self._usage = connection
         self._stall_s = self._left_s = stall_s
         self._moved = self._mark = 0
-        self._seen: int | None = None  # what had moved when it was looked at
+        self._seen: int | None = None  # what had moved at the last check
         self._turn: asyncio.Timeout | None = None
 
     async def wait(self, moving: Coroutine[Any, Any, int | None], count: int = 0) -> int:
-        """Waits for the client; counts what ``moving`` answers, or ``count``.
+        """Waits for the client; counts the bytes that ``moving`` returns, or ``count``.
 
-        :raises TimeoutError: it stalls.
-        :raises NetworkError: it hardly moves while others wait for memory.
+        :raises TimeoutError: the client stalls.
+        :raises NetworkError: the client is too slow while others wait for memory.
         """
         began = self._loop.time()
         dropped = None
@@ -103,7 +104,7 @@ class Transfer:
             self._turn = None
         if dropped:
             raise NetworkError(
-                "the server's memory is full and this client moves less than"
+                "the server's memory is full and this client transfers less than"
                 f" {PRESSED_BYTES:,} bytes at a time: send the request again"
             )
         self._left_s -= self._loop.time() - began
@@ -116,13 +117,13 @@ class Transfer:
         if self._moved - self._mark >= CHUNK_BYTES:
             self._mark, self._left_s = self._moved, self._stall_s
 
-    def held_up(self) -> None:
-        """It is not the client who does not move."""
+    def skip_next_check(self) -> None:
+        """Ignores the progress until the next check: the server itself pauses the transfer."""
         self._seen = None
 
-    def look(self, *, first: bool) -> None:
-        """Ends the transfer if its client has hardly moved since the last look."""
-        if self._turn is None or not self._share.held:
+    def check_progress(self, *, first: bool) -> None:
+        """Ends the transfer if the client was too slow since the last check."""
+        if self._turn is None or not self._usage.held:
             self._seen = None
             return
         seen, self._seen = self._seen, self._moved
@@ -132,77 +133,77 @@ class Transfer:
 
 @dataclass(eq=False, slots=True)
 class _Waiter:
-    charge: Charge
+    usage: RequestUsage
     count: int
     missing: int
     """Bytes that its frame lacks."""
     admitted: asyncio.Future[None]
 
 
-class Memory:
-    """Counts requests and answers of all connections."""
+class MemoryBudget:
+    """Counts requests and responses of all connections."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._half = limits.max_bytes // 2
         self._requests = self._answers = 0
-        self._over: Charge | None = None  # the one request that may go over the limit
+        self._over: RequestUsage | None = None  # the one request that may go over the limit
         self._waiters: list[_Waiter] = []
         self._makers = 0
         self._answers_left = asyncio.Event()
         self._transfers: set[Transfer] = set()
-        self._looking: asyncio.TimerHandle | None = None
+        self._check_timer: asyncio.TimerHandle | None = None
 
-    def charge(self, share: Share) -> Charge:
-        """Begins to count one request; ``release`` ends it."""
-        charge = Charge(share)
-        share.charges.add(charge)
-        return charge
+    def add_request(self, connection: ConnectionUsage) -> RequestUsage:
+        """Starts to count one request; ``release`` ends it."""
+        usage = RequestUsage(connection)
+        connection.requests.add(usage)
+        return usage
 
-    def release(self, charge: Charge) -> None:
-        """Gives back what was counted; a second time does nothing."""
-        if charge not in charge.share.charges:
+    def release(self, usage: RequestUsage) -> None:
+        """Releases the bytes counted for a request; a second call does nothing."""
+        if usage not in usage.connection.requests:
             return
-        charge.share.charges.remove(charge)
-        charge.share.free += charge.free
-        charge.share.held -= charge.request + charge.answer
-        self._requests -= charge.request
-        self._answers -= charge.answer
-        if self._over is charge:
+        usage.connection.requests.remove(usage)
+        usage.connection.free += usage.free
+        usage.connection.held -= usage.request + usage.answer
+        self._requests -= usage.request
+        self._answers -= usage.answer
+        if self._over is usage:
             self._over = None
         self._answers_left.set()
         self._admit()
 
-    def release_all(self, share: Share) -> None:
-        for charge in list(share.charges):
-            self.release(charge)
+    def release_all(self, connection: ConnectionUsage) -> None:
+        for usage in list(connection.requests):
+            self.release(usage)
 
-    def begin(self, share: Share) -> Transfer:
-        """A transfer of that connection; ``end`` forgets it."""
-        transfer = Transfer(share, self._limits.stall_s)
+    def begin(self, connection: ConnectionUsage) -> Transfer:
+        """Starts a transfer of that connection; ``end`` removes it."""
+        transfer = Transfer(connection, self._limits.stall_s)
         self._transfers.add(transfer)
         return transfer
 
     def end(self, transfer: Transfer) -> None:
         self._transfers.discard(transfer)
 
-    async def take(self, charge: Charge, transfer: Transfer, missing: int) -> int:
-        """Waits until bytes of a frame may come in, and counts them.
+    async def take(self, usage: RequestUsage, transfer: Transfer, missing: int) -> int:
+        """Waits until the next bytes of a frame may be read, and counts them.
 
         :param missing: bytes that the frame lacks.
-        :return: how many may come now.
+        :return: the number of bytes that may be read now.
         """
-        if not charge.request and missing <= charge.share.free:
-            charge.free = missing
-            charge.share.free -= missing
+        if not usage.request and missing <= usage.connection.free:
+            usage.free = missing
+            usage.connection.free -= missing
             return missing
         count = min(missing, STEP_BYTES)
-        waiter = _Waiter(charge, count, missing, asyncio.get_running_loop().create_future())
+        waiter = _Waiter(usage, count, missing, asyncio.get_running_loop().create_future())
         self._waiters.append(waiter)
         self._admit()
         if not waiter.admitted.done():
-            transfer.held_up()
-            self._look_after()
+            transfer.skip_next_check()
+            self._start_checks()
             try:
                 await waiter.admitted
             finally:
@@ -211,57 +212,57 @@ class Memory:
         return count
 
     async def wait_to_answer(self) -> None:
-        """Waits until the answers that were made before have left room for others."""
+        """Waits until earlier responses were sent and their memory is free."""
         while self._answers > self._half:
             self._answers_left.clear()
             self._makers += 1
-            self._look_after()
+            self._start_checks()
             try:
                 await self._answers_left.wait()
             finally:
                 self._makers -= 1
 
-    def answered(self, charge: Charge, count: int) -> None:
-        """Counts an answer that was made."""
-        charge.answer += count
-        charge.share.held += count
+    def answered(self, usage: RequestUsage, count: int) -> None:
+        """Counts a response that was made."""
+        usage.answer += count
+        usage.connection.held += count
         self._answers += count
 
     def _admit(self) -> None:
-        """Lets frames go on in the order in which they asked, as far as there is room.
+        """Admits waiting frames in their order, as far as memory is free.
 
-        Without room one goes on all the same, the one that lacks least: so it ends, and its
-        memory is free again.
+        Without free memory it admits one frame nevertheless, the one that lacks least. That frame
+        completes, and its memory becomes free again.
         """
         while self._waiters:
             waiter = self._waiters[0]
-            over = [one for one in self._waiters if one.charge is self._over]
+            over = [one for one in self._waiters if one.usage is self._over]
             if over:
                 waiter = over[0]
             elif self._requests + waiter.count > self._half:
                 if self._over is not None:
                     return
                 waiter = min(self._waiters, key=lambda one: one.missing)
-                self._over = waiter.charge
+                self._over = waiter.usage
             self._waiters.remove(waiter)
             if not waiter.admitted.done():  # cancelled otherwise
                 waiter.admitted.set_result(None)
-                waiter.charge.request += waiter.count
-                waiter.charge.share.held += waiter.count
+                waiter.usage.request += waiter.count
+                waiter.usage.connection.held += waiter.count
                 self._requests += waiter.count
 
-    # -- who gives way
+    # -- which connections are closed
 
-    def _look_after(self) -> None:
-        """Looks at all transfers from now on, while anybody waits."""
-        if self._looking is None:
-            self._look(first=True)
+    def _start_checks(self) -> None:
+        """Checks all transfers from now on, while a frame or a response waits."""
+        if self._check_timer is None:
+            self._check_transfers(first=True)
 
-    def _look(self, *, first: bool = False) -> None:
-        self._looking = None
+    def _check_transfers(self, *, first: bool = False) -> None:
+        self._check_timer = None
         if not self._waiters and not self._makers and not first:
             return
         for transfer in self._transfers:
-            transfer.look(first=first)
+            transfer.check_progress(first=first)
         loop = asyncio.get_running_loop()
-        self._looking = loop.call_later(self._limits.pressed_s, self._look)
+        self._check_timer = loop.call_later(self._limits.pressed_s, self._check_transfers)

@@ -2,14 +2,15 @@
 
 See docs/fluss/rpc.md#frames and docs/fluss/rpc.md#connection-start
 
-Each role has a port of its own, because Fluss's clients ask a server for its type and leave one of
-another type. One thread reads and writes all sockets; handlers run on a pool. Requests of one
-connection are answered in their order, as Fluss does and as idempotent writers need it, except for
-fetches, which may wait: those overtake and are overtaken.
+Each role has its own port, because Fluss's clients request the type of a server and disconnect from
+one of another type. One thread reads and writes all sockets; handlers run on a pool. The responses
+of a connection keep the order of its requests, as in Fluss and as idempotent writers need it. Only
+fetches, which may wait, are answered out of order.
 
-Memory is bounded: a connection has a limit of unanswered requests, all connections together have
-one of bytes, and who reaches a limit is not read from until answers have left. Who makes the others
-wait for memory by moving too slowly is left (see ``native_memory``).
+Memory is bounded: each connection has a limit of unanswered requests, and all connections together
+have a limit of bytes. The server stops reading from a connection that reaches a limit, until it has
+sent responses. If other connections wait for memory, it closes a connection that transfers too
+slowly (see ``native_memory``).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from sluice.wire.handlers import Handlers
 from sluice.wire.native_connection import Connection, SharedState, send_failure
 from sluice.wire.native_memory import Limits
 from sluice.wire.sasl import Login
-from sluice.wire.tokens import Tokens
+from sluice.wire.tokens import UsersFile
 
 CONNECTIONS_MAX = 1024
 """Most connections at once on all ports together; further ones are refused with an error."""
@@ -63,7 +64,7 @@ class NativeServer:
         *,
         max_workers: int,
         limits: Limits,
-        tokens: Tokens | None = None,
+        tokens: UsersFile | None = None,
     ) -> None:
         """Binds nothing yet.
 
@@ -83,7 +84,7 @@ class NativeServer:
         self._connections: dict[asyncio.Task[None], Connection] = {}
 
     def start(self) -> Mapping[Role, int]:
-        """Binds and answers; returns the ports really bound.
+        """Binds the ports and starts to serve; returns the ports that were bound.
 
         :raises ConfigurationError: an address cannot be bound; nothing is bound then.
         """
@@ -99,7 +100,7 @@ class NativeServer:
         return {listener.role: listener.socket.getsockname()[1] for listener in self._listeners}
 
     def stop(self, grace_s: float) -> None:
-        """Accepts no new requests; closes connections once answered, or after the grace period."""
+        """Accepts no new requests; closes connections after their responses or the grace period."""
         if self._thread.is_alive():
             asyncio.run_coroutine_threadsafe(self._end(grace_s), self._loop).result()
             self._loop.call_soon_threadsafe(self._loop.stop)
@@ -182,7 +183,7 @@ def bind(host: str, port: int, role: Role) -> socket.socket:
         )[0]
         listening = socket.socket(family, kind, protocol)
         try:
-            # The address of a server that ended just now may be taken again; a living one's not.
+            # Binds the address of a server that has just ended, but not of a running one.
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listening.bind(address)
             listening.listen(socket.SOMAXCONN)

@@ -1,8 +1,8 @@
 """The native transport: Fluss's own protocol over one TCP connection to one server.
 
-The first thing on a connection is ApiVersions: it says what the server offers, in which versions,
-and of which type it is (docs/fluss/rpc.md#connection-start). Apache Fluss never answers a call that
-it does not support, so nothing is sent that it did not offer.
+The first request on a connection is ApiVersions. Its response lists the calls that the server
+offers, their versions, and the type of the server (docs/fluss/rpc.md#connection-start). Apache
+Fluss does not answer a call that it does not support, so only offered calls are sent.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from sluice.wire.native_frames import ResponseType, parse_body, parse_error
 from sluice.wire.native_link import Link
 from sluice.wire.sasl import AUTHENTICATE, Credentials, authenticate
 from sluice.wire.tcp import connect, hung_up, silent, target
-from sluice.wire.transport import ANSWER_OVERHEAD_BYTES, CONNECT_ATTEMPT_MS
+from sluice.wire.transport import CONNECT_ATTEMPT_MS, RESPONSE_OVERHEAD_BYTES
 
 IDLE_MS = 4 * 60_000
-"""A connection unused for so long is closed: well before a server does it (10 minutes), so that
-no request meets a connection that is just being closed."""
+"""A connection unused for this long is closed, well before a server closes it (10 minutes). So no
+request is sent over a connection that the server is about to close."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Server:
-    """A connection, and its server's answer to ApiVersions."""
+    """A connection, and its server's response to ApiVersions."""
 
     link: Link
     hello: memoryview
@@ -74,7 +74,7 @@ class NativeTransport:
         self._max_message_bytes = max_message_bytes
         self._credentials = credentials
         self._idle_s = idle_ms / 1000
-        self._connecting = threading.Lock()  # who holds it connects
+        self._connecting = threading.Lock()  # held while connecting
         self._lock = threading.Lock()  # guards the rest
         self._closed = False
         self._server: _Server | None = None
@@ -82,7 +82,7 @@ class NativeTransport:
 
     def call(self, role: Role, api: Api, request: Message, timeout_ms: int) -> Message:
         answer = self.exchange(role, api, request, timeout_ms)
-        return parse_body(api.response, answer, f"{api.name} of {self.address}: the answer")
+        return parse_body(api.response, answer, f"{api.name} of {self.address}: the response")
 
     def exchange(self, role: Role, api: Api, request: Message, timeout_ms: int) -> memoryview:
         deadline = time.monotonic() + max(timeout_ms, 1) / 1000
@@ -98,7 +98,7 @@ class NativeTransport:
                     kind, answer = server.link.exchange(api.key, version, body, deadline)
                     break
                 except NetworkError as error:
-                    # A connection that ended unnoticed: nothing was sent, a new one may serve.
+                    # The connection ended unnoticed and nothing was sent: try a new connection.
                     if fresh or error.details.get("sent") is not False:
                         raise
         except FlussError as error:
@@ -154,11 +154,11 @@ class NativeTransport:
             self._connecting.release()
 
     def _version(self, server: _Server, api: Api, deadline: float, *, fresh: bool) -> int:
-        """The version to send; a server that had none is asked what it offers by now.
+        """The version to send. If the server offered none before, asks it again what it offers.
 
-        It may be gone, and another one in its place, before this connection has heard of it.
+        Another server may have replaced it before this connection noticed.
 
-        :raises UnsupportedVersion: there is none.
+        :raises UnsupportedVersion: the server still offers none.
         """
         try:
             return _version(server, api)
@@ -166,14 +166,14 @@ class NativeTransport:
             if fresh:
                 raise
         try:
-            anew = _greet(server.link, deadline)
+            greeted = _greet(server.link, deadline)
         except NetworkError as error:
             error.details["sent"] = False  # the request that this was for
             raise
         with self._lock:
             if self._server is server:
-                self._server = anew
-        return _version(anew, api)
+                self._server = greeted
+        return _version(greeted, api)
 
     def _usable(self) -> _Server | None:
         with self._lock:
@@ -187,7 +187,7 @@ class NativeTransport:
         link = Link(
             self.address,
             connect(self._host, self._port, deadline),
-            self._max_message_bytes + ANSWER_OVERHEAD_BYTES,
+            self._max_message_bytes + RESPONSE_OVERHEAD_BYTES,
             self._idle_s,
         )
         try:
@@ -226,7 +226,7 @@ class NativeTransport:
             raise silent(target(self._host, self._port), waited_s) from error
         except NetworkError as error:
             if not error.details.get("hung_up"):
-                raise  # the server's own answer
+                raise  # the server's own error
             hung = hung_up(target(self._host, self._port))
             raise self._wrong_protocol() or hung from error
         except (CorruptMessage, RecordTooLarge) as error:
@@ -240,7 +240,7 @@ class NativeTransport:
     def _check_role(self, server: _Server, role: Role) -> None:
         if server.role is None or server.role is role:
             return
-        # Both mean: another server is there by now, look up anew who has this role.
+        # Both mean that another server listens there now: look up again which one has this role.
         stale = NotCoordinatorLeader if role is Role.COORDINATOR else NotLeaderOrFollower
         raise stale(
             f"this is a {server.role.name.lower()} server, not a {role.name.lower()} server",
@@ -253,19 +253,19 @@ class NativeTransport:
         if target(self._host, self._port) in text or error.details.get("no_listener"):
             return error
         if type(error) is RequestTimeOut:
-            text = f"no answer within {timeout_ms} ms: {text}"
+            text = f"no response within {timeout_ms} ms: {text}"
         where = f"{api.name} to {self.address}"
         return type(error)(f"{where}: {text}" if text.strip() else where, **error.details)
 
 
 def _greet(link: Link, deadline: float) -> _Server:
-    """Asks a new connection's server what it is."""
+    """Requests the versions and the type of a new connection's server."""
     request = pb.ApiVersionsRequest(
         client_software_name="sluice", client_software_version=__version__
     )
     body = request.SerializeToString()
     hello = _success(*link.exchange(apis.API_VERSIONS.key, 0, body, deadline))
-    reply = parse_body(pb.ApiVersionsResponse, hello, "the answer to ApiVersions")
+    reply = parse_body(pb.ApiVersionsResponse, hello, "the response to ApiVersions")
     offered = {v.api_key: (v.min_version, v.max_version) for v in reply.api_versions}
     known = {role.value: role for role in Role}
     return _Server(link, hello, known.get(reply.server_type), offered)
@@ -275,7 +275,7 @@ def _authenticate(credentials: Credentials, server: _Server, deadline: float) ->
     def exchange(request: pb.AuthenticateRequest) -> pb.AuthenticateResponse:
         body = request.SerializeToString()
         answer = _success(*server.link.exchange(AUTHENTICATE.key, 0, body, deadline))
-        return parse_body(pb.AuthenticateResponse, answer, "the answer to Authenticate")
+        return parse_body(pb.AuthenticateResponse, answer, "the response to Authenticate")
 
     def sleep(seconds: float) -> None:
         if time.monotonic() + seconds > deadline:
@@ -286,14 +286,14 @@ def _authenticate(credentials: Credentials, server: _Server, deadline: float) ->
 
 
 def _success(kind: ResponseType, answer: memoryview) -> memoryview:
-    """The answer. :raises FlussError: the server's own error if it is one."""
+    """The response's message. :raises FlussError: the server answered with an error."""
     if kind is ResponseType.ERROR:
         raise parse_error(answer)
     return answer
 
 
 def _version(server: _Server, api: Api) -> int:
-    """The highest version that both know.
+    """The highest version that both support.
 
     :raises UnsupportedVersion: if there is none.
     """

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from sluice.errors import AuthenticateError, ConfigurationError, RetriableAuthenticateError
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import API_VERSIONS, BOTH, Api
-from sluice.wire.tokens import Tokens, User
+from sluice.wire.tokens import User, UsersFile
 
 AUTHENTICATE = Api(
     1038, "Authenticate", pb.AuthenticateRequest, pb.AuthenticateResponse, BOTH, idempotent=True
 )
-"""Only the native protocol has it: gRPC authenticates in its own way."""
+"""For the native protocol only: gRPC sends a bearer token with each call."""
 
 _MECHANISM = "PLAIN"
 _FIRST_WAIT_S = 0.1
@@ -30,11 +30,11 @@ class Credentials:
     password: str = field(repr=False)
 
     def __post_init__(self) -> None:
-        """:raises ConfigurationError: for what SASL PLAIN cannot carry."""
+        """:raises ConfigurationError: SASL PLAIN cannot carry the user or the password."""
         if not self.username:
             raise ConfigurationError("client.password is set, client.username is not")
         if "\0" in self.username + self.password:
-            raise ConfigurationError("client.username and client.password cannot hold a NUL")
+            raise ConfigurationError("client.username and client.password cannot have a NUL")
 
     def token(self) -> bytes:
         """The token of PLAIN: an empty authorization identity, the user, the password."""
@@ -44,10 +44,10 @@ class Credentials:
 class Login:
     """The server's side: the user of one connection, and the calls allowed to that user.
 
-    Only the thread that answers a connection's Authenticate changes it.
+    Only the thread that serves a connection's Authenticate changes it.
     """
 
-    def __init__(self, tokens: Tokens) -> None:
+    def __init__(self, tokens: UsersFile) -> None:
         self._tokens = tokens
         self._user: User | None = None
 
@@ -87,7 +87,7 @@ class Login:
         :raises AuthorizationError: the user's role does not allow the call.
         """
         if api is API_VERSIONS:
-            return  # how a client finds out that it has to log in
+            return  # with this call a client finds out that it must log in
         if self._user is None:
             raise AuthenticateError(
                 f"{api.name}: log in first by SASL {_MECHANISM} (client.username and"
@@ -102,11 +102,11 @@ def authenticate(
     sleep: Callable[[float], object],
     random: Callable[[], float] = random_module.random,
 ) -> None:
-    """Logs the client in, and tries again while the server requests that.
+    """Logs the client in, and tries again as long as the server requests a retry.
 
-    :param exchange: sends one request; its own deadline ends the tries.
+    :param exchange: sends one request; its own deadline ends the attempts.
     :param sleep: raises once there is no time left to wait.
-    :raises AuthenticateError: user or password are wrong, or the server wants another mechanism.
+    :raises AuthenticateError: user or password are wrong, or the server requires another mechanism.
     """
     request = pb.AuthenticateRequest(protocol=_MECHANISM, token=credentials.token())
     wait_s = _FIRST_WAIT_S

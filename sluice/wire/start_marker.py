@@ -1,7 +1,7 @@
 """How a command on the same machine learns that a server is about to listen on a port.
 
 A starting server binds a local socket whose name holds the port; Linux frees the name with the
-process. Other systems have no such names: there a command only waits its usual time.
+process. Other systems have no such names: there a command waits its usual time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def starting(ports: Iterable[int]) -> Iterator[None]:
     with ExitStack() as stack:
         for port in ports if _HAS_ABSTRACT_NAMES else ():
             marker = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
-            with suppress(OSError):  # another server of this port is starting, too
+            with suppress(OSError):  # another server of this port is also starting
                 marker.bind(_name(port))
         yield
 

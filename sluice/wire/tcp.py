@@ -1,6 +1,6 @@
-"""TCP connections to servers, and what to say about those that cannot be made.
+"""TCP connections to servers, and the errors for connections that fail.
 
-Loads neither gRPC nor protobuf: the commands look here before they load anything large.
+Loads neither gRPC nor protobuf: commands connect before they load anything large.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import Any
 from sluice.errors import NetworkError
 
 _AddressInfo = tuple[int, int, int, str, Any]
-"""As ``socket.getaddrinfo`` has them."""
+"""An entry of ``socket.getaddrinfo``."""
 
 _KEEPALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
-"""Seconds, seconds and tries until the system notices that a peer no longer exists."""
+"""Seconds, seconds and attempts until the system notices that a peer no longer exists."""
 
 
 def connect(host: str, port: int, deadline: float) -> socket.socket:
-    """A connected socket; each address of the host is tried, in its part of the time that is left.
+    """A connected socket. Tries each address of the host, with an equal part of the remaining time.
 
-    :param deadline: of ``time.monotonic()``, for all of it.
+    :param deadline: of ``time.monotonic()``, for all addresses.
     :raises NetworkError: no server accepts the connection in time; the message names the address.
         The detail ``no_listener`` is set if the connection was refused or the host is not known.
     """
@@ -35,7 +35,7 @@ def connect(host: str, port: int, deadline: float) -> socket.socket:
         raise unreachable(host, port, error, time.monotonic() - started) from error
     try:
         if sock.getsockname() == sock.getpeername():
-            # Linux connects a socket to itself if the system gave it the very port that it calls.
+            # Linux connects a socket to itself if its own port equals the port that it calls.
             raise unreachable(host, port, ConnectionRefusedError(), 0)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -84,10 +84,10 @@ def unknown_host(host: str, why: str = "") -> NetworkError:
 
 
 def not_accepted(where: str, waited_s: float) -> NetworkError:
-    """The error for packets without an answer."""
+    """The error for packets without a response."""
     return NetworkError(
-        f"no answer from {where} within {waited_s:.2g} s: is this the cluster's address, and does a"
-        " firewall let this machine through?",
+        f"no response from {where} within {waited_s:.2g} s: is this the cluster's address, and does"
+        " a firewall let this machine through?",
         sent=False,
     )
 
@@ -95,8 +95,8 @@ def not_accepted(where: str, waited_s: float) -> NetworkError:
 def silent(where: str, waited_s: float) -> NetworkError:
     """The error for a server that accepts a connection and then sends nothing."""
     return NetworkError(
-        f"{where} accepted the connection, but sent no answer within {waited_s:.2g} s: is this the"
-        " cluster's address?",
+        f"{where} accepted the connection, but sent no response within {waited_s:.2g} s: is this"
+        " the cluster's address?",
         sent=False,
     )
 
@@ -104,7 +104,7 @@ def silent(where: str, waited_s: float) -> NetworkError:
 def hung_up(where: str) -> NetworkError:
     """The error for a server that accepts a connection and closes it."""
     return NetworkError(
-        f"{where} closed the connection without an answer: is this the cluster's address?",
+        f"{where} closed the connection without a response: is this the cluster's address?",
         sent=False,
     )
 
@@ -131,9 +131,9 @@ def _first_that_answers(addresses: Sequence[_AddressInfo], deadline: float) -> s
 
 
 def _addresses(host: str, port: int, deadline: float) -> Sequence[_AddressInfo]:
-    """The host's addresses. The system's look-up takes no deadline, so a thread waits for it.
+    """The host's addresses. The system's lookup has no deadline, so a thread waits for it.
 
-    :raises OSError: the host has none, or the look-up took too long.
+    :raises OSError: the host has none, or the lookup took too long.
     """
     found: list[Sequence[_AddressInfo]] = []
     failed: list[OSError] = []

@@ -1,4 +1,4 @@
-"""TLS of the gRPC port: certificates of a server, authorities of a client, what its errors mean."""
+"""TLS of the gRPC port: server certificates, client authorities, and advice on handshake errors."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _log = structlog.get_logger("sluice.tls")
 
 _Stamp = tuple[tuple[int, int, int], ...]
 _Pair = tuple[bytes, bytes]
-"""Key and certificates, as gRPC wants them."""
+"""Key and certificates, in gRPC's form."""
 
 
 class ServerTls:
     """A server's certificate and key, read again as the files change.
 
-    A renewed certificate is used from the next connection on. One that is not whole, or does not
-    belong to its key, changes nothing, and the log says why.
+    A renewed certificate is used from the next connection on. If it is incomplete or does not match
+    its key, the earlier one stays in use, and the log reports the reason.
     """
 
     def __init__(self, certificate: Path, key: Path) -> None:
@@ -35,21 +35,21 @@ class ServerTls:
         self._first = self._read()
 
     def credentials(self) -> Any:
-        """What gRPC's server takes."""
+        """The credentials for gRPC's server."""
         first = grpc.ssl_server_certificate_configuration([self._first])
         return grpc.dynamic_ssl_server_credentials(first, self._renewed)
 
     def _renewed(self) -> Any:
-        """gRPC asks before each handshake; None: nothing has changed."""
+        """gRPC calls this before each handshake; None: nothing has changed."""
         try:
             with self._lock:
                 stamp = self._stamped()
                 if stamp == self._stamp:
                     return None
-                self._stamp = stamp  # said once for each change
+                self._stamp = stamp  # logged once for each change
                 pair = self._read()
                 if self._stamped() != stamp:
-                    self._stamp = ()  # one file before its change, one after: look again
+                    self._stamp = ()  # only one of the two files was changed: read again
                     return None
         except ConfigurationError as error:
             _log.error("the earlier certificate stays in use", error=str(error))
@@ -80,7 +80,7 @@ class ServerTls:
                 why = "the key does not belong to the certificate"
             else:
                 why = (
-                    "give a certificate (and those between it and its authority) and its key"
+                    "provide a certificate (and those between it and its authority) and its key"
                     f" without password, both as PEM ({error})"
                 )
             raise ConfigurationError(
@@ -92,10 +92,10 @@ class ServerTls:
 
 
 def channel_credentials(authorities: str) -> Any:
-    """What gRPC's client takes.
+    """The credentials for gRPC's client.
 
-    :param authorities: certificates as PEM; empty: those that gRPC brings along.
-    :raises ConfigurationError: they are none.
+    :param authorities: certificates as PEM; empty: those that gRPC contains.
+    :raises ConfigurationError: they are not valid certificates.
     """
     if not authorities:
         return grpc.ssl_channel_credentials()
@@ -109,8 +109,8 @@ def channel_credentials(authorities: str) -> Any:
 
 
 NO_TLS_THERE = (
-    "the server speaks no TLS on this port: unset client.tls and client.tls_ca, or turn TLS on at"
-    " the server (server.tls_certificate)"
+    "the server does not speak TLS on this port: unset client.tls and client.tls_ca, or enable TLS"
+    " at the server (server.tls_certificate)"
 )
 TLS_THERE = (
     "the server speaks TLS on this port: set client.tls_ca to the certificate of its authority, or"
@@ -118,7 +118,7 @@ TLS_THERE = (
 )
 _OTHER_HOST = (
     "the server's certificate does not name this host: use an address that it names, or issue a"
-    " certificate for this host, too"
+    " certificate for this host"
 )
 _MEANINGS = (
     ("WRONG_VERSION_NUMBER", NO_TLS_THERE),
@@ -140,11 +140,11 @@ _MEANINGS = (
         " client.tls_ca to the certificate of the authority that has",
     ),
 )
-"""gRPC's and OpenSSL's own words, and what to do."""
+"""Phrases of gRPC's and OpenSSL's errors, and the advice for each."""
 
 
 def handshake_advice(details: str) -> str | None:
-    """What to do about a handshake that failed by these words; None for other failures."""
+    """Advice for the error text of a failed handshake; None for other failures."""
     return next((text for words, text in _MEANINGS if words in details), None)
 
 

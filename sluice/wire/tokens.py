@@ -1,8 +1,8 @@
-"""Who may call a server: a file of names, roles and digests of tokens, read again as it changes.
+"""The users file of a server: names, roles and digests of tokens, read again when it changes.
 
-One line each, ``NAME ROLE SHA256``; ROLE is read, write or admin, SHA256 the digest of the token in
-hexadecimal. What follows a ``#`` is a comment. A name may have several lines, so that a new token
-can be handed out before the old one goes. The file holds no secret, as long as tokens are random.
+One line per token, ``NAME ROLE SHA256``; ROLE is read, write or admin, SHA256 the digest of the
+token in hexadecimal. A comment starts with ``#``. A name may have several lines, so that a new
+token can be issued before the old one is removed. The file is no secret if tokens are random.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 import structlog
 
 from sluice.errors import AuthenticateError, AuthorizationError, ConfigurationError
-from sluice.wire.access import Access, needed
+from sluice.wire.access import Access, required_access
 from sluice.wire.apis import Api
 
 TOKENS_MAX = 1_000
@@ -43,17 +43,17 @@ class User:
     digest: bytes = field(repr=False)
 
 
-class Tokens:
+class UsersFile:
     """The users of a users file. Safe for use by many threads.
 
-    A file that cannot be read any more, or has a wrong line, changes nothing: what was read before
-    stays in force, and the log says why.
+    If the file becomes unreadable or gets a wrong line, the users that were read before stay valid,
+    and the log reports the reason.
     """
 
     def __init__(self, path: Path) -> None:
         """:raises ConfigurationError: the file cannot be read, or names file, line and reason."""
         self._path = path
-        self._lock = threading.Lock()  # guards what follows
+        self._lock = threading.Lock()  # guards the next fields
         self._stamp: _Stamp | None = _stamp(path)
         self._users = _read(path)
 
@@ -73,7 +73,7 @@ class Tokens:
     def of_login(self, name: str, password: str) -> User:
         """The user of that name whose token is the password.
 
-        :raises AuthenticateError: there is none; it does not say which of the two is wrong.
+        :raises AuthenticateError: there is none; the error does not name the wrong one of the two.
         """
         found = self._find(hashlib.sha256(password.encode()).digest())
         if found is None or not hmac.compare_digest(found.name.encode(), name.encode()):
@@ -84,7 +84,7 @@ class Tokens:
         return found
 
     def allow(self, user: User, api: Api) -> None:
-        """Checks that a user may make a call, as the file is now.
+        """Checks that a user may make a call, by the current content of the file.
 
         :raises AuthenticateError: the token was withdrawn.
         :raises AuthorizationError: the user's role does not allow the call.
@@ -92,7 +92,7 @@ class Tokens:
         now = self._find(user.digest)
         if now is None or now.name != user.name:
             raise AuthenticateError(f"the token of {user.name!r} was withdrawn")
-        need = needed(api)
+        need = required_access(api)
         if now.access < need:
             raise AuthorizationError(
                 f"{api.name} needs the role {need.role}; {now.name!r} has the role"
@@ -111,7 +111,7 @@ class Tokens:
         stamp = _stamp(self._path)
         with self._lock:
             if stamp != self._stamp:
-                self._stamp = stamp  # said once for each change
+                self._stamp = stamp  # logged once for each change
                 try:
                     self._users = _read(self._path)
                     _log.info("tokens read again", file=str(self._path), tokens=len(self._users))
@@ -121,7 +121,7 @@ class Tokens:
 
 
 def _stamp(path: Path) -> _Stamp | None:
-    """Another one after each change; None if the file cannot be seen."""
+    """A value that differs after each change of the file; None if the file is not accessible."""
     try:
         found = path.stat()
     except OSError:
@@ -157,7 +157,7 @@ def _read(path: Path) -> tuple[User, ...]:
 
 
 def _user(words: list[str], where: str) -> User:
-    # The words are not shown: somebody may have put the token itself there.
+    # The words are not shown: one of them may be the token itself.
     if len(words) != 3:
         raise ConfigurationError(f"{where}: {len(words)} words; write {_FORM}")
     name, role, digest = words

@@ -15,7 +15,7 @@ OFFSET_LEADER_END: Final = 3
 
 ALTER_SET: Final = 0
 ALTER_DELETE: Final = 1
-"""``op_type`` of PbAlterConfig. APPEND (2) and SUBTRACT (3) are for lists: no option is one."""
+"""``op_type`` of PbAlterConfig. APPEND (2) and SUBTRACT (3) are for lists; no option is a list."""
 
 POSITION_LAST: Final = 0
 """The one ``column_position_type`` that Fluss accepts."""

@@ -82,7 +82,7 @@ class Peer:
     def receive(self) -> tuple[int | None, Any]:
         """Request id, and the body's bytes or the error. :raises EOFError: the server closed."""
         while True:
-            count = self.socket.recv_into(self.reader.room())
+            count = self.socket.recv_into(self.reader.free_buffer())
             if not count:
                 raise EOFError
             frame = self.reader.received(count)

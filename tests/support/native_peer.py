@@ -30,7 +30,7 @@ class Peer:
     def request(self) -> tuple[RequestHead, bytes] | None:
         """The next request; None when the client has gone."""
         while True:
-            count = self.sock.recv_into(self._reader.room())
+            count = self.sock.recv_into(self._reader.free_buffer())
             if not count:
                 return None
             frame = self._reader.received(count)

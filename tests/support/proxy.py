@@ -193,7 +193,7 @@ class Proxy:
     def _requests(self, client: socket.socket, server: socket.socket, keys: dict[int, int]) -> None:
         reader = FrameReader(1 << 27)
         with suppress(OSError, RecordTooLarge):  # the client may try another protocol
-            while count := client.recv_into(reader.room()):
+            while count := client.recv_into(reader.free_buffer()):
                 frame = reader.received(count)
                 if frame is not None:
                     head, _ = frames.parse_request(frame)
@@ -206,7 +206,7 @@ class Proxy:
         reader = FrameReader(1 << 27)
         going = True
         with suppress(OSError):
-            while going and (count := server.recv_into(reader.room())):
+            while going and (count := server.recv_into(reader.free_buffer())):
                 frame = reader.received(count)
                 if frame is not None:
                     going = self._pass_on(client, frame, keys)

@@ -28,7 +28,7 @@ class SaslListener(Proxy):
         reader = FrameReader(1 << 27)
         known = False
         with suppress(OSError):
-            while count := client.recv_into(reader.room()):
+            while count := client.recv_into(reader.free_buffer()):
                 frame = reader.received(count)
                 if frame is None:
                     continue

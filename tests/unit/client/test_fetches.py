@@ -198,7 +198,7 @@ def test_more_buckets_than_asked_for_are_an_error() -> None:
     with (
         WireServer({(Role.TABLET, apis.FETCH_LOG): fetch}) as server,
         connect(server.address) as client,
-        pytest.raises(CorruptMessage, match="more than the 1 buckets asked for"),
+        pytest.raises(CorruptMessage, match="more than the 1 buckets requested"),
     ):
         ids(LogReader(client._connection, client.admin, INFO.path, INFO), 0, 10)
 

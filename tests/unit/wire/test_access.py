@@ -6,7 +6,7 @@ import pytest
 
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
-from sluice.wire.access import NEEDS, Access, needed
+from sluice.wire.access import NEEDS, Access, required_access
 from sluice.wire.apis import TABLET, Api
 
 
@@ -18,7 +18,7 @@ def test_each_call_says_what_it_needs() -> None:
 
 def test_a_call_without_a_line_is_for_admins() -> None:
     new = Api(4711, "DropAll", pb.DropTableRequest, pb.DropTableResponse, TABLET, idempotent=False)
-    assert needed(new) is Access.ADMIN
+    assert required_access(new) is Access.ADMIN
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_a_call_without_a_line_is_for_admins() -> None:
     ],
 )
 def test_what_calls_need(api: Api, access: Access) -> None:
-    assert needed(api) is access
+    assert required_access(api) is access
 
 
 def test_nothing_that_changes_a_table_is_for_readers() -> None:

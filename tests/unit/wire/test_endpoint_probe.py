@@ -27,7 +27,7 @@ from tests.support.native_listener import Handlers, Listeners
 from tests.support.native_peer import Peer, PeerServer
 from tests.support.wire_server import WireServer
 
-OTHER = "not a Fluss cluster: give the coordinator's address, grpc://HOST:PORT for Sluice's server"
+OTHER = "not a Fluss cluster: use the coordinator's address, grpc://HOST:PORT for Sluice's server"
 
 
 class _Quiet(http.server.BaseHTTPRequestHandler):
@@ -109,8 +109,8 @@ def failure(scheme: str, port: int, **config: object) -> FlussError:
         ("fluss", "HTTPS", WrongProtocol, f"is an HTTPS server, {OTHER}"),
         ("fluss", "TLS", WrongProtocol, "speaks TLS, which Fluss's native protocol does not use"),
         ("fluss", "gRPC with TLS", WrongProtocol, "use grpc://{} and set client.tls_ca"),
-        ("grpc", "hanging up", NetworkError, "closed the connection without an answer"),
-        ("fluss", "hanging up", NetworkError, "closed the connection without an answer"),
+        ("grpc", "hanging up", NetworkError, "closed the connection without a response"),
+        ("fluss", "hanging up", NetworkError, "closed the connection without a response"),
     ],
 )
 def test_what_is_there_is_named(

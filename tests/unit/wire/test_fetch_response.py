@@ -211,7 +211,7 @@ def table_with(content: bytes) -> bytes:
 
 COUNT = 1_000_000
 HOSTILE = {
-    "buckets": (table_with(nested(2, body=b"\x10\x01", times=COUNT)), "the 3 buckets asked for"),
+    "buckets": (table_with(nested(2, body=b"\x10\x01", times=COUNT)), "the 3 buckets requested"),
     "tables": (nested(1, body=b"\x08\x07", times=COUNT), "448 fields, for 3 buckets"),
     "fields of the answer": (b"\x50\x01" * COUNT, "448 fields"),
     "fields of a table": (table_with(b"\x50\x01" * COUNT), "448 fields"),
@@ -254,5 +254,5 @@ def test_an_answer_of_just_what_was_asked_is_read() -> None:
             )
     data = memoryview(response.SerializeToString())
     assert len(read_fetch_response(data, 50)) == 50
-    with pytest.raises(CorruptMessage, match="more than the 49 buckets asked for"):
+    with pytest.raises(CorruptMessage, match="more than the 49 buckets requested"):
         read_fetch_response(data, 49)

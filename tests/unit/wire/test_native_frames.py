@@ -63,14 +63,14 @@ def test_frames_survive_any_cut_of_the_stream(bodies: list[bytes], cuts: list[in
 
 def test_frame_is_read_in_place() -> None:
     reader = FrameReader(100)
-    reader.room()[:4] = struct.pack(">i", 3)
+    reader.free_buffer()[:4] = struct.pack(">i", 3)
     assert reader.received(4) is None
-    room = reader.room()
+    room = reader.free_buffer()
     room[:2] = b"ab"
     assert reader.received(2) is None
     assert reader.inside
-    assert len(reader.room()) == 1
-    reader.room()[:] = b"c"
+    assert len(reader.free_buffer()) == 1
+    reader.free_buffer()[:] = b"c"
     frame = reader.received(1)
     assert frame is not None
     room[0] = ord("x")

@@ -182,9 +182,9 @@ def test_answers_that_some_do_not_take_do_not_starve_others(
 def test_a_frame_takes_memory_as_its_bytes_come() -> None:
     reader = FrameReader(64 * MB, grow_from=1000)
     reader.feed(struct.pack(">i", 64 * MB))
-    assert len(reader.room()) == 1000
+    assert len(reader.free_buffer()) == 1000
     reader.feed(bytes(1000))
-    assert 1000 < len(reader.room()) + 1000 <= 8000
+    assert 1000 < len(reader.free_buffer()) + 1000 <= 8000
     assert reader.rest == 64 * MB - 1000
 
 

@@ -138,7 +138,7 @@ def test_a_request_without_an_answer_times_out_and_a_late_answer_is_dropped() ->
         lost = pool.submit(ask, transport, "first", 3_000)
         assert arrived.wait(60)  # it is the first only once it is here
         assert ask(transport) == ["second"]
-        with pytest.raises(RequestTimeOut, match="no answer within 3000 ms"):
+        with pytest.raises(RequestTimeOut, match="no response within 3000 ms"):
             lost.result()
         late.set()
         assert ask(transport) == ["third"]
@@ -168,7 +168,7 @@ def test_a_server_that_hangs_is_left_for_a_new_connection() -> None:
 
 def test_a_server_that_says_nothing_at_all_times_out_before_anything_was_sent() -> None:
     with talking(lambda peer: [peer.request() for _ in range(9)]) as (_, transport):
-        with pytest.raises(NetworkError, match=r"but sent no answer within 1 s") as caught:
+        with pytest.raises(NetworkError, match=r"but sent no response within 1 s") as caught:
             ask(transport, timeout_ms=1_000)
         assert caught.value.details["sent"] is False
 
@@ -402,7 +402,7 @@ def test_a_request_that_the_server_does_not_take_was_not_sent() -> None:
     with talking(script, max_message_bytes=64 * MB) as (_, transport):
         big = "d" * (32 * MB)
         greeted(transport)
-        with pytest.raises(RequestTimeOut, match="no answer within 1000 ms") as caught:
+        with pytest.raises(RequestTimeOut, match="no response within 1000 ms") as caught:
             ask(transport, big, timeout_ms=1_000)
         assert caught.value.details["sent"] is False
         done.set()

@@ -25,7 +25,7 @@ from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api, Role
 from sluice.wire.grpc_server import GrpcServer
 from sluice.wire.tls import ServerTls
-from sluice.wire.tokens import Tokens
+from sluice.wire.tokens import UsersFile
 from tests.support.certificates import Authority, Files, authority
 from tests.support.users import ANY_TOKEN, TOKENS, write_users
 
@@ -38,7 +38,7 @@ def start() -> Iterator[Start]:
     """Starts a server; answers ``HOST:PORT``."""
     running: list[GrpcServer] = []
 
-    def make(files: Files | None = None, tokens: Tokens | None = None) -> str:
+    def make(files: Files | None = None, tokens: UsersFile | None = None) -> str:
         handlers: Any = {
             Role.COORDINATOR: {
                 apis.DATABASE_EXISTS: lambda _: pb.DatabaseExistsResponse(exists=True),
@@ -133,7 +133,7 @@ def test_a_client_without_tls_before_a_server_with_it(start: Start, tmp_path: Pa
 
 
 def test_a_client_with_tls_before_a_server_without_it(start: Start) -> None:
-    with pytest.raises(TlsError, match=r"speaks no TLS on this port: unset client\.tls"):
+    with pytest.raises(TlsError, match=r"does not speak TLS on this port: unset client\.tls"):
         ask(start(), tls_ca=authority().pem)
 
 
@@ -168,8 +168,8 @@ def test_files_that_are_no_certificate_and_key(tmp_path: Path) -> None:
         (none, good.key, r"server\.tls_certificate: .*none: No such file"),
         (good.certificate, none, r"server\.tls_key: .*none: No such file"),
         (good.certificate, other.key, "the key does not belong to the certificate"),
-        (wrong, good.key, "give a certificate .* both as PEM"),
-        (good.certificate, wrong, "give a certificate .* both as PEM"),
+        (wrong, good.key, "provide a certificate .* both as PEM"),
+        (good.certificate, wrong, "provide a certificate .* both as PEM"),
     ):
         with pytest.raises(ConfigurationError, match=why):
             ServerTls(certificate, key)
@@ -192,11 +192,11 @@ def test_an_authority_that_is_none(tls_ca: str, why: str) -> None:
 
 
 @pytest.fixture
-def tokens(tmp_path: Path) -> Tokens:
-    return Tokens(write_users(tmp_path / "users"))
+def tokens(tmp_path: Path) -> UsersFile:
+    return UsersFile(write_users(tmp_path / "users"))
 
 
-def test_a_token_is_asked_for_with_each_call(start: Start, tokens: Tokens) -> None:
+def test_a_token_is_asked_for_with_each_call(start: Start, tokens: UsersFile) -> None:
     target = start(tokens=tokens)
     with pytest.raises(AuthenticateError, match=r"none was sent: set client\.token"):
         ask(target)
@@ -206,7 +206,7 @@ def test_a_token_is_asked_for_with_each_call(start: Start, tokens: Tokens) -> No
     assert ask(target, token=ANY_TOKEN["read"]).exists
 
 
-def test_what_a_stranger_sends_is_not_read(start: Start, tokens: Tokens) -> None:
+def test_what_a_stranger_sends_is_not_read(start: Start, tokens: UsersFile) -> None:
     """A request over the server's limit is refused for its token, so nobody has looked at it."""
     target = start(tokens=tokens)
     request = pb.DatabaseExistsRequest(database_name="x" * (4 << 20))
@@ -218,7 +218,7 @@ def test_what_a_stranger_sends_is_not_read(start: Start, tokens: Tokens) -> None
         transport.close()
 
 
-def test_a_role_that_is_not_enough(start: Start, tokens: Tokens) -> None:
+def test_a_role_that_is_not_enough(start: Start, tokens: UsersFile) -> None:
     target = start(tokens=tokens)
     for role in ("read", "write"):
         with pytest.raises(AuthorizationError, match="DropDatabase needs the role admin; .* has"):
@@ -227,7 +227,7 @@ def test_a_role_that_is_not_enough(start: Start, tokens: Tokens) -> None:
 
 
 def test_a_withdrawn_token_does_not_outlive_its_line(
-    start: Start, tokens: Tokens, tmp_path: Path
+    start: Start, tokens: UsersFile, tmp_path: Path
 ) -> None:
     target = start(tokens=tokens)
     assert ask(target, token=ANY_TOKEN["read"]).exists
@@ -236,7 +236,7 @@ def test_a_withdrawn_token_does_not_outlive_its_line(
         ask(target, token=ANY_TOKEN["read"])
 
 
-def test_a_token_and_tls_together(start: Start, tokens: Tokens, tmp_path: Path) -> None:
+def test_a_token_and_tls_together(start: Start, tokens: UsersFile, tmp_path: Path) -> None:
     target = start(authority().sign(tmp_path), tokens)
     assert ask(target, tls_ca=authority().pem, token=ANY_TOKEN["read"]).exists
     with pytest.raises(AuthenticateError, match="none was sent"):
@@ -245,7 +245,7 @@ def test_a_token_and_tls_together(start: Start, tokens: Tokens, tmp_path: Path) 
 
 @pytest.mark.parametrize("token", ["two words", "a\n", "gehéim", "\x7f"])
 def test_a_token_that_no_header_can_carry_is_not_shown(token: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"client\.token holds a space") as caught:
+    with pytest.raises(ConfigurationError, match=r"client\.token has a space") as caught:
         ask("127.0.0.1:1", token=token)
     assert token not in str(caught.value)
 

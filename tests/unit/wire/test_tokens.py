@@ -10,7 +10,7 @@ import pytest
 from sluice.errors import AuthenticateError, AuthorizationError, ConfigurationError
 from sluice.wire import apis
 from sluice.wire.access import Access
-from sluice.wire.tokens import TOKENS_MAX, Tokens
+from sluice.wire.tokens import TOKENS_MAX, UsersFile
 from tests.support.users import TOKENS, line, write_text, write_users
 
 
@@ -20,7 +20,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_a_token_and_a_login_name_the_same_user(file: Path) -> None:
-    tokens = Tokens(file)
+    tokens = UsersFile(file)
     for name, (role, token) in TOKENS.items():
         user = tokens.of_token(token)
         assert (user.name, user.access.role) == (name, role)
@@ -32,7 +32,7 @@ def test_a_token_and_a_login_name_the_same_user(file: Path) -> None:
 @pytest.mark.parametrize("token", ["", "guessed", "read-token-6b1", "read-token-6b1f "])
 def test_a_wrong_token_is_nobodys(file: Path, token: str) -> None:
     with pytest.raises(AuthenticateError, match=r"the token is wrong .*client\.token") as caught:
-        Tokens(file).of_token(token)
+        UsersFile(file).of_token(token)
     assert not token or token not in str(caught.value)
 
 
@@ -42,7 +42,7 @@ def test_a_wrong_token_is_nobodys(file: Path, token: str) -> None:
 )
 def test_a_wrong_login_does_not_say_what_is_wrong(file: Path, name: str, password: str) -> None:
     with pytest.raises(AuthenticateError) as caught:
-        Tokens(file).of_login(name, password)
+        UsersFile(file).of_login(name, password)
     assert str(caught.value).startswith("user or password is wrong")
     assert not password or password not in str(caught.value)
 
@@ -50,11 +50,11 @@ def test_a_wrong_login_does_not_say_what_is_wrong(file: Path, name: str, passwor
 def test_the_digest_is_no_token(file: Path) -> None:
     digest = hashlib.sha256(TOKENS["ada"][1].encode()).hexdigest()
     with pytest.raises(AuthenticateError):
-        Tokens(file).of_token(digest)
+        UsersFile(file).of_token(digest)
 
 
 def test_what_a_role_allows(file: Path) -> None:
-    tokens = Tokens(file)
+    tokens = UsersFile(file)
     wim = tokens.of_token(TOKENS["wim"][1])
     tokens.allow(wim, apis.FETCH_LOG)
     tokens.allow(wim, apis.PRODUCE_LOG)
@@ -63,7 +63,7 @@ def test_what_a_role_allows(file: Path) -> None:
 
 
 def test_a_changed_file_counts_at_once(file: Path) -> None:
-    tokens = Tokens(file)
+    tokens = UsersFile(file)
     wim, ria = (tokens.of_token(TOKENS[name][1]) for name in ("wim", "ria"))
     write_users(file, {"wim": ("read", TOKENS["wim"][1]), "new": ("admin", "brand-new")})
     assert tokens.of_token("brand-new").access is Access.ADMIN
@@ -75,7 +75,7 @@ def test_a_changed_file_counts_at_once(file: Path) -> None:
 
 
 def test_a_token_that_is_another_users_by_now_is_withdrawn_from_the_first(file: Path) -> None:
-    tokens = Tokens(file)
+    tokens = UsersFile(file)
     ria = tokens.of_token(TOKENS["ria"][1])
     write_users(file, {"eve": ("admin", TOKENS["ria"][1])})
     with pytest.raises(AuthenticateError, match="'ria' was withdrawn"):
@@ -84,14 +84,14 @@ def test_a_token_that_is_another_users_by_now_is_withdrawn_from_the_first(file: 
 
 def test_a_user_may_have_two_tokens_while_one_goes(file: Path) -> None:
     write_text(file, line("ria", "read", "old") + line("ria", "write", "new"))
-    tokens = Tokens(file)
+    tokens = UsersFile(file)
     assert tokens.of_login("ria", "old").access is Access.READ
     assert tokens.of_login("ria", "new").access is Access.WRITE
 
 
 @pytest.mark.parametrize("text", ["", "ria read\n", "\0\xff"])
 def test_a_file_that_is_wrong_or_gone_changes_nothing(file: Path, text: str) -> None:
-    tokens = Tokens(file)
+    tokens = UsersFile(file)
     write_text(file, text)
     assert tokens.of_token(TOKENS["ria"][1]).name == "ria"
     file.unlink()
@@ -105,7 +105,7 @@ def test_a_file_that_is_wrong_or_gone_changes_nothing(file: Path, text: str) -> 
 def test_comments_and_blanks(file: Path) -> None:
     good = line("ria", "read", "t").strip()
     write_text(file, f"# who may read\n\n  {good.upper().replace('READ', 'read')}   # Ria\n")
-    assert Tokens(file).of_token("t").name == "RIA"
+    assert UsersFile(file).of_token("t").name == "RIA"
 
 
 @pytest.mark.parametrize(
@@ -125,11 +125,11 @@ def test_comments_and_blanks(file: Path) -> None:
 def test_what_is_wrong_with_a_file(file: Path, text: str, why: str) -> None:
     write_text(file, text)
     with pytest.raises(ConfigurationError, match=why) as caught:
-        Tokens(file)
+        UsersFile(file)
     assert str(caught.value).startswith(f"server.users_file: {file}")
     assert "s3cret" not in str(caught.value)
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"users_file: .*none: No such file"):
-        Tokens(tmp_path / "none")
+        UsersFile(tmp_path / "none")
