@@ -27,7 +27,7 @@ class Address:
 
     @classmethod
     def parse(cls, text: str) -> Address:
-        """:raises ConfigurationError: says what is wrong with the text, and what was meant."""
+        """:raises ConfigurationError: the text is not valid; the message suggests a repair."""
         scheme, separator, rest = text.partition("://")
         if not separator:
             raise ConfigurationError(f"address {text!r}: {_without_scheme(text)}")
@@ -36,20 +36,20 @@ class Address:
         try:
             parts = urlsplit(text)
             host = parts.hostname
-        except ValueError as error:  # half a pair of brackets, say
+        except ValueError as error:  # such as a single bracket
             raise ConfigurationError(f"address {text!r}: {error}; {_FORM}") from None
         if not host:
             raise ConfigurationError(f"address {text!r} has no host: {_FORM}")
         shown = f"[{host}]" if ":" in host else host
         if parts.username is not None:
             raise ConfigurationError(
-                f"address {scheme}://***@{shown} holds a login: give it by client.username and"
+                f"address {scheme}://***@{shown} has a login: set client.username and"
                 " client.password (fluss://) or client.token (grpc://)"
             )
         port = _port(text, parts, f"{scheme}://{shown}")
         if parts.path or parts.query or parts.fragment:
             raise ConfigurationError(
-                f"address {text!r} has text behind the port: write {scheme}://{shown}:{port}"
+                f"address {text!r} has text after the port: write {scheme}://{shown}:{port}"
             )
         return cls(parts.scheme, host, port)
 

@@ -373,7 +373,7 @@ class Admin:
             self._recorded().retry(self.table_info(path))
 
     def request_round(self, path: TablePath) -> None:
-        """Requests one more round of a table now, before its freshness is over.
+        """Requests one more round of a table now, before its freshness has passed.
 
         The round starts after the current one. An Apache Fluss coordinator does not support the
         call; there, the table is made due by a forced finish, which needs that no round is running.

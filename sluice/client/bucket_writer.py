@@ -235,7 +235,7 @@ class BucketWriter(ABC):
             self._check_open()
             self._sender.check()
             given = data.num_rows
-            # Everything is encoded before anything is buffered: a bad row leaves nothing behind.
+            # Everything is encoded before anything is buffered, so an invalid row leaves no trace.
             parts, mark = list[_Part](), self._taken_rows
             for chunk in self._chunks(data, schema):
                 for values, rows in self._partitioned(chunk):
@@ -449,7 +449,7 @@ class BucketWriter(ABC):
                 )
             entry = reply.buckets_resp[0]
             if entry.error_code == DuplicateSequence.code and (failures or self._goes_on):
-                return  # an earlier attempt had stored it, only its answer was lost
+                return  # an earlier attempt had stored it; only the response was lost
             if entry.error_code:
                 raise from_code(entry.error_code, entry.error_message)
 

@@ -304,7 +304,7 @@ class Connection:
             error.details.setdefault("sent", False)
             raise
         if api.key not in offered:
-            with self._lock:  # asked anew the next time: the server may be another one by then
+            with self._lock:  # asked again next time: another server may be there by then
                 self._cache.offered.pop((address, role), None)
             raise UnsupportedVersion(
                 f"server {address} does not offer {api.name} (api key {api.key}) as"
@@ -343,7 +343,7 @@ class Connection:
         return tablets[min(tablets)]
 
     def _metadata(self, request: pb.MetadataRequest) -> tuple[Any, _Servers]:
-        """The response of the first server that answers: bootstrap servers, then known others."""
+        """The response of the first server that responds: bootstrap servers, then known others."""
         started = self._now()
         failures: list[FlussError] = []
         with self._lock:

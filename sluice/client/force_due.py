@@ -1,4 +1,4 @@
-"""Makes a table due before its freshness is over, on a Fluss without a call for that.
+"""Makes a table due before its freshness has passed, on a Fluss without a call for that.
 
 A forced finish for the tiering epoch of a Scheduled table queues the table at once (tried on Fluss
 0.9.1). While a worker has the table, the same report would end that worker's claim. So a heartbeat
@@ -90,7 +90,7 @@ def _scheduled(
         asked = _Instant(clock)
         said = _heartbeat(connection, claim)
         if isinstance(said, FencedTieringEpoch):
-            return None  # it has become due meanwhile
+            return None  # it has become due in the meantime
     if said is None:
         raise TableNotDue(
             f"table {path} is being tiered (tiering epoch {claim.tiering_epoch}): run this again"
@@ -108,8 +108,8 @@ def _scheduled(
     if state is None:
         raise TableNotDue(
             f"table {path} cannot be made due: this Fluss does not report its tiering state"
-            f" ({said}). The table becomes due when its freshness is over: use `sluice tier` with"
-            " --wait 5min to wait for that",
+            f" ({said}). The table becomes due when its freshness has passed: use `sluice tier`"
+            " with --wait 5min to wait for that",
             waits=True,
         )
     return None if state[1] == "Pending" else (claim, asked)

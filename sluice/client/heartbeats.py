@@ -22,7 +22,7 @@ from sluice.model import Claim
 _LOG = logging.getLogger(__name__)
 
 CLAIM_LOST = (InvalidCoordinator, TableNotExist, FencedTieringEpoch)
-"""Errors (codes 23, 7, 50) with which the coordinator reports that a claim is over for good."""
+"""Errors (codes 23, 7, 50) with which the coordinator reports that a claim is permanently lost."""
 
 LIVENESS_TIMEOUT_S = 120.0
 """The coordinator revokes a claim after this time without a heartbeat, in seconds.
@@ -150,7 +150,7 @@ class Heartbeats:
         with self._changed:
             for claim in claims:
                 if claim not in self._alive_at:
-                    continue  # removed meanwhile
+                    continue  # removed in the meantime
                 error = answers[claim.table_id]
                 if error is None:
                     # Counted from the sending: the coordinator cannot have received it earlier.

@@ -68,7 +68,7 @@ class AcquiredSnapshots:
 
     snapshots: dict[TableBucket, BucketSnapshot] = field(default_factory=dict)
     without: set[TableBucket] = field(default_factory=set)
-    """Buckets without a snapshot yet, or of a partition that was dropped meanwhile."""
+    """Buckets without a snapshot yet, or of a partition that was dropped in the meantime."""
     leased: bool = True
     """False if the cluster does not support leases: it may delete the snapshots at any time."""
 

@@ -84,7 +84,7 @@ class LogReader:
         Batches of one bucket arrive in offset order, batches of different buckets in any order.
 
         :param windows: start and stop offset of each bucket, as in :meth:`read`.
-        :raises FlussError: see :meth:`read`; the error of one bucket ends the whole read.
+        :raises FlussError: see :meth:`read`; the error of one bucket ends the read of all buckets.
         """
         found = []
         for bucket, (start, stop) in windows.items():

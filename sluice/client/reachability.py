@@ -35,7 +35,7 @@ def require_listener(config: ClientConfig) -> None:
         return
     started, most_s = time.monotonic(), config.connect_timeout_ms / 1000
     while True:
-        # Before the try: a server that ends its start meanwhile is found by it.
+        # Checked before the attempt, which then finds a server that has just started.
         wait_s = most_s if _is_starting(addresses) else min(WAIT_S, most_s)
         failures = _failures(addresses)
         if failures is None:

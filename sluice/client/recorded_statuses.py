@@ -317,7 +317,7 @@ class RecordedStatuses:
             )
         return found
 
-    # ---- how far the lake is behind ----
+    # ---- the lag of the lake ----
 
     def _lags(self, infos: Sequence[TableInfo]) -> dict[int, _Lag]:
         """Returns the lags that can be read in time: row counts first, as ages need fetches."""
@@ -326,7 +326,7 @@ class RecordedStatuses:
         def do() -> None:
             behind: list[tuple[TableInfo, dict[TableBucket, int]]] = []
             for info in infos:
-                with suppress(*_LAG_ERRORS):  # dropped meanwhile, or no leader
+                with suppress(*_LAG_ERRORS):  # dropped in the meantime, or no leader
                     behind.append((info, self._rows_behind(info, found)))
             for info, offsets in behind:
                 if offsets:

@@ -59,29 +59,29 @@ RULES: dict[type[FlussError], Rule] = {
     StorageBackpressure: Rule(executed=False),
     HistoricalPartitionThrottled: Rule(executed=False),
     DiskWriteLocked: Rule(executed=False),
-    # A storage that fails may have stored half; one that goes on failing is for a human.
+    # A failed write may be stored in part; if it keeps failing, an operator must act.
     StorageError: Rule(executed=True, attempts_max=3),
     LogStorageError: Rule(executed=True, attempts_max=3),
     KvStorageError: Rule(executed=True, attempts_max=3),
     NotEnoughReplicasAfterAppend: Rule(executed=True),
 }
-"""Every error that may be retried at all. An error with the detail ``sent=False`` never left."""
+"""Every error that may be retried. The request of an error with ``sent=False`` was not sent."""
 
 LEADER_RULES = RULES | {
     UnknownTableOrBucket: Rule(executed=False, refresh=True),
     SchemaNotExist: Rule(executed=False, attempts_max=30),
 }
-"""The rules for a bucket's leader. Looking it up finds out whether the table is gone; a leader
-that does not know its bucket has just started, and learns of it however long that takes. The
-coordinator tells of a new column before a leader of a real Fluss has learnt of it."""
+"""The rules for a bucket's leader. The lookup shows whether the table still exists. A leader
+that does not know its bucket has just started and will learn of it, so attempts have no limit. The
+coordinator of Apache Fluss reports a new column before a leader knows it."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How long to try, and how long to wait in between: full jitter over a doubling ceiling."""
+    """The time limit of attempts, and the waits between them: full jitter, doubling ceiling."""
 
     timeout_ms: int
-    """No attempt begins later than this after the first."""
+    """No attempt starts later than this after the first."""
     initial_ms: float = 100
     """Ceiling of the first wait."""
     max_ms: float = 2_000
@@ -116,7 +116,7 @@ def call_with_retries(
     now: Callable[[], float] = time.monotonic,
     random: Callable[[], float] = random_module.random,
 ) -> T:
-    """Calls ``attempt`` until it succeeds, must not be repeated, or the time is over.
+    """Calls ``attempt`` until it succeeds, must not be repeated, or the time has passed.
 
     :param on_retry: called before each further attempt with what the one before ended by.
     :raises FlussError: the latest error; after several attempts its text names their number.
@@ -141,7 +141,7 @@ def call_with_retries(
                 if attempts == 1:
                     raise
                 raise type(error)(
-                    f"{error} (given up after {attempts} attempts in {elapsed:.1f} s)",
+                    f"{error} (gave up after {attempts} attempts in {elapsed:.1f} s)",
                     **error.details,
                 ) from error
             failed = error

@@ -185,7 +185,7 @@ class SnapshotLease:
             del self._found.snapshots[bucket]
 
     def close(self) -> None:
-        """Ends the block as ``on_exit`` says: drop the lease, release its buckets, or keep it.
+        """Ends the block by ``on_exit``: drop the lease, release its buckets, or keep it.
 
         An error is logged: the lease then stays until it expires.
         """

@@ -28,7 +28,7 @@ _READ_BYTES_MIN = 64 * 1024
 _SOURCES_MAX = 64
 _INDEX_BYTES_MAX = 8 * 1024 * 1024
 _MANIFEST_BYTES_MAX = 64 * 1024 * 1024
-_KEY_ROOM = 64 * 1024
+_KEY_CAPACITY = 64 * 1024
 _ROOM_MAX = 1 << 30
 
 
@@ -193,11 +193,11 @@ class _Merge:
         self._kernels = load_kernels()
         self._sources = sources
         self._words = np.zeros((max(len(sources), 1), layout.SOURCE_WORDS), np.int64)
-        self._keys = np.empty((len(sources) + 1, _KEY_ROOM), np.uint8)
+        self._keys = np.empty((len(sources) + 1, _KEY_CAPACITY), np.uint8)
         self._state = np.zeros(layout.MERGE_WORDS + len(sources), np.int64)
         for index in range(len(sources)):
             self._words[index, layout.KEY] = self._keys[index].ctypes.data
-        self._words[:, layout.KEY_ROOM] = _KEY_ROOM
+        self._words[:, layout.KEY_CAPACITY] = _KEY_CAPACITY
         self._state[layout.LAST] = self._keys[-1].ctypes.data
         self._state[layout.LAST_SIZE] = layout.NO_KEY
 
@@ -205,11 +205,11 @@ class _Merge:
         state = self._state
         for index in range(len(self._sources)):
             self._feed(index)
-        room = min(max(batch_bytes, 1), _ROOM_MAX)
+        capacity = min(max(batch_bytes, 1), _ROOM_MAX)
         answer = layout.FULL
         while answer == layout.FULL:
             offsets = np.zeros(_BATCH_ROWS + 1, np.int32)
-            data = pa.allocate_buffer(room)
+            data = pa.allocate_buffer(capacity)
             state[layout.ROWS] = state[layout.BYTES] = 0
             while (answer := self._merge(offsets, data)) == layout.NEEDS_BLOCKS:
                 self._feed(int(state[layout.EMPTY]))
@@ -219,9 +219,9 @@ class _Merge:
             if rows:
                 content = data.slice(0, int(state[layout.BYTES]))
                 yield binary_array(offsets[: rows + 1], content)
-                room = min(max(batch_bytes, 1), _ROOM_MAX)
+                capacity = min(max(batch_bytes, 1), _ROOM_MAX)
             elif answer == layout.FULL:  # a single value larger than batch_bytes
-                room = int(self._words[state[layout.MERGE_WORDS], layout.VALUE_SIZE])
+                capacity = int(self._words[state[layout.MERGE_WORDS], layout.VALUE_SIZE])
 
     def _merge(self, offsets: np.ndarray, data: pa.Buffer) -> int:
         return int(

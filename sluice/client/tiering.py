@@ -144,7 +144,7 @@ class TieringClient:
         :param forced: more rows are waiting: the coordinator queues the table again at once.
         :param file_size: bytes of the lake table after the round; the coordinator keeps its old
             value without it.
-        :param record_count: rows of the lake table after the round, likewise.
+        :param record_count: rows of the lake table after the round; kept in the same way.
         :raises FencedTieringEpoch, InvalidCoordinator, TableNotExist: the claim is lost.
         """
         entry = entry_of(claim)

@@ -2,8 +2,8 @@
 
 See docs/fluss/rows.md#binary-arrays
 
-A BinaryArray is a count (i32), null bits in words of 32, a slot an element, then what does not fit
-a slot, each at a multiple of 8. See ``row_kernels`` for the rules of such loops.
+A BinaryArray is a count (i32), null bits in words of 32, one slot per element, then the content
+that does not fit a slot, each at a multiple of 8. See ``row_kernels`` for the rules of these loops.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def header_size(count: int) -> int:
 def count_elements(
     data: int, offsets: int, valid: int, rows: int, width: int, counts: int, where: int
 ) -> int:
-    """Offsets of a list (int32) from arrays in a binary array; a null array has no elements."""
+    """Writes the list offsets (int32) of BinaryArrays; a null array has no elements."""
     total = 0
     mem.store_32(counts, 0)
     for row in range(rows):
@@ -55,7 +55,7 @@ def count_elements(
 
 @register_jitable
 def decode_slot(plan: int, element: int, kind: int, slot: int, base: int, size: int) -> int:
-    """Puts an element that lies behind the slots, or in its slot; its bytes, or what is wrong."""
+    """Reads an element after the slots, or in its slot; returns its bytes or an error code."""
     mark = mem.load_i64(slot)
     at = mem.shift_right(mark, 32)
     length = mark & 0xFFFFFFFF
@@ -81,7 +81,7 @@ def decode_slot(plan: int, element: int, kind: int, slot: int, base: int, size: 
 
 @register_jitable
 def decode_array(plan: int, first: int, count: int, width: int, base: int, size: int) -> int:
-    """One array's elements. They may not share their bytes, else little would become much."""
+    """Decodes one array. Elements may not share bytes, so that small arrays cannot become large."""
     kind = word(plan, layout.IN_ROW)
     arrow = word(plan, layout.IN_ARROW)
     nulls = base + 4
@@ -110,7 +110,7 @@ def decode_array(plan: int, first: int, count: int, width: int, base: int, size:
 def decode_arrays(
     data: int, offsets: int, rows: int, width: int, counts: int, plan: int, where: int
 ) -> int:
-    """All elements of arrays that ``count_elements`` has seen; 0, or what is wrong with a row."""
+    """Decodes the arrays that ``count_elements`` has counted; returns 0 or an error code."""
     for row in range(rows):
         first = mem.load_i32(counts + 4 * row)
         count = mem.load_i32(counts + 4 * row + 4) - first
@@ -125,7 +125,7 @@ def decode_arrays(
 
 @register_jitable
 def put_behind(at: int, slot: int, base: int, source: int, size: int) -> int:
-    """Content behind the slots, padded; the position behind it."""
+    """Writes content after the slots, padded; returns the position after it."""
     padded = (size + 7) & ~7
     mem.copy(at, source, size)
     mem.fill_zeros(at + size, padded - size)
@@ -135,7 +135,7 @@ def put_behind(at: int, slot: int, base: int, source: int, size: int) -> int:
 
 @register_jitable
 def encode_slot(plan: int, element: int, kind: int, slot: int, base: int, at: int) -> int:
-    """Writes an element's slot and what lies behind; the position behind that."""
+    """Writes an element's slot and its content after the slots; returns the position after it."""
     if kind == layout.SLOT_STAMP:
         millis, nanos, fits = stamp_of(plan, element)
         if not fits:
@@ -158,7 +158,7 @@ def encode_slot(plan: int, element: int, kind: int, slot: int, base: int, at: in
 
 @register_jitable
 def encode_array(plan: int, first: int, count: int, width: int, base: int) -> int:
-    """One array at ``base``; the position behind it, or what is wrong with an element."""
+    """Writes one array at ``base``; returns the position after it, or an element's error code."""
     kind = word(plan, layout.IN_ROW)
     valid = word(plan, layout.VALID)
     slot = base + header_size(count)
@@ -175,9 +175,9 @@ def encode_array(plan: int, first: int, count: int, width: int, base: int) -> in
             if at < 0:
                 return at
         else:
-            behind = write_field(plan, element, slot, 0)
-            if behind < 0:
-                return behind
+            after = write_field(plan, element, slot, 0)
+            if after < 0:
+                return after
         slot += width
     return at
 
@@ -194,10 +194,10 @@ def encode_arrays(
     offsets: int,
     where: int,
 ) -> int:
-    """Lists as arrays one behind the other; their size, or what is wrong with a row.
+    """Writes lists as consecutive arrays; returns their size, or the error code of a row.
 
-    ``counts`` are the lists' offsets, ``first`` what the first element has there. A null list takes
-    no bytes. ``offsets`` gets rows + 1 positions of 64 bits.
+    ``counts`` are the lists' offsets, ``first`` is the offset of the first element. A null list
+    takes no bytes. ``offsets`` gets rows + 1 positions of 64 bits.
     """
     at = target
     mem.store_64(offsets, 0)

@@ -51,7 +51,7 @@ class Layout:
 
 
 def inspect_message(message: memoryview, max_uncompressed: int) -> MessageInfo:
-    """Reads the message's metadata and checks that its buffers lie within it and within the limit.
+    """Reads the message's metadata; checks that its buffers are within it and within the limit.
 
     :raises CorruptRecord: it is not a record-batch message, or a length in it is not valid.
     """
@@ -66,7 +66,7 @@ def inspect_message(message: memoryview, max_uncompressed: int) -> MessageInfo:
 def read_layout(message: memoryview) -> Layout:
     """Reads the positions of a message's parts.
 
-    :raises CorruptRecord: it is not a record-batch message, or a part lies outside of it.
+    :raises CorruptRecord: it is not a record-batch message, or a part is outside of it.
     """
     try:
         return _layout(message)
@@ -140,15 +140,15 @@ def write_head(
 ) -> bytes:
     """Returns the prefix and metadata that precede the body of a record-batch message.
 
-    The flatbuffer is laid out by hand: three vtables, three tables, two vectors, each where its
-    alignment wants it. ``body`` is the body's length in bytes.
+    The flatbuffer is laid out by hand: three vtables, three tables, two vectors, each at its
+    alignment. ``body`` is the body's length in bytes.
     """
     nodes_at = 100
     buffers_at = 108 + nodes.size * 8
     compression = 0 if codec is None else 20
     head = struct.pack(
         "<I 6H 6H 4H 4x iIqhBx 4x iIqII iBBxx 4x",
-        40,  # root: the Message, behind the vtables of Message, RecordBatch and BodyCompression
+        40,  # root: the Message, after the vtables of Message, RecordBatch and BodyCompression
         *(12, 20, 16, 18, 4, 8),
         *(12, 24, 8, 4, 16, compression),
         *(8, 8, 4, 5),
@@ -173,7 +173,7 @@ def _slot(table: memoryview, position: int, field: int) -> int:
     """Position of a field of the flatbuffer table at ``position``; 0 if the table lacks it."""
     vtable = position - _I32.unpack_from(table, position)[0]
     if vtable < 0:
-        raise ValueError("a table lies outside the metadata")
+        raise ValueError("a table is outside the metadata")
     size = _U16.unpack_from(table, vtable)[0]
     entry = 4 + 2 * field
     if entry + 2 > size:

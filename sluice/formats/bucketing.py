@@ -105,7 +105,7 @@ def _mix_words(starts: np.ndarray, lengths: np.ndarray, data: np.ndarray, seed: 
     words = lengths // 4
     if not len(words) or not int(words.max()):
         return hashes
-    # a word may begin at any byte
+    # a word may start at any byte
     at = np.ndarray((len(data) - 3,), "<u4", data, strides=(1,))
     common = int(words.min())
     for index in range(common):

@@ -21,7 +21,7 @@ PROBLEMS = {
     layout.OUT_OF_RANGE: "the value is out of its type's range",
     layout.TOO_LONG: "the value is longer than its type",
     layout.BYTES_LEFT: "there are extra bytes at the end",
-    layout.BAD_SLOT: "an element lies outside of its array, or overlaps another",
+    layout.BAD_SLOT: "an element is outside of its array, or overlaps another",
 }
 """Error texts by the kernels' error codes."""
 
@@ -43,7 +43,7 @@ def load_kernels() -> ModuleType:
 
 
 class NewColumn:
-    """Memory for a column that a kernel fills; ``words`` are its plan and get the addresses."""
+    """Memory for a column that a kernel fills; writes its addresses into the plan ``words``."""
 
     def __init__(self, words: np.ndarray, rows: int) -> None:
         self._words = words
@@ -52,7 +52,7 @@ class NewColumn:
         self._offsets: np.ndarray | None = None
         kind = words[layout.IN_ARROW]
         if kind == layout.ARROW_BYTES:
-            # the kernel notes where content lies and how long it is; gather copies it
+            # the kernel stores the address and length of content; gather copies it
             self._offsets = np.zeros(rows + 1, np.int32)
             self._values = np.empty(8 * rows, np.uint8)
             words[layout.OFFSETS] = self._offsets.ctypes.data
@@ -85,9 +85,9 @@ class NewColumn:
 
 
 def point_to(words: np.ndarray, array: pa.Array, validity: pa.Array) -> int:
-    """Puts the addresses of a column's buffers into its plan; its bytes of varying length.
+    """Puts the addresses of a column's buffers into its plan; returns its bytes of varying length.
 
-    ``validity`` is the array that says which rows are null, mostly ``array`` itself.
+    ``validity`` is the array with the null bits, usually ``array`` itself.
     """
     bits = validity.buffers()[0]
     words[layout.VALID] = bits.address if bits is not None and validity.null_count else 0
@@ -95,7 +95,7 @@ def point_to(words: np.ndarray, array: pa.Array, validity: pa.Array) -> int:
     buffers = array.buffers()
     data = buffers[-1].address if buffers[-1] is not None else 0
     if words[layout.IN_ARROW] == layout.ARROW_BIT:
-        # one position serves both bitmaps: values begin where validity has its own
+        # one position serves both bitmaps: values start at the position of validity
         assert array.offset == validity.offset
     words[layout.VALUES] = data + arrow_width(words) * array.offset
     if words[layout.IN_ARROW] != layout.ARROW_BYTES or not len(array):
@@ -106,7 +106,7 @@ def point_to(words: np.ndarray, array: pa.Array, validity: pa.Array) -> int:
 
 
 def gather(sources: np.ndarray, offsets: np.ndarray) -> pa.Buffer:
-    """Content joined: entry i lies at address ``sources[i]``, as long as ``offsets`` say."""
+    """Joins content: entry i is at address ``sources[i]``, with the length in ``offsets``."""
     content = pa.allocate_buffer(int(offsets[-1]))
     load_kernels().gather(
         sources.ctypes.data, offsets.ctypes.data, len(offsets) - 1, content.address
@@ -123,7 +123,7 @@ def binary_array(
 
 
 def addresses(array: pa.Array) -> tuple[int, int]:
-    """Of the bytes of a binary array, and of its first entry's offset."""
+    """Returns the addresses of a binary array's bytes and of its first entry's offset."""
     _, offsets, data = array.buffers()
     return (
         data.address if data is not None else 0,
@@ -132,7 +132,7 @@ def addresses(array: pa.Array) -> tuple[int, int]:
 
 
 def bounds_of(array: pa.Array) -> np.ndarray:
-    """Where the entries of a binary or list array begin and end, int32; one more than entries."""
+    """Returns the offsets of a binary or list array, int32; one more than its entries."""
     offsets = array.buffers()[1]
     if offsets is None or not len(array):
         return np.zeros(len(array) + 1, np.int32)
@@ -154,7 +154,7 @@ def _check_values(array: pa.Array) -> None:
 
 
 def _first_invalid(array: pa.Array) -> int:
-    """By halves: the least count of rows that Arrow refuses, less one."""
+    """Finds the first row that Arrow refuses, by bisection."""
     good, bad = 0, len(array)
     while bad - good > 1:
         middle = (good + bad) // 2

@@ -27,9 +27,9 @@ KERNELS: tuple[Callable[..., int], ...] = (
     sst_kernels.merge,
     sst_kernels.read_index,
 )
-# An address of a kernel is a sum, and any part of it may be 0. The compiler would take one part for
-# a pointer and the rest for an offset from it, then find a null pointer where the part is 0, and
-# drop the check that leads there as one that cannot succeed (``sst_kernels._sift`` lost one).
+# An address in a kernel is a sum, and any part of it may be 0. The compiler would treat one part as
+# a pointer and the rest as its offset. If the part is 0, it would see a null pointer and remove the
+# check before it as always false (this happened in ``sst_kernels._sift``).
 binding.set_option("sluice", "-addr-sink-using-gep=false")
 _njit: Any = numba.njit
 _EXTERNAL = ("llvm.", "memcpy", "memset", "memmove")
@@ -44,10 +44,10 @@ def build() -> tuple[dict[str, tuple[str, int]], bytes]:
 def compile_kernels() -> tuple[Any, dict[str, tuple[str, int]], Any]:
     """One LLVM module with all kernels, symbol and count of arguments by kernel, numba's codegen.
 
-    The CPU is this machine's, or the one that ``NUMBA_CPU_NAME`` and ``NUMBA_CPU_FEATURES`` say.
+    The CPU is this machine's, or the one that ``NUMBA_CPU_NAME`` and ``NUMBA_CPU_FEATURES`` name.
     """
     symbols = {}
-    whole = codegen = None
+    linked = codegen = None
     for kernel in KERNELS:
         count = kernel.__code__.co_argcount
         signature = types.int64(*(types.int64,) * count)
@@ -60,13 +60,13 @@ def compile_kernels() -> tuple[Any, dict[str, tuple[str, int]], Any]:
         )(kernel).overloads[signature.args]
         module = compiled.library._final_module.clone()
         symbols[kernel.__name__] = (compiled.fndesc.llvm_func_name, count)
-        if whole is None:
-            whole = module
+        if linked is None:
+            linked = module
             codegen = compiled.library.codegen
         else:
-            whole.link_in(module)
-    _check_alone(whole)
-    return whole, symbols, codegen
+            linked.link_in(module)
+    _check_alone(linked)
+    return linked, symbols, codegen
 
 
 def _check_alone(module: Any) -> None:

@@ -3,7 +3,7 @@
 See docs/fluss/log-batches.md#batch-header and docs/fluss/log-batches.md#arrow-records
 
 No code here handles single rows: a batch is a header, optionally one change type per row, and one
-Arrow message. Functions pass views on; only decoding may copy once, as documented.
+Arrow message. Functions pass on views; only decoding may copy once, as documented.
 """
 
 from __future__ import annotations
@@ -238,7 +238,7 @@ def decode_log_batch(
     """Decodes the columns of a batch in ARROW format; an empty batch has no rows.
 
     Uncompressed columns share ``view``'s memory and keep it alive. The Arrow part is copied once if
-    it does not start at a multiple of 8 in memory. Every value is checked to lie in its buffer.
+    it does not start at a multiple of 8 in memory. Every value is checked to be in its buffer.
 
     :raises CorruptRecord: the bytes are not a batch of this schema, or they or their offsets would
         take more than ``max_uncompressed`` bytes.

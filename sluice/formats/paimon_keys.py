@@ -2,8 +2,8 @@
 
 See docs/fluss/keys-and-buckets.md#paimon-keys
 
-A header with the null bits behind one byte for the row kind, an 8-byte slot a column, then what did
-not fit its slot, each at a multiple of 8.
+A header (one byte for the row kind, then the null bits), an 8-byte slot per column, then the values
+that do not fit their slots, each at a multiple of 8.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _WIDTH_MASKS = {
 def encode_paimon(
     arrays: Sequence[pa.Array], types: Sequence[DataType], names: Sequence[str]
 ) -> pa.Array:
-    """One BinaryRow a row; a null has its bit set and an empty slot.
+    """Returns one BinaryRow per row; a null has its bit set and an empty slot.
 
     :raises InvalidTable: for a null in a NOT NULL column. :raises UnsupportedType: ARRAY, MAP, ROW.
     """
@@ -43,12 +43,12 @@ def encode_paimon(
     header_words = (len(arrays) + 63 + _HEADER_BITS) // 64
     fixed = np.zeros((rows, header_words + len(arrays)), np.uint64)
     cursor = np.full(rows, 8 * fixed.shape[1], np.int64)
-    behind: list[pa.Array] = []
+    contents: list[pa.Array] = []
     for position, (array, data_type, name) in enumerate(zip(arrays, types, names, strict=True)):
         slot, moved = _slot(array, data_type, name, cursor)
         if array.null_count:
             if not data_type.nullable:
-                raise InvalidTable(f"key column {name!r} is NOT NULL and holds nulls")
+                raise InvalidTable(f"key column {name!r} is NOT NULL, but has nulls")
             null = array.is_null().to_numpy(zero_copy_only=False)
             slot = np.where(null, 0, slot)
             bit = position + _HEADER_BITS
@@ -58,18 +58,18 @@ def encode_paimon(
         fixed[:, header_words + position] = slot.astype(np.int64).view(np.uint64)
         if moved is not None:
             cursor = cursor + field_bytes.binary_buffers(moved)[1]
-            behind.append(moved)
+            contents.append(moved)
     width = 8 * fixed.shape[1]
     head = field_bytes.from_matrix(
         fixed.view(np.uint8).reshape(rows, width), np.full(rows, width, np.int64)
     )
-    return field_bytes.join([head, *behind])
+    return field_bytes.join([head, *contents])
 
 
 def _slot(
     array: pa.Array, data_type: DataType, name: str, cursor: np.ndarray
 ) -> tuple[np.ndarray, pa.Array | None]:
-    """A column's slots, and what goes behind the fixed part (padded), if anything does."""
+    """A column's slots, and its bytes after the fixed part (padded), if any."""
     root = data_type.root
     if root is TypeRoot.BOOLEAN:
         return field_bytes.booleans(array).astype(np.int64), None

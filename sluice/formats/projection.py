@@ -101,10 +101,10 @@ def project(
     )
     body = message[layout.body_start :]
     parts: list[bytes | memoryview] = [head]
-    for offset, length, whole in zip(
+    for offset, length, padded_length in zip(
         buffers[:, 0].tolist(), buffers[:, 1].tolist(), padded.tolist(), strict=True
     ):
-        parts += [body[offset : offset + length], bytes(whole - length)]
+        parts += [body[offset : offset + length], bytes(padded_length - length)]
     between = [] if header.append_only else [view[start - header.record_count : start]]
     size = start - header.statistics_length + len(head) + body_length
     return [_log_header(view, header, size), *between, *parts]

@@ -1,4 +1,4 @@
-"""Records of batches: where their parts lie, as plain loops that numba compiles."""
+"""Finds and joins the parts of a batch's records, in plain loops that numba compiles."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from sluice.formats.row_writers import write_varint
 
 
 def find_records(data: int, size: int, count: int, sources: int, offsets: int, where: int) -> int:
-    """Records behind their length (i32): their addresses, and offsets as if they were joined.
+    """Finds records after their length (i32): their addresses, and offsets as if they were joined.
 
-    0, or what is wrong with the record at ``where``.
+    Returns 0, or the error code of the record at ``where``.
     """
     at = data
     end = data + size
@@ -45,9 +45,10 @@ def split_keys(
     valid: int,
     where: int,
 ) -> int:
-    """Records of a KV batch as keys and rows; ``sources`` then say where the rows begin.
+    """Splits the records of a KV batch into keys and rows; ``sources`` gets the starts of the rows.
 
-    A record without a row keeps its bit in ``valid`` unset. The number of those, or what is wrong.
+    A record without a row keeps its bit in ``valid`` unset. Returns the number of records without a
+    row, or an error code.
     """
     deletes = 0
     keys = 0
@@ -87,7 +88,7 @@ def join_records(
     valid_from: int,
     target: int,
 ) -> int:
-    """Keys and rows as records of a KV batch; the position behind the last."""
+    """Writes keys and rows as records of a KV batch; returns the position after the last."""
     at = target
     for record in range(count):
         first = mem.load_i32(key_offsets + 4 * record)
@@ -107,7 +108,7 @@ def join_records(
 
 
 def frame_records(count: int, data: int, offsets: int, head: int, heads: int, target: int) -> int:
-    """Entries behind their length (i32) and ``head`` bytes of their own; the position behind."""
+    """Writes entries, each after its length (i32) and ``head`` bytes; returns the end."""
     at = target
     for record in range(count):
         first = mem.load_i32(offsets + 4 * record)

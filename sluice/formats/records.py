@@ -60,7 +60,7 @@ class Contents:
 
 
 def find(what: str, view: memoryview, count: int) -> Contents:
-    """``count`` records behind their length (i32) that fill ``view``.
+    """Finds ``count`` records, each after its length (i32), that fill ``view``.
 
     :raises CorruptRecord: if they do not; ``what`` is the batch's name there.
     """
@@ -83,9 +83,9 @@ def find(what: str, view: memoryview, count: int) -> Contents:
 
 
 def split_keys(contents: Contents) -> tuple[pa.Array, pa.Array]:
-    """Records of a KV batch as keys and rows; the row of a record that ends with its key is null.
+    """Splits records of a KV batch into keys and rows; a record that ends with its key has no row.
 
-    :raises CorruptRecord: names the record whose key does not lie within it.
+    :raises CorruptRecord: names the record whose key ends outside of it.
     """
     count = len(contents.sources)
     sources = contents.sources.copy()
@@ -113,12 +113,12 @@ def split_keys(contents: Contents) -> tuple[pa.Array, pa.Array]:
 
 
 def join_keys(keys: pa.Array, rows: pa.Array, head: int) -> memoryview:
-    """The inverse of ``find`` and ``split_keys``, behind ``head`` bytes that are still empty."""
+    """The inverse of ``find`` and ``split_keys``; starts with ``head`` empty bytes."""
     count = len(keys)
     if len(rows) != count or keys.null_count:
         raise ValueError(f"{count} keys with {keys.null_count} nulls for {len(rows)} rows")
-    room = head + count * (_LENGTH + _MAX_VARINT) + content_size(keys) + content_size(rows)
-    target = pa.allocate_buffer(room)
+    capacity = head + count * (_LENGTH + _MAX_VARINT) + content_size(keys) + content_size(rows)
+    target = pa.allocate_buffer(capacity)
     key_data, key_offsets = addresses(keys)
     row_data, row_offsets = addresses(rows)
     valid = rows.buffers()[0] if rows.null_count else None
@@ -136,9 +136,9 @@ def join_keys(keys: pa.Array, rows: pa.Array, head: int) -> memoryview:
 
 
 def frame(values: pa.Array, head: int, heads: np.ndarray | None = None) -> memoryview:
-    """Each entry behind its length (i32), behind ``head`` bytes that are still empty.
+    """Joins entries, each after its length (i32); starts with ``head`` empty bytes.
 
-    ``heads`` are bytes (uint8, shape (n, size)) that belong to each entry, before it.
+    ``heads`` are bytes (uint8, shape (n, size)) that each entry starts with.
     """
     if values.null_count:
         raise ValueError(f"{values.null_count} nulls among the values of a batch")

@@ -26,8 +26,8 @@ _MASK_DELTA = 0xA282EAD8
 _COMPARATOR, _LAST_SEQUENCE, _COMPACT_CURSOR, _DELETED_FILE, _NEW_FILE = 1, 4, 5, 6, 103
 _FAMILY, _FAMILY_ADDED, _FAMILY_DROPPED, _FAMILIES_MAX, _GROUP_LEFT = 200, 201, 202, 203, 300
 _NUMBERS = (2, 3, 9, 10)  # of logs and of the next file
-# The store's id, and what its own log has. The older forms of the latter, 8196 and 8197, do not say
-# how long they are: whoever passes over them as if they did takes their bytes for other edits.
+# The store's id, and the state of its own log. The older log fields, 8196 and 8197, have no length:
+# a reader that skips them as if they had one would read their bytes as other edits.
 _SKIPPED = (8193, 8199, 8200)
 
 _ENDS, _OLDEST_BLOB, _TIMESTAMPS_KEPT, _NOT_TO_BE_SKIPPED = 1, 4, 16, 64

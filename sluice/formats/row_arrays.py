@@ -85,13 +85,13 @@ def _rows(
 ) -> pa.Array:
     plan = row_plan(tuple(types), row_format)
     words = plan.words.copy()
-    room = rows * plan.most_bytes
+    capacity = rows * plan.most_bytes
     kept = []  # keeps alive the memory that the kernel reads
     for column, array, name, data_type in zip(words, columns, names, types, strict=True):
         content = _content(array, name, data_type, row_format)
-        room += point_to(column, content, array)
+        capacity += point_to(column, content, array)
         kept.append(content)
-    target = pa.allocate_buffer(room, resizable=True)
+    target = pa.allocate_buffer(capacity, resizable=True)
     bounds, where = np.empty(rows + 1, np.int64), np.zeros(2, np.int64)
     size = load_kernels().encode_rows(
         rows,
@@ -205,8 +205,10 @@ def _arrays(
     content = _content(elements, name, data_type, row_format)
     plan = element_plan(data_type)
     words = plan.words.copy()
-    room = point_to(words, content, elements) + len(elements) * (plan.width + plan.most_behind + 1)
-    target = pa.allocate_buffer(room + 16 * rows, resizable=True)
+    capacity = point_to(words, content, elements) + len(elements) * (
+        plan.width + plan.most_after_slots + 1
+    )
+    target = pa.allocate_buffer(capacity + 16 * rows, resizable=True)
     bounds, where = np.empty(rows + 1, np.int64), np.zeros(1, np.int64)
     valid = lists.buffers()[0] if lists.null_count else None
     size = load_kernels().encode_arrays(

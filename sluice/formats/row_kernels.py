@@ -1,8 +1,8 @@
 """Rows to Arrow's buffers, as plain loops that numba compiles.
 
 Nothing here runs as Python. Every argument is an int64: a count, or the address of memory that the
-caller owns. Positions are addresses too; below zero they say what is wrong (``row_layout``). Each
-read of a row is checked against the row's end first.
+caller owns. Positions are addresses too; a value below zero is an error code of
+``row_layout``. Each read of a row is checked against the row's end first.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Pair = tuple[int, int]
 
 @register_jitable
 def word(plan: int, name: int) -> int:
-    """A word of a column's plan."""
+    """Returns a word of a column's plan."""
     return mem.load_i64(plan + 8 * name)
 
 
@@ -29,7 +29,7 @@ def is_set(bits: int, index: int) -> bool:
 
 @register_jitable
 def read_varint(at: int, end: int, bits: int) -> Pair:
-    """The value and the position behind it."""
+    """Returns the value and the position after it."""
     value = 0
     shift = 0
     while shift < bits:
@@ -48,7 +48,7 @@ def read_varint(at: int, end: int, bits: int) -> Pair:
 
 @register_jitable
 def read_sized(at: int, end: int) -> Pair:
-    """The length of bytes behind a varint, and the position of the first."""
+    """Returns the length of the bytes after a varint, and the position of the first."""
     size, at = read_varint(at, end, 32)
     if at < 0:
         return 0, at
@@ -61,7 +61,7 @@ def read_sized(at: int, end: int) -> Pair:
 
 @register_jitable
 def read_number(kind: int, at: int, end: int) -> Pair:
-    """A number of fixed width with its sign, and the position behind it."""
+    """Returns a number of fixed width with its sign, and the position after it."""
     if kind == layout.ROW_8:
         if end - at < 1:
             return 0, layout.ENDS_EARLY
@@ -81,7 +81,7 @@ def read_number(kind: int, at: int, end: int) -> Pair:
 
 @register_jitable
 def read_stamp(kind: int, at: int, end: int) -> tuple[int, int, int]:
-    """Milliseconds, nanoseconds within them, and the position behind."""
+    """Returns milliseconds, nanoseconds within the millisecond, and the position after them."""
     if kind == layout.ROW_STAMP:
         millis, at = read_number(layout.ROW_64, at, end)
         if at < 0:
@@ -99,7 +99,7 @@ def read_stamp(kind: int, at: int, end: int) -> tuple[int, int, int]:
 
 @register_jitable
 def read_listed(at: int, end: int, lengths: int) -> Pair:
-    """The length of bytes that an IndexedRow lists, and the position of the first."""
+    """Returns the length of bytes that an IndexedRow lists, and the position of the first."""
     size = mem.load_i32(lengths)
     if size < 0:
         return 0, layout.BAD_LENGTH
@@ -110,7 +110,7 @@ def read_listed(at: int, end: int, lengths: int) -> Pair:
 
 @register_jitable
 def put_null(plan: int, row: int) -> None:
-    """Values lie in zeros already."""
+    """Marks a value as null; its bytes are already zero."""
     byte = word(plan, layout.VALID) + (row >> 3)
     mem.store_8(byte, mem.load_u8(byte) & ~(1 << (row & 7)))
     mem.store_64(plan + 8 * layout.NULLS, word(plan, layout.NULLS) + 1)
@@ -120,19 +120,19 @@ def put_null(plan: int, row: int) -> None:
 
 @register_jitable
 def put_bytes(plan: int, row: int, at: int, size: int) -> None:
-    """Notes where the content lies and where it will end; ``gather`` copies it."""
-    behind = word(plan, layout.CURSOR) + size
-    mem.store_64(plan + 8 * layout.CURSOR, behind)
-    mem.store_32(word(plan, layout.OFFSETS) + 4 * row + 4, behind)
+    """Stores the address of the content and its end offset; ``gather`` copies it."""
+    end = word(plan, layout.CURSOR) + size
+    mem.store_64(plan + 8 * layout.CURSOR, end)
+    mem.store_32(word(plan, layout.OFFSETS) + 4 * row + 4, end)
     mem.store_64(word(plan, layout.VALUES) + 8 * row, at)
 
 
 @register_jitable
 def scaled(millis: int, part: int, times: int, highest: int, rest: int) -> tuple[int, bool]:
-    """``millis * times + part``, and whether it fits 64 bits.
+    """Returns ``millis * times + part``, and whether it fits 64 bits.
 
-    The compiler takes it for granted that no product wraps, so it must not. ``highest`` and
-    ``rest`` are the largest number of 64 bits divided by ``times``.
+    The compiler assumes that no product wraps, so none may. ``highest`` and ``rest`` are the
+    quotient and remainder of the largest number of 64 bits by ``times``.
     """
     if millis >= 0:
         fits = millis < highest or (millis == highest and part <= rest)
@@ -145,7 +145,7 @@ def scaled(millis: int, part: int, times: int, highest: int, rest: int) -> tuple
 
 @register_jitable
 def put_stamp(plan: int, row: int, millis: int, nanos: int) -> int:
-    """In the column's unit."""
+    """Stores a timestamp in the column's unit."""
     times = word(plan, layout.TIMES)
     value = millis
     fits = True
@@ -204,7 +204,7 @@ def put_number(plan: int, row: int, kind: int, value: int) -> int:
 
 @register_jitable
 def put_decimal(plan: int, row: int, at: int, size: int) -> int:
-    """Big-endian two's complement of up to 16 bytes as Arrow's little-endian 16."""
+    """Converts big-endian two's complement of up to 16 bytes to Arrow's little-endian 16."""
     if size > 16:
         return layout.TOO_LONG
     low = 0
@@ -223,7 +223,7 @@ def put_decimal(plan: int, row: int, at: int, size: int) -> int:
 
 @register_jitable
 def put_content(plan: int, row: int, at: int, size: int) -> int:
-    """Content of ``size`` bytes at ``at``: text, bytes, a nested value or a large DECIMAL."""
+    """Stores ``size`` bytes at ``at``: text, bytes, a nested value or a large DECIMAL."""
     kind = word(plan, layout.IN_ARROW)
     if kind == layout.ARROW_BYTES:
         put_bytes(plan, row, at, size)
@@ -239,7 +239,7 @@ def put_content(plan: int, row: int, at: int, size: int) -> int:
 
 @register_jitable
 def trimmed(at: int, size: int) -> int:
-    """The size without zeros at the end."""
+    """Returns the size without zeros at the end."""
     while size > 0 and mem.load_u8(at + size - 1) == 0:
         size -= 1
     return size
@@ -247,7 +247,7 @@ def trimmed(at: int, size: int) -> int:
 
 @register_jitable
 def decode_field(plan: int, row: int, at: int, end: int, lengths: int) -> int:
-    """Reads one value of a row and puts it into its column; the position behind it."""
+    """Reads one value of a row into its column; returns the position after it."""
     kind = word(plan, layout.IN_ROW)
     if kind >= layout.ROW_SIZED:
         if kind == layout.ROW_SIZED:
@@ -286,7 +286,7 @@ def decode_field(plan: int, row: int, at: int, end: int, lengths: int) -> int:
 def decode_row(
     at: int, end: int, row: int, plan: int, columns: int, null_bytes: int, listed: int, where: int
 ) -> int:
-    """One row; 0 or what is wrong, with the column's number at ``where``."""
+    """Decodes one row; returns 0 or an error code, with the column's number at ``where``."""
     mem.store_64(where, 0)
     nulls = at
     lengths = at + null_bytes
@@ -321,7 +321,7 @@ def decode_rows(
     listed: int,
     where: int,
 ) -> int:
-    """All rows of a binary array; 0, or what is wrong with the row and column at ``where``.
+    """Decodes all rows of a binary array; returns 0 or an error, with row and column at ``where``.
 
     ``skipped`` bytes before each row are not read. A row that is not ``valid`` is null in each
     column.
@@ -341,11 +341,11 @@ def decode_rows(
 
 
 def gather(sources: int, offsets: int, rows: int, target: int) -> int:
-    """Copies content to where its offsets say, from the address that each row's source says."""
+    """Copies content from the source address of each row to the position of its offset."""
     first = mem.load_i32(offsets)
     for row in range(rows):
-        behind = mem.load_i32(offsets + 4 * row + 4)
-        if behind > first:
-            mem.copy(target + first, mem.load_i64(sources + 8 * row), behind - first)
-        first = behind
+        end = mem.load_i32(offsets + 4 * row + 4)
+        if end > first:
+            mem.copy(target + first, mem.load_i64(sources + 8 * row), end - first)
+        first = end
     return 0

@@ -1,4 +1,4 @@
-"""What Python and the compiled kernels agree on when rows are read and written: words and codes.
+"""The layout of a column's plan and the error codes, shared by Python and the compiled kernels.
 
 Kernels are compiled from numbers alone: this module imports nothing.
 """
@@ -10,7 +10,7 @@ WORDS = 16
 IN_ROW, IN_ARROW, SIZE, TIMES, BY, LIMIT = range(6)
 VALUES, VALID, BIT, OFFSETS, NULLS, CURSOR = range(6, 12)
 
-# IN_ROW: how a value lies within a row; SLOTs are those of an array's elements that vary
+# IN_ROW: the form of a value in a row; SLOT_: array elements of varying length
 (
     ROW_8,
     ROW_16,
@@ -28,7 +28,7 @@ VALUES, VALID, BIT, OFFSETS, NULLS, CURSOR = range(6, 12)
     SLOT_BYTES,
     SLOT_NESTED,
 ) = range(15)
-# IN_ARROW: how it lies in Arrow's buffers
+# IN_ARROW: its form in Arrow's buffers
 (
     ARROW_BIT,
     ARROW_8,
@@ -44,7 +44,7 @@ VALUES, VALID, BIT, OFFSETS, NULLS, CURSOR = range(6, 12)
     ARROW_FIXED,
 ) = range(12)
 
-# What a kernel answers instead of a position or a size; all below zero
+# Error codes, which a kernel returns instead of a position or a size; all below zero
 ENDS_EARLY, VARINT_TOO_LONG, BAD_LENGTH, BAD_NANOS, OUT_OF_RANGE, TOO_LONG, BYTES_LEFT, BAD_SLOT = (
     range(-8, 0)
 )

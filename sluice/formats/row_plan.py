@@ -1,4 +1,4 @@
-"""Plans of rows: numbers that tell the compiled kernels how to read and write each column.
+"""Plans of rows: numbers by which the compiled kernels read and write each column.
 
 A plan is an int64 array of shape (columns, WORDS). The words from VALUES on are addresses and
 counters of one call; the others depend on the column's type and the row format alone.
@@ -100,8 +100,8 @@ _MAX_DECIMAL_BYTES = 16
 _COMPACT_DECIMAL = 18
 _COMPACT_TIMESTAMP = 3
 _SLOT_WIDTH = 8
-_BEHIND_SLOTS = {SLOT_STAMP: 8, SLOT_BYTES: 7, SLOT_NESTED: 7}
-"""What an element takes behind the slots but for its content: padding mostly."""
+_AFTER_SLOTS = {SLOT_STAMP: 8, SLOT_BYTES: 7, SLOT_NESTED: 7}
+"""Bytes that an element takes after the slots, without its content: mostly padding."""
 NESTED = (TypeRoot.ARRAY, TypeRoot.MAP, TypeRoot.ROW)
 
 
@@ -114,7 +114,7 @@ class RowPlan:
     listed: int
     """Columns whose length an IndexedRow lists, null or not."""
     most_bytes: int
-    """What a row takes at most, without the content of columns of varying length."""
+    """Maximum bytes of a row, without the content of columns of varying length."""
 
 
 @lru_cache(maxsize=256)
@@ -148,7 +148,7 @@ def is_listed(data_type: DataType) -> bool:
 
 
 def most_bytes(words: np.ndarray) -> int:
-    """What a field takes in a row at most, without content of varying length."""
+    """Maximum bytes of a field in a row, without content of varying length."""
     kind = int(words[IN_ROW])
     if kind == ROW_PADDED:
         return int(words[SIZE])
@@ -156,7 +156,7 @@ def most_bytes(words: np.ndarray) -> int:
 
 
 def _most_content(words: np.ndarray) -> int:
-    """Of content whose size the column's type bounds; other content is counted where it lies."""
+    """Maximum size of content that the column's type bounds; other content is counted itself."""
     if words[IN_ARROW] == ARROW_FIXED:
         return int(words[SIZE])
     return _MAX_DECIMAL_BYTES if words[IN_ARROW] == ARROW_DECIMAL128 else 0
@@ -226,14 +226,14 @@ class ElementPlan:
 
     words: np.ndarray
     width: int
-    """Bytes of an element, or of its slot if it lies behind the slots."""
-    most_behind: int
-    """What an element takes there at most, without content of varying length."""
+    """Bytes of an element, or of its slot if it is after the slots."""
+    most_after_slots: int
+    """Maximum bytes of an element after the slots, without content of varying length."""
 
 
 @lru_cache(maxsize=256)
 def element_plan(data_type: DataType) -> ElementPlan:
-    """Elements lie in an array as in an IndexedRow, but what varies is behind a slot of 8 bytes."""
+    """As in an IndexedRow, but with 8-byte slots; content of varying length is after the slots."""
     words = np.zeros(WORDS, np.int64)
     _fill(words, data_type, is_compacted=False)
     if data_type.root in NESTED:
@@ -246,5 +246,5 @@ def element_plan(data_type: DataType) -> ElementPlan:
         words[IN_ROW] = SLOT_BYTES
     words.flags.writeable = False
     kind = int(words[IN_ROW])
-    behind = _BEHIND_SLOTS.get(kind, 0) + _most_content(words)
-    return ElementPlan(words, _ROW_WIDTHS.get(kind, _SLOT_WIDTH), behind)
+    after_slots = _AFTER_SLOTS.get(kind, 0) + _most_content(words)
+    return ElementPlan(words, _ROW_WIDTHS.get(kind, _SLOT_WIDTH), after_slots)

@@ -1,6 +1,6 @@
-"""Arrow's buffers to rows, as plain loops that numba compiles; see ``row_kernels``.
+"""Converts Arrow's buffers to rows, in plain loops that numba compiles; see ``row_kernels``.
 
-The target has room for what every row takes at most, so no write needs a check.
+The target has memory for the largest possible rows, so no write needs a check.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from sluice.formats.row_kernels import is_set, word
 
 @register_jitable
 def write_varint(at: int, value: int, bits: int) -> int:
-    """The position behind the number's unsigned LEB128."""
+    """Writes the number as unsigned LEB128; returns the position after it."""
     if bits == 32:
         value &= 0xFFFFFFFF
     while value > 0x7F or value < 0:
@@ -27,7 +27,7 @@ def write_varint(at: int, value: int, bits: int) -> int:
 
 @register_jitable
 def number_of(plan: int, row: int, kind: int) -> int:
-    """A number from a column, TIME in milliseconds."""
+    """Returns a number from a column, TIME in milliseconds."""
     values = word(plan, layout.VALUES)
     if kind == layout.ARROW_32:
         return mem.load_i32(values + 4 * row)
@@ -51,7 +51,7 @@ def number_of(plan: int, row: int, kind: int) -> int:
 
 @register_jitable
 def stamp_of(plan: int, row: int) -> tuple[int, int, bool]:
-    """A timestamp's milliseconds, the nanoseconds within, and whether 64 bits can say it."""
+    """Returns milliseconds, nanoseconds within the millisecond, and whether they fit 64 bits."""
     value = mem.load_i64(word(plan, layout.VALUES) + 8 * row)
     times = word(plan, layout.TIMES)
     if times == 1000:
@@ -69,7 +69,7 @@ def stamp_of(plan: int, row: int) -> tuple[int, int, bool]:
 
 @register_jitable
 def write_stamp(plan: int, row: int, at: int, kind: int) -> int:
-    """Milliseconds, and behind them the nanoseconds within if the precision has any."""
+    """Writes milliseconds, then the nanoseconds within the millisecond if the precision has any."""
     millis, nanos, fits = stamp_of(plan, row)
     if not fits:
         return layout.OUT_OF_RANGE
@@ -86,7 +86,7 @@ def write_stamp(plan: int, row: int, at: int, kind: int) -> int:
 
 @register_jitable
 def big_endian_size(low: int, high: int) -> int:
-    """Bytes of the shortest two's complement of a number of 128 bits."""
+    """Returns the bytes of the shortest two's complement of a number of 128 bits."""
     size = 16
     while size > 1:
         bit = 8 * (size - 1) - 1  # the sign that one byte less would have
@@ -104,7 +104,7 @@ def big_endian_size(low: int, high: int) -> int:
 
 @register_jitable
 def decimal_bytes(plan: int, row: int, at: int) -> int:
-    """Writes the unscaled number in the fewest big-endian bytes; how many those are."""
+    """Writes the unscaled number in the fewest big-endian bytes; returns their number."""
     values = word(plan, layout.VALUES) + 16 * row
     low = mem.load_i64(values)
     high = mem.load_i64(values + 8)
@@ -129,7 +129,7 @@ def write_decimal(plan: int, row: int, at: int, kind: int, lengths: int) -> int:
 
 @register_jitable
 def content_of(plan: int, row: int) -> tuple[int, int]:
-    """Where text, bytes or a nested value lies, and its size."""
+    """Returns the address and size of text, bytes or a nested value."""
     if word(plan, layout.IN_ARROW) == layout.ARROW_FIXED:
         size = word(plan, layout.SIZE)
         return word(plan, layout.VALUES) + size * row, size
@@ -140,26 +140,26 @@ def content_of(plan: int, row: int) -> tuple[int, int]:
 
 @register_jitable
 def write_content(plan: int, row: int, at: int, kind: int, lengths: int) -> int:
-    """Text, bytes or a nested value."""
+    """Writes text, bytes or a nested value."""
     source, size = content_of(plan, row)
     if kind == layout.ROW_SIZED:
         at = write_varint(at, size, 32)
     elif kind == layout.ROW_LISTED:
         mem.store_32(lengths, size)
     else:
-        room = word(plan, layout.SIZE)
-        if size > room:
+        width = word(plan, layout.SIZE)
+        if size > width:
             return layout.TOO_LONG
         mem.copy(at, source, size)
-        mem.fill_zeros(at + size, room - size)
-        return at + room
+        mem.fill_zeros(at + size, width - size)
+        return at + width
     mem.copy(at, source, size)
     return at + size
 
 
 @register_jitable
 def write_field(plan: int, row: int, at: int, lengths: int) -> int:
-    """The position behind the value's bytes, or what is wrong."""
+    """Writes one value; returns the position after it, or an error code."""
     kind = word(plan, layout.IN_ROW)
     arrow = word(plan, layout.IN_ARROW)
     if arrow == layout.ARROW_STAMP:
@@ -196,7 +196,7 @@ def encode_rows(
     offsets: int,
     where: int,
 ) -> int:
-    """All rows of a batch one behind the other; their size, or what is wrong.
+    """Writes all rows of a batch consecutively; returns their size, or an error code.
 
     ``offsets`` gets rows + 1 positions of 64 bits; ``where`` the row and column of a problem.
     """

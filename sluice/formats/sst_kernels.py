@@ -1,7 +1,7 @@
-"""Blocks of RocksDB's SST files and the merge of several files, as plain loops that numba compiles.
+"""Reads blocks of RocksDB's SST files and merges files, in plain loops that numba compiles.
 
-As in ``row_kernels`` every argument is a count or the address of memory that the caller owns, and
-each read of a block is checked against its end first. Answers below zero are problems.
+As in ``row_kernels``, every argument is a count or the address of memory that the caller owns, and
+each read of a block is checked against its end first. Results below zero are error codes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from sluice.formats import memory_access as mem
 from sluice.formats import sst_layout as layout
 
 _TRAILER = 8
-"""Bytes behind a user's key: type, then sequence number, little endian."""
+"""Bytes after a user's key: type, then sequence number, little endian."""
 _DELETION = 0
 _VALUE = 1
 _SINGLE_DELETION = 7
@@ -20,7 +20,7 @@ _SINGLE_DELETION = 7
 _LOW = 0xFFFFFFFF
 _FAR = 1 << 48
 """No file is as long."""
-# XXH3's own constants, as signed numbers of 64 bits
+# XXH3's constants, as signed numbers of 64 bits
 _PRIME32_1 = 0x9E3779B1
 _PRIME32_2 = 0x85EBCA77
 _PRIME32_3 = 0xC2B2AE3D
@@ -37,7 +37,7 @@ _STRIPES = 16
 
 @register_jitable
 def _fold(a: int, b: int) -> int:
-    """Both halves of the product of two unsigned numbers, by xor."""
+    """Returns both halves of the product of two unsigned numbers, combined by xor."""
     a_low, a_high = a & _LOW, mem.shift_right(a, 32)
     b_low, b_high = b & _LOW, mem.shift_right(b, 32)
     low = mem.multiply(a_low, b_low)
@@ -70,7 +70,7 @@ def _rotate(value: int, bits: int) -> int:
 
 @register_jitable
 def _swap(value: int) -> int:
-    """The bytes of a number the other way round."""
+    """Returns a number with its bytes in reverse order."""
     value = (mem.shift_right(value, 8) & 0x00FF00FF00FF00FF) | ((value & 0x00FF00FF00FF00FF) << 8)
     value = (mem.shift_right(value, 16) & 0x0000FFFF0000FFFF) | ((value & 0x0000FFFF0000FFFF) << 16)
     return _rotate(value, 32)
@@ -124,7 +124,7 @@ Lanes = tuple[int, int]
 
 @register_jitable
 def _two_lanes(a: int, b: int, data: int, secret: int) -> Lanes:
-    """Two neighbouring lanes behind 16 bytes more."""
+    """Adds 16 more bytes to two adjacent lanes."""
     first = mem.load_i64(data)
     second = mem.load_i64(data + 8)
     x = first ^ mem.load_i64(secret)
@@ -143,7 +143,7 @@ def _scramble(a: int, b: int, secret: int) -> Lanes:
 
 @register_jitable
 def _xxh3_long(data: int, size: int, secret: int) -> int:
-    """Of more than 240 bytes."""
+    """XXH3 of more than 240 bytes."""
     a, b, c, d = _PRIME32_3, _PRIME64_1, _PRIME64_2, _PRIME64_3
     e, f, g, h = _PRIME64_4, _PRIME32_2, _PRIME64_5, _PRIME32_1
     within = secret
@@ -190,10 +190,10 @@ _xxh3 = register_jitable(xxh3)
 def check_xxh3(
     data: int, starts: int, sizes: int, count: int, origin: int, base: int, secret: int
 ) -> int:
-    """How many blocks from the first on have the checksum that stands behind them.
+    """Returns the number of blocks, from the first on, whose checksum matches.
 
-    ``starts`` and ``sizes`` (i64) say where blocks lie behind ``data``; each has a byte of type and
-    a checksum behind it. ``data`` is position ``origin`` of its file, whose footer says ``base``.
+    ``starts`` and ``sizes`` (i64) are relative to ``data``. A type byte and a checksum follow each
+    block. ``data`` is position ``origin`` of its file; ``base`` is from the file's footer.
     """
     for block in range(count):
         start = mem.load_i64(starts + 8 * block)
@@ -213,7 +213,7 @@ def check_xxh3(
 
 @register_jitable
 def _number(at: int, end: int, bits: int) -> tuple[int, int]:
-    """An unsigned varint and the position behind it, below zero where there is none."""
+    """Returns an unsigned varint and the position after it; an error code if there is none."""
     value = 0
     shift = 0
     while shift < bits and at < end:
@@ -230,9 +230,9 @@ def _number(at: int, end: int, bits: int) -> tuple[int, int]:
 
 @register_jitable
 def _entry_head(at: int, end: int) -> tuple[int, int, int, int]:
-    """How many bytes of its key an entry shares with the one before, and has itself; the size of
-    its value; and the position behind."""
-    if end - at >= 3:  # mostly each takes one byte
+    """Returns the key bytes that an entry shares with the previous one, its other key bytes, the
+    size of its value, and the position after these numbers."""
+    if end - at >= 3:  # usually each takes one byte
         shared, own, size = mem.load_u8(at), mem.load_u8(at + 1), mem.load_u8(at + 2)
         if shared | own | size < 0x80:
             return shared, own, size, at + 3
@@ -247,7 +247,7 @@ def _entry_head(at: int, end: int) -> tuple[int, int, int, int]:
 
 @register_jitable
 def _entries_size(block: int, size: int) -> int:
-    """Bytes before the positions (u32) where keys are whole, and their count; or a problem."""
+    """Returns the bytes before the restart positions (u32) and their count, or an error code."""
     if size < 4:
         return layout.NO_ENTRY
     # a block that is searched by hash has a higher count
@@ -257,7 +257,7 @@ def _entries_size(block: int, size: int) -> int:
 
 @register_jitable
 def _next_entry(source: int) -> int:
-    """Moves a source to its next entry: 1; 0 if it needs blocks; or a problem."""
+    """Moves a source to its next entry; returns 1, 0 if it needs blocks, or an error code."""
     at = mem.load_i64(source + 8 * layout.AT)
     end = mem.load_i64(source + 8 * layout.END)
     first = False
@@ -279,7 +279,7 @@ def _next_entry(source: int) -> int:
     known = 0 if first else mem.load_i64(source + 8 * layout.KEY_SIZE)
     if shared > known or own > end - at or size > end - at - own or shared + own < _TRAILER:
         return layout.NO_ENTRY
-    if shared + own > mem.load_i64(source + 8 * layout.KEY_ROOM):
+    if shared + own > mem.load_i64(source + 8 * layout.KEY_CAPACITY):
         return layout.KEY_TOO_LONG
     mem.copy(mem.load_i64(source + 8 * layout.KEY) + shared, at, own)
     mem.store_64(source + 8 * layout.KEY_SIZE, shared + own)
@@ -292,7 +292,7 @@ def _next_entry(source: int) -> int:
 
 @register_jitable
 def _compare(a: int, a_size: int, b: int, b_size: int) -> int:
-    """Below, at or above zero, as unsigned bytes are ordered."""
+    """Returns a number below, at or above zero, by the order of unsigned bytes."""
     both = min(a_size, b_size)
     at = 0
     while at + 8 <= both and mem.load_i64(a + at) == mem.load_i64(b + at):
@@ -320,7 +320,7 @@ def _is_before(a: int, b: int) -> bool:
 
 @register_jitable
 def _sift(sources: int, state: int, live: int) -> None:
-    """Moves the first of the sources that have an entry to its place among them."""
+    """Moves the first of the sources that have an entry to its position in their order."""
     order = state + 8 * layout.MERGE_WORDS
     moved = mem.load_i64(order)
     at = 0
@@ -336,7 +336,7 @@ def _sift(sources: int, state: int, live: int) -> None:
 
 
 def enter(sources: int, state: int, index: int) -> int:
-    """Puts a source that has got blocks into a merge: 1; 0 if it has no entry; or a problem."""
+    """Adds a source with blocks to a merge; returns 1, 0 if it has no entry, or an error code."""
     found = _next_entry(sources + 8 * layout.SOURCE_WORDS * index)
     if found <= 0:
         return found
@@ -350,11 +350,11 @@ def enter(sources: int, state: int, index: int) -> int:
     return 1
 
 
-def merge(sources: int, state: int, offsets: int, rows_max: int, data: int, room: int) -> int:
-    """Writes values in the order of their keys: of each key the newest, if that is no deletion.
+def merge(sources: int, state: int, offsets: int, rows_max: int, data: int, capacity: int) -> int:
+    """Writes values in key order: the newest of each key, unless that is a deletion.
 
-    Goes on behind the rows and bytes that ``state`` says are written. Returns layout.DONE, FULL,
-    layout.NEEDS_BLOCKS, or a problem.
+    Continues after the rows and bytes that ``state`` counts as written. Returns DONE, FULL,
+    NEEDS_BLOCKS, or an error code.
     """
     rows = mem.load_i64(state + 8 * layout.ROWS)
     size = mem.load_i64(state + 8 * layout.BYTES)
@@ -381,7 +381,7 @@ def merge(sources: int, state: int, offsets: int, rows_max: int, data: int, room
         if compared > 0:
             if kind == _VALUE:
                 length = mem.load_i64(source + 8 * layout.VALUE_SIZE)
-                if rows == rows_max or length > room - size:
+                if rows == rows_max or length > capacity - size:
                     answer = layout.FULL
                     break
                 mem.copy(data + size, mem.load_i64(source + 8 * layout.VALUE), length)
@@ -412,7 +412,7 @@ def merge(sources: int, state: int, offsets: int, rows_max: int, data: int, room
 
 @register_jitable
 def _handle(at: int, end: int, start: int, size: int, is_change: bool) -> tuple[int, int, int]:
-    """Start and size of a block, and the position behind; ``start``, ``size``: of that before."""
+    """Returns a block's start, size and next position; ``start``, ``size``: previous block."""
     if is_change:
         change, at = _number(at, end, 49)
         return start + size + 5, size + (mem.shift_right(change, 1) ^ -(change & 1)), at
@@ -422,10 +422,11 @@ def _handle(at: int, end: int, start: int, size: int, is_change: bool) -> tuple[
     return start, size, at
 
 
-def read_index(data: int, size: int, deltas: int, starts: int, sizes: int, room: int) -> int:
-    """Where the blocks lie that an index block names, in its order; their count, or a problem.
+def read_index(data: int, size: int, deltas: int, starts: int, sizes: int, capacity: int) -> int:
+    """Reads the block positions of an index block, in order; returns their count or an error code.
 
-    ``deltas``: 1 if an entry may hold only how much longer its block is than the one before.
+    ``deltas``: 1 if an entry may contain only the difference between its block's size and the
+    previous one.
     """
     at = data
     end = data + size
@@ -440,7 +441,7 @@ def read_index(data: int, size: int, deltas: int, starts: int, sizes: int, room:
             _, at = _number(at, end, 35)
         if at < 0:
             return at
-        if own > end - at or count == room:
+        if own > end - at or count == capacity:
             return layout.NO_HANDLE
         start, length, at = _handle(at + own, end, start, length, deltas != 0 and shared != 0)
         if at < 0:

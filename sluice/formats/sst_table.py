@@ -125,7 +125,7 @@ def check_blocks(
     """Checks blocks by their checksums.
 
     :param data: a part of the file, from position ``origin`` on.
-    :param starts: positions of blocks in ``data``, int64; they and their trailers lie within.
+    :param starts: positions of blocks in ``data``, int64; they and their trailers are within it.
     :param sizes: without trailers, int64.
     :raises NeedsRocksDB: a block is damaged.
     """
@@ -176,29 +176,29 @@ def read_block(footer: Footer, data: bytes, handle: Handle) -> pa.Buffer:
 def uncompress(
     data: bytes, starts: np.ndarray, sizes: np.ndarray, most_bytes: int = _BLOCK_MAX
 ) -> list[pa.Buffer]:
-    """Blocks as they were before they were compressed; what was not shares the memory of ``data``.
+    """Uncompresses blocks; blocks that were not compressed share the memory of ``data``.
 
-    They take ``most_bytes`` at most, or are one block: then there are fewer than was asked for.
+    Returns fewer blocks than requested if more would exceed ``most_bytes``, but at least one.
 
-    :param starts: positions of blocks in ``data``, int64; they and their trailers lie within.
+    :param starts: positions of blocks in ``data``, int64; they and their trailers are within it.
     :param sizes: without trailers, int64.
     :raises NeedsRocksDB: the compression of a block is not supported, or it is damaged.
     """
     content = np.frombuffer(data, np.uint8)
     kinds = content[starts + sizes]
-    wholes, heads = _whole_sizes(content, starts)
+    wholes, heads = _uncompressed_sizes(content, starts)
     plain = kinds == _NONE
     wholes = np.where(plain, sizes, wholes)
-    heads[plain | (kinds == _SNAPPY)] = 0  # snappy's own format begins with the size
+    heads[plain | (kinds == _SNAPPY)] = 0  # snappy's own format starts with the size
     if (heads > sizes).any() or (wholes > _BLOCK_MAX).any():
         raise NeedsRocksDB("the uncompressed size of a block is not valid")
     count = max(int(np.searchsorted(np.cumsum(wholes), most_bytes, "right")), 1)
     parts = (starts + heads, sizes - heads, kinds, wholes)
-    whole = pa.py_buffer(data)
-    ways = _ways()
+    blocks = pa.py_buffer(data)
+    codecs = _decompressors()
     try:
         return [
-            ways[kind](whole.slice(start, size), wanted)
+            codecs[kind](blocks.slice(start, size), wanted)
             for start, size, kind, wanted in zip(*(p[:count].tolist() for p in parts), strict=True)
         ]
     except KeyError as error:
@@ -207,11 +207,11 @@ def uncompress(
         raise NeedsRocksDB(f"a block cannot be uncompressed: {error}") from error
 
 
-def _whole_sizes(content: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The numbers that blocks begin with if they are compressed, and how many bytes these take."""
+def _uncompressed_sizes(content: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The sizes at the start of compressed blocks, and the bytes that each of them takes."""
     values, lengths = np.zeros(len(starts), np.int64), np.zeros(len(starts), np.int64)
     more = np.ones(len(starts), bool)
-    for at in range(5):  # a block's trailer has as many: all of these bytes are there
+    for at in range(5):  # a block's trailer has as many bytes: all of these exist
         found = content[starts + at].astype(np.int64)
         values += np.where(more, found & 0x7F, 0) << (7 * at)
         lengths += more
@@ -221,22 +221,22 @@ def _whole_sizes(content: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, n
 
 
 @lru_cache(maxsize=1)
-def _ways() -> dict[int, Callable[[pa.Buffer, int], pa.Buffer]]:
-    """How blocks are uncompressed to so many bytes, by the type in their trailers."""
+def _decompressors() -> dict[int, Callable[[pa.Buffer, int], pa.Buffer]]:
+    """Functions that uncompress a block to ``size`` bytes, by the type in its trailer."""
 
     def inflated(block: pa.Buffer, size: int) -> pa.Buffer:
         stream = zlib.decompressobj(-15)
-        content = stream.decompress(block, size + 1)  # not all that a short block may grow to
+        content = stream.decompress(block, size + 1)  # limits the growth of a short block
         if len(content) != size or not stream.eof:
             raise ValueError(f"its size is not the declared {size} bytes")
         return pa.py_buffer(content)
 
-    ways = {kind: pa.Codec(name).decompress for kind, name in _CODECS.items()}
-    return {**ways, _NONE: lambda block, _: block, _ZLIB: inflated}
+    codecs = {kind: pa.Codec(name).decompress for kind, name in _CODECS.items()}
+    return {**codecs, _NONE: lambda block, _: block, _ZLIB: inflated}
 
 
 def metadata(block: pa.Buffer) -> Iterator[tuple[bytes, bytes]]:
-    """Names and values of a block that describes its file; there are few.
+    """Names and values of a block that describes its file, which are few.
 
     :raises NeedsRocksDB: the block is not valid.
     """
@@ -249,7 +249,7 @@ def metadata(block: pa.Buffer) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _entries_size(block: pa.Buffer) -> int:
-    """Bytes of a block before the positions where keys are whole, and their count."""
+    """Bytes of a block before the restart positions and their count."""
     if block.size >= _U32.size:
         [restarts] = _U32.unpack_from(block, block.size - _U32.size)
         size = block.size - _U32.size * (restarts + 1)
@@ -279,7 +279,7 @@ def find_parts(footer: Footer, metaindex: pa.Buffer, file_size: int) -> tuple[Ha
 
 
 def read_properties(block: pa.Buffer) -> Properties:
-    """:raises NeedsRocksDB: the file has more than puts and deletes, or a two-level index."""
+    """:raises NeedsRocksDB: there are entries other than puts and deletes, or a two-level index."""
     found = dict(metadata(block))
 
     def number(name: bytes, default: int | None = None) -> int:
@@ -304,19 +304,19 @@ def read_properties(block: pa.Buffer) -> Properties:
 def read_index(block: pa.Buffer, properties: Properties, end: int) -> tuple[np.ndarray, np.ndarray]:
     """Positions and sizes (int64, without trailers) of a file's data blocks, in its order.
 
-    :param end: where the last may end.
+    :param end: the end of the file's last possible block.
     :raises NeedsRocksDB: the index is not valid.
     """
     size = _entries_size(block)
-    room = size // 3 + 1  # an entry has three bytes at least
-    starts, sizes = np.empty(room, np.int64), np.empty(room, np.int64)
+    capacity = size // 3 + 1  # an entry has three bytes at least
+    starts, sizes = np.empty(capacity, np.int64), np.empty(capacity, np.int64)
     count = load_kernels().read_index(
         block.address,
         size,
         int(properties.index_deltas),
         starts.ctypes.data,
         sizes.ctypes.data,
-        room,
+        capacity,
     )
     if count < 0:
         raise NeedsRocksDB("the index of the SST file is damaged")

@@ -114,7 +114,7 @@ def decode_values(
     for schema_id in known:
         schema = _schema(schemas, schema_id)
         mask = there & (schema_ids == schema_id)
-        # rows of the others are null meanwhile, so that each keeps its number
+        # rows of other schemas are null here, so that each row keeps its number
         some = values if len(known) == 1 else _masked(values, mask)
         arrays = _columns(some, schema, target, row_format)
         choice = pa.array(mask) if found else None

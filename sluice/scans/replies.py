@@ -49,7 +49,7 @@ class Replies:
             self._bytes -= len(found[1].records)
 
     def forget(self, now_s: float) -> None:
-        """Drops replies whose time is over."""
+        """Drops expired replies."""
         while self._kept:
             scanner_id, (kept_s, _) = next(iter(self._kept.items()))
             if kept_s >= now_s - self._ttl_s:

@@ -57,9 +57,10 @@ class Session:
         )
 
     def after(self, scan_range: ScanRange, rows: int, next_key: bytes | None) -> Session | None:
-        """The session once a range was read; None: that was the last of it.
+        """Returns the session after a range was read; None if that was the end of the scan.
 
-        :param rows: how many it had. :param next_key: that of the row behind them, if there is one.
+        :param rows: the number of rows in the range.
+        :param next_key: the key of the row after the range, if there is one.
         """
         if scan_range.is_repeat:
             return self
@@ -77,7 +78,7 @@ def opened(
     rows: int,
     next_key: bytes | None,
 ) -> Session | None:
-    """The session behind a first batch of ``rows`` rows; None if that holds all of the scan."""
+    """Returns the session after a first batch of ``rows`` rows; None if that is all of the scan."""
     first = ScanRange(0, None, limit)
     unread = Session(scanner_id, bucket, log_offset, first, b"", limit)
     return unread.after(first, rows, next_key)

@@ -91,7 +91,7 @@ class Sessions:
     def find(self, scanner_id: bytes) -> Session:
         """Returns a session.
 
-        :raises ScannerExpired: the server ended it; the message says why.
+        :raises ScannerExpired: the server ended it; the message has the reason.
         :raises UnknownScannerId: it was closed, was read to the end, or never existed.
         """
         session = self._sessions.get(scanner_id)
@@ -137,7 +137,7 @@ class Sessions:
         return list(self._sessions)
 
     def idle(self, now_s: float) -> list[bytes]:
-        """The sessions whose time to live is over."""
+        """Returns the expired sessions."""
         since_s = now_s - self._limits.ttl_ms / 1000
         return [key for key, used_s in self._used_s.items() if used_s < since_s]
 

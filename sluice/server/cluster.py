@@ -182,7 +182,7 @@ class _Components:
         self._files = files
         self._listeners: list[Listener] = []
         self._stopping = threading.Event()
-        self._snapshots_begun = threading.Thread(
+        self._snapshot_starter = threading.Thread(
             target=self._begin_snapshots, name="kv-snapshots-begin", daemon=True
         )
         self._metrics = _metrics_of(config)
@@ -277,7 +277,7 @@ class _Components:
             listener.start()
         if self._metrics is not None:
             self._metrics.start(self.tiering_service.statuses, self._leases.all)
-        self._snapshots_begun.start()
+        self._snapshot_starter.start()
         return tuple(listener.address for listener in self._listeners)
 
     @property
@@ -296,9 +296,9 @@ class _Components:
             self.kv_snapshotter.start(self._config.kv_snapshot_interval_ms)
 
     def wait_for_snapshots(self) -> None:
-        """Waits until leftover snapshot files are deleted, if that has begun."""
-        if self._snapshots_begun.ident is not None:
-            self._snapshots_begun.join()
+        """Waits until leftover snapshot files are deleted, if their deletion has started."""
+        if self._snapshot_starter.ident is not None:
+            self._snapshot_starter.join()
 
     def stop(self, grace_s: float) -> None:
         self._fetcher.stop()

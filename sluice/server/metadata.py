@@ -240,7 +240,7 @@ def api_versions(role: Role, offered: Iterable[Api]) -> Handler:
     response = pb.ApiVersionsResponse(server_type=role.value, server_version=__version__)
     for api in sorted((apis.API_VERSIONS, *offered), key=lambda api: api.key):
         response.api_versions.add(api_key=api.key, min_version=0, max_version=api.max_version)
-    return lambda request: response  # noqa: ARG005 - every client gets the same answer
+    return lambda request: response  # noqa: ARG005 - every client gets the same response
 
 
 def _node(address: tuple[str, int]) -> pb.PbServerNode:

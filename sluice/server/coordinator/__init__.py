@@ -1,1 +1,1 @@
-"""The coordinator: catalog, tiering states, lake snapshots, and the calls that it answers."""
+"""The coordinator: catalog, tiering states, lake snapshots, and the calls that it serves."""

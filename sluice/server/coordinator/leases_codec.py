@@ -20,7 +20,7 @@ _OWNER = struct.Struct(">q")  # table id, in the CRC
 
 
 class Unreadable(Exception):
-    """The bytes are not a head or block of the lease; the message says why."""
+    """The bytes are not a head or block of the lease; the message has the reason."""
 
 
 def encode_head(lease: Lease) -> bytes:

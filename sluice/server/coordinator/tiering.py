@@ -143,7 +143,7 @@ class Tiering:
         draft.set_freshness(info.table_id, _freshness(info))
         self._store(draft, connection)
 
-    # -- what workers say
+    # -- heartbeats of workers
 
     def heartbeat(self, request: pb.LakeTieringHeartbeatRequest) -> pb.LakeTieringHeartbeatResponse:
         """Process failed, tiering and finished tables, then assign one: Fluss's order.

@@ -22,7 +22,7 @@ _log = structlog.get_logger("sluice.tiering")
 
 
 class TieringService:
-    """Handlers of the tiering calls, which only the coordinator can answer. Stateless."""
+    """Handlers of the tiering calls, which only the coordinator can serve. Stateless."""
 
     def __init__(self, catalog: Catalog, tiering: Tiering, lag: LakeLag) -> None:
         self._catalog = catalog

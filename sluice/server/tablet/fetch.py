@@ -134,7 +134,7 @@ class Fetcher:
                 # Not held while a fetch waits: a leader that changes must not wait for readers.
                 with self._replicas.leading(part.bucket):
                     part.seen_offset = part.log.end_offset
-                    found = part.log.slice(offset, max(limit, 0), whole_first=True)
+                    found = part.log.slice(offset, max(limit, 0), min_one_batch=True)
                 if found is not None and total and found.length > left:
                     found = None
                 part.slice = found
@@ -190,7 +190,7 @@ class Fetcher:
                 if part.log is not None:
                     part.log.forget_waiter(waiter)
 
-    # -- the answer's bytes
+    # -- the response's bytes
 
     def _encode(self, parts: Sequence[_Part]) -> bytes:
         """Encodes the message around the slices, then reads the slices into their places."""
@@ -241,7 +241,7 @@ class Fetcher:
 def read_slice(files: LogFiles, piece: Slice, target: memoryview) -> None:
     """Fills ``target`` with the slice's bytes.
 
-    :raises UnknownTableOrBucket: the table was dropped meanwhile. :raises LogStorageError.
+    :raises UnknownTableOrBucket: the table was dropped in the meantime. :raises LogStorageError.
     """
     try:
         files.read_into(piece.path, piece.position, target)

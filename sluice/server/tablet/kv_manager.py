@@ -129,7 +129,7 @@ class KvManager:
         self._on_closing.append(listener)
 
     def log_end(self, bucket: TableBucket) -> int:
-        """The end of a bucket's log, whoever leads the bucket. Does not open the store.
+        """The end of a bucket's log, with any leader of the bucket. Does not open the store.
 
         :raises UnknownTableOrBucket, NonPrimaryKeyTable: the bucket does not exist, or has no
             key-value store.

@@ -226,7 +226,7 @@ class KvTablet:
 
     def _close(self, store: KvStore) -> None:
         try:
-            self.log.sync()  # the store may contain more than its offset says
+            self.log.sync()  # the store may contain changes after its offset
         except OSError as error:
             _log.error("cannot sync the log", bucket=self.log.name, error=str(error))
         store.close()
@@ -311,7 +311,7 @@ class KvTablet:
                 return KvStore(self.folder.db, resources)
             if snapshot.log_offset > self.log.end_offset:
                 raise KvStorageError(
-                    f"KV snapshot {snapshot.snapshot_id} goes up to log offset"
+                    f"KV snapshot {snapshot.snapshot_id} ends at log offset"
                     f" {snapshot.log_offset}, but the log ends at {self.log.end_offset}"
                 )
             self.folder.restore(snapshot)
@@ -351,7 +351,7 @@ class KvTablet:
 
     def _batches(self, offset: int) -> Iterator[tuple[LogBatchHeader, memoryview]]:
         while offset < self.log.end_offset:
-            found = self.log.slice(offset, _REPLAY_BYTES, whole_first=True)
+            found = self.log.slice(offset, _REPLAY_BYTES, min_one_batch=True)
             assert found is not None, "below the end there is a batch"
             buffer = memoryview(bytearray(found.length))
             read_slice(self._environment.files, found, buffer)

@@ -37,7 +37,7 @@ def _read(log: BucketLog, limit: int, files: LogFiles, max_bytes: int) -> bytes:
     stop, left = log.end_offset, max_bytes
     offset = max(log.start_offset, stop - limit)
     while offset < stop:
-        found = log.slice(offset, left, whole_first=True)
+        found = log.slice(offset, left, min_one_batch=True)
         assert found is not None, "below the end there is a batch"
         left -= found.length
         if left < 0:

@@ -138,7 +138,7 @@ class BucketLog:
         """The end offset of a writer's batch that is already stored; None if it is the next one.
 
         :raises OutOfOrderSequence, DuplicateSequence: see :class:`WriterStates`.
-        :raises UnknownTableOrBucket: the table was dropped meanwhile.
+        :raises UnknownTableOrBucket: the table was dropped in the meantime.
         """
         with self._lock:
             self._check_open()
@@ -182,13 +182,13 @@ class BucketLog:
 
     # -- reading
 
-    def slice(self, offset: int, limit: int, *, whole_first: bool) -> Slice | None:
+    def slice(self, offset: int, limit: int, *, min_one_batch: bool) -> Slice | None:
         """Locates the batches from ``offset`` on, at most ``limit`` bytes of one segment.
 
         None at the end of the log, or if the first batch exceeds a strict limit.
 
         :raises LogOffsetOutOfRange: below the start or above the end of the log.
-        :raises UnknownTableOrBucket: the table was dropped meanwhile.
+        :raises UnknownTableOrBucket: the table was dropped in the meantime.
         """
         with self._lock:
             self._check_open()
@@ -203,7 +203,7 @@ class BucketLog:
                 return None
             for segment in reversed(self._segments):
                 if segment.base_offset <= offset and segment.size:
-                    return segment.slice(offset, limit, whole_first=whole_first)
+                    return segment.slice(offset, limit, min_one_batch=min_one_batch)
             raise AssertionError(f"bucket {self.name}: no segment holds offset {offset}")
 
     def wait_beyond(self, offset: int, waiter: threading.Event) -> bool:

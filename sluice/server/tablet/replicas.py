@@ -31,7 +31,7 @@ Lost = Callable[[TableBucket], None]
 class ReadWriteLock:
     """A lock for many readers or one writer. A waiting writer has precedence over new readers.
 
-    A reader must not acquire it again: behind a waiting writer it would wait for itself.
+    A reader must not acquire it again: after a waiting writer it would wait for itself.
     """
 
     def __init__(self) -> None:
@@ -103,7 +103,7 @@ class Replicas:
 
     @contextmanager
     def leading(self, bucket: TableBucket) -> Iterator[int]:
-        """Runs an operation of the leader; yields the leader epoch, which cannot change meanwhile.
+        """Runs an operation of the leader; yields the leader epoch, which cannot change during it.
 
         :raises UnknownTableOrBucket: the bucket does not exist.
         :raises NotLeaderOrFollower: this server does not lead it.

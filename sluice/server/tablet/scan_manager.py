@@ -35,7 +35,7 @@ from sluice.scans import (
 from sluice.server.tablet.scan_context import Pin, ScannerContext, View
 from sluice.server.tablet.scan_view import Rows
 
-_HEADROOM = 64 * 1024  # of an answer, beside the rows in it
+_HEADROOM = 64 * 1024  # of a response, in addition to its rows
 
 _log = structlog.get_logger("sluice.scans")
 
@@ -134,7 +134,7 @@ class ScannerManager:
 
         :raises TooManyScanners: :raises UnknownTableOrBucket, NonPrimaryKeyTable,
             NotLeaderOrFollower: as they say. :raises KvStorageError: the store cannot be read.
-        :raises RecordTooLarge: a row fits no answer.
+        :raises RecordTooLarge: a row is too large for a response.
         """
         bucket, scanner_id = request.bucket, request.wanted_id or self._new_id().encode()
         with self._stores.leading(bucket) as (tablet, _):
@@ -175,7 +175,7 @@ class ScannerManager:
 
         :raises ScannerExpired, UnknownScannerId: the scan has ended, or never existed.
         :raises InvalidScanRequest: not the next call. :raises NotLeaderOrFollower, KvStorageError:
-            and the scan is over.
+            and the scan has ended.
         """
         with self._lock:
             found = self._replies.find(request.scanner_id, request.call_seq_id)
@@ -191,10 +191,10 @@ class ScannerManager:
             self._end(scanner_id)
             self._replies.drop(scanner_id)
 
-    # -- what happens by itself
+    # -- background work
 
     def expire(self) -> int:
-        """Ends idle scans whose time to live is over; returns their number."""
+        """Ends idle scans whose time to live has passed; returns their number."""
         with self._lock:
             return self._expire()
 
@@ -298,7 +298,7 @@ class ScannerManager:
         assert records is not None, "a session has a row to give"
         after = session.after(scan_range, len(rows.values), rows.next_key)
         with self._lock:
-            self._sessions.find(scanner_id)  # it may have been closed meanwhile
+            self._sessions.find(scanner_id)  # it may have been closed in the meantime
             now_s = self._clock.monotonic_s()
             if after is None:
                 self._replies.keep(scanner_id, Reply(request.call_seq_id, records), now_s)

@@ -26,7 +26,7 @@ class KvView:
     """An iterator of RocksDB, whose rows stay as they were when it was made.
 
     It keeps the store open: release it before the store is closed. One thread reads at a time.
-    A snapshot of RocksDB is held beside it, because RocksDB counts those, and not iterators.
+    A snapshot of RocksDB is held in addition, because RocksDB counts snapshots, not iterators.
     """
 
     def __init__(self, name: str, iterator: SnapshotIterator) -> None:

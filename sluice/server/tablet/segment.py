@@ -1,8 +1,9 @@
 """One segment of a log: a file of batches, and the positions of all of them.
 
-``<base offset, 20 digits>.log`` holds the batches one behind the other. ``.index`` holds an entry
-per batch and is written when the segment is closed (rolled, or the server stopped cleanly): a
-segment without a valid index is read through, its CRCs checked, when the server starts.
+``<base offset, 20 digits>.log`` contains the batches one after the other. ``.index`` contains one
+entry per batch. It is written when the segment is closed: by a roll, or when the server stops
+cleanly. When the server starts, it reads a segment without a valid index completely and checks its
+CRCs.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _START = struct.Struct("<qi")
 
 
 class Entry(NamedTuple):
-    """One batch: where it begins, and what a restart must know of it."""
+    """One batch: its position, and the fields that a restart needs."""
 
     base_offset: int
     position: int
@@ -37,7 +38,7 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Whole batches in a file: ``length`` bytes from ``position``."""
+    """Complete batches in a file: ``length`` bytes from ``position``."""
 
     path: Path
     position: int
@@ -45,9 +46,9 @@ class Slice:
 
 
 class Segment:
-    """A segment and its dense index in memory: 24 bytes a batch, 36 in the last segment.
+    """A segment and its dense index in memory: 24 bytes per batch, 36 in the last segment.
 
-    Its log's lock guards it.
+    The lock of its log guards it.
     """
 
     def __init__(self, folder: Path, base_offset: int) -> None:
@@ -64,7 +65,7 @@ class Segment:
         self._sequences = array("i")
 
     def add(self, entry: Entry, next_offset: int, size: int) -> None:
-        """Notes a batch that has been written at the end."""
+        """Adds a batch that was written at the end."""
         self._offsets.append(entry.base_offset)
         self._positions.append(entry.position)
         self._timestamps.append(entry.timestamp_ms)
@@ -75,7 +76,7 @@ class Segment:
         self.last_timestamp_ms = max(self.last_timestamp_ms, entry.timestamp_ms)
 
     def release(self) -> None:
-        """Gives up what only a restart must know; the segment is closed and takes no batch."""
+        """Frees the fields that only a restart needs; the segment is closed for writing."""
         self._writers, self._sequences = array("q"), array("i")
 
     def entries(self) -> Iterable[Entry]:
@@ -88,10 +89,10 @@ class Segment:
             self._sequences,
         )
 
-    def slice(self, offset: int, limit: int, *, whole_first: bool) -> Slice | None:
-        """Whole batches from the one that holds ``offset``, at most ``limit`` bytes.
+    def slice(self, offset: int, limit: int, *, min_one_batch: bool) -> Slice | None:
+        """Returns complete batches from the one with ``offset``, at most ``limit`` bytes.
 
-        With ``whole_first`` the first batch comes whatever its size; None if nothing fits.
+        With ``min_one_batch`` the first batch may exceed the limit. None if no batch fits.
         """
         first = bisect_right(self._offsets, offset) - 1
         start = self._positions[first]
@@ -101,24 +102,24 @@ class Segment:
         last = bisect_right(self._positions, end) - 1
         if last > first:
             return Slice(self.path, start, self._positions[last] - start)
-        if not whole_first:
+        if not min_one_batch:
             return None
         following = first + 1
         stop = self._positions[following] if following < len(self._positions) else self.size
         return Slice(self.path, start, stop - start)
 
     def end_of(self, base_offset: int) -> int:
-        """The offset behind the batch that begins at ``base_offset``."""
+        """Returns the offset after the batch that starts at ``base_offset``."""
         following = bisect_right(self._offsets, base_offset)
         return self._offsets[following] if following < len(self._offsets) else self.next_offset
 
     def offset_at(self, timestamp_ms: int) -> int | None:
-        """Offset of the first batch that is not older; None if all are."""
+        """Returns the offset of the first batch that is not older; None if all are older."""
         at = bisect_left(self._timestamps, timestamp_ms)
         return self._offsets[at] if at < len(self._offsets) else None
 
     def timestamp_at(self, offset: int) -> int:
-        """When the batch that holds ``offset`` was written, epoch milliseconds."""
+        """Returns the write time of the batch with ``offset``, in epoch milliseconds."""
         return self._timestamps[bisect_right(self._offsets, offset) - 1]
 
     # -- the index file
@@ -126,7 +127,7 @@ class Segment:
     def write_index(self) -> None:
         """Closes the segment on disk.
 
-        :raises OSError: it cannot be written; the next start reads the segment through instead.
+        :raises OSError: it cannot be written; the next start reads the complete segment instead.
         """
         body = b"".join(_ENTRY.pack(*entry) for entry in self.entries())
         crc = crc32c(body)
@@ -134,7 +135,7 @@ class Segment:
         write_durably(self.index_path, _MAGIC + body + footer)
 
     def load_index(self) -> bool:
-        """Takes the batches from the index file; False if it is missing, broken or outdated."""
+        """Loads the batches from the index file; False if it is missing, damaged or outdated."""
         try:
             content = self.index_path.read_bytes()
             size = self.path.stat().st_size
@@ -154,7 +155,7 @@ class Segment:
         return True
 
     def scan(self) -> str | None:
-        """Reads the file through and takes its valid batches; answers what is wrong behind them."""
+        """Loads the valid batches of the file; returns the problem after them, or None."""
         with self.path.open("rb") as file:
             while True:
                 head = file.read(V0_HEADER_SIZE)

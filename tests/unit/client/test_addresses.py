@@ -35,7 +35,7 @@ BOTH = "grpc://localhost:9123 (Sluice's server) or fluss://localhost:9123 (Apach
         ("grpc://localhost:99999", ": the port is a number from 1 to 65535, not '99999'"),
         ("grpc://localhost:http", ": the port is a number from 1 to 65535, not 'http'"),
         ("grpc://localhost:0", ": the port is a number from 1 to 65535, not '0'"),
-        ("grpc://localhost:9123/db", " has text behind the port: write grpc://localhost:9123"),
+        ("grpc://localhost:9123/db", " has text after the port: write grpc://localhost:9123"),
         ("grpc://[::1:9123", ": Invalid IPv6 URL; write grpc://HOST:PORT"),
         ("", ": it is empty: write grpc://HOST:PORT or fluss://HOST:PORT"),
     ],

@@ -137,7 +137,7 @@ def test_a_server_that_is_down_is_given_up_in_time_with_its_address() -> None:
         with WireServer({}, port=port) as server:
             pass
         connection = connection_to(server)
-        with pytest.raises(NetworkError, match=r"given up after \d attempts") as caught:
+        with pytest.raises(NetworkError, match=r"gave up after \d attempts") as caught:
             ask(connection, apis.CREATE_DATABASE, request)
     assert f"nothing listens at 127.0.0.1:{port}: " in str(caught.value)
     connection.close()

@@ -46,7 +46,7 @@ def test_a_server_that_goes_away_surfaces_with_the_bucket(client: Client, cluste
         writer.flush()
         cluster.stop()
         writer.write(orders(1, 1))
-        with pytest.raises(NetworkError, match=r"table shop\.orders bucket 0: .*given up after"):
+        with pytest.raises(NetworkError, match=r"table shop\.orders bucket 0: .*gave up after"):
             writer.flush()
         with pytest.raises(NetworkError, match="bucket 0"):
             writer.write(orders(2, 1))

@@ -194,6 +194,6 @@ def test_without_any_leader_the_error_says_so_in_the_end() -> None:
     with PeerServer(one) as first, PeerServer(other) as second:
         text = f"fluss://127.0.0.1:{first.port},127.0.0.1:{second.port}"
         config = ClientConfig(text, connect_timeout_ms=3_000, retry_timeout_ms=3_000)
-        with connect(config) as client, pytest.raises(NotCoordinatorLeader, match="given up after"):
+        with connect(config) as client, pytest.raises(NotCoordinatorLeader, match="gave up after"):
             client.admin.list_databases()
     assert one.asked and other.asked

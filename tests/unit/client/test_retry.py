@@ -75,7 +75,7 @@ def test_jitter_takes_anything_from_nothing_to_the_ceiling() -> None:
 
 
 def test_gives_up_in_time_and_says_how_often_it_tried() -> None:
-    with pytest.raises(NetworkError, match=r"^down \(given up after 4 attempts in 0.7 s\)$"):
+    with pytest.raises(NetworkError, match=r"^down \(gave up after 4 attempts in 0.7 s\)$"):
         run([NetworkError("down")] * 99, timeout_ms=1000)
 
 
