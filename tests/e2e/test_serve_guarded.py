@@ -61,7 +61,7 @@ def test_commands_before_a_guarded_server(server: ServerProcess, tmp_path: Path)
         (run(server, "tables", token=read, tls="true"), 1, "TlsError: .* no authority that this"),
         (run(server, "tables", token=read, tls_ca=other), 1, "TlsError: .* no authority that"),
         (run(server, "tables", token=read, tls_ca="/no"), 2, "client.tls_ca: /no: No such file"),
-        (run(server, "tables", token="a b", tls_ca=ca), 2, "client.token holds a space"),
+        (run(server, "tables", token="a b", tls_ca=ca), 2, "client.token has a space"),
     ):
         assert (result.exit_code, result.stdout) == (code, "")
         assert re.match(f"sluice: .*{told}", result.stderr), result.stderr

@@ -49,7 +49,7 @@ def test_a_malformed_address_is_refused_with_what_was_meant(text: str, told: str
 
 
 def test_a_login_in_an_address_is_refused_and_not_shown() -> None:
-    with pytest.raises(ConfigurationError, match=r"holds a login: .*client\.password") as caught:
+    with pytest.raises(ConfigurationError, match=r"has a login: .*client\.password") as caught:
         Address.parse("fluss://ann:planted-4711@host:9123")
     assert "planted-4711" not in str(caught.value)
 

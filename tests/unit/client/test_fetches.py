@@ -98,7 +98,7 @@ def test_an_answer_that_is_none_is_an_error() -> None:
     with (
         WireServer(handlers) as server,
         connect(server.address) as client,
-        pytest.raises(CorruptMessage, match=r"FetchLog \(2 bytes\) cannot be parsed"),
+        pytest.raises(CorruptMessage, match=r"FetchLog response \(2 bytes\) cannot be parsed"),
     ):
         ids(LogReader(client._connection, client.admin, INFO.path, INFO), 0, 10)
 
