@@ -147,7 +147,7 @@ def delete(
     with connect(config.client) as client, stopped_by_sigterm():
         writer = client.kv_writer(table)
         schema, keys = writer.info.schema, files.keys_of(writer.info)
-        rows = files.rows_of(file, files.columns_of(schema, schema.primary_key, keys), notes=False)
+        rows = files.rows_of(file, files.columns_of(schema, schema.primary_key, keys))
         with nothing_sent():
             rows.read_through()
         check, send, command = writer.check_delete, writer.delete, ResumeCommand(context)
