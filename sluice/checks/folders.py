@@ -13,6 +13,7 @@ from typing import Any
 from fsspec.implementations.local import LocalFileSystem
 
 from sluice.checks.findings import Check, NotChecked
+from sluice.errors import ConfigurationError
 from sluice.storage import S3_SCHEMES, StorageTimeouts, fsspec_file_system
 
 SHORT_TIMEOUTS = StorageTimeouts(connect_s=2.0, request_s=2.0, attempts_max=3)
@@ -57,7 +58,10 @@ def write_and_remove(fs: Any, folder: str) -> str | NotChecked:
     :param fs: an fsspec file system.
     :raises Exception: any error of the storage.
     """
-    made = _missing(folder) if isinstance(fs, LocalFileSystem) else []
+    is_local = isinstance(fs, LocalFileSystem)
+    if is_local and Path(folder).exists() and not Path(folder).is_dir():
+        raise ConfigurationError(f"{folder} is a file")
+    made = _missing(folder) if is_local else []
     name = f"{folder.rstrip('/')}/_sluice-check-{os.getuid()}"
     kept = ""
     try:

@@ -9,6 +9,7 @@ import click
 from sluice.cli.options import (
     DURATION,
     TABLE_PATH,
+    check_warehouse,
     cluster_options,
     configuration,
     format_option,
@@ -84,6 +85,7 @@ def clean(
     Needs Java 17. Needs a cluster only without TABLE, or with --work-uri. Exit code 1: a table or a
     folder could not be read, or a file could not be deleted.
     """
+    check_warehouse(warehouse)
     overrides = {"client.bootstrap": bootstrap, **lake_overrides(warehouse)}
     config = configuration(config_file, overrides)
     only_runs = work_uri is not None and table is None and not config.datalake.iceberg

@@ -120,6 +120,32 @@ def lake_overrides(warehouse: str | None) -> dict[str, str]:
     }
 
 
+def check_warehouse(warehouse: str | None, *, must_exist: bool = True) -> None:
+    """Checks the folder of --warehouse, if it is a local one.
+
+    :param must_exist: the command reads the lake; else it creates a missing folder.
+    :raises click.BadParameter: the path is a file, or does not exist.
+    """
+    folder = None if warehouse is None else local_folder(warehouse)
+    if folder is None:
+        return
+    problem = ""
+    if folder.exists() and not folder.is_dir():
+        problem = f"{warehouse} is a file; give a folder"
+    elif must_exist and not folder.exists():
+        problem = f"folder {warehouse} does not exist; give the folder that `sluice tier` wrote to"
+    if problem:
+        raise click.BadParameter(problem, param_hint="--warehouse")
+
+
+def local_folder(warehouse: str) -> Path | None:
+    """The local folder that a warehouse is; None if it is in other storage, as ``s3://``."""
+    scheme, separator, path = warehouse.partition("://")
+    if not separator:
+        return Path(warehouse)
+    return Path(path) if scheme.lower() == "file" and path.startswith("/") else None
+
+
 def configuration(
     config_file: str | None, overrides: Mapping[str, str | int | bool | None] | None = None
 ) -> Config:

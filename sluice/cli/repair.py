@@ -9,6 +9,7 @@ import click
 from sluice.cli.options import (
     DURATION,
     TABLE_PATH,
+    check_warehouse,
     cluster_options,
     configuration,
     format_option,
@@ -76,6 +77,7 @@ def repair(
     Needs Java 17. Exit code 1: nothing could be repaired. 3: the round of the repair lost its claim
     before the commit; run the command again.
     """
+    check_warehouse(warehouse)
     overrides = {"client.bootstrap": bootstrap, **lake_overrides(warehouse)}
     config = configuration(config_file, overrides)
     if not config.datalake.iceberg:

@@ -14,6 +14,7 @@ import click
 
 from sluice.cli.options import (
     DURATION,
+    check_warehouse,
     cluster_options,
     configuration,
     lake_overrides,
@@ -92,6 +93,7 @@ def sql(
 
     Spark takes about 10 seconds to start. It needs Java 17 and pip install 'fluss-sluice[spark]'.
     """
+    check_warehouse(warehouse)
     config = configuration(
         config_file, {"client.bootstrap": bootstrap, **lake_overrides(warehouse)}
     )

@@ -10,6 +10,7 @@ import click
 from sluice.cli.options import (
     DURATION,
     TABLE_PATH,
+    check_warehouse,
     cluster_options,
     configuration,
     format_option,
@@ -95,6 +96,7 @@ def tier(
         "tiering.parallelism": parallelism,
         **lake_overrides(warehouse),
     }
+    check_warehouse(warehouse, must_exist=False)
     config = configuration(config_file, overrides)
     if not config.datalake.iceberg:
         raise click.UsageError("give --warehouse PATH, or the lake's catalog in --config FILE")

@@ -131,7 +131,7 @@ def test_a_lake_that_cannot_be_written_is_one_line_with_kind_and_reason(
     cli("create-table", "shop.blocked", "--schema", SCHEMA, "--freshness", "1s")
     (tmp_path / "a.csv").write_text("id,item,price\n1,pen,1.20\n")
     cli("append", "shop.blocked", str(tmp_path / "a.csv"))
-    lake = str(tmp_path / "lake")
+    lake = str(tmp_path / "lake" / "below")
     told = cli("tier", "shop.blocked", "--warehouse", lake, "--wait", "1min", fails=1)
     assert "sluice: LakeNotWritable: " in told
     failing = sluice(

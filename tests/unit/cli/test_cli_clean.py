@@ -184,7 +184,7 @@ def test_a_work_folder_that_cannot_be_listed_hides_nothing_that_was_done(
     monkeypatch.setattr(LocalFileSystem, "find", refuse)
     with socket.create_server(("127.0.0.1", 0)) as there:
         address = f"grpc://127.0.0.1:{there.getsockname()[1]}"
-        words = ("--warehouse", "x", "--bootstrap", address, "--work-uri", "file:///w")
+        words = ("--warehouse", ".", "--bootstrap", address, "--work-uri", "file:///w")
         done = run("shop.orders", "--yes", *words)
     assert done.exit_code == 1
     assert "2 deleted" in done.output

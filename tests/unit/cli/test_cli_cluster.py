@@ -24,8 +24,8 @@ COMMANDS = [
     ("retry", "shop.orders"),
     ("retier", "shop.orders"),
     ("tier", "shop.orders", "--warehouse", "lake"),
-    ("clean", "--warehouse", "lake"),
-    ("repair", "shop.orders", "--warehouse", "lake"),
+    ("clean", "--warehouse", "."),
+    ("repair", "shop.orders", "--warehouse", "."),
 ]
 
 

@@ -104,7 +104,8 @@ def test_folders_that_cannot_be_written(examine: Examine, tmp_path: Path) -> Non
     uri = f"file://{tmp_path}/lake/work"
     code, found = examine("--warehouse", str(tmp_path / "lake"), "--work-uri", uri)
     assert code == 1
-    assert found[f"write to the lake, {tmp_path / 'lake'}"][0] is False
+    ok, seen = found[f"write to the lake, {tmp_path / 'lake'}"]
+    assert (ok, seen.partition(";")[0]) == (False, f"{tmp_path}/lake is a file")
     assert found[f"work folder {uri}"][0] is False
     assert sum(ok is False for ok, _ in found.values()) == 2
 

@@ -48,7 +48,7 @@ def test_a_missing_java_is_named(tmp_path: Path, command: tuple[str, ...]) -> No
     temporary = tmp_path / "tmp"
     temporary.mkdir()
     places = {"JAVA_HOME": str(tmp_path / "nowhere"), "TMPDIR": str(temporary)}
-    lake = () if command[0] == "sql" else ("--warehouse", str(tmp_path / "lake"))
+    lake = () if command[0] == "sql" else ("--warehouse", str(tmp_path))
     done = sluice(*command, *lake, **places)
     assert (done.returncode, done.stdout) == (2, "")
     [line] = done.stderr.splitlines()

@@ -70,6 +70,21 @@ USAGE = {
     ("append", "shop.orders", "rows.tsv"): (
         "rows.tsv: expected a file with the suffix .parquet or .csv; see `sluice append --help`"
     ),
+    ("sql", "SELECT 1", "--warehouse", "./lak"): (
+        "--warehouse: folder ./lak does not exist; give the folder that `sluice tier` wrote to;"
+        " see `sluice sql --help`"
+    ),
+    ("clean", "--warehouse", "./lak"): (
+        "--warehouse: folder ./lak does not exist; give the folder that `sluice tier` wrote to;"
+        " see `sluice clean --help`"
+    ),
+    ("repair", "shop.orders", "--warehouse", "file:///none/lak"): (
+        "--warehouse: folder file:///none/lak does not exist; give the folder that `sluice tier`"
+        " wrote to; see `sluice repair --help`"
+    ),
+    ("tier", "shop.orders", "--warehouse", "rows.tsv"): (
+        "--warehouse: rows.tsv is a file; give a folder; see `sluice tier --help`"
+    ),
     ("lookup", "shop.stock", "itm=pen"): (
         "'itm=pen': itm is not in the primary key; did you mean 'item'? see `sluice lookup --help`"
     ),
