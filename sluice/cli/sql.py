@@ -6,7 +6,7 @@ import csv
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -18,16 +18,19 @@ from sluice.cli.options import (
     cluster_options,
     configuration,
     lake_overrides,
+    local_folder,
     warehouse_option,
 )
 from sluice.cli.output import as_json, counted, print_json, print_table
-from sluice.errors import QueryFailed
+from sluice.did_you_mean import closest
+from sluice.errors import NetworkError, QueryFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import pyarrow as pa
 
+_NO_LAKE = re.compile(r"^\[REQUIRES_SINGLE_PART_NAMESPACE\].* but got `lake`\.")
 _NO_TABLE = re.compile(r"^\[TABLE_OR_VIEW_NOT_FOUND\] The table or view (\S+) cannot be found")
 _PHASES = {"start": "starting Spark", "query": "running the query"}
 
@@ -105,24 +108,54 @@ def sql(
         with _progress() as phase:
             answer = run(config, query, limit, timeout_ms / 1000, phase)
     except QueryFailed as error:
-        raise explained(error, has_lake=bool(config.datalake.iceberg)) from error
+        raise explained(error, config.datalake.iceberg) from error
+    except NetworkError:
+        from sluice.cli.cluster import require_cluster
+
+        require_cluster(config.client)  # its error names the next step
+        raise
     _print(answer.rows, output_format)
     if answer.truncated:
         click.echo(f"only the first {counted(limit, 'row')}: --limit shows more", err=True)
 
 
-def explained(error: QueryFailed, *, has_lake: bool) -> QueryFailed:
-    """The error with the names that `sluice sql` has, in place of Spark's advice on schemas."""
+def explained(error: QueryFailed, lake_options: Mapping[str, str]) -> QueryFailed:
+    """The error with the names that `sluice sql` has, in place of Spark's advice on schemas.
+
+    :param lake_options: the properties of the lake's catalog; empty if no lake is configured.
+    """
+    if not lake_options and _NO_LAKE.search(str(error)):
+        return QueryFailed(
+            "no lake is configured: give --warehouse PATH, or --config FILE with [datalake]"
+        )
     found = _NO_TABLE.search(str(error))
     if found is None:
         return error
     name = found[1].replace("`", "")
     lake = "lake tables are lake.DATABASE.TABLE"
-    if not has_lake:
+    if not lake_options:
         lake += ", with --warehouse PATH or a lake in --config FILE"
     elif name.count(".") == 1 and not name.startswith("sys."):
         lake = f"did you mean lake.{name}?"
+    elif meant := similar_lake_table(name, lake_options):
+        lake = f"did you mean {meant}?"
     return QueryFailed(f"no table {name}: the system table is sys.lake_tiering_status; {lake}")
+
+
+def similar_lake_table(name: str, lake_options: Mapping[str, str]) -> str | None:
+    """The table of the same database whose name is most similar; None if none is.
+
+    Only a local catalog of type hadoop is searched, because its tables are folders.
+    """
+    catalog, *names = name.split(".")
+    folder = local_folder(lake_options.get("warehouse", ""))
+    is_hadoop = lake_options.get("type") == "hadoop"
+    if catalog != "lake" or len(names) != 2 or not is_hadoop or folder is None:
+        return None
+    database, table = names
+    tables = [metadata.parent.name for metadata in (folder / database).glob("*/metadata")]
+    found = closest(table, tables)
+    return f"lake.{database}.{found}" if found else None
 
 
 def _print(rows: pa.Table, output_format: str) -> None:

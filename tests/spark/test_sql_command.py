@@ -165,6 +165,10 @@ def test_what_spark_and_the_cluster_refuse_is_one_line(commands: Commands) -> No
     assert (code, output, errors.count("\n")) == (1, "", 1)
     assert errors.startswith("sluice: NetworkError: ")
     assert "127.0.0.1:1" in errors
+    assert "start a server with `sluice serve`" in errors
+    code, output, errors = commands.run("SELECT * FROM lake.shop.orders", *nowhere)
+    assert (code, output, errors.count("\n")) == (1, "", 1)
+    assert "no lake is configured: give --warehouse PATH" in errors
 
 
 @pytest.mark.slow

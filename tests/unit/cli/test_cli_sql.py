@@ -79,16 +79,35 @@ def test_a_missing_java_is_named(tmp_path: Path, command: tuple[str, ...]) -> No
             "no table lake.shop.ordres: the system table is sys.lake_tiering_status; lake tables"
             " are lake.DATABASE.TABLE",
         ),
+        (
+            "`lake`.`shop`.`stok`",
+            True,
+            "no table lake.shop.stok: the system table is sys.lake_tiering_status; did you mean"
+            " lake.shop.stock?",
+        ),
     ],
 )
 def test_an_unknown_table_names_the_tables_that_there_are(
-    name: str, has_lake: bool, line: str
+    tmp_path: Path, name: str, has_lake: bool, line: str
 ) -> None:
+    (tmp_path / "shop/stock/metadata").mkdir(parents=True)
+    lake = {"type": "hadoop", "warehouse": str(tmp_path)} if has_lake else {}
     advice = "Verify the spelling and correctness of the schema and catalog."
     by_spark = f"[TABLE_OR_VIEW_NOT_FOUND] The table or view {name} cannot be found. {advice}"
-    assert str(explained(QueryFailed(by_spark), has_lake=has_lake)) == line
+    assert str(explained(QueryFailed(by_spark), lake)) == line
     other = QueryFailed("[PARSE_SYNTAX_ERROR] Syntax error at or near end of input.")
-    assert explained(other, has_lake=has_lake) is other
+    assert explained(other, lake) is other
+
+
+def test_a_query_of_the_lake_without_a_lake_names_the_option() -> None:
+    by_spark = QueryFailed(
+        "[REQUIRES_SINGLE_PART_NAMESPACE] spark_catalog requires a single-part namespace, but got"
+        " `lake`.`shop`. SQLSTATE: 42K05"
+    )
+    assert str(explained(by_spark, {})) == (
+        "no lake is configured: give --warehouse PATH, or --config FILE with [datalake]"
+    )
+    assert explained(by_spark, {"type": "hadoop"}) is by_spark
 
 
 ROWS = pa.table(
