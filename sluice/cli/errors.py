@@ -65,7 +65,8 @@ def _text_of(error: Exception) -> tuple[str, int]:
         return str(error), EXIT_WRONG_ARGUMENTS
     if isinstance(error, SluiceError):
         is_missing = isinstance(error, _NO_SUCH_OBJECT) and not _commands(error)
-        hint = "; `sluice tables` lists all tables" if is_missing else ""
+        is_helped = not is_missing or str(error).endswith("?")  # it suggests a name
+        hint = "" if is_helped else "; `sluice tables` lists all tables"
         return f"{type(error).__name__}: {error}{hint}", EXIT_FAILED
     if isinstance(error, OSError):
         return f"{type(error).__name__}: {error}", EXIT_FAILED

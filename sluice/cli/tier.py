@@ -100,10 +100,11 @@ def tier(
     config = configuration(config_file, overrides)
     if not config.datalake.iceberg:
         raise click.UsageError("give --warehouse PATH, or the lake's catalog in --config FILE")
-    from sluice.cli.cluster import require_cluster
+    from sluice.cli.cluster import require_cluster, suggested_names
 
     require_cluster(config.client)
-    result, spent_s = _tier(config, table, wait_ms, now)
+    with suggested_names(config.client):
+        result, spent_s = _tier(config, table, wait_ms, now)
     if output_format == "json":
         from sluice.cli.output import print_json
 

@@ -242,5 +242,24 @@ def test_a_missing_table_and_a_missing_row_have_a_kind(shop: str) -> None:
     code, text = error_of(shop, "lookup", "shop.stok", "item=pen")
     assert (code, text) == (
         1,
-        "sluice: TableNotExist: table shop.stok does not exist; `sluice tables` lists all tables\n",
+        "sluice: TableNotExist: table shop.stok does not exist; did you mean 'shop.stock'?\n",
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "end"),
+    [
+        (("status", "shop.order"), "; did you mean 'shop.orders'?"),
+        (("pause", "shp.order"), "; did you mean 'shop.orders'?"),
+        (("tier", "shop.order", "--warehouse", "."), "; did you mean 'shop.orders'?"),
+        (("tables", "shp"), "; did you mean 'shop'?"),
+        (("status", "shop.xyz"), "; `sluice tables` lists all tables"),
+        (("tables", "xyz"), "; `sluice tables` lists all tables"),
+    ],
+)
+def test_an_unknown_name_brings_the_most_similar_one(
+    words: tuple[str, ...], end: str, shop: str
+) -> None:
+    code, text = error_of(shop, *words)
+    assert (code, text.count("\n")) == (1, 1)
+    assert text.endswith(f" does not exist{end}\n")
