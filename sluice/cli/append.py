@@ -139,13 +139,14 @@ def delete(
     command again, or the command that it prints.
     """
     from sluice.cli import files
-    from sluice.cli.cluster import connect
+    from sluice.cli.cluster import connect, replaced_advice
     from sluice.cli.resume_command import ResumeCommand
     from sluice.cli.sending import FileSender, nothing_sent, stopped_by_sigterm
 
     config = configuration(config_file, {"client.bootstrap": bootstrap})
     with connect(config.client) as client, stopped_by_sigterm():
-        writer = client.kv_writer(table)
+        with replaced_advice("`sluice append` adds rows to its log"):
+            writer = client.kv_writer(table)
         schema, keys = writer.info.schema, files.keys_of(writer.info)
         rows = files.rows_of(file, files.columns_of(schema, schema.primary_key, keys))
         with nothing_sent():

@@ -11,7 +11,13 @@ import click
 from sluice.client.reachability import require_listener
 from sluice.config import ClientConfig
 from sluice.did_you_mean import closest
-from sluice.errors import DatabaseNotExist, NetworkError, SluiceError, TableNotExist
+from sluice.errors import (
+    DatabaseNotExist,
+    NetworkError,
+    NonPrimaryKeyTable,
+    SluiceError,
+    TableNotExist,
+)
 from sluice.model import TablePath
 
 if TYPE_CHECKING:
@@ -54,6 +60,16 @@ def suggested_names(config: ClientConfig) -> Iterator[None]:
     except (DatabaseNotExist, TableNotExist) as error:
         if not hasattr(error, "__notes__") and (name := _similar_name(config)):
             error.message += f"; did you mean {name!r}?"
+        raise
+
+
+@contextmanager
+def replaced_advice(advice: str) -> Iterator[None]:
+    """Errors about a log table name a command in place of a function of the client."""
+    try:
+        yield
+    except NonPrimaryKeyTable as error:
+        error.message = f"{error.message.partition(': ')[0]}: {advice}"
         raise
 
 

@@ -62,10 +62,11 @@ def lookup(
     if key and (limit is not None or partition is not None):
         raise click.UsageError("--limit and --partition cannot be combined with a key")
     config = configuration(config_file, {"client.bootstrap": bootstrap})
-    from sluice.cli.cluster import connect
+    from sluice.cli.cluster import connect, replaced_advice
 
     with connect(config.client) as client:
-        reader = client.kv_reader(table)
+        with replaced_advice("`sluice tier` copies its rows to the lake, `sluice sql` shows them"):
+            reader = client.kv_reader(table)
         first = limit or _FIRST_ROWS
         if not key and partition is None and reader.info.descriptor.partition_keys:
             names = [found.name for found in client.admin.partitions_of(reader.info)]
