@@ -12,6 +12,9 @@ from sluice.cli.options import DURATION, TABLE_PATH, cluster_options, configurat
 from sluice.errors import InvalidTable, TableAlreadyExist, UnsupportedLakeOption
 from sluice.model import Schema, TableDescriptor, TableInfo, TablePath, TypeRoot
 
+_NOT_A_LAKE_TABLE = "or leave table.datalake.enabled at false"
+"""The advice of Sluice's server about a key that no lake table can have."""
+
 
 def _checked(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     """The text of a duration, checked."""
@@ -121,6 +124,9 @@ def create_table(
         client.admin.create_database(table.database, ignore_if_exists=True)
         try:
             client.admin.create_table(table, descriptor)
+        except InvalidTable as error:
+            error.message = error.message.replace(_NOT_A_LAKE_TABLE, "or use --no-datalake")
+            raise
         except TableAlreadyExist:
             if not if_not_exists:
                 raise TableAlreadyExist(

@@ -88,8 +88,13 @@ def test_what_is_not_there_or_cannot_be_asked(cluster: EmbeddedCluster, tmp_path
         assert told in run(cluster, "lookup", "shop.asked", *arguments, fails=code)
     run(cluster, "create-table", "shop.log", "--schema", "id BIGINT")
     file = csv(tmp_path, "id\n1\n")
-    assert "has no primary key" in run(cluster, "lookup", "shop.log", "id=1", fails=1)
-    assert "has no primary key" in run(cluster, "delete", "shop.log", file, fails=1)
+    no_key = "sluice: NonPrimaryKeyTable: table shop.log has no primary key: "
+    assert run(cluster, "lookup", "shop.log", "id=1", fails=1) == (
+        f"{no_key}`sluice tier` copies its rows to the lake, `sluice sql` shows them\n"
+    )
+    assert run(cluster, "delete", "shop.log", file, fails=1) == (
+        f"{no_key}`sluice append` adds rows to its log\n"
+    )
     told = run(cluster, "append", "shop.log", file, "--columns", "id", fails=2)
     assert "shop.log has no primary key" in told
     told = run(cluster, "append", "shop.asked", file, "--columns", "colour", fails=2)
@@ -98,6 +103,9 @@ def test_what_is_not_there_or_cannot_be_asked(cluster: EmbeddedCluster, tmp_path
         cluster, "create-table", "shop.x", "--schema", "a INT", "--primary-key", "b", fails=2
     )
     assert "--primary-key: no column 'b'; the columns are a" in told
+    words = ("create-table", "shop.x", "--schema", "a DOUBLE", "--primary-key", "a")
+    told = run(cluster, *words, fails=1)
+    assert told.endswith("use DECIMAL or an integer type; or use --no-datalake\n")
 
 
 def test_partitions_prefixes_and_snapshots(cluster: EmbeddedCluster, tmp_path: Path) -> None:
