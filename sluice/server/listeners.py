@@ -77,7 +77,7 @@ def check_free(listen: ListenAddress) -> None:
     """
     by_port = {port: role for role, port in listen.ports.items() if port}
     for port, role in by_port.items():
-        bind(listen.host, port, role).close()
+        bind(listen.host, port, role, listen.scheme).close()
 
 
 class Listener:

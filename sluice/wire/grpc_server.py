@@ -124,7 +124,8 @@ class GrpcServer:
         except RuntimeError as error:
             what = str(error).split("; set GRPC_VERBOSITY")[0]  # no help for a used port
             raise ConfigurationError(
-                f"cannot listen on {self._address}: {what}; is another server there?"
+                f"cannot listen on grpc://{self._address}: {what}; choose another address with"
+                f" --listen grpc://{self._address.rpartition(':')[0]}:PORT"
             ) from error
         self._server.start()
         for name in ("", *self._services):

@@ -172,9 +172,21 @@ class NativeServer:
             listener.socket.close()
 
 
-def bind(host: str, port: int, role: Role) -> socket.socket:
+def not_listening(scheme: str, host: str, port: int, role: str, reason: str) -> str:
+    """The message about an address that cannot be bound, with the option that changes it."""
+    place = f"{scheme}://{f'[{host}]' if ':' in host else host}"
+    part = f" ({role} server)" if role else ""
+    return (
+        f"cannot listen on {place}:{port}{part}: {reason};"
+        f" choose another address with --listen {place}:PORT"
+        f"{'?tablet=PORT' if role == 'tablet' else ''}"
+    )
+
+
+def bind(host: str, port: int, role: Role, scheme: str = "fluss") -> socket.socket:
     """A socket that listens; port 0 takes a free one.
 
+    :param scheme: of the listener's address, for the error.
     :raises ConfigurationError: the address cannot be bound.
     """
     try:
@@ -192,8 +204,8 @@ def bind(host: str, port: int, role: Role) -> socket.socket:
             listening.close()
             raise
     except OSError as error:
+        own = role.name.lower() if scheme == "fluss" else ""  # gRPC has both roles on one port
         raise ConfigurationError(
-            f"cannot listen on {host}:{port} as {role.name.lower()}: {error.strerror or error};"
-            " is another server there?"
+            not_listening(scheme, host, port, own, error.strerror or str(error))
         ) from error
     return listening

@@ -147,7 +147,7 @@ def test_a_long_poll_is_answered_by_the_append(
 def test_a_taken_tablet_port(ports: dict[Role, int], tmp_path: Path) -> None:
     listen = f"grpc://127.0.0.1:0, fluss://127.0.0.1:0?tablet={ports[Role.TABLET]}"
     second = EmbeddedCluster(config(tmp_path / "other", listen=listen))
-    with pytest.raises(ConfigurationError, match="as tablet"):
+    with pytest.raises(ConfigurationError, match=r"\(tablet server\): .* --listen .*\?tablet=PORT"):
         second.start()
     # nothing of the failed start stays behind
     with EmbeddedCluster(config(tmp_path / "other")) as third:
