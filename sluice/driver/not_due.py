@@ -59,8 +59,7 @@ def not_due(
     if path is None:
         text = (
             "no table is due: `sluice status` shows when each table is; `sluice tier DB.TABLE"
-            " --now`"
-            " does not wait"
+            " --now` tiers one now"
         )
         return _error(text, True)
     info = client.admin.table_info(path)
@@ -90,8 +89,8 @@ def _in_words(status: TieringStatus, freshness: str, now_ms: int, requested: boo
 
     The command is without connection options, because this function does not know them.
     """
-    after_it = "`sluice tier` with --now --wait 5min tiers it again after that round"
-    at_once = "`sluice tier` with --now does not wait"
+    after_it = "add --now --wait 5min to tier it again after that round"
+    at_once = "Add --now to tier it now"
     if status.status == State.TIERING.value:
         return (
             f"is being tiered (tiering epoch {status.tiering_epoch}): {after_it}. A claim without"
@@ -109,12 +108,13 @@ def _in_words(status: TieringStatus, freshness: str, now_ms: int, requested: boo
     if status.failures:
         often = f"{status.failures} times in a row" if status.failures > 1 else "once"
         return (
-            f"has failed {often}: the next attempt is due {soon}. `sluice tier` with --now, or"
-            f" `sluice retry`, does not wait (last error: {status.last_error or 'not reported'})"
+            f"has failed {often}: the next attempt is due {soon}. Add --now to tier it now, or"
+            " run `sluice retry` to make it due (last error:"
+            f" {status.last_error or 'not reported'})"
         )
     return (
-        f"is {status.status}: it is due {soon} ({FRESHNESS} is {freshness}). {at_once};"
-        f" `sluice tier` with --wait {_wait(left_s)} waits"
+        f"is {status.status}: it is due {soon} ({FRESHNESS} is {freshness}). {at_once},"
+        f" or --wait {_wait(left_s)} to wait"
     )
 
 

@@ -61,7 +61,7 @@ def is_held(client: Client, claim: Claim) -> bool:
 
 def test_a_new_table_and_the_same_again_after_its_round(place: Place) -> None:
     path = create(place)
-    with pytest.raises(TableNotDue, match="`sluice tier` with --now does not wait"):
+    with pytest.raises(TableNotDue, match="Add --now to tier it now"):
         tier_once(place.config, path, jvm=place.jvm)
     for epoch in (1, 2):
         result = now(place, path)
@@ -105,7 +105,7 @@ def test_a_round_under_way_is_never_ended(place: Place) -> None:
         held = claim_table(other, path, now=True)
         assert held.tiering_epoch == 2
         error = not_tiered(place, path, r"is being tiered \(tiering epoch 2\)")
-        assert "with --now --wait 5min tiers it again after that round" in str(error)
+        assert "add --now --wait 5min to tier it again after that round" in str(error)
         assert is_held(other, held)
         other.tiering.finished(held)
     assert now(place, path).tiering_epoch == 3
@@ -183,7 +183,7 @@ def test_a_pause_holds_and_a_failed_table_is_tried_at_once(place: Place) -> None
     assert place.sluice("resume", str(path)).exit_code == 0
     with connect(place.config.client) as other:
         other.tiering.failed(claim_table(other, path, now=True), "no such bucket")
-    with pytest.raises(TableNotDue, match=r"has failed once.*`sluice tier` with --now, or `sluice"):
+    with pytest.raises(TableNotDue, match=r"has failed once.*Add --now .* or run `sluice"):
         tier_once(place.config, path, jvm=place.jvm)
     assert now(place, path).rows == 3
     assert place.status(path).failures == 0

@@ -117,12 +117,12 @@ def test_a_table_says_when_it_is_due_and_what_does_not_wait(
     error = not_due(client, path, START_MS + 10 * MINUTE_MS + 500)
     assert str(error) == (
         "table shop.orders is Scheduled: it is due in 1 h 20 min (table.datalake.freshness is"
-        " 90 min). `sluice tier` with --now does not wait; `sluice tier` with --wait 81min waits"
+        " 90 min). Add --now to tier it now, or --wait 81min to wait"
     )
     assert error.details["waits"]
     assert str(not_due(client, path, START_MS + 90 * MINUTE_MS)) == (
         "table shop.orders is Scheduled: it is due now (table.datalake.freshness is 90 min)."
-        " `sluice tier` with --now does not wait; `sluice tier` with --wait 1min waits"
+        " Add --now to tier it now, or --wait 1min to wait"
     )
 
 
@@ -134,7 +134,7 @@ def test_the_wait_that_is_named_is_long_enough(
 ) -> None:
     path = create(client, enabled="true", freshness=freshness)
     tiered(client, path)
-    assert f"; `sluice tier` with --wait {wait} waits" in str(not_due(client, path, clock.ms))
+    assert f", or --wait {wait} to wait" in str(not_due(client, path, clock.ms))
     assert DURATION.convert(wait, None, None) > duration_ms("freshness", freshness)
 
 
@@ -144,8 +144,8 @@ def test_during_a_round_and_after_a_change_of_the_freshness(
     path = create(client, enabled="true", freshness="1d")
     claim = claim_table(client, path, clock=clock)
     assert str(not_due(client, path, clock.ms)).startswith(
-        "table shop.orders is being tiered (tiering epoch 1): `sluice tier` with --now --wait 5min"
-        " tiers it again after that round. A claim without heartbeats"
+        "table shop.orders is being tiered (tiering epoch 1): add --now --wait 5min to tier it"
+        " again after that round. A claim without heartbeats"
     )
     clock.ms += MINUTE_MS
     client.tiering.finished(claim)
@@ -159,7 +159,7 @@ def test_of_no_table_in_particular(client: Client, clock: WallClock) -> None:
         claim_table(client, None, now=True, clock=clock)
     assert str(caught.value) == (
         "no table is due: `sluice status` shows when each table is; `sluice tier DB.TABLE --now`"
-        " does not wait"
+        " tiers one now"
     )
 
 
@@ -219,8 +219,8 @@ def test_a_failing_table_says_why_and_when_it_is_tried_again(
     assert claim is not None
     client.tiering.failed(claim, "the lake is full")
     assert str(not_due(client, path, clock.ms)) == (
-        "table shop.orders has failed once: the next attempt is due in 10 s. `sluice tier` with"
-        " --now, or `sluice retry`, does not wait (last error: the lake is full)"
+        "table shop.orders has failed once: the next attempt is due in 10 s. Add --now to tier it"
+        " now, or run `sluice retry` to make it due (last error: the lake is full)"
     )
 
 
@@ -353,7 +353,7 @@ def test_where_nothing_is_known_of_a_table(tmp_path: Path, clock: WallClock) -> 
         path = create(client, enabled="true")
         assert str(not_due(client, path, clock.ms)) == (
             "table shop.orders cannot be claimed now: it is being tiered, or it is not due (no"
-            " round of Sluice is recorded). `sluice tier` with --now does not wait"
+            " round of Sluice is recorded). Add --now to tier it now"
         )
         client.admin.pause_tiering(path)
         assert "is paused: `sluice resume`" in str(not_due(client, path, clock.ms))
