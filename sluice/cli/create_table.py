@@ -163,7 +163,9 @@ def _made(info: TableInfo) -> str:
     """The line that describes a new table."""
     from sluice.cli.output import counted
 
-    lake = f", tiered as {info.datalake_format}" if info.datalake_enabled else ""
+    lake = ", will be tiered" if info.datalake_enabled else ""
+    if lake and info.datalake_format:
+        lake += f" as {info.datalake_format.capitalize()}"
     key = ""
     if info.has_primary_key:
         key = f", primary key {', '.join(info.schema.primary_key)}"

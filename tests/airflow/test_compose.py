@@ -163,6 +163,6 @@ def test_the_commands_of_the_page_work_on_that_server(tmp_path: Path) -> None:
             server.terminate()
     assert [result.exit_code for result in said] == [0, 0, 0], [r.output for r in said]
     created, appended, status = (result.output for result in said)
-    assert "tiered as iceberg" in created
+    assert "will be tiered as Iceberg" in created
     assert "shop.orders: 2 rows appended" in appended
     assert "shop.orders" in status

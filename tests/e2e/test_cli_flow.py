@@ -36,7 +36,7 @@ def cli(server: ServerProcess) -> Callable[..., Any]:
 
 def test_a_table_can_be_made_filled_and_seen(cli: Callable[..., Any], tmp_path: Path) -> None:
     made = cli("create-table", "shop.seen", "--schema", SCHEMA, "--buckets", "2")
-    assert "2 buckets, tiered as iceberg" in made
+    assert "2 buckets, will be tiered as Iceberg" in made
     (tmp_path / "a.csv").write_text("id,item,price\n1,pen,1.20\n2,,7.50\n")
     assert "2 rows appended" in cli("append", "shop.seen", str(tmp_path / "a.csv"))
     tables = json.loads(cli("tables", "shop", "--format", "json"))

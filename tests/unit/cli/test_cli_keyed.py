@@ -52,7 +52,7 @@ def csv(folder: Path, text: str) -> str:
 
 def test_a_table_is_filled_changed_and_looked_up(cluster: EmbeddedCluster, tmp_path: Path) -> None:
     made = run(cluster, "create-table", "shop.stock", "--schema", STOCK, "--buckets", "2")
-    assert made.endswith("2 buckets, primary key item, tiered as iceberg\n")
+    assert made.endswith("2 buckets, primary key item, will be tiered as Iceberg\n")
     assert made.count("\n") == 1, "and nothing of what the server logs"
     assert run(cluster, "lookup", "shop.stock") == "shop.stock has no rows\n"
     file = csv(tmp_path, "item,n,price\npen,3,1.20\nink,1,7.50\ncap,9,\n")
@@ -154,7 +154,7 @@ def test_a_table_is_made_once_and_left_as_it_is_after(
     cluster: EmbeddedCluster, tmp_path: Path
 ) -> None:
     words = ("create-table", "shop.one", "--schema", "id BIGINT", "--buckets", "1")
-    assert run(cluster, *words).endswith(", 1 bucket, tiered as iceberg\n")
+    assert run(cluster, *words).endswith(", 1 bucket, will be tiered as Iceberg\n")
     assert "TableAlreadyExist" in run(cluster, *words, fails=1)
     told = run(cluster, *words, "--if-not-exists")
     assert told == "shop.one: exists already, unchanged\n"
