@@ -75,7 +75,8 @@ def tier(
     """Tier TABLE into the lake once, in this process, without Airflow.
 
     The command claims the table from the coordinator, copies the new rows with threads, and commits
-    to Iceberg and then to Fluss. Spark runs the same round for the DAG.
+    to Iceberg and then to Fluss. Spark runs the same round for the DAG. It prints one line;
+    --format json also has the seconds of each phase and the end offset of each bucket.
 
     A table becomes due one freshness after its last round; --now does not wait for it. --wait
     also waits for the end of a round under way. A paused table is refused, with --now too.
@@ -159,27 +160,28 @@ def ended(result: RoundResult) -> str:
     return words.get(result.outcome, result.outcome)
 
 
-def _print(result: RoundResult, spent_s: float) -> None:
-    from sluice.cli.output import print_table
+def summary(result: RoundResult, spent_s: float) -> str:
+    """The round in one line: outcome, rows, files, bytes, lake snapshot and seconds."""
+    from sluice.cli.output import byte_size, counted
 
-    click.echo(f"{result.table}: {ended(result)}, {spent_s:.1f} s")
-    facts: list[tuple[str, object]] = [
-        ("rows", result.rows),
-        ("bytes read", result.bytes_read),
-        ("bytes written", result.bytes_written),
-        ("files", result.files),
-        ("lake snapshot id", str(result.lake_snapshot_id or "none")),
-        ("tiering epoch", result.tiering_epoch),
-    ]
-    if result.deletes:
-        facts.insert(1, ("keys deleted or changed", result.deletes))
+    parts: list[str] = []
+    if result.rows or result.files:
+        parts.append(counted(result.rows, "row"))
+        if result.deletes:
+            parts.append(f"{counted(result.deletes, 'key')} deleted or changed")
+        parts += [counted(result.files, "file"), byte_size(result.bytes_written)]
+    head = f"{result.table}: {ended(result)}{': ' if parts else ', '}"
+    if result.lake_snapshot_id is not None:
+        parts.append(f"lake snapshot id {result.lake_snapshot_id}")
+    return f"{head}{', '.join([*parts, f'{spent_s:.1f} s'])}"
+
+
+def _print(result: RoundResult, spent_s: float) -> None:
+    click.echo(summary(result, spent_s))
     if result.forced:
-        facts.append(("forced", result.forced))
+        click.echo(f"note: {result.forced}")
     if result.recovered_snapshot_id is not None:
-        facts.append(("registered from an earlier round", str(result.recovered_snapshot_id)))
-    facts += [(f"seconds: {phase}", f"{spent:.2f}") for phase, spent in result.seconds.items()]
-    print_table(["what", "value"], facts, empty="")
-    offsets = sorted(result.offsets.items())
-    print_table(["bucket", "end offset"], offsets, empty="no offsets")
+        found = result.recovered_snapshot_id
+        click.echo(f"note: registered lake snapshot id {found} of an earlier round with Fluss")
     for note in result.notes:
         click.echo(f"note: {note}")

@@ -24,6 +24,7 @@ _VARYING = [
         (r"\b[0-9a-f]{16,}\b", "<hex>"),
         (r'(_ms": )\d+', r"\1<ms>"),
         (r"(\bseconds\b.*?)\d+\.\d+", r"\1<duration>"),
+        (rf"\b{_NUMBER} [kMG]B\b(?!/s)", "<size>"),
         (rf"\b{_NUMBER} (rows|MB|MiB|bytes)/s", "<rate>"),
         (rf"\b{_DURATION}( {_DURATION})*", "<duration>"),
         (r"(?i)\bpid \d+", "pid <pid>"),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from sluice.cli.tier import ended, poll_interval_s
+from sluice.cli.tier import ended, poll_interval_s, summary
 from sluice.rounds.files import RoundResult
 
 
@@ -23,6 +25,20 @@ def test_a_lost_claim_says_whether_its_rows_are_in_the_lake(
 ) -> None:
     result = RoundResult("shop.orders", 0, 1, 1, outcome, lake_snapshot_id=snapshot_id)
     assert (ended(result).startswith(told), result.is_given_up) == (True, given_up)
+
+
+def test_a_round_is_one_line() -> None:
+    done = RoundResult(
+        "shop.orders", 0, 1, 1, "committed", rows=1, bytes_written=1_934, files=1,
+        lake_snapshot_id=7, seconds={"total": 1.12},
+    )  # fmt: skip
+    assert summary(done, 3.71) == (
+        "shop.orders: committed to the lake: 1 row, 1 file, 1.9 kB, lake snapshot id 7, 3.7 s"
+    )
+    many = replace(done, rows=2_000, files=3, deletes=12, bytes_written=999)
+    assert "2,000 rows, 12 keys deleted or changed, 3 files, 999 bytes," in summary(many, 1)
+    nothing = RoundResult("shop.orders", 0, 1, 1, "nothing_new", lake_snapshot_id=None)
+    assert summary(nothing, 0.98) == "shop.orders: no new rows, 1.0 s"
 
 
 def test_who_waits_asks_often_at_first_and_seldom_in_the_end() -> None:
