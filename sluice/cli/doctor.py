@@ -52,9 +52,10 @@ def doctor(
     """
     overrides = {"client.bootstrap": bootstrap, **lake_overrides(warehouse)}
     config = configuration(config_file, overrides)
+    from sluice.cli.cluster import require_cluster
     from sluice.driver.doctor import findings
 
-    found = list(findings(config, work_uri))
+    found = list(findings(config, work_uri, require_cluster))
     if output_format == "json":
         print_json([asdict(finding) for finding in found])
     else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from sluice import __version__
 from sluice.checks.cluster import cluster_check
@@ -11,7 +11,8 @@ from sluice.checks.folders import work_folder_check
 from sluice.checks.lake import CheckScope, lake_checks
 from sluice.checks.spark import java_here
 from sluice.client import connect
-from sluice.config import Config
+from sluice.client.reachability import require_listener
+from sluice.config import ClientConfig, Config
 from sluice.driver.jvm import iceberg_jar
 from sluice.errors import SluiceError
 from sluice.masking import reason_text, secrets_of
@@ -21,13 +22,18 @@ _TIMEOUT_S = 60.0
 """Longer than in an Airflow task, because a user can wait for slow storage."""
 
 
-def findings(config: Config, work_uri: str = "") -> Iterator[Finding]:
+def findings(
+    config: Config,
+    work_uri: str = "",
+    require_cluster: Callable[[ClientConfig], None] = require_listener,
+) -> Iterator[Finding]:
     """Runs the checks and yields their findings: cluster, versions, Java, jars, lake, work folder.
 
     :param work_uri: the folder that Airflow and Spark share, as in the Airflow connection.
+    :param require_cluster: raises NetworkError if nothing listens at the cluster's address.
     """
     hidden = (*config.secrets(), *secrets_of(work_uri))
-    answer = run_check(cluster_check(config.client), hidden)
+    answer = run_check(cluster_check(config.client, require_cluster), hidden)
     yield answer
     if answer.ok:
         yield from _servers(config)
