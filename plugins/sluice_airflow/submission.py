@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 from collections.abc import Mapping
@@ -43,8 +44,8 @@ def submission_of(settings: Settings, spark_conf: Mapping[str, Any]) -> Submissi
             ) from error
     try:
         hook = GroupSubmitHook(conn_id=name, spark_binary=settings.spark_binary or None)
-    except (ValueError, RuntimeError, AirflowException) as error:
-        raise ConfigurationError(f"connection {name!r}: {error}") from error
+    except Exception as error:  # also those that the provider does not expect, as a NameError
+        raise ConfigurationError(f"connection {name!r}: {_reason(error)}") from error
     return Submission(
         application=settings.application,
         binary=hook.binary,
@@ -55,6 +56,22 @@ def submission_of(settings: Settings, spark_conf: Mapping[str, Any]) -> Submissi
         py_files=settings.py_files,
         spark_conf=spark_conf,
     )
+
+
+def _reason(error: Exception) -> str:
+    """The provider's error; with the command that installs what a master k8s:// needs."""
+    if "kube" not in str(error).lower() or _has_kubernetes():
+        is_expected = isinstance(error, ValueError | RuntimeError | AirflowException)
+        return str(error) if is_expected else f"{type(error).__name__}: {error}"
+    how = "pip install apache-airflow-providers-cncf-kubernetes"
+    return f"a master k8s:// needs Airflow's Kubernetes provider ({error}): run `{how}`"
+
+
+def _has_kubernetes() -> bool:
+    try:
+        return importlib.util.find_spec("airflow.providers.cncf.kubernetes") is not None
+    except ModuleNotFoundError:
+        return False
 
 
 def remote_submission(settings: Settings) -> Submission:

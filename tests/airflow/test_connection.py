@@ -238,6 +238,10 @@ def test_the_test_button_says_the_one_thing_that_is_missing(place: Place) -> Non
     ("spark", "said"),
     [
         ({"extra": {"spark-binary": "rm"}}, "connection 'spark_default': The spark-binary extra"),
+        (
+            {"host": "k8s://https://10.0.0.1", "port": 6443},
+            "run `pip install apache-airflow-providers-cncf-kubernetes`",
+        ),
         ({"extra": {"deploy-mode": "cluster"}, "host": "yarn"}, ""),
     ],
 )
