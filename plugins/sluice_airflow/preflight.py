@@ -125,14 +125,17 @@ def check_all(connection: FlussConnection, submission: Submission) -> list[Findi
         else _local_spark_checks(submission)
     )
     work = _work_folder(connection, submission.remote_executor)
+    if submission.deploy_mode == "cluster" and local_path(connection.work_uri) is not None:
+        work = _decided_elsewhere(work)
     return run_checks([*on_spark, *_iceberg(submission), work, *on_lake], secrets)
 
 
 def _local_spark_checks(submission: Submission) -> list[Check]:
+    script = spark.driver_script(
+        submission.application, f"correct {_option('application')}, or leave it empty"
+    )
     found = [
-        spark.driver_script(
-            submission.application, f"correct {_option('application')}, or leave it empty"
-        ),
+        _decided_elsewhere(script) if submission.deploy_mode == "cluster" else script,
         spark.program(submission.binary, f"or correct {_option('spark_binary')}"),
         spark.java_of(submission.binary, submission.driver_is_local),
     ]
@@ -203,6 +206,20 @@ def _driver_config(connection: FlussConnection, submission: Submission) -> Confi
     environment = os.environ if submission.driver_is_local else {}
     settings = {**asked, **connection.settings()}
     return load_config(None, environment, settings, overrides_prefix=CONF_PREFIX)
+
+
+def _decided_elsewhere(check: Check) -> Check:
+    """The check of a local path in deploy mode cluster: a success here is not one there."""
+
+    def run() -> str | NotChecked:
+        seen = check.run()
+        if isinstance(seen, NotChecked):
+            return seen
+        return NotChecked(
+            f"{seen}; it is a local path in deploy mode cluster: only the driver's machine decides"
+        )
+
+    return replace(check, run=run)
 
 
 def _failing_check(error: ConfigurationError) -> Check:

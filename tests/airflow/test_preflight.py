@@ -287,6 +287,17 @@ def test_a_driver_on_a_cluster(submission: Submission, tmp_path: Path) -> None:
     [java] = [finding for finding in found if finding.what == "Java"]
     assert java.ok, "spark-submit needs one here"
     assert java.seen.endswith("the driver's, on the cluster: not checked")
+    for what in ("the driver's script", f"work folder file://{tmp_path}/work"):
+        [local] = [finding for finding in found if finding.what == what]
+        assert local.ok is None
+        assert local.seen.endswith(
+            "it is a local path in deploy mode cluster: only the driver's machine decides"
+        )
+    far = replace(there, application="s3://b/tier_table.py")
+    [script] = [f for f in check_all(connection(tmp_path), far) if f.what == "the driver's script"]
+    assert script.seen == "only Spark can check s3://b/tier_table.py"
+    (tmp_path / "work").touch()
+    assert "work folder" in refused(connection(tmp_path), there), "Airflow writes there, too"
 
 
 def test_a_machine_where_no_task_runs(tmp_path: Path) -> None:
