@@ -41,6 +41,11 @@ def configure(log_format: str, level: str = "info") -> None:
     )
 
 
+def default_level(log_format: str) -> str:
+    """``info``, which would disturb the other commands of a terminal: there, ``warning``."""
+    return "warning" if log_format == "console" and sys.stderr.isatty() else "info"
+
+
 def _masked(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> Any:
     """Masks secrets: an error of the system or of a client may quote one."""
     return {key: mask(value) if isinstance(value, str) else value for key, value in event.items()}

@@ -79,9 +79,7 @@ Examples:
 @click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
-    default="info",
-    show_default=True,
-    help="Lowest level to log.",
+    help="Lowest level to log.  [default: info; warning for the format console on a terminal]",
 )
 def serve(
     data_dir: str | None,
@@ -94,7 +92,7 @@ def serve(
     metrics: str | None,
     config_file: str | None,
     log_format: str,
-    log_level: str,
+    log_level: str | None,
 ) -> None:
     """Run the embedded Fluss server until SIGTERM or Ctrl-C.
 
@@ -120,10 +118,10 @@ def serve(
         raise click.UsageError("give --data-dir DIR (or server.data_dir in the configuration)")
     with starting(_ports(server.listen)):
         require("sluice.server.cluster", "server", "sluice serve")
-        from sluice.cli.logs import configure
+        from sluice.cli.logs import configure, default_level
         from sluice.server.cluster import EmbeddedCluster
 
-        configure(log_format, log_level)
+        configure(log_format, log_level or default_level(log_format))
         stopping = StopSignals()
         cluster = EmbeddedCluster(server, datalake_format=config.datalake.format)
         cluster.start()
