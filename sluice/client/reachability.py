@@ -8,8 +8,7 @@ import time
 from sluice.client.addresses import Address, parse_bootstrap
 from sluice.config import ClientConfig
 from sluice.errors import NetworkError
-from sluice.wire import tcp
-from sluice.wire.start_marker import is_starting
+from sluice.wire import start_marker, tcp
 from sluice.wire.tcp import is_loopback
 
 WAIT_S = 0.5
@@ -24,8 +23,8 @@ _PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
 def require_listener(config: ClientConfig) -> None:
     """Tries the addresses of the cluster again for ``WAIT_S`` while all refuse connections.
 
-    While a server of this machine is starting at one of them, the limit is
-    ``connect_timeout_ms``. A slow or silent server passes: the client's own calls wait for it.
+    While a server of this machine is starting at one of them, or the DNS server fails, the limit
+    is ``connect_timeout_ms``. A slow or silent server passes: the client's own calls wait for it.
 
     :raises NetworkError: nothing listens at any of the addresses; names each of them once.
     :raises ConfigurationError: the bootstrap address is malformed.
@@ -36,19 +35,22 @@ def require_listener(config: ClientConfig) -> None:
     started, most_s = time.monotonic(), config.connect_timeout_ms / 1000
     while True:
         # Checked before the attempt, which then finds a server that has just started.
-        wait_s = most_s if _is_starting(addresses) else min(WAIT_S, most_s)
+        is_starting = _is_starting(addresses)
         failures = _failures(addresses)
         if failures is None:
             return
         reasons = {error.details["no_listener"] for error in failures}
-        if "refused" not in reasons or time.monotonic() - started >= wait_s:
+        wait_s = min(WAIT_S, most_s) if "refused" in reasons else 0
+        if is_starting or any(error.details.get("may_pass") for error in failures):
+            wait_s = most_s
+        if time.monotonic() - started >= wait_s:
             kind = "refused" if "refused" in reasons else "unknown host"
             raise NetworkError(_text(addresses, failures), sent=False, no_listener=kind)
         time.sleep(_PAUSE_S)
 
 
 def _is_starting(addresses: tuple[Address, ...]) -> bool:
-    return any(is_loopback(a.host) and is_starting(a.port) for a in addresses)
+    return any(is_loopback(a.host) and start_marker.is_starting(a.port) for a in addresses)
 
 
 def _failures(addresses: tuple[Address, ...]) -> list[NetworkError] | None:

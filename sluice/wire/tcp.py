@@ -71,7 +71,9 @@ def unreachable(host: str, port: int, error: OSError, waited_s: float) -> Networ
         text = f"nothing listens at {where}: connection refused"
         return NetworkError(text, sent=False, no_listener="refused")
     if isinstance(error, socket.gaierror):
-        return unknown_host(host, error.strerror or str(error))
+        unknown = unknown_host(host, error.strerror or str(error))
+        unknown.details["may_pass"] = error.errno == socket.EAI_AGAIN  # the DNS server failed
+        return unknown
     if isinstance(error, TimeoutError):
         return not_accepted(where, waited_s)
     return NetworkError(f"{where} cannot be reached: {error.strerror or error}", sent=False)

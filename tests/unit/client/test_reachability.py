@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
@@ -33,7 +34,10 @@ def test_a_refused_connection_is_said_once_and_soon(scheme: str) -> None:
 def test_every_address_is_tried_and_named_once() -> None:
     with kept_port() as one, kept_port() as two, pytest.raises(NetworkError) as caught:
         require_listener(
-            ClientConfig(f"fluss://127.0.0.1:{one},no-such-host.invalid:1,127.0.0.1:{two}")
+            ClientConfig(
+                f"fluss://127.0.0.1:{one},no-such-host.invalid:1,127.0.0.1:{two}",
+                connect_timeout_ms=1_000,
+            )
         )
     assert str(caught.value).startswith("the host name 'no-such-host.invalid' cannot be resolved")
     assert f"; nothing listens at 127.0.0.1:{one} or 127.0.0.1:{two}: " in str(caught.value)
@@ -81,8 +85,28 @@ def test_a_server_that_is_slow_to_start_is_waited_for_as_long_as_it_starts() -> 
 
 
 def test_a_host_without_an_address_is_not_waited_for() -> None:
+    config = ClientConfig("grpc://no-such-host.invalid:9123", connect_timeout_ms=1_000)
     with pytest.raises(NetworkError, match=r"^the host name 'no-such-host\.invalid' cannot be"):
-        require_listener(ClientConfig("grpc://no-such-host.invalid:9123"))
+        require_listener(config)
+
+
+def test_a_dns_server_that_fails_for_a_time_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    real, tries = socket.getaddrinfo, []
+
+    def failing(host: str, *args: Any, **named: Any) -> Any:
+        tries.append(host)
+        if len(tries) < 4:
+            raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+        return real("127.0.0.1", *args, **named)
+
+    monkeypatch.setattr(socket, "getaddrinfo", failing)
+    with socket.create_server(("127.0.0.1", 0)) as there:
+        port = there.getsockname()[1]
+        require_listener(ClientConfig(f"fluss://there.example:{port}"))
+        assert tries == ["there.example"] * 4
+        tries.clear()
+        with pytest.raises(NetworkError, match="there.example.*Temporary failure"):
+            require_listener(ClientConfig("fluss://there.example:9", connect_timeout_ms=1))
 
 
 def test_a_proxy_of_grpc_may_reach_what_this_machine_cannot(
@@ -91,7 +115,9 @@ def test_a_proxy_of_grpc_may_reach_what_this_machine_cannot(
     monkeypatch.setenv("https_proxy", "http://proxy.example:3128")
     require_listener(ClientConfig("grpc://no-such-host.invalid:9123"))
     with pytest.raises(NetworkError):
-        require_listener(ClientConfig("fluss://no-such-host.invalid:9123"))
+        require_listener(
+            ClientConfig("fluss://no-such-host.invalid:9123", connect_timeout_ms=1_000)
+        )
 
 
 def test_a_malformed_address_is_a_wrong_setting() -> None:
