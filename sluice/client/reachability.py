@@ -14,6 +14,9 @@ from sluice.wire.tcp import is_loopback
 WAIT_S = 0.5
 """How long refused connections are tried again: `sluice serve` needs this long to listen."""
 
+OF_COMMAND = "SLUICE_OF_COMMAND"
+"""Variable of the processes that a command starts: they check the address as the command would."""
+
 _ATTEMPT_S = 1.0
 _PAUSE_S = 0.05
 _PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")

@@ -28,6 +28,7 @@ import pyarrow as pa
 
 import sluice.errors
 from sluice.artifacts.java import java_version
+from sluice.client.reachability import OF_COMMAND
 from sluice.config import ENVIRONMENT_PREFIX, SETTINGS_VARIABLE, Config
 from sluice.driver.jvm import iceberg_class_path
 from sluice.errors import ConfigurationError, DriverRefused, QueryFailed, SluiceError
@@ -127,6 +128,7 @@ def _environment(config: Config, folder: Path) -> dict[str, str]:
     return {
         **kept,
         SETTINGS_VARIABLE: json.dumps(settings),
+        OF_COMMAND: "1",
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
