@@ -14,7 +14,7 @@ from sluice.model import Column, Schema
 _EXAMPLE = "id BIGINT NOT NULL, item STRING"
 _NAME = re.compile(r"`[^`]+`|[^\s`\"'():<>,]+")
 _KEY_WORDS = re.compile(r"\s*PRIMARY\s+KEY\b", re.IGNORECASE)
-_KEY = re.compile(r"\s*PRIMARY\s+KEY\s*\((?P<names>[^()]*)\)\s*", re.IGNORECASE)
+_KEY = re.compile(r"\s*PRIMARY\s+KEY\s*\((?P<names>(?:`[^`]*`|[^()`])*)\)\s*", re.IGNORECASE)
 _CONSTRAINT = re.compile(r"\s*(NOT\s+NULL|NULL|PRIMARY\s+KEY)\b", re.IGNORECASE)
 _COLUMN_START = re.compile(r"(?:`[^`]+`|\w+)\s+(\w+)")
 _UNSUPPORTED = (
@@ -139,10 +139,17 @@ def _not_closed(text: str, at: int) -> str:
 
 def _key(part: str) -> list[str]:
     match = _KEY.fullmatch(part)
-    names = [name.strip().strip("`") for name in match["names"].split(",")] if match else []
+    names = [name.strip().strip("`") for name in _names(match["names"])] if match else []
     if not all(names) or not names:
         raise InvalidTable(f"write PRIMARY KEY (NAME, ...) in place of {part!r}")
     return names
+
+
+def _names(text: str) -> list[str]:
+    """The text cut at commas outside of backticks."""
+    commas = [at for at, char in _outside_of_backticks(text) if char == ","]
+    starts, ends = [0, *(at + 1 for at in commas)], [*commas, len(text)]
+    return [text[start:end] for start, end in zip(starts, ends, strict=True)]
 
 
 def _column(part: str, index: int) -> tuple[Column, bool]:

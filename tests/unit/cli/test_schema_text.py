@@ -67,6 +67,11 @@ def test_a_primary_key_makes_its_columns_not_null(text: str) -> None:
     assert with_primary_key(plain, ("id", "the n")) == Schema(columns, ("id", "the n"), 2)
 
 
+def test_a_key_names_columns_with_commas_and_parentheses_in_backticks() -> None:
+    schema = parse_schema("`a,b` INT, c INT, `d (e)` INT, PRIMARY KEY (`a,b`, c , `d (e)`)")
+    assert schema.primary_key == ("a,b", "c", "d (e)")
+
+
 @pytest.mark.parametrize(
     "text", ["id BIGINT PRIMARY KEY, n INT", "id BIGINT not null primary key, n INT"]
 )
@@ -154,6 +159,7 @@ WRONG = {
     "id INT, PRIMARY KEY (idd)": "primary key: no column 'idd'; did you mean 'id'?",
     "id INT, n INT, PRIMARY KEY (key)": "primary key: no column 'key'; the columns are id, n",
     "id INT, PRIMARY KEY ()": "write PRIMARY KEY (NAME, ...) in place of 'PRIMARY KEY ()'",
+    "id INT, PRIMARY KEY (id,)": "write PRIMARY KEY (NAME, ...) in place of 'PRIMARY KEY (id,)'",
     "id INT, PRIMARY KEY id": "write PRIMARY KEY (NAME, ...) in place of 'PRIMARY KEY id'",
     "id INT, PRIMARY KEY (id, id)": "primary key: column 'id' is named twice",
     "a INT PRIMARY KEY, b INT PRIMARY KEY": (
