@@ -85,9 +85,7 @@ def repair(
     from sluice.cli.cluster import require_cluster
     from sluice.cli.progress import RoundBar
     from sluice.driver import repairing
-    from sluice.driver.jvm import check_jvm
 
-    check_jvm(config.tiering.jars)
     require_cluster(config.client)
     if not yes:
         found = repairing.diagnose_table(config, table)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -49,7 +50,9 @@ def test_a_missing_java_is_named(tmp_path: Path, command: tuple[str, ...]) -> No
     temporary.mkdir()
     places = {"JAVA_HOME": str(tmp_path / "nowhere"), "TMPDIR": str(temporary)}
     lake = () if command[0] == "sql" else ("--warehouse", str(tmp_path))
-    done = sluice(*command, *lake, **places)
+    with socket.create_server(("127.0.0.1", 0)) as cluster:
+        places["SLUICE_CLIENT_BOOTSTRAP"] = f"grpc://127.0.0.1:{cluster.getsockname()[1]}"
+        done = sluice(*command, *lake, **places)
     assert (done.returncode, done.stdout) == (2, "")
     [line] = done.stderr.splitlines()
     named = f"Java 17 or newer is needed, but JAVA_HOME={tmp_path}/nowhere has no bin/java: install"
