@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
+
+from sluice.did_you_mean import closest, did_you_mean
 
 _PREFIX = "datalake.iceberg."
 NEEDS: dict[str, tuple[str, ...]] = {
@@ -42,8 +43,7 @@ def wrong(options: Mapping[str, str]) -> str:
         )
     if kind is None or kind.lower() in NEEDS:
         return ""
-    near = get_close_matches(kind.lower(), NEEDS, 1, _ALIKE)
-    meant = f"; did you mean '{near[0]}'?" if near else ""
+    meant = did_you_mean(kind, NEEDS, cutoff=_ALIKE)
     return (
         f"{_PREFIX}type={kind!r} is not a catalog type of Iceberg; use one of"
         f" {', '.join(NEEDS)}{meant}"
@@ -77,5 +77,5 @@ def _meant(option: str, options: Mapping[str, str], alike: float) -> str:
     others = [name for name in options if name not in _NAMES]
     foreign = [name for name in others if name == _ELSEWHERE.get(option)]
     foreign = [name for name in foreign if options[name].lower() != "hive"]  # as without a type
-    near = foreign or get_close_matches(option, others, 1, alike)
-    return f"{_PREFIX}{near[0]}: did you mean {_PREFIX}{option}?" if near else ""
+    near = foreign[0] if foreign else closest(option, others, cutoff=alike)
+    return f"{_PREFIX}{near}: did you mean {_PREFIX}{option}?" if near else ""

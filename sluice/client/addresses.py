@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urlsplit
 
 from sluice.config import ClientConfig
+from sluice.did_you_mean import closest
 from sluice.errors import ConfigurationError
+from sluice.wire import tcp
 
 if TYPE_CHECKING:
     from sluice.wire.transport import Transport
@@ -63,7 +64,7 @@ class Address:
     @property
     def target(self) -> str:
         """``HOST:PORT``."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return tcp.target(self.host, self.port)
 
     def __str__(self) -> str:
         return f"{self.scheme}://{self.target}"
@@ -86,8 +87,8 @@ def _without_scheme(text: str) -> str:
 
 
 def _unknown_scheme(scheme: str, rest: str) -> str:
-    near = get_close_matches(scheme.lower(), TRANSPORTS, 1, 0.7)
-    meant = f"{near[0]}://{rest}" if near else _either(rest)
+    near = closest(scheme, TRANSPORTS, cutoff=0.7)
+    meant = f"{near}://{rest}" if near else _either(rest)
     return f"unknown scheme {scheme!r}; did you mean {meant}?"
 
 
@@ -131,13 +132,12 @@ def parse_bootstrap(text: str) -> tuple[Address, ...]:
 
 def _grpc(address: Address, config: ClientConfig) -> Transport:
     from sluice.wire.grpc_transport import GrpcTransport
-    from sluice.wire.tcp import is_loopback
 
     if config.username or config.password:
         raise ConfigurationError(
             f"client.username is set, which only fluss:// can send; the address is {address}"
         )
-    if config.token and not config.has_tls and not is_loopback(address.host):
+    if config.token and not config.has_tls and not tcp.is_loopback(address.host):
         raise ConfigurationError(
             f"client.token is set, but {address} is reached without encryption: set client.tls_ca"
             " (or client.tls = true), or unset client.token"
