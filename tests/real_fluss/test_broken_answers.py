@@ -186,7 +186,7 @@ def test_a_port_that_was_taken_meanwhile_is_named_and_the_server_starts_later(
         kill()
         with (
             socket.create_server(("127.0.0.1", port)),
-            pytest.raises(RealFlussNotStarted, match=f"port {port} of the .* was taken"),
+            pytest.raises(RealFlussNotStarted, match=f"another process uses port {port} of the "),
         ):
             start()
         start()

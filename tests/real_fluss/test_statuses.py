@@ -195,9 +195,9 @@ def test_a_foreign_table_is_a_warning(place: Place, caplog: pytest.LogCaptureFix
         with caplog.at_level(logging.WARNING, "sluice.client"):
             assert place.tier(path).outcome == "committed"
         warnings = [r.getMessage() for r in caplog.records if str(PATH) in r.getMessage()]
-        assert any("column failures should be INT" in warning for warning in warnings)
+        assert any("column failures is STRING instead of INT" in warning for warning in warnings)
         shown = place.sluice("status", str(path))
-        assert "column failures should be INT" in shown.output
+        assert "column failures is STRING instead of INT" in shown.output
         assert "Unknown" in shown.output
     finally:
         place.client.admin.drop_table(PATH)

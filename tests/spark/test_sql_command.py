@@ -175,7 +175,7 @@ def test_what_spark_and_the_cluster_refuse_is_one_line(commands: Commands) -> No
 def test_a_query_that_takes_too_long_is_ended(commands: Commands) -> None:
     code, output, errors = commands.run(QUERY, "--timeout", "1s")
     assert (code, output) == (1, "")
-    assert errors.startswith("sluice: QueryFailed: no result within 1 s, ")
+    assert errors.startswith("sluice: QueryFailed: no answer in 1 s: ")
 
 
 @pytest.mark.slow
