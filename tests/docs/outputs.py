@@ -28,6 +28,7 @@ _VARYING = [
         (rf"\b{_NUMBER} (rows|MB|MiB|bytes)/s", "<rate>"),
         (rf"\b{_DURATION}( {_DURATION})*", "<duration>"),
         (r"(?i)\bpid \d+", "pid <pid>"),
+        (r"\S+/bin/java is Java \d+", "<java> is Java <version>"),
         (r"((?:127\.0\.0\.1|localhost|0\.0\.0\.0):)[1-6]\d{4}\b", r"\1<port>"),
         (r"[─━═]+", "─"),
         (r"\s+", " "),
