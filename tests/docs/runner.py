@@ -163,15 +163,13 @@ def _root(path: Path) -> Path:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Answers the exit code: 1 if a page shows what is not so, or cannot be run."""
-    from tests.docs.registry import UNCONVERTED
-
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--write", action="store_true", help="put the outputs into the pages")
     parser.add_argument("pages", nargs="*", type=Path, metavar="PAGE")
     given = parser.parse_args(arguments)
     found = [Page(path.resolve(), _root(path.resolve())) for path in given.pages]
     if not found:
-        found = [page for page in pages() if has_runs(page) and page.name not in UNCONVERTED]
+        found = [page for page in pages() if has_runs(page)]
     quick_java.use()
     failed = False
     for page in found:

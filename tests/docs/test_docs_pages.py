@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.docs.blocks import Page, pages
-from tests.docs.registry import UNCONVERTED
 from tests.docs.runner import has_runs, run_page, starts_a_jvm
 
-RUN = [page for page in pages() if page.name not in UNCONVERTED and has_runs(page)]
+RUN = [page for page in pages() if has_runs(page)]
 
 
 @pytest.mark.parametrize(

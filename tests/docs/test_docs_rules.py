@@ -15,7 +15,7 @@ from scripts import command_docs
 from sluice.cli.main import cli
 from tests.docs import rules
 from tests.docs.blocks import ROOT, Page, pages
-from tests.docs.registry import GENERATED, NOT_RUN, NOT_RUN_MAX, UNCONVERTED
+from tests.docs.registry import GENERATED, NOT_RUN, NOT_RUN_MAX
 
 PAGES = {page.name: page for page in pages()}
 WITH_LINKS = {path.name: path for path in ROOT.glob("*.md")} | {
@@ -41,10 +41,7 @@ def broken(page: Page) -> list[str]:
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_meets_the_rules(name: str) -> None:
     found = broken(PAGES[name])
-    if name in UNCONVERTED:
-        assert found, f"{name} meets the rules: remove it from UNCONVERTED in registry.py"
-    else:
-        assert not found, "\n".join(found)
+    assert not found, "\n".join(found)
 
 
 @pytest.mark.parametrize("name", WITH_LINKS)
@@ -61,7 +58,6 @@ def test_exceptions_are_few_and_used() -> None:
     }
     assert used == NOT_RUN
     assert len(NOT_RUN) <= NOT_RUN_MAX
-    assert set(UNCONVERTED) <= set(PAGES)
 
 
 def test_the_index_leads_to_every_page() -> None:
