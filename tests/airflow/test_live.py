@@ -19,7 +19,7 @@ from sluice.client import Client, connect
 from sluice.config import ServerConfig
 from sluice.server.cluster import EmbeddedCluster
 from tests.airflow.place import LONG_MS, AirflowProcess, Place, wait_until
-from tests.docs.blocks import ROOT, Page
+from tests.docs.blocks import claimed_blocks
 from tests.support.findings import finding
 from tests.support.living import lives
 
@@ -114,8 +114,7 @@ def _place(client: Client, address: str, work: Path) -> Place:
 
 
 def test_a_run_is_triggered_as_the_page_says(live: Live) -> None:
-    page = Page(ROOT / "docs/airflow.md")
-    [shown] = [each for each in page.blocks if "/dagRuns" in each.content]
+    [shown] = claimed_blocks("docs/airflow.md", __file__)
     table = live.place.table("by_curl")
     live.place.wait(table)
     command = (

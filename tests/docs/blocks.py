@@ -154,12 +154,17 @@ def pages(root: Path = ROOT) -> list[Page]:
     return [Page(path, root) for path in found if path.exists()]
 
 
-def claimed(page: str, test_file: str) -> list[Command]:
-    """The commands of the blocks of a page that say that this test runs them."""
+def claimed_blocks(page: str, test_file: str) -> list[Block]:
+    """The blocks of a page that say that this test runs them."""
     test = str(Path(test_file).resolve().relative_to(ROOT))
     blocks = [block for block in Page(ROOT / page).blocks if block.comment("run by") == test]
     assert blocks, f"no block of {page} is run by {test}"
-    return [command for block in blocks for command in commands(block)]
+    return blocks
+
+
+def claimed(page: str, test_file: str) -> list[Command]:
+    """The commands of the blocks of a page that say that this test runs them."""
+    return [command for block in claimed_blocks(page, test_file) for command in commands(block)]
 
 
 def commands(block: Block) -> list[Command]:

@@ -23,7 +23,7 @@ from sluice.server.cluster import EmbeddedCluster
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role
-from tests.docs.blocks import Page
+from tests.docs.blocks import claimed_blocks
 from tests.support.plain_fluss import plain_fluss
 from tests.support.processes import environment, wait_for
 from tests.support.sasl_listener import SaslListener
@@ -245,11 +245,8 @@ def test_user_and_password_are_settings_of_the_session(session: Any, tmp_path: P
 
 @pytest.mark.slow
 def test_the_example_of_the_docs_runs_as_it_stands(tmp_path: Path) -> None:
-    example, statements = (
-        block.content
-        for block in Page(ROOT / "docs/system-tables.md").blocks
-        if block.comment("run by") == "tests/spark/test_sys_table.py"
-    )
+    blocks = claimed_blocks("docs/system-tables.md", __file__)
+    example, statements = (block.content for block in blocks)
     assert "grpc://127.0.0.1:9123" in example
     sql = [*statements.strip().rstrip(";").split(";"), "DROP DATABASE sys CASCADE"]
     by_name = [

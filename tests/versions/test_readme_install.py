@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.blocks import ROOT, Page
+from tests.docs.blocks import ROOT, claimed_blocks
 from tests.support.built_wheel import Environment, new_environment
 
 pytestmark = pytest.mark.long
@@ -15,8 +15,7 @@ BUILD_S, INSTALL_S = 900, 900
 
 
 def test_the_wheel_is_built_and_installed_by_pip(tmp_path: Path) -> None:
-    here = "tests/versions/test_readme_install.py"
-    [block] = [each for each in Page(ROOT / "README.md").blocks if each.comment("run by") == here]
+    [block] = claimed_blocks("README.md", __file__)
     subprocess.run(["git", "clone", "-q", str(ROOT), "clone"], cwd=tmp_path, check=True, timeout=60)
     environment = new_environment(tmp_path / "env")
     done = subprocess.run(

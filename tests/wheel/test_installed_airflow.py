@@ -21,12 +21,13 @@ from sluice.config import ServerConfig
 from sluice.formats.types import schema_from_arrow
 from sluice.model import TableDescriptor, TablePath
 from sluice.server.cluster import EmbeddedCluster
-from tests.docs.blocks import claimed
+from tests.docs.blocks import Command, claimed
 from tests.support.built_wheel import ROOT, Environment
 
 pytestmark = [pytest.mark.slow, pytest.mark.airflow, pytest.mark.spark]
 
 JARS = os.environ.get("SLUICE_TIERING_JARS") or str(ROOT / ".cache/jars")
+README = claimed("README.md", __file__)
 READY_S, RUN_S = 300, 500
 NAMES = ("orders", "visits")
 
@@ -50,9 +51,9 @@ def make_table(client: Client, name: str) -> None:
         writer.write(rows)
 
 
-def script(page: str) -> list[str]:
+def script(commands: Sequence[Command]) -> list[str]:
     """The lines for Airflow of a page, without the one that installs the wheel."""
-    install, *lines = [command.text for command in claimed(page, __file__)]
+    install, *lines = [command.text for command in commands]
     assert re.fullmatch(r"pip install .*\[airflow\]['\"]", install), install
     return lines
 
@@ -79,7 +80,7 @@ def run_lines(environment: Environment, home: Path, lines: Sequence[str]) -> dic
 def readme_for(address: str, home: Path) -> list[str]:
     """The README's lines with another cluster, Spark, lake and work folder."""
     parts = urlsplit(address)
-    lines = "\0".join(script("README.md"))
+    lines = "\0".join(script(README))
     for shown, meant in (
         ("spark://spark.example:7077", "local[1]"),
         ("fluss.example", str(parts.hostname)),
@@ -93,11 +94,17 @@ def readme_for(address: str, home: Path) -> list[str]:
     return lines.split("\0")
 
 
-@pytest.mark.parametrize("page", ["docs/airflow.md", "docs/package-index.md"])
+@pytest.mark.parametrize(
+    "commands",
+    [
+        pytest.param(claimed("docs/airflow.md", __file__), id="airflow.md"),
+        pytest.param(claimed("docs/package-index.md", __file__), id="package-index.md"),
+    ],
+)
 def test_the_lines_of_a_page_lay_down_the_dag(
-    airflow_alone: Environment, tmp_path: Path, page: str
+    airflow_alone: Environment, tmp_path: Path, commands: list[Command]
 ) -> None:
-    run_lines(airflow_alone, tmp_path, script(page))
+    run_lines(airflow_alone, tmp_path, script(commands))
     assert "lake_tiering_dag" in (tmp_path / f"airflow/dags/{DAG_ID}.py").read_text()
 
 
@@ -133,7 +140,7 @@ def test_the_dag_of_the_wheel_tiers_two_tables(
         airflow.prepare()
         airflow.start()
         airflow.wait_until_ready(READY_S, lambda _: None)
-        for line in script("README.md"):
+        for line in script(README):
             if line.startswith("airflow "):
                 done = airflow_alone.run(*line.split(), cwd=tmp_path, **airflow.environment)
                 assert done.returncode == 0, done.stdout + done.stderr
