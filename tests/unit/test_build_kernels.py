@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from types import ModuleType
 import pytest
 
 from sluice.formats.kernel_objects import VARIANTS
+from tests.docs.blocks import claimed
 from tests.support.shared_kernels import ROOT, SCRIPT, shared_objects
 
 IS_BUILT_HERE = any(each.platform == sysconfig.get_platform() for each in VARIANTS)
@@ -45,10 +47,7 @@ def tree(tmp_path: Path) -> Path:
 
 
 def build(tree: Path, hook: str, **environment: str) -> Path:
-    """The wheel that a hook of the build backend makes, with what is installed here.
-
-    The command of docs/compiled-loops.md, ``pip wheel --no-deps .``, calls the same hooks.
-    """
+    """The wheel that a hook of the build backend makes, with what is installed here."""
     code = (
         "import sys; sys.path.insert(0, 'scripts'); import build_backend\n"
         f"print(build_backend.{hook}(sys.argv[1]))"
@@ -66,6 +65,24 @@ def build(tree: Path, hook: str, **environment: str) -> Path:
     )
     assert done.returncode == 0, done.stderr[-4000:]
     return out / done.stdout.splitlines()[-1]
+
+
+def build_as_the_page_says(tree: Path, **environment: str) -> Path:
+    """The wheel of the page's command, with the build requirements that are installed here."""
+    [command] = claimed("docs/compiled-loops.md", __file__)
+    assert command.text == "pip wheel --no-deps ."
+    done = subprocess.run(
+        [sys.executable, "-m", *shlex.split(command.text)],
+        cwd=tree,
+        env={**os.environ, "PIP_NO_BUILD_ISOLATION": "0", **environment},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    [wheel] = tree.glob("*.whl")
+    return wheel
 
 
 def objects_in(wheel: Path) -> set[str]:
@@ -188,7 +205,7 @@ def test_the_need_of_glibc_is_what_the_loader_will_ask_for(build_kernels: Module
 
 
 def test_a_wheel_without_loops_is_for_any_platform(tree: Path) -> None:
-    wheel = build(tree, "build_wheel", SLUICE_BUILD_KERNELS="0")
+    wheel = build_as_the_page_says(tree, SLUICE_BUILD_KERNELS="0")
     assert wheel.name.endswith("-py3-none-any.whl")
     assert objects_in(wheel) == set()
 
@@ -204,7 +221,7 @@ def test_an_editable_install_builds_no_loops(tree: Path) -> None:
 def test_a_wheel_has_the_loops_of_its_sources_and_the_same_bytes_each_time(
     build_kernels: ModuleType, tree: Path
 ) -> None:
-    first = build(tree, "build_wheel", PYTHONHASHSEED="1")
+    first = build_as_the_page_says(tree, PYTHONHASHSEED="1")
     machine = sysconfig.get_platform().partition("-")[2]
     major, minor = max((2, 17), build_kernels.glibc_need(shared_objects()))
     assert first.name.endswith(f"-py3-none-manylinux_{major}_{minor}_{machine}.whl")
