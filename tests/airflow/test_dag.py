@@ -4,10 +4,12 @@ import json
 import subprocess
 import sys
 from importlib.metadata import version
+from itertools import pairwise
 
 import pytest
 
 from tests.airflow.place import AirflowProcess
+from tests.docs.blocks import claimed_blocks
 
 pytestmark = pytest.mark.airflow
 
@@ -26,6 +28,15 @@ def test_tasks_and_edges(shape: dict) -> None:
         "per_table.settle": ["acquire_lease", "open_job", "per_table.tier"],
         "drop_lease": ["acquire_lease", "open_job", "per_table.settle"],
     }
+
+
+def test_the_page_shows_the_tasks_in_their_order(shape: dict) -> None:
+    [shown] = claimed_blocks("docs/airflow.md", __file__)
+    names = [name.split(": ")[-1] for name in shown.content.strip().split(" -> ")]
+    full = [next(task for task in shape["tasks"] if task.endswith(name)) for name in names]
+    assert sorted(full) == sorted(shape["tasks"])
+    for before, after in pairwise(full):
+        assert before in shape["tasks"][after]["upstream"]
 
 
 def test_setups_and_teardowns(shape: dict) -> None:

@@ -11,21 +11,27 @@ from typing import Any
 import pytest
 from airflow.providers.standard.operators.bash import BashOperator
 
+from sluice.artifacts.iceberg import NEWEST
 from sluice.cli.main import cli
+from sluice.config import load_config
+from sluice.errors import LakeNotWritable
+from sluice.lake.parquet_files import storage_errors
+from sluice.rounds.reasons import failure_of
+from sluice.storage import file_system
 from sluice_airflow.connection import FlussConnection
 from sluice_airflow.dag import params
+from sluice_airflow.operators.tier import tier_error
+from sluice_airflow.preflight import Submission, find_obstacle
 from sluice_airflow.provider_info import OPTIONS, get_provider_info
-from tests.docs.blocks import ROOT, Block, Page
+from tests.docs.blocks import ROOT, Page, claimed_blocks
+from tests.docs.outputs import matches
+from tests.support.s3_server import S3Server
 
 pytestmark = pytest.mark.airflow
 AIRFLOW = Page(ROOT / "docs/airflow.md")
-HERE = "tests/airflow/test_pages.py"
-
-
-def block(page: Page) -> Block:
-    """The one block that this file runs."""
-    [found] = [each for each in page.blocks if each.comment("run by") == HERE]
-    return found
+CONNECTIONS, SETTINGS, PACKAGES, NO_PROGRAM, REFUSED = (
+    block.content for block in claimed_blocks("docs/airflow.md", __file__)
+)
 
 
 def table(heading: str) -> dict[str, list[str]]:
@@ -58,7 +64,7 @@ def test_every_field_of_the_connection_is_named() -> None:
 
 
 def test_the_connections_of_the_page_are_understood() -> None:
-    script = f'{block(AIRFLOW).content}\nprintf "%s\\0%s" "$AIRFLOW_CONN_FLUSS_DEFAULT" '
+    script = f'{CONNECTIONS}\nprintf "%s\\0%s" "$AIRFLOW_CONN_FLUSS_DEFAULT" '
     script += '"$AIRFLOW_CONN_SPARK_DEFAULT"'
     printed = subprocess.run(["bash", "-euc", script], capture_output=True, text=True, check=True)
     fluss, spark = (json.loads(text) for text in printed.stdout.split("\0"))
@@ -71,10 +77,66 @@ def test_the_connections_of_the_page_are_understood() -> None:
     assert connection.spark_conf()["spark.sluice.datalake.iceberg.warehouse"] == "/srv/lake"
 
 
+def test_the_settings_of_a_driver_are_loaded() -> None:
+    extra = {
+        "transport": "fluss",
+        "datalake": {"iceberg.type": "rest", "iceberg.s3.secret-access-key": "..."},
+    }
+    connection = FlussConnection.parse("fluss_default", "h", 9123, extra, "etl", "...")
+    [(variable, content)] = connection.secret_environment().items()
+    assert json.loads(SETTINGS) == json.loads(content)
+    loaded = load_config(environment={variable: SETTINGS})
+    assert (loaded.client.username, loaded.client.password) == ("etl", "...")
+    assert loaded.datalake.iceberg["s3.secret-access-key"] == "..."
+
+
+def test_the_packages_for_s3_are_of_one_iceberg() -> None:
+    name, _, value = PACKAGES.strip().partition(" = ")
+    runtime, bundle = value.split(",")
+    newest = NEWEST.coordinates
+    assert name in OPTIONS
+    assert runtime == newest
+    assert bundle == f"org.apache.iceberg:iceberg-aws-bundle:{newest.rpartition(':')[2]}"
+
+
+def test_a_missing_spark_submit_is_the_error_that_the_page_shows(tmp_path: Path) -> None:
+    connection = FlussConnection.parse(
+        "fluss_default", "127.0.0.1", 1, {"work_uri": f"file://{tmp_path}/work"}
+    )
+    found = find_obstacle(connection, Submission(master="local[2]", binary="spark3-submit"))
+    assert found is not None
+    assert matches(NO_PROGRAM.splitlines(), [found.reason])
+
+
+def test_a_lake_that_refuses_is_the_error_that_the_page_shows() -> None:
+    """An S3 refuses a file, and the tier task raises what the driver reports of it."""
+    with S3Server() as s3:
+        s3.bucket("lake")
+        s3.refused_methods = frozenset({"PUT", "POST"})
+        uri = "s3://lake/shop/orders/data/00000-0.parquet"
+        filesystem, path = file_system(uri, s3.options())
+        with (
+            pytest.raises(LakeNotWritable) as raised,
+            storage_errors(uri),
+            filesystem.open_output_stream(path) as stream,
+        ):
+            stream.write(b"PAR1")
+    error = tier_error("shop.orders", failure_of(raised.value))
+    assert matches(REFUSED.splitlines(), [f"{type(error).__name__}: {error}"])
+
+
+def test_the_extra_of_airflow_3_1_is_understood() -> None:
+    [shown] = claimed_blocks("docs/versions.md", __file__)
+    connection = FlussConnection.parse("fluss_default", "fluss", 9123, json.loads(shown.content))
+    assert connection.require_work_uri() == "s3://bucket/work"
+    assert connection.datalake == {"iceberg.warehouse": "s3://bucket/lake"}
+
+
 def test_airflow_runs_a_clean_up_command_that_exists(tmp_path: Path) -> None:
     (tmp_path / "sluice.toml").touch()
-    shown = block(Page(ROOT / "docs/clean-up.md")).content.replace("/etc/", f"{tmp_path}/")
-    task = eval(shown, {"BashOperator": BashOperator})
+    [shown] = claimed_blocks("docs/clean-up.md", __file__)
+    code = shown.content.replace("/etc/", f"{tmp_path}/")
+    task = eval(code, {"BashOperator": BashOperator})
     program, command, *arguments = shlex.split(task.bash_command)
     assert program == "sluice"
     with cli.commands[command].make_context(command, arguments) as context:

@@ -116,8 +116,7 @@ class SluiceTierOperator(SparkSubmitOperator):
                 self.log.info("%s: the round ended early: %s", entry["table"], outcome.forced)
             return _xcom_of(outcome, result_uri(entry["plan_uri"], attempt))
         self._push_failure(ti, attempt, outcome)
-        kind = TierFailed if outcome.retryable else TierFailedForGood
-        raise kind(f"{entry['table']}: {outcome.kind}: {outcome.reason}")
+        raise tier_error(entry["table"], outcome)
 
     def on_kill(self) -> None:
         self._killed = True
@@ -267,6 +266,12 @@ class SluiceTierOperator(SparkSubmitOperator):
                 "failure_uri": failure_uri(self.entry["plan_uri"], attempt),
             },
         )
+
+
+def tier_error(table: str, failure: RoundFailure) -> AirflowException:
+    """The error with which a task ends; its class decides whether Airflow retries the task."""
+    kind = TierFailed if failure.retryable else TierFailedForGood
+    return kind(f"{table}: {failure.kind}: {failure.reason}")
 
 
 def _claim_lost(entry: ClaimedTable, note: str) -> RoundResult:
