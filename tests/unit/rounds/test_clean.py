@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 
 import pytest
 
 from sluice.errors import LakeCommitRefused, LakeNotWritable
+from sluice.lake.parquet import bucket_file_prefix
 from sluice.model import Claim, TablePath
 from sluice.rounds import clean as cleaning
 from sluice.rounds.clean import CleanReport, References, StoredFile, clean
@@ -16,12 +18,33 @@ from sluice.rounds.offsets import offsets_file_name
 from sluice.rounds.types import LakeSnapshot
 from sluice.rounds.write_ids import new_write_id, write_ids_in
 from sluice.testing.memory_lake import MemoryLakeTable
+from tests.docs.blocks import claimed_blocks
 
 from .conftest import World
 
 Arm = Callable[[str], None]
 PATH = TablePath("db", "t")
 UNIQUE = "5b1c6c1e-0f4e-5d7c-9a63-1d8a8f1c7e11"
+
+
+def test_the_page_shows_the_parts_of_a_file_name() -> None:
+    [shown] = claimed_blocks("docs/clean-up.md", __file__)
+    name, *below = shown.content.splitlines()
+    table = "9f3a1c22d0e14b6f"
+    assert name == f"{bucket_file_prefix(3, 17, f'42-{table}-{UNIQUE}')}-00001.parquet"
+    assert [(each.base, each.table) for each in write_ids_in(name)] == [(42, table)]
+    parts = {
+        "bucket": "00003",
+        "task": "17",
+        "base": "42",
+        "lake table": table,
+        "uuid5 of this try": UNIQUE,
+        "file": "00001",
+    }
+    words = [found for line in below for found in re.finditer(r"\S+( \S+)*", line)]
+    assert {word[0]: word.start() for word in words} == {
+        word: name.index(part) for word, part in parts.items()
+    }
 
 
 def cleaned(world: World, *, apply: bool = True) -> CleanReport:
