@@ -13,6 +13,7 @@ import pytest
 
 from sluice.cli.status_text import COLUMNS, print_statuses
 from sluice.model import TablePath, TieringStatus
+from tests.docs.blocks import claimed_blocks
 
 ROOT = Path(__file__).resolve().parents[3]
 NOW_MS = 1_790_000_000_000
@@ -63,12 +64,17 @@ def script() -> ModuleType:
     return module
 
 
-def lines_of(svg: str) -> list[str]:
-    """The lines of a picture, with one number and one unit for all ages, and a short rule."""
+def text_of(svg: str) -> list[str]:
+    """The lines of a picture, with one space between words."""
     found: dict[int, str] = {}
     for line, content in re.findall(r'clip-path="url\(#status-line-(\d+)\)">([^<]*)</text>', svg):
         found[int(line)] = f"{found.get(int(line), '')} {html.unescape(content)}"
-    text = "\n".join(" ".join(found[number].split()) for number in sorted(found))
+    return [" ".join(found[number].split()) for number in sorted(found)]
+
+
+def lines_of(svg: str) -> list[str]:
+    """These lines with one number and one unit for all ages, and a short rule."""
+    text = "\n".join(text_of(svg))
     return re.sub(r"\b\d[\d,]* (s|min|h|d)\b", "N s", re.sub("─+", "─", text)).strip().splitlines()
 
 
@@ -88,6 +94,13 @@ def test_the_picture_shows_what_the_code_prints(
         assert state in committed, rerun
     styles = re.compile(r"status-r\d+ {[^}]*}")
     assert styles.findall(committed) == styles.findall(today), rerun
+
+
+def test_the_page_has_the_text_of_the_picture() -> None:
+    """The page does not break the line of the error, as a terminal of 80 columns does."""
+    [shown] = claimed_blocks("docs/status.md", __file__)
+    committed = text_of((ROOT / "docs" / "images" / "status.svg").read_text())
+    assert " ".join(shown.content.split()) == " ".join(committed)
 
 
 def test_the_picture_needs_no_other_address() -> None:
