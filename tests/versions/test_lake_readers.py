@@ -1,6 +1,7 @@
 """What docs/lake.md says of each engine: its own blocks are run, and every value is compared.
 
-The engines are installed in fresh environments, at the versions that the page names.
+The engines are installed in fresh environments, at the versions that the page names. Spark is the
+one that runs these tests; its blocks alone are run in `make test-slow`.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +24,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.docs.blocks import Block, claimed_blocks, commands
 from tests.support.built_wheel import ROOT, Environment, locked_versions, new_environment
 from tests.support.installed import JARS
 from tests.support.processes import SLUICE, ServerProcess, environment
 
-pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
 PAGE = ROOT / "docs" / "lake.md"
 PYTHON = ("pyiceberg[pyarrow]==0.12.0", "polars==2.1.0", "polars-iceberg==0.1.0")
@@ -181,8 +185,19 @@ class Lab:
 
     folder: Path
     variables: dict[str, str]
-    python: Environment
-    duckdb: Environment
+
+    @cached_property
+    def python(self) -> Environment:
+        return self._installed("python", *PYTHON)
+
+    @cached_property
+    def duckdb(self) -> Environment:
+        """Its extensions come from packages."""
+        found = self._installed("duckdb", *DUCKDB, "pyarrow")
+        get = "from duckdb_extensions import import_extension as get; get('avro'); get('iceberg')"
+        done = self._run([found.python, "-c", get], found.variables)
+        assert done.returncode == 0, done.stderr
+        return found
 
     def bash(self, script: str) -> str:
         done = self._run(["bash", "-euo", "pipefail", "-c", script])
@@ -207,6 +222,11 @@ class Lab:
             self.bash(f"sluice delete {table} deletes.csv")
         self.bash(f"sluice tier {table} --warehouse lake --now")
 
+    def _installed(self, name: str, *packages: str) -> Environment:
+        found = new_environment(self.folder / name)
+        found.install(*packages, options=["--constraints", str(_pyarrow(self.folder))])
+        return found
+
     def _run(
         self, command: list[str], variables: dict[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
@@ -222,14 +242,10 @@ class Lab:
         )
 
 
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    folder = tmp_path_factory.mktemp("readers")
+@contextmanager
+def new_lab(folder: Path) -> Iterator[Lab]:
     (folder / "jars").symlink_to(JARS)
     (folder / "home").mkdir()
-    python, duckdb = new_environment(folder / "python"), new_environment(folder / "duckdb")
-    python.install(*PYTHON, options=["--constraints", str(_pyarrow(folder))])
-    duckdb.install(*DUCKDB, "pyarrow", options=["--constraints", str(_pyarrow(folder))])
     server = ServerProcess(folder / "data")
     try:
         variables = environment(
@@ -240,13 +256,15 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
                 "SPARK_LOCAL_IP": "127.0.0.1",
             }
         )
-        made = Lab(folder, variables, python, duckdb)
-        get = "from duckdb_extensions import import_extension as get; get('avro'); get('iceberg')"
-        done = made.interpret("duckdb", get)
-        assert done.returncode == 0, done.stderr
-        yield made
+        yield Lab(folder, variables)
     finally:
         server.kill()
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    with new_lab(tmp_path_factory.mktemp("readers")) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
@@ -269,6 +287,7 @@ def tables(lab: Lab) -> Lab:
     return lab
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ENGINES)
 def test_every_value(engine: str, tables: Lab, tmp_path: Path) -> None:
     given = f"WANTED = {json.dumps(WANTED)}\nOUT = {str(tmp_path)!r}\n"
@@ -297,6 +316,7 @@ def test_every_value(engine: str, tables: Lab, tmp_path: Path) -> None:
     assert not found
 
 
+@pytest.mark.long
 def test_the_files_themselves_have_old_and_deleted_rows(tables: Lab) -> None:
     """Why the page says that tables are to be read through Iceberg only."""
     files = (tables.folder / "lake/shop/changed/data").rglob("*.parquet")
@@ -305,27 +325,17 @@ def test_the_files_themselves_have_old_and_deleted_rows(tables: Lab) -> None:
     assert any("n" not in row for row in rows), "files of deleted keys"
 
 
+@pytest.mark.long
 def test_the_blocks_of_the_page(lab: Lab) -> None:
-    """In their order; docs/lake.md shows exactly what they print."""
-    sections: dict[str, list[str]] = {}
-    ran, printed = 0, ""
-    for heading, language, fails, content in _blocks():
-        ran += 1
-        if language == "text":
-            assert printed.strip() == content.strip(), heading
-        elif language == "bash":
-            lab.bash(content)
-        elif language == "console":
-            [command, *shown] = content.removeprefix("$ ").splitlines()
-            assert lab.bash(command).splitlines() == shown, heading
-        else:
-            code = sections.setdefault(heading, [])
-            done = lab.interpret(heading.lower(), _quietly(code) + content)
-            assert done.returncode == fails, done.stdout + done.stderr
-            printed = done.stderr.splitlines()[-1] if fails else done.stdout
-            code.append(content)
-    assert ran == PAGE.read_text().count("<!-- run by tests/versions/test_lake_readers.py -->")
+    _run_blocks(lab, _blocks())
     _after_the_compaction(lab)
+
+
+@pytest.mark.slow
+def test_the_blocks_of_spark(tmp_path: Path) -> None:
+    """Without other engines, which would have to be installed."""
+    with new_lab(tmp_path) as lab:
+        _run_blocks(lab, _blocks("The tables of this page", "Spark"))
 
 
 def test_the_page_names_these_versions() -> None:
@@ -349,14 +359,35 @@ def _after_the_compaction(lab: Lab) -> None:
     assert "31" in lab.bash(f'sluice sql "{asked}" --warehouse lake --format csv').split()
 
 
-def _blocks() -> Iterator[tuple[str, str, int, str]]:
-    """Heading, language, exit code and content of the blocks that this test runs."""
-    text = PAGE.read_text()
-    fence = re.compile(r"((?:^<!-- .* -->\n)+)^```(\w+)\n((?:.*\n)*?)^```$", re.MULTILINE)
-    for block in fence.finditer(text):
-        if "run by tests/versions/test_lake_readers.py" in block[1]:
-            heading = re.findall(r"^## (.*)$", text[: block.start()], re.MULTILINE)[-1]
-            yield heading, block[2], int("exit code 1" in block[1]), block[3]
+def _blocks(*headings: str) -> list[tuple[str, Block]]:
+    """The page's blocks with their headings; those of all headings if none is named."""
+    lines = PAGE.read_text().splitlines()
+    found = []
+    for block in claimed_blocks("docs/lake.md", __file__):
+        above = next(line for line in reversed(lines[: block.line]) if line.startswith("## "))
+        found.append((above.removeprefix("## "), block))
+    assert set(headings) <= {heading for heading, _ in found}
+    return [each for each in found if not headings or each[0] in headings]
+
+
+def _run_blocks(lab: Lab, blocks: Sequence[tuple[str, Block]]) -> None:
+    """In their order; docs/lake.md shows exactly what they print."""
+    sections: dict[str, list[str]] = {}
+    printed = ""
+    for heading, block in blocks:
+        if block.language == "text":
+            assert printed.strip() == block.content.strip(), block.where
+        elif block.language == "bash":
+            lab.bash(block.content)
+        elif block.language == "console":
+            for command in commands(block):
+                assert lab.bash(command.text).splitlines() == list(command.output), block.where
+        else:
+            code = sections.setdefault(heading, [])
+            done = lab.interpret(heading.lower(), _quietly(code) + block.content)
+            assert done.returncode == block.exit_code, done.stdout + done.stderr
+            printed = done.stderr.splitlines()[-1] if block.exit_code else done.stdout
+            code.append(block.content)
 
 
 def _quietly(blocks: list[str]) -> str:
