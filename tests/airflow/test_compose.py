@@ -1,27 +1,40 @@
 """docker-compose.yaml, its Dockerfile and the code against each other; no container is started."""
 
 import json
+import os
 import re
 import shlex
 import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from click.testing import CliRunner
 
 from sluice.artifacts.iceberg import iceberg_runtime
-from sluice.cli.main import cli
 from sluice.config import ClientConfig
 from sluice_airflow.connection import FlussConnection
 from sluice_airflow.provider_info import OPTIONS
+from tests.airflow.place import airflow_home
+from tests.docs.blocks import claimed, claimed_blocks
+from tests.support.installed import JARS
 from tests.support.processes import SLUICE
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yaml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 DOCKERFILE = (ROOT / "docker/Dockerfile").read_text()
+DOCKER = """#!/bin/bash
+[ "$1" = compose ] || exit 64
+case $2 in
+    exec) shift 3; exec "$@" ;;
+    cp) exec cp "$3" "${4#*:}" ;;
+    *) exit 64 ;;
+esac
+"""
 AIRFLOW: dict[str, str] = SERVICES["airflow"]["environment"]
 
 
@@ -108,16 +121,10 @@ def test_the_image_has_what_the_services_name() -> None:
     assert AIRFLOW["AIRFLOW__SLUICE__JARS"] == f"/opt/sluice/jars/{iceberg_runtime(spark).name}"
 
 
-def in_containers() -> list[list[str]]:
-    """The page's commands after "docker compose": service first."""
-    page = (ROOT / "docs/compose.md").read_text().replace("\\\n", "")
-    lines = re.findall(r"^docker compose exec (.+)$", page, re.MULTILINE)
-    return [shlex.split(line) for line in lines]
-
-
 def test_the_page_names_what_is_there() -> None:
-    commands = in_containers()
-    assert {service for service, *_ in commands} <= set(SERVICES)
+    lines = [shlex.split(command.text) for command in claimed("docs/compose.md", __file__)]
+    commands = [words[3:] for words in lines if words[:3] == ["docker", "compose", "exec"]]
+    assert {service for service, *_ in commands} == {"fluss", "airflow"} <= set(SERVICES)
     [unpause] = [words for words in commands if words[1:3] == ["airflow", "dags"]]
     assert unpause[-1] in (ROOT / "plugins/sluice_airflow/dag.py").read_text()
     [read] = [words for words in commands if words[1] == "spark-sql"]
@@ -129,19 +136,15 @@ def test_the_page_names_what_is_there() -> None:
         assert f"`{'grpc' if '9123' in port else 'http'}://{port.rpartition(':')[0]}`" in page
 
 
-def test_the_commands_of_the_page_work_on_that_server(tmp_path: Path) -> None:
-    """Without containers: the same server on another port, the same commands, default address."""
-    page = (ROOT / "docs/compose.md").read_text()
-    [content] = re.findall(r"printf '(.*)' > orders.csv", page)
-    rows = tmp_path / "orders.csv"
-    rows.write_text(content.replace("\\n", "\n"))
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """The server of the service `fluss` on another port, and its address."""
     words = shlex.split(SERVICES["fluss"]["command"])
     changed = {
-        "/srv/sluice/data": str(tmp_path / "data"),
+        "/srv/sluice/data": str(folder / "data"),
         "grpc://0.0.0.0:9123": "grpc://0.0.0.0:0",
     }
     assert set(changed) <= set(words)
-    assert ClientConfig().bootstrap == "grpc://127.0.0.1:9123"
     with subprocess.Popen(
         [SLUICE, *(changed.get(word, word) for word in words[1:])],
         stdout=subprocess.PIPE,
@@ -150,19 +153,67 @@ def test_the_commands_of_the_page_work_on_that_server(tmp_path: Path) -> None:
     ) as server:
         assert server.stdout is not None
         port = re.findall(r"grpc://0\.0\.0\.0:(\d+)", server.stdout.readline())[0]
-        there = {"SLUICE_CLIENT_BOOTSTRAP": f"grpc://127.0.0.1:{port}"}
         try:
-            ours = [words[2:] for words in in_containers() if words[:2] == ["fluss", "sluice"]]
-            said = [
-                CliRunner().invoke(
-                    cli, [str(rows) if w == "/tmp/orders.csv" else w for w in words], env=there
-                )
-                for words in ours
-            ]
+            yield f"grpc://127.0.0.1:{port}"
         finally:
             server.terminate()
-    assert [result.exit_code for result in said] == [0, 0, 0], [r.output for r in said]
-    created, appended, status = (result.output for result in said)
-    assert "will be tiered as Iceberg" in created
-    assert "shop.orders: 2 rows appended" in appended
-    assert "shop.orders" in status
+
+
+@pytest.mark.slow
+@pytest.mark.airflow
+@pytest.mark.spark
+def test_the_commands_of_the_page_work_without_containers(tmp_path: Path) -> None:
+    """The blocks as they are, with a program `docker` that runs the commands on this machine.
+
+    `sluice tier` stands for the DAG, which other tests run.
+    """
+    docker = tmp_path / "bin/docker"
+    docker.parent.mkdir()
+    docker.write_text(DOCKER)
+    docker.chmod(0o755)
+    (tmp_path / "airflow").mkdir()
+    (tmp_path / ".venv").symlink_to(sys.prefix)
+    first, read, from_host = claimed_blocks("docs/compose.md", __file__)
+    with served(tmp_path) as address:
+        there = {
+            "/tmp/orders.csv": f"{tmp_path}/in-container.csv",
+            "/opt/sluice/jars/": f"{JARS}/",
+            "/srv/sluice/lake": f"{tmp_path}/lake",
+            ClientConfig().bootstrap: address,
+        }
+        programs = [str(docker.parent), str(Path(SLUICE).parent), os.environ["PATH"]]
+        variables = {
+            **airflow_home(tmp_path / "airflow", ROOT / "tests/airflow/driver.py"),
+            "PATH": os.pathsep.join(programs),
+            "SLUICE_CLIENT_BOOTSTRAP": address,
+            "SLUICE_TIERING_JARS": JARS,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        }
+
+        def run(script: str) -> str:
+            for shown, meant in there.items():
+                script = script.replace(shown, meant)
+            done = subprocess.run(
+                ["bash", "-euo", "pipefail", "-c", script],
+                cwd=tmp_path,
+                env=variables,
+                capture_output=True,
+                text=True,
+                timeout=240,
+                check=False,
+            )
+            assert done.returncode == 0, f"{script}\n{done.stdout}{done.stderr}"
+            return done.stdout
+
+        run("airflow dags reserialize")
+        made = run(first.content)
+        run("sluice tier shop.orders --warehouse lake --now")
+        status, *rows = run(read.content).split("shop.orders", 1)
+        again = run(from_host.content)
+    assert "will be tiered as Iceberg" in made
+    assert "shop.orders: 2 rows appended" in made
+    assert "sluice_lake_tiering" in made.partition("rows appended")[2]
+    assert "table" in status
+    assert "1\tpen\t1.20" in rows[0]
+    assert "2\tink\t7.50" in rows[0]
+    assert "shop.orders: 2 rows appended" in again
