@@ -16,11 +16,21 @@ from markdown_it.token import Token
 
 from sluice.config import Config, load_config
 from sluice.errors import ConfigurationError
-from tests.docs.blocks import LANGUAGES, ROOT, Block, Page, commands, is_complete
+from tests.docs.blocks import (
+    LANGUAGES,
+    ROOT,
+    Block,
+    Page,
+    claimed,
+    claimed_blocks,
+    commands,
+    is_complete,
+)
 
 PARAGRAPH_WORDS_MAX = 120
 README_LINES_MAX = 150
 _BOX = re.compile("[\u2500-\u257f]")
+_TAKING = {claimed.__name__, claimed_blocks.__name__}
 _SECTIONS = set(get_type_hints(Config))
 
 
@@ -53,13 +63,24 @@ def comments(page: Page, not_run: Collection[tuple[str, str]], root: Path = ROOT
         if (test := block.comment("run by")) is not None:
             if not (root / test).is_file():
                 yield f"{block.where}: run by {test}, which does not exist"
-            elif page.path.name not in (root / test).read_text(encoding="utf-8"):
-                yield f"{block.where}: run by {test}, which does not name {page.path.name}"
+            elif page.name not in pages_that_it_takes((root / test).read_text(encoding="utf-8")):
+                yield f"{block.where}: run by {test}, which takes no block of {page.name}"
         reason = block.comment("not run")
         if reason is not None and (page.name, reason) not in not_run:
             yield f"{block.where}: not run: {reason}: tests/docs/registry.py does not have it"
         if block.language == "sql" and test is None and reason is None:
             yield f"{block.where}: name the test that runs this SQL: <!-- run by tests/... -->"
+
+
+def pages_that_it_takes(code: str) -> set[str]:
+    """The pages whose blocks a test takes: ``claimed("PAGE", ...)``, not words of a docstring."""
+    calls = [each for each in ast.walk(ast.parse(code)) if isinstance(each, ast.Call)]
+    return {
+        str(first.value)
+        for call in calls
+        if isinstance(call.func, ast.Name) and call.func.id in _TAKING and call.args
+        if isinstance(first := call.args[0], ast.Constant)
+    }
 
 
 def tables(page: Page) -> Iterator[str]:

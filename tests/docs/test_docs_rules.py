@@ -111,7 +111,8 @@ def a_page(tmp_path: Path, text: str, name: str = "docs/page.md") -> Page:
         ("```toml\nkey = \n```\n", 1, "Invalid value"),
         ("```sql\nSELECT 1\n```\n", 1, "name the test"),
         ("<!-- run by tests/none.py -->\n```bash\nx\n```\n", 2, "which does not exist"),
-        ("<!-- run by here.py -->\n```bash\nx\n```\n", 2, "does not name page.md"),
+        ("<!-- run by here.py -->\n```bash\nx\n```\n", 2, "takes no block of docs/page.md"),
+        ("<!-- run by said.py -->\n```bash\nx\n```\n", 2, "takes no block of docs/page.md"),
         ("<!-- not run: no time -->\n```bash\nx\n```\n", 2, "registry.py does not have it"),
         ("<!-- exit code 1 -->\n\nText.\n", 1, "no block is below"),
         ("| a | b |\n| --- | --- |\n| 1 |\n", 3, "1 columns, the table has 2"),
@@ -122,7 +123,8 @@ def a_page(tmp_path: Path, text: str, name: str = "docs/page.md") -> Page:
     ],
 )
 def test_a_broken_rule_is_found(text: str, line: int, what: str, tmp_path: Path) -> None:
-    (tmp_path / "here.py").write_text("other.md")
+    (tmp_path / "here.py").write_text("claimed('docs/other.md', __file__)")
+    (tmp_path / "said.py").write_text("'claimed(docs/page.md)'\npage = 'docs/page.md'")
     page = a_page(tmp_path, text)
     found = [*broken(page), *rules.comments(page, NOT_RUN, tmp_path)]
     assert any(each.startswith(f"docs/page.md:{line}: ") and what in each for each in found), found
@@ -140,7 +142,7 @@ def test_a_broken_rule_is_found(text: str, line: int, what: str, tmp_path: Path)
     ],
 )
 def test_a_page_that_meets_the_rules(text: str, tmp_path: Path) -> None:
-    (tmp_path / "here.py").write_text("page.md")
+    (tmp_path / "here.py").write_text("[block] = claimed_blocks('docs/page.md', __file__)")
     page = a_page(tmp_path, text)
     found = [each for each in broken(page) if "here.py" not in each]
     assert found + list(rules.comments(page, NOT_RUN, tmp_path)) == []
