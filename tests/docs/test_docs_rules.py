@@ -110,6 +110,8 @@ def a_page(tmp_path: Path, text: str, name: str = "docs/page.md") -> Page:
         ("```toml\n[client]\nbootstrap = 'grpc://h:1'\nspeed = 2\n```\n", 1, "no such setting"),
         ("```toml\nkey = \n```\n", 1, "Invalid value"),
         ("```sql\nSELECT 1\n```\n", 1, "name the test"),
+        ("```text\n1 row\n```\n", 1, "name the test that checks this text block"),
+        ("```json\n{}\n```\n", 1, "name the test that checks this json block"),
         ("<!-- run by tests/none.py -->\n```bash\nx\n```\n", 2, "which does not exist"),
         ("<!-- run by here.py -->\n```bash\nx\n```\n", 2, "takes no block of docs/page.md"),
         ("<!-- run by said.py -->\n```bash\nx\n```\n", 2, "takes no block of docs/page.md"),
@@ -137,7 +139,8 @@ def test_a_broken_rule_is_found(text: str, line: int, what: str, tmp_path: Path)
         "```toml\n[datalake.iceberg]\ntype = 'hadoop'\n```\n",
         "| a | b |\n| --- | --- |\n| 1 | `x\\|y` |\n",
         "<!-- run by here.py -->\n```sql\nSELECT 1\n```\n",
-        "<!-- a remark -->\n\n" + "word " * 120 + "\n\n```text\n\u2500\u2500\n```\n",
+        "<!-- a remark -->\n\n" + "word " * 120 + "\n",
+        "<!-- output -->\n```text\n\u2500\u2500\n```\n",
         "```bash\ncat > f <<EOF\n'\nEOF\nfor x in 1 2; do\n  echo $x\ndone\n```\n",
     ],
 )
