@@ -1,7 +1,9 @@
 """The output that a page shows against the one that was seen.
 
-What differs from run to run is left out of the comparison: times, durations, ids, free ports,
-runs of spaces, and the lines of tables. Dates alone are compared, as partitions bear them.
+What differs from run to run is left out of the comparison: times, durations that were measured,
+ids, free ports, runs of spaces, and the lines of tables. Dates alone are compared, as partitions
+bear them, and so are durations that are configured, such as a freshness. Of the time that is left
+until something happens, its largest unit is compared.
 """
 
 from __future__ import annotations
@@ -12,11 +14,19 @@ from collections.abc import Sequence
 
 _NUMBER = r"\d[\d,]*(?:\.\d+)?"
 _UNIT = r"(?:µs|us|ms|s|min|h|d|seconds?|minutes?|hours?|days?)"
-_DURATION = rf"{_NUMBER} ?{_UNIT}\b"
+_DURATION = rf"{_NUMBER} ?{_UNIT}\b(?: {_NUMBER} ?{_UNIT}\b)*"
+_MEASURED = (
+    # What a command took, at the end of its line: "2 rows appended in 0.5 s", "..., 2.7 s".
+    rf"((?:appended|upserted|deleted|sent) in |, ){_DURATION}(?=$|,)",
+    # Ages: "23 s ago", and the age of the oldest row in the column of the lag.
+    rf"(){_DURATION}(?= ago\b)",
+    rf"(\brows?, ){_DURATION}",
+)
 _VARYING = [
     (re.compile(pattern), stands_for)
     for pattern, stands_for in (
         (r"\x1b\[[0-9;?]*[A-Za-z]", ""),
+        (r"\s+", " "),
         (r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d([.,]\d+)?)? ?(Z|UTC|[+-]\d\d:?\d\d)?", "<time>"),
         (r"\b\d\d:\d\d:\d\d([.,]\d+)?\b", "<time>"),
         (r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "<uuid>"),
@@ -26,12 +36,12 @@ _VARYING = [
         (r"(\bseconds\b.*?)\d+\.\d+", r"\1<duration>"),
         (rf"\b{_NUMBER} [kMG]B\b(?!/s)", "<size>"),
         (rf"\b{_NUMBER} (rows|MB|MiB|bytes)/s", "<rate>"),
-        (rf"\b{_DURATION}( {_DURATION})*", "<duration>"),
+        *((measured, r"\1<duration>") for measured in _MEASURED),
+        (rf"\bin {_NUMBER} ?({_UNIT})\b(?: {_DURATION})?", r"in <\1>"),
         (r"(?i)\bpid \d+", "pid <pid>"),
         (r"\S+/bin/java is Java \d+", "<java> is Java <version>"),
         (r"((?:127\.0\.0\.1|localhost|0\.0\.0\.0):)[1-6]\d{4}\b", r"\1<port>"),
         (r"[─━═]+", "─"),
-        (r"\s+", " "),
     )
 ]
 _JOB = re.compile(r"\[\d+\]\s+(\d+|Done\b.*|Terminated\b.*)")

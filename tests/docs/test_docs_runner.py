@@ -176,8 +176,8 @@ def test_the_outputs_are_written_into_the_page(tmp_path: Path) -> None:
           ```console
           $ printf 'a\\n\\nb\\n'
           old
-          $ echo took 2 s on 2026-01-01 12:00:00
-          took  5 min on 2020-12-31 01:02:03
+          $ echo sent in 2 s, 2026-01-01 12:00:00
+          sent  in 5 min, 2020-12-31 01:02:03
           $ echo new
           ```
 
@@ -202,8 +202,8 @@ def test_the_outputs_are_written_into_the_page(tmp_path: Path) -> None:
           a
 
           b
-          $ echo took 2 s on 2026-01-01 12:00:00
-          took  5 min on 2020-12-31 01:02:03
+          $ echo sent in 2 s, 2026-01-01 12:00:00
+          sent  in 5 min, 2020-12-31 01:02:03
           $ echo new
           new
           ```
@@ -278,6 +278,15 @@ def test_commands_of_several_lines(tmp_path: Path) -> None:
         ("a  b\n\u2500\u2500\u2500", "a b\n\u2500\u2500\u2500\u2500", True),
         ("3 rows, 1 min 10 s", "3 rows, 0.5 s", True),
         ("3 rows, 1 s", "4 rows, 1 s", False),
+        ("2 rows appended in 0.5 s", "2 rows appended in 1 min 3 s, after the first 7", False),
+        ("2 rows appended in 0.5 s", "2 rows appended in 1 min 3 s", True),
+        ("committed to the lake, 2.7 s", "committed to the lake, 12 s", True),
+        ("t  Scheduled  16 s ago  in 2 min", "t Scheduled 1 min ago in 1 min", True),
+        ("it is due in 2 min 57 s", "it is due in 1 min", True),
+        ("it is due in 2 min 57 s", "it is due in 2 h", False),
+        ("freshness is 3 min", "freshness is 5 min", False),
+        ("--wait 3min waits", "--wait 5min waits", False),
+        ("FRESHNESS 3 min (default)", "FRESHNESS 30 s (default)", False),
         ("at 2026-11-21 23:02:12Z", "at 2026-11-22 01:00:00Z", True),
         ("at 2026-11-21 23:02:12Z", "at never", False),
         ('"lag_ms": 5, "rows": 3', '"lag_ms": 71, "rows": 3', True),
