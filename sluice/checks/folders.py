@@ -59,7 +59,7 @@ def write_and_remove(fs: Any, folder: str) -> str | NotChecked:
     :raises Exception: any error of the storage.
     """
     is_local = isinstance(fs, LocalFileSystem)
-    if is_local and Path(folder).exists() and not Path(folder).is_dir():
+    if is_local and Path(folder).is_file():
         raise ConfigurationError(f"{folder} is a file")
     made = _missing(folder) if is_local else []
     name = f"{folder.rstrip('/')}/_sluice-check-{os.getuid()}"
