@@ -39,6 +39,21 @@ format = "iceberg"
 iceberg = { type = "hadoop", warehouse = "/data/lake" }
 ```
 
+For an Apache Fluss cluster with a REST catalog, for `sluice tier`, `repair`, `clean` and `doctor`:
+
+```toml
+[client]
+bootstrap = "fluss://fluss.example:9123"
+username = "etl"    # the password by the variable SLUICE_CLIENT_PASSWORD
+
+[datalake.iceberg]
+type = "rest"
+uri = "http://catalog.example:8181"
+
+[tiering]
+jars = "/srv/sluice/jars"    # Iceberg's runtime, and iceberg-aws-bundle for S3
+```
+
 A setting is written in other places as follows:
 
 - **Environment:** `SLUICE_DATALAKE_ICEBERG_WAREHOUSE`. In names of Iceberg and Fluss, `__` stands

@@ -40,7 +40,7 @@ def fetch(folder: Path, spark: str | None) -> None:
     """Fetch Iceberg's runtime for Spark into DIR, and check its SHA-256.
 
     The jar comes from Maven Central. A jar that is already in DIR is only checked. The command
-    prints the path of the jar. It needs Java 17 and pip install 'fluss-sluice[spark]'.
+    prints the path of the jar. It needs Java 17 or newer and pip install 'fluss-sluice[spark]'.
     """
     from sluice.artifacts.iceberg import iceberg_runtime, installed_iceberg
     from sluice.artifacts.jars import fetch as fetch_jar

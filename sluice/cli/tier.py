@@ -85,7 +85,7 @@ def tier(
     tiering.max_round_ms, and a size limit, tiering.max_round_bytes. At a limit it commits the
     copied rows, and the rest is due at once.
 
-    Needs Java 17 and pip install 'fluss-sluice[spark]'.
+    Needs Java 17 or newer and pip install 'fluss-sluice[spark]'.
 
     Exit code 0: the lake has the rows, or there were no new rows. 1: the round failed, or the table
     could not be claimed. 2: wrong arguments or settings. 3: the round lost its claim before the
