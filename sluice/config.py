@@ -76,7 +76,8 @@ class ClientConfig:
     Sluice keeps statuses in that table on Apache Fluss clusters. The round continues without it."""
     tiering_backoff_ms: int = 10_000
     """Wait after a table's first failed round on an Apache Fluss cluster. Each further failure
-    doubles it. 0: no wait."""
+    doubles it. The longest wait is the table's freshness, or five minutes if that is more. 0:
+    no wait."""
     username: str = ""
     """User for SASL PLAIN, over fluss:// only (client.security.sasl.username)."""
     password: str = field(default="", repr=False)
@@ -171,8 +172,8 @@ class ServerConfig:
     tiering_check_interval_ms: int = 15_000
     """How often the server looks for such rounds."""
     tiering_backoff_ms: int = 10_000
-    """Wait after a table's first failed round. Each further failure doubles it, up to the table's
-    freshness, and five minutes at least. 0: no wait, as in Fluss."""
+    """Wait after a table's first failed round. Each further failure doubles it. The longest wait is
+    the table's freshness, or five minutes if that is more. 0: no wait, as in Fluss."""
     kv_snapshot_interval_ms: int = 600_000
     """How often a changed bucket gets a new KV snapshot (kv.snapshot.interval). 0: never."""
     kv_snapshot_num_retained: int = 2

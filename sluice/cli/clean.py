@@ -82,7 +82,8 @@ def clean(
 
     With --work-uri, but without TABLE and a lake, the command only checks folders of runs.
 
-    Needs Java 17 or newer. Needs a cluster only without TABLE, or with --work-uri. Exit code 1: a table or a
+    Needs Java 17 or newer.
+    Needs a cluster only without TABLE, or with --work-uri. Exit code 1: a table or a
     folder could not be read, or a file could not be deleted.
     """
     check_warehouse(warehouse)

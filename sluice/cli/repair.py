@@ -74,7 +74,8 @@ def repair(
     Repairs are safe while rounds run, unless a risk says otherwise. The branch main of the lake
     table is moved only if no other commit moved it since; every other repair is itself a round.
 
-    Needs Java 17 or newer. Exit code 1: nothing could be repaired. 3: the round of the repair lost its claim
+    Needs Java 17 or newer.
+    Exit code 1: nothing could be repaired. 3: the round of the repair lost its claim
     before the commit; run the command again.
     """
     check_warehouse(warehouse)

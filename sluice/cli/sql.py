@@ -94,7 +94,8 @@ def sql(
     lake.DATABASE.TABLE. The rows in the lake may be older than those in Fluss by the lag that
     `sluice status` shows.
 
-    Spark takes about 10 seconds to start. It needs Java 17 or newer and pip install 'fluss-sluice[spark]'.
+    Spark takes about 10 seconds to start. It needs Java 17 or newer
+    and pip install 'fluss-sluice[spark]'.
     """
     check_warehouse(warehouse)
     config = configuration(

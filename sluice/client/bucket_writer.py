@@ -180,7 +180,7 @@ class BucketWriter(ABC):
     def stored_rows(self) -> int:
         """The number of rows, from the first given row on, that are stored without a gap.
 
-        Later rows may be stored as well. The number never decreases, and it is also right after a
+        Later rows may be stored as well. The number never decreases. It stays correct after a
         failure or an interruption.
         """
         return self._pending.stored_rows

@@ -176,7 +176,7 @@ def _tried(name: str, uri: str, remote: RemoteFiles, act: Callable[[], None]) ->
         except FileNotFoundError as error:
             raise KvSnapshotNotExist(
                 f"{name}: file {uri} does not exist on this machine: mount the cluster's storage"
-                " here; if the snapshot was deleted, hold it with a lease while it is read",
+                " here. If the cluster deleted the snapshot, read a newer one under a lease",
                 file_missing=True,
             ) from error
         except ConfigurationError as error:  # of this machine: a retry cannot help

@@ -50,7 +50,7 @@ class WriterJournal(Protocol):
         """Called once, before the first batch is sent."""
 
     def known(self, bucket: TableBucket) -> list[RowRange]:
-        """Returns the sent batches of a bucket by sequence; only the last may not be stored."""
+        """Returns a bucket's sent batches by sequence. All but the last are certainly stored."""
 
     def sending(self, bucket: TableBucket, cut: RowRange, stored_rows: int) -> None:
         """Called before a batch is first sent, after the earlier batches of its bucket are stored.

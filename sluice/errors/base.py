@@ -102,7 +102,7 @@ class ClaimLost(RoundError):
 
 
 class TableNotDue(RoundError):
-    """No table is due: it was tiered recently, or another round has claimed it."""
+    """The table is not due: it was tiered recently, or another round has claimed it."""
 
 
 class LeaseNotObtained(RoundError):

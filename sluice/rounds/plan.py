@@ -138,12 +138,11 @@ def _log_behind(info: TableInfo, bucket: TableBucket, tiered: int, end: int) -> 
     return LogBehindLake(
         f"bucket {bucket} of table {info.path}: its log ends at offset {end}, but rows up to offset"
         f" {tiered} were tiered. The log has lost rows: the server lost power before they were on"
-        " disk, or its data directory was replaced. Nothing was committed. Stop writing to the"
-        f" table: rows appended now get offsets below {tiered} and would not be tiered. Restore the"
-        " server's data directory, or rename the lake table, which has the rows, and drop and"
-        " create"
-        " the Fluss table again. If only a leader has just changed, the next round finds the"
-        " complete log",
+        " disk, or its data directory was replaced. Nothing was committed. If only a leader has"
+        " just changed, the next round finds the complete log. Otherwise stop writing to the"
+        f" table: rows appended now get offsets below {tiered} and would not be tiered. Then"
+        " restore the server's data directory. Or rename the lake table, which has the rows, and"
+        " drop and create the Fluss table again",
         table=str(info.path),
         tiered_offset=tiered,
         log_end_offset=end,

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import pyarrow as pa
+from py4j.java_gateway import is_instance_of
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -33,6 +34,8 @@ from sluice.config import load_config
 
 _SLUICE_ERROR = re.compile(r"^sluice\.errors\.\w+\.(\w+): (.+)$", re.MULTILINE)
 _END_TIMEOUT_S = 20
+_READING = ("Show", "Describe", "Explain", "Call", "SetCatalogAndNamespace")
+"""How the names of Spark's commands begin that change neither rows nor tables."""
 
 
 def main() -> int:
@@ -110,6 +113,7 @@ def _add_lake(spark: SparkSession) -> None:
 
 def _run_query(spark: SparkSession, query: str, limit: int, folder: Path) -> bool:
     """Writes the rows and returns whether there were more than ``limit``."""
+    _refuse_changes(spark, query)
     frame = spark.sql(query)
     rows = frame.limit(limit + 1).toArrow() if frame.columns else pa.table({})
     cut = rows.num_rows > limit
@@ -121,6 +125,38 @@ def _run_query(spark: SparkSession, query: str, limit: int, folder: Path) -> boo
         writer.write_table(rows)
     temporary.rename(target)
     return bool(cut)
+
+
+def _refuse_changes(spark: SparkSession, query: str) -> None:
+    """Refuses a statement that changes rows or tables: no round would copy deleted rows again.
+
+    CALL is allowed, since Iceberg's procedures keep the rows. A statement that cannot be parsed is
+    left to the session, whose error is better.
+
+    :raises ValueError: names the statement.
+    """
+    jvm: Any = spark.sparkContext._jvm
+    gateway: Any = spark.sparkContext._gateway
+    session: Any = spark._jsparkSession
+    try:
+        plan = session.sessionState().sqlParser().parsePlan(query)
+    except Exception:
+        return
+    logical = "org.apache.spark.sql.catalyst.plans.logical"
+    pending = [plan]
+    while pending:
+        node = pending.pop()
+        name = node.getClass().getSimpleName()
+        changes = any(
+            is_instance_of(gateway, node, f"{logical}.{kind}")
+            for kind in ("Command", "ParsedStatement")
+        )
+        if changes and not name.startswith(_READING):
+            raise ValueError(
+                f"sluice sql only reads, and this statement ({name}) changes rows or tables: change"
+                " rows in Fluss, with `sluice append` or `sluice delete`"
+            )
+        pending += list(jvm.scala.jdk.javaapi.CollectionConverters.asJava(node.children()))
 
 
 def _stop_spark(spark: SparkSession) -> None:

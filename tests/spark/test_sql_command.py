@@ -166,6 +166,10 @@ def test_what_spark_and_the_cluster_refuse_is_one_line(commands: Commands) -> No
     assert errors.startswith("sluice: NetworkError: ")
     assert "127.0.0.1:1" in errors
     assert "start a server with `sluice serve`" in errors
+    insert = "WITH a AS (SELECT 1 AS n) INSERT INTO sys.nothing SELECT n FROM a"
+    code, output, errors = commands.run(insert, *nowhere)
+    assert (code, output, errors.count("\n")) == (1, "", 1)
+    assert "sluice sql only reads" in errors
     code, output, errors = commands.run("SELECT * FROM lake.shop.orders", *nowhere)
     assert (code, output, errors.count("\n")) == (1, "", 1)
     assert "no lake is configured: give --warehouse PATH" in errors
