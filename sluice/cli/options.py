@@ -124,8 +124,10 @@ def check_warehouse(warehouse: str | None, *, must_exist: bool = True) -> None:
     """Checks the folder of --warehouse, if it is a local one.
 
     :param must_exist: the command reads the lake; else it creates a missing folder.
-    :raises click.BadParameter: the path is a file, or does not exist.
+    :raises click.BadParameter: the path is empty, is a file, or does not exist.
     """
+    if warehouse is not None and not warehouse.strip():
+        raise click.BadParameter("the path is empty; give a folder", param_hint="--warehouse")
     folder = None if warehouse is None else local_folder(warehouse)
     if folder is None:
         return

@@ -85,6 +85,9 @@ USAGE = {
     ("tier", "shop.orders", "--warehouse", "rows.tsv"): (
         "--warehouse: rows.tsv is a file; give a folder; see `sluice tier --help`"
     ),
+    ("tier", "shop.orders", "--warehouse", ""): (
+        "--warehouse: the path is empty; give a folder; see `sluice tier --help`"
+    ),
     ("lookup", "shop.stock", "itm=pen"): (
         "'itm=pen': itm is not in the primary key; did you mean 'item'? see `sluice lookup --help`"
     ),
