@@ -179,7 +179,7 @@ def test_files_that_are_no_certificate_and_key(tmp_path: Path) -> None:
     ("tls_ca", "why"),
     [
         ("/nowhere/ca.pem", r"client\.tls_ca: /nowhere/ca.pem: No such file"),
-        ("-----BEGIN PRIVATE KEY-----\nabc", "no certificate in it"),
+        ("-----BEGIN PRIVATE KEY-----\nabc", "the text has no certificate"),
         (
             "-----BEGIN CERTIFICATE-----\nYWJj\n-----END CERTIFICATE-----",
             "not the certificates of an authority as PEM",
