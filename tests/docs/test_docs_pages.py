@@ -11,6 +11,16 @@ from tests.docs.runner import has_runs, run_page, starts_a_jvm
 
 RUN = [page for page in pages() if has_runs(page)]
 
+LONG = ("docs/append.md",)
+"""Pages without a JVM that take more than some seconds."""
+
+
+def marks(page: Page) -> list[pytest.MarkDecorator]:
+    """A page that starts a JVM, or takes long, is slow."""
+    if starts_a_jvm(page):
+        return [pytest.mark.slow, pytest.mark.spark]
+    return [pytest.mark.slow] if page.name in LONG else []
+
 
 @pytest.mark.parametrize(
     "page",
@@ -18,7 +28,7 @@ RUN = [page for page in pages() if has_runs(page)]
         pytest.param(
             page,
             id=page.name,
-            marks=[pytest.mark.slow, pytest.mark.spark] if starts_a_jvm(page) else [],
+            marks=marks(page),
         )
         for page in RUN
     ],
