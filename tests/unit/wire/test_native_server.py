@@ -320,7 +320,9 @@ def test_a_port_that_is_taken(start: Start, handlers: Handlers) -> None:
     taken = start()[Role.TABLET]
     ports = {Role.COORDINATOR: 0, Role.TABLET: taken}
     second = NativeServer(handlers.all(), "127.0.0.1", ports, max_workers=1, limits=LIMITS)
-    with pytest.raises(ConfigurationError, match=f"127.0.0.1:{taken} .tablet server.: Address already in use"):
+    with pytest.raises(
+        ConfigurationError, match=f"127.0.0.1:{taken} .tablet server.: Address already in use"
+    ):
         second.start()
     second.stop(0)
 
