@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import subprocess
 import sys
 import tarfile
@@ -121,7 +122,9 @@ def test_the_base_is_light(base: Environment, tmp_path: Path) -> None:
 def test_a_missing_extra_is_one_line(
     base: Environment, tmp_path: Path, words: list[str], said: str
 ) -> None:
-    done = base.run("sluice", *words, cwd=tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as listener:  # a command looks for it first
+        address = f"grpc://127.0.0.1:{listener.getsockname()[1]}"
+        done = base.run("sluice", *words, cwd=tmp_path, SLUICE_CLIENT_BOOTSTRAP=address)
     assert done.returncode == 2, done.stderr
     assert len(done.stderr.strip().splitlines()) == 1, done.stderr
     assert said in done.stderr
