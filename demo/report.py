@@ -66,7 +66,7 @@ def _row(client: Client, path: TablePath, work: Path) -> Row:
 def _state(client: Client, newest: RoundResult) -> str:
     """Returns the state after the round, although the table may already be due again."""
     with suppress(UnsupportedVersion):  # Apache Fluss has no such call: use the result
-        status = client.admin.coordinator_statuses(TablePath.parse(newest.table))[0]
+        status = client.statuses.of_coordinator(TablePath.parse(newest.table))[0]
         if status.last_error or status.last_tiered_ms is None:
             return status.status
     return "Tiered" if newest.outcome == "committed" else f"Tiered ({newest.outcome})"

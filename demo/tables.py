@@ -130,7 +130,7 @@ def wait_until_pending(
 def _not_due(client: Client, paths: Sequence[TablePath]) -> str:
     """Returns the tables that are not due yet, and their states."""
     try:
-        statuses = [s for path in paths for s in client.admin.coordinator_statuses(path)]
+        statuses = [s for path in paths for s in client.statuses.of_coordinator(path)]
     except UnsupportedVersion:
         return _not_claimable(client, paths)
     waiting = [f"{s.path} {s.status}" for s in statuses if s.status.upper() != "PENDING"]

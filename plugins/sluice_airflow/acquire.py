@@ -124,7 +124,7 @@ def requested_tables(client: Client, patterns: Sequence[str]) -> list[TablePath]
     """
     if not patterns or "*" in patterns or "*.*" in patterns:
         return None
-    tables = client.admin.lake_tables()
+    tables = client.statuses.lake_tables()
     names = {str(path) for path in tables}
     for pattern in patterns:
         if not any(char in pattern for char in "*?[") and pattern not in names:

@@ -12,10 +12,10 @@ from sluice.errors import UnsupportedVersion
 from sluice.model import TablePath
 
 if TYPE_CHECKING:
-    from sluice.client.admin import Admin
+    from sluice.client.statuses import StatusClient
     from sluice.model import TieringStatus
 
-    Request = Callable[[Admin, TablePath], None]
+    Request = Callable[[StatusClient, TablePath], None]
     Message = Callable[[TieringStatus], str | None]
 
 
@@ -36,16 +36,16 @@ def _send(
     from sluice.cli.cluster import connect
 
     with connect(config.client) as client:
-        before = None if instead is None else _status(client.admin, table)
-        request(client.admin, table)
+        before = None if instead is None else _status(client.statuses, table)
+        request(client.statuses, table)
     message = None if instead is None or before is None else instead(before)
     click.echo(f"table {table}: {message or done}")
 
 
-def _status(admin: Admin, table: TablePath) -> TieringStatus | None:
+def _status(statuses: StatusClient, table: TablePath) -> TieringStatus | None:
     """The tiering status of a table; None if it is not tiered or the server reports no status."""
     try:
-        return next(iter(admin.list_tiering_statuses(table)), None)
+        return next(iter(statuses.list(table)), None)
     except UnsupportedVersion:
         return None
 
@@ -68,7 +68,7 @@ def pause(table: TablePath, bootstrap: str | None, config_file: str | None) -> N
     it.
     """
     done = f"paused until `sluice resume {table}`"
-    _send(table, bootstrap, config_file, lambda admin, path: admin.pause_tiering(path), done)
+    _send(table, bootstrap, config_file, lambda statuses, path: statuses.pause(path), done)
 
 
 @click.command(
@@ -84,7 +84,7 @@ Examples:
 def resume(table: TablePath, bootstrap: str | None, config_file: str | None) -> None:
     """Resume tiering of TABLE after `sluice pause`."""
     done = "resumed, the next round starts when the table is due"
-    _send(table, bootstrap, config_file, lambda admin, path: admin.resume_tiering(path), done)
+    _send(table, bootstrap, config_file, lambda statuses, path: statuses.resume(path), done)
 
 
 @click.command(
@@ -107,8 +107,8 @@ def retry(table: TablePath, bootstrap: str | None, config_file: str | None) -> N
     done = "failures cleared, the next round may start now"
     healthy = "no failures to clear, nothing was changed"
 
-    def request(admin: Admin, path: TablePath) -> None:
-        admin.retry_tiering(path)
+    def request(statuses: StatusClient, path: TablePath) -> None:
+        statuses.retry(path)
 
     # 0, and not None, which is a cluster that reports no failures
     _send(
@@ -137,7 +137,7 @@ def retier(table: TablePath, bootstrap: str | None, config_file: str | None) -> 
     done = "a round is requested; `sluice tier` or a DAG run starts it"
     paused = f"a round is requested, and starts after `sluice resume {table}`"
 
-    def request(admin: Admin, path: TablePath) -> None:
-        admin.request_round(path)
+    def request(statuses: StatusClient, path: TablePath) -> None:
+        statuses.request_round(path)
 
     _send(table, bootstrap, config_file, request, done, lambda s: paused if s.paused else None)

@@ -77,7 +77,7 @@ def status(
     with connect(config.client) as client:
 
         def show() -> bool:
-            statuses = client.admin.list_tiering_statuses(table)
+            statuses = client.statuses.list(table)
             if output_format == "json":
                 print_json([_json(entry) for entry in statuses], one_line=watch)
             elif wide:

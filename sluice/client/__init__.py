@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from sluice.client.log_source import ClientLogSource
     from sluice.client.log_writer import LogWriter
     from sluice.client.snapshot_lease import SnapshotLease
+    from sluice.client.statuses import StatusClient
     from sluice.client.tiering import TieringClient
 
 __all__ = [
@@ -47,6 +48,7 @@ __all__ = [
     "LogReader",
     "LogWriter",
     "SnapshotLease",
+    "StatusClient",
     "TieringClient",
     "connect",
     "lease_id",
@@ -66,6 +68,7 @@ _MODULES = {
     "LogReader": "log_reader",
     "LogWriter": "log_writer",
     "SnapshotLease": "snapshot_lease",
+    "StatusClient": "statuses",
     "TieringClient": "tiering",
     "connect": "client",
     "lease_id": "lease_ids",

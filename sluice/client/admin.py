@@ -1,23 +1,18 @@
-"""Administration of a cluster: databases, tables, partitions, offsets and tiering."""
+"""Administration of a cluster: databases, tables, partitions, offsets and lake snapshots."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from sluice.client.connection import Connection, table_path
-from sluice.client.force_due import make_due
 from sluice.errors import (
     CorruptMessage,
-    DatabaseNotExist,
     InvalidTimestamp,
     LakeSnapshotNotExist,
     PartitionSpecInvalid,
-    TableNotExist,
-    UnsupportedVersion,
 )
 from sluice.formats.descriptors import (
     data_type_to_json,
@@ -35,24 +30,18 @@ from sluice.model import (
     TableDescriptor,
     TableInfo,
     TablePath,
-    TieringStatus,
 )
 from sluice.wire import apis, values
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api
 from sluice.wire.error_codes import raise_in_body
 
-if TYPE_CHECKING:
-    from sluice.client.recorded_statuses import RecordedStatuses
-
 
 class Admin:
     """Administration of one cluster. Safe for use by many threads."""
 
-    def __init__(self, connection: Connection, statuses: RecordedStatuses | None = None) -> None:
-        """:param statuses: statuses recorded by rounds, for a cluster that keeps none."""
+    def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._statuses = statuses
 
     def servers(self) -> list[ServerInfo]:
         """Returns the servers of the cluster with version and missing calls, coordinator first.
@@ -232,7 +221,7 @@ class Admin:
         found = [_partition(entry, keys) for entry in reply.partitions_info]
         return sorted(found, key=lambda partition: partition.partition_id)
 
-    # ---- offsets and tiering ----
+    # ---- offsets and lake snapshots ----
 
     def list_offsets(
         self,
@@ -305,102 +294,6 @@ class Admin:
         }
         return LakeSnapshotInfo(reply.table_id, reply.snapshotId, offsets)
 
-    def list_tiering_statuses(self, path: TablePath | None = None) -> list[TieringStatus]:
-        """Returns the tiering status of one lake table, or of all.
-
-        An Apache Fluss coordinator does not support this call. There, the statuses are read from
-        the table ``sluice.tiering_status``, which Sluice's rounds write.
-
-        :raises TableNotExist: the table does not exist.
-        :raises UnsupportedVersion: the coordinator does not support the call, and this client was
-            created without recorded statuses.
-        """
-        try:
-            return self.coordinator_statuses(path)
-        except UnsupportedVersion:
-            if self._statuses is None:
-                raise
-        return self._statuses.list(self._infos() if path is None else [self.table_info(path)])
-
-    def coordinator_statuses(self, path: TablePath | None = None) -> list[TieringStatus]:
-        """Returns the tiering statuses that the coordinator itself reports, of one table or all.
-
-        :raises UnsupportedVersion: the coordinator does not support the call.
-        """
-        request = pb.ListTieringStatusesRequest()
-        if path is not None:
-            request.table_path.CopyFrom(table_path(path))
-        reply = self._ask(apis.LIST_TIERING_STATUSES, request)
-        return [_status(entry) for entry in reply.tiering_statuses]
-
-    def lake_tables(self) -> list[TablePath]:
-        """Returns the paths of all tables with tiering enabled, sorted."""
-        try:
-            return sorted(status.path for status in self.coordinator_statuses())
-        except UnsupportedVersion:  # read the options of every table
-            return sorted(info.path for info in self._infos() if info.datalake_enabled)
-
-    def _infos(self) -> Iterator[TableInfo]:
-        for database in self.list_databases():
-            with suppress(DatabaseNotExist):  # dropped since it was listed, like a table below
-                for table in self.list_tables(database):
-                    with suppress(TableNotExist):
-                        yield self.table_info(TablePath(database, table))
-
-    def pause_tiering(self, path: TablePath) -> None:
-        """Pauses tiering of a table, also across restarts. A running round continues.
-
-        The coordinator assigns a paused table to no worker. If the coordinator does not support
-        the call, the pause is recorded, and Sluice's rounds honour it.
-
-        :raises TableNotExist: the table does not exist.
-        :raises InvalidTable: the table is not tiered.
-        """
-        if not self._control(path, values.TIERING_PAUSE):
-            self._recorded().pause(self.table_info(path), True)
-
-    def resume_tiering(self, path: TablePath) -> None:
-        """Resumes tiering of a paused table. Raises the errors of :meth:`pause_tiering`."""
-        if not self._control(path, values.TIERING_RESUME):
-            self._recorded().pause(self.table_info(path), False)
-
-    def retry_tiering(self, path: TablePath) -> None:
-        """Clears a table's failures; a table that waits for its next attempt is due now.
-
-        Raises the errors of :meth:`pause_tiering`.
-        """
-        if not self._control(path, values.TIERING_RETRY):
-            self._recorded().retry(self.table_info(path))
-
-    def request_round(self, path: TablePath) -> None:
-        """Requests one more round of a table now, before its freshness has passed.
-
-        The round starts after the current one. An Apache Fluss coordinator does not support the
-        call; there, the table is made due by a forced finish, which needs that no round is running.
-
-        :raises TableNotExist: the table does not exist.
-        :raises InvalidTable: the table is not tiered.
-        :raises TableNotDue: on Apache Fluss: a round is running, or the table cannot be made due.
-        """
-        if not self._control(path, values.TIERING_AGAIN):
-            info = self.table_info(path)
-            self._recorded().make_due(info, lambda: make_due(self._connection, path, info.table_id))
-
-    def _control(self, path: TablePath, action: int) -> bool:
-        """Sends a tiering command; returns False if the coordinator does not support the call."""
-        request = pb.ControlTieringRequest(table_path=table_path(path), action=action)
-        try:
-            self._ask(apis.CONTROL_TIERING, request)
-        except UnsupportedVersion:
-            if self._statuses is None:
-                raise
-            return False
-        return True
-
-    def _recorded(self) -> RecordedStatuses:
-        assert self._statuses is not None, "_control raised before"
-        return self._statuses
-
     def _ask(self, api: Api, request: Any, *, idempotent: bool | None = None) -> Any:
         return self._connection.call_coordinator(
             api, request, lambda reply: reply, idempotent=idempotent
@@ -439,25 +332,3 @@ def _partition(entry: Any, keys: Sequence[str]) -> Partition:
             f"partition {entry.partition_id} has values for {sorted(values)} only: the table's"
             f" partition key {error} is missing"
         ) from None
-
-
-def _status(entry: Any) -> TieringStatus:
-    def optional(name: str) -> Any:
-        return getattr(entry, name) if entry.HasField(name) else None
-
-    return TieringStatus(
-        path=TablePath(entry.table_path.database_name, entry.table_path.table_name),
-        table_id=optional("table_id") if entry.HasField("table_id") else -1,
-        status=entry.status,
-        tiering_epoch=entry.tiering_epoch,
-        last_tiered_ms=optional("last_tiered_time"),
-        last_error=optional("last_error"),
-        last_error_ms=optional("last_error_time"),
-        failures=optional("failures"),
-        next_attempt_ms=optional("next_attempt_time"),
-        lag_rows=optional("lag_rows"),
-        lag_ms=optional("lag_time"),
-        lake_snapshot_id=optional("lake_snapshot_id"),
-        paused=optional("paused"),
-        last_round_ms=optional("last_round_time"),
-    )

@@ -19,6 +19,7 @@ from sluice.client.log_writer import LogWriter
 from sluice.client.recorded_statuses import RecordedStatuses
 from sluice.client.sent_batches import WriterJournal
 from sluice.client.snapshot_lease import LeaseExit, SnapshotLease
+from sluice.client.statuses import StatusClient
 from sluice.client.tiering import TieringClient
 from sluice.clock import Clock
 from sluice.config import ClientConfig
@@ -37,9 +38,10 @@ class Client:
         """
         self.config = config
         self._connection = Connection(config)
-        self._statuses = RecordedStatuses(config, clock)
-        self.admin = Admin(self._connection, self._statuses)
-        self.tiering = TieringClient(self._connection, self.admin, self._statuses)
+        self._recorded = RecordedStatuses(config, clock)
+        self.admin = Admin(self._connection)
+        self.statuses = StatusClient(self._connection, self.admin, self._recorded)
+        self.tiering = TieringClient(self._connection, self.admin, self._recorded)
         self.leases = LeaseClient(self._connection)
 
     def log_writer(
@@ -186,7 +188,7 @@ class Client:
 
     def close(self) -> None:
         """Closes the connections. Close the writers first."""
-        self._statuses.close()
+        self._recorded.close()
         self._connection.close()
 
     def __enter__(self) -> Client:

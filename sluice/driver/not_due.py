@@ -36,14 +36,14 @@ def request_round(client: Client, path: TablePath) -> bool:
 
     For a failing table, this also does what `sluice retry` does.
 
-    :raises TableNotDue: Apache Fluss only, as ``Admin.request_round``.
+    :raises TableNotDue: Apache Fluss only, as ``StatusClient.request_round``.
     """
-    for status in client.admin.list_tiering_statuses(path):
+    for status in client.statuses.list(path):
         if status.paused or status.status == State.TIERING.value:
             return False
         if status.failures:
-            client.admin.retry_tiering(path)
-        client.admin.request_round(path)
+            client.statuses.retry(path)
+        client.statuses.request_round(path)
         return True
     return False
 
@@ -65,7 +65,7 @@ def not_due(
     info = client.admin.table_info(path)
     if not info.datalake_enabled:
         return _error(f"table {path} is not tiered: {how_to_enable(path)}", False)
-    statuses = client.admin.list_tiering_statuses(path)
+    statuses = client.statuses.list(path)
     if not statuses:
         return _error(
             f"the coordinator does not list table {path} as tiered, although it is enabled",

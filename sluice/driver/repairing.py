@@ -86,8 +86,8 @@ def repair(
         if action.name not in _REPAIR_MODES and action.name != REGISTER:
             return RepairResult(found, action, tuple(apply_action(action, seen)))
         with suppress(FlussError, TableNotDue):  # saves time; not every server or user may do it
-            client.admin.retry_tiering(path)
-            client.admin.request_round(path)
+            client.statuses.retry(path)
+            client.statuses.request_round(path)
         deadline_s = (clock := clock or SystemClock()).monotonic_s() + wait_ms / 1000
         while True:
             try:

@@ -107,7 +107,7 @@ class LakeTieringStatusReader(DataSourceReader):
             require_listener(config)
         with connect(config) as client:
             try:
-                statuses = client.admin.list_tiering_statuses(path)
+                statuses = client.statuses.list(path)
             except TableNotExist:
                 statuses = []
         yield _batch(statuses)

@@ -166,7 +166,7 @@ class Place:
         return path
 
     def status(self, path: TablePath) -> TieringStatus:
-        [status] = self.client.admin.list_tiering_statuses(path)
+        [status] = self.client.statuses.list(path)
         return status
 
     def wait(self, *paths: TablePath) -> None:

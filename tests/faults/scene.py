@@ -129,7 +129,7 @@ class Scene:
 
     def status(self) -> TieringStatus:
         with self.client() as client:
-            [status] = client.admin.list_tiering_statuses(self.path)
+            [status] = client.statuses.list(self.path)
         return status
 
     def wait_until_due(self) -> None:
@@ -151,7 +151,7 @@ class Scene:
         def keep() -> None:
             with self.client() as client:
                 while not over.wait(0.5):
-                    [status] = client.admin.list_tiering_statuses(self.path)
+                    [status] = client.statuses.list(self.path)
                     if status.status == "Tiering":
                         client.tiering.heartbeat([self._claim_of(client, status)])
 

@@ -97,7 +97,7 @@ def test_a_task_killed_while_its_driver_works(scene_of_own: Scene, tmp_path: Pat
         with pytest.raises(AirflowFailed, match="per_table.tier"):
             airflow.follow(run, PATIENCE_S, print)
         with connect(scene.server.address) as client:
-            [status] = client.admin.list_tiering_statuses(scene.path)
+            [status] = client.statuses.list(scene.path)
         assert status.status != "Tiering", "the teardowns let go of the table"
         scene.append(500)
         airflow.follow(airflow.trigger(conf), PATIENCE_S, print)

@@ -85,7 +85,7 @@ class Place:
 
     def status(self, path: TablePath) -> TieringStatus:
         with connect(self.config.client) as client:
-            (status,) = client.admin.list_tiering_statuses(path)
+            (status,) = client.statuses.list(path)
         return status
 
     def sluice(self, *arguments: str) -> Result:

@@ -136,5 +136,5 @@ def test_sasl_plain(fluss: GuardedFluss, client: Client) -> None:
 def test_a_call_that_it_lacks_is_refused_at_once(client: Client) -> None:
     started = time.monotonic()
     with pytest.raises(UnsupportedVersion, match="does not offer ListTieringStatuses"):
-        client.admin.coordinator_statuses()
+        client.statuses.of_coordinator()
     assert time.monotonic() - started < 60

@@ -140,7 +140,7 @@ def test_a_run_that_was_killed_is_seen_and_the_next_one_goes_on(
     seen = place.status(path)
     assert seen.status == "Tiering"
     with Client(place.config.client, Later(121_000)) as later:
-        (unknown,) = later.admin.list_tiering_statuses(path)
+        (unknown,) = later.statuses.list(path)
     assert unknown.status == "Unknown"
     assert re.fullmatch(r"claimed \d+ s ago by \S+, no end reported", unknown.note or "")
     # The coordinator would take the claim back in two minutes; told so, it does at once.
@@ -168,7 +168,7 @@ def test_who_comes_first_makes_the_table(place: Place) -> None:
             ThreadPoolExecutor(2) as pool,
         ):
             begun = [
-                pool.submit(client._statuses.claimed, claim)
+                pool.submit(client._recorded.claimed, claim)
                 for client, claim in zip((one, other), claims, strict=True)
             ]
             assert [each.result() for each in begun] == [None, None]

@@ -45,7 +45,7 @@ def append(place: Place, path: TablePath) -> None:
 
 def unwritten(place: Place, path: TablePath) -> Claim:
     """A claim of which no status says anything, as another tiering service has it."""
-    place.client.admin.request_round(path)
+    place.client.statuses.request_round(path)
     others: list[Claim] = []
     while (claim := place.client.tiering._next_claim(())) is not None and claim.path != path:
         others.append(claim)

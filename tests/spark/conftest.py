@@ -68,7 +68,7 @@ class Site:
         """Waits until the coordinator hands the table out: its timers have a resolution."""
         deadline = time.monotonic() + 120
         while (claim := self.client.tiering.claim([path])) is None:
-            assert time.monotonic() < deadline, self.client.admin.list_tiering_statuses(path)
+            assert time.monotonic() < deadline, self.client.statuses.list(path)
             time.sleep(0.05)
         return claim
 

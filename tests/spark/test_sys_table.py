@@ -118,7 +118,7 @@ def test_the_rows_are_the_coordinators_word(session: Any, tmp_path: Path) -> Non
         fill(client)
         use(session, cluster.address)
         rows = in_utc(session.sql(f"SELECT * FROM {TABLE} ORDER BY table_name").collect())
-        said = client.admin.list_tiering_statuses()
+        said = client.statuses.list()
         failing = f"SELECT table_name, last_error FROM {TABLE} WHERE status = 'Failed'"
         assert [tuple(row) for row in session.sql(failing).collect()] == [("bad", REASON)]
     assert rows == [

@@ -79,9 +79,9 @@ def test_a_round_that_is_cut_is_queued_again_at_once_until_all_is_tiered(site: S
     site.config = replace(site.config, tiering=replace(site.config.tiering, max_round_ms=1))
     results = [tier(site)]
     while results[-1].forced:
-        assert site.client.admin.list_tiering_statuses(PATH)[0].status == "Pending"
+        assert site.client.statuses.list(PATH)[0].status == "Pending"
         results.append(tier(site))
-    assert site.client.admin.list_tiering_statuses(PATH)[0].status == "Scheduled"
+    assert site.client.statuses.list(PATH)[0].status == "Scheduled"
     assert [bool(result.forced) for result in results] == [True, True, True, False]
     assert results[0].forced.startswith("ended early after 0.001 s (tiering.max_round_ms): 3")
     assert sum(result.rows for result in results) == 400
@@ -173,7 +173,7 @@ def test_a_failure_is_reported_with_its_reason(site: Site, tmp_path: Path) -> No
     site.config = replace(site.config, datalake=lake)
     with pytest.raises(LakeNotWritable, match=r"lake table shop\.orders"):
         tier(site)
-    status = site.client.admin.list_tiering_statuses(PATH)[0]
+    status = site.client.statuses.list(PATH)[0]
     assert status.last_error is not None
     assert "lake table shop.orders" in status.last_error
 

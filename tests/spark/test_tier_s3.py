@@ -77,6 +77,6 @@ def test_rows_reach_the_bucket_and_what_is_refused_has_its_reason(tmp_path: Path
         assert "s3://lake/shop/orders" in said
         assert "ACCESS_DENIED" in said
         assert "secret-of-tester" not in said
-        reason = client.admin.list_tiering_statuses(PATH)[0].last_error
+        reason = client.statuses.list(PATH)[0].last_error
         assert reason is not None
         assert "secret-of-tester" not in reason

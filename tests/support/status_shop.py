@@ -79,7 +79,7 @@ class Shop:
         return claim
 
     def status(self, path: TablePath) -> TieringStatus:
-        (status,) = self.another().admin.list_tiering_statuses(path)
+        (status,) = self.another().statuses.list(path)
         return status
 
     def stored(self) -> list[dict[str, Any]]:

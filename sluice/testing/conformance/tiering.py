@@ -71,22 +71,23 @@ def claims_of_wanted_tables(context: ScenarioContext) -> None:
 @scenario
 def due(context: ScenarioContext) -> None:
     """When a table is assigned: at creation, after a round, and after a requested round."""
-    admin, tiering = context.client.admin, context.client.tiering
+    client = context.client
+    admin, statuses, tiering = client.admin, client.statuses, client.tiering
     day = LAKE | {FRESHNESS: "1d"}
     path = context.create("t", {"id": t.INT}, properties=day)
     first = tiering.claim([path])
     context.expect("a new one, at once", first is not None, False)
     if first is None:
-        admin.request_round(path)
+        statuses.request_round(path)
         first = context.claim(path)
     context.expect("its first tiering epoch", first.tiering_epoch, 1)
     tiering.finished(first)
     context.expect("after its round", tiering.claim([path]), None)
-    context.expect_call("wanted at once", done(lambda: admin.request_round(path)), "done")
+    context.expect_call("wanted at once", done(lambda: statuses.request_round(path)), "done")
     second = context.claim(path)
     context.expect("tiering epoch of that round", second.tiering_epoch, 2)
     context.expect_call(
-        "wanted during a round", done(lambda: admin.request_round(path)), "TableNotDue"
+        "wanted during a round", done(lambda: statuses.request_round(path)), "TableNotDue"
     )
     context.expect("heartbeat of that round", context.beat(second), "accepted")
     tiering.finished(second)
@@ -105,7 +106,7 @@ def due(context: ScenarioContext) -> None:
     enabled = tiering.claim([later])
     context.expect("one that is tiered from now on", enabled is not None, False)
     if enabled is None:
-        admin.request_round(later)
+        statuses.request_round(later)
         enabled = context.claim(later)
     context.expect("its own first tiering epoch", enabled.tiering_epoch, 1)
 
@@ -215,11 +216,10 @@ def partition_snapshots(context: ScenarioContext) -> None:
 @scenario
 def statuses(context: ScenarioContext) -> None:
     """Sluice's own ListTieringStatuses call, which no Apache Fluss has."""
-    admin = context.client.admin
     path = context.create("t", {"id": t.INT}, properties=LAKE)
 
     def states() -> object:
-        return [status.status for status in admin.coordinator_statuses(path)]
+        return [status.status for status in context.client.statuses.of_coordinator(path)]
 
     context.claim(path)
     context.expect_call("of a table that is being tiered", states, "UnsupportedVersion")

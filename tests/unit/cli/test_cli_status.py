@@ -82,7 +82,7 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
         shop = Shop(client, cluster.address, clock)
         healthy, failing = shop.create("healthy"), shop.create("failing")
         shop.create("never", freshness="1d")
-        client.admin.pause_tiering(shop.create("paused"))
+        client.statuses.pause(shop.create("paused"))
         shop.create("plain", tiered=False)
         clock.ms += 60_000
         claim = client.tiering.claim([healthy])
@@ -175,7 +175,7 @@ def test_the_conditions_that_rounds_wrote_down(tmp_path: Path) -> None:
         client.admin.create_database("shop")
         shop = Shop(client, cluster.address, server_clock)
         failing, healthy, _ = (shop.create(name) for name in ("failing", "healthy", "never"))
-        client.admin.pause_tiering(shop.create("paused"))
+        client.statuses.pause(shop.create("paused"))
         server_clock.ms += 60_000
         shop.fail(failing, "s3://lake: token=planted-secret is refused")
         claim = client.tiering.claim([healthy])

@@ -30,7 +30,7 @@ def test_rows_of_tables_that_one_may_not_see_are_kept(
 ) -> None:
     """Fluss lists no more than a user may describe."""
     mine, theirs = shop.create("mine"), shop.create("theirs")
-    shop.client.admin.pause_tiering(theirs)
+    shop.client.statuses.pause(theirs)
     listed = Admin.list_tables
     with monkeypatch.context() as patch:
         patch.setattr(
@@ -107,7 +107,7 @@ def test_a_pause_holds_though_a_write_has_failed(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, other = shop.create("orders"), shop.create("other")
-    shop.client.admin.pause_tiering(path)
+    shop.client.statuses.pause(path)
     one = shop.another()
     claim = shop.claim(other, one)
     one.tiering.heartbeat([claim])
@@ -122,7 +122,7 @@ def test_what_was_known_holds_while_nothing_can_be_read(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paused, broken, good = shop.create("paused"), shop.create("broken"), shop.create("good")
-    shop.client.admin.pause_tiering(paused)
+    shop.client.statuses.pause(paused)
     one = shop.another(tiering_backoff_ms=10 * MINUTE_MS)
     one.tiering.failed(shop.claim(broken, one), "no such bucket")
     shop.clock.ms += MINUTE_MS
@@ -141,7 +141,7 @@ def test_who_cannot_look_tries_again_soon(shop: Shop, monkeypatch: pytest.Monkey
     with monkeypatch.context() as patch:
         patch.setattr(StatusTable, "read", away)
         one.tiering.release(shop.claim(path, one), "only looked")
-    shop.client.admin.pause_tiering(path)
+    shop.client.statuses.pause(path)
     shop.clock.ms += int(READ_RETRY_AFTER_S * 1000)
     assert one.tiering.claim([path]) is None
 
@@ -169,10 +169,10 @@ def test_a_table_waits_after_a_failure_that_could_not_be_written(
 
 def test_what_was_given_up_is_not_written_late(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     path = shop.create("orders")
-    shop.client.admin.pause_tiering(path)
+    shop.client.statuses.pause(path)
     slow = shop.another()
-    assert slow._statuses is not None
-    slow._statuses._deadline_s = 0.05
+    assert slow._recorded is not None
+    slow._recorded._deadline_s = 0.05
     gate, done = threading.Event(), threading.Event()
     upsert = StatusTable.upsert
 
@@ -186,7 +186,7 @@ def test_what_was_given_up_is_not_written_late(shop: Shop, monkeypatch: pytest.M
     with monkeypatch.context() as patch:
         patch.setattr(StatusTable, "upsert", late)
         with pytest.raises(RequestTimeOut, match="could not be accessed within"):
-            slow.admin.resume_tiering(path)
+            slow.statuses.resume(path)
         gate.set()
         assert done.wait(60)
     assert shop.status(path).paused
@@ -200,7 +200,7 @@ def test_a_new_table_that_somebody_has_written_to_is_kept(
     maker, other = shop.another(), shop.another()
 
     def not_led(table: StatusTable) -> bool:
-        other.admin.pause_tiering(path)
+        other.statuses.pause(path)
         return False
 
     monkeypatch.setattr(StatusTable, "_is_led", not_led)
@@ -287,7 +287,7 @@ def test_a_late_heartbeat_leaves_no_row_without_a_name(shop: Shop) -> None:
     path, other = shop.create("orders"), shop.create("other")
     shop.client.tiering.finished(shop.claim(other))
     claim = shop.claim(path)
-    keeper = shop.another()._statuses
+    keeper = shop.another()._recorded
     assert keeper is not None
     keeper.heartbeat([claim])
     shop.client.admin.drop_table(path)
@@ -305,7 +305,7 @@ def test_a_late_heartbeat_does_not_undo_an_end(shop: Shop, monkeypatch: pytest.M
     with monkeypatch.context() as patch:
         patch.setattr(StatusTable, "upsert", away)
         claim = shop.claim(path, one)
-    keeper = shop.another()._statuses
+    keeper = shop.another()._recorded
     assert keeper is not None
     keeper.heartbeat([claim])
     one.tiering.finished(claim)
@@ -338,4 +338,4 @@ def test_times_of_another_precision_are_another_table(shop: Shop) -> None:
     with pytest.raises(
         InvalidTable, match=r"ended_time is .*_LTZ\(6\) instead of TIMESTAMP_LTZ\(3\)"
     ):
-        shop.client.admin.pause_tiering(path)
+        shop.client.statuses.pause(path)

@@ -45,7 +45,7 @@ def claimed_now(shop: Shop, path: TablePath) -> Claim:
 def test_a_table_that_nobody_has_tiered(shop: Shop) -> None:
     path = shop.create("orders", **DAY)
     assert shop.client.tiering.claim([path]) is None, "as in Fluss, it waits for its freshness"
-    shop.client.admin.request_round(path)
+    shop.client.statuses.request_round(path)
     seen = shop.status(path)
     assert (seen.status, seen.next_attempt_ms) == ("Pending", shop.clock.ms)
     assert claimed_now(shop, path).tiering_epoch == 1
@@ -61,8 +61,8 @@ def test_a_table_after_its_round(shop: Shop) -> None:
         shop.another().tiering.finished(claim)
         seen = shop.status(path)
         assert (seen.status, seen.last_tiered_ms) == ("Scheduled", shop.clock.ms)
-    shop.client.admin.request_round(path)
-    shop.client.admin.request_round(path)  # the same again
+    shop.client.statuses.request_round(path)
+    shop.client.statuses.request_round(path)  # the same again
     seen = shop.status(path)
     assert (seen.status, seen.last_tiered_ms, seen.failures) == ("Pending", shop.clock.ms, 0)
     assert claimed_now(shop, path).tiering_epoch == 4
@@ -81,7 +81,10 @@ def test_after_a_restart_of_the_coordinator(shop: Shop) -> None:
 def test_a_round_that_is_written_down_is_left_alone_and_not_even_asked(shop: Shop) -> None:
     path = shop.create("orders", **DAY)
     claim = claimed_now(shop, path)
-    for ask in (lambda: shop.another().admin.request_round(path), lambda: claimed_now(shop, path)):
+    for ask in (
+        lambda: shop.another().statuses.request_round(path),
+        lambda: claimed_now(shop, path),
+    ):
         with pytest.raises(TableNotDue, match=r"is being tiered.*\(tiering epoch 1\)") as caught:
             ask()
         assert "--now --wait 5min to tier it" in str(caught.value)
@@ -97,7 +100,7 @@ def test_a_round_that_is_written_down_is_left_alone_and_not_even_asked(shop: Sho
 def test_a_round_that_nobody_has_written_down_is_left_alone(shop: Shop) -> None:
     """Of another tiering service, or where rows could not be written."""
     path = shop.create("orders", **DAY)
-    shop.client.admin.request_round(path)
+    shop.client.statuses.request_round(path)
     foreign = shop.client.tiering._next_claim(())
     assert foreign is not None
     with pytest.raises(TableNotDue, match=r"is being tiered \(tiering epoch 1\)") as caught:
@@ -120,7 +123,7 @@ def test_a_failing_table_is_tried_at_once(shop: Shop) -> None:
     path = shop.create("orders", **DAY)
     shop.client.tiering.failed(claimed_now(shop, path), "no such bucket")
     assert shop.status(path).status == "Failed"
-    shop.another().admin.request_round(path)
+    shop.another().statuses.request_round(path)
     seen = shop.status(path)
     assert (seen.status, seen.failures, seen.last_error) == ("Pending", 1, "no such bucket")
     shop.client.tiering.failed(claim_table(shop.another(), path, clock=shop.clock), "no such key")
@@ -131,12 +134,12 @@ def test_a_failing_table_is_tried_at_once(shop: Shop) -> None:
 
 def test_a_pause_holds(shop: Shop) -> None:
     path = shop.create("orders", **DAY)
-    shop.client.admin.pause_tiering(path)
+    shop.client.statuses.pause(path)
     with pytest.raises(TableNotDue, match="is paused: `sluice resume`"):
         claimed_now(shop, path)
-    shop.client.admin.request_round(path)  # wanted, once it is resumed
+    shop.client.statuses.request_round(path)  # wanted, once it is resumed
     assert shop.another().tiering.claim([path]) is None
-    shop.client.admin.resume_tiering(path)
+    shop.client.statuses.resume(path)
     assert shop.another().tiering.claim([path]) is not None
 
 

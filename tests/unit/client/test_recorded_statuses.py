@@ -44,15 +44,15 @@ def our_records(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
 def test_an_old_server_tells_nothing_itself(shop: Shop) -> None:
     path = shop.create("never")
     with pytest.raises(UnsupportedVersion, match="does not offer ListTieringStatuses"):
-        shop.client.admin.coordinator_statuses()
-    (status,) = shop.client.admin.list_tiering_statuses()
+        shop.client.statuses.of_coordinator()
+    (status,) = shop.client.statuses.list()
     assert (status.path, status.status, status.tiering_epoch) == (path, "Unknown", 0)
     assert status.note == "no round of Sluice is recorded"
     assert not status.is_failing
     assert "sluice" not in shop.client.admin.list_databases(), "who only reads makes nothing"
-    assert shop.client.admin.lake_tables() == [path]
+    assert shop.client.statuses.lake_tables() == [path]
     with pytest.raises(TableNotExist):
-        shop.client.admin.list_tiering_statuses(TablePath("shop", "gone"))
+        shop.client.statuses.list(TablePath("shop", "gone"))
 
 
 @EITHER_DOOR
@@ -123,7 +123,7 @@ def test_retry_ends_the_wait(shop: Shop) -> None:
     path = shop.create("orders")
     shop.client.tiering.failed(shop.claim(path), "no such bucket")
     assert shop.client.tiering.claim([path]) is None
-    shop.another().admin.retry_tiering(path)
+    shop.another().statuses.retry(path)
     seen = shop.status(path)
     assert (seen.status, seen.failures, seen.last_error) == ("Pending", 0, "no such bucket")
     claim = shop.client.tiering.claim([path])
@@ -134,22 +134,22 @@ def test_retry_ends_the_wait(shop: Shop) -> None:
 @EITHER_DOOR
 def test_a_paused_table_is_claimed_by_nobody(shop: Shop) -> None:
     path = shop.create("orders")
-    shop.client.admin.pause_tiering(path)
+    shop.client.statuses.pause(path)
     shop.clock.ms += MINUTE_MS
     assert shop.status(path).paused
     assert shop.another().tiering.claim() is None
     assert shop.another().tiering.claim([path]) is None
     seen = shop.status(path)
     assert (seen.paused, seen.failures, seen.next_attempt_ms) == (True, 0, None)
-    shop.client.admin.resume_tiering(path)
+    shop.client.statuses.resume(path)
     assert not shop.status(path).paused
     assert shop.another().tiering.claim([path]) is not None
 
 
 def test_what_nobody_can_do_is_an_error(shop: Shop) -> None:
     plain = shop.create("plain", **{"table.datalake.enabled": "false"})
-    admin = shop.client.admin
-    for control in (admin.pause_tiering, admin.retry_tiering, admin.request_round):
+    statuses = shop.client.statuses
+    for control in (statuses.pause, statuses.retry, statuses.request_round):
         with pytest.raises(InvalidTable, match="is not tiered"):
             control(plain)
         with pytest.raises(TableNotExist):
@@ -183,7 +183,7 @@ def test_heartbeats_keep_a_long_round_known(shop: Shop) -> None:
 def test_an_unwanted_table_is_held_and_leaves_no_trace(shop: Shop) -> None:
     wanted, other = shop.create("wanted"), shop.create("other")
     shop.claim(wanted)
-    seen = {status.path: status.status for status in shop.client.admin.list_tiering_statuses()}
+    seen = {status.path: status.status for status in shop.client.statuses.list()}
     assert seen == {wanted: "Tiering", other: "Unknown"}
     assert shop.client.tiering.claim([other]) is not None, "it went back"
 
@@ -196,7 +196,7 @@ def test_a_table_that_is_created_again_begins_anew(shop: Shop) -> None:
     for each in (path, gone):
         shop.client.admin.drop_table(each)
     again = shop.create("orders")
-    assert [status.path for status in shop.client.admin.list_tiering_statuses()] == [again]
+    assert [status.path for status in shop.client.statuses.list()] == [again]
     assert shop.status(again).status == "Unknown"
     shop.another().tiering.finished(shop.claim(again))
     (row,) = shop.stored()
@@ -227,7 +227,7 @@ def test_a_foreign_table_is_a_warning_and_the_round_goes_on(
     assert seen.note is not None
     assert named in seen.note
     with pytest.raises(InvalidTable):
-        shop.client.admin.pause_tiering(path)
+        shop.client.statuses.pause(path)
 
 
 def test_columns_of_a_newer_sluice_are_no_hindrance(shop: Shop) -> None:
@@ -273,8 +273,8 @@ def test_a_table_that_does_not_answer_costs_its_deadline_once(
 ) -> None:
     path = shop.create("orders")
     slow = shop.another()
-    assert slow._statuses is not None
-    slow._statuses._deadline_s = 0.05  # of all of it; its calls keep theirs
+    assert slow._recorded is not None
+    slow._recorded._deadline_s = 0.05  # of all of it; its calls keep theirs
     release = held_calls(monkeypatch)
     with caplog.at_level(logging.WARNING, "sluice.client"):
         claim = shop.claim(path, slow)
@@ -304,8 +304,8 @@ def test_two_who_make_the_table_at_once(shop: Shop) -> None:
     claims = [shop.client.tiering._next_claim(()) for _ in paths]
     clients = [shop.another() for _ in paths]
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda c, claim: c._statuses.claimed(claim), clients, claims))
-    seen = [status.status for status in shop.client.admin.list_tiering_statuses()]
+        list(pool.map(lambda c, claim: c._recorded.claimed(claim), clients, claims))
+    seen = [status.status for status in shop.client.statuses.list()]
     assert seen == ["Tiering"] * 4
 
 

@@ -54,7 +54,7 @@ def test_a_new_table_is_claimed_at_once(client: Client) -> None:
     assert (claim.path, claim.table_id) == (PATH, info.table_id)
     assert (claim.tiering_epoch, claim.coordinator_epoch) == (1, 1)
     assert client.tiering.claim() is None
-    (status,) = client.admin.list_tiering_statuses(PATH)
+    (status,) = client.statuses.list(PATH)
     assert (status.status, status.tiering_epoch, status.path) == ("Tiering", 1, PATH)
 
 
@@ -97,7 +97,7 @@ def test_only_requested_tables_are_claimed(lake: Client) -> None:
 
 def test_a_finished_table_is_tiered_again_after_its_freshness(lake: Client, cluster: Any) -> None:
     lake.tiering.finished(claimed(lake), file_size=1000, record_count=10)
-    (status,) = lake.admin.list_tiering_statuses(PATH)
+    (status,) = lake.statuses.list(PATH)
     assert (status.status, status.last_tiered_ms) == ("Scheduled", cluster.clock.ms)
     assert lake.tiering.claim() is None
     cluster.clock.ms += 60_000
@@ -112,7 +112,7 @@ def test_a_forced_finish_queues_the_table_at_once(lake: Client) -> None:
 def test_a_failed_table_keeps_its_reason_and_comes_again(lake: Client, cluster: Any) -> None:
     claim = claimed(lake)
     lake.tiering.failed(claim, "warehouse is full" + "!" * 5000)
-    (status,) = lake.admin.list_tiering_statuses()
+    (status,) = lake.statuses.list()
     assert status.last_error is not None
     assert status.last_error.startswith("warehouse is full!")
     assert len(status.last_error) == 4096
@@ -130,7 +130,7 @@ def test_a_failed_table_keeps_its_reason_and_comes_again(lake: Client, cluster: 
 def test_a_claim_is_given_back_without_a_failure(lake: Client) -> None:
     claim = claimed(lake)
     lake.tiering.release(claim, "not wanted")
-    (status,) = lake.admin.list_tiering_statuses(PATH)
+    (status,) = lake.statuses.list(PATH)
     assert (status.status, status.failures, status.last_error) == ("Pending", 0, None)
     assert claimed(lake).tiering_epoch == claim.tiering_epoch + 1
     with pytest.raises(FencedTieringEpoch):
@@ -138,18 +138,18 @@ def test_a_claim_is_given_back_without_a_failure(lake: Client) -> None:
 
 
 def test_a_user_pauses_retries_and_wants_it_again(lake: Client, cluster: Any) -> None:
-    admin = lake.admin
-    admin.pause_tiering(PATH)
+    statuses = lake.statuses
+    statuses.pause(PATH)
     cluster.clock.ms += 600_000
     assert lake.tiering.claim() is None
-    assert admin.list_tiering_statuses(PATH)[0].paused
-    admin.resume_tiering(PATH)
+    assert statuses.list(PATH)[0].paused
+    statuses.resume(PATH)
     lake.tiering.failed(claimed(lake), "broken")
-    admin.retry_tiering(PATH)
+    statuses.retry(PATH)
     lake.tiering.finished(claimed(lake))
-    (status,) = admin.list_tiering_statuses(PATH)
+    (status,) = statuses.list(PATH)
     assert (status.is_failing, status.paused, status.status) == (False, False, "Scheduled")
-    admin.request_round(PATH)
+    statuses.request_round(PATH)
     assert claimed(lake) is not None
 
 

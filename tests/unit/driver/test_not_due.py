@@ -182,15 +182,15 @@ def test_a_failing_table_is_claimed_now(client: Client, clock: WallClock) -> Non
     with pytest.raises(TableNotDue, match="has failed once: the next attempt is due in 10 s"):
         claim_table(client, path, clock=clock)
     claim_table(client, path, now=True, clock=clock)
-    assert client.admin.list_tiering_statuses(path)[0].failures == 0, "as after a retry"
+    assert client.statuses.list(path)[0].failures == 0, "as after a retry"
 
 
 def test_a_pause_holds_against_now(client: Client, clock: WallClock) -> None:
     path = create(client, enabled="true", freshness="1d")
-    client.admin.pause_tiering(path)
+    client.statuses.pause(path)
     with pytest.raises(TableNotDue, match="is paused: `sluice resume`"):
         claim_table(client, path, now=True, clock=clock)
-    client.admin.resume_tiering(path)
+    client.statuses.resume(path)
     assert claim_table(client, path, clock=clock).tiering_epoch == 1
 
 
@@ -199,13 +199,13 @@ def test_who_was_slower_is_told_what_to_do(client: Client, clock: WallClock) -> 
     path = create(client, enabled="true", freshness="1d")
     tiered(client, path)
     with connect(client.config) as other:
-        real = other.admin.request_round
+        real = other.statuses.request_round
 
         def and_then_somebody(wanted: TablePath) -> None:
             real(wanted)
             assert client.tiering.claim([wanted]) is not None
 
-        other.admin.request_round = and_then_somebody  # type: ignore[method-assign]
+        other.statuses.request_round = and_then_somebody  # type: ignore[method-assign]
         with pytest.raises(TableNotDue, match=r"is being tiered \(tiering epoch 2\)"):
             claim_table(other, path, now=True, clock=clock)
 
@@ -226,7 +226,7 @@ def test_a_failing_table_says_why_and_when_it_is_tried_again(
 
 def test_a_paused_table_says_how_to_resume_it(client: Client, clock: WallClock) -> None:
     path = create(client, enabled="true")
-    client.admin.pause_tiering(path)
+    client.statuses.pause(path)
     error = not_due(client, path, clock.ms)
     assert str(error) == "table shop.orders is paused: `sluice resume` resumes its tiering"
 
@@ -285,11 +285,11 @@ def test_tier_now_does_not_wait(
     begun = sluice("tier", "shop.orders", "--warehouse", "/proc/nowhere", "--now")
     assert (begun.exit_code, "TableNotDue" in begun.output) == (1, False)
     assert "/proc/nowhere" in begun.output, "the round was begun"
-    assert client.admin.list_tiering_statuses(path)[0].failures == 1
+    assert client.statuses.list(path)[0].failures == 1
     # It waits after that failure, and is tried at once all the same.
     again = sluice("tier", "shop.orders", "--warehouse", "/proc/nowhere", "--now")
     assert ("TableNotDue" in again.output, "/proc/nowhere" in again.output) == (False, True)
-    client.admin.pause_tiering(path)
+    client.statuses.pause(path)
     paused = sluice("tier", "shop.orders", "--warehouse", "/proc/nowhere", "--now")
     assert paused.exit_code == 1
     assert "is paused: `sluice resume` resumes its tiering" in paused.output
@@ -309,7 +309,7 @@ def test_what_is_missing_here_is_noticed_before_the_claim(
     (machine / missing).unlink()
     refused = sluice("tier", "shop.orders", "--warehouse", str(machine / "lake"))
     assert (refused.exit_code, told in refused.output) == (2, True), refused.output
-    status = client.admin.list_tiering_statuses(path)[0]
+    status = client.statuses.list(path)[0]
     assert (status.status, status.failures) == ("Pending", 0)
 
 
@@ -324,14 +324,14 @@ def test_who_waits_keeps_no_round_alive_by_asking_again(
         asked.append(1)
         return make_due(*arguments)
 
-    monkeypatch.setattr("sluice.client.admin.make_due", counted)
+    monkeypatch.setattr("sluice.client.statuses.make_due", counted)
     with (
         plain_fluss(tmp_path / "plain", clock) as server,
         connect(ClientConfig(server.address, tiering_status_timeout_ms=60_000)) as client,
     ):
         client.admin.create_database("shop")
         path = create(client, enabled="true", freshness="1d")
-        client.admin.request_round(path)
+        client.statuses.request_round(path)
         assert client.tiering._next_claim(()) is not None, "by somebody who writes nothing down"
         environment = {
             "SLUICE_CLIENT_BOOTSTRAP": server.address,
@@ -355,5 +355,5 @@ def test_where_nothing_is_known_of_a_table(tmp_path: Path, clock: WallClock) -> 
             "table shop.orders cannot be claimed now: it is being tiered, or it is not due (no"
             " round of Sluice is recorded). Add --now to tier it now"
         )
-        client.admin.pause_tiering(path)
+        client.statuses.pause(path)
         assert "is paused: `sluice resume`" in str(not_due(client, path, clock.ms))

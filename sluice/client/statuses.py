@@ -1,0 +1,137 @@
+"""Tiering statuses of a cluster, and a user's requests for the tiering of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+from sluice.client.admin import Admin
+from sluice.client.connection import Connection, table_path
+from sluice.client.force_due import make_due
+from sluice.client.recorded_statuses import RecordedStatuses
+from sluice.errors import DatabaseNotExist, TableNotExist, UnsupportedVersion
+from sluice.model import TableInfo, TablePath, TieringStatus
+from sluice.wire import apis, values
+from sluice.wire import fluss_api_pb2 as pb
+
+
+class StatusClient:
+    """Reads tiering statuses; pauses, resumes, retries and requests the tiering of a table.
+
+    Safe for use by many threads. An Apache Fluss coordinator supports none of these calls. There,
+    this class uses the statuses that Sluice's rounds record in the table ``sluice.tiering_status``.
+    """
+
+    def __init__(self, connection: Connection, admin: Admin, recorded: RecordedStatuses) -> None:
+        """:param recorded: statuses recorded by rounds, for a cluster that keeps none."""
+        self._connection = connection
+        self._admin = admin
+        self._recorded = recorded
+
+    def of_coordinator(self, path: TablePath | None = None) -> list[TieringStatus]:
+        """Returns the tiering statuses that the coordinator itself reports, of one table or all.
+
+        :raises UnsupportedVersion: the coordinator does not support the call.
+        """
+        request = pb.ListTieringStatusesRequest()
+        if path is not None:
+            request.table_path.CopyFrom(table_path(path))
+        reply = self._connection.call_coordinator(
+            apis.LIST_TIERING_STATUSES, request, lambda reply: reply
+        )
+        return [_status(entry) for entry in reply.tiering_statuses]
+
+    def lake_tables(self) -> list[TablePath]:
+        """Returns the paths of all tables with tiering enabled, sorted."""
+        try:
+            return sorted(status.path for status in self.of_coordinator())
+        except UnsupportedVersion:  # read the options of every table
+            return sorted(info.path for info in self._infos() if info.datalake_enabled)
+
+    # In annotations below this method, ``list`` would name it and not the type.
+    def list(self, path: TablePath | None = None) -> list[TieringStatus]:
+        """Returns the tiering status of one lake table, or of all.
+
+        :raises TableNotExist: the table does not exist.
+        """
+        with suppress(UnsupportedVersion):
+            return self.of_coordinator(path)
+        infos = self._infos() if path is None else [self._admin.table_info(path)]
+        return self._recorded.list(infos)
+
+    def pause(self, path: TablePath) -> None:
+        """Pauses tiering of a table, also across restarts. A running round continues.
+
+        The coordinator assigns a paused table to no worker. If the coordinator does not support
+        the call, the pause is recorded, and Sluice's rounds honour it.
+
+        :raises TableNotExist: the table does not exist.
+        :raises InvalidTable: the table is not tiered.
+        """
+        if not self._control(path, values.TIERING_PAUSE):
+            self._recorded.pause(self._admin.table_info(path), True)
+
+    def resume(self, path: TablePath) -> None:
+        """Resumes tiering of a paused table. Raises the errors of :meth:`pause`."""
+        if not self._control(path, values.TIERING_RESUME):
+            self._recorded.pause(self._admin.table_info(path), False)
+
+    def retry(self, path: TablePath) -> None:
+        """Clears a table's failures; a table that waits for its next attempt is due now.
+
+        Raises the errors of :meth:`pause`.
+        """
+        if not self._control(path, values.TIERING_RETRY):
+            self._recorded.retry(self._admin.table_info(path))
+
+    def request_round(self, path: TablePath) -> None:
+        """Requests one more round of a table now, before its freshness has passed.
+
+        The round starts after the current one. An Apache Fluss coordinator does not support the
+        call; there, the table is made due by a forced finish, which needs that no round is running.
+
+        :raises TableNotExist: the table does not exist.
+        :raises InvalidTable: the table is not tiered.
+        :raises TableNotDue: on Apache Fluss: a round is running, or the table cannot be made due.
+        """
+        if not self._control(path, values.TIERING_AGAIN):
+            info = self._admin.table_info(path)
+            self._recorded.make_due(info, lambda: make_due(self._connection, path, info.table_id))
+
+    def _control(self, path: TablePath, action: int) -> bool:
+        """Sends a tiering command; returns False if the coordinator does not support the call."""
+        request = pb.ControlTieringRequest(table_path=table_path(path), action=action)
+        with suppress(UnsupportedVersion):
+            self._connection.call_coordinator(apis.CONTROL_TIERING, request, lambda reply: reply)
+            return True
+        return False
+
+    def _infos(self) -> Iterator[TableInfo]:
+        for database in self._admin.list_databases():
+            with suppress(DatabaseNotExist):  # dropped since it was listed, like a table below
+                for table in self._admin.list_tables(database):
+                    with suppress(TableNotExist):
+                        yield self._admin.table_info(TablePath(database, table))
+
+
+def _status(entry: Any) -> TieringStatus:
+    def optional(name: str) -> Any:
+        return getattr(entry, name) if entry.HasField(name) else None
+
+    return TieringStatus(
+        path=TablePath(entry.table_path.database_name, entry.table_path.table_name),
+        table_id=optional("table_id") if entry.HasField("table_id") else -1,
+        status=entry.status,
+        tiering_epoch=entry.tiering_epoch,
+        last_tiered_ms=optional("last_tiered_time"),
+        last_error=optional("last_error"),
+        last_error_ms=optional("last_error_time"),
+        failures=optional("failures"),
+        next_attempt_ms=optional("next_attempt_time"),
+        lag_rows=optional("lag_rows"),
+        lag_ms=optional("lag_time"),
+        lake_snapshot_id=optional("lake_snapshot_id"),
+        paused=optional("paused"),
+        last_round_ms=optional("last_round_time"),
+    )
