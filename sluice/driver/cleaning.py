@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing, nullcontext, suppress
+from contextlib import suppress
 
-from sluice.checks.lake import check_lake
 from sluice.client import connect
 from sluice.clock import Clock, SystemClock
 from sluice.config import Config
-from sluice.driver.jvm import Jvm, check_jvm
+from sluice.driver.jvm import Jvm
+from sluice.driver.open_lake import checked_jvm, open_lake
 from sluice.errors import DatabaseNotExist, LakeTableMissing, SluiceError
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.model import Claim, TablePath
@@ -35,29 +35,25 @@ def clean_tables(
     :raises LakeTableMissing: the lake has no table ``path``.
     :raises LakeNotWritable: catalog or storage of ``path`` cannot be read.
     """
-    check_lake(config)
-    if jvm is None:
-        check_jvm(config.tiering.jars)
+    jvm_context = checked_jvm(config, jvm)
     clock = clock or SystemClock()
     paths: Sequence[TablePath] = [path] if path is not None else list(_tables(config))
-    with nullcontext(jvm) if jvm is not None else Jvm(config.tiering.jars) as java:
-        lake = IcebergLake(java.gateway, config.datalake.iceberg, config.tiering)
-        with closing(lake):
-            for each in paths:
-                try:
-                    report = _clean(lake, each, apply, older_than_ms, clock)
-                except SluiceError as error:
-                    if path is not None:
-                        raise
-                    report = CleanReport(str(each), None, error=f"{type(error).__name__}: {error}")
-                if report is not None:
-                    yield report
-                elif path is not None:
-                    raise LakeTableMissing(
-                        f"lake table {path} does not exist, so `sluice clean` cannot find orphan"
-                        " files: check the table's name and the catalog settings",
-                        table=str(path),
-                    )
+    with jvm_context as java, open_lake(config, java.gateway) as lake:
+        for each in paths:
+            try:
+                report = _clean(lake, each, apply, older_than_ms, clock)
+            except SluiceError as error:
+                if path is not None:
+                    raise
+                report = CleanReport(str(each), None, error=f"{type(error).__name__}: {error}")
+            if report is not None:
+                yield report
+            elif path is not None:
+                raise LakeTableMissing(
+                    f"lake table {path} does not exist, so `sluice clean` cannot find orphan"
+                    " files: check the table's name and the catalog settings",
+                    table=str(path),
+                )
 
 
 def _clean(

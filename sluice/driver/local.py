@@ -6,17 +6,17 @@ import logging
 import threading
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import contextmanager
 
-from sluice.checks.lake import check_lake
 from sluice.client import connect
 from sluice.client.client import Client
 from sluice.client.heartbeats import Heartbeats
 from sluice.client.log_source import ClientLogSource
 from sluice.client.snapshot_lease import never_tiered_buckets
 from sluice.config import Config
-from sluice.driver.jvm import Jvm, check_jvm
+from sluice.driver.jvm import Jvm
 from sluice.driver.not_due import claim_table
+from sluice.driver.open_lake import checked_jvm, open_lake
 from sluice.driver.threads import ThreadRunner
 from sluice.errors import ClaimLost, SluiceError
 from sluice.failpoints import failpoint
@@ -54,9 +54,7 @@ def tier_once(
     :raises TableNotDue: no table can be claimed now; says why, and whether waiting helps.
     :raises SluiceError: why the round failed, as reported to the coordinator.
     """
-    check_lake(config)
-    if jvm is None:
-        check_jvm(config.tiering.jars)
+    jvm_context = checked_jvm(config, jvm)
     with connect(config.client) as client:
         failpoint("round.claim.before")
         claim = claim_table(client, path, now=now)
@@ -65,19 +63,17 @@ def tier_once(
         with Heartbeats(client.tiering, on_lost=lambda *_: lost.set()) as heartbeats:
             heartbeats.add(claim)
             try:
-                with nullcontext(jvm) if jvm is not None else Jvm(config.tiering.jars) as java:
-                    lake = IcebergLake(java.gateway, config.datalake.iceberg, config.tiering)
-                    with closing(lake):
-                        result = _run(
-                            config,
-                            client,
-                            lake,
-                            claim,
-                            lost,
-                            attempt,
-                            progress or NoProgress(),
-                            repair_mode,
-                        )
+                with jvm_context as java, open_lake(config, java.gateway) as lake:
+                    result = _run(
+                        config,
+                        client,
+                        lake,
+                        claim,
+                        lost,
+                        attempt,
+                        progress or NoProgress(),
+                        repair_mode,
+                    )
             except BaseException as error:
                 _report_failure(client, claim, error, config.secrets())
                 raise

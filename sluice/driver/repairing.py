@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from sluice.checks.lake import check_lake
 from sluice.client import connect
 from sluice.client.client import Client
 from sluice.clock import Clock, SystemClock
 from sluice.config import Config
-from sluice.driver.jvm import Jvm, check_jvm
+from sluice.driver.jvm import Jvm
 from sluice.driver.local import tier_once
+from sluice.driver.open_lake import checked_jvm, open_lake
 from sluice.errors import ConfigurationError, FlussError, LakeRolledBack, TableNotDue
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.model import TablePath
@@ -137,12 +137,10 @@ def choose_action(found: Diagnosis, by: str | None) -> RepairAction:
 
 @contextmanager
 def _opened(config: Config, jvm: Jvm | None) -> Iterator[tuple[Client, IcebergLake, Jvm]]:
-    check_lake(config)
-    if jvm is None:
-        check_jvm(config.tiering.jars)
+    jvm_context = checked_jvm(config, jvm)
     with (
         connect(config.client) as client,
-        nullcontext(jvm) if jvm is not None else Jvm(config.tiering.jars) as java,
-        closing(IcebergLake(java.gateway, config.datalake.iceberg, config.tiering)) as lake,
+        jvm_context as java,
+        open_lake(config, java.gateway) as lake,
     ):
         yield client, lake, java

@@ -16,8 +16,8 @@ from sluice.client import connect
 from sluice.client.log_source import ClientLogSource
 from sluice.config import Config, load_config
 from sluice.driver.local import keyed_round_options, round_limits
+from sluice.driver.open_lake import open_lake
 from sluice.errors import SluiceError, UnknownFileVersion
-from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.model import TableInfo
 from sluice.rounds.copy import copy_split
 from sluice.rounds.files import (
@@ -96,25 +96,19 @@ def _run(
         source = ClientLogSource(client_config, plan.claim.path, info)
         return SparkRunner(context, source, writers, task_id)
 
-    with connect(client_config) as client:
-        lake = IcebergLake(
-            context._gateway,
-            config.datalake.iceberg,
-            config.tiering,
-            context._jsc.hadoopConfiguration(),
+    with (
+        connect(client_config) as client,
+        open_lake(config, context._gateway, context._jsc.hadoopConfiguration()) as lake,
+    ):
+        return run_round(
+            plan.claim,
+            client.tiering,
+            lake,
+            runner,
+            attempt=attempt,
+            limits=round_limits(config),
+            keyed=keyed_round_options(config, plan.snapshots),
         )
-        try:
-            return run_round(
-                plan.claim,
-                client.tiering,
-                lake,
-                runner,
-                attempt=attempt,
-                limits=round_limits(config),
-                keyed=keyed_round_options(config, plan.snapshots),
-            )
-        finally:
-            lake.close()
 
 
 class SparkRunner:
