@@ -142,7 +142,7 @@ def create_table(
 
 def notes(info: TableInfo) -> list[str]:
     """Warnings about a new table that concern its copy in the lake."""
-    from sluice.formats.lake_keys import check_lake_keys
+    from sluice.iceberg_rules import check_lake_keys
 
     if not info.datalake_enabled or info.datalake_format != "iceberg":
         return []

@@ -1,4 +1,7 @@
-"""Computes the buckets of all rows of a batch (docs/fluss/keys-and-buckets.md#bucketing)."""
+"""Computes the buckets of all rows of a batch (docs/fluss/keys-and-buckets.md#bucketing).
+
+Fluss itself computes a bucket by the table's lake format, so these rules are not the lake's.
+"""
 
 from __future__ import annotations
 

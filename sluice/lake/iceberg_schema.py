@@ -13,7 +13,7 @@ from itertools import count
 from typing import Any
 
 from sluice.errors import LakeTableMismatch, UnsupportedLakeOption
-from sluice.formats.lake_keys import check_bucket_key, check_primary_key
+from sluice.iceberg_rules import check_bucket_key, check_primary_key
 from sluice.model import Column, DataType, TableInfo, TypeRoot
 
 SYSTEM_COLUMNS = (("__bucket", "int"), ("__offset", "long"), ("__timestamp", "timestamptz"))

@@ -18,7 +18,7 @@ from sluice.errors import (
     PartitionSpecInvalid,
     UnsupportedLakeOption,
 )
-from sluice.formats.lake_keys import check_lake_keys
+from sluice.iceberg_rules import check_lake_keys
 from sluice.model import (
     RESERVED_COLUMNS,
     Column,

@@ -1,4 +1,7 @@
-"""Checks keys of lake tables; refuses types that Iceberg truncates or does not allow in keys."""
+"""What Iceberg allows in the keys of a table; refuses types that it truncates or does not allow.
+
+The encodings of keys and buckets by lake format are Fluss's own rules: see ``sluice/formats``.
+"""
 
 from __future__ import annotations
 
