@@ -17,7 +17,7 @@ from sluice.testing.simulation.drivers import ActorFactory
 from sluice.testing.simulation.keyed import KeyedFlussTable
 from sluice.testing.simulation.lake import DriverLake, LakeContext, SimLake, SimTable
 from sluice.testing.simulation.network import NetworkContext
-from sluice.testing.simulation.world_events import WorldEvents
+from sluice.testing.simulation.world_events import WorldContext, WorldEvents
 
 _TURNS = 260
 _HEAL_ROUNDS_MAX = 12
@@ -131,7 +131,18 @@ class Simulation:
             self.checker.wrong,
             variant.make_lake,
         )
-        self.events = WorldEvents(self)
+        world = WorldContext(
+            self.rng,
+            self.clock,
+            self.cluster,
+            self.lake,
+            self.checker,
+            self.note,
+            lambda: self.born,
+            self._spawn_repairer,
+            self._may_roll_back,
+        )
+        self.events = WorldEvents(world)
 
     # ---- what everybody calls ----
 
@@ -259,9 +270,16 @@ class Simulation:
         elif roll < 0.34 and self.cleans:
             self.spawn("cleaner", self._cleaner(path))
         elif roll < 0.4:
-            self.spawn("user", actor_factory.repairer(path))
+            self._spawn_repairer(path)
         else:
             self.spawn("driver", actor_factory.driver(path if roll < 0.7 else None))
+
+    def _spawn_repairer(self, path: TablePath) -> None:
+        self.spawn("user", self.actor_factory.repairer(path))
+
+    def _may_roll_back(self) -> bool:
+        """Whether a user may roll back: not while clean-up and drivers run (docs/clean-up.md)."""
+        return not self.cleans or not self.actors
 
     def _cleaner(self, path: TablePath) -> Callable[[Actor], None]:
         if self.variant.cleaner is not None:
@@ -297,7 +315,7 @@ class Simulation:
         for _ in range(_HEAL_ROUNDS_MAX):
             for path in list(self.cluster.tables):
                 self.events.drop_foreign_lake_table(path)
-                self.spawn("user", self.actor_factory.repairer(path))
+                self._spawn_repairer(path)
                 self._finish()
                 self.pass_time(2 * TIMEOUT_MS)
                 self.spawn("driver", self.actor_factory.driver(path))

@@ -2,27 +2,43 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from sluice.model import Partition, TablePath
 from sluice.rounds.offsets import TABLE_ID_KEY
-from sluice.testing.simulation.cluster import FlussTable
+from sluice.testing.simulation.checker import Checker
+from sluice.testing.simulation.clock import ManualClock
+from sluice.testing.simulation.cluster import FlussTable, SimCluster
 from sluice.testing.simulation.keyed import KeyedFlussTable
-from sluice.testing.simulation.lake import SimTable
-
-if TYPE_CHECKING:
-    from sluice.testing.simulation.simulation import Simulation
+from sluice.testing.simulation.lake import SimLake, SimTable
 
 _DAYS = ("mon", "tue", "wed")
 _ROWS_MAX = 5
 
 
+@dataclass(frozen=True, slots=True)
+class WorldContext:
+    """The parts of the simulation that events use."""
+
+    rng: random.Random
+    clock: ManualClock
+    cluster: SimCluster
+    lake: SimLake
+    checker: Checker
+    note: Callable[[str], None]
+    actors_born: Callable[[], int]
+    spawn_repairer: Callable[[TablePath], object]
+    may_roll_back: Callable[[], bool]
+
+
 class WorldEvents:
     """Triggers events in one simulation."""
 
-    def __init__(self, simulation: Simulation) -> None:
-        self._sim = simulation
-        self._rng = simulation.rng
+    def __init__(self, world: WorldContext) -> None:
+        self._world = world
+        self._rng = world.rng
         self._shapes: dict[TablePath, tuple[int, str, bool]] = {}
         self._dropped_days: set[tuple[TablePath, str]] = set()
 
@@ -34,24 +50,24 @@ class WorldEvents:
             self._shapes[path] = self._rng.randint(1, 3), freshness, self._rng.random() < 0.5
             self._create(path)
             for _ in range(3):
-                self._append(self._sim.cluster.tables[path], empty=False)
+                self._append(self._world.cluster.tables[path], empty=False)
 
     def trigger(self) -> None:
         """Triggers one random event, most often new rows."""
-        sim, roll = self._sim, self._rng.random()
-        path = self._rng.choice(list(sim.cluster.tables))
-        fluss, table = sim.cluster.tables[path], sim.lake.tables.get(path)
+        world, roll = self._world, self._rng.random()
+        path = self._rng.choice(list(world.cluster.tables))
+        fluss, table = world.cluster.tables[path], world.lake.tables.get(path)
         if roll < 0.5:
             self._append(fluss, empty=roll < 0.08)
         elif roll < 0.56:
             self._truncate(fluss)
         elif roll < 0.61:
-            sim.note("coordinator restarted")
-            sim.cluster.restart()
+            world.note("coordinator restarted")
+            world.cluster.restart()
         elif roll < 0.72:
             self._partition(fluss)
         elif roll < 0.735:
-            sim.note("table dropped and created again")
+            world.note("table dropped and created again")
             self._create(path)
         elif roll < 0.77:
             self.drop_foreign_lake_table(path)
@@ -60,25 +76,25 @@ class WorldEvents:
 
     def drop_foreign_lake_table(self, path: TablePath) -> None:
         """Drops or renames the lake table of a Fluss table that was dropped and created again."""
-        sim = self._sim
-        table = sim.lake.tables.get(path)
+        world = self._world
+        table = world.lake.tables.get(path)
         ours = (
             None
             if table is None
             else table.newest_tiering_snapshot() or table.history().newest_tiering_snapshot()
         )
-        table_id = str(sim.cluster.tables[path].described.table_id)
+        table_id = str(world.cluster.tables[path].described.table_id)
         if ours is None or ours.summary[TABLE_ID_KEY] == table_id:
             return
         rename = self._rng.random() < 0.5
-        sim.note("lake table renamed" if rename else "lake table dropped")
-        sim.lake.drop(path, rename=rename)
+        world.note("lake table renamed" if rename else "lake table dropped")
+        world.lake.drop(path, rename=rename)
 
     # ---- Fluss ----
 
     def _create(self, path: TablePath) -> None:
         buckets, freshness, partitioned = self._shapes[path]
-        fluss = self._sim.cluster.create_table(path, buckets, freshness, partitioned=partitioned)
+        fluss = self._world.cluster.create_table(path, buckets, freshness, partitioned=partitioned)
         if partitioned:
             self._add_partition(fluss, "mon")
 
@@ -88,11 +104,11 @@ class WorldEvents:
             return
         bucket = self._rng.choice(buckets)
         rows = 0 if empty else self._rng.randint(1, _ROWS_MAX)
-        fluss.add(bucket, rows, self._sim.clock.now_ms())
-        self._sim.checker.acknowledged[bucket] = fluss.acknowledged[bucket]
+        fluss.add(bucket, rows, self._world.clock.now_ms())
+        self._world.checker.acknowledged[bucket] = fluss.acknowledged[bucket]
         if isinstance(fluss, KeyedFlussTable):
-            self._sim.checker.changes[bucket] = fluss.history[bucket]
-        self._sim.note("empty batch appended" if empty else "rows appended")
+            self._world.checker.changes[bucket] = fluss.history[bucket]
+        self._world.note("empty batch appended" if empty else "rows appended")
 
     def _truncate(self, fluss: FlussTable) -> None:
         """Applies log retention to rows that the lake has; other rows would be lost for good."""
@@ -103,7 +119,7 @@ class WorldEvents:
             held = registered.offsets.get(bucket, 0)
             log = fluss.logs.get(bucket, [])
             if log and log[0].next_offset <= held:
-                self._sim.note("log truncated")
+                self._world.note("log truncated")
                 first = next((r.base_offset for r in log if r.next_offset > held), held)
                 fluss.truncate_before(bucket, first)
 
@@ -115,48 +131,44 @@ class WorldEvents:
         if day in there and self._is_behind(fluss):
             return  # the lake may lack rows that only this partition's logs have
         if day in there:
-            self._sim.note("partition dropped")
+            self._world.note("partition dropped")
             fluss.partition_list.remove(there[day])
             self._dropped_days.add((fluss.described.path, day))
             return
         again = (fluss.described.path, day) in self._dropped_days
-        self._sim.note("partition created again" if again else "partition created")
+        self._world.note("partition created again" if again else "partition created")
         self._add_partition(fluss, day)
 
     def _add_partition(self, fluss: FlussTable, day: str) -> None:
-        partition = Partition(self._sim.cluster.next_id(), (day,))
+        partition = Partition(self._world.cluster.next_id(), (day,))
         fluss.partition_list.append(partition)
-        self._sim.checker.values[partition.partition_id] = partition.values
+        self._world.checker.values[partition.partition_id] = partition.values
 
     # ---- the lake ----
 
     def _foreign(self, path: TablePath, table: SimTable, roll: float) -> None:
-        sim, rng = self._sim, self._rng
+        world, rng = self._world, self._rng
         if roll < 0.84:
             if table.compact(rng):
-                sim.note("compaction")
+                world.note("compaction")
         elif roll < 0.88:
-            sim.note("foreign append")
+            world.note("foreign append")
             table.append_foreign()
         elif roll < 0.94:
-            fluss = sim.cluster.tables[path]
+            fluss = world.cluster.tables[path]
             if not self._is_behind(fluss) and table.expire_snapshots(rng):
-                sim.note("snapshots expired")
+                world.note("snapshots expired")
         elif roll < 0.96 and table.rolled_back_at < 0:  # else nobody could tell what main holds
-            sim.note("old metadata removed")
+            world.note("old metadata removed")
             table.forget_expired()
-        elif self._may_roll_back() and table.roll_back(rng, sim.born):
-            sim.note("rolled back")
+        elif world.may_roll_back() and table.roll_back(rng, world.actors_born()):
+            world.note("rolled back")
             if rng.random() < 0.5:
-                sim.spawn("user", sim.actor_factory.repairer(path))
+                world.spawn_repairer(path)
 
     def _is_behind(self, fluss: FlussTable) -> bool:
         """Whether the lake is behind Fluss; a repair may need what clean-up removes."""
-        table = self._sim.lake.tables.get(fluss.described.path)
+        table = self._world.lake.tables.get(fluss.described.path)
         if table is None:
             return fluss.latest_registered() is not None
-        return self._sim.checker.behind(fluss, table)
-
-    def _may_roll_back(self) -> bool:
-        """Whether a user may roll back: not while clean-up and drivers run (docs/clean-up.md)."""
-        return not self._sim.cleans or not self._sim.actors
+        return self._world.checker.behind(fluss, table)
