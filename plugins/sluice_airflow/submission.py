@@ -27,7 +27,7 @@ def submission_of(settings: Settings, spark_conf: Mapping[str, Any]) -> Submissi
     """
     name = settings.spark_connection
     try:
-        from sluice_airflow.operators.submit import GroupSubmitHook
+        from sluice_airflow.group_submit import GroupSubmitHook
     except ImportError as error:
         how = "pip install apache-airflow-providers-apache-spark"
         raise ConfigurationError(

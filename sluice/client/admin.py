@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from sluice.client.connection import Connection, table_path
+from sluice.client.connection import Connection
 from sluice.errors import (
     CorruptMessage,
     InvalidTimestamp,
@@ -35,6 +35,7 @@ from sluice.wire import apis, values
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api
 from sluice.wire.error_codes import raise_in_body
+from sluice.wire.table_paths import table_path
 
 
 class Admin:

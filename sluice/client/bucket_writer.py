@@ -15,7 +15,7 @@ import pyarrow as pa
 from google.protobuf.message import Message
 
 from sluice.client.admin import Admin
-from sluice.client.connection import Connection, table_path
+from sluice.client.connection import Connection
 from sluice.client.retry import interruptible_sleep
 from sluice.client.row_buffers import RowBuffers
 from sluice.client.sender import BatchSender
@@ -43,6 +43,7 @@ from sluice.model import Schema, TableBucket, TableInfo
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api
+from sluice.wire.table_paths import table_path
 
 ACKS_ALL = -1
 _BUFFERED_BATCHES_MAX = 64

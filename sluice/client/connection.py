@@ -32,6 +32,7 @@ from sluice.model import ServerInfo, TableBucket, TablePath
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api, Role
+from sluice.wire.table_paths import table_path
 from sluice.wire.transport import Transport
 
 T = TypeVar("T")
@@ -426,11 +427,6 @@ class Connection:
             raise
         self._answered = True
         return answer
-
-
-def table_path(path: TablePath) -> pb.PbTablePath:
-    """A path as its message."""
-    return pb.PbTablePath(database_name=path.database, table_name=path.table)
 
 
 def _combined(failures: list[FlussError]) -> FlussError:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from sluice.client.connection import Connection, table_path
+from sluice.client.connection import Connection
 from sluice.clock import Clock, SystemClock
 from sluice.errors import (
     CorruptMessage,
@@ -34,6 +34,7 @@ from sluice.model import (
 )
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
+from sluice.wire.table_paths import table_path
 
 _LOG = logging.getLogger(__name__)
 

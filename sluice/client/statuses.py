@@ -7,13 +7,14 @@ from contextlib import suppress
 from typing import Any
 
 from sluice.client.admin import Admin
-from sluice.client.connection import Connection, table_path
+from sluice.client.connection import Connection
 from sluice.client.force_due import make_due
 from sluice.client.recorded_statuses import RecordedStatuses
 from sluice.errors import DatabaseNotExist, TableNotExist, UnsupportedVersion
 from sluice.model import TableInfo, TablePath, TieringStatus
 from sluice.wire import apis, values
 from sluice.wire import fluss_api_pb2 as pb
+from sluice.wire.table_paths import table_path
 
 
 class StatusClient:

@@ -16,7 +16,7 @@ from typing import Any
 
 from sluice.client.admin import Admin
 from sluice.client.claim_session import ClaimSession
-from sluice.client.connection import Connection, table_path
+from sluice.client.connection import Connection
 from sluice.client.heartbeat_entries import entry_of, error_of, only
 from sluice.client.heartbeats import CLAIM_LOST
 from sluice.client.recorded_statuses import RecordedStatuses
@@ -32,6 +32,7 @@ from sluice.model import Claim, LakeSnapshotInfo, Partition, TableBucket, TableI
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.error_codes import raise_in_body
+from sluice.wire.table_paths import table_path
 
 _LOG = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from sluice import __version__
 from sluice.errors import (
@@ -21,21 +21,15 @@ from sluice.errors import (
 from sluice.model import Partition, TableBucket, TableInfo, TablePath
 from sluice.server.coordinator.catalog import Catalog, TableEntry
 from sluice.server.coordinator.lake_snapshots import LakeSnapshots
+from sluice.server.leaders import Leaders
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api, Role
 from sluice.wire.handlers import Handler
+from sluice.wire.table_paths import path_of, table_path
 
 NODE_ID = 0
 """The id of the only tablet server."""
-
-
-def path_of(message: pb.PbTablePath) -> TablePath:
-    return TablePath(message.database_name, message.table_name)
-
-
-def to_path(path: TablePath) -> pb.PbTablePath:
-    return pb.PbTablePath(database_name=path.database, table_name=path.table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +38,6 @@ class Servers:
 
     coordinator: tuple[str, int]
     tablet: tuple[str, int]
-
-
-class Leaders(Protocol):
-    """Knows the leader of each bucket."""
-
-    def leader(self, bucket: TableBucket) -> tuple[int | None, int]:
-        """The leader's node id, None if there is none, and the leader epoch."""
 
 
 class MetadataService:
@@ -140,7 +127,7 @@ class MetadataService:
         entries = [self._catalog.table(path_of(path)) for path in request.table_path]
         for entry in entries:
             table = response.table_metadata.add(
-                table_path=to_path(entry.info.path),
+                table_path=table_path(entry.info.path),
                 table_id=entry.info.table_id,
                 schema_id=entry.info.schema_id,
                 table_json=entry.json,

@@ -28,8 +28,8 @@ from sluice_airflow.airflow_names import (
 )
 from sluice_airflow.claims import ClaimedTable, claim_of
 from sluice_airflow.connection import CONF_PREFIX
+from sluice_airflow.group_submit import GroupSubmitHook
 from sluice_airflow.hooks.fluss import FlussHook
-from sluice_airflow.operators.submit import GroupSubmitHook
 from sluice_airflow.operators.waiting import WaitingClaims
 
 if TYPE_CHECKING:

@@ -20,11 +20,12 @@ from sluice.formats.kv_snapshots import KvSnapshot, kv_snapshot_from_json
 from sluice.model import TableBucket
 from sluice.server.coordinator.catalog import Catalog, TableEntry
 from sluice.server.coordinator.kv_snapshots import KvSnapshots
-from sluice.server.metadata import Leaders, path_of
+from sluice.server.leaders import Leaders
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api
 from sluice.wire.handlers import Handler
+from sluice.wire.table_paths import path_of
 
 
 class KvSnapshotService:

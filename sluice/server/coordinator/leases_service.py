@@ -9,11 +9,11 @@ from sluice.leases import PLAIN, BucketKey, Lease, SnapshotsByTable, bucket_of
 from sluice.model import TableBucket
 from sluice.server.coordinator.catalog import Catalog
 from sluice.server.coordinator.leases import KvSnapshotLeases, Snapshots
-from sluice.server.metadata import to_path
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api
 from sluice.wire.handlers import Handler
+from sluice.wire.table_paths import table_path
 
 
 class LeaseService:
@@ -94,7 +94,7 @@ class LeaseService:
         if bucket.partition_id is not None:
             answer.oldest_bucket.partition_id = bucket.partition_id
         if entry is not None:
-            answer.oldest_table_path.CopyFrom(to_path(entry.info.path))
+            answer.oldest_table_path.CopyFrom(table_path(entry.info.path))
 
     def _check_table(self, table_id: int) -> None:
         entry = self._catalog.find(table_id)

@@ -33,12 +33,12 @@ from sluice.server.coordinator.descriptor_rules import (
 )
 from sluice.server.coordinator.lake_snapshots import LakeSnapshots, Registered
 from sluice.server.coordinator.tiering import Tiering
-from sluice.server.metadata import path_of
 from sluice.wire import apis, values
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api
 from sluice.wire.error_codes import put_error
 from sluice.wire.handlers import Handler
+from sluice.wire.table_paths import path_of
 
 _log = structlog.get_logger("sluice.catalog")
 

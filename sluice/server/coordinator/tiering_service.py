@@ -12,11 +12,11 @@ from sluice.model import TablePath, TieringStatus
 from sluice.server.coordinator.catalog import Catalog
 from sluice.server.coordinator.lake_lag import LakeLag
 from sluice.server.coordinator.tiering import Tiering
-from sluice.server.metadata import path_of, to_path
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api
 from sluice.wire.handlers import Handler
+from sluice.wire.table_paths import path_of, table_path
 
 _log = structlog.get_logger("sluice.tiering")
 
@@ -54,7 +54,7 @@ class TieringService:
         response = pb.ListTieringStatusesResponse()
         for status in self.statuses(path):
             response.tiering_statuses.add(
-                table_path=to_path(status.path),
+                table_path=table_path(status.path),
                 status=status.status,
                 tiering_epoch=status.tiering_epoch,
                 last_tiered_time=status.last_tiered_ms,
