@@ -128,7 +128,7 @@ def test_one_module_knows_what_moved_between_airflows() -> None:
 
 
 def test_lint_sees_a_breach_of_the_import_contract(tmp_path: Path) -> None:
-    """The contract on a copy of the tree: clean, then with an engine inside the core."""
+    """The contract on a copy of the tree: clean, then with an engine in the core, and a circle."""
     for name in ("sluice", "plugins/sluice_airflow", "spark_jobs"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
@@ -136,14 +136,24 @@ def test_lint_sees_a_breach_of_the_import_contract(tmp_path: Path) -> None:
     folders = [str(tmp_path), *(str(tmp_path / name) for name in ("plugins", "spark_jobs"))]
     environment = {**os.environ, "PYTHONPATH": ":".join(folders)}
 
-    def kept() -> bool:
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True)
-        return done.returncode == 0
+    def broken() -> list[str]:
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True
+        )
+        assert "KEPT" in done.stdout, done
+        found = [line for line in done.stdout.splitlines() if line.endswith(" BROKEN")]
+        assert bool(found) == bool(done.returncode), done.stdout
+        return [line.removesuffix(" BROKEN") for line in found]
 
-    assert kept()
+    assert broken() == []
     with (tmp_path / "sluice/rounds/offsets.py").open("a") as file:
         file.write("\n\ndef breach() -> None:\n    import pyspark\n")
-    assert not kept()
+    with (tmp_path / "sluice/client/admin.py").open("a") as file:
+        file.write("\nif TYPE_CHECKING:\n    from sluice.client import recorded_statuses\n")
+    assert broken() == [
+        "No modules or packages import each other in a circle",
+        "The core knows no orchestrator and no engine",
+    ]
     assert "pipefail" in (ROOT / "Makefile").read_text(), "or make would not see it"
 
 
