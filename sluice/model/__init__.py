@@ -14,7 +14,7 @@ from sluice.model.table import (
     TableDescriptor,
     TableInfo,
 )
-from sluice.model.tiering import Claim, LakeSnapshotInfo, TieringStatus
+from sluice.model.tiering import Claim, KeptStatus, LakeSnapshotInfo, TieringStatus
 from sluice.model.types import DataType, RowField, TypeRoot
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "Claim",
     "Column",
     "DataType",
+    "KeptStatus",
     "LakeSnapshotInfo",
     "LeaseInfo",
     "Partition",

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from sluice.model import types as t
 from sluice.model.paths import TableBucket, TablePath
+from sluice.model.record_fields import TIME, described
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,34 +23,84 @@ class Claim:
     coordinator_epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class TieringStatus:
-    """The tiering status of one lake table. Times are epoch milliseconds.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptStatus:
+    """The part of a status that lasts: SQLite of the server or a table of the cluster keeps it.
 
-    The fields after ``last_error_ms`` are None if the server does not report them.
+    Times are epoch milliseconds. None: not known.
+    """
+
+    last_tiered_ms: int | None = described(
+        TIME, "End of the last successful round", number=4, heading="last tiered", gauge=True
+    )
+    last_error: str | None = described(
+        t.STRING, "Why the last round failed; null if it succeeded", number=5, heading="last error"
+    )
+    last_error_ms: int | None = described(
+        TIME, "When the last round failed; null if it succeeded", number=6, heading="at"
+    )
+    failures: int | None = described(
+        t.INT, "Failures since the last success", number=8, heading="failures", gauge=True
+    )
+    next_attempt_ms: int | None = described(
+        TIME,
+        "Time from which the table may be assigned; null while it is tiered or paused",
+        number=9,
+        heading="next attempt",
+        gauge=True,
+    )
+    paused: bool | None = described(
+        t.BOOLEAN, "Whether the table is paused", number=13, gauge=True
+    )
+    last_round_ms: int | None = described(
+        t.BIGINT,
+        "Duration of the last finished round, from claim to report",
+        number=14,
+        heading="last round",
+        gauge=True,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TieringStatus(KeptStatus):
+    """The tiering status of one lake table, as users see it.
+
+    Fields are None if the server does not report them. docs/design/rounds.md#one-table-of-fields
     """
 
     path: TablePath
-    table_id: int
-    status: str
-    tiering_epoch: int
-    last_tiered_ms: int | None = None
-    last_error: str | None = None
-    last_error_ms: int | None = None
-    failures: int | None = None
-    """Failures since the last success."""
-    next_attempt_ms: int | None = None
-    """When the coordinator may assign the table, or since when; None while tiered or paused."""
-    lag_rows: int | None = None
-    """Log offsets that are not in the registered lake snapshot, over all buckets."""
-    lag_ms: int | None = None
-    """Age of the oldest of these rows; 0 if there are none."""
-    lake_snapshot_id: int | None = None
-    paused: bool | None = None
-    last_round_ms: int | None = None
-    """How long the last finished round took, from claim to report."""
-    note: str | None = None
-    """Why the status is ``Unknown``, for a cluster that keeps no statuses itself."""
+    table_id: int = described(t.BIGINT, "Id of the table", number=7, required=True)
+    status: str = described(
+        t.STRING,
+        "New, Initialized, Scheduled, Pending, Tiering, Tiered, Failed or Unknown",
+        number=2,
+        heading="state",
+        required=True,
+    )
+    tiering_epoch: int = described(
+        t.BIGINT,
+        "Current tiering epoch: how often the table became due",
+        number=3,
+        heading="epoch",
+        gauge=True,
+        required=True,
+    )
+    lag_rows: int | None = described(
+        t.BIGINT, "Log offsets missing in the lake", number=10, heading="lag", gauge=True
+    )
+    lag_ms: int | None = described(
+        t.BIGINT,
+        "Age of the oldest offset missing in the lake; 0 if there is none",
+        number=11,
+        heading="lag age",
+        gauge=True,
+    )
+    lake_snapshot_id: int | None = described(
+        t.BIGINT, "Registered lake snapshot", number=12, heading="lake snapshot"
+    )
+    note: str | None = described(
+        t.STRING, "Why the status is Unknown, on a cluster that keeps no statuses", number=15
+    )
 
     @property
     def is_unread(self) -> bool:
