@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -39,7 +38,7 @@ Examples:
 @click.option(
     "--wide",
     is_flag=True,
-    help="All columns: also the tiering epoch, UTC times, failures and the last error.",
+    help="All columns: also the tiering epoch, UTC times, failures and errors.",
 )
 @click.option("--watch", is_flag=True, help="Refresh every two seconds until Ctrl-C (exit code 0).")
 @format_option
@@ -122,5 +121,8 @@ def _not_tiered(table: TablePath | None) -> str:
 
 
 def _json(entry: TieringStatus) -> dict[str, Any]:
+    from sluice.model.record_fields import fields_of
+
+    values = {field.name: getattr(entry, field.name) for field in fields_of(type(entry))}
     error = None if entry.last_error is None else mask(entry.last_error)
-    return {**asdict(entry), "path": str(entry.path), "last_error": error}
+    return {"path": str(entry.path), **values, "last_error": error}

@@ -10,12 +10,9 @@ from sluice.masking import mask
 
 if TYPE_CHECKING:
     from sluice.model import TieringStatus
+    from sluice.model.record_fields import RecordField
 
 COLUMNS = ("table", "state", "last tiered", "lag", "next attempt")
-WIDE_COLUMNS = (
-    "table", "state", "epoch", "last tiered", "lag", "failures", "next attempt", "last error",
-    "at",
-)  # fmt: skip
 _STYLES = {"Failed": "red", "Scheduled": "green"}
 _ERROR_LINES_MAX = 3
 """An error of one of many tables has this many lines on a terminal."""
@@ -41,8 +38,14 @@ def print_statuses(
 
 
 def print_wide(statuses: Sequence[TieringStatus], empty: str) -> None:
-    """Prints all columns, with times in UTC and complete errors."""
-    print_table(WIDE_COLUMNS, [_wide_row(entry) for entry in statuses], empty=empty)
+    """Prints all fields that have a heading, with times in UTC and complete errors."""
+    from sluice.model import TieringStatus
+    from sluice.model.record_fields import fields_of
+
+    shown = [entry for entry in fields_of(TieringStatus) if entry.heading]
+    shown.sort(key=lambda entry: entry.name.startswith("last_error"))  # long texts come last
+    rows = [[str(status.path), *(_cell(entry, status) for entry in shown)] for status in statuses]
+    print_table(["table", *(entry.heading for entry in shown)], rows, empty=empty)
     print_notes(statuses)
 
 
@@ -60,23 +63,22 @@ def _row(entry: TieringStatus, now_ms: int) -> list[object]:
         Styled(str(entry.path), paused),
         Styled(entry.status, paused or _STYLES.get(entry.status, "")),
         Styled(tiered, paused),
-        Styled(_lag(entry, 1) or "", paused),
+        Styled(_lag(entry) or "", paused),
         Styled("paused", paused) if entry.paused else _due(entry.next_attempt_ms, now_ms),
     ]
 
 
-def _wide_row(entry: TieringStatus) -> list[object]:
-    return [
-        str(entry.path),
-        f"{entry.status}, paused" if entry.paused else entry.status,
-        entry.tiering_epoch,
-        when(entry.last_tiered_ms) or _never(entry),
-        _lag(entry, 2),
-        entry.failures,
-        when(entry.next_attempt_ms),
-        None if entry.last_error is None else mask(entry.last_error),
-        when(entry.last_error_ms),
-    ]
+def _cell(entry: RecordField, status: TieringStatus) -> object:
+    value = getattr(status, entry.name)
+    if entry.name == "status":
+        return f"{value}, paused" if status.paused else value
+    if entry.name == "last_tiered_ms":
+        return when(value) or _never(status)
+    if entry.is_time:
+        return when(value)
+    if entry.is_duration and value is not None:
+        return span(value // 1000, 2)
+    return value
 
 
 def _failure(entry: TieringStatus, now_ms: int) -> str:
@@ -106,11 +108,11 @@ def _never(entry: TieringStatus) -> str:
     return "never" if entry.lake_snapshot_id is None else "unknown"
 
 
-def _lag(entry: TieringStatus, units: int) -> str | None:
+def _lag(entry: TieringStatus) -> str | None:
     """``1,200 rows, 3 min``; ``none`` if the lake has every row."""
     if entry.lag_rows is None:
         return None
     if not entry.lag_rows:
         return "none"
     rows = counted(entry.lag_rows, "row")
-    return rows if entry.lag_ms is None else f"{rows}, {span(entry.lag_ms // 1000, units)}"
+    return rows if entry.lag_ms is None else f"{rows}, {span(entry.lag_ms // 1000, 1)}"

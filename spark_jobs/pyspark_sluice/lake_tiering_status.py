@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.types import LongType, StringType, StructType, TimestampType
+from pyspark.sql.types import StructType
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,35 +38,44 @@ class LakeTieringStatus(DataSource):
         return NAME
 
     def schema(self) -> StructType:
+        from pyspark.sql.pandas.types import from_arrow_type
+
         schema = StructType()
-        for column, kind, comment in (
-            ("database_name", StringType(), "Database name"),
-            ("table_name", StringType(), "Table name"),
-            (
-                "status",
-                StringType(),
-                "New, Initialized, Scheduled, Pending, Tiering, Tiered, Failed or Unknown",
-            ),
-            ("tiering_epoch", LongType(), "Current tiering epoch: how often the table became due"),
-            ("last_tiered_time", TimestampType(), "End of the last successful round"),
-            ("last_error", StringType(), "Why the last round failed; null if it succeeded"),
-            (
-                "last_error_time",
-                TimestampType(),
-                "When the last round failed; null if it succeeded",
-            ),
-        ):
-            schema.add(column, kind, metadata={"comment": comment})
+        for name, (kind, comment) in columns().items():
+            schema.add(name, from_arrow_type(kind), metadata={"comment": comment})
         return schema
 
-    def reader(self, schema: StructType) -> LakeTieringStatusReader:  # noqa: ARG002  (Spark's)
-        return LakeTieringStatusReader()
+    def reader(self, schema: StructType) -> LakeTieringStatusReader:
+        return LakeTieringStatusReader(schema.names)
+
+
+def columns() -> dict[str, tuple[pa.DataType, str]]:
+    """The columns with their types and comments: those of the path, then the status fields."""
+    import pyarrow as pa
+
+    from sluice.formats.types import arrow_type
+    from sluice.model import TieringStatus
+    from sluice.model.record_fields import fields_of
+
+    path = {
+        "database_name": (pa.string(), "Database name"),
+        "table_name": (pa.string(), "Table name"),
+    }
+    return path | {
+        entry.column: (
+            pa.timestamp("us", "UTC") if entry.is_time else arrow_type(entry.data_type),
+            entry.comment,
+        )
+        for entry in fields_of(TieringStatus)
+    }
 
 
 class LakeTieringStatusReader(DataSourceReader):
     """Reads all rows in one task, which has the session's settings. Can be pickled."""
 
-    def __init__(self) -> None:
+    def __init__(self, names: Sequence[str]) -> None:
+        """:param names: the columns to read. A metastore may have those of an earlier version."""
+        self._names = tuple(names)
         self._path: tuple[str, str] | None = None
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  (Spark's)
@@ -110,7 +119,7 @@ class LakeTieringStatusReader(DataSourceReader):
                 statuses = client.statuses.list(path)
             except TableNotExist:
                 statuses = []
-        yield _batch(statuses)
+        yield _batch(statuses, self._names)
 
 
 def _client_config() -> ClientConfig:
@@ -128,23 +137,23 @@ def _client_config() -> ClientConfig:
     return replace(config, connect_timeout_ms=first_ms)
 
 
-def _batch(statuses: Sequence[TieringStatus]) -> pa.RecordBatch:
-    """Returns the columns of the schema, one row per lake table."""
+def _batch(statuses: Sequence[TieringStatus], names: Sequence[str]) -> pa.RecordBatch:
+    """Returns the named columns, one row per lake table."""
     import pyarrow as pa
 
-    time = pa.timestamp("us", "UTC")  # Spark's own resolution
+    from sluice.model import TieringStatus
+    from sluice.model.record_fields import fields_of
 
-    def times(values: Iterable[int | None]) -> pa.Array:
-        return pa.array(list(values), pa.timestamp("ms", "UTC")).cast(time)
-
-    return pa.RecordBatch.from_pydict(
-        {
-            "database_name": pa.array([s.path.database for s in statuses], pa.string()),
-            "table_name": pa.array([s.path.table for s in statuses], pa.string()),
-            "status": pa.array([s.status for s in statuses], pa.string()),
-            "tiering_epoch": pa.array([s.tiering_epoch for s in statuses], pa.int64()),
-            "last_tiered_time": times(s.last_tiered_ms for s in statuses),
-            "last_error": pa.array([s.last_error for s in statuses], pa.string()),
-            "last_error_time": times(s.last_error_ms for s in statuses),
-        }
-    )
+    values: dict[str, list[Any]] = {
+        "database_name": [status.path.database for status in statuses],
+        "table_name": [status.path.table for status in statuses],
+    }
+    for entry in fields_of(TieringStatus):
+        values[entry.column] = [getattr(status, entry.name) for status in statuses]
+    known = columns()
+    arrays = {}
+    for name in names:
+        kind = known[name][0]
+        stored = pa.timestamp("ms", "UTC") if pa.types.is_timestamp(kind) else kind
+        arrays[name] = pa.array(values[name], stored).cast(kind)
+    return pa.RecordBatch.from_pydict(arrays)

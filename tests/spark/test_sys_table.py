@@ -40,6 +40,16 @@ COLUMNS = [  # of seed 001, in Spark's words
     ("last_tiered_time", "timestamp"),
     ("last_error", "string"),
     ("last_error_time", "timestamp"),
+    # and more that users ask for
+    ("table_id", "bigint"),
+    ("failures", "int"),
+    ("next_attempt_time", "timestamp"),
+    ("lag_rows", "bigint"),
+    ("lag_ms", "bigint"),
+    ("lake_snapshot_id", "bigint"),
+    ("paused", "boolean"),
+    ("last_round_ms", "bigint"),
+    ("note", "string"),
 ]
 PUSHES_FILTERS = hasattr(datasource, "EqualTo")
 """Spark 4.0 asks no Python data source to filter."""
@@ -130,15 +140,25 @@ def test_the_rows_are_the_coordinators_word(session: Any, tmp_path: Path) -> Non
             time(s.last_tiered_ms),
             s.last_error,
             time(s.last_error_ms),
+            s.table_id,
+            s.failures,
+            time(s.next_attempt_ms),
+            s.lag_rows,
+            row[11],  # the age of a lag grows
+            s.lake_snapshot_id,
+            s.paused,
+            s.last_round_ms,
+            s.note,
         )
-        for s in said
+        for s, row in zip(said, rows, strict=True)
     ]
     bad, good, late = rows
     assert (*bad[1:3], *bad[4:6]) == ("bad", "Failed", None, REASON)
     assert bad[6] is not None
-    assert (good[1:4], good[5:]) == (("good", "Scheduled", 1), (None, None))
+    assert bad[8] == 1
+    assert (good[1:4], good[5:7]) == (("good", "Scheduled", 1), (None, None))
     assert good[4] is not None
-    assert late[1:] == ("late", "Pending", 1, None, None, None)
+    assert late[1:7] == ("late", "Pending", 1, None, None, None)
 
 
 def test_statuses_that_rounds_wrote_are_told_too(session: Any, tmp_path: Path) -> None:

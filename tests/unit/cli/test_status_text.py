@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import click
@@ -166,10 +167,13 @@ def test_only_a_terminal_gets_colours_and_no_color_is_honoured(
 def test_wide_has_every_column(capsys: pytest.CaptureFixture[str]) -> None:
     print_wide(ALL, "")
     headings, _, orders, prices, stock, visits = capsys.readouterr().out.splitlines()
-    named = "table state epoch last tiered lag failures next attempt last error at"
+    named = (
+        "table state epoch last tiered failures next attempt lag rows lag lake snapshot last round"
+        " last error at"
+    )
     assert " ".join(headings.split()) == named
     assert "2026-09-21 14:13:07Z" in orders
-    assert "1,234,567 rows, 59 min 59 s" in prices
+    assert re.search(r"1,234,567 +59 min 59 s", prices)
     assert f"{ERROR}/lake" in prices
     assert "Pending, paused" in stock
     assert "never" in visits

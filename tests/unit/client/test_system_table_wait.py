@@ -19,7 +19,8 @@ from tests.support.wire_server import WireServer
 
 
 def rows() -> int:
-    return sum(batch.num_rows for batch in LakeTieringStatusReader().read(InputPartition(0)))
+    reader = LakeTieringStatusReader(["table_name"])
+    return sum(batch.num_rows for batch in reader.read(InputPartition(0)))
 
 
 def test_a_session_waits_out_a_fail_over_and_a_command_does_not(
