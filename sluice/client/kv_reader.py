@@ -58,11 +58,15 @@ class KvReader:
     and decoded as columns.
     """
 
-    def __init__(self, connection: Connection, admin: Admin, path: TablePath) -> None:
-        """:raises TableNotExist: the table does not exist.
+    def __init__(
+        self, connection: Connection, admin: Admin, path: TablePath, info: TableInfo | None = None
+    ) -> None:
+        """:param info: the table's description, if the caller has just read it.
+
+        :raises TableNotExist: the table does not exist.
         :raises NonPrimaryKeyTable: the table is a log table.
         """
-        self.info = admin.table_info(path)
+        self.info = info or admin.table_info(path)
         if not self.info.has_primary_key:
             raise NonPrimaryKeyTable(
                 f"table {path} has no primary key: read its log with log_reader"

@@ -35,11 +35,13 @@ class KvWriter(BucketWriter):
         admin: Admin,
         path: TablePath,
         *,
+        info: TableInfo | None = None,
         target_columns: Sequence[str] | None = None,
         dynamic_partitions: bool = False,
         journal: WriterJournal | None = None,
     ) -> None:
-        """:param target_columns: write these columns only; they must include the primary key. The
+        """:param info: the table's description, if the caller has just read it.
+        :param target_columns: write these columns only; they must include the primary key. The
             other columns keep their values, or are null in a new row. A delete sets the target
             columns to null; the row is deleted when all other columns are null too.
         :param dynamic_partitions: create a partition when its first row arrives.
@@ -50,7 +52,7 @@ class KvWriter(BucketWriter):
         :raises InvalidTargetColumn: these columns cannot be written without the others.
         """
         start = journal.start if journal else None
-        info = admin.table_info(path, start.schema_id if start else None)
+        info = info or admin.table_info(path, start.schema_id if start else None)
         if not info.has_primary_key:
             raise NonPrimaryKeyTable(
                 f"table {path} has no primary key: append rows with log_writer"

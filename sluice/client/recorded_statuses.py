@@ -49,6 +49,7 @@ HEARTBEAT_INTERVAL_S = 30.0
 _HEARTBEATS_MAX = 10_000
 _LAG_ERRORS = (SluiceError, OSError, ValueError, ImportError)
 """Errors that leave a lag unknown: of the cluster, its storage, or a missing file system."""
+_READ = "read its status"
 _CHECKED_MAX = 20
 """Maximum number of tables that are checked one by one before a claim."""
 
@@ -57,6 +58,13 @@ class _EventKind(Enum):
     """Kinds of accesses to the status table; a kind pauses after one of its accesses failed."""
 
     READ, WRITE, END = "read", "write", "end"
+
+    @property
+    def consequence(self) -> str:
+        """What follows if an access of this kind fails, in words."""
+        if self is _EventKind.READ:
+            return "no table is claimed, because it may be paused"
+        return "`sluice status` may be outdated; the round continues"
 
     @property
     def retry_after_s(self) -> float:
@@ -99,6 +107,8 @@ class RecordedStatuses:
     def claimed(self, claim: Claim, by: str | None = None) -> str | None:
         """Records a claim, or returns why the table must not be tiered now.
 
+        A table whose row cannot be read is not tiered, because a user may have paused it.
+
         :param by: the name of the run; by default host and process id.
         """
         name = by or _this_process()
@@ -108,14 +118,15 @@ class RecordedStatuses:
             is_open = row is not None and row.is_claimed
             return self._freshness_of(claim) if is_open else DEFAULT_FRESHNESS_MS
 
-        freshness_ms = self._event(claim.path, "read its status", read, _EventKind.READ)
+        freshness_ms = self._event(claim.path, _READ, read, _EventKind.READ)
+        if freshness_ms is None:
+            return f"whether it is paused cannot be read from table {PATH}"
         now_ms, backoff_ms = self._clock.now_ms(), self._backoff_ms
         row = self._known.row(claim.table_id) or RecordedStatus(claim.table_id)
         columns = dict(self._known.unwritten(claim.table_id))
-        if freshness_ms is not None:
-            columns |= recorded.lost(
-                row, claim, now_ms, freshness_ms=freshness_ms, backoff_ms=backoff_ms
-            )
+        columns |= recorded.lost(
+            row, claim, now_ms, freshness_ms=freshness_ms, backoff_ms=backoff_ms
+        )
         why_not = recorded.skip_reason(replace(row, **columns), now_ms)
         if why_not is None:
             columns |= recorded.claimed(claim, now_ms, name)
@@ -123,7 +134,7 @@ class RecordedStatuses:
                 if len(self._begun) >= _HEARTBEATS_MAX:
                     self._begun.clear()
                 self._begun[claim] = now_ms, name
-        if columns and freshness_ms is not None:
+        if columns:
 
             def write() -> bool:
                 self._upsert(columns)
@@ -134,7 +145,7 @@ class RecordedStatuses:
         return why_not
 
     def eligible(self, paths: Sequence[TablePath]) -> Sequence[TablePath]:
-        """Returns those of a few tables that may be tiered now, as far as their status is known.
+        """Returns those of a few tables that may be tiered now; none if no status can be read.
 
         Fluss would assign a paused or failing table again and again, so it is not requested.
         """
@@ -149,15 +160,14 @@ class RecordedStatuses:
             self._rows(list(ids.values()))
             return True
 
-        was_read = self._event(paths[0], "read its status", read, _EventKind.READ)
+        if self._event(paths[0], _READ, read, _EventKind.READ) is None:
+            return []
         now_ms = self._clock.now_ms()
-
-        def is_eligible(path: TablePath) -> bool:
-            if path not in ids:
-                return not was_read
-            return recorded.skip_reason(self._known.row(ids[path]), now_ms) is None
-
-        return [path for path in paths if is_eligible(path)]
+        return [
+            path
+            for path, table_id in ids.items()
+            if recorded.skip_reason(self._known.row(table_id), now_ms) is None
+        ]
 
     def heartbeat(self, claims: Iterable[Claim]) -> None:
         """Records heartbeats of running rounds, at most one per interval and round."""
@@ -246,7 +256,7 @@ class RecordedStatuses:
         """
         _check_tiered(info)
         columns = recorded.paused(info.table_id, info.path, paused)
-        self._bounded(lambda: self._upsert(columns))
+        self._bounded(lambda: self._upsert(columns, needed="paused"))
 
     def retry(self, info: TableInfo) -> None:
         """Clears recorded failures. Raises the errors of :meth:`pause`."""
@@ -269,7 +279,7 @@ class RecordedStatuses:
         """
         _check_tiered(info)
         path, table_id = info.path, info.table_id
-        row = self._event(path, "read its status", lambda: self._row(table_id), _EventKind.READ)
+        row = self._event(path, _READ, lambda: self._row(table_id), _EventKind.READ)
         by = recorded.claim_holder(row, self._clock.now_ms())
         if row is not None and by is not None:
             raise TableNotDue(
@@ -425,11 +435,11 @@ class RecordedStatuses:
             said = mask(f"{type(error).__name__}: {error}")
             _LOG.log(
                 level,
-                "table %s: cannot %s in table %s, so `sluice status` may be outdated; the round"
-                " continues: %s",
+                "table %s: cannot %s in table %s, so %s: %s",
                 path,
                 what,
                 PATH,
+                kind.consequence,
                 said,
             )
             return None
@@ -467,12 +477,12 @@ class RecordedStatuses:
                 " (client.tiering_status_timeout_ms)"
             ) from error
 
-    def _upsert(self, *rows: Columns) -> None:
+    def _upsert(self, *rows: Columns, needed: str | None = None) -> None:
         """Writes rows, inside :meth:`_bounded` only.
 
         After the deadline nothing is written: the row may be newer by then.
         """
-        self._table.upsert(rows, self._thread.given_up.is_set)
+        self._table.upsert(rows, self._thread.given_up.is_set, needed)
 
     def _row(self, table_id: int) -> RecordedStatus | None:
         """Reads a row and adds its unwritten columns."""

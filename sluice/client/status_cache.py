@@ -36,7 +36,7 @@ class StatusCache:
                 row = rows.get(table_id, RecordedStatus(table_id))
                 self._rows[table_id] = row
                 ours = self._unwritten.get(table_id)
-                if ours is not None and (row.ended_time or 0) > ours["ended_time"]:
+                if ours is not None and (row.ended_ms or 0) > ours["ended_ms"]:
                     del self._unwritten[table_id]
 
     def row(self, table_id: int) -> RecordedStatus | None:

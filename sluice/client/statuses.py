@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
 
 from sluice.client.admin import Admin
 from sluice.client.connection import Connection
@@ -14,6 +13,7 @@ from sluice.errors import DatabaseNotExist, TableNotExist, UnsupportedVersion
 from sluice.model import TableInfo, TablePath, TieringStatus
 from sluice.wire import apis, values
 from sluice.wire import fluss_api_pb2 as pb
+from sluice.wire.status_messages import from_message
 from sluice.wire.table_paths import table_path
 
 
@@ -41,7 +41,7 @@ class StatusClient:
         reply = self._connection.call_coordinator(
             apis.LIST_TIERING_STATUSES, request, lambda reply: reply
         )
-        return [_status(entry) for entry in reply.tiering_statuses]
+        return [from_message(entry) for entry in reply.tiering_statuses]
 
     def lake_tables(self) -> list[TablePath]:
         """Returns the paths of all tables with tiering enabled, sorted."""
@@ -114,25 +114,3 @@ class StatusClient:
                 for table in self._admin.list_tables(database):
                     with suppress(TableNotExist):
                         yield self._admin.table_info(TablePath(database, table))
-
-
-def _status(entry: Any) -> TieringStatus:
-    def optional(name: str) -> Any:
-        return getattr(entry, name) if entry.HasField(name) else None
-
-    return TieringStatus(
-        path=TablePath(entry.table_path.database_name, entry.table_path.table_name),
-        table_id=optional("table_id") if entry.HasField("table_id") else -1,
-        status=entry.status,
-        tiering_epoch=entry.tiering_epoch,
-        last_tiered_ms=optional("last_tiered_time"),
-        last_error=optional("last_error"),
-        last_error_ms=optional("last_error_time"),
-        failures=optional("failures"),
-        next_attempt_ms=optional("next_attempt_time"),
-        lag_rows=optional("lag_rows"),
-        lag_ms=optional("lag_time"),
-        lake_snapshot_id=optional("lake_snapshot_id"),
-        paused=optional("paused"),
-        last_round_ms=optional("last_round_time"),
-    )

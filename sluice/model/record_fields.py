@@ -7,7 +7,6 @@ descriptions of :class:`~sluice.model.tiering.TieringStatus` and the other recor
 from __future__ import annotations
 
 from dataclasses import Field, dataclass, field, fields
-from functools import lru_cache
 from typing import Any
 
 from sluice.model import types as t
@@ -34,7 +33,7 @@ class RecordField:
     gauge: bool
     """Whether it is a metric of its table."""
     number: int
-    """Its place in SQL and JSON, and in the message of the embedded server if that has the field."""
+    """Its place in SQL and JSON, and its number in the server's message if that has the field."""
 
     @property
     def is_time(self) -> bool:
@@ -58,16 +57,17 @@ def described(
     number: int = 0,
     heading: str = "",
     gauge: bool = False,
+    default: Any = None,
     required: bool = False,
 ) -> Any:
-    """A dataclass field with a description; its default is None unless it is ``required``."""
-    about = (data_type, comment, heading, gauge, number)
-    if required:
-        return field(metadata={_DESCRIPTION: about})
-    return field(default=None, metadata={_DESCRIPTION: about})
+    """A dataclass field with a description: see :class:`RecordField`.
+
+    :param required: the field has no default.
+    """
+    metadata = {_DESCRIPTION: (data_type, comment, heading, gauge, number)}
+    return field(metadata=metadata) if required else field(default=default, metadata=metadata)
 
 
-@lru_cache
 def fields_of(recorded: type) -> tuple[RecordField, ...]:
     """The described fields of a recorded class, by number; those without one as they are declared.
 

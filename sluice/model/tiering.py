@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from sluice.model import types as t
 from sluice.model.paths import TableBucket, TablePath
-from sluice.model.record_fields import TIME, described
+from sluice.model.record_fields import TIME, described, fields_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,12 @@ class KeptStatus:
         TIME, "When the last round failed; null if it succeeded", number=6, heading="at"
     )
     failures: int | None = described(
-        t.INT, "Failures since the last success", number=8, heading="failures", gauge=True
+        t.INT,
+        "Failures since the last success",
+        number=8,
+        heading="failures",
+        gauge=True,
+        default=0,
     )
     next_attempt_ms: int | None = described(
         TIME,
@@ -50,7 +56,7 @@ class KeptStatus:
         gauge=True,
     )
     paused: bool | None = described(
-        t.BOOLEAN, "Whether the table is paused", number=13, gauge=True
+        t.BOOLEAN, "Whether the table is paused", number=13, gauge=True, default=False
     )
     last_round_ms: int | None = described(
         t.BIGINT,
@@ -59,6 +65,11 @@ class KeptStatus:
         heading="last round",
         gauge=True,
     )
+
+
+def kept_values(status: KeptStatus) -> dict[str, Any]:
+    """The kept part of a status, by attribute."""
+    return {entry.name: getattr(status, entry.name) for entry in fields_of(KeptStatus)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +97,13 @@ class TieringStatus(KeptStatus):
         required=True,
     )
     lag_rows: int | None = described(
-        t.BIGINT, "Log offsets missing in the lake", number=10, heading="lag", gauge=True
+        t.BIGINT, "Log offsets missing in the lake", number=10, heading="lag rows", gauge=True
     )
     lag_ms: int | None = described(
         t.BIGINT,
         "Age of the oldest offset missing in the lake; 0 if there is none",
         number=11,
-        heading="lag age",
+        heading="lag",
         gauge=True,
     )
     lake_snapshot_id: int | None = described(

@@ -10,8 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sluice.model import Claim, TablePath, TieringStatus
-from sluice.statuses.statuses import ERROR_CHARS_MAX, wait_ms
+from sluice.model import Claim, KeptStatus, TablePath, TieringStatus
+from sluice.model import types as t
+from sluice.model.record_fields import TIME, described
+from sluice.model.tiering import kept_values
+from sluice.statuses.outcomes import after_failure, after_success
 from sluice.statuses.transitions import State
 
 UNKNOWN = "Unknown"
@@ -30,28 +33,21 @@ Columns = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class RecordedStatus:
+class RecordedStatus(KeptStatus):
     """One row: the last claim, the last end of a round, and user actions. Times are epoch ms."""
 
-    table_id: int
-    database_name: str | None = None
-    table_name: str | None = None
-    coordinator_epoch: int | None = None
-    tiering_epoch: int | None = None
-    claimed_time: int | None = None
-    claimed_by: str | None = None
-    heartbeat_time: int | None = None
-    ended_coordinator_epoch: int | None = None
-    ended_tiering_epoch: int | None = None
-    ended_time: int | None = None
-    outcome: str | None = None
-    last_tiered_time: int | None = None
-    last_round_ms: int | None = None
-    last_error: str | None = None
-    last_error_time: int | None = None
-    failures: int | None = None
-    next_attempt_time: int | None = None
-    paused: bool | None = None
+    table_id: int = described(t.BIGINT.not_null(), "Id of the table", required=True)
+    database_name: str | None = described(t.STRING, "Database name")
+    table_name: str | None = described(t.STRING, "Table name")
+    coordinator_epoch: int | None = described(t.INT, "Coordinator epoch of the last claim")
+    tiering_epoch: int | None = described(t.BIGINT, "Tiering epoch of the last claim")
+    claimed_ms: int | None = described(TIME, "Time of the last claim")
+    claimed_by: str | None = described(t.STRING, "Who holds or held it")
+    heartbeat_ms: int | None = described(TIME, "Last recorded heartbeat of the claim")
+    ended_coordinator_epoch: int | None = described(t.INT, "Coordinator epoch of the last end")
+    ended_tiering_epoch: int | None = described(t.BIGINT, "Tiering epoch of the last end")
+    ended_ms: int | None = described(TIME, "Time of the last end")
+    outcome: str | None = described(t.STRING, "finished, forced, failed or released")
 
     @property
     def is_claimed(self) -> bool:
@@ -76,7 +72,7 @@ class RecordedStatus:
     @property
     def last_seen_ms(self) -> int:
         """The time of the last claim's latest heartbeat, or of the claim."""
-        return max(self.claimed_time or 0, self.heartbeat_time or 0)
+        return max(self.claimed_ms or 0, self.heartbeat_ms or 0)
 
 
 # ---- the columns that each event changes ----
@@ -88,12 +84,12 @@ def claimed(claim: Claim, now_ms: int, by: str) -> Columns:
         **_name(claim.table_id, claim.path),
         "coordinator_epoch": claim.coordinator_epoch,
         "tiering_epoch": claim.tiering_epoch,
-        "claimed_time": now_ms,
+        "claimed_ms": now_ms,
         "claimed_by": by,
-        "heartbeat_time": None,
+        "heartbeat_ms": None,
         "ended_coordinator_epoch": None,
         "ended_tiering_epoch": None,
-        "ended_time": None,
+        "ended_ms": None,
         "outcome": None,
     }
 
@@ -107,25 +103,18 @@ def heartbeat(
     :param since_ms: when the table was claimed, as far as the caller knows, and ``by`` whom.
     """
     if row is not None and row.is_of(claim):
-        return {"table_id": claim.table_id, "heartbeat_time": now_ms}
+        return {"table_id": claim.table_id, "heartbeat_ms": now_ms}
     if row is not None and row.has_ended(claim):
         return {}
-    return {**claimed(claim, since_ms, by), "heartbeat_time": now_ms}
+    return {**claimed(claim, since_ms, by), "heartbeat_ms": now_ms}
 
 
 def finished(claim: Claim, before: RecordedStatus | None, now_ms: int, *, forced: bool) -> Columns:
     """Records a successful round, which clears failures and error."""
     mine = before is not None and before.is_of(claim)
-    since_ms = before.claimed_time if before is not None and mine else None
-    return {
-        **_ended(claim, now_ms, FORCED if forced else FINISHED),
-        "last_tiered_time": now_ms,
-        "last_round_ms": None if since_ms is None else max(now_ms - since_ms, 0),
-        "last_error": None,
-        "last_error_time": None,
-        "failures": 0,
-        "next_attempt_time": None,
-    }
+    since_ms = before.claimed_ms if before is not None and mine else None
+    outcome = FORCED if forced else FINISHED
+    return {**_ended(claim, now_ms, outcome), **after_success(now_ms, since_ms)}
 
 
 def failed(
@@ -137,18 +126,15 @@ def failed(
     freshness_ms: int,
     backoff_ms: int,
 ) -> Columns:
-    """Records a failed round: one more failure, and a longer wait.
-
-    :param backoff_ms: wait after the first failure; 0: no wait.
-    """
-    failures = 1 + ((before.failures if before is not None else None) or 0)
-    return {
-        **_ended(claim, now_ms, FAILED),
-        "last_error": reason[:ERROR_CHARS_MAX],
-        "last_error_time": now_ms,
-        "failures": failures,
-        "next_attempt_time": now_ms + wait_ms(backoff_ms, failures, freshness_ms),
-    }
+    """Records a failed round: see :func:`after_failure`."""
+    kept = after_failure(
+        None if before is None else before.failures,
+        now_ms,
+        reason,
+        freshness_ms=freshness_ms,
+        backoff_ms=backoff_ms,
+    )
+    return {**_ended(claim, now_ms, FAILED), **kept}
 
 
 def lost(
@@ -184,7 +170,7 @@ def paused(table_id: int, path: TablePath, is_paused: bool) -> Columns:
 
 def retried(table_id: int, path: TablePath, now_ms: int) -> Columns:
     """Clears the failures and keeps the error."""
-    return {**_name(table_id, path), "failures": 0, "next_attempt_time": now_ms}
+    return {**_name(table_id, path), "failures": 0, "next_attempt_ms": now_ms}
 
 
 def round_requested(
@@ -197,13 +183,13 @@ def round_requested(
     if row is not None and row.is_claimed:
         return {}
     if row is not None and row.outcome == FAILED:
-        return {**_name(table_id, path), "next_attempt_time": now_ms}
+        return {**_name(table_id, path), "next_attempt_ms": now_ms}
     if forced is None:
         return {}
     if row is None or row.ended_tiering_epoch is None:
         return _ended(forced, now_ms, FORCED)
     # Keep the epochs: forced ones may have started again and would reopen the ended claim.
-    return {**_name(table_id, path), "ended_time": now_ms, "outcome": FORCED}
+    return {**_name(table_id, path), "ended_ms": now_ms, "outcome": FORCED}
 
 
 # ---- the meaning of a row ----
@@ -215,8 +201,8 @@ def skip_reason(row: RecordedStatus | None, now_ms: int) -> str | None:
         return None
     if row.paused:
         return "it is paused"
-    if row.failures and row.next_attempt_time is not None and row.next_attempt_time > now_ms:
-        left_s = (row.next_attempt_time - now_ms + 999) // 1000
+    if row.failures and row.next_attempt_ms is not None and row.next_attempt_ms > now_ms:
+        left_s = (row.next_attempt_ms - now_ms + 999) // 1000
         return f"it has failed ({row.failures} in a row) and is tried again in {left_s} s"
     return None
 
@@ -242,14 +228,13 @@ def status_of(
         table_id=table_id,
         status=state,
         tiering_epoch=0 if epoch is None else epoch,
-        last_tiered_ms=row.last_tiered_time,
-        last_error=row.last_error,
-        last_error_ms=row.last_error_time,
-        failures=row.failures or 0,
-        next_attempt_ms=due_ms if waits else None,
-        paused=bool(row.paused),
-        last_round_ms=row.last_round_ms,
         note=note,
+        **{
+            **kept_values(row),
+            "failures": row.failures or 0,
+            "paused": bool(row.paused),
+            "next_attempt_ms": due_ms if waits else None,
+        },
     )
 
 
@@ -258,7 +243,7 @@ def _state(
 ) -> tuple[str, int | None, str | None]:
     """The state, the time when the table is due, and why the state is unknown."""
     if row.is_claimed:
-        since_ms = row.claimed_time or 0
+        since_ms = row.claimed_ms or 0
         if claim_holder(row, now_ms) is not None:
             return State.TIERING.value, None, None
         ago_s = max(now_ms - since_ms, 0) // 1000
@@ -266,13 +251,13 @@ def _state(
     if row.outcome is None:
         return UNKNOWN, None, "no round of Sluice is recorded"
     if row.outcome == FAILED:
-        due_ms = row.next_attempt_time
+        due_ms = row.next_attempt_ms
         waits = bool(row.failures) and due_ms is not None and due_ms > now_ms
         return (State.FAILED if waits else State.PENDING).value, due_ms, None
-    if row.outcome == FINISHED and row.last_tiered_time is not None:
-        due_ms = row.last_tiered_time + freshness_ms
+    if row.outcome == FINISHED and row.last_tiered_ms is not None:
+        due_ms = row.last_tiered_ms + freshness_ms
         return (State.SCHEDULED if due_ms > now_ms else State.PENDING).value, due_ms, None
-    return State.PENDING.value, row.ended_time, None
+    return State.PENDING.value, row.ended_ms, None
 
 
 def _name(table_id: int, path: TablePath) -> dict[str, Any]:
@@ -284,6 +269,6 @@ def _ended(claim: Claim, now_ms: int, outcome: str) -> dict[str, Any]:
         **_name(claim.table_id, claim.path),
         "ended_coordinator_epoch": claim.coordinator_epoch,
         "ended_tiering_epoch": claim.tiering_epoch,
-        "ended_time": now_ms,
+        "ended_ms": now_ms,
         "outcome": outcome,
     }

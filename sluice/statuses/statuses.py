@@ -20,16 +20,8 @@ from sluice.errors import (
     UnknownServerError,
 )
 from sluice.model import TablePath
+from sluice.statuses.outcomes import BACKOFF_MS, after_failure, after_success
 from sluice.statuses.transitions import State, TableStatus, may_enter
-
-ERROR_CHARS_MAX = 4_096
-"""Maximum length of a stored failure reason."""
-
-BACKOFF_MS = 10_000
-"""Wait after a table's first failure; it doubles with each further failure."""
-
-BACKOFF_MAX_MS = 300_000
-"""Maximum wait after failures, or the table's freshness if that is longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,14 +229,12 @@ class TieringStatuses:
             table_id,
             State.TIERED,
             scheduled_from_ms=now_ms,
-            last_tiered_ms=now_ms,
-            last_error=None,
-            last_error_ms=None,
-            failures=0,
-            next_attempt_ms=now_ms if forced else None,
-            last_round_ms=max(now_ms - claimed_ms, 0),
             file_size=status.file_size if file_size is None else file_size,
             record_count=status.record_count if record_count is None else record_count,
+            **{
+                **after_success(now_ms, claimed_ms),
+                "next_attempt_ms": now_ms if forced else None,
+            },
         )
         self._enter(table_id, State.PENDING if forced else State.SCHEDULED)
         self.ended.append(RoundEnd(status.path, True, max(now_ms - claimed_ms, 0)))
@@ -335,15 +325,14 @@ class TieringStatuses:
         status = self._tables[table_id]
         claimed_ms = now_ms if status.claimed_ms is None else status.claimed_ms
         self.ended.append(RoundEnd(status.path, False, max(now_ms - claimed_ms, 0)))
-        failures = status.failures + 1
-        self._enter(
-            table_id,
-            State.FAILED,
-            last_error=None if reason is None else reason[:ERROR_CHARS_MAX],
-            last_error_ms=now_ms,
-            failures=failures,
-            next_attempt_ms=now_ms + wait_ms(self._backoff_ms, failures, status.freshness_ms),
+        kept = after_failure(
+            status.failures,
+            now_ms,
+            reason,
+            freshness_ms=status.freshness_ms,
+            backoff_ms=self._backoff_ms,
         )
+        self._enter(table_id, State.FAILED, **kept)
         if not self._backoff_ms:
             self._enter(table_id, State.PENDING)
 
@@ -363,12 +352,6 @@ class TieringStatuses:
     def _update(self, table_id: int, **values: Any) -> None:
         self._tables[table_id] = replace(self._tables[table_id], **values)
         self.changed.add(table_id)
-
-
-def wait_ms(backoff_ms: int, failures: int, freshness_ms: int) -> int:
-    """How long a table waits after this number of failures in a row."""
-    doublings = min(failures - 1, 62)  # more than any limit; the number stays small
-    return min(backoff_ms << doublings, max(freshness_ms, BACKOFF_MAX_MS))
 
 
 def _name(state: State | None) -> str:

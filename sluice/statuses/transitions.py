@@ -12,7 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from sluice.model import TablePath
+from sluice.model import KeptStatus, TablePath
+from sluice.model import types as t
+from sluice.model.record_fields import TIME, described
 
 
 class State(Enum):
@@ -45,32 +47,29 @@ def may_enter(state: State, current: State | None) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class TableStatus:
+class TableStatus(KeptStatus):
     """The coordinator's status of one lake table. Times are epoch milliseconds.
 
-    ``scheduled_from_ms`` is the start of the freshness interval: the end of the last round or, at
-    first, the time when tiering was enabled. ``heartbeat_ms`` and ``claimed_ms`` are set only while
-    Tiering. ``failures`` counts failures since the last success. ``next_attempt_ms`` replaces
-    freshness after a failure and for a requested round. A ``paused`` table is not assigned.
+    The described fields are stored. ``heartbeat_ms`` and ``claimed_ms`` are set only while Tiering.
+    ``next_attempt_ms`` replaces freshness after a failure and for a requested round. A ``paused``
+    table is not assigned.
     """
 
     table_id: int
     path: TablePath
     freshness_ms: int
-    scheduled_from_ms: int
-    tiering_epoch: int = 0
+    scheduled_from_ms: int = described(
+        TIME,
+        "Start of the freshness interval: the end of the last round or, at first, the time when"
+        " tiering was enabled",
+        required=True,
+    )
+    tiering_epoch: int = described(t.BIGINT, "Current tiering epoch", default=0)
     state: State | None = None
     heartbeat_ms: int | None = None
-    last_tiered_ms: int | None = None
-    last_error: str | None = None
-    last_error_ms: int | None = None
-    failures: int = 0
-    file_size: int | None = None
-    record_count: int | None = None
-    next_attempt_ms: int | None = None
-    paused: bool = False
+    file_size: int | None = described(t.BIGINT, "Bytes of the lake table, if a worker reported it")
+    record_count: int | None = described(t.BIGINT, "Rows of the lake table, likewise")
     claimed_ms: int | None = None
-    last_round_ms: int | None = None
 
     @property
     def due_ms(self) -> int:

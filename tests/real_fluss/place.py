@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from sluice.cli.main import cli
 from sluice.client import Client, connect
-from sluice.client.status_table import DESCRIPTOR, PATH
+from sluice.client.status_table import LAYOUT, PATH
 from sluice.config import Config
 from sluice.driver.jvm import Jvm
 from sluice.driver.local import tier_once
@@ -107,4 +107,4 @@ def make_status_table(client: Client) -> None:
         if has_leaders(client, PATH, 8.0):
             return
         client.admin.drop_table(PATH)
-    create_table(client, PATH, DESCRIPTOR)
+    create_table(client, PATH, LAYOUT.descriptor)

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from sluice.client import Client, connect
-from sluice.client.status_table import DESCRIPTOR, PATH
+from sluice.client.status_table import LAYOUT, PATH
 from sluice.clock import SystemClock
 from sluice.config import DatalakeConfig
 from sluice.driver.local import tier_once
@@ -182,18 +182,23 @@ def test_who_comes_first_makes_the_table(place: Place) -> None:
 
 
 @pytest.mark.slow
-def test_a_foreign_table_is_a_warning(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+def test_beside_a_foreign_table_nothing_is_tiered(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
     path = place.create("orders")
     columns = tuple(
         replace(column, data_type=t.STRING) if column.name == "failures" else column
-        for column in DESCRIPTOR.schema.columns
+        for column in LAYOUT.descriptor.schema.columns
     )
     place.client.admin.drop_table(PATH)
-    foreign = replace(DESCRIPTOR, schema=replace(DESCRIPTOR.schema, columns=columns))
+    foreign = replace(LAYOUT.descriptor, schema=replace(LAYOUT.descriptor.schema, columns=columns))
     create_table(place.client, PATH, foreign)
     try:
-        with caplog.at_level(logging.WARNING, "sluice.client"):
-            assert place.tier(path).outcome == "committed"
+        with (
+            caplog.at_level(logging.WARNING, "sluice.client"),
+            pytest.raises(TableNotDue, match="is not claimed, because it may be paused"),
+        ):
+            tier_once(place.config, path, jvm=place.jvm)
         warnings = [r.getMessage() for r in caplog.records if str(PATH) in r.getMessage()]
         assert any("column failures is STRING instead of INT" in warning for warning in warnings)
         shown = place.sluice("status", str(path))
@@ -201,6 +206,26 @@ def test_a_foreign_table_is_a_warning(place: Place, caplog: pytest.LogCaptureFix
         assert "Unknown" in shown.output
     finally:
         place.client.admin.drop_table(PATH)
+
+
+@pytest.mark.slow
+def test_a_table_of_an_older_sluice_is_completed(place: Place) -> None:
+    """Its pauses hold, and Fluss adds the columns that it lacks."""
+    path = place.create("orders")
+    columns = LAYOUT.descriptor.schema.columns
+    older = tuple(c for c in columns if c.name not in ("last_round_ms", "claimed_by"))
+    place.client.admin.drop_table(PATH)
+    schema = replace(LAYOUT.descriptor.schema, columns=older, highest_field_id=len(older) - 1)
+    create_table(place.client, PATH, replace(LAYOUT.descriptor, schema=schema))
+    place.client.statuses.pause(path)
+    with pytest.raises(TableNotDue, match="is paused"):
+        tier_once(place.config, path, jvm=place.jvm)
+    place.client.statuses.resume(path)
+    assert place.tier(path).outcome == "committed"
+    (seen,) = place.client.statuses.list(path)
+    assert (seen.status, seen.paused) == ("Scheduled", False)
+    assert seen.last_round_ms is not None
+    assert {"last_round_ms", "claimed_by"} < set(place.client.admin.schema(PATH).names)
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sluice.client import Client
-from sluice.client.status_table import DESCRIPTOR, PATH
+from sluice.client.status_table import LAYOUT, PATH
 from sluice.config import ClientConfig
 from sluice.model import (
     Claim,
@@ -88,7 +88,9 @@ class Shop:
 
 
 def foreign(**changes: Any) -> TableDescriptor:
-    columns = {column.name: column.data_type for column in DESCRIPTOR.schema.columns} | changes
+    columns = {
+        column.name: column.data_type for column in LAYOUT.descriptor.schema.columns
+    } | changes
     kept = [(name, kind) for name, kind in columns.items() if kind is not None]
     fields = tuple(Column(name, kind, at) for at, (name, kind) in enumerate(kept))
     return TableDescriptor(Schema(fields, ("table_id",), len(fields) - 1), bucket_count=1)

@@ -18,6 +18,8 @@ from sluice.errors import FencedTieringEpoch, FlussError, InvalidTable, UnknownS
 from sluice.failpoints import failpoint
 from sluice.masking import reason_text
 from sluice.model import TableInfo, TablePath, TieringStatus
+from sluice.model.tiering import kept_values
+from sluice.server.coordinator.tiering_rows import TieringRows
 from sluice.server.storage.database import Database
 from sluice.statuses import (
     BACKOFF_MS,
@@ -32,24 +34,6 @@ from sluice.wire import values
 from sluice.wire.error_codes import to_error_response
 
 _log = structlog.get_logger("sluice.tiering")
-
-_UPSERT = """
-INSERT INTO tiering (table_id, tiering_epoch, scheduled_from_ms, last_tiered_ms, last_error,
-    last_error_ms, failures, file_size, record_count, next_attempt_ms, paused, last_round_ms)
-SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ? WHERE EXISTS (SELECT 1 FROM tables WHERE table_id = ?)
-ON CONFLICT (table_id) DO UPDATE SET tiering_epoch = excluded.tiering_epoch,
-    scheduled_from_ms = excluded.scheduled_from_ms, last_tiered_ms = excluded.last_tiered_ms,
-    last_error = excluded.last_error, last_error_ms = excluded.last_error_ms,
-    failures = excluded.failures, file_size = excluded.file_size,
-    record_count = excluded.record_count, next_attempt_ms = excluded.next_attempt_ms,
-    paused = excluded.paused, last_round_ms = excluded.last_round_ms
-"""
-
-_SELECT = """
-SELECT scheduled_from_ms, tiering_epoch, last_tiered_ms, last_error, last_error_ms, failures,
-    file_size, record_count, next_attempt_ms, paused, last_round_ms
-FROM tiering WHERE table_id = ?
-"""
 
 _ACTIONS = {
     values.TIERING_PAUSE: "paused",
@@ -87,6 +71,7 @@ class Tiering:
     ) -> None:
         """:param on_ended: called for each ended round, once it is stored; must be quick."""
         self._database = database
+        self._rows = TieringRows(database)
         self._on_ended = on_ended
         self._clock = clock
         self._lock = threading.Lock()
@@ -289,35 +274,16 @@ class Tiering:
         rows = []
         for table_id in sorted(draft.changed):
             status, before = draft.get(table_id), self._statuses.get(table_id)
-            if status is not None and (before is None or _row(status) != _row(before)):
-                rows.append((*_row(status), table_id))
+            if status is not None and (before is None or not self._rows.same(status, before)):
+                rows.append(status)
         if rows:
             own = self._database.transaction() if connection is None else nullcontext(connection)
             with own as connection_of_all:
-                connection_of_all.executemany(_UPSERT, rows)
+                self._rows.store(connection_of_all, rows)
                 failpoint("server.tiering.before_commit")
 
     def _load(self, info: TableInfo) -> TableStatus | None:
-        rows = self._database.query(_SELECT, info.table_id)
-        if not rows:
-            return None
-        since, epoch, tiered, error, error_ms, failures, size, records, due, paused, last = rows[0]
-        return TableStatus(
-            info.table_id,
-            info.path,
-            _freshness(info),
-            since,
-            epoch,
-            last_tiered_ms=tiered,
-            last_error=error,
-            last_error_ms=error_ms,
-            failures=failures,
-            file_size=size,
-            record_count=records,
-            next_attempt_ms=due,
-            paused=bool(paused),
-            last_round_ms=last,
-        )
+        return self._rows.load(_new(info, 0))
 
     def _tick(self, interval_s: float) -> None:
         while not self._stopping.wait(interval_s):
@@ -331,38 +297,16 @@ class Tiering:
                 _log.error("tiering check failed; it will be retried", error=str(error))
 
 
-def _row(status: TableStatus) -> tuple[object, ...]:
-    return (
-        status.table_id,
-        status.tiering_epoch,
-        status.scheduled_from_ms,
-        status.last_tiered_ms,
-        status.last_error,
-        status.last_error_ms,
-        status.failures,
-        status.file_size,
-        status.record_count,
-        status.next_attempt_ms,
-        int(status.paused),
-        status.last_round_ms,
-    )
-
-
 def _tiering_status(status: TableStatus) -> TieringStatus:
     """The status returned to users, without the lag, which needs logs and lake."""
     waits = status.state is not State.TIERING and not status.paused
+    due_ms = status.due_ms if waits else None
     return TieringStatus(
         status.path,
         status.table_id,
         "" if status.state is None else status.state.value,
         status.tiering_epoch,
-        status.last_tiered_ms,
-        status.last_error,
-        status.last_error_ms,
-        failures=status.failures,
-        next_attempt_ms=status.due_ms if waits else None,
-        paused=status.paused,
-        last_round_ms=status.last_round_ms,
+        **{**kept_values(status), "next_attempt_ms": due_ms},
     )
 
 

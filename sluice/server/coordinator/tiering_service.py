@@ -16,7 +16,8 @@ from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api
 from sluice.wire.handlers import Handler
-from sluice.wire.table_paths import path_of, table_path
+from sluice.wire.status_messages import to_message
+from sluice.wire.table_paths import path_of
 
 _log = structlog.get_logger("sluice.tiering")
 
@@ -51,25 +52,8 @@ class TieringService:
         self, request: pb.ListTieringStatusesRequest
     ) -> pb.ListTieringStatusesResponse:
         path = path_of(request.table_path) if request.HasField("table_path") else None
-        response = pb.ListTieringStatusesResponse()
-        for status in self.statuses(path):
-            response.tiering_statuses.add(
-                table_path=table_path(status.path),
-                status=status.status,
-                tiering_epoch=status.tiering_epoch,
-                last_tiered_time=status.last_tiered_ms,
-                last_error=status.last_error,
-                last_error_time=status.last_error_ms,
-                table_id=status.table_id,
-                failures=status.failures,
-                next_attempt_time=status.next_attempt_ms,
-                lag_rows=status.lag_rows,
-                lag_time=status.lag_ms,
-                lake_snapshot_id=status.lake_snapshot_id,
-                paused=status.paused,
-                last_round_time=status.last_round_ms,
-            )
-        return response
+        messages = [to_message(status) for status in self.statuses(path)]
+        return pb.ListTieringStatusesResponse(tiering_statuses=messages)
 
     def control_tiering(self, request: pb.ControlTieringRequest) -> pb.ControlTieringResponse:
         info = self._catalog.table(path_of(request.table_path)).info

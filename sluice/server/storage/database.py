@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from sluice.errors import StorageError
+from sluice.model import TypeRoot
+from sluice.model.record_fields import fields_of
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT;
@@ -29,12 +31,6 @@ CREATE TABLE IF NOT EXISTS partitions (
     partition_id INTEGER PRIMARY KEY,
     table_id INTEGER NOT NULL REFERENCES tables (table_id) ON DELETE CASCADE,
     name TEXT NOT NULL, UNIQUE (table_id, name)) STRICT;
-CREATE TABLE IF NOT EXISTS tiering (
-    table_id INTEGER PRIMARY KEY REFERENCES tables (table_id) ON DELETE CASCADE,
-    tiering_epoch INTEGER NOT NULL, scheduled_from_ms INTEGER NOT NULL,
-    last_tiered_ms INTEGER, last_error TEXT, last_error_ms INTEGER, failures INTEGER NOT NULL,
-    file_size INTEGER, record_count INTEGER,
-    next_attempt_ms INTEGER, paused INTEGER NOT NULL DEFAULT 0, last_round_ms INTEGER) STRICT;
 CREATE TABLE IF NOT EXISTS lake_snapshots (
     position INTEGER PRIMARY KEY AUTOINCREMENT,
     table_id INTEGER NOT NULL REFERENCES tables (table_id) ON DELETE CASCADE,
@@ -53,13 +49,6 @@ CREATE TABLE IF NOT EXISTS kv_snapshot_lease_tables (
     PRIMARY KEY (lease_no, table_id)) STRICT, WITHOUT ROWID;
 """
 
-_ADDED = (
-    ("tiering", "next_attempt_ms", "INTEGER"),
-    ("tiering", "paused", "INTEGER NOT NULL DEFAULT 0"),
-    ("tiering", "last_round_ms", "INTEGER"),
-)
-"""Columns that files of earlier versions lack."""
-
 
 class Database:
     """The metadata file. One lock guards the connection and serializes transactions.
@@ -77,12 +66,24 @@ class Database:
             self._connection.execute("PRAGMA synchronous = FULL")
             self._connection.execute("PRAGMA foreign_keys = ON")
             self._connection.executescript(_SCHEMA)
-            for table, column, kind in _ADDED:
-                there = self._connection.execute(f"PRAGMA table_info({table})").fetchall()
-                if column not in {row[1] for row in there}:
-                    self._connection.execute(f"ALTER TABLE {table} ADD COLUMN {column} {kind}")
         except sqlite3.Error as error:
             raise StorageError(f"metadata file {path}: {error}") from error
+
+    def ensure_table(self, name: str, columns: Mapping[str, str], constraint: str = "") -> None:
+        """Creates a table, or adds the columns that an earlier version did not have.
+
+        :param columns: their types, by name. An added column is null in the rows that exist.
+        :raises StorageError: the file cannot be written.
+        """
+        definition = ", ".join(f"{column} {kind}" for column, kind in columns.items())
+        with self.transaction() as connection:
+            connection.execute(
+                f"CREATE TABLE IF NOT EXISTS {name} ({definition}{constraint}) STRICT"
+            )
+            there = {row[1] for row in connection.execute(f"PRAGMA table_info({name})")}
+            for column in columns:
+                if column not in there:
+                    connection.execute(f"ALTER TABLE {name} ADD COLUMN {column} {columns[column]}")
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
@@ -140,3 +141,11 @@ def next_values(connection: sqlite3.Connection, counter: str, count: int = 1) ->
         (counter, count),
     ).fetchone()
     return int(row[0]) - count
+
+
+def record_columns(record: type) -> dict[str, str]:
+    """The columns of the described fields of a recorded class: their SQLite types, by name."""
+    return {
+        entry.name: "TEXT" if entry.data_type.root is TypeRoot.STRING else "INTEGER"
+        for entry in fields_of(record)
+    }

@@ -13,6 +13,7 @@ import pytest
 from sluice.client.admin import Admin
 from sluice.client.recorded_statuses import READ_RETRY_AFTER_S
 from sluice.client.status_table import PATH, StatusTable
+from sluice.client.system_table import SystemTable
 from sluice.errors import FencedTieringEpoch, InvalidTable, RequestTimeOut
 from sluice.model import TablePath
 from sluice.model import types as t
@@ -118,32 +119,20 @@ def test_a_pause_holds_though_a_write_has_failed(
     assert one.tiering.claim([path]) is None
 
 
-def test_what_was_known_holds_while_nothing_can_be_read(
+def test_a_table_whose_pause_cannot_be_read_is_not_claimed(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    paused, broken, good = shop.create("paused"), shop.create("broken"), shop.create("good")
+    paused, good = shop.create("paused"), shop.create("good")
     shop.client.statuses.pause(paused)
-    one = shop.another(tiering_backoff_ms=10 * MINUTE_MS)
-    one.tiering.failed(shop.claim(broken, one), "no such bucket")
-    shop.clock.ms += MINUTE_MS
-    assert one.tiering.claim([paused, broken]) is None
-    monkeypatch.setattr(StatusTable, "read", away)
-    for _ in range(2):  # tried, and then not for a while
-        assert one.tiering.claim([paused, broken]) is None
-        claim = one.tiering.claim([good])
-        assert claim is not None
-        one.tiering.release(claim, "only looked")
-
-
-def test_who_cannot_look_tries_again_soon(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = shop.create("orders")
     one = shop.another()
     with monkeypatch.context() as patch:
         patch.setattr(StatusTable, "read", away)
-        one.tiering.release(shop.claim(path, one), "only looked")
-    shop.client.statuses.pause(path)
+        for _ in range(2):  # tried, and then not for a while
+            assert one.tiering.claim([paused, good]) is None
+            assert one.tiering.claim() is None
     shop.clock.ms += int(READ_RETRY_AFTER_S * 1000)
-    assert one.tiering.claim([path]) is None
+    assert one.tiering.claim([paused]) is None
+    assert shop.claim(good, one).path == good
 
 
 def test_a_table_waits_after_a_failure_that_could_not_be_written(
@@ -199,11 +188,11 @@ def test_a_new_table_that_somebody_has_written_to_is_kept(
     path = shop.create("orders")
     maker, other = shop.another(), shop.another()
 
-    def not_led(table: StatusTable) -> bool:
+    def not_led(table: Any) -> bool:
         other.statuses.pause(path)
         return False
 
-    monkeypatch.setattr(StatusTable, "_is_led", not_led)
+    monkeypatch.setattr(SystemTable, "_is_led", not_led)
     shop.claim(path, maker)
     assert shop.status(path).paused
 

@@ -13,10 +13,19 @@ import pyarrow as pa
 import pytest
 
 from sluice.client.addresses import Address
+from sluice.client.admin import Admin
 from sluice.client.connection import Connection
 from sluice.client.recorded_statuses import HEARTBEAT_INTERVAL_S, RETRY_AFTER_S
 from sluice.client.status_table import PATH, StatusTable
-from sluice.errors import InvalidTable, LeaderNotAvailable, TableNotExist, UnsupportedVersion
+from sluice.client.system_table import SystemTable
+from sluice.errors import (
+    AuthorizationError,
+    InvalidTable,
+    LeaderNotAvailable,
+    RequestTimeOut,
+    TableNotExist,
+    UnsupportedVersion,
+)
 from sluice.model import (
     TableBucket,
     TableDescriptor,
@@ -207,21 +216,22 @@ def test_a_table_that_is_created_again_begins_anew(shop: Shop) -> None:
     ("layout", "named"),
     [
         (foreign(failures=t.STRING), "column failures is STRING instead of INT"),
-        (foreign(paused=None), "column paused (BOOLEAN) is missing"),
+        (foreign(paused=t.STRING), "column paused is STRING instead of BOOLEAN"),
         (TableDescriptor(SCHEMA, bucket_count=1), "its primary key is none instead of table_id"),
     ],
 )
-def test_a_foreign_table_is_a_warning_and_the_round_goes_on(
+def test_beside_a_foreign_table_nothing_is_claimed(
     shop: Shop, caplog: pytest.LogCaptureFixture, layout: TableDescriptor, named: str
 ) -> None:
     path = shop.create("orders")
     shop.client.admin.create_database("sluice")
     shop.client.admin.create_table(PATH, layout)
     with caplog.at_level(logging.WARNING, "sluice.client"):
-        shop.client.tiering.finished(shop.claim(path))
+        assert shop.client.tiering.claim() is None
+        assert shop.client.tiering.claim([path]) is None
     (warning,) = [record.getMessage() for record in our_records(caplog)]
     assert named in warning
-    assert "the round continues" in warning
+    assert "no table is claimed, because it may be paused" in warning
     seen = shop.status(path)
     assert seen.status == "Unknown"
     assert seen.note is not None
@@ -230,22 +240,87 @@ def test_a_foreign_table_is_a_warning_and_the_round_goes_on(
         shop.client.statuses.pause(path)
 
 
-def test_columns_of_a_newer_sluice_are_no_hindrance(shop: Shop) -> None:
+def test_a_round_goes_on_beside_a_table_that_has_become_foreign(
+    shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
     path = shop.create("orders")
+    claim = shop.claim(path)
+    shop.client.admin.drop_table(PATH)
+    shop.client.admin.create_table(PATH, foreign(failures=t.STRING))
+    with caplog.at_level(logging.WARNING, "sluice.client"):
+        shop.client.tiering.finished(claim)
+    (warning,) = [record.getMessage() for record in our_records(caplog)]
+    assert "column failures is STRING instead of INT" in warning
+    assert "the round continues" in warning
+
+
+def test_columns_of_a_newer_sluice_are_kept(shop: Shop) -> None:
+    path = shop.create("orders")
+    table_id = shop.client.admin.table_info(path).table_id
     shop.client.admin.create_database("sluice")
     shop.client.admin.create_table(PATH, foreign(later=t.STRING))
-    shop.claim(path)
+    with shop.client.kv_writer(PATH, ["table_id", "later"]) as writer:
+        writer.upsert(pa.table({"table_id": pa.array([table_id]), "later": ["theirs"]}))
+    claim = shop.claim(path)
     assert shop.status(path).status == "Tiering"
+    shop.client.tiering.finished(claim)
+    shop.client.statuses.pause(path)
+    (row,) = shop.stored()
+    assert (row["later"], row["outcome"], row["paused"]) == ("theirs", "finished", True)
+
+
+def test_a_table_of_an_older_sluice_is_read_and_completed(shop: Shop) -> None:
+    """Its pauses hold, and the columns that it lacks are added by the first write."""
+    paused, running = shop.create("paused"), shop.create("running")
+    table_id = shop.client.admin.table_info(paused).table_id
+    shop.client.admin.create_database("sluice")
+    shop.client.admin.create_table(PATH, foreign(last_round_ms=None, claimed_by=None))
+    with shop.client.kv_writer(PATH, ["table_id", "paused", "failures"]) as writer:
+        writer.upsert(
+            pa.table(
+                {
+                    "table_id": pa.array([table_id]),
+                    "paused": [True],
+                    "failures": pa.array([3], pa.int32()),
+                }
+            )
+        )
+    assert shop.another().tiering.claim([paused]) is None
+    seen = shop.status(paused)
+    assert (seen.paused, seen.failures, seen.last_round_ms) == (True, 3, None)
+    one = shop.another()
+    one.tiering.finished(shop.claim(running, one))
+    assert shop.status(running).last_round_ms == 0
+    assert shop.status(paused).paused
+    assert {"last_round_ms", "claimed_by"} < set(shop.client.admin.schema(PATH).names)
+
+
+def test_a_table_that_nobody_may_complete_keeps_what_it_can(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, other = shop.create("orders"), shop.create("other")
+    shop.client.admin.create_database("sluice")
+    shop.client.admin.create_table(PATH, foreign(last_round_ms=None, paused=None))
+
+    def forbidden(*asked: Any) -> None:
+        raise AuthorizationError("no right to alter the table")
+
+    monkeypatch.setattr(Admin, "add_columns", forbidden)
+    shop.client.tiering.finished(shop.claim(path))
+    seen = shop.status(path)
+    assert (seen.status, seen.paused, seen.last_round_ms) == ("Scheduled", False, None)
+    with pytest.raises(InvalidTable, match="has no column paused, and this user may not add it"):
+        shop.client.statuses.pause(other)
 
 
 def test_after_a_failure_nothing_is_tried_for_a_while(
-    shop: Shop, caplog: pytest.LogCaptureFixture
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     paths = [shop.create("a"), shop.create("b")]
-    shop.client.admin.create_database("sluice")
+    claims = [shop.claim(path) for path in paths]
+    shop.client.admin.drop_table(PATH)
     shop.client.admin.create_table(PATH, foreign(failures=t.STRING))
     with caplog.at_level(logging.WARNING, "sluice.client"):
-        claims = [shop.claim(path) for path in paths]
         shop.client.tiering.finished(claims[0])
         shop.client.admin.drop_table(PATH)
         shop.clock.ms += int(RETRY_AFTER_S * 1000) - 1
@@ -257,12 +332,17 @@ def test_after_a_failure_nothing_is_tried_for_a_while(
     assert shop.status(paths[0]).status == "Scheduled", "once it works, it is written again"
 
 
-def test_the_end_of_a_round_is_tried_though_its_claim_was_not_written(shop: Shop) -> None:
+def test_the_end_of_a_round_is_tried_though_its_claim_was_not_written(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = shop.create("orders")
-    shop.client.admin.create_database("sluice")
-    shop.client.admin.create_table(PATH, foreign(failures=t.STRING))
-    claim = shop.claim(path)
-    shop.client.admin.drop_table(PATH)
+
+    def away(*asked: Any) -> None:
+        raise RequestTimeOut("the table is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(StatusTable, "upsert", away)
+        claim = shop.claim(path)
     shop.client.tiering.failed(claim, "no such bucket")
     seen = shop.status(path)
     assert (seen.status, seen.failures, seen.tiering_epoch) == ("Failed", 1, 1)
@@ -273,11 +353,11 @@ def test_a_table_that_does_not_answer_costs_its_deadline_once(
 ) -> None:
     path = shop.create("orders")
     slow = shop.another()
+    claim = shop.claim(path, slow)
     assert slow._recorded is not None
     slow._recorded._deadline_s = 0.05  # of all of it; its calls keep theirs
     release = held_calls(monkeypatch)
     with caplog.at_level(logging.WARNING, "sluice.client"):
-        claim = shop.claim(path, slow)
         slow.tiering.finished(claim)
     release()
     (warning,) = [record.getMessage() for record in our_records(caplog)]
@@ -319,7 +399,7 @@ def test_a_new_table_that_the_cluster_misses_is_dropped_and_made_the_next_time(
     """As the coordinator of Fluss 0.9.1 may: the table has no leader then."""
     path = shop.create("orders")
     with monkeypatch.context() as patch, caplog.at_level(logging.WARNING, "sluice.client"):
-        patch.setattr(StatusTable, "_is_led", lambda self: False)
+        patch.setattr(SystemTable, "_is_led", lambda self: False)
         patch.setattr(Connection, "leader", led_by_nobody)
         claim = shop.claim(path)
         assert not shop.client.admin.table_exists(PATH)

@@ -75,13 +75,20 @@ def test_a_server_that_hands_out_any_table_gets_unwanted_ones_back() -> None:
             reply.tiering_table.table_path.table_name = name
         return reply
 
-    handlers = {(Role.COORDINATOR, apis.LAKE_TIERING_HEARTBEAT): heartbeat}
+    def no_table(request: Any) -> pb.GetTableInfoResponse:
+        raise TableNotExist("no status was recorded yet")
+
+    handlers = {
+        (Role.COORDINATOR, apis.LAKE_TIERING_HEARTBEAT): heartbeat,
+        (Role.COORDINATOR, apis.GET_TABLE_INFO): no_table,
+    }
     with WireServer(handlers) as server, connect(server.address) as client:
         wanted = TablePath("shop", "c")
-        assert client.tiering.claim([wanted]) == Claim(2, wanted, 7, 3)
+        many = [wanted, *(TablePath("shop", f"t{i}") for i in range(20))]  # not checked one by one
+        assert client.tiering.claim(many) == Claim(2, wanted, 7, 3)
         assert [table for table, _ in told] == [0, 1]
         assert all("was not requested" in reason for _, reason in told)
-        assert client.tiering.claim([wanted]) is None
+        assert client.tiering.claim(many) is None
         assert queue == ["a", "b"], "both can be had by those who want them"
 
 

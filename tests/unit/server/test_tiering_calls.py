@@ -230,23 +230,23 @@ def test_control_of_a_table_that_is_not_tiered_is_refused(node: Node) -> None:
 def test_the_lag_is_told_in_offsets_and_time(node: Node, clock: OwnedClock) -> None:
     caller, table_id = node.caller, node.caller.table_info().table_id
     now = status(caller)
-    assert (now.lag_rows, now.lag_time, now.HasField("lake_snapshot_id")) == (0, 0, False)
+    assert (now.lag_rows, now.lag_ms, now.HasField("lake_snapshot_id")) == (0, 0, False)
     caller.produce(table_id, batch("a", "b"))
     clock.ms += 10_000
     caller.produce(table_id, batch("c"))
     clock.ms += 500
-    assert (status(caller).lag_rows, status(caller).lag_time) == (3, 10_500)
+    assert (status(caller).lag_rows, status(caller).lag_ms) == (3, 10_500)
     held = claim(caller)
     register(caller, held, 77, {0: 2})
     now = status(caller)
-    assert (now.lag_rows, now.lag_time, now.lake_snapshot_id) == (1, 500, 77)
+    assert (now.lag_rows, now.lag_ms, now.lake_snapshot_id) == (1, 500, 77)
     register(caller, held, 78, {0: 3})
     clock.ms += 1_000
     beat(caller, finished_tables=[entry(held)])
     node.restart()
     now = status(node.caller)
-    assert (now.lag_rows, now.lag_time, now.lake_snapshot_id) == (0, 0, 78)
-    assert now.last_round_time == 1_000
+    assert (now.lag_rows, now.lag_ms, now.lake_snapshot_id) == (0, 0, 78)
+    assert now.last_round_ms == 1_000
 
 
 def register(caller: Caller, held: Any, snapshot_id: int, ends: dict[int, int]) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sluice.client.status_table import COLUMNS, columns_of, dropped_rows, rows_of
+from sluice.client.status_table import LAYOUT, dropped_rows
 from sluice.model import Claim, TablePath, TieringStatus
 from sluice.statuses import ERROR_CHARS_MAX, UNKNOWN, RecordedStatus, recorded
 
@@ -22,14 +22,15 @@ longs = st.none() | st.integers(0, 2**53)
 ints = st.none() | st.integers(0, 2**31 - 1)
 times = st.none() | st.integers(0, 4_000_000_000_000)
 texts = st.none() | st.text(max_size=50)
+flags = st.none() | st.booleans()
 rows = st.builds(
     RecordedStatus,
     table_id=st.integers(0, 2**62),
     **{
-        name: {"BIGINT": longs, "INT": ints, "STRING": texts, "BOOLEAN": st.none() | st.booleans()}
-        .get(str(kind), times)
-        for name, kind in COLUMNS.items()
-        if name != "table_id"
+        field.name: {"BIGINT": longs, "INT": ints, "STRING": texts, "BOOLEAN": flags}
+        .get(str(field.data_type), times)
+        for field in LAYOUT.fields
+        if field.name != "table_id"
     },
 )  # fmt: skip
 
@@ -61,7 +62,7 @@ def success(claim: Claim, at_ms: int, *, forced: bool = False) -> Any:
 def test_rows_survive_arrow(found: list[RecordedStatus]) -> None:
     written = [asdict(row) for row in found]
     if written:
-        assert rows_of(columns_of(written)) == found
+        assert LAYOUT.records_of(LAYOUT.columns_of(written)) == found
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow])
@@ -109,7 +110,7 @@ def test_any_course_of_events(events: list[str]) -> None:
         )
         assert (status.status == "Tiering") == is_open
         assert (status.status == UNKNOWN) == (epoch == 0)
-        assert (status.last_error is None) == (row.last_error_time is None)
+        assert (status.last_error is None) == (row.last_error_ms is None)
 
 
 def test_a_late_end_of_an_older_round_does_not_end_a_newer_claim() -> None:
@@ -144,7 +145,7 @@ def test_an_end_whose_claim_was_not_written() -> None:
 @pytest.mark.parametrize(("failures", "wait_s"), [(1, 10), (2, 20), (5, 160), (6, 300), (90, 300)])
 def test_waits_grow_as_the_embedded_servers_do(failures: int, wait_s: int) -> None:
     row = after(failure(CLAIM, NOW), row=RecordedStatus(7, failures=failures - 1))
-    assert row.next_attempt_time == NOW + wait_s * 1000
+    assert row.next_attempt_ms == NOW + wait_s * 1000
     assert recorded.skip_reason(row, NOW) == (
         f"it has failed ({failures} in a row) and is tried again in {wait_s} s"
     )

@@ -1,0 +1,56 @@
+"""What a round's end changes in a table's kept status, whoever keeps it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+ERROR_CHARS_MAX = 4_096
+"""Maximum length of a stored failure reason."""
+
+BACKOFF_MS = 10_000
+"""Wait after a table's first failure; it doubles with each further failure."""
+
+BACKOFF_MAX_MS = 300_000
+"""Maximum wait after failures, or the table's freshness if that is longer."""
+
+
+def after_success(now_ms: int, claimed_ms: int | None) -> dict[str, Any]:
+    """The fields that a successful round sets.
+
+    :param claimed_ms: when the round began; None: not known.
+    """
+    return {
+        "last_tiered_ms": now_ms,
+        "last_round_ms": None if claimed_ms is None else max(now_ms - claimed_ms, 0),
+        "last_error": None,
+        "last_error_ms": None,
+        "failures": 0,
+        "next_attempt_ms": None,
+    }
+
+
+def after_failure(
+    failures_before: int | None,
+    now_ms: int,
+    reason: str | None,
+    *,
+    freshness_ms: int,
+    backoff_ms: int,
+) -> dict[str, Any]:
+    """The fields that a failed round sets: one more failure, and a longer wait.
+
+    :param backoff_ms: wait after the first failure; 0: no wait.
+    """
+    failures = (failures_before or 0) + 1
+    return {
+        "last_error": None if reason is None else reason[:ERROR_CHARS_MAX],
+        "last_error_ms": now_ms,
+        "failures": failures,
+        "next_attempt_ms": now_ms + wait_ms(backoff_ms, failures, freshness_ms),
+    }
+
+
+def wait_ms(backoff_ms: int, failures: int, freshness_ms: int) -> int:
+    """How long a table waits after this number of failures in a row."""
+    doublings = min(failures - 1, 62)  # more than any limit; the number stays small
+    return min(backoff_ms << doublings, max(freshness_ms, BACKOFF_MAX_MS))

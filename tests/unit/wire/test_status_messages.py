@@ -1,0 +1,54 @@
+"""Statuses in the messages of the embedded server."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sluice.model import TablePath, TieringStatus
+from sluice.model.record_fields import RecordField, fields_of
+from sluice.wire import fluss_api_pb2 as pb
+from sluice.wire.status_messages import from_message, to_message
+
+MESSAGE = pb.PbTableTieringStatus.DESCRIPTOR
+FIELDS = fields_of(TieringStatus)
+VALUES = {
+    "STRING": st.text(max_size=20),
+    "BOOLEAN": st.booleans(),
+    "INT": st.integers(-(2**31), 2**31 - 1),
+}
+statuses = st.builds(
+    TieringStatus,
+    path=st.builds(TablePath, st.text(max_size=5), st.text(max_size=5)),
+    note=st.none(),
+    **{
+        entry.name: VALUES.get(str(entry.data_type), st.integers(-(2**63), 2**63 - 1))
+        | (st.nothing() if entry.name in ("table_id", "status", "tiering_epoch") else st.none())
+        for entry in FIELDS
+        if entry.name != "note"
+    },
+)
+
+
+@given(statuses)
+def test_a_status_survives_its_message(status: TieringStatus) -> None:
+    assert from_message(to_message(status)) == status
+
+
+@pytest.mark.parametrize("entry", FIELDS, ids=lambda entry: entry.name)
+def test_the_message_has_each_field_by_its_number(entry: RecordField) -> None:
+    if entry.name == "note":  # only clusters without statuses have one
+        assert entry.column not in MESSAGE.fields_by_name
+        return
+    field = MESSAGE.fields_by_name[entry.column]
+    kinds = {"STRING": field.TYPE_STRING, "BOOLEAN": field.TYPE_BOOL, "INT": field.TYPE_INT32}
+    assert (field.number, field.type) == (
+        entry.number,
+        kinds.get(str(entry.data_type), field.TYPE_INT64),
+    )
+
+
+def test_the_message_has_no_other_field() -> None:
+    named = {entry.column for entry in FIELDS} | {"table_path"}
+    assert {field.name for field in MESSAGE.fields} <= named
