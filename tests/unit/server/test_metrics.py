@@ -12,12 +12,12 @@ from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from sluice.errors import ConfigurationError
 from sluice.wire import apis, values
 from sluice.wire import fluss_api_pb2 as pb
 from tests.support.findings import finding
+from tests.support.scrapes import Samples, scrape
 
 from .support import PATH, Node, OwnedClock, batch
 from .test_tiering_calls import LAKE_TABLE, beat, claim, control, entry
@@ -32,16 +32,8 @@ def node(start: Callable[..., Node], clock: OwnedClock) -> Node:
     return node
 
 
-def read(node: Node) -> dict[tuple[str, ...], float]:
-    """(name, label values in order of their names) -> value."""
-    with urlopen(node.cluster.metrics_address, timeout=60) as answer:
-        assert answer.headers["Content-Type"].startswith("text/plain")
-        text = answer.read().decode()
-    return {
-        (sample.name, *(sample.labels[name] for name in sorted(sample.labels))): sample.value
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-    }
+def read(node: Node) -> Samples:
+    return scrape(node.cluster.metrics_address)
 
 
 def test_what_is_told_of_a_table(node: Node, clock: OwnedClock) -> None:
@@ -69,14 +61,14 @@ def test_what_is_told_of_a_table(node: Node, clock: OwnedClock) -> None:
     assert found["sluice_rounds_total", "failed"] == 1
     assert found["sluice_round_seconds_sum", "finished"] == 3
     assert found["sluice_leases",] == 0
+    assert found["sluice_up",] == 1
 
 
 def test_a_lost_worker_counts_as_a_failed_round(node: Node, clock: OwnedClock) -> None:
     clock.ms += 10_000
     claim(node.caller)
     clock.ms += 120_000
-    read(node)  # which catches up with time
-    found = read(node)
+    found = read(node)  # its statuses catch up with time before it counts
     assert found["sluice_rounds_total", "failed"] == 1
     assert found["sluice_round_seconds_sum", "failed"] == 120
 

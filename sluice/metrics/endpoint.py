@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import urlsplit
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-from prometheus_client import CollectorRegistry, make_wsgi_app
+from prometheus_client import CollectorRegistry, Info, make_wsgi_app
+from prometheus_client.registry import Collector
 
+from sluice import __version__
 from sluice.errors import ConfigurationError
 from sluice.wire.tcp import is_loopback
 
@@ -19,26 +22,41 @@ READ_TIMEOUT_S = 10
 class MetricsEndpoint:
     """Serves GET /metrics on its own thread, one caller at a time."""
 
-    def __init__(self, place: str, registry: CollectorRegistry, *, insecure: bool) -> None:
+    def __init__(
+        self,
+        place: str,
+        program: str,
+        collectors: Iterable[Collector],
+        *,
+        setting: str,
+        insecure: bool,
+        allowed_by: str = "--insecure",
+    ) -> None:
         """Binds the address; port 0 selects a free port.
 
         :param place: HOST:PORT.
+        :param program: ``sluice_PROGRAM_info`` has its version.
+        :param collectors: in the order of their collection.
+        :param setting: names ``place`` in errors.
+        :param allowed_by: the option that sets ``insecure``.
         :raises ConfigurationError: the address has a wrong form, is in use, or is not loopback
             without ``insecure`` (the endpoint has neither encryption nor logins).
         """
-        host, port = _parsed(place)
+        host, port = _parsed(place, setting)
         if not is_loopback(host) and not insecure:
             raise ConfigurationError(
-                f"server.metrics: {place!r} can be reached from other machines, without encryption"
-                " or login: listen on 127.0.0.1, or accept the risk with --insecure"
-                " (server.insecure)"
+                f"{setting}: {place!r} can be reached from other machines, without encryption"
+                f" or login: listen on 127.0.0.1, or accept the risk with {allowed_by}"
             )
+        registry = CollectorRegistry(auto_describe=True)
+        info = Info(f"sluice_{program}", f"The {program}'s version.", registry=registry)
+        info.info({"version": __version__})
+        for collector in collectors:
+            registry.register(collector)
         try:
             self._server = make_server(host, port, _only_metrics(registry), WSGIServer, _Handler)
         except OSError as error:
-            raise ConfigurationError(
-                f"server.metrics: {place}: {error.strerror or error}"
-            ) from error
+            raise ConfigurationError(f"{setting}: {place}: {error.strerror or error}") from error
         self.address = f"http://{host}:{self._server.server_port}/metrics"
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(0.2,), name="metrics", daemon=True
@@ -75,12 +93,12 @@ def _only_metrics(registry: CollectorRegistry) -> Any:
     return application
 
 
-def _parsed(place: str) -> tuple[str, int]:
+def _parsed(place: str, setting: str) -> tuple[str, int]:
     try:
         parts = urlsplit(f"//{place}")
         host, port = parts.hostname, parts.port
     except ValueError as error:
-        raise ConfigurationError(f"server.metrics: {place!r}: {error}") from error
+        raise ConfigurationError(f"{setting}: {place!r}: {error}") from error
     if not host or port is None or parts.path or parts.query:
-        raise ConfigurationError(f"server.metrics: {place!r}: expected HOST:PORT")
+        raise ConfigurationError(f"{setting}: {place!r}: expected HOST:PORT")
     return host, port
