@@ -22,6 +22,7 @@ from sluice.cli.command_group import CommandGroup
 from sluice.cli.create_table import create_table
 from sluice.cli.doctor import doctor
 from sluice.cli.errors import EXIT_FAILED, show
+from sluice.cli.exporter import exporter
 from sluice.cli.jars import jars
 from sluice.cli.leases import leases
 from sluice.cli.lookup import lookup, snapshots
@@ -124,6 +125,7 @@ for command in (
     retry,
     retier,
     doctor,
+    exporter,
     sql,
     jars,
     spark_files,

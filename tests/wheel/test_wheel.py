@@ -114,6 +114,7 @@ def test_the_base_is_light(base: Environment, tmp_path: Path) -> None:
     ("words", "said"),
     [
         (["serve", "--data-dir", "d"], "pip install 'fluss-sluice[server]'"),
+        (["exporter"], "pip install 'fluss-sluice[exporter]'"),
         (["sql", "SELECT 1"], "pip install 'fluss-sluice[spark]'"),
         (["jars", "fetch", "jars"], "pip install 'fluss-sluice[spark]'"),
         (["tier", "a.b", "--warehouse", "lake"], "pip install 'fluss-sluice[spark]'"),

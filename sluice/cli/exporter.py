@@ -1,0 +1,141 @@
+"""`sluice exporter`: the metrics of any cluster for Prometheus, in the foreground."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import click
+
+from sluice.cli.options import DURATION, cluster_options, configuration
+from sluice.extras import require
+from sluice.stop_signals import StopSignals
+
+if TYPE_CHECKING:
+    from sluice.client import Client
+    from sluice.config import ClientConfig
+    from sluice.metrics.readings import ClusterState
+
+
+@click.command(
+    short_help="Serve the metrics of a cluster for Prometheus.",
+    epilog="""
+\b
+Examples:
+  sluice exporter
+  sluice exporter --bootstrap fluss://fluss-coordinator:9123
+  sluice exporter --listen 0.0.0.0:9249 --insecure --config sluice.toml
+""",
+)
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    default="127.0.0.1:9249",
+    show_default=True,
+    help="Address of /metrics, over HTTP; port 0 is a free port.",
+)
+@click.option(
+    "--insecure",
+    is_flag=True,
+    help="Allow an address other than loopback, without encryption or login.",
+)
+@click.option(
+    "--cache",
+    type=DURATION,
+    default="10s",
+    show_default=True,
+    help="How long one read of the cluster is used, by several scrapers as well. 0s: read at each"
+    " scrape.",
+)
+@click.option(
+    "--timeout",
+    type=DURATION,
+    default="8s",
+    show_default=True,
+    help="Longest wait for one read of the cluster. Choose less than Prometheus's scrape_timeout.",
+)
+@cluster_options
+def exporter(
+    listen: str,
+    insecure: bool,
+    cache: int,
+    timeout: int,
+    bootstrap: str | None,
+    config_file: str | None,
+) -> None:
+    """Serve the metrics of a cluster for Prometheus until SIGTERM or Ctrl-C.
+
+    The metrics are those of `sluice serve --metrics`, for any cluster, also Apache Fluss. A scrape
+    reads the tiering status of all lake tables. When the exporter is ready, it prints one line with
+    its address, and with a free port in place of port 0.
+
+    If the cluster cannot be read, sluice_up is 0 and tables have no metrics until the cluster is
+    back. The exporter counts the rounds that end while it runs.
+    """
+    config = configuration(config_file, {"client.bootstrap": bootstrap}).client
+    require("prometheus_client", "exporter", "sluice exporter")
+    stopping = StopSignals()
+    with served(config, listen, insecure=insecure, cache_ms=cache, timeout_ms=timeout) as address:
+        click.echo(f"sluice: ready, metrics of {config.bootstrap} at {address}")
+        stopping.wait()
+    click.echo("sluice: stopped")
+
+
+@contextmanager
+def served(
+    config: ClientConfig, listen: str, *, insecure: bool, cache_ms: int, timeout_ms: int
+) -> Iterator[str]:
+    """Serves the metrics of a cluster until the block ends; yields the URL.
+
+    :raises ConfigurationError: an address cannot be bound, or is not valid or allowed.
+    """
+    from sluice.client import connect
+    from sluice.metrics.endpoint import MetricsEndpoint
+    from sluice.metrics.readings import CachedReadings, ClusterCollector
+    from sluice.metrics.rounds import RoundMetrics, SeenRounds
+
+    with connect(_bounded(config, timeout_ms)) as client:
+        rounds = RoundMetrics()
+        seen = SeenRounds(rounds)
+
+        def read() -> ClusterState:
+            state = _read(client)
+            seen.seen(state.statuses)
+            return state
+
+        readings = CachedReadings(read, cache_s=cache_ms / 1000, timeout_s=timeout_ms / 1000)
+        collectors = [ClusterCollector(readings.reading), rounds]
+        endpoint = MetricsEndpoint(
+            listen, "exporter", collectors, setting="--listen", insecure=insecure
+        )
+        endpoint.start()
+        try:
+            yield endpoint.address
+        finally:
+            endpoint.stop()
+
+
+def _read(client: Client) -> ClusterState:
+    from sluice.errors import UnsupportedVersion
+    from sluice.metrics.readings import ClusterState
+
+    statuses = client.statuses.list()
+    try:
+        leases = client.leases.all()
+    except UnsupportedVersion:  # as on Apache Fluss
+        return ClusterState(statuses, None, 0)
+    return ClusterState(statuses, leases, leases[0].now_ms if leases else 0)
+
+
+def _bounded(config: ClientConfig, timeout_ms: int) -> ClientConfig:
+    """The configuration of the client, so that no call lasts longer than ``timeout_ms``."""
+    return replace(
+        config,
+        connect_timeout_ms=min(config.connect_timeout_ms, timeout_ms),
+        request_timeout_ms=min(config.request_timeout_ms, timeout_ms),
+        retry_timeout_ms=min(config.retry_timeout_ms, timeout_ms),
+        # one wait for the recorded statuses, and one for the lags
+        tiering_status_timeout_ms=min(config.tiering_status_timeout_ms, timeout_ms // 3),
+    )
