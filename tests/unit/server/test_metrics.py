@@ -12,6 +12,7 @@ from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
+import yaml
 
 from sluice.errors import ConfigurationError
 from sluice.wire import apis, values
@@ -22,7 +23,9 @@ from tests.support.scrapes import Samples, scrape
 from .support import PATH, Node, OwnedClock, batch
 from .test_tiering_calls import LAKE_TABLE, beat, claim, control, entry
 
-BOARD = Path(__file__).parents[3] / "docs/grafana-sluice.json"
+DOCS = Path(__file__).parents[3] / "docs"
+BOARD = DOCS / "grafana-sluice.json"
+ALERTS = DOCS / "prometheus-sluice.yaml"
 
 
 @pytest.fixture
@@ -129,13 +132,15 @@ def test_an_address_that_is_taken(start: Callable[..., Node]) -> None:
             start(metrics=f"127.0.0.1:{taken.getsockname()[1]}")
 
 
-def test_the_board_asks_for_what_there_is(node: Node, clock: OwnedClock) -> None:
+def test_board_and_alerts_use_metrics_that_exist(node: Node, clock: OwnedClock) -> None:
     clock.ms += 10_000
     beat(node.caller, finished_tables=[entry(claim(node.caller))])
     names = {key[0] for key in read(node)}
     board: dict[str, Any] = json.loads(BOARD.read_text())
     queries = [t["expr"] for panel in board["panels"] for t in panel.get("targets", [])]
-    assert len(queries) >= 8
+    [alerts] = yaml.safe_load(ALERTS.read_text())["groups"]
+    queries += [rule["expr"] for rule in alerts["rules"]]
+    assert len(queries) >= 20
     for query in queries:
         asked = set(re.findall(r"sluice_\w+", query))
         assert asked, query
