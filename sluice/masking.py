@@ -19,6 +19,9 @@ REASON_CHARS_MAX = 4_096
 """Longest reason of a failure that is sent or stored (seed 001)."""
 _VALUE_CHARS_MIN = 4
 """Shorter values are not masked, because they occur in ordinary words."""
+_REPEATS_MAX = 8
+_CUT = "…"
+_MARKS = str.maketrans("", "", f"*{_CUT}")
 
 # Repeats are bounded if something follows them, so that no text makes the search slow.
 _NAME = (
@@ -137,8 +140,25 @@ def reason_text(text: str, secrets: Iterable[str] = ()) -> str:
 
     Characters that UTF-8 cannot encode (half of a surrogate pair in a file name) become ``?``.
     """
-    shown = mask(text[: 4 * REASON_CHARS_MAX], secrets).encode("utf-8", "replace").decode("utf-8")
-    return shown if len(shown) <= REASON_CHARS_MAX else shown[: REASON_CHARS_MAX - 1] + "…"
+    hidden = tuple(secrets)
+    shown = mask(text[: 4 * REASON_CHARS_MAX], hidden).encode("utf-8", "replace").decode("utf-8")
+    shown = cut_reason(shown)
+    for _ in range(_REPEATS_MAX):  # what stands next to a mask may look like a value then
+        if not holds_secret(shown, hidden):
+            break
+        shown = cut_reason(mask(shown, hidden))
+    return shown
+
+
+def cut_reason(text: str) -> str:
+    """A text of at most 4,096 characters; a longer one is cut, and ends in ``…``."""
+    return text if len(text) <= REASON_CHARS_MAX else text[: REASON_CHARS_MAX - 1] + _CUT
+
+
+def holds_secret(text: str, secrets: Iterable[str] = ()) -> bool:
+    """Whether ``mask`` hides any part of a text, other than asterisks and the end of a cut text."""
+    left = iter(mask(text, secrets).translate(_MARKS))
+    return not all(char in left for char in text.translate(_MARKS))
 
 
 class MaskingFormatter(logging.Formatter):

@@ -4,6 +4,7 @@ from sluice.model.changes import ChangeType
 from sluice.model.leases import BucketSnapshot, LeaseInfo
 from sluice.model.offsets import EARLIEST, offsets_from_text, offsets_to_text
 from sluice.model.paths import Partition, TableBucket, TablePath
+from sluice.model.reason import Reason
 from sluice.model.servers import ServerInfo
 from sluice.model.table import (
     LAKE_COLUMNS,
@@ -31,6 +32,7 @@ __all__ = [
     "LakeSnapshotInfo",
     "LeaseInfo",
     "Partition",
+    "Reason",
     "RowField",
     "Schema",
     "ServerInfo",

@@ -13,11 +13,14 @@ from sluice.masking import (
     REASON_CHARS_MAX,
     TEXT_CHARS_MAX,
     MaskingFormatter,
+    holds_secret,
     is_secret_name,
     mask,
     reason_text,
     secrets_of,
 )
+from sluice.model import Reason
+from sluice.model.reason import WITHHELD
 
 PLANTED = "zQ9hunter2x"
 """In the cases below: what must be gone."""
@@ -198,6 +201,43 @@ def test_a_reason_is_masked_and_then_cut_between_characters() -> None:
     edge = "x" * (REASON_CHARS_MAX - 12) + " password=zQ9hunter2x"
     assert "zQ9" not in reason_text(edge)
     assert reason_text("file \udcff") == "file ?"
+
+
+PIECES = [
+    *MASKED,
+    *("password", "secret: ", "'a'", '"', "token=", "auth=", "pass=", "***", "…", " ", "\n", "\\"),
+    *("-----BEGIN RSA PRIVATE KEY-----", "-----END", "s3://a:b", "@", "https://h/p?", "sig="),
+    *("Bearer ", "<name>a.token</name><value>", "<Signature>", "--token ", "eyJ", "x" * 1000),
+    "planted-value",
+]
+texts = st.lists(st.one_of(st.sampled_from(PIECES), st.text(max_size=20)), max_size=12).map("".join)
+
+
+@settings(max_examples=100, derandomize=True, deadline=None)
+@given(texts, st.none() | st.integers(-40, 1), texts)
+def test_a_reason_that_was_made_passes_its_check(start: str, beyond: int | None, end: str) -> None:
+    """Also where the cut goes through a secret or its mask, and where masks stand side by side."""
+    hidden = ["planted-value"]
+    at_the_cut = "" if beyond is None else "." * (REASON_CHARS_MAX + beyond - len(start))
+    text = start + at_the_cut + end
+    reason = Reason.from_text(text, hidden, kind="ExpiredTokenException", deepest_cause=end)
+    assert reason.checked(hidden) is reason
+    outer = reason.caused("SplitFailed", "bucket 0 of table shop.tokens")
+    assert outer.checked(hidden) is outer
+
+
+@pytest.mark.parametrize("text", MASKED)
+def test_a_reason_made_around_the_factory_is_withheld(text: str) -> None:
+    assert holds_secret(text)
+    for texts_of in (("E", text), ("E", "", text), (text, "")):
+        assert Reason(*texts_of).checked() == Reason("", WITHHELD)
+    assert not holds_secret(WITHHELD)
+
+
+def test_a_known_value_is_withheld() -> None:
+    reason = Reason("E", "login of planted-value refused")
+    assert reason.checked(["other-value"]) is reason
+    assert reason.checked(["planted-value"]).text == WITHHELD
 
 
 def test_log_lines_and_their_tracebacks_are_masked() -> None:
