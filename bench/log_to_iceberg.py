@@ -26,7 +26,7 @@ from sluice.client import Client, connect
 from sluice.config import Config, load_config
 from sluice.driver.jvm import Jvm
 from sluice.driver.local import tier_once
-from sluice.model import TableBucket, TablePath
+from sluice.model import Reason, TableBucket, TablePath
 from sluice.testing.table_creation import create_table
 
 BUCKETS = 4
@@ -103,7 +103,8 @@ def wait_until_due(client: Client, path: TablePath) -> None:
                 f"{path}: the coordinator did not assign the table within {DUE_S:.0f} s"
             )
         time.sleep(0.05)
-    client.tiering.release(claim, "the benchmark only looked whether it is due")
+    released = Reason.from_text("the benchmark only looked whether it is due")
+    client.tiering.release(claim, released)
 
 
 def run(rows: int) -> None:

@@ -13,7 +13,7 @@ from demo.data import Source
 from sluice.client import Client
 from sluice.errors import UnsupportedVersion
 from sluice.formats.types import arrow_schema, schema_from_arrow
-from sluice.model import Claim, TableDescriptor, TablePath
+from sluice.model import Claim, Reason, TableDescriptor, TablePath
 
 DATABASE = "nyc"
 SLICE_ROWS = 32 * 1024
@@ -149,5 +149,6 @@ def _not_claimable(client: Client, paths: Sequence[TablePath]) -> str:
             left.remove(claim.path)
     finally:
         for claim in claims:
-            client.tiering.release(claim, "the demo checked whether the table is due")
+            reason = Reason.from_text("the demo checked whether the table is due")
+            client.tiering.release(claim, reason)
     return ", ".join(f"{path} not due" for path in left)

@@ -19,8 +19,9 @@ from sluice.errors import (
 )
 from sluice.failpoints import failpoint
 from sluice.masking import reason_text
-from sluice.model import Claim, TablePath
+from sluice.model import Claim, Reason, TablePath
 from sluice.rounds.files import PlanFile, plan_uri, plan_uris, read_json, write_json
+from sluice.rounds.reasons import reason_of
 from sluice_airflow import leasing
 from sluice_airflow.claims import ClaimedTable, claimed_table
 from sluice_airflow.connection import FlussConnection
@@ -52,7 +53,7 @@ def acquire(
     patterns: Sequence[str],
     tables_max: int,
     heartbeat_interval_s: float = 20.0,
-    on_refused: Callable[[Claim, str], None] = lambda _claim, _reason: None,
+    on_refused: Callable[[Claim, Reason], None] = lambda _claim, _reason: None,
 ) -> list[ClaimedTable]:
     """Claims up to ``tables_max`` tables that match a pattern, and writes a plan for each.
 
@@ -70,7 +71,7 @@ def acquire(
     except (OSError, ValueError, ImportError) as error:
         raise ConfigurationError(reason_text(f"work folder {work_uri}: {error}")) from error
     entries: list[ClaimedTable] = []
-    refused: dict[Claim, str] = {}
+    refused: dict[Claim, Reason] = {}
     with Heartbeats(client.tiering, interval_s=heartbeat_interval_s) as heartbeats:
         try:
             for plan in plans:
@@ -79,7 +80,7 @@ def acquire(
                 try:
                     entries.append(_take_over_lease(client, work_uri, plan))
                 except LEASE_REFUSED as error:
-                    refused[plan.claim] = f"{type(error).__name__}: {error}"
+                    refused[plan.claim] = reason_of(error, connection.secrets())
             with client.tiering.claim_session(requested, by=lease_id) as waiting:
                 while len(entries) + len(refused) < tables_max:
                     claim = waiting.next()
@@ -91,7 +92,7 @@ def acquire(
                     try:
                         snapshots = leasing.lease_snapshots(client, lease_id, claim)
                     except LEASE_REFUSED as error:
-                        refused[claim] = f"{type(error).__name__}: {error}"
+                        refused[claim] = reason_of(error, connection.secrets())
                         continue
                     plan = PlanFile(claim, lease_id, connection.bootstrap, snapshots)
                     entries.append(_write_plan(client, work_uri, plan))
@@ -141,9 +142,9 @@ def _write_plan(client: Client, work_uri: str, plan: PlanFile) -> ClaimedTable:
     try:
         write_json(uri, plan.to_json())
     except Exception as error:
-        reason = reason_text(f"work folder {work_uri}: cannot write the plan: {error}")
+        reason = Reason.from_text(f"work folder {work_uri}: cannot write the plan: {error}")
         client.tiering.failed(plan.claim, reason)
-        raise ConfigurationError(reason) from error
+        raise ConfigurationError(reason.text) from error
     failpoint("airflow.acquire.after_plan")
     return claimed_table(plan, uri)
 
@@ -155,7 +156,7 @@ def _take_over_lease(client: Client, work_uri: str, plan: PlanFile) -> ClaimedTa
     return claimed_table(plan, plan_uri(work_uri, plan.lease_id, plan.claim))
 
 
-def _report_refused(client: Client, claim: Claim, reason: str) -> None:
+def _report_refused(client: Client, claim: Claim, reason: Reason) -> None:
     log.error("%s: %s", claim.path, reason)
     try:
         client.tiering.failed(claim, reason)

@@ -195,7 +195,7 @@ def _acquire(hook: FlussHook, settings: Settings, job: str) -> list[ClaimedTable
                 chosen["tables"],
                 tables_max,
                 settings.heartbeat_interval_seconds,
-                lambda claim, reason: refused.update({str(claim.path): reason[:200]}),
+                lambda claim, reason: refused.update({str(claim.path): str(reason)[:200]}),
             )
         if refused:  # the other tables continue; drop_lease fails the run
             ti.xcom_push(key=REFUSED, value=refused)

@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sluice.errors import (
+    DriverLost,
     FencedTieringEpoch,
     InvalidCoordinator,
     SluiceError,
     TableNotExist,
 )
 from sluice.failpoints import failpoint
-from sluice.masking import mask, reason_text
-from sluice.model import Claim
+from sluice.masking import mask
+from sluice.model import Claim, Reason
 from sluice.rounds.files import (
     PlanFile,
     RoundFailure,
@@ -120,18 +121,16 @@ def _outcome_in_files(plan_uri: str) -> RoundResult | RoundFailure | None:
 def _failure(failure: Mapping[str, Any] | None, left: RoundFailure | None) -> RoundFailure | None:
     """Chooses the reason to report. The XCom is of the last try; a file has the full text."""
     if failure:
-        from_xcom = RoundFailure(
-            str(failure.get("kind", "")), str(failure.get("reason", "")), "", False
-        )
+        summary = Reason(str(failure.get("kind", "")), str(failure.get("reason", "")))
         whole = (
             left is not None
-            and left.kind == from_xcom.kind
-            and left.reason.startswith(from_xcom.reason.removesuffix("..."))
+            and left.reason.kind == summary.kind
+            and left.reason.text.startswith(summary.text.removesuffix("..."))
         )
-        return left if whole else from_xcom
+        return left if whole else RoundFailure(summary)
     if left is not None:
-        reason = f"{TASK_LOST}; an earlier try failed: {left.kind}: {left.reason}"
-        return RoundFailure("DriverLost", reason, left.deepest_cause, True)
+        words = f"{TASK_LOST}; an earlier try failed"
+        return RoundFailure(left.reason.caused(DriverLost.__name__, words))
     return None
 
 
@@ -149,15 +148,10 @@ def _report(
             client.tiering.finished(claim, forced=bool(outcome.forced))
             forced = f", forced: {outcome.forced}" if outcome.forced else ""
             return Verdict(table, "finished", f"{outcome.outcome}{forced}")
-        reason = otherwise if outcome is None else reason_of(outcome)
+        reason = Reason.from_text(otherwise) if outcome is None else outcome.reason.checked()
         client.tiering.failed(claim, reason)
-        return Verdict(table, "failed", reason)
+        return Verdict(table, "failed", str(reason))
     except NO_REPORT_EXPECTED as error:
         log.info("%s: the coordinator expects no report of this round: %s", table, error)
         reported = "finished" if isinstance(outcome, RoundResult) else "failed"
         return Verdict(table, reported, f"{type(error).__name__}: {error}")
-
-
-def reason_of(failure: RoundFailure) -> str:
-    """Returns kind and reason of a failure as one line, for the status of the table."""
-    return reason_text(f"{failure.kind}: {failure.reason}")

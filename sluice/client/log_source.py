@@ -20,6 +20,7 @@ from sluice.config import ClientConfig
 from sluice.errors import KvSnapshotNotExist, SluiceError, StorageError, UnsupportedVersion
 from sluice.model import TableInfo, TablePath
 from sluice.rounds.ports import BucketRows
+from sluice.rounds.reasons import reason_of
 from sluice.rounds.spill import SpillFolder
 from sluice.rounds.types import LogRecords, Split, StartMode
 
@@ -103,7 +104,9 @@ class ClientLogSource:
                 " log has expired, and the cluster does not support scans: wait until it has a"
                 " snapshot (kv.snapshot.interval)"
             ) from error
-        why = f"its KV snapshot could not be read: {unread}" if unread else "it has no KV snapshot"
+        why = "it has no KV snapshot"
+        if unread is not None:
+            why = f"its KV snapshot could not be read: {reason_of(unread).text}"
         return _ScannedRows(rows, f"bucket {split.bucket} was scanned, as {why}")
 
     def _open(self) -> LogReader:

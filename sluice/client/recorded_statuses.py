@@ -33,7 +33,7 @@ from sluice.errors import (
 )
 from sluice.formats.column_memory import load_kernels
 from sluice.masking import mask
-from sluice.model import Claim, TableBucket, TableInfo, TablePath, TieringStatus
+from sluice.model import Claim, Reason, TableBucket, TableInfo, TablePath, TieringStatus
 from sluice.statuses import DEFAULT_FRESHNESS_MS, RecordedStatus, freshness_ms, recorded
 from sluice.statuses.recorded import Columns
 
@@ -215,10 +215,10 @@ class RecordedStatuses:
 
         self._end(claim, end)
 
-    def failed(self, claim: Claim, reason: str, *, refused: bool = False) -> None:
+    def failed(self, claim: Claim, reason: Reason, *, refused: bool = False) -> None:
         """Records that a round failed.
 
-        :param reason: the error, with secrets masked.
+        :param reason: the error, checked for secrets.
         :param refused: see :meth:`finished`.
         """
 
@@ -229,7 +229,7 @@ class RecordedStatuses:
                 claim,
                 before,
                 self._clock.now_ms(),
-                reason,
+                str(reason),
                 freshness_ms=freshness_ms,
                 backoff_ms=self._backoff_ms,
             )

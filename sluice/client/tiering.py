@@ -27,8 +27,15 @@ from sluice.errors import (
     NetworkError,
     RequestTimeOut,
 )
-from sluice.masking import reason_text
-from sluice.model import Claim, LakeSnapshotInfo, Partition, TableBucket, TableInfo, TablePath
+from sluice.model import (
+    Claim,
+    LakeSnapshotInfo,
+    Partition,
+    Reason,
+    TableBucket,
+    TableInfo,
+    TablePath,
+)
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.error_codes import raise_in_body
@@ -93,7 +100,7 @@ class TieringClient:
             return None if recorder is None else recorder.claimed(claim, by)
 
         def give_back(claim: Claim, reason: str) -> None:
-            self._give_back(claim, f"released: {reason}")
+            self._give_back(claim, Reason.from_text(f"released: {reason}"))
 
         def take() -> Claim | None:
             return None if nothing else self._next_claim(requested or ())
@@ -159,16 +166,16 @@ class TieringClient:
         with self._ending(lambda r, refused: r.finished(claim, forced=forced, refused=refused)):
             self._report(request, claim, lambda reply: reply.finished_table_resp)
 
-    def failed(self, claim: Claim, reason: str) -> None:
-        """Reports a round as failed; the reason is masked and cut to 4,096 characters.
+    def failed(self, claim: Claim, reason: Reason) -> None:
+        """Reports a round as failed. A reason that contains a secret is withheld.
 
         :raises FencedTieringEpoch, InvalidCoordinator, TableNotExist: the claim is lost.
         """
-        reason = reason_text(reason)
+        reason = reason.checked()
         with self._ending(lambda r, refused: r.failed(claim, reason, refused=refused)):
             self._report_failure(claim, reason)
 
-    def release(self, claim: Claim, reason: str) -> None:
+    def release(self, claim: Claim, reason: Reason) -> None:
         """Releases a claim without a failure: the table is due again.
 
         :param reason: the failure to report if the coordinator cannot release claims otherwise.
@@ -179,7 +186,7 @@ class TieringClient:
             if recorder is not None:
                 recorder.released(claim)
 
-    def _give_back(self, claim: Claim, reason: str) -> None:
+    def _give_back(self, claim: Claim, reason: Reason) -> None:
         """Releases a claim at once; without this, it would expire after its last heartbeat."""
         request = pb.LakeTieringHeartbeatRequest(released_tables=[entry_of(claim)])
         known = True
@@ -194,11 +201,11 @@ class TieringClient:
 
         self._report(request, claim, answers)
         if not known:
-            self._report_failure(claim, reason_text(reason))
+            self._report_failure(claim, reason.checked())
 
-    def _report_failure(self, claim: Claim, reason: str) -> None:
+    def _report_failure(self, claim: Claim, reason: Reason) -> None:
         entry = entry_of(claim)
-        entry.error_message = reason
+        entry.error_message = str(reason)
         request = pb.LakeTieringHeartbeatRequest(failed_tables=[entry])
         self._report(request, claim, lambda reply: reply.failed_table_resp)
 

@@ -7,6 +7,7 @@ import threading
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from sluice.client import connect
 from sluice.client.client import Client
@@ -27,7 +28,7 @@ from sluice.rounds.keyed_options import KeyedRoundOptions
 from sluice.rounds.limits import RoundLimits
 from sluice.rounds.ports import SplitRunner, SplitWriterFactory
 from sluice.rounds.progress import NoProgress, Progress
-from sluice.rounds.reasons import failure_of
+from sluice.rounds.reasons import reason_of
 from sluice.rounds.retier import RepairMode
 from sluice.rounds.round import run_round
 
@@ -112,7 +113,12 @@ def _run(
     def runner(info: TableInfo, writers: SplitWriterFactory) -> SplitRunner:
         source = ClientLogSource(config.client, claim.path, info)
         return ThreadRunner(
-            source, writers, config.tiering.parallelism, cancelled=lost, on_rows=progress.copied
+            source,
+            writers,
+            config.tiering.parallelism,
+            cancelled=lost,
+            on_rows=progress.copied,
+            secrets=config.secrets(),
         )
 
     try:
@@ -131,13 +137,14 @@ def _run(
     except SluiceError as error:
         if not lost.is_set():
             raise
+        reason = reason_of(error, config.secrets())
         return RoundResult(
             str(claim.path),
             claim.table_id,
             claim.tiering_epoch,
             claim.coordinator_epoch,
             "claim_lost",
-            notes=(f"the round lost its claim and ended with {type(error).__name__}: {error}",),
+            notes=(f"the round lost its claim and ended with {reason}",),
         )
 
 
@@ -191,7 +198,8 @@ def _report_failure(
     if isinstance(error, ClaimLost):
         return
     try:
-        client.tiering.failed(claim, failure_of(error, secrets).reason)
+        # Without its kind: users of `sluice tier` know what failed, and read the text.
+        client.tiering.failed(claim, replace(reason_of(error, secrets), kind=""))
     except SluiceError as unheard:
         _LOG.warning(
             "table %s: the coordinator did not accept the report of the failure: %s",

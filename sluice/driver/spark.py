@@ -67,10 +67,10 @@ def run(
         result = _run(spark, plan_uri, attempt, config, task_id or _zero)
     except Exception as error:
         failure = failure_of(error, config.secrets())
-        _LOG.error("round of plan %s failed: %s: %s", plan_uri, failure.kind, failure.reason)
+        _LOG.error("round of plan %s failed: %s", plan_uri, failure.reason)
         if not isinstance(error, SluiceError):
             _LOG.error("traceback of the unexpected error", exc_info=error)
-        write_json(failure_uri(plan_uri, attempt), failure.to_json())
+        write_json(failure_uri(plan_uri, attempt), failure.to_json(config.secrets()))
         return 1
     write_json(result_uri(plan_uri, attempt), result.to_json())
     _LOG.info("round of table %s: %s, %d rows", result.table, result.outcome, result.rows)
@@ -94,7 +94,7 @@ def _run(
 
     def runner(info: TableInfo, writers: SplitWriterFactory) -> SplitRunner:
         source = ClientLogSource(client_config, plan.claim.path, info)
-        return SparkRunner(context, source, writers, task_id)
+        return SparkRunner(context, source, writers, task_id, config.secrets())
 
     with (
         connect(client_config) as client,
@@ -124,10 +124,12 @@ class SparkRunner:
         source: LogSource,
         writers: SplitWriterFactory,
         task_id: Callable[[], int],
+        secrets: Sequence[str] = (),
     ) -> None:
+        """:param secrets: values to mask in the reason of a failure, on executors."""
         self._context = context
         self._finished = context.accumulator([], _Gathered())  # updated after each task
-        self._copy = CopyPartition(source, writers, task_id, self._finished)
+        self._copy = CopyPartition(source, writers, task_id, self._finished, secrets)
 
     def __call__(self, splits: Sequence[Split]) -> Iterator[SplitResult | SplitFailure]:
         # The largest splits first, so that none of them runs alone at the end.
@@ -161,15 +163,18 @@ class CopyPartition:
         writers: SplitWriterFactory,
         task_id: Callable[[], int],
         finished: Any,
+        secrets: Sequence[str],
     ) -> None:
         """:param finished: the Spark accumulator of outcomes."""
         self._source, self._writers, self._task_id = source, writers, task_id
-        self._finished = finished
+        self._finished, self._secrets = finished, secrets
 
     def __call__(self, splits: Iterable[Split]) -> Iterator[SplitResult | SplitFailure]:
         task = self._task_id()
         for split in splits:
-            outcome = copy_split(split, self._source, self._writers, task=task)
+            outcome = copy_split(
+                split, self._source, self._writers, task=task, secrets=self._secrets
+            )
             self._finished.add([outcome])
             yield outcome
 

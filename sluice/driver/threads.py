@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 
@@ -30,16 +30,19 @@ class ThreadRunner:
         cancelled: threading.Event | None = None,
         on_rows: Callable[[int], None] | None = None,
         clock: Clock | None = None,
+        secrets: Iterable[str] = (),
     ) -> None:
         """:param cancelled: once set, running splits fail at their next batch.
 
         :param clock: the clock for the splits' deadlines.
+        :param secrets: values to mask in the reason of a failure.
         """
         self._source = _Cancellable(source, cancelled or threading.Event())
         self._writers = writers
         self._parallelism = max(1, parallelism)
         self._on_rows = on_rows
         self._clock = clock
+        self._secrets = tuple(secrets)
 
     def __call__(self, splits: Sequence[Split]) -> Iterator[Outcome]:
         """Yields outcomes as they arrive; at most ``parallelism`` splits run at once.
@@ -67,7 +70,12 @@ class ThreadRunner:
 
     def _copy(self, split: Split) -> Outcome:
         return copy_split(
-            split, self._source, self._writers, on_rows=self._on_rows, clock=self._clock
+            split,
+            self._source,
+            self._writers,
+            on_rows=self._on_rows,
+            clock=self._clock,
+            secrets=self._secrets,
         )
 
 

@@ -29,6 +29,7 @@ from sluice.rounds.offsets import OFFSETS_FILE_KEY, TABLE_ID_KEY, store_offsets
 from sluice.rounds.phases import Phases
 from sluice.rounds.plan import RoundPlan
 from sluice.rounds.ports import Cluster, LakeTable
+from sluice.rounds.reasons import reason_of
 from sluice.rounds.recover import KEEP_ALL, OFFSETS_PATH_KEY, register_unknown
 from sluice.rounds.types import (
     COMMIT_USER,
@@ -275,7 +276,8 @@ def move_tag(table: LakeTable, snapshot: LakeSnapshot) -> list[str]:
     try:
         table.tag(snapshot.snapshot_id)
     except SluiceError as error:
-        return [f"lake snapshot {snapshot.snapshot_id} could not be tagged sluice-tiered: {error}"]
+        why = reason_of(error).text
+        return [f"lake snapshot {snapshot.snapshot_id} could not be tagged sluice-tiered: {why}"]
     return []
 
 
@@ -294,6 +296,6 @@ def discard(
     except (SluiceError, OSError) as error:
         return [
             f"some of {len(files)} unused files could not be deleted; `sluice clean` finds them:"
-            f" {error}"
+            f" {reason_of(error).text}"
         ]
     return []

@@ -6,7 +6,8 @@ import contextlib
 import logging
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from sluice.clock import Clock, SystemClock
 from sluice.errors import LakeNotWritable, SluiceError, SplitFailed
@@ -15,7 +16,7 @@ from sluice.rounds.copy_keyed import copy_keyed
 from sluice.rounds.limits import Limiter
 from sluice.rounds.log_ranges import read_log_range
 from sluice.rounds.ports import LogSource, SplitWriter, SplitWriterFactory
-from sluice.rounds.reasons import failure_of
+from sluice.rounds.reasons import reason_of
 from sluice.rounds.types import Split, SplitFailure, SplitResult
 
 _LOG = logging.getLogger(__name__)
@@ -29,12 +30,15 @@ def copy_split(
     task: int = 0,
     on_rows: Callable[[int], None] | None = None,
     clock: Clock | None = None,
+    secrets: Iterable[str] = (),
 ) -> SplitResult | SplitFailure:
     """Copies a split's log from start to stop, or until its limit is reached; never raises.
 
     Copies at least one batch, however late it starts. A split that fails deletes its files.
     Memory: the buffers of source and writer, whatever the size of the bucket, plus
     ``keyed.memory_bytes`` for a table with a primary key.
+
+    :param secrets: values to mask in the reason of a failure: ``Config.secrets()``.
     """
     writer: SplitWriter | None = None
     try:
@@ -45,13 +49,13 @@ def copy_split(
     except Exception as error:  # an exception would lose its type in transit to the driver
         if writer is not None:
             _abort(writer)
-        failure = failure_of(error)
-        retryable = failure.retryable or isinstance(error, LakeNotWritable)
+        reason = reason_of(error, secrets)
+        if isinstance(error, LakeNotWritable):
+            reason = replace(reason, retryable=True)
         if not isinstance(error, SluiceError):  # unexpected: the traceback helps
-            trace = mask("".join(traceback.format_exception(error)))
+            trace = mask("".join(traceback.format_exception(error)), secrets)
             _LOG.error("bucket %s: an unexpected error:\n%s", split.bucket, trace)
-        kind = failure.kind if isinstance(error, SluiceError) else type(error).__name__
-        return SplitFailure(split.bucket, kind, failure.reason, retryable)
+        return SplitFailure(split.bucket, reason)
 
 
 def _copy(

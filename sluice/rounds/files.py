@@ -14,12 +14,12 @@ from __future__ import annotations
 import glob
 import json
 import uuid
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from sluice.errors import UnknownFileVersion
-from sluice.masking import reason_text
-from sluice.model import BucketSnapshot, Claim, TableBucket, TablePath
+from sluice.model import BucketSnapshot, Claim, Reason, TableBucket, TablePath
 
 VERSION = 1
 LEASED_VERSION = 2
@@ -100,6 +100,7 @@ class RoundResult:
     recovered_snapshot_id: int | None = None
     """A lake snapshot of an earlier round that this one registered with Fluss first."""
     notes: tuple[str, ...] = ()
+    """Notes for users, without secrets: a note about an error contains its reason."""
     forced: str = ""
     """Which limit ended the round early, and how much remains. The finish is then reported as
     forced, so that the coordinator queues the table again at once. Empty: no limit was reached."""
@@ -107,11 +108,6 @@ class RoundResult:
     """Seconds per phase: plan, recover, copy, prepare, lake_commit, fluss_commit, total."""
     deletes: int = 0
     """For a table with a primary key: the number of keys whose earlier rows the commit deletes."""
-
-    def __post_init__(self) -> None:
-        # Masked here, because the result is written to files, XCom, logs and the terminal.
-        object.__setattr__(self, "notes", tuple(reason_text(note) for note in self.notes))
-        object.__setattr__(self, "forced", reason_text(self.forced))
 
     @property
     def is_given_up(self) -> bool:
@@ -130,27 +126,26 @@ class RoundResult:
 
 @dataclass(frozen=True, slots=True)
 class RoundFailure:
-    """Why a round failed: the class of the error, a short reason, and its deepest cause.
+    """A failed try of a round, and why it failed."""
 
-    The constructor masks and truncates both texts.
-    """
+    reason: Reason
 
-    kind: str
-    reason: str
-    deepest_cause: str
-    retryable: bool
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "reason", reason_text(self.reason))
-        object.__setattr__(self, "deepest_cause", reason_text(self.deepest_cause))
-
-    def to_json(self) -> dict[str, Any]:
-        return {"version": VERSION, **asdict(self)}
+    def to_json(self, secrets: Iterable[str] = ()) -> dict[str, Any]:
+        """The content of its file, with the reason checked."""
+        reason = self.reason.checked(secrets)
+        return {
+            "version": VERSION,
+            "kind": reason.kind,
+            "reason": reason.text,
+            "deepest_cause": reason.deepest_cause,
+            "retryable": reason.retryable,
+        }
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> RoundFailure:
         _check_version("failure", content)
-        return cls(**{name: content[name] for name in cls.__slots__})
+        names = ("kind", "reason", "deepest_cause", "retryable")
+        return cls(Reason(*(content[name] for name in names)))
 
 
 def round_uri(work_uri: str, lease_id: str, claim: Claim) -> str:

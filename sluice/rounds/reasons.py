@@ -1,4 +1,4 @@
-"""Turns errors into short reasons for users: with the deepest cause, without secrets.
+"""Makes the reasons of failed rounds from errors: with the deepest cause, without secrets.
 
 Java exceptions from py4j are recognised by their attribute ``java_exception``; this module does not
 import py4j.
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from sluice.errors import SluiceError
-from sluice.masking import reason_text
+from sluice.model import Reason
 from sluice.rounds.files import RoundFailure
 
 _CAUSES_MAX = 50
@@ -22,29 +22,33 @@ _TRACE_LINE = re.compile(
 
 
 def failure_of(error: BaseException, secrets: Iterable[str] = ()) -> RoundFailure:
-    """Class, short reason and deepest useful cause of an error, safe to show and to store.
+    """Everything that is known of a failed round, from the error that it raised."""
+    return RoundFailure(reason_of(error, secrets))
+
+
+def reason_of(error: BaseException, secrets: Iterable[str] = ()) -> Reason:
+    """Class, short text and deepest useful cause of an error, safe to show and to store.
+
+    The failure of a split carries its reason, which an executor made.
 
     :param secrets: values to mask wherever they occur: ``Config.secrets()``.
     """
+    if isinstance(error, SluiceError) and isinstance(error.details.get("reason"), Reason):
+        made: Reason = error.details["reason"]
+        return made
     chain = _causes(error)
     kind, message = chain[0]
     useful = [(k, m) for k, m in chain if m] or chain
     deep_kind, deep_message = useful[-1]
     deepest = f"{deep_kind}: {deep_message}" if deep_message else deep_kind
     if not isinstance(error, SluiceError):
-        reason = deepest
+        text = deepest
     elif deep_message and deep_message not in message:
-        reason = f"{message}; caused by {deepest}"
+        text = f"{message}; caused by {deepest}"
     else:
-        reason = message or kind
-    retryable = False
-    if isinstance(error, SluiceError):
-        # The failure of a split arrives as text and names its own deepest cause.
-        retryable = bool(error.details.get("retryable", error.retryable))
-        deepest = str(error.details.get("deepest_cause", deepest))
-    return RoundFailure(
-        kind, reason_text(reason, secrets), reason_text(deepest, secrets), retryable
-    )
+        text = message or kind
+    retryable = isinstance(error, SluiceError) and error.retryable
+    return Reason.from_text(text, secrets, kind=kind, deepest_cause=deepest, retryable=retryable)
 
 
 def without_trace(text: str) -> str:

@@ -320,8 +320,6 @@ class _Round:
 
 
 def _split_failed(claim: Claim, failure: SplitFailure) -> SplitFailed:
-    return SplitFailed(
-        f"bucket {failure.bucket} of table {claim.path}: {failure.kind}: {failure.reason}",
-        deepest_cause=f"{failure.kind}: {failure.reason}",
-        retryable=failure.retryable,
-    )
+    words = f"bucket {failure.bucket} of table {claim.path}"
+    reason = failure.reason.caused(SplitFailed.__name__, words)
+    return SplitFailed(reason.text, reason=reason)

@@ -10,7 +10,7 @@ from enum import Enum
 
 import pyarrow as pa
 
-from sluice.model import TableBucket
+from sluice.model import Reason, TableBucket
 
 COMMIT_USER_KEY = "commit-user"
 COMMIT_USER = "__fluss_lake_tiering"
@@ -144,10 +144,7 @@ class SplitFailure:
     """
 
     bucket: TableBucket
-    kind: str
-    """Class name of the deepest useful cause."""
-    reason: str
-    retryable: bool
+    reason: Reason
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from sluice.errors import (
     RequestTimeOut,
     UnknownTableOrBucket,
 )
-from sluice.model import TableDescriptor, TablePath
+from sluice.model import Reason, TableDescriptor, TablePath
 
 _TRIES = 5
 _LOOK_EVERY_S = 0.1
@@ -74,7 +74,8 @@ def is_assigned(client: Client, path: TablePath, wait_s: float) -> bool:
     while time.monotonic() < deadline:
         claim = client.tiering.claim([path])
         if claim is not None:
-            client.tiering.release(claim, "checked that the coordinator knows the table")
+            checked = "checked that the coordinator knows the table"
+            client.tiering.release(claim, Reason.from_text(checked))
             return True
         time.sleep(_LOOK_EVERY_S)
     return False

@@ -17,6 +17,10 @@ from pathlib import Path
 
 SIGNATURE = "planted4716signature"
 SIGNED = f"https://bucket.s3/lake/f?X-Amz-Credential=k%2F20261122&X-Amz-Signature={SIGNATURE}"
+REASONS = {
+    "broken": "cannot write s3://lake/broken: Access Denied",
+    "unmasked": f"cannot read {SIGNED}",
+}
 LONG_S = 600
 """No test waits this long for a driver to end by itself."""
 
@@ -54,9 +58,13 @@ def main(arguments: list[str]) -> int:
     if kind == "once" and not (slept := folder.parent.parent / f"{table}-slept").exists():
         slept.write_text(str(os.getpid()))
         time.sleep(LONG_S)
-    if kind == "broken":
-        reason = "cannot write s3://lake/broken: Access Denied"
-        return fail(uri, attempt, "LakeNotWritable", reason, retryable=False)
+    if kind in REASONS:
+        told = REASONS[kind]
+        masked = kind != "unmasked"
+        return fail(uri, attempt, "LakeNotWritable", told, retryable=False, masked=masked)
+    if kind == "garbled":
+        (folder / f"result-{attempt}.json").write_text("{")
+        return 0
     if kind == "flaky" and tries == 1:
         return fail(uri, attempt, "NetworkError", "127.0.0.1:1 went away", retryable=True)
     return commit(uri, attempt, settings(arguments), stolen=kind == "lost")
@@ -96,7 +104,7 @@ def commit(uri: str, attempt: str, overrides: dict[str, str], *, stolen: bool) -
     """What a round does on the Fluss side, with a made-up lake snapshot."""
     from sluice.client import connect
     from sluice.config import load_config
-    from sluice.model import TableBucket
+    from sluice.model import Reason, TableBucket
     from sluice.rounds.files import PlanFile, RoundResult, read_json, result_uri, write_json
 
     plan = PlanFile.from_json(read_json(uri) or {})
@@ -104,7 +112,7 @@ def commit(uri: str, attempt: str, overrides: dict[str, str], *, stolen: bool) -
     with connect(replace(config, bootstrap=plan.bootstrap)) as client:
         tiering, claim = client.tiering, plan.claim
         if stolen:
-            tiering.failed(claim, "taken by somebody else")  # so its epoch rises
+            tiering.failed(claim, Reason.from_text("taken by somebody else"))  # so its epoch rises
         if not tiering.still_claimed(claim):
             reason = f"{claim.path}: epoch {claim.tiering_epoch} is over"
             return fail(uri, attempt, "FencedTieringEpoch", reason, retryable=False)
@@ -127,11 +135,15 @@ def commit(uri: str, attempt: str, overrides: dict[str, str], *, stolen: bool) -
     return 0
 
 
-def fail(uri: str, attempt: str, kind: str, reason: str, *, retryable: bool) -> int:
+def fail(
+    uri: str, attempt: str, kind: str, reason: str, *, retryable: bool, masked: bool = True
+) -> int:
+    from sluice.model import Reason
     from sluice.rounds.files import RoundFailure, failure_uri, write_json
 
-    failure = RoundFailure(kind, reason, reason, retryable)
-    write_json(failure_uri(uri, attempt), failure.to_json())
+    failure = RoundFailure(Reason.from_text(reason, kind=kind, retryable=retryable))
+    content = failure.to_json() if masked else {**failure.to_json(), "reason": reason}
+    write_json(failure_uri(uri, attempt), content)
     return 1
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from sluice.client import connect
 from sluice.errors import ConfigurationError, TableNotExist
-from sluice.model import TablePath
+from sluice.model import Reason, TablePath
 from sluice.rounds.files import (
     RoundFailure,
     RoundResult,
@@ -104,7 +104,7 @@ def test_a_repeated_acquire_takes_over_what_is_still_held(run: Run) -> None:
 def test_the_newer_epoch_of_a_table_is_taken_over(run: Run) -> None:
     waiting(run, "a")
     [old] = run.acquire()
-    run.client.tiering.failed(claim_of(old), "timed out")
+    run.client.tiering.failed(claim_of(old), Reason.from_text("timed out"))
     [new] = run.acquire()
     assert new["tiering_epoch"] == old["tiering_epoch"] + 1
     assert run.acquire(most=1) == [new]
@@ -187,7 +187,7 @@ def test_settle_reports_the_reason_whole(run: Run) -> None:
     [entry] = run.acquire()
     reason = "r" * 3000
     write_json(
-        failure_uri(entry["plan_uri"], "1"), RoundFailure("Broken", reason, "", False).to_json()
+        failure_uri(entry["plan_uri"], "1"), RoundFailure(Reason("Broken", reason)).to_json()
     )
     xcom = {"kind": "Broken", "reason": reason[:497] + "..."}
     assert settle(run.client, entry, None, xcom).reported == "failed"
@@ -201,7 +201,7 @@ def test_settle_of_a_lost_task(run: Run, earlier: bool) -> None:
     [path] = waiting(run, "a")
     [entry] = run.acquire()
     if earlier:
-        failure = RoundFailure("NetworkError", "away", "", True)
+        failure = RoundFailure(Reason("NetworkError", "away"))
         write_json(failure_uri(entry["plan_uri"], "1"), failure.to_json())
     settle(run.client, entry, None, None)
     said = f"DriverLost: {TASK_LOST}; an earlier try failed: NetworkError: away"

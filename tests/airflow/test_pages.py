@@ -16,7 +16,7 @@ from sluice.cli.main import cli
 from sluice.config import load_config
 from sluice.errors import LakeNotWritable
 from sluice.lake.parquet_files import storage_errors
-from sluice.rounds.reasons import failure_of
+from sluice.rounds.reasons import reason_of
 from sluice.storage import file_system
 from sluice_airflow.connection import FlussConnection
 from sluice_airflow.dag import params
@@ -121,7 +121,7 @@ def test_a_lake_that_refuses_is_the_error_that_the_page_shows() -> None:
             filesystem.open_output_stream(path) as stream,
         ):
             stream.write(b"PAR1")
-    error = tier_error("shop.orders", failure_of(raised.value))
+    error = tier_error("shop.orders", reason_of(raised.value))
     assert matches(REFUSED.splitlines(), [f"{type(error).__name__}: {error}"])
 
 

@@ -14,7 +14,7 @@ import pytest
 from sluice.client import Client, connect
 from sluice.config import ClientConfig
 from sluice.formats.types import schema_from_arrow
-from sluice.model import TableDescriptor, TablePath
+from sluice.model import Reason, TableDescriptor, TablePath
 from sluice.testing.real_fluss import RealFluss
 from sluice.testing.table_creation import create_table
 from tests.airflow.place import AirflowProcess, wait_until
@@ -47,7 +47,7 @@ def is_due(client: Client, path: TablePath) -> bool:
     """A real Fluss tells no states: what it hands out was due, and goes back."""
     claim = client.tiering.claim([path])
     if claim is not None:
-        client.tiering.release(claim, "only looked whether it is due")
+        client.tiering.release(claim, Reason.from_text("only looked whether it is due"))
     return claim is not None
 
 

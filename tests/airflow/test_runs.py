@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from sluice.artifacts.iceberg import NEWEST
+from sluice.model import Reason
 from sluice.rounds.files import PlanFile, read_json
 from sluice.testing.ports import kept_port
 from tests.airflow.place import Place
@@ -138,7 +139,7 @@ def test_a_claim_taken_away_ends_the_driver(place: Place) -> None:
         running = pool.submit(place.run)
         started = place.started(running)
         plan = PlanFile.from_json(read_json(f"file://{started.with_name('plan.json')}") or {})
-        place.client.tiering.failed(plan.claim, "taken by somebody else")
+        place.client.tiering.failed(plan.claim, Reason.from_text("taken by somebody else"))
         run = running.result(500)  # its driver would work on for longer than that
     assert (run["state"], run["tasks"]) == ("success", SUCCESS_ONE)
     assert run["tries"]["per_table.tier"] == 1

@@ -10,7 +10,7 @@ from typing import Any
 
 from sluice.client import Client, connect
 from sluice.config import ClientConfig, Config
-from sluice.model import Claim, TableDescriptor
+from sluice.model import Claim, Reason, TableDescriptor
 from sluice.rounds.files import RoundResult
 from sluice.testing.native_call import NativeCall
 from sluice.testing.table_creation import create_table
@@ -89,7 +89,7 @@ class RealScene(Scene):
             for epoch in range(last.tiering_epoch + 1, last.tiering_epoch + 20):
                 claim = Claim(last.table_id, self.path, epoch, last.coordinator_epoch)
                 if client.tiering.heartbeat([claim])[last.table_id] is None:
-                    return client.tiering.failed(claim, "its driver was killed")
+                    return client.tiering.failed(claim, Reason.from_text("its driver was killed"))
         raise AssertionError(f"no claim of {self.path} is held")
 
     def report(self) -> Report:

@@ -20,7 +20,7 @@ from sluice.config import ClientConfig, Config, DatalakeConfig, TieringConfig
 from sluice.driver.cleaning import clean_tables
 from sluice.driver.local import tier_once
 from sluice.errors import SluiceError, TableNotDue
-from sluice.model import Claim, Column, Schema, TableDescriptor, TablePath, TieringStatus
+from sluice.model import Claim, Column, Reason, Schema, TableDescriptor, TablePath, TieringStatus
 from sluice.model.types import BIGINT, STRING
 from sluice.rounds.clean import CleanReport
 from sluice.rounds.files import (
@@ -167,7 +167,9 @@ class Scene:
         if status.status != "Tiering":
             return
         with self.client() as client:
-            client.tiering.failed(self._claim_of(client, status), "its driver was killed")
+            client.tiering.failed(
+                self._claim_of(client, status), Reason.from_text("its driver was killed")
+            )
         assert self.status().status == "Pending"
 
     def _claim_of(self, client: Client, status: TieringStatus) -> Claim:
@@ -241,7 +243,7 @@ class Scene:
             return RoundResult.from_json(result).outcome
         failure = read_json(failure_uri(uri, attempt))
         assert failure is not None, f"attempt {attempt} of {claim} left neither result nor failure"
-        return RoundFailure.from_json(failure).kind
+        return RoundFailure.from_json(failure).reason.kind
 
     def _plan_uri(self, claim: Claim) -> str:
         return plan_uri((self.home / "work").as_uri(), "sluice-lease", claim)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sluice.model import Claim, TablePath
+from sluice.model import Claim, Reason, TablePath
 from sluice.testing.real_fluss import RealFluss
 from tests.faults.real_scene import RealScene
 from tests.faults.scene import DUE_S
@@ -79,7 +79,7 @@ def test_an_older_round_that_goes_on_after_a_newer_one_on_a_real_fluss(
         words = () if fence else ("--without-fence",)
         late = scene.start_round(old, "late", "round.lake_commit.ready=stop", *words)
         late.wait_until_stopped()
-        client.tiering.failed(old, "taken back")
+        client.tiering.failed(old, Reason.from_text("taken back"))
     scene.append(100)
     assert scene.tier().rows == 300
     late.go_on()

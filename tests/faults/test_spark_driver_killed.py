@@ -12,7 +12,7 @@ from sluice.artifacts.iceberg import installed_iceberg
 from sluice.artifacts.spark_files import driver_script
 from sluice.client import Heartbeats
 from sluice.client.client import Client
-from sluice.model import Claim
+from sluice.model import Claim, Reason
 from sluice.rounds.files import (
     PlanFile,
     failure_uri,
@@ -85,7 +85,8 @@ def test_a_spark_driver_killed_at_a_step(scene: Scene, step: str, landed: bool) 
         assert snapshots(scene) == landed, "killed at the step meant"
         registered = client.admin.lake_snapshot(scene.path)
         assert (registered is not None) == (step == "round.fluss_commit.after")
-        client.tiering.failed(claim, "killed")  # as settle reports a driver that was lost
+        # As settle reports a driver that was lost.
+        client.tiering.failed(claim, Reason.from_text("killed"))
     scene.append(200)
     scene.tier()
     scene.check_whole()
@@ -101,7 +102,7 @@ def test_an_executor_killed_after_it_has_written_a_file(scene: Scene) -> None:
         assert code == 1, said
         assert read_json(failure_uri(uri, "a1")) is not None
         assert snapshots(scene) == 0
-        client.tiering.failed(claim, "its executor was killed")
+        client.tiering.failed(claim, Reason.from_text("its executor was killed"))
     scene.append(200)
     scene.tier()
     scene.check_whole()

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from sluice.model import Reason
 from tests.support.processes import SLUICE, environment
 from tests.support.scrapes import Samples, scrape
 
@@ -64,7 +65,8 @@ def test_pauses_and_rounds_move_the_metrics(place: Place) -> None:
         assert not [key for key in first if key[0].startswith("sluice_lease")]
 
         assert place.tier(good).rows == 3
-        place.client.tiering.failed(place.claim(bad), "LakeNotWritable: s3://lake")
+        reason = Reason.from_text("LakeNotWritable: s3://lake")
+        place.client.tiering.failed(place.claim(bad), reason)
         assert place.sluice("pause", str(bad)).exit_code == 0
         found = served.soon(lambda found: found["sluice_table_paused", *other] == 1)
         assert found["sluice_table_lag_rows", *table] == 0

@@ -26,7 +26,7 @@ from sluice.errors import (
     SluiceError,
     TableNotDue,
 )
-from sluice.model import Claim
+from sluice.model import Claim, Reason
 from sluice.model import types as t
 from sluice.rounds.files import RoundResult
 from sluice.testing.table_creation import create_table
@@ -61,7 +61,9 @@ def test_tables_in_every_condition(place: Place) -> None:
     never = place.create("never", rows=False)
     snapshot = place.tier(healthy).lake_snapshot_id
     claim = place.claim(failing)
-    place.client.tiering.failed(claim, "LakeNotWritable: s3://lake: token=planted-secret")
+    place.client.tiering.failed(
+        claim, Reason.from_text("LakeNotWritable: s3://lake: token=planted-secret")
+    )
     assert place.sluice("pause", str(paused)).exit_code == 0
     for path in (healthy, never):
         place.client.admin.set_options(path, DAY)

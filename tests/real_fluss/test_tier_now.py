@@ -11,7 +11,7 @@ from sluice.client import Client, connect
 from sluice.driver.local import tier_once
 from sluice.driver.not_due import claim_table
 from sluice.errors import FencedTieringEpoch, TableNotDue
-from sluice.model import Claim, TablePath
+from sluice.model import Claim, Reason, TablePath
 from sluice.rounds.files import RoundResult
 from sluice.wire import fluss_api_pb2 as pb
 
@@ -182,7 +182,7 @@ def test_a_pause_holds_and_a_failed_table_is_tried_at_once(place: Place) -> None
     not_tiered(place, path, "is paused: `sluice resume")
     assert place.sluice("resume", str(path)).exit_code == 0
     with connect(place.config.client) as other:
-        other.tiering.failed(claim_table(other, path, now=True), "no such bucket")
+        other.tiering.failed(claim_table(other, path, now=True), Reason.from_text("no such bucket"))
     with pytest.raises(TableNotDue, match=r"has failed once.*Add --now .* or run `sluice"):
         tier_once(place.config, path, jvm=place.jvm)
     assert now(place, path).rows == 3

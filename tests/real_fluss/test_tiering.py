@@ -10,7 +10,7 @@ import pytest
 
 from sluice.driver.local import tier_once
 from sluice.errors import LakeTableAlreadyExist, TableNotDue, TableNotExist, UnknownServerError
-from sluice.model import Column, TablePath
+from sluice.model import Column, Reason, TablePath
 from sluice.model import types as t
 from sluice.rounds.files import RoundResult
 from sluice.testing.conformance.every_type import every_value
@@ -159,7 +159,9 @@ def test_acquire_takes_what_a_run_asked_for(site: RealSite, tmp_path: Path) -> N
     other = site.create("other", orders(0, 1))
     site.create("plain", orders(0, 1), properties={"table.datalake.enabled": "false"})
     for path in (*wanted, other):
-        site.client.tiering.release(site.claim(path), "only looked whether it is due")
+        site.client.tiering.release(
+            site.claim(path), Reason.from_text("only looked whether it is due")
+        )
     connection = FlussConnection.parse(
         "fluss_default", "127.0.0.1", 1, {"transport": "fluss", "work_uri": tmp_path.as_uri()}
     )

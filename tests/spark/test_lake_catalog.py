@@ -15,7 +15,7 @@ from sluice.driver.jvm import Jvm
 from sluice.errors import ConfigurationError
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.lake.java import deepest, java_map
-from sluice.rounds.reasons import failure_of
+from sluice.rounds.reasons import reason_of
 
 GIVEN = {"uri": "http://127.0.0.1:1/api/v2", "warehouse": "file:///nowhere/lake"}
 
@@ -92,5 +92,5 @@ def test_a_jvm_without_iceberg(classes: list[str], told: str, tmp_path: Path) ->
     with Jvm(str(tmp_path)) as jvm, pytest.raises(ConfigurationError) as caught:
         IcebergLake(jvm.gateway, {"type": "hadoop", "warehouse": str(tmp_path / "lake")})
     assert told in str(caught.value)
-    failure = failure_of(caught.value)
-    assert (failure.kind, failure.retryable) == ("ConfigurationError", False)
+    reason = reason_of(caught.value)
+    assert (reason.kind, reason.retryable) == ("ConfigurationError", False)

@@ -21,7 +21,7 @@ from sluice.driver.local import tier_once
 from sluice.errors import LakeNotWritable, LakeTableMissing, TableNotDue
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.lake.iceberg_table import IcebergTable
-from sluice.model import TablePath
+from sluice.model import Reason, TablePath
 from sluice.model import types as t
 from sluice.rounds.clean import CleanReport
 from sluice.rounds.files import RoundResult
@@ -174,7 +174,7 @@ def test_a_driver_that_goes_on_after_its_files_were_removed_is_refused(
 
     def meanwhile(table: IcebergTable, *arguments: Any) -> Any:
         monkeypatch.setattr(IcebergTable, "_fence", fence)
-        orders.client.tiering.failed(claims[0], "taken back")
+        orders.client.tiering.failed(claims[0], Reason.from_text("taken back"))
         assert tier(orders).outcome == "committed"
         reports.append(clean(orders))
         return fence(table, *arguments)

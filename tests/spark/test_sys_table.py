@@ -17,7 +17,7 @@ from pyspark_sluice import add_sys_tables
 from sluice.client import Client, connect
 from sluice.clock import SystemClock
 from sluice.config import ClientConfig, ServerConfig
-from sluice.model import Column, Schema, TableDescriptor, TablePath
+from sluice.model import Column, Reason, Schema, TableDescriptor, TablePath
 from sluice.model import types as t
 from sluice.server.cluster import EmbeddedCluster
 from sluice.wire import apis
@@ -98,7 +98,7 @@ def fill(client: Client) -> None:
         found: list[Any] = []
         wait_for(f"a claim of {path}", lambda p=path, f=found: f.append(claim(client, p)) or f[-1])
         if path is bad:
-            client.tiering.failed(found[-1], REASON)
+            client.tiering.failed(found[-1], Reason.from_text(REASON))
         else:
             client.admin.set_options(good, {"table.datalake.freshness": "1d"})
             client.tiering.finished(found[-1])

@@ -85,8 +85,8 @@ def test_a_snapshot_whose_lease_was_dropped_is_a_failure_with_its_name(
     config = replace(stock.site.config, tiering=spilled)
     assert run(spark, uri, "a1", config) == 1
     failure = RoundFailure.from_json(read_json(failure_uri(uri, "a1")) or {})
-    assert "KvSnapshotNotExist" in failure.reason
-    assert "KV snapshot" in failure.reason
+    assert "KvSnapshotNotExist" in failure.reason.text
+    assert "KV snapshot" in failure.reason.text
     with finding():
         assert list((tmp_path / "spill").iterdir()) == []
         assert not list(stock.site.warehouse.rglob("*.parquet"))

@@ -20,7 +20,7 @@ from sluice.artifacts.spark_files import driver_script, make_zip
 from sluice.driver.jvm import Jvm, iceberg_jar
 from sluice.driver.spark import SparkRunner, config_of, run
 from sluice.lake.iceberg_catalog import IcebergLake
-from sluice.model import Claim, TableBucket, TableInfo, TablePath
+from sluice.model import Claim, Reason, TableBucket, TableInfo, TablePath
 from sluice.model import types as t
 from sluice.rounds.files import (
     PlanFile,
@@ -62,10 +62,10 @@ def result_of(uri: str, attempt: str) -> RoundResult:
     return RoundResult.from_json(content)
 
 
-def failure_at(uri: str, attempt: str) -> RoundFailure:
+def reason_at(uri: str, attempt: str) -> Reason:
     content = read_json(failure_uri(uri, attempt))
     assert content is not None
-    return RoundFailure.from_json(content)
+    return RoundFailure.from_json(content).reason
 
 
 def test_a_round_on_the_sessions_executors(site: Site, spark: Any) -> None:
@@ -118,7 +118,7 @@ def test_a_lost_claim_is_a_result_and_no_failure(site: Site, spark: Any) -> None
     filled(site)
     claim = site.claim(PATH)
     uri = write_plan(site, claim)
-    site.client.tiering.failed(claim, "given up")
+    site.client.tiering.failed(claim, Reason.from_text("given up"))
     assert run(spark, uri, "a1", site.config) == 0
     assert result_of(uri, "a1").outcome == "claim_lost"
     assert site.rows("SELECT count(*) FROM lake.shop.orders")[0][0] == 0
@@ -133,17 +133,17 @@ def test_a_failure_is_written_beside_the_plan(site: Site, spark: Any, tmp_path: 
         iceberg={"type": "hadoop", "warehouse": str(tmp_path / "file"), "s3.secret": "x"},
     )
     assert run(spark, uri, "a1", replace(site.config, datalake=lake)) == 1
-    failure = failure_at(uri, "a1")
-    assert failure.kind == "LakeNotWritable"
-    assert "lake table shop.orders" in failure.reason
-    assert "\tat " not in failure.reason
+    reason = reason_at(uri, "a1")
+    assert reason.kind == "LakeNotWritable"
+    assert "lake table shop.orders" in reason.text
+    assert "\tat " not in reason.text
     assert read_json(result_uri(uri, "a1")) is None
 
 
 def test_a_missing_plan_is_named(site: Site, spark: Any) -> None:
     uri = f"{site.work_uri}/nowhere/plan.json"
     assert run(spark, uri, "a1", site.config) == 1
-    assert uri in failure_at(uri, "a1").reason
+    assert uri in reason_at(uri, "a1").text
 
 
 def test_executors_that_cannot_reach_the_cluster_fail_the_round(site: Site, spark: Any) -> None:
@@ -154,9 +154,9 @@ def test_executors_that_cannot_reach_the_cluster_fail_the_round(site: Site, spar
     write_json(uri, PlanFile(claim, "sluice-lease", "grpc://127.0.0.1:1").to_json())
     client = replace(site.config.client, request_timeout_ms=10_000, retry_timeout_ms=500)
     assert run(spark, uri, "a1", replace(site.config, client=client)) == 1
-    failure = failure_at(uri, "a1")
-    assert failure.kind in ("NetworkError", "RequestTimeOut")
-    assert "127.0.0.1:1" in failure.reason
+    reason = reason_at(uri, "a1")
+    assert reason.kind in ("NetworkError", "RequestTimeOut")
+    assert "127.0.0.1:1" in reason.text
 
 
 def test_a_job_that_fails_leaves_no_file_of_its_finished_tasks(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
@@ -11,7 +12,7 @@ from sluice.client.heartbeats import Heartbeats
 from sluice.errors import ClaimLost, DriverLost, DriverRefused, LeaseLost, SluiceError
 from sluice.failpoints import failpoint
 from sluice.masking import mask
-from sluice.model import Claim
+from sluice.model import Claim, Reason
 from sluice.rounds.files import (
     RoundFailure,
     RoundResult,
@@ -20,6 +21,7 @@ from sluice.rounds.files import (
     result_uri,
     write_json,
 )
+from sluice.rounds.reasons import failure_of, reason_of
 from sluice_airflow import leasing
 from sluice_airflow.airflow_names import (
     AirflowException,
@@ -96,17 +98,17 @@ class SluiceTierOperator(SparkSubmitOperator):
         try:
             outcome = self._tier(context, claim_of(entry), attempt)
         except AirflowTaskTimeout:
-            reason = f"this try took longer than its execution_timeout of {self.execution_timeout}"
-            self._push_failure(ti, attempt, RoundFailure("TierTimedOut", reason, "", True))
+            text = f"this try took longer than its execution_timeout of {self.execution_timeout}"
+            timed_out = Reason.from_text(text, kind="TierTimedOut", retryable=True)
+            self._push_failure(ti, attempt, RoundFailure(timed_out))
             raise
         except ClaimLost as lost:
-            outcome = _claim_lost(entry, str(lost))
+            outcome = failure_of(lost, self._secrets)
         except SluiceError as error:
-            reason = mask(str(error), self._secrets)
-            outcome = RoundFailure(type(error).__name__, reason, "", error.retryable)
+            outcome = failure_of(error, self._secrets)
             self._write_failure(attempt, outcome)
-        if isinstance(outcome, RoundFailure) and outcome.kind in CLAIM_LOST_KINDS:
-            outcome = _claim_lost(entry, f"{outcome.kind}: {outcome.reason}")
+        if isinstance(outcome, RoundFailure) and outcome.reason.kind in CLAIM_LOST_KINDS:
+            outcome = _claim_lost(entry, outcome.reason)
         if isinstance(outcome, RoundResult):
             if outcome.outcome == "claim_lost":
                 self.log.info("%s: claim lost: %s", entry["table"], "; ".join(outcome.notes))
@@ -115,8 +117,7 @@ class SluiceTierOperator(SparkSubmitOperator):
             if outcome.forced:
                 self.log.info("%s: the round ended early: %s", entry["table"], outcome.forced)
             return _xcom_of(outcome, result_uri(entry["plan_uri"], attempt))
-        self._push_failure(ti, attempt, outcome)
-        raise tier_error(entry["table"], outcome)
+        raise tier_error(entry["table"], self._push_failure(ti, attempt, outcome))
 
     def on_kill(self) -> None:
         self._killed = True
@@ -231,57 +232,66 @@ class SluiceTierOperator(SparkSubmitOperator):
             if content := read_json(failure_uri(plan, attempt)):
                 return RoundFailure.from_json(content)
         except OSError as error:
-            said = mask(str(error), self._secrets)
-            return RoundFailure(
-                "DriverLost", f"cannot read the result next to {plan}: {said}", said, True
+            # Not written to a file: it would replace the reason that the driver may have left.
+            lost = reason_of(error, self._secrets).caused(
+                DriverLost.__name__, f"cannot read the result next to {plan}"
             )
-        # A retry may help a lost driver, not one that could not start.
+            return RoundFailure(replace(lost, retryable=True))
+        # A retry may help a lost driver, not one that could not start. All lines of its output are
+        # of use, also those that look like a trace.
         again = isinstance(ended, DriverLost)
-        failure = RoundFailure(type(ended).__name__, mask(str(ended), self._secrets), "", again)
-        self._write_failure(attempt, failure)
-        return failure
+        reason = Reason.from_text(
+            str(ended), self._secrets, kind=type(ended).__name__, retryable=again
+        )
+        self._write_failure(attempt, RoundFailure(reason))
+        return RoundFailure(reason)
 
     def _write_failure(self, attempt: str, failure: RoundFailure) -> None:
-        """Writes the failure file in place of the driver, so that each try leaves a file."""
-        try:
-            write_json(failure_uri(self.entry["plan_uri"], attempt), failure.to_json())
-        except OSError as error:
-            shown = mask(str(error), self._secrets)
-            self.log.warning(
-                "cannot write the failure file next to %s: %s", self.entry["plan_uri"], shown
-            )
+        self._write(failure_uri(self.entry["plan_uri"], attempt), failure.to_json(self._secrets))
 
-    def _push_failure(self, ti: Any, attempt: str, failure: RoundFailure) -> None:
-        """Pushes the XCom ``failure``, which survives a failing try and which settle reads."""
-        reason = failure.reason
-        if len(reason) > REASON_IN_XCOM_MAX:
-            reason = reason[: REASON_IN_XCOM_MAX - 3] + "..."
+    def _write(self, uri: str, content: dict[str, Any]) -> None:
+        """Writes a file in place of the driver, so that each try leaves one."""
+        try:
+            write_json(uri, content)
+        except OSError as error:
+            self.log.warning("cannot write %s: %s", uri, mask(str(error), self._secrets))
+
+    def _push_failure(self, ti: Any, attempt: str, failure: RoundFailure) -> Reason:
+        """Pushes the XCom ``failure``: a summary, and the address of the file that settle reads.
+
+        :returns: the reason, checked.
+        """
+        reason = failure.reason.checked(self._secrets)
+        text = reason.text
+        if len(text) > REASON_IN_XCOM_MAX:
+            text = text[: REASON_IN_XCOM_MAX - 3] + "..."
         ti.xcom_push(
             key="failure",
             value={
                 "table": self.entry["table"],
-                "kind": failure.kind,
-                "reason": reason,
-                "retryable": failure.retryable,
+                "kind": reason.kind,
+                "reason": text,
+                "retryable": reason.retryable,
                 "failure_uri": failure_uri(self.entry["plan_uri"], attempt),
             },
         )
+        return reason
 
 
-def tier_error(table: str, failure: RoundFailure) -> AirflowException:
+def tier_error(table: str, reason: Reason) -> AirflowException:
     """The error with which a task ends; its class decides whether Airflow retries the task."""
-    kind = TierFailed if failure.retryable else TierFailedForGood
-    return kind(f"{table}: {failure.kind}: {failure.reason}")
+    kind = TierFailed if reason.retryable else TierFailedForGood
+    return kind(f"{table}: {reason}")
 
 
-def _claim_lost(entry: ClaimedTable, note: str) -> RoundResult:
+def _claim_lost(entry: ClaimedTable, reason: Reason) -> RoundResult:
     return RoundResult(
         entry["table"],
         entry["table_id"],
         entry["tiering_epoch"],
         entry["coordinator_epoch"],
         "claim_lost",
-        notes=(note[:200],),
+        notes=(str(reason)[:200],),
     )
 
 

@@ -16,8 +16,7 @@ import structlog
 from sluice.clock import Clock
 from sluice.errors import FencedTieringEpoch, FlussError, InvalidTable, UnknownServerError
 from sluice.failpoints import failpoint
-from sluice.masking import reason_text
-from sluice.model import TableInfo, TablePath, TieringStatus
+from sluice.model import Reason, TableInfo, TablePath, TieringStatus
 from sluice.model.tiering import kept_values
 from sluice.server.coordinator.tiering_rows import TieringRows
 from sluice.server.storage.database import Database
@@ -139,7 +138,7 @@ class Tiering:
         response = pb.LakeTieringHeartbeatResponse(coordinator_epoch=self.coordinator_epoch)
         forced = set(request.force_finished_tables)
         # The sender may not have masked or shortened the reasons; an old client sends none.
-        reasons = [reason_text(entry.error_message) for entry in request.failed_tables]
+        reasons = [Reason.from_text(e.error_message).text for e in request.failed_tables]
         with self._change() as draft:
             now = self._clock.now_ms()
             for entry, reason in zip(request.failed_tables, reasons, strict=True):

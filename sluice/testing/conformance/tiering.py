@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from sluice.model import Claim, LakeSnapshotInfo, TableBucket
+from sluice.model import Claim, LakeSnapshotInfo, Reason, TableBucket
 from sluice.model import types as t
 from sluice.statuses import FRESHNESS
 from sluice.testing.conformance.scenario import LAKE, NOT_THERE, ScenarioContext, done, scenario
@@ -27,13 +27,14 @@ def claims(context: ScenarioContext) -> None:
         "an unknown table": replace(first, table_id=NOT_THERE),
     }
     refusals = ("FencedTieringEpoch", "FencedTieringEpoch", "InvalidCoordinator", "TableNotExist")
+    reason = Reason.from_text("a reason")
     for (what, claim), refusal in zip(stale.items(), refusals, strict=True):
         context.expect(f"heartbeat of {what}", context.beat(claim), refusal)
         context.expect_call(f"finish of {what}", partial(tiering.finished, claim), refusal)
-        context.expect_call(f"failure of {what}", partial(tiering.failed, claim, "no"), refusal)
+        context.expect_call(f"failure of {what}", partial(tiering.failed, claim, reason), refusal)
     context.expect("heartbeat after all that", context.beat(first), "accepted")
 
-    context.expect_call("failure", done(lambda: tiering.failed(first, "a reason")), "done")
+    context.expect_call("failure", done(lambda: tiering.failed(first, reason)), "done")
     context.expect("heartbeat after a failure", context.beat(first), "FencedTieringEpoch")
     second = context.claim(path)
     context.expect("tiering epoch after a failure", second.tiering_epoch, 2)

@@ -31,7 +31,7 @@ from sluice.rounds.files import RoundResult
 from sluice.rounds.keyed_options import NO_KEYED_OPTIONS, KeyedRoundOptions
 from sluice.rounds.limits import RoundLimits
 from sluice.rounds.ports import BucketRows, SplitRunner, SplitWriterFactory
-from sluice.rounds.reasons import failure_of
+from sluice.rounds.reasons import reason_of
 from sluice.rounds.repair import (
     ADOPT,
     RESTORE,
@@ -199,7 +199,7 @@ class ActorFactory:
         if running.lost:
             return
         try:
-            client.failed(running.claim, failure_of(error).reason)
+            client.failed(running.claim, reason_of(error))
         except FlussError:
             return  # the coordinator takes the table back by itself
 
@@ -218,8 +218,8 @@ class ActorFactory:
         return run
 
     def _copied(self, outcome: SplitResult | SplitFailure) -> SplitResult | SplitFailure:
-        if isinstance(outcome, SplitFailure) and not hasattr(sluice.errors, outcome.kind):
-            self.wrong(f"copy of {outcome.bucket} failed: {outcome.kind}: {outcome.reason}")
+        if isinstance(outcome, SplitFailure) and not hasattr(sluice.errors, outcome.reason.kind):
+            self.wrong(f"copy of {outcome.bucket} failed: {outcome.reason}")
         return outcome
 
     def beat(self) -> None:

@@ -20,7 +20,7 @@ from sluice.client import Client, connect
 from sluice.config import ClientConfig, ServerConfig
 from sluice.errors import NetworkError
 from sluice.formats.types import schema_from_arrow
-from sluice.model import TableDescriptor, TablePath
+from sluice.model import Reason, TableDescriptor, TablePath
 from sluice.server.cluster import EmbeddedCluster
 from tests.support.plain_fluss import plain_fluss
 
@@ -71,7 +71,7 @@ class Shop:
     def fail(self, path: TablePath, reason: str) -> None:
         claim = self.client.tiering.claim([path])
         assert claim is not None
-        self.client.tiering.failed(claim, reason)
+        self.client.tiering.failed(claim, Reason.from_text(reason))
 
 
 @pytest.fixture

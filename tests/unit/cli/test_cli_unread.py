@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from sluice.cli.main import cli
 from sluice.client.status_table import StatusTable
 from sluice.errors import RequestTimeOut
-from sluice.model import TablePath
+from sluice.model import Reason, TablePath
 from tests.support.status_shop import Shop, status_shop
 
 
@@ -26,7 +26,7 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
 @pytest.fixture
 def failing(shop: Shop) -> TablePath:
     path = shop.create("failing")
-    shop.client.tiering.failed(shop.claim(path), "no such bucket")
+    shop.client.tiering.failed(shop.claim(path), Reason.from_text("no such bucket"))
     return path
 
 

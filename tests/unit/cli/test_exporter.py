@@ -17,7 +17,7 @@ from sluice.cli.main import cli
 from sluice.config import ClientConfig
 from sluice.errors import ConfigurationError
 from sluice.metrics.tables import gauge_name
-from sluice.model import TieringStatus
+from sluice.model import Reason, TieringStatus
 from sluice.model.record_fields import fields_of
 from sluice.server.coordinator.leases_service import LeaseService
 from sluice.testing.ports import kept_port
@@ -108,7 +108,7 @@ def test_a_cluster_like_fluss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         held = shop.claim(orders)
         shop.clock.ms += MINUTE_MS
         shop.client.tiering.finished(held)
-        shop.client.tiering.failed(shop.claim(stock), "no space")
+        shop.client.tiering.failed(shop.claim(stock), Reason.from_text("no space"))
         shop.client.statuses.pause(stock)
         found = scrape(url)
     assert found["sluice_up",] == 1

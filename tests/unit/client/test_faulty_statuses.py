@@ -15,7 +15,7 @@ from sluice.client.recorded_statuses import READ_RETRY_AFTER_S
 from sluice.client.status_table import PATH, StatusTable
 from sluice.client.system_table import SystemTable
 from sluice.errors import FencedTieringEpoch, InvalidTable, RequestTimeOut
-from sluice.model import TablePath
+from sluice.model import Reason, TablePath
 from sluice.model import types as t
 from tests.support.status_shop import MINUTE_MS, Shop, foreign, status_shop
 
@@ -82,7 +82,7 @@ def test_an_end_that_is_refused_is_written_while_its_claim_is_the_last(
     def report() -> None:
         with pytest.raises(FencedTieringEpoch):
             if end == "failed":
-                tiering.failed(claim, "DriverLost: the machine died")
+                tiering.failed(claim, Reason.from_text("DriverLost: the machine died"))
             else:
                 tiering.finished(claim)
 
@@ -142,12 +142,12 @@ def test_a_table_waits_after_a_failure_that_could_not_be_written(
     one = shop.another()
     with monkeypatch.context() as patch:
         patch.setattr(StatusTable, "upsert", away)
-        one.tiering.failed(shop.claim(path, one), "no such bucket")
+        one.tiering.failed(shop.claim(path, one), Reason.from_text("no such bucket"))
         assert one.tiering.claim([path]) is None
         shop.clock.ms += 10_000
         claim = one.tiering.claim([path])
         assert claim is not None
-        one.tiering.failed(claim, "no such bucket")
+        one.tiering.failed(claim, Reason.from_text("no such bucket"))
         shop.clock.ms += 19_999
         assert one.tiering.claim([path]) is None, "twice as long"
     shop.clock.ms += MINUTE_MS

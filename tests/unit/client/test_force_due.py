@@ -17,7 +17,7 @@ from sluice.clock import Clock, SystemClock
 from sluice.config import ClientConfig
 from sluice.driver.not_due import claim_table
 from sluice.errors import NetworkError, TableNotDue, TableNotExist
-from sluice.model import Claim, TableBucket, TablePath
+from sluice.model import Claim, Reason, TableBucket, TablePath
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role
@@ -121,12 +121,14 @@ def test_a_round_that_nobody_has_written_down_is_left_alone(shop: Shop) -> None:
 
 def test_a_failing_table_is_tried_at_once(shop: Shop) -> None:
     path = shop.create("orders", **DAY)
-    shop.client.tiering.failed(claimed_now(shop, path), "no such bucket")
+    shop.client.tiering.failed(claimed_now(shop, path), Reason.from_text("no such bucket"))
     assert shop.status(path).status == "Failed"
     shop.another().statuses.request_round(path)
     seen = shop.status(path)
     assert (seen.status, seen.failures, seen.last_error) == ("Pending", 1, "no such bucket")
-    shop.client.tiering.failed(claim_table(shop.another(), path, clock=shop.clock), "no such key")
+    shop.client.tiering.failed(
+        claim_table(shop.another(), path, clock=shop.clock), Reason.from_text("no such key")
+    )
     assert shop.status(path).failures == 2
     claimed_now(shop, path)
     assert shop.status(path).failures == 0, "as after a retry"

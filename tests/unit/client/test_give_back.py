@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from sluice.client import connect
 from sluice.errors import FencedTieringEpoch
-from sluice.model import Claim, TablePath
+from sluice.model import Claim, Reason, TablePath
+from sluice.model.reason import WITHHELD
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role
@@ -42,7 +45,17 @@ class OldCoordinator:
 def test_an_old_server_is_told_of_a_failure_instead() -> None:
     old = OldCoordinator()
     with old.server, connect(old.server.address) as client:
-        client.tiering.release(CLAIM, "nobody wanted it")
+        client.tiering.release(CLAIM, Reason.from_text("nobody wanted it"))
     (entry,) = old.failed
     assert (entry.table_id, entry.tiering_epoch, entry.coordinator_epoch) == (1, 5, 3)
     assert entry.error_message == "nobody wanted it"
+
+
+def test_no_reason_with_a_secret_is_sent() -> None:
+    """Only a reason that was made around its factory has one."""
+    old, planted = OldCoordinator(), Reason("DriverLost", "login: password=planted")
+    with old.server, connect(old.server.address) as client:
+        client.tiering.failed(CLAIM, planted)
+        with pytest.raises(FencedTieringEpoch):
+            client.tiering.release(CLAIM, planted)
+    assert [entry.error_message for entry in old.failed] == [WITHHELD, WITHHELD]

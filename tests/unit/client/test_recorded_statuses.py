@@ -27,6 +27,7 @@ from sluice.errors import (
     UnsupportedVersion,
 )
 from sluice.model import (
+    Reason,
     TableBucket,
     TableDescriptor,
     TablePath,
@@ -94,7 +95,9 @@ def test_failures_are_counted_and_masked_until_a_success(shop: Shop) -> None:
     path = shop.create("orders")
     for failures in (1, 2):
         claim = shop.claim(path)
-        shop.another().tiering.failed(claim, "s3://lake: token=planted-secret " + "x" * 5000)
+        shop.another().tiering.failed(
+            claim, Reason.from_text("s3://lake: token=planted-secret " + "x" * 5000)
+        )
         seen = shop.status(path)
         assert (seen.status, seen.failures, seen.is_failing) == ("Failed", failures, True)
         assert seen.last_error is not None
@@ -112,7 +115,7 @@ def test_failures_are_counted_and_masked_until_a_success(shop: Shop) -> None:
 @EITHER_DOOR
 def test_a_failed_table_waits_and_keeps_nobody_waiting(shop: Shop) -> None:
     broken, other = shop.create("broken"), shop.create("other")
-    shop.client.tiering.failed(shop.claim(broken), "no such bucket")
+    shop.client.tiering.failed(shop.claim(broken), Reason.from_text("no such bucket"))
     asked = shop.another().tiering
     with asked.claim_session() as waiting:
         claim = waiting.next()
@@ -130,7 +133,7 @@ def test_a_failed_table_waits_and_keeps_nobody_waiting(shop: Shop) -> None:
 
 def test_retry_ends_the_wait(shop: Shop) -> None:
     path = shop.create("orders")
-    shop.client.tiering.failed(shop.claim(path), "no such bucket")
+    shop.client.tiering.failed(shop.claim(path), Reason.from_text("no such bucket"))
     assert shop.client.tiering.claim([path]) is None
     shop.another().statuses.retry(path)
     seen = shop.status(path)
@@ -199,7 +202,7 @@ def test_an_unwanted_table_is_held_and_leaves_no_trace(shop: Shop) -> None:
 
 def test_a_table_that_is_created_again_begins_anew(shop: Shop) -> None:
     path = shop.create("orders")
-    shop.client.tiering.failed(shop.claim(path), "no such bucket")
+    shop.client.tiering.failed(shop.claim(path), Reason.from_text("no such bucket"))
     gone = shop.create("gone")
     shop.another().tiering.finished(shop.claim(gone))
     for each in (path, gone):
@@ -343,7 +346,7 @@ def test_the_end_of_a_round_is_tried_though_its_claim_was_not_written(
     with monkeypatch.context() as patch:
         patch.setattr(StatusTable, "upsert", away)
         claim = shop.claim(path)
-    shop.client.tiering.failed(claim, "no such bucket")
+    shop.client.tiering.failed(claim, Reason.from_text("no such bucket"))
     seen = shop.status(path)
     assert (seen.status, seen.failures, seen.tiering_epoch) == ("Failed", 1, 1)
 

@@ -17,7 +17,7 @@ from sluice.errors import (
     TableNotExist,
     UnknownServerError,
 )
-from sluice.model import Claim, TableBucket, TableDescriptor, TablePath
+from sluice.model import Claim, Reason, TableBucket, TableDescriptor, TablePath
 from sluice.rounds.ports import Cluster as ClusterPort
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
@@ -118,7 +118,7 @@ def test_a_forced_finish_queues_the_table_at_once(lake: Client) -> None:
 
 def test_a_failed_table_keeps_its_reason_and_comes_again(lake: Client, cluster: Any) -> None:
     claim = claimed(lake)
-    lake.tiering.failed(claim, "warehouse is full" + "!" * 5000)
+    lake.tiering.failed(claim, Reason.from_text("warehouse is full" + "!" * 5000))
     (status,) = lake.statuses.list()
     assert status.last_error is not None
     assert status.last_error.startswith("warehouse is full!")
@@ -129,19 +129,19 @@ def test_a_failed_table_keeps_its_reason_and_comes_again(lake: Client, cluster: 
     cluster.clock.ms += 10_000
     assert claimed(lake).tiering_epoch == claim.tiering_epoch + 1
     with pytest.raises(FencedTieringEpoch):
-        lake.tiering.failed(claim, "late")
+        lake.tiering.failed(claim, Reason.from_text("late"))
     with pytest.raises(FencedTieringEpoch):
         lake.tiering.finished(claim)
 
 
 def test_a_claim_is_given_back_without_a_failure(lake: Client) -> None:
     claim = claimed(lake)
-    lake.tiering.release(claim, "not wanted")
+    lake.tiering.release(claim, Reason.from_text("not wanted"))
     (status,) = lake.statuses.list(PATH)
     assert (status.status, status.failures, status.last_error) == ("Pending", 0, None)
     assert claimed(lake).tiering_epoch == claim.tiering_epoch + 1
     with pytest.raises(FencedTieringEpoch):
-        lake.tiering.release(claim, "late")
+        lake.tiering.release(claim, Reason.from_text("late"))
 
 
 def test_a_user_pauses_retries_and_wants_it_again(lake: Client, cluster: Any) -> None:
@@ -151,7 +151,7 @@ def test_a_user_pauses_retries_and_wants_it_again(lake: Client, cluster: Any) ->
     assert lake.tiering.claim() is None
     assert statuses.list(PATH)[0].paused
     statuses.resume(PATH)
-    lake.tiering.failed(claimed(lake), "broken")
+    lake.tiering.failed(claimed(lake), Reason.from_text("broken"))
     statuses.retry(PATH)
     lake.tiering.finished(claimed(lake))
     (status,) = statuses.list(PATH)

@@ -15,7 +15,7 @@ from sluice.errors import (
     NetworkError,
     RequestTimeOut,
 )
-from sluice.model import Claim, TableBucket, TablePath
+from sluice.model import Claim, Reason, TableBucket, TablePath
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role
@@ -156,12 +156,12 @@ def test_a_report_repeated_after_a_lost_answer_is_no_fence(
     client: Client, coordinator: Coordinator
 ) -> None:
     coordinator.lost = [(RequestTimeOut("late"), True)]
-    client.tiering.failed(CLAIM, "x" * 5000)
+    client.tiering.failed(CLAIM, Reason.from_text("x" * 5000))
     assert len(coordinator.reports) == 2
     (entry,) = coordinator.reports[0].failed_tables
     assert len(entry.error_message) == 4096
     with pytest.raises(FencedTieringEpoch):
-        client.tiering.failed(CLAIM, "again, with an epoch that is over")
+        client.tiering.failed(CLAIM, Reason.from_text("again, with an epoch that is over"))
 
 
 def test_a_claim_whose_answer_is_lost_is_not_taken_twice(

@@ -20,7 +20,7 @@ from sluice.client.force_due import make_due
 from sluice.config import ClientConfig, ServerConfig
 from sluice.driver.not_due import claim_table, not_due
 from sluice.errors import TableNotDue, TableNotExist
-from sluice.model import Claim, TableDescriptor, TablePath
+from sluice.model import Claim, Reason, TableDescriptor, TablePath
 from sluice.model import types as t
 from sluice.model.durations import duration_ms
 from sluice.server.cluster import EmbeddedCluster
@@ -178,7 +178,9 @@ def test_a_table_is_claimed_now(client: Client, clock: WallClock) -> None:
 
 def test_a_failing_table_is_claimed_now(client: Client, clock: WallClock) -> None:
     path = create(client, enabled="true", freshness="1d")
-    client.tiering.failed(claim_table(client, path, clock=clock), "the lake is full")
+    client.tiering.failed(
+        claim_table(client, path, clock=clock), Reason.from_text("the lake is full")
+    )
     with pytest.raises(TableNotDue, match="has failed once: the next attempt is due in 10 s"):
         claim_table(client, path, clock=clock)
     claim_table(client, path, now=True, clock=clock)
@@ -217,7 +219,7 @@ def test_a_failing_table_says_why_and_when_it_is_tried_again(
     clock.ms += MINUTE_MS
     claim = client.tiering.claim([path])
     assert claim is not None
-    client.tiering.failed(claim, "the lake is full")
+    client.tiering.failed(claim, Reason.from_text("the lake is full"))
     assert str(not_due(client, path, clock.ms)) == (
         "table shop.orders has failed once: the next attempt is due in 10 s. Add --now to tier it"
         " now, or run `sluice retry` to make it due (last error: the lake is full)"

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from sluice.errors import LakeNotWritable, RequestTimeOut
-from sluice.model import TableBucket
+from sluice.model import Reason, TableBucket
 from sluice.model import types as t
 from sluice.rounds.copy import copy_split
 from sluice.rounds.types import DataFile, LogRecords, Split, SplitFailure, SplitResult
@@ -79,8 +79,8 @@ def test_rows_are_reported_as_they_are_copied() -> None:
 def test_a_log_with_a_hole_or_a_missing_end_is_a_failure(log: Log, reason: str) -> None:
     result, table = copy(log, 0, 5)
     assert isinstance(result, SplitFailure)
-    assert (result.kind, result.retryable) == ("SplitFailed", False)
-    assert reason in result.reason
+    assert (result.reason.kind, result.reason.retryable) == ("SplitFailed", False)
+    assert reason in result.reason.text
     assert table.files == {}
 
 
@@ -91,7 +91,10 @@ def test_an_unread_log_from_the_earliest_offset_is_a_failure() -> None:
 
 def test_a_failing_source_is_a_failure_that_leaves_no_file() -> None:
     result, table = copy(Log(batch(0, 2), error=RequestTimeOut("no answer in 30 s")), 0, 5)
-    assert result == SplitFailure(BUCKET, "RequestTimeOut", "no answer in 30 s", True)
+    text = "no answer in 30 s"
+    assert result == SplitFailure(
+        BUCKET, Reason("RequestTimeOut", text, f"RequestTimeOut: {text}", retryable=True)
+    )
     assert table.files == {}
     assert pickle.loads(pickle.dumps(result)) == result
 
@@ -124,7 +127,7 @@ def test_a_writer_that_loses_rows_is_a_failure() -> None:
     log = Log(batch(0, 2), batch(2, 2))
     result = copy_split(split, log, lambda s, task=0: Lossy(table, s, "x"))
     assert isinstance(result, SplitFailure)
-    assert "4 rows were read, but the files have 2" in result.reason
+    assert "4 rows were read, but the files have 2" in result.reason.text
     assert table.files == {}
 
 
@@ -142,6 +145,6 @@ def test_a_writer_that_fails_is_aborted() -> None:
     table = MemoryLakeTable("mem:/t")
     result = copy_split(split, Log(batch(0, 2)), lambda s, task=0: Full(table, s, "x"))
     assert isinstance(result, SplitFailure)
-    assert (result.kind, result.retryable) == ("LakeNotWritable", True)
-    assert "No space left" in result.reason
+    assert (result.reason.kind, result.reason.retryable) == ("LakeNotWritable", True)
+    assert "No space left" in result.reason.text
     assert aborted == [True]

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from sluice.errors import UnknownFileVersion
-from sluice.model import Claim, TablePath
+from sluice.model import Claim, Reason, TablePath
+from sluice.model.reason import WITHHELD
 from sluice.rounds.files import (
     PlanFile,
     RoundFailure,
@@ -28,7 +29,7 @@ PLAN = PlanFile(CLAIM, "sluice-1", "grpc://127.0.0.1:1")
 RESULT = RoundResult(
     "db.t", 7, 3, 2, "committed", 10, 1, 2, 1, {"0": 10}, 99, None, ("n",), seconds={"total": 1.0}
 )
-FAILURE = RoundFailure("LakeNotWritable", "no", "ENOSPC", True)
+FAILURE = RoundFailure(Reason("LakeNotWritable", "no", "ENOSPC", True))
 
 
 @pytest.mark.parametrize("value", [PLAN, RESULT, FAILURE], ids=lambda v: type(v).__name__)
@@ -76,13 +77,13 @@ def test_outcome_is_the_last_failure_until_some_try_has_a_result(tmp_path: Path)
     plan = plan_uri(f"file://{tmp_path}", "sluice-1", CLAIM)
     assert round_outcome(plan) is None
     for number, attempt in enumerate(("b", "a")):
-        failure = RoundFailure("NetworkError", f"try {number}", "", True)
+        failure = RoundFailure(Reason("NetworkError", f"try {number}"))
         write_json(failure_uri(plan, attempt), failure.to_json())
         path = tmp_path / "sluice-1/7-3" / f"failure-{attempt}.json"
         os.utime(path, (1000 + number, 1000 + number))
     outcome = round_outcome(plan)
     assert isinstance(outcome, RoundFailure)
-    assert outcome.reason == "try 1"
+    assert outcome.reason.text == "try 1"
     lost = replace(RESULT, outcome="claim_lost")
     write_json(result_uri(plan, "c"), lost.to_json())
     assert round_outcome(plan) == lost
@@ -115,12 +116,24 @@ def test_a_work_folder_on_s3(monkeypatch: pytest.MonkeyPatch) -> None:
         assert set(s3.seen) == {"worker"}
 
 
-def test_what_a_round_says_holds_no_secret_whoever_made_it() -> None:
-    failure = RoundFailure("DriverLost", "its words: token=abc", "password=abc" + "x" * 9000, True)
-    assert failure.reason == "its words: token=***"
-    assert (failure.deepest_cause, len(RoundFailure("a", "x" * 9000, "", True).reason)) == (
-        "password=***",
-        4096,
-    )
-    result = replace(RESULT, notes=("GET s3://a:b@c/d",), forced="sig=abc")
-    assert (result.notes, result.forced) == (("GET s3://***@c/d",), "sig=***")
+OLD_FAILURE = {
+    "version": 1,
+    "kind": "LakeNotWritable",
+    "reason": "no",
+    "deepest_cause": "ENOSPC",
+    "retryable": True,
+}
+
+
+def test_failure_files_of_other_versions_are_read() -> None:
+    assert RoundFailure.from_json(OLD_FAILURE) == RoundFailure(FAILURE.reason)
+    assert OLD_FAILURE.items() <= FAILURE.to_json().items(), "an older Sluice reads these keys"
+
+
+def test_a_failure_file_holds_no_secret_whoever_made_the_reason() -> None:
+    planted = RoundFailure(Reason("DriverLost", "token=abc", retryable=True))
+    content = planted.to_json()
+    assert (content["reason"], content["retryable"]) == (WITHHELD, True)
+    named = RoundFailure(Reason("DriverLost", "login of planted-value refused"))
+    assert named.to_json()["kind"] == "DriverLost"
+    assert named.to_json(["planted-value"])["reason"] == WITHHELD

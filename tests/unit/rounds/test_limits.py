@@ -258,9 +258,8 @@ def test_a_missing_end_is_still_a_failure() -> None:
     writers: Callable[..., object] = table.writer_factory(site.cluster._table(), "w", [split])
     outcome = copy_split(split, site.cluster, writers, clock=site.clock)  # type: ignore[arg-type]
     assert isinstance(outcome, SplitFailure)
-    assert (
-        "its log ended at offset 5, but the round planned to read up to offset 10" in outcome.reason
-    )
+    said = "its log ended at offset 5, but the round planned to read up to offset 10"
+    assert said in outcome.reason.text
     assert table.files == {}
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from sluice.errors import LakeNotWritable, RequestTimeOut, SplitFailed
-from sluice.rounds.reasons import failure_of
+from sluice.model import Reason
+from sluice.rounds.reasons import reason_of
 
 
 def test_an_error_of_ours_speaks_for_itself() -> None:
-    failure = failure_of(RequestTimeOut("GetTableInfo of db.t: no answer in 30 s"))
-    assert failure.kind == "RequestTimeOut"
-    assert failure.reason == "GetTableInfo of db.t: no answer in 30 s"
-    assert failure.retryable
+    reason = reason_of(RequestTimeOut("GetTableInfo of db.t: no answer in 30 s"))
+    assert reason.kind == "RequestTimeOut"
+    assert reason.text == "GetTableInfo of db.t: no answer in 30 s"
+    assert reason.retryable
 
 
 def test_the_deepest_cause_is_added() -> None:
@@ -20,11 +21,11 @@ def test_the_deepest_cause_is_added() -> None:
         except OSError as error:
             raise LakeNotWritable("write /lake/a.parquet") from error
     except LakeNotWritable as error:
-        failure = failure_of(error)
-    assert failure.reason == (
+        reason = reason_of(error)
+    assert reason.text == (
         "write /lake/a.parquet; caused by OSError: [Errno 28] No space left on device"
     )
-    assert failure.deepest_cause == "OSError: [Errno 28] No space left on device"
+    assert reason.deepest_cause == "OSError: [Errno 28] No space left on device"
 
 
 def test_a_suppressed_context_is_no_cause() -> None:
@@ -34,13 +35,12 @@ def test_a_suppressed_context_is_no_cause() -> None:
         except KeyError:
             raise LakeNotWritable("that") from None
     except LakeNotWritable as error:
-        assert failure_of(error).reason == "that"
+        assert reason_of(error).text == "that"
 
 
 def test_a_splits_failure_keeps_what_lay_below_it() -> None:
-    error = SplitFailed("bucket 1:0: X: y", deepest_cause="X: y", retryable=True)
-    failure = failure_of(error)
-    assert (failure.deepest_cause, failure.retryable) == ("X: y", True)
+    made = Reason("SplitFailed", "bucket 1:0: X: y", "X: y", retryable=True)
+    assert reason_of(SplitFailed("bucket 1:0: X: y", reason=made)) is made
 
 
 class Throwable:
@@ -73,14 +73,14 @@ class FromJava(Exception):
 def test_java_causes_are_unwrapped() -> None:
     deep = Throwable("java.net.UnknownHostException", "minio: Name or service not known")
     top = Throwable("org.apache.iceberg.exceptions.RuntimeIOException", "Failed to write", deep)
-    failure = failure_of(FromJava(top))
-    assert failure.kind == "RuntimeIOException"
-    assert failure.reason == "UnknownHostException: minio: Name or service not known"
+    reason = reason_of(FromJava(top))
+    assert reason.kind == "RuntimeIOException"
+    assert reason.text == "UnknownHostException: minio: Name or service not known"
 
 
 def test_a_cause_without_words_is_passed_over() -> None:
     top = Throwable("a.B", "useful words", Throwable("java.lang.NullPointerException", None))
-    assert failure_of(FromJava(top)).reason == "B: useful words"
+    assert reason_of(FromJava(top)).text == "B: useful words"
 
 
 def test_stack_traces_inside_messages_are_left_out() -> None:
@@ -88,29 +88,27 @@ def test_stack_traces_inside_messages_are_left_out() -> None:
         "Job aborted due to stage failure: Task 0 failed 4 times\n"
         "\tat org.apache.spark.X.y(X.scala:12)\nDriver stacktrace:\n\tat z"
     )
-    failure = failure_of(FromJava(Throwable("org.apache.spark.SparkException", message)))
-    assert (
-        failure.reason == "SparkException: Job aborted due to stage failure: Task 0 failed 4 times"
-    )
+    reason = reason_of(FromJava(Throwable("org.apache.spark.SparkException", message)))
+    assert reason.text == "SparkException: Job aborted due to stage failure: Task 0 failed 4 times"
     python = 'Traceback (most recent call last):\n  File "a.py", line 3, in f\nValueError: bad'
-    assert failure_of(RuntimeError(python)).reason == "RuntimeError: ValueError: bad"
+    assert reason_of(RuntimeError(python)).text == "RuntimeError: ValueError: bad"
 
 
 def test_no_secret_is_in_a_reason() -> None:
     error = LakeNotWritable("s3://AK:se/cret@bucket: password=abc; login of planted-value refused")
-    failure = failure_of(error, ["planted-value"])
+    reason = reason_of(error, ["planted-value"])
     shown = "s3://***@bucket: password=***; login of *** refused"
-    assert failure.reason == shown
-    assert failure.deepest_cause == f"LakeNotWritable: {shown}"
+    assert reason.text == shown
+    assert reason.deepest_cause == f"LakeNotWritable: {shown}"
 
 
 def test_long_reasons_are_cut_to_4096_characters() -> None:
-    failure = failure_of(LakeNotWritable("ü" * 9000))
-    assert len(failure.reason) == 4096
-    assert failure.reason.endswith("ü…")
+    reason = reason_of(LakeNotWritable("ü" * 9000))
+    assert len(reason.text) == 4096
+    assert reason.text.endswith("ü…")
 
 
 def test_a_chain_that_runs_in_a_circle_ends() -> None:
     one, two = RuntimeError("one"), RuntimeError("two")
     one.__cause__, two.__cause__ = two, one
-    assert failure_of(one).kind == "RuntimeError"
+    assert reason_of(one).kind == "RuntimeError"
