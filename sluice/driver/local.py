@@ -26,6 +26,7 @@ from sluice.model import BucketSnapshot, Claim, TableInfo, TablePath
 from sluice.rounds.files import RoundResult
 from sluice.rounds.keyed_options import KeyedRoundOptions
 from sluice.rounds.limits import RoundLimits
+from sluice.rounds.phases import seconds_of
 from sluice.rounds.ports import SplitRunner, SplitWriterFactory
 from sluice.rounds.progress import NoProgress, Progress
 from sluice.rounds.reasons import reason_of
@@ -145,6 +146,7 @@ def _run(
             claim.coordinator_epoch,
             "claim_lost",
             notes=(f"the round lost its claim and ended with {reason}",),
+            seconds=seconds_of(error),
         )
 
 

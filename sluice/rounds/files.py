@@ -126,9 +126,11 @@ class RoundResult:
 
 @dataclass(frozen=True, slots=True)
 class RoundFailure:
-    """A failed try of a round, and why it failed."""
+    """A failed try of a round: why it failed, and what it did until then."""
 
     reason: Reason
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Seconds per phase, as in a result; the copy phase too if it failed."""
 
     def to_json(self, secrets: Iterable[str] = ()) -> dict[str, Any]:
         """The content of its file, with the reason checked."""
@@ -139,13 +141,14 @@ class RoundFailure:
             "reason": reason.text,
             "deepest_cause": reason.deepest_cause,
             "retryable": reason.retryable,
+            "seconds": self.seconds,
         }
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> RoundFailure:
         _check_version("failure", content)
         names = ("kind", "reason", "deepest_cause", "retryable")
-        return cls(Reason(*(content[name] for name in names)))
+        return cls(Reason(*(content[name] for name in names)), content.get("seconds", {}))
 
 
 def round_uri(work_uri: str, lease_id: str, claim: Claim) -> str:

@@ -9,6 +9,14 @@ from sluice.clock import Clock
 from sluice.failpoints import failpoint
 from sluice.rounds.progress import Progress
 
+_ATTRIBUTE = "seconds_of_round"
+
+
+def seconds_of(error: BaseException) -> dict[str, float]:
+    """Seconds per phase of the round that raised this error; empty if no round raised it."""
+    seconds: dict[str, float] = getattr(error, _ATTRIBUTE, {})
+    return seconds
+
 
 class Phases:
     """Measures phases one after the other. Used by the round's thread only."""
@@ -36,3 +44,7 @@ class Phases:
         """Seconds per finished phase, and ``total``."""
         total = self._clock.monotonic_s() - self._started_s
         return {name: round(s, 4) for name, s in {**self._seconds, "total": total}.items()}
+
+    def attach_to(self, error: BaseException) -> None:
+        """Attaches the seconds to the error with which the round ends; see :func:`seconds_of`."""
+        setattr(error, _ATTRIBUTE, self.seconds())

@@ -13,6 +13,7 @@ from typing import Any
 from sluice.errors import SluiceError
 from sluice.model import Reason
 from sluice.rounds.files import RoundFailure
+from sluice.rounds.phases import seconds_of
 
 _CAUSES_MAX = 50
 _TRACE_LINE = re.compile(
@@ -23,7 +24,7 @@ _TRACE_LINE = re.compile(
 
 def failure_of(error: BaseException, secrets: Iterable[str] = ()) -> RoundFailure:
     """Everything that is known of a failed round, from the error that it raised."""
-    return RoundFailure(reason_of(error, secrets))
+    return RoundFailure(reason_of(error, secrets), seconds_of(error))
 
 
 def reason_of(error: BaseException, secrets: Iterable[str] = ()) -> Reason:

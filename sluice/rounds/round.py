@@ -70,6 +70,9 @@ def run_round(
     except ClaimLost as lost:
         landed = lost.details.get("snapshot_id")
         return running.result("claim_lost", lake_snapshot_id=landed, notes=(str(lost),))
+    except Exception as error:
+        phases.attach_to(error)
+        raise
 
 
 class _Round:

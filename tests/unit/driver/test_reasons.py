@@ -73,6 +73,7 @@ def test_a_secret_on_a_thread_reaches_neither_file_nor_status(client: Client) ->
     written = failure_of(raised.value, config.secrets()).to_json()
     assert (written["kind"], written["reason"]) == ("SplitFailed", said)
     assert written["deepest_cause"] == "OSError: login as *** refused"
+    assert written["seconds"]["copy"] >= 0
     assert SECRET not in json.dumps(written)
 
 

@@ -29,7 +29,7 @@ PLAN = PlanFile(CLAIM, "sluice-1", "grpc://127.0.0.1:1")
 RESULT = RoundResult(
     "db.t", 7, 3, 2, "committed", 10, 1, 2, 1, {"0": 10}, 99, None, ("n",), seconds={"total": 1.0}
 )
-FAILURE = RoundFailure(Reason("LakeNotWritable", "no", "ENOSPC", True))
+FAILURE = RoundFailure(Reason("LakeNotWritable", "no", "ENOSPC", True), {"copy": 0.5, "total": 0.7})
 
 
 @pytest.mark.parametrize("value", [PLAN, RESULT, FAILURE], ids=lambda v: type(v).__name__)

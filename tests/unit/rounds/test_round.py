@@ -19,7 +19,9 @@ from sluice.errors import (
     UnsupportedLakeOption,
 )
 from sluice.model import Claim, TableBucket, TableInfo, TablePath, offsets_from_text
+from sluice.rounds.phases import seconds_of
 from sluice.rounds.ports import SplitRunner, SplitWriterFactory
+from sluice.rounds.reasons import failure_of
 from sluice.rounds.round import run_round
 from sluice.rounds.types import Split, SplitFailure, SplitResult
 from sluice.testing.memory_cluster import MemoryCluster
@@ -377,6 +379,10 @@ def test_a_log_that_lost_its_untiered_start_fails_the_round(world: World) -> Non
     with pytest.raises(SplitFailed, match=LogOffsetOutOfRange.__name__) as caught:
         world.round()
     assert "bucket 1:0 of table db.t" in str(caught.value)
+    failure = failure_of(caught.value)
+    assert set(failure.seconds) == {"recover", "plan", "copy", "total"}
+    assert (failure.reason.kind, failure.reason.text) == ("SplitFailed", str(caught.value))
+    assert failure.reason.deepest_cause.startswith("LogOffsetOutOfRange: ")
 
 
 def test_a_bucket_never_tiered_begins_at_its_earliest_offset(world: World) -> None:
@@ -522,8 +528,9 @@ def test_a_runner_that_breaks_leaves_no_file(world: World, error: type[BaseExcep
         return run
 
     claim = world.cluster.begin_round()
-    with pytest.raises(error, match="the engine is gone"):
+    with pytest.raises(error, match="the engine is gone") as caught:
         run_round(claim, world.cluster, world.lake, breaking, attempt="1")
+    assert bool(seconds_of(caught.value)) == (error is RuntimeError)
     assert world.table.files == {}
 
 
