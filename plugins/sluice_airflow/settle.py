@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sluice.errors import (
     DriverLost,
@@ -42,6 +42,9 @@ UNREADABLE = (OSError, SluiceError, ValueError, ImportError)
 RUN_ENDED = "the run ended before the table was tiered"
 TASK_LOST = "the task that ran the Spark driver was lost"
 
+Outcome = RoundResult | RoundFailure
+T = TypeVar("T", RoundResult, RoundFailure)
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
@@ -60,12 +63,13 @@ def settle(
 ) -> Verdict:
     """Reports the outcome of one table and releases its snapshots.
 
+    The files decide. The XComs name them, and are used in their place only if they cannot be read.
+
     :param result: the result XCom of the tier task. It overrides the state of the task.
-    :param failure: the XCom ``failure`` of the tier task: kind, reason, failure_uri.
+    :param failure: the XCom ``failure`` of the tier task.
     """
-    if result:
-        outcome: RoundResult | RoundFailure | None = RoundResult.from_json(dict(result))
-    else:
+    outcome = _result(entry["plan_uri"], result) if result else None
+    if outcome is None:
         outcome = _outcome_in_files(entry["plan_uri"])
         if not isinstance(outcome, RoundResult):
             outcome = _failure(failure, outcome)
@@ -110,7 +114,7 @@ def _is_held(client: Client, claim: Claim) -> bool:
     return client.tiering.heartbeat([claim])[claim.table_id] is None
 
 
-def _outcome_in_files(plan_uri: str) -> RoundResult | RoundFailure | None:
+def _outcome_in_files(plan_uri: str) -> Outcome | None:
     try:
         return round_outcome(plan_uri)
     except UNREADABLE as error:
@@ -118,25 +122,44 @@ def _outcome_in_files(plan_uri: str) -> RoundResult | RoundFailure | None:
         return None
 
 
-def _failure(failure: Mapping[str, Any] | None, left: RoundFailure | None) -> RoundFailure | None:
-    """Chooses the reason to report. The XCom is of the last try; a file has the full text."""
-    if failure:
-        summary = Reason(str(failure.get("kind", "")), str(failure.get("reason", "")))
-        whole = (
-            left is not None
-            and left.reason.kind == summary.kind
-            and left.reason.text.startswith(summary.text.removesuffix("..."))
-        )
-        return left if whole else RoundFailure(summary)
+def _result(plan_uri: str, xcom: Mapping[str, Any]) -> Outcome:
+    """The result that the XCom names, or any other of the round; else the XCom itself."""
+    named = _read(RoundResult, xcom.get("result_uri"))
+    found = named or _outcome_in_files(plan_uri)
+    if isinstance(found, RoundResult):
+        return found
+    log.warning("%s: no result file can be read; its summary in XCom is used", xcom.get("table"))
+    return RoundResult.from_json(dict(xcom))
+
+
+def _failure(xcom: Mapping[str, Any] | None, left: RoundFailure | None) -> RoundFailure | None:
+    """The failure of the last try, which the XCom names. A try that was killed has no XCom.
+
+    :param left: the last failure in the files.
+    """
+    if xcom:
+        if named := _read(RoundFailure, xcom.get("failure_uri")):
+            return named
+        table = xcom.get("table")
+        log.warning("%s: no failure file can be read; its summary in XCom is used", table)
+        return RoundFailure(Reason(str(xcom.get("kind", "")), str(xcom.get("reason", ""))))
     if left is not None:
         words = f"{TASK_LOST}; an earlier try failed"
         return RoundFailure(left.reason.caused(DriverLost.__name__, words))
     return None
 
 
-def _report(
-    client: Client, claim: Claim, outcome: RoundResult | RoundFailure | None, otherwise: str
-) -> Verdict:
+def _read(kind: type[T], uri: str | None) -> T | None:
+    """The outcome in a file; None if there is none that can be read."""
+    try:
+        content = read_json(uri) if uri else None
+        return None if content is None else kind.from_json(content)
+    except UNREADABLE as error:
+        log.warning("cannot read %s: %s", uri, mask(str(error)))
+        return None
+
+
+def _report(client: Client, claim: Claim, outcome: Outcome | None, otherwise: str) -> Verdict:
     table = str(claim.path)
     try:
         if isinstance(outcome, RoundResult):

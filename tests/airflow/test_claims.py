@@ -5,12 +5,14 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sluice.client import connect
 from sluice.errors import ConfigurationError, TableNotExist
 from sluice.model import Reason, TablePath
+from sluice.model.reason import WITHHELD
 from sluice.rounds.files import (
     RoundFailure,
     RoundResult,
@@ -69,6 +71,19 @@ def result_of(entry: ClaimedTable, outcome: str = "committed") -> RoundResult:
     )
 
 
+def left_by(entry: ClaimedTable, outcome: RoundResult | RoundFailure) -> dict[str, Any]:
+    """Writes the file of a try; answers what its task would leave in XCom."""
+    content = outcome.to_json()
+    if isinstance(outcome, RoundResult):
+        uri = result_uri(entry["plan_uri"], "1")
+        write_json(uri, content)
+        return {**content, "result_uri": uri}
+    uri = failure_uri(entry["plan_uri"], "1")
+    write_json(uri, content)
+    shown = {"kind": content["kind"], "reason": content["reason"][:497] + "..."}
+    return {"table": entry["table"], **shown, "failure_uri": uri}
+
+
 # ---- acquire ----
 
 
@@ -95,7 +110,7 @@ def test_a_repeated_acquire_takes_over_what_is_still_held(run: Run) -> None:
     again = run.acquire(most=1)
     assert again == first, "no second claim"
     assert run.names(run.acquire(most=2)) == ["a", "b"]
-    settle(run.client, first[0], result_of(first[0]).to_json(), None)
+    settle(run.client, first[0], left_by(first[0], result_of(first[0])), None)
     [left] = run.acquire(most=2)
     assert left["table"] != first[0]["table"], "what was reported is not taken over"
     assert run.acquire(job="another job") == []
@@ -147,7 +162,7 @@ def test_unknown_keys_of_a_run() -> None:
 def test_settle_reports_the_result_and_may_be_repeated(run: Run) -> None:
     [path] = waiting(run, "a")
     [entry] = run.acquire()
-    content = result_of(entry).to_json()
+    content = left_by(entry, result_of(entry))
     for _ in range(2):
         assert settle(run.client, entry, content, None).reported == "finished"
     assert run.status(path).status == "Scheduled"
@@ -161,7 +176,7 @@ def test_settle_reports_the_result_and_may_be_repeated(run: Run) -> None:
 def test_settle_reports_a_cut_round_as_forced(run: Run, forced: str) -> None:
     [path] = waiting(run, "a")
     [entry] = run.acquire()
-    content = replace(result_of(entry), forced=forced).to_json()
+    content = left_by(entry, replace(result_of(entry), forced=forced))
     verdict = settle(run.client, entry, content, None)
     assert verdict.reported == "finished"
     assert verdict.reason == (f"committed, forced: {forced}" if forced else "committed")
@@ -175,7 +190,7 @@ def test_settle_leaves_the_totals_of_the_lake_table_alone(run: Run, tmp_path: Pa
     run.client.tiering.finished(claim_of(entry), forced=True, file_size=70_000, record_count=5_000)
     [entry] = run.acquire(job="2")
     result = replace(result_of(entry), rows=3, bytes_written=200)
-    assert settle(run.client, entry, result.to_json(), None).reported == "finished"
+    assert settle(run.client, entry, left_by(entry, result), None).reported == "finished"
     [database] = (tmp_path / "data").rglob("metadata.sqlite")
     with closing(sqlite3.connect(database)) as sql:
         [totals] = sql.execute("SELECT file_size, record_count FROM tiering").fetchall()
@@ -186,14 +201,53 @@ def test_settle_reports_the_reason_whole(run: Run) -> None:
     [path] = waiting(run, "a")
     [entry] = run.acquire()
     reason = "r" * 3000
-    write_json(
-        failure_uri(entry["plan_uri"], "1"), RoundFailure(Reason("Broken", reason)).to_json()
-    )
-    xcom = {"kind": "Broken", "reason": reason[:497] + "..."}
+    xcom = left_by(entry, RoundFailure(Reason("Broken", reason)))
     assert settle(run.client, entry, None, xcom).reported == "failed"
     assert run.status(path).last_error == f"Broken: {reason}"
     again = settle(run.client, entry, None, xcom)
     assert again.reason.startswith("FencedTieringEpoch"), "said before: logged, not raised"
+
+
+def test_the_files_decide_and_the_xcom_only_names_them(run: Run) -> None:
+    waiting(run, "a", "b")
+    one, other = run.acquire()
+    summary = {**left_by(one, replace(result_of(one), forced="more")), "forced": ""}
+    assert settle(run.client, one, summary, None).reason == "committed, forced: more"
+    failure = left_by(other, RoundFailure(Reason("Broken", "as the file says")))
+    verdict = settle(run.client, other, None, {**failure, "kind": "Other", "reason": "else"})
+    assert verdict.reason == "Broken: as the file says"
+
+
+def test_the_xcom_decides_where_no_file_can_be_read(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    waiting(run, "a", "b", "c")
+    one, two, three = run.acquire()
+    left = left_by(one, result_of(one))
+    Path(left["result_uri"].removeprefix("file://")).unlink()
+    assert settle(run.client, one, left, None).reported == "finished"
+    assert "no result file can be read" in caplog.text
+    left = left_by(two, RoundFailure(Reason("Broken", "it is")))
+    Path(left["failure_uri"].removeprefix("file://")).write_text("{")
+    assert settle(run.client, two, None, left).reason == "Broken: it is..."
+    assert f"cannot read {left['failure_uri']}" in caplog.text
+    assert "no failure file can be read" in caplog.text
+    left = left_by(three, result_of(three))
+    other = {**left, "result_uri": f"{left['result_uri']}-other"}
+    caplog.clear()
+    assert settle(run.client, three, other, None).reported == "finished"
+    assert caplog.text == "", "another try has left its result"
+
+
+def test_a_failure_file_that_holds_a_secret_is_not_sent_on(run: Run) -> None:
+    """As a driver would leave it that masks nothing."""
+    [path] = waiting(run, "a")
+    [entry] = run.acquire()
+    left = left_by(entry, RoundFailure(Reason("Broken", "it is")))
+    content = read_json(left["failure_uri"]) or {}
+    write_json(left["failure_uri"], {**content, "reason": "login: password=planted"})
+    assert settle(run.client, entry, None, left).reason == WITHHELD
+    assert run.status(path).last_error == WITHHELD
 
 
 @pytest.mark.parametrize("earlier", [False, True])
@@ -201,8 +255,7 @@ def test_settle_of_a_lost_task(run: Run, earlier: bool) -> None:
     [path] = waiting(run, "a")
     [entry] = run.acquire()
     if earlier:
-        failure = RoundFailure(Reason("NetworkError", "away"))
-        write_json(failure_uri(entry["plan_uri"], "1"), failure.to_json())
+        left_by(entry, RoundFailure(Reason("NetworkError", "away")))
     settle(run.client, entry, None, None)
     said = f"DriverLost: {TASK_LOST}; an earlier try failed: NetworkError: away"
     assert run.status(path).last_error == (said if earlier else TASK_LOST)
@@ -212,15 +265,16 @@ def test_settle_trusts_a_result_that_only_its_file_tells(run: Run) -> None:
     """The driver committed; the task around it was killed before it could say so."""
     [path] = waiting(run, "a")
     [entry] = run.acquire()
-    write_json(result_uri(entry["plan_uri"], "1"), result_of(entry).to_json())
-    assert settle(run.client, entry, None, None).reported == "finished"
+    left_by(entry, result_of(entry))
+    xcom = {"kind": "TierTimedOut", "reason": "too long"}
+    assert settle(run.client, entry, None, xcom).reported == "finished"
     assert run.status(path).last_error is None
 
 
 def test_settle_of_a_lost_claim_reports_nothing(run: Run) -> None:
     [path] = waiting(run, "a")
     [entry] = run.acquire()
-    lost = result_of(entry, "claim_lost").to_json()
+    lost = left_by(entry, result_of(entry, "claim_lost"))
     assert settle(run.client, entry, lost, None).reported == "nothing"
     assert run.status(path).status == "Tiering"
 
@@ -240,8 +294,8 @@ def test_drop_lets_go_of_what_was_never_settled(run: Run) -> None:
     paths = waiting(run, "a", "b", "c")
     entries = {entry["table"]: entry for entry in run.acquire()}
     settled, committed = entries["shop.a"], entries["shop.b"]
-    settle(run.client, settled, result_of(settled).to_json(), None)
-    write_json(result_uri(committed["plan_uri"], "1"), result_of(committed).to_json())
+    settle(run.client, settled, left_by(settled, result_of(settled)), None)
+    left_by(committed, result_of(committed))
     assert sorted(run.drop()) == [
         ("shop.b", "finished", "committed"),
         ("shop.c", "failed", RUN_ENDED),

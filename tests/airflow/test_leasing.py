@@ -24,6 +24,7 @@ from sluice.rounds.files import (
     PlanFile,
     RoundResult,
     read_json,
+    result_uri,
     write_json,
 )
 from sluice.server.cluster import EmbeddedCluster
@@ -87,7 +88,9 @@ class Run(Place):
             claim.coordinator_epoch,
             "committed",
         )
-        assert settle(self.client, entry, result.to_json(), None).reported == "finished"
+        uri = result_uri(entry["plan_uri"], "1")
+        write_json(uri, result.to_json())
+        assert settle(self.client, entry, {"result_uri": uri}, None).reported == "finished"
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from click.testing import CliRunner
 from sluice.cli.main import cli
 from sluice.client import connect
 from sluice.config import ServerConfig
+from sluice.model.reason import WITHHELD
 from sluice.server.cluster import EmbeddedCluster
 from tests.airflow.driver import SIGNATURE
 from tests.airflow.place import AirflowProcess, Place
@@ -151,6 +152,19 @@ def test_a_driver_that_blurts_everything_out(place: Place, storage: S3Server, ca
     assert status.last_error is not None
     assert "cannot log in as ***, nor read https://bucket.s3/lake/f?***" in status.last_error
     assert (status.status, status.failures) == ("Failed", 1)
+    search(place, run)
+
+
+def test_a_driver_that_masks_nothing(place: Place, storage: S3Server, catalog: int) -> None:
+    """Its reason is withheld on every way out of the tier task and of settle."""
+    path = place.table("unmasked")
+    place.wait(path)
+    run = place.run({}, **connection(place, storage, catalog))
+    assert run["xcoms"]["per_table.tier[0]"]["failure"]["reason"] == WITHHELD
+    assert place.status(path).last_error == WITHHELD
+    [file] = place.work.rglob("failure-*.json")
+    assert SIGNATURE in file.read_text()
+    file.unlink()
     search(place, run)
 
 

@@ -96,6 +96,17 @@ def test_a_killed_driver_without_a_file(place: Place) -> None:
     assert "the last words of a driver" in error
 
 
+def test_a_task_that_breaks_leaves_its_reason(place: Place) -> None:
+    """An error that is none of Sluice's own: settle reports it, and not that the task was lost."""
+    path = place.table("garbled")
+    place.wait(path)
+    run = place.run(AIRFLOW__SLUICE__TIER_RETRIES="0")
+    assert run["state"] == "failed"
+    failure = run["xcoms"]["per_table.tier[0]"]["failure"]
+    assert failure["kind"] == "JSONDecodeError"
+    assert (place.status(path).last_error or "").startswith("JSONDecodeError: ")
+
+
 def test_no_table_is_waiting(place: Place) -> None:
     run = place.run()
     assert run["state"] == "success"
@@ -124,6 +135,8 @@ def test_a_lost_claim_is_no_failure_of_the_table(place: Place) -> None:
     assert (run["state"], run["tasks"]) == ("success", SUCCESS_ONE)
     result = run["xcoms"]["per_table.tier[0]"]["return_value"]
     assert result["outcome"] == "claim_lost"
+    [left] = place.work.rglob("result-*.json")
+    assert json.loads(left.read_text())["outcome"] == "claim_lost"
     # The driver's own word, or the heartbeat's if that came first.
     assert any(said in result["notes"][0] for said in ("FencedTieringEpoch", "coordinator reports"))
     settled = run["xcoms"]["per_table.settle[0]"]["return_value"]
@@ -160,6 +173,8 @@ def test_a_driver_that_takes_too_long_is_ended(place: Place) -> None:
     assert place.status(path).last_error == (
         "TierTimedOut: this try took longer than its execution_timeout of 0:10:00"
     )
+    [left] = place.work.rglob("failure-*.json")
+    assert json.loads(left.read_text())["kind"] == "TierTimedOut"
     [started] = place.work.rglob("started")
     with finding():
         assert not lives(int(started.read_text()))

@@ -53,8 +53,8 @@ class TierFailedForGood(AirflowFailException):
 class SluiceTierOperator(SparkSubmitOperator):
     """Runs the Spark driver for one claimed table and sends heartbeats for its claim.
 
-    Its XCom is the round's result without offsets. After a failure, the XCom ``failure`` has the
-    kind, the reason and the address of the full text.
+    Each try leaves a result or failure file next to the plan. The XCom is a summary of the result
+    and the address of its file; after a failure, the XCom ``failure`` has the same of the failure.
 
     :param entry: one of the claimed tables that acquire_lease returned. (templated)
     :param fluss_conn_id: connection of type fluss.
@@ -100,15 +100,19 @@ class SluiceTierOperator(SparkSubmitOperator):
         except AirflowTaskTimeout:
             text = f"this try took longer than its execution_timeout of {self.execution_timeout}"
             timed_out = Reason.from_text(text, kind="TierTimedOut", retryable=True)
-            self._push_failure(ti, attempt, RoundFailure(timed_out))
+            self._leave(ti, attempt, RoundFailure(timed_out))
             raise
         except ClaimLost as lost:
             outcome = failure_of(lost, self._secrets)
         except SluiceError as error:
             outcome = failure_of(error, self._secrets)
             self._write_failure(attempt, outcome)
+        except Exception as error:  # of Airflow, for instance a connection that does not exist
+            self._leave(ti, attempt, failure_of(error, self._secrets))
+            raise
         if isinstance(outcome, RoundFailure) and outcome.reason.kind in CLAIM_LOST_KINDS:
             outcome = _claim_lost(entry, outcome.reason)
+            self._write(result_uri(entry["plan_uri"], attempt), outcome.to_json())
         if isinstance(outcome, RoundResult):
             if outcome.outcome == "claim_lost":
                 self.log.info("%s: claim lost: %s", entry["table"], "; ".join(outcome.notes))
@@ -245,6 +249,11 @@ class SluiceTierOperator(SparkSubmitOperator):
         )
         self._write_failure(attempt, RoundFailure(reason))
         return RoundFailure(reason)
+
+    def _leave(self, ti: Any, attempt: str, failure: RoundFailure) -> None:
+        """Leaves the file and the XCom of a try whose error Airflow handles itself."""
+        self._write_failure(attempt, failure)
+        self._push_failure(ti, attempt, failure)
 
     def _write_failure(self, attempt: str, failure: RoundFailure) -> None:
         self._write(failure_uri(self.entry["plan_uri"], attempt), failure.to_json(self._secrets))
