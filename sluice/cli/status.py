@@ -85,7 +85,7 @@ def status(
                 print_statuses(
                     statuses, clock.now_ms(), _not_tiered(table), complete_errors=table is not None
                 )
-            unread = {mask(entry.note or "") for entry in statuses if entry.is_unread}
+            unread = {str(entry.note) for entry in statuses if entry.is_unread}
             for note in sorted(unread):
                 click.echo(note, err=True)
             return bool(unread) or any(entry.is_failing for entry in statuses)
@@ -124,5 +124,4 @@ def _json(entry: TieringStatus) -> dict[str, Any]:
     from sluice.model.record_fields import fields_of
 
     values = {field.name: getattr(entry, field.name) for field in fields_of(type(entry))}
-    error = None if entry.last_error is None else mask(entry.last_error)
-    return {"path": str(entry.path), **values, "last_error": error}
+    return {"path": str(entry.path), **values}

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sluice.cli.output import Styled, counted, print_table, print_wrapped, span, when
-from sluice.masking import mask
 
 if TYPE_CHECKING:
     from sluice.model import TieringStatus
@@ -53,7 +52,7 @@ def print_notes(statuses: Sequence[TieringStatus]) -> None:
     """Prints why a state is Unknown, where the stored statuses could be read."""
     for entry in statuses:
         if entry.note is not None and not entry.is_unread:
-            print_wrapped(f"{entry.path}: {entry.status}: {mask(entry.note)}")
+            print_wrapped(f"{entry.path}: {entry.status}: {entry.note}")
 
 
 def _row(entry: TieringStatus, now_ms: int) -> list[object]:
@@ -88,7 +87,7 @@ def _failure(entry: TieringStatus, now_ms: int) -> str:
         return f"{entry.path}: {failures}no reason reported" if failures else ""
     age = _age(entry.last_error_ms, now_ms)
     when_failed = f" {age}" if age else ""
-    return f"{entry.path}: {failures}last error{when_failed}: {mask(entry.last_error)}"
+    return f"{entry.path}: {failures}last error{when_failed}: {entry.last_error}"
 
 
 def _age(then_ms: int | None, now_ms: int) -> str | None:
