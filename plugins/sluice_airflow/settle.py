@@ -74,7 +74,7 @@ def settle(
         if not isinstance(outcome, RoundResult):
             outcome = _failure(failure, outcome)
     failpoint("airflow.settle.before_report")
-    verdict = _report(client, claim_of(entry), outcome, TASK_LOST)
+    verdict = _report(client, claim_of(entry), outcome, TASK_LOST, entry.get("lease_id"))
     failpoint("airflow.settle.before_release")
     leasing.release_snapshots(client, entry)
     return verdict
@@ -106,7 +106,7 @@ def _report_held(
             "cannot read the plans of %s under %s: %s", lease_id, work_uri, mask(str(error))
         )
     held = {uri: claim for uri, claim in plans.items() if _is_held(client, claim)}
-    return [_report(client, held[uri], _outcome_in_files(uri), RUN_ENDED) for uri in held]
+    return [_report(client, held[uri], _outcome_in_files(uri), RUN_ENDED, lease_id) for uri in held]
 
 
 def _is_held(client: Client, claim: Claim) -> bool:
@@ -159,7 +159,9 @@ def _read(kind: type[T], uri: str | None) -> T | None:
         return None
 
 
-def _report(client: Client, claim: Claim, outcome: Outcome | None, otherwise: str) -> Verdict:
+def _report(
+    client: Client, claim: Claim, outcome: Outcome | None, otherwise: str, worker: str | None
+) -> Verdict:
     table = str(claim.path)
     try:
         if isinstance(outcome, RoundResult):
@@ -168,11 +170,14 @@ def _report(client: Client, claim: Claim, outcome: Outcome | None, otherwise: st
                 return Verdict(table, "nothing", "claim lost")
             # No statistics: Fluss expects totals of the lake table, and a round knows only its
             # own. The coordinator keeps the last reported totals.
-            client.tiering.finished(claim, forced=bool(outcome.forced))
+            client.tiering.finished(
+                claim, forced=bool(outcome.forced), details=outcome.details(worker)
+            )
             forced = f", forced: {outcome.forced}" if outcome.forced else ""
             return Verdict(table, "finished", f"{outcome.outcome}{forced}")
-        reason = Reason.from_text(otherwise) if outcome is None else outcome.reason.checked()
-        client.tiering.failed(claim, reason)
+        failure = outcome or RoundFailure(Reason.from_text(otherwise))
+        reason = failure.reason.checked()
+        client.tiering.failed(claim, reason, failure.details(worker))
         return Verdict(table, "failed", str(reason))
     except NO_REPORT_EXPECTED as error:
         log.info("%s: the coordinator expects no report of this round: %s", table, error)

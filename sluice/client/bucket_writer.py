@@ -54,6 +54,8 @@ _SMALL_CHUNK_ROWS = 8192
 """A table whose chunks have fewer rows than this on average is first copied into one chunk."""
 _MESSAGE_OVERHEAD_BYTES = 1024
 _SEQUENCE_MAX = 2**31 - 1
+NONE = -1
+"""Writer id and sequence of a batch that a server stores again if it arrives twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,7 +389,8 @@ class BucketWriter(ABC):
     def _put(
         self, bucket: TableBucket, batch: pa.RecordBatch, sequence: int, waiting: PendingBatch
     ) -> None:
-        records = self._batch(batch, self._id(), sequence)
+        writer_id = self._id()
+        records = self._batch(batch, writer_id, NONE if writer_id == NONE else sequence)
         if len(records) > self._records_max:
             self._sender.fail(
                 RecordTooLarge(

@@ -12,12 +12,14 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from functools import partial
 from os import getpid
 from typing import TypeVar
 
+from sluice.client.recorded_lag import LAG_ERRORS, Lag, read_lags
+from sluice.client.round_table import PATH as ROUNDS_PATH
 from sluice.client.status_cache import StatusCache
 from sluice.client.status_table import PATH, StatusTable
 from sluice.clock import Clock, SystemClock
@@ -33,7 +35,7 @@ from sluice.errors import (
 )
 from sluice.formats.column_memory import load_kernels
 from sluice.masking import mask
-from sluice.model import Claim, Reason, TableBucket, TableInfo, TablePath, TieringStatus
+from sluice.model import Claim, Reason, TableInfo, TablePath, TieringRound, TieringStatus
 from sluice.statuses import DEFAULT_FRESHNESS_MS, RecordedStatus, freshness_ms, recorded
 from sluice.statuses.recorded import Columns
 
@@ -47,8 +49,6 @@ READ_RETRY_AFTER_S = 10.0
 HEARTBEAT_INTERVAL_S = 30.0
 """Minimum time between two recorded heartbeats of a round, and before the first."""
 _HEARTBEATS_MAX = 10_000
-_LAG_ERRORS = (SluiceError, OSError, ValueError, ImportError)
-"""Errors that leave a lag unknown: of the cluster, its storage, or a missing file system."""
 _READ = "read its status"
 _CHECKED_MAX = 20
 """Maximum number of tables that are checked one by one before a claim."""
@@ -57,25 +57,20 @@ _CHECKED_MAX = 20
 class _EventKind(Enum):
     """Kinds of accesses to the status table; a kind pauses after one of its accesses failed."""
 
-    READ, WRITE, END = "read", "write", "end"
+    READ, WRITE, END, ROUND = "read", "write", "end", "round"
 
     @property
     def consequence(self) -> str:
         """What follows if an access of this kind fails, in words."""
         if self is _EventKind.READ:
             return "no table is claimed, because it may be paused"
+        if self is _EventKind.ROUND:
+            return "`sluice history` lacks a round"
         return "`sluice status` may be outdated; the round continues"
 
     @property
     def retry_after_s(self) -> float:
         return READ_RETRY_AFTER_S if self is _EventKind.READ else RETRY_AFTER_S
-
-
-@dataclass(frozen=True, slots=True)
-class _Lag:
-    rows: int | None = None
-    ms: int | None = None
-    lake_snapshot_id: int | None = None
 
 
 class RecordedStatuses:
@@ -111,7 +106,7 @@ class RecordedStatuses:
 
         :param by: the name of the run; by default host and process id.
         """
-        name = by or _this_process()
+        name = by or this_process()
 
         def read() -> int:
             row = self._row(claim.table_id)
@@ -124,9 +119,8 @@ class RecordedStatuses:
         now_ms, backoff_ms = self._clock.now_ms(), self._backoff_ms
         row = self._known.row(claim.table_id) or RecordedStatus(claim.table_id)
         columns = dict(self._known.unwritten(claim.table_id))
-        columns |= recorded.lost(
-            row, claim, now_ms, freshness_ms=freshness_ms, backoff_ms=backoff_ms
-        )
+        lost = recorded.lost(row, claim, now_ms, freshness_ms=freshness_ms, backoff_ms=backoff_ms)
+        columns |= lost
         why_not = recorded.skip_reason(replace(row, **columns), now_ms)
         if why_not is None:
             columns |= recorded.claimed(claim, now_ms, name)
@@ -142,6 +136,9 @@ class RecordedStatuses:
 
             if self._event(claim.path, "record its claim", write, _EventKind.WRITE):
                 self._known.written(claim.table_id)
+                if lost:
+                    before = recorded.last_claim(row, claim.path)
+                    self._record_round(claim.path, recorded.round_of(before, row, lost, None))
         return why_not
 
     def eligible(self, paths: Sequence[TablePath]) -> Sequence[TablePath]:
@@ -183,7 +180,7 @@ class RecordedStatuses:
         by_columns: dict[tuple[str, ...], list[Columns]] = {}
         for claim in claims:
             with self._lock:
-                since_ms, by = self._begun.get(claim, (now_ms, _this_process()))
+                since_ms, by = self._begun.get(claim, (now_ms, this_process()))
             row = found.get(claim.table_id)
             columns = recorded.heartbeat(row, claim, now_ms, since_ms=since_ms, by=by)
             if columns:
@@ -201,9 +198,17 @@ class RecordedStatuses:
             self._beats[claim] = now_s
         return True
 
-    def finished(self, claim: Claim, *, forced: bool, refused: bool = False) -> None:
+    def finished(
+        self,
+        claim: Claim,
+        details: TieringRound | None = None,
+        *,
+        forced: bool,
+        refused: bool = False,
+    ) -> None:
         """Records that a round succeeded.
 
+        :param details: what the round did, for its history.
         :param refused: the coordinator had revoked the claim; the end is recorded only if no later
             claim or end is recorded.
         """
@@ -213,13 +218,20 @@ class RecordedStatuses:
                 return {}
             return recorded.finished(claim, before, self._clock.now_ms(), forced=forced)
 
-        self._end(claim, end)
+        self._end(claim, end, details)
 
-    def failed(self, claim: Claim, reason: Reason, *, refused: bool = False) -> None:
+    def failed(
+        self,
+        claim: Claim,
+        reason: Reason,
+        details: TieringRound | None = None,
+        *,
+        refused: bool = False,
+    ) -> None:
         """Records that a round failed.
 
         :param reason: the error, checked for secrets.
-        :param refused: see :meth:`finished`.
+        :param details: see :meth:`finished`, like ``refused``.
         """
 
         def end(before: RecordedStatus | None, freshness_ms: int) -> Columns:
@@ -234,7 +246,7 @@ class RecordedStatuses:
                 backoff_ms=self._backoff_ms,
             )
 
-        self._end(claim, end)
+        self._end(claim, end, details)
 
     def released(self, claim: Claim) -> None:
         """Records that the claim was released by its owner."""
@@ -308,14 +320,16 @@ class RecordedStatuses:
             unread = mask(f"table {PATH} cannot be read: {type(error).__name__}: {error}")
         now_ms = self._clock.now_ms()
         found = []
-        lags = self._lags(tiered)
+        lags: dict[int, Lag] = {}
+        with suppress(*LAG_ERRORS):
+            self._bounded(lambda: read_lags(self._table, tiered, self._clock, lags))
         for info in tiered:
             row = rows.get(info.table_id)
             freshness_ms = _freshness_ms(info)
             status = recorded.status_of(info.path, info.table_id, freshness_ms, row, now_ms)
             if unread is not None:  # then both are unknown
                 status = replace(status, failures=None, paused=None)
-            lag = lags.get(info.table_id, _Lag())
+            lag = lags.get(info.table_id, Lag())
             found.append(
                 replace(
                     status,
@@ -327,81 +341,44 @@ class RecordedStatuses:
             )
         return found
 
-    # ---- the lag of the lake ----
+    def rounds(self, table_ids: Sequence[int], limit: int) -> Sequence[TieringRound]:
+        """Returns the newest rounds of tables, the newest of a table first.
 
-    def _lags(self, infos: Sequence[TableInfo]) -> dict[int, _Lag]:
-        """Returns the lags that can be read in time: row counts first, as ages need fetches."""
-        found: dict[int, _Lag] = {}
-
-        def do() -> None:
-            behind: list[tuple[TableInfo, dict[TableBucket, int]]] = []
-            for info in infos:
-                with suppress(*_LAG_ERRORS):  # dropped in the meantime, or no leader
-                    behind.append((info, self._rows_behind(info, found)))
-            for info, offsets in behind:
-                if offsets:
-                    with suppress(*_LAG_ERRORS):  # expired, or in an unreachable storage
-                        self._age(info, offsets, found)
-
-        with suppress(*_LAG_ERRORS):
-            self._bounded(do)
-        return dict(found)
-
-    def _rows_behind(self, info: TableInfo, found: dict[int, _Lag]) -> dict[TableBucket, int]:
-        """Adds the number of untiered rows to ``found``; returns their first offsets."""
-        admin = self._table.admin
-        snapshot = admin.lake_snapshot(info.path)
-        snapshot_id = None if snapshot is None else snapshot.snapshot_id
-        found[info.table_id] = _Lag(lake_snapshot_id=snapshot_id)
-        offsets = {} if snapshot is None else snapshot.offsets
-        partitions: list[int | None] = [None]
-        if info.is_partitioned:
-            partitions = [part.partition_id for part in admin.partitions_of(info)]
-        rows = 0
-        begins: dict[TableBucket, int] = {}
-        for partition in partitions:
-            ends = admin.list_offsets(
-                info.path, range(info.bucket_count), partition, table_id=info.table_id
-            )
-            at = {
-                number: offsets.get(TableBucket(info.table_id, partition, number))
-                for number in ends
-            }
-            if never := [n for n, end in ends.items() if at[n] is None and end > 0]:
-                # Rows that expired before the first round do not count as lag.
-                at |= admin.list_offsets(
-                    info.path, never, partition, "earliest", table_id=info.table_id
-                )
-            for number, end in ends.items():
-                tiered = at[number] or 0
-                if end > tiered:
-                    begins[TableBucket(info.table_id, partition, number)] = tiered
-                    rows += end - tiered
-        found[info.table_id] = _Lag(rows, None if rows else 0, snapshot_id)
-        return begins
-
-    def _age(
-        self, info: TableInfo, begins: Mapping[TableBucket, int], found: dict[int, _Lag]
-    ) -> None:
-        """Adds the age of the oldest untiered batch to ``found``, with one fetch per server."""
-        oldest_ms = min(self._table.written_ms(info, begins))
-        age_ms = max(self._clock.now_ms() - oldest_ms, 0)
-        found[info.table_id] = replace(found[info.table_id], ms=age_ms)
+        :raises FlussError: the table of rounds cannot be read.
+        """
+        return self._bounded(lambda: self._table.rounds.newest(table_ids, limit))
 
     # ---- deadlines and failures ----
 
-    def _end(self, claim: Claim, end: Callable[[RecordedStatus | None, int], Columns]) -> None:
+    def _end(
+        self,
+        claim: Claim,
+        end: Callable[[RecordedStatus | None, int], Columns],
+        details: TieringRound | None = None,
+    ) -> None:
         """:param end: returns the columns to write for the current row and the freshness in ms."""
         with self._lock:
             self._beats.pop(claim, None)
             self._begun.pop(claim, None)
 
+        history: list[threading.Thread] = []  # written beside the status, which takes as long
+
         def do() -> bool:
-            if columns := end(self._row(claim.table_id), self._freshness_of(claim)):
+            before = self._row(claim.table_id)
+            columns = end(before, self._freshness_of(claim))
+            if "rounds" in columns:
+                ended = recorded.round_of(claim, before, columns, details)
+                write = partial(self._record_round, claim.path, ended)
+                history.append(threading.Thread(target=write, name="sluice-history", daemon=True))
+                history[-1].start()
+            if columns:
                 self._upsert(columns)
             return True
 
-        if self._event(claim.path, "record the end of its round", do, _EventKind.END):
+        done = self._event(claim.path, "record the end of its round", do, _EventKind.END)
+        for thread in history:
+            thread.join()  # its write has a deadline
+        if done is not None:
             self._known.written(claim.table_id)
         elif columns := end(self._known.row(claim.table_id), DEFAULT_FRESHNESS_MS):
             self._known.not_written(claim.table_id, columns)
@@ -414,6 +391,13 @@ class RecordedStatuses:
                 self._table.delete_dropped,
                 _EventKind.END,
             )
+
+    def _record_round(self, path: TablePath, ended: TieringRound) -> None:
+        def write() -> bool:
+            self._table.rounds.write(ended, self._thread.given_up.is_set)
+            return True
+
+        self._event(path, "record what its round did", write, _EventKind.ROUND)
 
     def _event(self, path: TablePath, what: str, do: Callable[[], T], kind: _EventKind) -> T | None:
         """Calls ``do`` within the deadline; logs the first failure as a warning and returns None.
@@ -438,7 +422,7 @@ class RecordedStatuses:
                 "table %s: cannot %s in table %s, so %s: %s",
                 path,
                 what,
-                PATH,
+                ROUNDS_PATH if kind is _EventKind.ROUND else PATH,
                 kind.consequence,
                 said,
             )
@@ -499,7 +483,8 @@ class RecordedStatuses:
             return DEFAULT_FRESHNESS_MS
 
 
-def _this_process() -> str:
+def this_process() -> str:
+    """The name of this process in statuses and in the history of rounds."""
     return f"{socket.gethostname()}:{getpid()}"
 
 

@@ -16,6 +16,8 @@ import pyarrow as pa
 from sluice.client.admin import Admin
 from sluice.client.connection import Connection
 from sluice.client.log_reader import LogReader
+from sluice.client.round_table import LAYOUT as ROUND_LAYOUT
+from sluice.client.round_table import RoundTable
 from sluice.client.system_table import Layout, SystemTable
 from sluice.config import ClientConfig
 from sluice.errors import AuthorizationError, DatabaseNotExist, TableNotExist
@@ -57,6 +59,9 @@ class StatusTable:
         self._connection = Connection(self._config)
         self.admin = Admin(self._connection)
         self._rows = SystemTable(self._connection, self.admin, self._config, LAYOUT)
+        self.rounds = RoundTable(
+            SystemTable(self._connection, self.admin, self._config, ROUND_LAYOUT)
+        )
 
     def close(self) -> None:
         """Closes the connection; running calls fail."""
@@ -83,7 +88,7 @@ class StatusTable:
         self._rows.upsert(rows, is_late, needed)
 
     def delete_dropped(self) -> list[TablePath]:
-        """Deletes rows of dropped tables, up to the limits; returns the paths of those tables."""
+        """Deletes rows and rounds of dropped tables, up to the limits; returns their paths."""
         reader = self._rows.reader()
         if reader is None:
             return []
@@ -92,8 +97,9 @@ class StatusTable:
         seen = dropped_rows(rows, self._tables_of)[:DELETED_ROWS_MAX]
         dropped = [row for row in seen if self._is_dropped(row)]
         if dropped:
-            ids = pa.array([row.table_id for row in dropped], pa.int64())
-            self._rows.delete(pa.table({KEY: ids}))
+            ids = [row.table_id for row in dropped]
+            self.rounds.delete(ids)
+            self._rows.delete(pa.table({KEY: pa.array(ids, pa.int64())}))
         return [TablePath(row.database_name or "", row.table_name or "") for row in dropped]
 
     def written_ms(self, info: TableInfo, begins: Mapping[TableBucket, int]) -> list[int]:

@@ -10,10 +10,11 @@ from sluice.client.connection import Connection
 from sluice.client.force_due import make_due
 from sluice.client.recorded_statuses import RecordedStatuses
 from sluice.errors import DatabaseNotExist, TableNotExist, UnsupportedVersion
-from sluice.model import TableInfo, TablePath, TieringStatus
+from sluice.model import TableInfo, TablePath, TieringRound, TieringStatus
+from sluice.model.tiering_round import ROUNDS_KEPT
 from sluice.wire import apis, values
 from sluice.wire import fluss_api_pb2 as pb
-from sluice.wire.status_messages import from_message
+from sluice.wire.status_messages import round_from_message, status_from_message
 from sluice.wire.table_paths import table_path
 
 
@@ -41,7 +42,7 @@ class StatusClient:
         reply = self._connection.call_coordinator(
             apis.LIST_TIERING_STATUSES, request, lambda reply: reply
         )
-        return [from_message(entry) for entry in reply.tiering_statuses]
+        return [status_from_message(entry) for entry in reply.tiering_statuses]
 
     def lake_tables(self) -> list[TablePath]:
         """Returns the paths of all tables with tiering enabled, sorted."""
@@ -49,6 +50,34 @@ class StatusClient:
             return sorted(status.path for status in self.of_coordinator())
         except UnsupportedVersion:  # read the options of every table
             return sorted(info.path for info in self._infos() if info.datalake_enabled)
+
+    def history(self, path: TablePath, limit: int = 20) -> list[TieringRound]:
+        """Returns the newest ended rounds of a table, the newest first.
+
+        :param limit: the most rounds to return; at most ``ROUNDS_KEPT`` are kept.
+        :raises TableNotExist: the table does not exist.
+        """
+        request = pb.ListTieringRoundsRequest(table_path=table_path(path), limit=limit)
+        with suppress(UnsupportedVersion):
+            return self._rounds(request)
+        return [*self._recorded.rounds([self._admin.table_info(path).table_id], limit)]
+
+    def histories(self, limit: int = ROUNDS_KEPT) -> list[tuple[TablePath, TieringRound]]:
+        """Returns the newest ended rounds of all lake tables, the newest of a table first."""
+        try:
+            rounds = self._rounds(pb.ListTieringRoundsRequest(limit=limit))
+            names = {status.table_id: status.path for status in self.of_coordinator()}
+        except UnsupportedVersion:
+            names = {info.table_id: info.path for info in self._infos() if info.datalake_enabled}
+            rounds = [*self._recorded.rounds([*names], limit)]
+        return [(names[each.table_id], each) for each in rounds if each.table_id in names]
+
+    def _rounds(self, request: pb.ListTieringRoundsRequest) -> list[TieringRound]:
+        """:raises UnsupportedVersion: the coordinator does not support the call."""
+        reply = self._connection.call_coordinator(
+            apis.LIST_TIERING_ROUNDS, request, lambda reply: reply
+        )
+        return [round_from_message(entry) for entry in reply.rounds]
 
     # In annotations below this method, ``list`` would name it and not the type.
     def list(self, path: TablePath | None = None) -> list[TieringStatus]:

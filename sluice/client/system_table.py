@@ -53,6 +53,8 @@ class Layout(Generic[R]):
     comment: str
     bucket_count: int = 1
     """One bucket is enough for few rows: one call reads them."""
+    once: bool = True
+    """Whether a write that is sent again must not undo a later one."""
 
     @property
     def fields(self) -> tuple[RecordField, ...]:
@@ -187,7 +189,12 @@ class SystemTable(Generic[R]):
 
     def _writer(self, info: TableInfo | None, columns: Sequence[str] | None) -> KvWriter:
         return KvWriter(
-            self._connection, self._admin, self.layout.path, info=info, target_columns=columns
+            self._connection,
+            self._admin,
+            self.layout.path,
+            info=info,
+            target_columns=columns,
+            once=self.layout.once,
         )
 
     # ---- creation ----

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from sluice.client.admin import Admin
@@ -19,7 +20,7 @@ from sluice.client.claim_session import ClaimSession
 from sluice.client.connection import Connection
 from sluice.client.heartbeat_entries import entry_of, error_of, only
 from sluice.client.heartbeats import CLAIM_LOST
-from sluice.client.recorded_statuses import RecordedStatuses
+from sluice.client.recorded_statuses import RecordedStatuses, this_process
 from sluice.errors import (
     CorruptMessage,
     FencedTieringEpoch,
@@ -35,10 +36,12 @@ from sluice.model import (
     TableBucket,
     TableInfo,
     TablePath,
+    TieringRound,
 )
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.error_codes import raise_in_body
+from sluice.wire.status_messages import round_to_message
 from sluice.wire.table_paths import table_path
 
 _LOG = logging.getLogger(__name__)
@@ -146,6 +149,7 @@ class TieringClient:
         forced: bool = False,
         file_size: int | None = None,
         record_count: int | None = None,
+        details: TieringRound | None = None,
     ) -> None:
         """Reports a round as finished.
 
@@ -153,6 +157,7 @@ class TieringClient:
         :param file_size: bytes of the lake table after the round; the coordinator keeps its old
             value without it.
         :param record_count: rows of the lake table after the round; kept in the same way.
+        :param details: what the round did, for its history.
         :raises FencedTieringEpoch, InvalidCoordinator, TableNotExist: the claim is lost.
         """
         entry = entry_of(claim)
@@ -160,20 +165,25 @@ class TieringClient:
             entry.lake_tiering_stats.file_size = file_size
         if record_count is not None:
             entry.lake_tiering_stats.record_count = record_count
+        if details is not None:
+            entry.round.CopyFrom(_round_message(details))
         request = pb.LakeTieringHeartbeatRequest(finished_tables=[entry])
         if forced:
             request.force_finished_tables.append(claim.table_id)
-        with self._ending(lambda r, refused: r.finished(claim, forced=forced, refused=refused)):
+        with self._ending(
+            lambda r, refused: r.finished(claim, details, forced=forced, refused=refused)
+        ):
             self._report(request, claim, lambda reply: reply.finished_table_resp)
 
-    def failed(self, claim: Claim, reason: Reason) -> None:
+    def failed(self, claim: Claim, reason: Reason, details: TieringRound | None = None) -> None:
         """Reports a round as failed. A reason that contains a secret is withheld.
 
+        :param details: what the round did, for its history.
         :raises FencedTieringEpoch, InvalidCoordinator, TableNotExist: the claim is lost.
         """
         reason = reason.checked()
-        with self._ending(lambda r, refused: r.failed(claim, reason, refused=refused)):
-            self._report_failure(claim, reason)
+        with self._ending(lambda r, refused: r.failed(claim, reason, details, refused=refused)):
+            self._report_failure(claim, reason, details)
 
     def release(self, claim: Claim, reason: Reason) -> None:
         """Releases a claim without a failure: the table is due again.
@@ -203,9 +213,13 @@ class TieringClient:
         if not known:
             self._report_failure(claim, reason.checked())
 
-    def _report_failure(self, claim: Claim, reason: Reason) -> None:
+    def _report_failure(
+        self, claim: Claim, reason: Reason, details: TieringRound | None = None
+    ) -> None:
         entry = entry_of(claim)
         entry.error_message = str(reason)
+        if details is not None:
+            entry.round.CopyFrom(_round_message(details))
         request = pb.LakeTieringHeartbeatRequest(failed_tables=[entry])
         self._report(request, claim, lambda reply: reply.failed_table_resp)
 
@@ -415,6 +429,10 @@ class _HeldClaimHeartbeats:
 
     def heartbeat(self, claims: list[Claim], *, retry: bool = True) -> dict[int, FlussError | None]:
         return self._tiering.beat(claims, retry=retry)
+
+
+def _round_message(details: TieringRound) -> pb.PbTieringRound:
+    return round_to_message(replace(details, worker=details.worker or this_process()))
 
 
 def _bucket_order(item: tuple[TableBucket, int]) -> tuple[int, int]:

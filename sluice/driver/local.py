@@ -29,7 +29,7 @@ from sluice.rounds.limits import RoundLimits
 from sluice.rounds.phases import seconds_of
 from sluice.rounds.ports import SplitRunner, SplitWriterFactory
 from sluice.rounds.progress import NoProgress, Progress
-from sluice.rounds.reasons import reason_of
+from sluice.rounds.reasons import failure_of, reason_of
 from sluice.rounds.retier import RepairMode
 from sluice.rounds.round import run_round
 
@@ -184,7 +184,7 @@ def _report(client: Client, claim: Claim, result: RoundResult) -> RoundResult:
         return result
     try:
         # No statistics: Fluss expects totals of the lake table, which a round does not know.
-        client.tiering.finished(claim, forced=bool(result.forced))
+        client.tiering.finished(claim, forced=bool(result.forced), details=result.details())
     except SluiceError as error:  # lake and Fluss have the snapshot: the round succeeded
         _LOG.warning(
             "table %s: the round succeeded, but the coordinator did not accept its report: %s",
@@ -201,7 +201,8 @@ def _report_failure(
         return
     try:
         # Without its kind: users of `sluice tier` know what failed, and read the text.
-        client.tiering.failed(claim, replace(reason_of(error, secrets), kind=""))
+        failure = failure_of(error, secrets)
+        client.tiering.failed(claim, replace(failure.reason, kind=""), failure.details())
     except SluiceError as unheard:
         _LOG.warning(
             "table %s: the coordinator did not accept the report of the failure: %s",

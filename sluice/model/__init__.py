@@ -16,6 +16,7 @@ from sluice.model.table import (
     TableInfo,
 )
 from sluice.model.tiering import Claim, KeptStatus, LakeSnapshotInfo, TieringStatus
+from sluice.model.tiering_round import TieringRound
 from sluice.model.types import DataType, RowField, TypeRoot
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "TableDescriptor",
     "TableInfo",
     "TablePath",
+    "TieringRound",
     "TieringStatus",
     "TypeRoot",
     "offsets_from_text",

@@ -65,6 +65,9 @@ class KeptStatus:
         heading="last round",
         gauge=True,
     )
+    rounds: int | None = described(
+        t.BIGINT, "Rounds that have ended", number=16, heading="rounds", gauge=True, default=0
+    )
 
 
 def kept_values(status: KeptStatus) -> dict[str, Any]:

@@ -14,12 +14,13 @@ from __future__ import annotations
 import glob
 import json
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from sluice.errors import UnknownFileVersion
-from sluice.model import BucketSnapshot, Claim, Reason, TableBucket, TablePath
+from sluice.model import BucketSnapshot, Claim, Reason, TableBucket, TablePath, TieringRound
+from sluice.model.record_fields import fields_of
 
 VERSION = 1
 LEASED_VERSION = 2
@@ -108,11 +109,32 @@ class RoundResult:
     """Seconds per phase: plan, recover, copy, prepare, lake_commit, fluss_commit, total."""
     deletes: int = 0
     """For a table with a primary key: the number of keys whose earlier rows the commit deletes."""
+    lag_rows_before: int | None = None
+    """Log offsets missing in the lake when the round was planned."""
+    lag_rows_after: int | None = None
+    """Those of them that it left to the next round."""
 
     @property
     def is_given_up(self) -> bool:
         """Whether the claim was lost before the lake commit: another round must copy the rows."""
         return self.outcome == "claim_lost" and self.lake_snapshot_id is None
+
+    def details(self, worker: str | None = None) -> TieringRound:
+        """What the round did, for the history of the table."""
+        return TieringRound(
+            outcome=self.outcome,
+            rows_written=self.rows,
+            keys_deleted=self.deletes,
+            files_written=self.files,
+            bytes_read=self.bytes_read,
+            bytes_written=self.bytes_written,
+            lag_rows_before=self.lag_rows_before,
+            lag_rows_after=self.lag_rows_after,
+            lake_snapshot_id=self.lake_snapshot_id,
+            note=self.forced or None,
+            worker=worker,
+            **phases_ms(self.seconds),
+        )
 
     def to_json(self) -> dict[str, Any]:
         return {"version": VERSION, **asdict(self)}
@@ -132,6 +154,10 @@ class RoundFailure:
     seconds: dict[str, float] = field(default_factory=dict)
     """Seconds per phase, as in a result; the copy phase too if it failed."""
 
+    def details(self, worker: str | None = None) -> TieringRound:
+        """What the round did, for the history of the table."""
+        return TieringRound(worker=worker, **phases_ms(self.seconds))
+
     def to_json(self, secrets: Iterable[str] = ()) -> dict[str, Any]:
         """The content of its file, with the reason checked."""
         reason = self.reason.checked(secrets)
@@ -149,6 +175,13 @@ class RoundFailure:
         _check_version("failure", content)
         names = ("kind", "reason", "deepest_cause", "retryable")
         return cls(Reason(*(content[name] for name in names)), content.get("seconds", {}))
+
+
+def phases_ms(seconds: Mapping[str, float]) -> dict[str, Any]:
+    """The milliseconds of the phases that a history of rounds keeps."""
+    known = {entry.name for entry in fields_of(TieringRound)}
+    found = {f"{phase}_ms": round(spent_s * 1000) for phase, spent_s in seconds.items()}
+    return {name: ms for name, ms in found.items() if name in known}
 
 
 def round_uri(work_uri: str, lease_id: str, claim: Claim) -> str:

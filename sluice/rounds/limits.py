@@ -85,13 +85,18 @@ class Limiter:
         return "time" if self._clock.monotonic_s() >= self._until_s else ""
 
 
+def offsets_left(splits: Iterable[Split], results: Iterable[SplitResult]) -> int:
+    """The number of planned offsets that a round left because it reached a limit."""
+    stops = {split.bucket: split.stop_offset for split in splits}
+    return sum(stops[r.bucket] - r.next_offset for r in results if r.limit_reached)
+
+
 def forced_finish_text(
-    splits: Iterable[Split], results: Iterable[SplitResult], limits: RoundLimits, info: TableInfo
+    splits: Sequence[Split], results: Sequence[SplitResult], limits: RoundLimits, info: TableInfo
 ) -> str:
     """Which limits ended a round early and what is left; empty if it copied all that was
     planned.
     """
-    stops = {split.bucket: split.stop_offset for split in splits}
     cut = [result for result in results if result.limit_reached]
     if not cut:
         return ""
@@ -101,8 +106,8 @@ def forced_finish_text(
         reasons.append(f"{limits.round_ms(info) / 1000:g} s ({where})")
     if any(result.limit_reached == "bytes" for result in cut):
         reasons.append(f"{limits.max_bytes} bytes (tiering.max_round_bytes)")
-    left = sum(stops[result.bucket] - result.next_offset for result in cut)
+    left = offsets_left(splits, cut)
     return (
-        f"ended early after {' and '.join(reasons)}: {left} offsets in {len(cut)} of"
-        f" {len(stops)} buckets are left for the next round"
+        f"ended early after {' and '.join(reasons)}: {left} offsets in {len(cut)} of {len(splits)}"
+        " buckets are left for the next round"
     )

@@ -17,7 +17,7 @@ from sluice.model import Claim, LakeSnapshotInfo, TableBucket, TableInfo
 from sluice.rounds.commit import commit_round, discard, move_tag, round_identity
 from sluice.rounds.files import RoundResult
 from sluice.rounds.keyed_options import NO_KEYED_OPTIONS, KeyedRoundOptions
-from sluice.rounds.limits import RoundLimits, forced_finish_text
+from sluice.rounds.limits import RoundLimits, forced_finish_text, offsets_left
 from sluice.rounds.offsets import offsets_for_result
 from sluice.rounds.phases import Phases
 from sluice.rounds.plan import RoundPlan, check_options, make_plan
@@ -133,6 +133,8 @@ class _Round:
                 "committed" if self._repaired_with else "nothing_new",
                 offsets=offsets_for_result(plan.known),
                 lake_snapshot_id=registered.snapshot_id if registered else None,
+                lag_rows_before=0,
+                lag_rows_after=0,
                 notes=(*self._notes, *plan.notes),
             )
         progress.planned(len(plan.splits), plan.offsets)
@@ -318,6 +320,8 @@ class _Round:
             files=sum(len(r.files) for r in results),
             offsets=offsets_for_result(offsets),
             lake_snapshot_id=committed.snapshot.snapshot_id,
+            lag_rows_before=plan.offsets,
+            lag_rows_after=offsets_left(plan.splits, results),
             notes=tuple(self._notes),
         )
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from sluice.model import KeptStatus
+
 ERROR_CHARS_MAX = 4_096
 """Maximum length of a stored failure reason."""
 
@@ -14,12 +16,13 @@ BACKOFF_MAX_MS = 300_000
 """Maximum wait after failures, or the table's freshness if that is longer."""
 
 
-def after_success(now_ms: int, claimed_ms: int | None) -> dict[str, Any]:
+def after_success(before: KeptStatus | None, now_ms: int, claimed_ms: int | None) -> dict[str, Any]:
     """The fields that a successful round sets.
 
     :param claimed_ms: when the round began; None: not known.
     """
     return {
+        "rounds": _rounds(before) + 1,
         "last_tiered_ms": now_ms,
         "last_round_ms": None if claimed_ms is None else max(now_ms - claimed_ms, 0),
         "last_error": None,
@@ -30,7 +33,7 @@ def after_success(now_ms: int, claimed_ms: int | None) -> dict[str, Any]:
 
 
 def after_failure(
-    failures_before: int | None,
+    before: KeptStatus | None,
     now_ms: int,
     reason: str | None,
     *,
@@ -41,8 +44,9 @@ def after_failure(
 
     :param backoff_ms: wait after the first failure; 0: no wait.
     """
-    failures = (failures_before or 0) + 1
+    failures = ((before.failures if before is not None else None) or 0) + 1
     return {
+        "rounds": _rounds(before) + 1,
         "last_error": None if reason is None else reason[:ERROR_CHARS_MAX],
         "last_error_ms": now_ms,
         "failures": failures,
@@ -54,3 +58,7 @@ def wait_ms(backoff_ms: int, failures: int, freshness_ms: int) -> int:
     """How long a table waits after this number of failures in a row."""
     doublings = min(failures - 1, 62)  # more than any limit; the number stays small
     return min(backoff_ms << doublings, max(freshness_ms, BACKOFF_MAX_MS))
+
+
+def _rounds(before: KeptStatus | None) -> int:
+    return (before.rounds if before is not None else None) or 0

@@ -7,10 +7,10 @@ not overwrite each other: a late end of an older round does not end a newer clai
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from sluice.model import Claim, KeptStatus, TablePath, TieringStatus
+from sluice.model import Claim, KeptStatus, TablePath, TieringRound, TieringStatus
 from sluice.model import types as t
 from sluice.model.record_fields import TIME, described
 from sluice.model.tiering import kept_values
@@ -114,7 +114,8 @@ def finished(claim: Claim, before: RecordedStatus | None, now_ms: int, *, forced
     mine = before is not None and before.is_of(claim)
     since_ms = before.claimed_ms if before is not None and mine else None
     outcome = FORCED if forced else FINISHED
-    return {**_ended(claim, now_ms, outcome), **after_success(now_ms, since_ms)}
+    kept = after_success(before, now_ms, since_ms)
+    return {**_ended(claim, now_ms, outcome), **kept, **_counted(before, claim)}
 
 
 def failed(
@@ -128,13 +129,13 @@ def failed(
 ) -> Columns:
     """Records a failed round: see :func:`after_failure`."""
     kept = after_failure(
-        None if before is None else before.failures,
+        before,
         now_ms,
         reason,
         freshness_ms=freshness_ms,
         backoff_ms=backoff_ms,
     )
-    return {**_ended(claim, now_ms, FAILED), **kept}
+    return {**_ended(claim, now_ms, FAILED), **kept, **_counted(before, claim)}
 
 
 def lost(
@@ -149,14 +150,44 @@ def lost(
     silent_ms = now_ms - row.last_seen_ms
     if not row.is_claimed or row.is_of(claim) or silent_ms < SILENCE_MS:
         return {}
-    epoch = 0 if row.tiering_epoch is None else row.tiering_epoch
-    before = Claim(row.table_id, claim.path, epoch, row.coordinator_epoch or 0)
+    before = last_claim(row, claim.path)
     reason = (
-        f"no heartbeat for {silent_ms / 1000:.0f} s: the worker of tiering epoch {epoch} is"
-        " considered lost"
+        f"no heartbeat for {silent_ms / 1000:.0f} s: the worker of tiering epoch"
+        f" {before.tiering_epoch} is considered lost"
     )
     at_ms = row.last_seen_ms + SILENCE_MS
     return failed(before, row, at_ms, reason, freshness_ms=freshness_ms, backoff_ms=backoff_ms)
+
+
+def round_of(
+    claim: Claim, before: RecordedStatus | None, ended: Columns, details: TieringRound | None
+) -> TieringRound:
+    """The round that an end recorded.
+
+    :param before: the row before its end.
+    :param ended: the columns that :func:`finished` or :func:`failed` returned.
+    :param details: what the worker reported.
+    """
+    details = details or TieringRound()
+    has_failed = ended["outcome"] == FAILED
+    mine = before if before is not None and before.is_of(claim) else None
+    return replace(
+        details,
+        table_id=claim.table_id,
+        round_number=ended["rounds"],
+        tiering_epoch=claim.tiering_epoch,
+        coordinator_epoch=claim.coordinator_epoch,
+        started_ms=mine.claimed_ms if mine is not None else None,
+        ended_ms=ended["ended_ms"],
+        outcome=FAILED if has_failed else details.outcome or FINISHED,
+        reason=ended["last_error"],
+        worker=details.worker or (mine.claimed_by if mine is not None else None),
+    )
+
+
+def last_claim(row: RecordedStatus, path: TablePath) -> Claim:
+    """The claim that a row records."""
+    return Claim(row.table_id, path, row.tiering_epoch or 0, row.coordinator_epoch or 0)
 
 
 def released(claim: Claim, now_ms: int) -> Columns:
@@ -262,6 +293,12 @@ def _state(
 
 def _name(table_id: int, path: TablePath) -> dict[str, Any]:
     return {"table_id": table_id, "database_name": path.database, "table_name": path.table}
+
+
+def _counted(before: RecordedStatus | None, claim: Claim) -> dict[str, Any]:
+    """The number of rounds, where an end is reported again: it is not counted twice."""
+    repeated = before is not None and before.has_ended(claim)
+    return {"rounds": before.rounds or 0} if before is not None and repeated else {}
 
 
 def _ended(claim: Claim, now_ms: int, outcome: str) -> dict[str, Any]:

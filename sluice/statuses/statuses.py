@@ -19,18 +19,27 @@ from sluice.errors import (
     TableNotExist,
     UnknownServerError,
 )
-from sluice.model import TablePath
+from sluice.model import TablePath, TieringRound
+from sluice.model.tiering_round import FAILED
 from sluice.statuses.outcomes import BACKOFF_MS, after_failure, after_success
 from sluice.statuses.transitions import State, TableStatus, may_enter
 
 
 @dataclass(frozen=True, slots=True)
 class RoundEnd:
-    """An ended round: its table, its outcome, and the time since its assignment."""
+    """An ended round and its table."""
 
     path: TablePath
-    succeeded: bool
-    round_ms: int
+    round: TieringRound
+
+    @property
+    def succeeded(self) -> bool:
+        return self.round.succeeded
+
+    @property
+    def round_ms(self) -> int:
+        """From its assignment to its end."""
+        return self.round.duration_ms or 0
 
 
 class TieringStatuses:
@@ -85,17 +94,17 @@ class TieringStatuses:
         """
         if status.table_id in self._tables:
             return
-        self._tables[status.table_id] = TableStatus(
-            status.table_id,
-            status.path,
-            status.freshness_ms,
-            now_ms,
-            status.tiering_epoch,
-            last_tiered_ms=status.last_tiered_ms,
-            file_size=status.file_size,
-            record_count=status.record_count,
+        self._tables[status.table_id] = replace(
+            status,
+            state=None,
+            scheduled_from_ms=now_ms,
+            heartbeat_ms=None,
+            claimed_ms=None,
+            last_error=None,
+            last_error_ms=None,
+            last_round_ms=None,
+            failures=0,
             next_attempt_ms=now_ms if at_once else None,
-            paused=status.paused,
         )
         self._enter(status.table_id, State.NEW)
         self._enter(status.table_id, State.SCHEDULED)
@@ -209,6 +218,7 @@ class TieringStatuses:
         forced: bool = False,
         file_size: int | None = None,
         record_count: int | None = None,
+        details: TieringRound | None = None,
     ) -> bool:
         """Ends a round successfully; ``forced``: there are more rows, so it is Pending at once.
 
@@ -232,12 +242,14 @@ class TieringStatuses:
             file_size=status.file_size if file_size is None else file_size,
             record_count=status.record_count if record_count is None else record_count,
             **{
-                **after_success(now_ms, claimed_ms),
+                **after_success(status, now_ms, claimed_ms),
                 "next_attempt_ms": now_ms if forced else None,
             },
         )
         self._enter(table_id, State.PENDING if forced else State.SCHEDULED)
-        self.ended.append(RoundEnd(status.path, True, max(now_ms - claimed_ms, 0)))
+        details = details or TieringRound()
+        outcome = details.outcome or "finished"
+        self._ended(status, replace(details, outcome=outcome, reason=None), now_ms)
         return True
 
     def failed(
@@ -247,6 +259,7 @@ class TieringStatuses:
         tiering_epoch: int,
         now_ms: int,
         reason: str | None = None,
+        details: TieringRound | None = None,
     ) -> bool:
         """Ends a round with a failure: the table is Failed, and Pending after a wait.
 
@@ -256,7 +269,7 @@ class TieringStatuses:
         status = self._check_round(table_id, coordinator_epoch, tiering_epoch)
         if status.state is not State.TIERING:
             return False
-        self._fail(table_id, reason, now_ms)
+        self._fail(table_id, reason, now_ms, details)
         return True
 
     def release(self, table_id: int, coordinator_epoch: int, tiering_epoch: int) -> bool:
@@ -321,12 +334,35 @@ class TieringStatuses:
 
     # -- the moves
 
-    def _fail(self, table_id: int, reason: str | None, now_ms: int) -> None:
-        status = self._tables[table_id]
+    def _ended(self, status: TableStatus, details: TieringRound, now_ms: int) -> None:
+        """Notes an ended round.
+
+        :param status: the status before its end.
+        """
         claimed_ms = now_ms if status.claimed_ms is None else status.claimed_ms
-        self.ended.append(RoundEnd(status.path, False, max(now_ms - claimed_ms, 0)))
+        ended = replace(
+            details,
+            table_id=status.table_id,
+            round_number=(status.rounds or 0) + 1,
+            tiering_epoch=status.tiering_epoch,
+            coordinator_epoch=self.coordinator_epoch,
+            started_ms=claimed_ms,
+            ended_ms=now_ms,
+        )
+        self.ended.append(RoundEnd(status.path, ended))
+
+    def _fail(
+        self,
+        table_id: int,
+        reason: str | None,
+        now_ms: int,
+        details: TieringRound | None = None,
+    ) -> None:
+        status = self._tables[table_id]
+        details = replace(details or TieringRound(), outcome=FAILED, reason=reason)
+        self._ended(status, details, now_ms)
         kept = after_failure(
-            status.failures,
+            status,
             now_ms,
             reason,
             freshness_ms=status.freshness_ms,

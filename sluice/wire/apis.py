@@ -122,6 +122,7 @@ RENEW_KV_SNAPSHOT_LEASE = _read(2002, "RenewKvSnapshotLease", COORDINATOR)
 LIST_KV_SNAPSHOT_LEASES = _read(2003, "ListKvSnapshotLeases", COORDINATOR)
 # Requests a state, not a change: a repetition changes nothing more.
 CONTROL_TIERING = _read(2004, "ControlTiering", COORDINATOR)
+LIST_TIERING_ROUNDS = _read(2005, "ListTieringRounds", COORDINATOR)
 
 APIS: tuple[Api, ...] = tuple(value for value in list(globals().values()) if type(value) is Api)
 BY_KEY: dict[int, Api] = {api.key: api for api in APIS}

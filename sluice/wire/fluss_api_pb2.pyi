@@ -1025,18 +1025,20 @@ class LakeTieringHeartbeatRequest(_message.Message):
     def __init__(self, tiering_tables: _Optional[_Iterable[_Union[PbHeartbeatReqForTable, _Mapping]]] = ..., finished_tables: _Optional[_Iterable[_Union[PbHeartbeatReqForTable, _Mapping]]] = ..., failed_tables: _Optional[_Iterable[_Union[PbHeartbeatReqForTable, _Mapping]]] = ..., request_table: bool = ..., force_finished_tables: _Optional[_Iterable[int]] = ..., requested_tables: _Optional[_Iterable[_Union[PbTablePath, _Mapping]]] = ..., released_tables: _Optional[_Iterable[_Union[PbHeartbeatReqForTable, _Mapping]]] = ...) -> None: ...
 
 class PbHeartbeatReqForTable(_message.Message):
-    __slots__ = ("table_id", "coordinator_epoch", "tiering_epoch", "lake_tiering_stats", "error_message")
+    __slots__ = ("table_id", "coordinator_epoch", "tiering_epoch", "lake_tiering_stats", "error_message", "round")
     TABLE_ID_FIELD_NUMBER: _ClassVar[int]
     COORDINATOR_EPOCH_FIELD_NUMBER: _ClassVar[int]
     TIERING_EPOCH_FIELD_NUMBER: _ClassVar[int]
     LAKE_TIERING_STATS_FIELD_NUMBER: _ClassVar[int]
     ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
     table_id: int
     coordinator_epoch: int
     tiering_epoch: int
     lake_tiering_stats: PbLakeTieringStats
     error_message: str
-    def __init__(self, table_id: _Optional[int] = ..., coordinator_epoch: _Optional[int] = ..., tiering_epoch: _Optional[int] = ..., lake_tiering_stats: _Optional[_Union[PbLakeTieringStats, _Mapping]] = ..., error_message: _Optional[str] = ...) -> None: ...
+    round: PbTieringRound
+    def __init__(self, table_id: _Optional[int] = ..., coordinator_epoch: _Optional[int] = ..., tiering_epoch: _Optional[int] = ..., lake_tiering_stats: _Optional[_Union[PbLakeTieringStats, _Mapping]] = ..., error_message: _Optional[str] = ..., round: _Optional[_Union[PbTieringRound, _Mapping]] = ...) -> None: ...
 
 class PbLakeTieringStats(_message.Message):
     __slots__ = ("file_size", "record_count")
@@ -1377,7 +1379,7 @@ class ListTieringStatusesResponse(_message.Message):
     def __init__(self, tiering_statuses: _Optional[_Iterable[_Union[PbTableTieringStatus, _Mapping]]] = ...) -> None: ...
 
 class PbTableTieringStatus(_message.Message):
-    __slots__ = ("table_path", "status", "tiering_epoch", "last_tiered_time", "last_error", "last_error_time", "table_id", "failures", "next_attempt_time", "lag_rows", "lag_ms", "lake_snapshot_id", "paused", "last_round_ms")
+    __slots__ = ("table_path", "status", "tiering_epoch", "last_tiered_time", "last_error", "last_error_time", "table_id", "failures", "next_attempt_time", "lag_rows", "lag_ms", "lake_snapshot_id", "paused", "last_round_ms", "rounds")
     TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
     TIERING_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -1392,6 +1394,7 @@ class PbTableTieringStatus(_message.Message):
     LAKE_SNAPSHOT_ID_FIELD_NUMBER: _ClassVar[int]
     PAUSED_FIELD_NUMBER: _ClassVar[int]
     LAST_ROUND_MS_FIELD_NUMBER: _ClassVar[int]
+    ROUNDS_FIELD_NUMBER: _ClassVar[int]
     table_path: PbTablePath
     status: str
     tiering_epoch: int
@@ -1406,7 +1409,74 @@ class PbTableTieringStatus(_message.Message):
     lake_snapshot_id: int
     paused: bool
     last_round_ms: int
-    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., status: _Optional[str] = ..., tiering_epoch: _Optional[int] = ..., last_tiered_time: _Optional[int] = ..., last_error: _Optional[str] = ..., last_error_time: _Optional[int] = ..., table_id: _Optional[int] = ..., failures: _Optional[int] = ..., next_attempt_time: _Optional[int] = ..., lag_rows: _Optional[int] = ..., lag_ms: _Optional[int] = ..., lake_snapshot_id: _Optional[int] = ..., paused: bool = ..., last_round_ms: _Optional[int] = ...) -> None: ...
+    rounds: int
+    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., status: _Optional[str] = ..., tiering_epoch: _Optional[int] = ..., last_tiered_time: _Optional[int] = ..., last_error: _Optional[str] = ..., last_error_time: _Optional[int] = ..., table_id: _Optional[int] = ..., failures: _Optional[int] = ..., next_attempt_time: _Optional[int] = ..., lag_rows: _Optional[int] = ..., lag_ms: _Optional[int] = ..., lake_snapshot_id: _Optional[int] = ..., paused: bool = ..., last_round_ms: _Optional[int] = ..., rounds: _Optional[int] = ...) -> None: ...
+
+class ListTieringRoundsRequest(_message.Message):
+    __slots__ = ("table_path", "limit")
+    TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    table_path: PbTablePath
+    limit: int
+    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class ListTieringRoundsResponse(_message.Message):
+    __slots__ = ("rounds",)
+    ROUNDS_FIELD_NUMBER: _ClassVar[int]
+    rounds: _containers.RepeatedCompositeFieldContainer[PbTieringRound]
+    def __init__(self, rounds: _Optional[_Iterable[_Union[PbTieringRound, _Mapping]]] = ...) -> None: ...
+
+class PbTieringRound(_message.Message):
+    __slots__ = ("table_id", "round_number", "tiering_epoch", "coordinator_epoch", "started_time", "ended_time", "outcome", "rows_written", "keys_deleted", "files_written", "bytes_read", "bytes_written", "lag_rows_before", "lag_rows_after", "lake_snapshot_id", "recover_ms", "plan_ms", "copy_ms", "prepare_ms", "lake_commit_ms", "fluss_commit_ms", "reason", "note", "worker")
+    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
+    ROUND_NUMBER_FIELD_NUMBER: _ClassVar[int]
+    TIERING_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    COORDINATOR_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    STARTED_TIME_FIELD_NUMBER: _ClassVar[int]
+    ENDED_TIME_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    ROWS_WRITTEN_FIELD_NUMBER: _ClassVar[int]
+    KEYS_DELETED_FIELD_NUMBER: _ClassVar[int]
+    FILES_WRITTEN_FIELD_NUMBER: _ClassVar[int]
+    BYTES_READ_FIELD_NUMBER: _ClassVar[int]
+    BYTES_WRITTEN_FIELD_NUMBER: _ClassVar[int]
+    LAG_ROWS_BEFORE_FIELD_NUMBER: _ClassVar[int]
+    LAG_ROWS_AFTER_FIELD_NUMBER: _ClassVar[int]
+    LAKE_SNAPSHOT_ID_FIELD_NUMBER: _ClassVar[int]
+    RECOVER_MS_FIELD_NUMBER: _ClassVar[int]
+    PLAN_MS_FIELD_NUMBER: _ClassVar[int]
+    COPY_MS_FIELD_NUMBER: _ClassVar[int]
+    PREPARE_MS_FIELD_NUMBER: _ClassVar[int]
+    LAKE_COMMIT_MS_FIELD_NUMBER: _ClassVar[int]
+    FLUSS_COMMIT_MS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    table_id: int
+    round_number: int
+    tiering_epoch: int
+    coordinator_epoch: int
+    started_time: int
+    ended_time: int
+    outcome: str
+    rows_written: int
+    keys_deleted: int
+    files_written: int
+    bytes_read: int
+    bytes_written: int
+    lag_rows_before: int
+    lag_rows_after: int
+    lake_snapshot_id: int
+    recover_ms: int
+    plan_ms: int
+    copy_ms: int
+    prepare_ms: int
+    lake_commit_ms: int
+    fluss_commit_ms: int
+    reason: str
+    note: str
+    worker: str
+    def __init__(self, table_id: _Optional[int] = ..., round_number: _Optional[int] = ..., tiering_epoch: _Optional[int] = ..., coordinator_epoch: _Optional[int] = ..., started_time: _Optional[int] = ..., ended_time: _Optional[int] = ..., outcome: _Optional[str] = ..., rows_written: _Optional[int] = ..., keys_deleted: _Optional[int] = ..., files_written: _Optional[int] = ..., bytes_read: _Optional[int] = ..., bytes_written: _Optional[int] = ..., lag_rows_before: _Optional[int] = ..., lag_rows_after: _Optional[int] = ..., lake_snapshot_id: _Optional[int] = ..., recover_ms: _Optional[int] = ..., plan_ms: _Optional[int] = ..., copy_ms: _Optional[int] = ..., prepare_ms: _Optional[int] = ..., lake_commit_ms: _Optional[int] = ..., fluss_commit_ms: _Optional[int] = ..., reason: _Optional[str] = ..., note: _Optional[str] = ..., worker: _Optional[str] = ...) -> None: ...
 
 class ControlTieringRequest(_message.Message):
     __slots__ = ("table_path", "action")

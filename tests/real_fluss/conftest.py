@@ -24,7 +24,7 @@ from sluice.rounds.files import RoundResult
 from sluice.testing.real_fluss import RealFluss
 from sluice.testing.table_creation import create_table
 
-from .place import DUE_S, LAKE, PATIENCE_MS, Place, make_status_table
+from .place import DUE_S, LAKE, PATIENCE_MS, Place, make_status_tables
 
 
 @pytest.fixture(scope="session")
@@ -111,7 +111,7 @@ def place(real_fluss: RealFluss, jvm: Jvm) -> Iterator[Place]:
     )
     database = f"db_{uuid.uuid4().hex[:10]}"
     with connect(config.client) as client:
-        make_status_table(client)
+        make_status_tables(client)
         client.admin.create_database(database)
         yield Place(real_fluss, client, config, database, jvm)
         client.admin.drop_database(database, cascade=True)

@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 
 from sluice.cli.main import cli
 from sluice.client import Client, connect
+from sluice.client.round_table import LAYOUT as ROUND_LAYOUT
 from sluice.client.status_table import LAYOUT, PATH
 from sluice.config import Config
 from sluice.driver.jvm import Jvm
@@ -99,12 +100,13 @@ class Place:
         }
 
 
-def make_status_table(client: Client) -> None:
-    """As rounds do by themselves; but for certain, though the coordinator may miss it."""
+def make_status_tables(client: Client) -> None:
+    """As rounds do by themselves; but for certain, though the coordinator may miss them."""
     with suppress(DatabaseAlreadyExist):
         client.admin.create_database(PATH.database)
-    if client.admin.table_exists(PATH):
-        if has_leaders(client, PATH, 8.0):
-            return
-        client.admin.drop_table(PATH)
-    create_table(client, PATH, LAYOUT.descriptor)
+    for layout in (LAYOUT, ROUND_LAYOUT):
+        if client.admin.table_exists(layout.path):
+            if has_leaders(client, layout.path, 8.0):
+                continue
+            client.admin.drop_table(layout.path)
+        create_table(client, layout.path, layout.descriptor)

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from sluice.client import Client, connect
+from sluice.client.round_table import PATH as ROUNDS_PATH
 from sluice.client.status_table import LAYOUT, PATH
 from sluice.clock import SystemClock
 from sluice.config import DatalakeConfig
@@ -208,6 +209,19 @@ def test_beside_a_foreign_table_nothing_is_tiered(
         assert "Unknown" in shown.output
     finally:
         place.client.admin.drop_table(PATH)
+
+
+def test_rounds_are_kept(place: Place) -> None:
+    path = place.create("orders")
+    result = place.tier(path)
+    place.client.tiering.failed(place.claim(path), Reason.from_text("no such bucket"))
+    failed, done = place.client.statuses.history(path)
+    assert (failed.succeeded, failed.reason, failed.round_number) == (False, "no such bucket", 2)
+    assert (done.outcome, done.rows_written, done.files_written) == ("committed", 3, 1)
+    assert (done.lag_rows_before, done.lag_rows_after) == (3, 0)
+    assert min(done.copy_ms or 0, done.lake_commit_ms or 0, done.duration_ms or 0) > 0
+    assert done.lake_snapshot_id == result.lake_snapshot_id
+    assert not place.client.admin.table_info(ROUNDS_PATH).datalake_enabled
 
 
 @pytest.mark.slow

@@ -16,8 +16,9 @@ import structlog
 from sluice.clock import Clock
 from sluice.errors import FencedTieringEpoch, FlussError, InvalidTable, UnknownServerError
 from sluice.failpoints import failpoint
-from sluice.model import Reason, TableInfo, TablePath, TieringStatus
+from sluice.model import Reason, TableInfo, TablePath, TieringRound, TieringStatus
 from sluice.model.tiering import kept_values
+from sluice.server.coordinator.tiering_rounds import TieringRounds
 from sluice.server.coordinator.tiering_rows import TieringRows
 from sluice.server.storage.database import Database
 from sluice.statuses import (
@@ -31,6 +32,7 @@ from sluice.statuses import (
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire import values
 from sluice.wire.error_codes import to_error_response
+from sluice.wire.status_messages import round_from_message
 
 _log = structlog.get_logger("sluice.tiering")
 
@@ -71,6 +73,7 @@ class Tiering:
         """:param on_ended: called for each ended round, once it is stored; must be quick."""
         self._database = database
         self._rows = TieringRows(database)
+        self._rounds = TieringRounds(database)
         self._on_ended = on_ended
         self._clock = clock
         self._lock = threading.Lock()
@@ -143,7 +146,7 @@ class Tiering:
             now = self._clock.now_ms()
             for entry, reason in zip(request.failed_tables, reasons, strict=True):
                 with _error_in_response(response.failed_table_resp.add(table_id=entry.table_id)):
-                    changed = draft.failed(*_round(entry), now, reason or None)
+                    changed = draft.failed(*_round(entry), now, reason or None, _details(entry))
                     _report("tiering failed", entry, changed, reason=reason)
             for entry in request.tiering_tables:
                 with _error_in_response(response.tiering_table_resp.add(table_id=entry.table_id)):
@@ -157,6 +160,7 @@ class Tiering:
                         forced=entry.table_id in forced,
                         file_size=stats.file_size if stats.HasField("file_size") else None,
                         record_count=stats.record_count if stats.HasField("record_count") else None,
+                        details=_details(entry),
                     )
                     _report("tiering finished", entry, changed)
             for entry in request.released_tables:
@@ -195,6 +199,10 @@ class Tiering:
                 for status in draft.all()
                 if path is None or status.path == path
             ]
+
+    def rounds(self, table_id: int | None, limit: int) -> list[TieringRound]:
+        """The newest ended rounds of a table, or of each one."""
+        return self._rounds.newest(table_id, limit)
 
     # -- what users want
 
@@ -275,10 +283,11 @@ class Tiering:
             status, before = draft.get(table_id), self._statuses.get(table_id)
             if status is not None and (before is None or not self._rows.same(status, before)):
                 rows.append(status)
-        if rows:
+        if rows or draft.ended:
             own = self._database.transaction() if connection is None else nullcontext(connection)
             with own as connection_of_all:
                 self._rows.store(connection_of_all, rows)
+                self._rounds.store(connection_of_all, (end.round for end in draft.ended))
                 failpoint("server.tiering.before_commit")
 
     def _load(self, info: TableInfo) -> TableStatus | None:
@@ -319,6 +328,10 @@ def _freshness(info: TableInfo) -> int:
 
 def _round(entry: pb.PbHeartbeatReqForTable) -> tuple[int, int, int]:
     return entry.table_id, entry.coordinator_epoch, entry.tiering_epoch
+
+
+def _details(entry: pb.PbHeartbeatReqForTable) -> TieringRound | None:
+    return round_from_message(entry.round) if entry.HasField("round") else None
 
 
 def _report(event: str, entry: pb.PbHeartbeatReqForTable, changed: bool, **more: str) -> None:

@@ -9,6 +9,7 @@ import structlog
 
 from sluice.errors import FlussError
 from sluice.model import TablePath, TieringStatus
+from sluice.model.tiering_round import ROUNDS_KEPT
 from sluice.server.coordinator.catalog import Catalog
 from sluice.server.coordinator.lake_lag import LakeLag
 from sluice.server.coordinator.tiering import Tiering
@@ -16,7 +17,7 @@ from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api
 from sluice.wire.handlers import Handler
-from sluice.wire.status_messages import to_message
+from sluice.wire.status_messages import round_to_message, status_to_message
 from sluice.wire.table_paths import path_of
 
 _log = structlog.get_logger("sluice.tiering")
@@ -34,6 +35,7 @@ class TieringService:
         return {
             apis.LAKE_TIERING_HEARTBEAT: self._tiering.heartbeat,
             apis.LIST_TIERING_STATUSES: self.list_tiering_statuses,
+            apis.LIST_TIERING_ROUNDS: self.list_tiering_rounds,
             apis.CONTROL_TIERING: self.control_tiering,
         }
 
@@ -52,8 +54,18 @@ class TieringService:
         self, request: pb.ListTieringStatusesRequest
     ) -> pb.ListTieringStatusesResponse:
         path = path_of(request.table_path) if request.HasField("table_path") else None
-        messages = [to_message(status) for status in self.statuses(path)]
+        messages = [status_to_message(status) for status in self.statuses(path)]
         return pb.ListTieringStatusesResponse(tiering_statuses=messages)
+
+    def list_tiering_rounds(
+        self, request: pb.ListTieringRoundsRequest
+    ) -> pb.ListTieringRoundsResponse:
+        table_id = None
+        if request.HasField("table_path"):
+            table_id = self._catalog.table(path_of(request.table_path)).info.table_id
+        limit = request.limit if request.HasField("limit") else ROUNDS_KEPT
+        found = self._tiering.rounds(table_id, limit)
+        return pb.ListTieringRoundsResponse(rounds=[round_to_message(each) for each in found])
 
     def control_tiering(self, request: pb.ControlTieringRequest) -> pb.ControlTieringResponse:
         info = self._catalog.table(path_of(request.table_path)).info

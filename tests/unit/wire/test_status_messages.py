@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sluice.model import TablePath, TieringStatus
 from sluice.model.record_fields import RecordField, fields_of
 from sluice.wire import fluss_api_pb2 as pb
-from sluice.wire.status_messages import from_message, to_message
+from sluice.wire.status_messages import status_from_message, status_to_message
 
 MESSAGE = pb.PbTableTieringStatus.DESCRIPTOR
 FIELDS = fields_of(TieringStatus)
@@ -33,7 +33,7 @@ statuses = st.builds(
 
 @given(statuses)
 def test_a_status_survives_its_message(status: TieringStatus) -> None:
-    assert from_message(to_message(status)) == status
+    assert status_from_message(status_to_message(status)) == status
 
 
 @pytest.mark.parametrize("entry", FIELDS, ids=lambda entry: entry.name)

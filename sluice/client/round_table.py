@@ -1,0 +1,76 @@
+"""The table ``sluice.tiering_rounds``, in which Sluice's rounds record what they did.
+
+It has ``ROUNDS_KEPT`` rows for each lake table at most: a round replaces the one that many before.
+It is bucketed by the id of the lake table, so one prefix lookup reads the history of a table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from sluice.client.system_table import Layout, SystemTable
+from sluice.model import TablePath, TieringRound
+from sluice.model import types as t
+from sluice.model.record_fields import described, fields_of
+from sluice.model.tiering_round import ROUNDS_KEPT
+
+PATH = TablePath("sluice", "tiering_rounds")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedRound(TieringRound):
+    """One row."""
+
+    slot: int = described(t.INT.not_null(), "round_number modulo the rounds that are kept")
+
+
+LAYOUT = Layout(
+    PATH,
+    RecordedRound,
+    ("table_id", "slot"),
+    "Ended rounds of lake tables, written by Sluice's rounds.",
+    once=False,  # a row is complete and never changes
+)
+_NAMES = [entry.name for entry in fields_of(TieringRound)]
+
+
+class RoundTable:
+    """Reads and writes the rounds. Safe for use by many threads."""
+
+    def __init__(self, table: SystemTable[RecordedRound]) -> None:
+        self._table = table
+
+    def write(self, ended: TieringRound, is_late: Callable[[], bool]) -> None:
+        """Records a round. Raises the errors of :meth:`SystemTable.upsert`."""
+        values = {name: getattr(ended, name) for name in _NAMES}
+        slot = (ended.round_number or 0) % ROUNDS_KEPT
+        self._table.upsert([{**values, "slot": slot}], is_late)
+
+    def newest(self, table_ids: Sequence[int], limit: int) -> list[TieringRound]:
+        """The newest rounds of these tables, the newest of a table first.
+
+        :raises InvalidTable: the table has another layout.
+        """
+        reader = self._table.reader()
+        if reader is None or not table_ids:
+            return []
+        found = reader.prefix_lookup(pa.table({"table_id": pa.array(table_ids, pa.int64())}))
+        by_table: dict[int, list[TieringRound]] = {table_id: [] for table_id in table_ids}
+        for row in LAYOUT.records_of(found):
+            by_table[row.table_id].append(TieringRound(**{n: getattr(row, n) for n in _NAMES}))
+        return [
+            each
+            for rounds in by_table.values()
+            for each in sorted(rounds, key=lambda r: -(r.round_number or 0))[:limit]
+        ]
+
+    def delete(self, table_ids: Sequence[int]) -> None:
+        """Deletes the rounds of dropped tables."""
+        reader = self._table.reader()
+        if reader is not None and table_ids:
+            found = reader.prefix_lookup(pa.table({"table_id": pa.array(table_ids, pa.int64())}))
+            if found.num_rows:
+                self._table.delete(found.select(["table_id", "slot"]))

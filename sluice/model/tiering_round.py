@@ -1,0 +1,73 @@
+"""What one round of a table did, for the history of rounds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sluice.model import types as t
+from sluice.model.record_fields import TIME, described
+
+ROUNDS_KEPT = 100
+"""Rounds that are kept of a table; older ones are deleted."""
+
+FAILED = "failed"
+"""The outcome of a failed round. All others are successes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TieringRound:
+    """One ended round. Times are epoch milliseconds. None: not known.
+
+    The worker reports what it did; who keeps the history adds ids, times and the reason.
+    """
+
+    table_id: int = described(t.BIGINT.not_null(), "Id of the table", number=1, default=-1)
+    round_number: int | None = described(
+        t.BIGINT, "Number of the round, counted for each table", number=2, heading="round"
+    )
+    tiering_epoch: int | None = described(t.BIGINT, "Its tiering epoch", number=3)
+    coordinator_epoch: int | None = described(t.INT, "Its coordinator epoch", number=4)
+    started_ms: int | None = described(TIME, "When the table was claimed", number=5)
+    ended_ms: int | None = described(TIME, "When the end was reported", number=6, heading="ended")
+    outcome: str | None = described(
+        t.STRING,
+        "committed, nothing_new, already_landed, failed, or finished if the worker gave no details",
+        number=7,
+        heading="outcome",
+    )
+    rows_written: int | None = described(
+        t.BIGINT, "Rows in its data files", number=8, heading="rows"
+    )
+    keys_deleted: int | None = described(
+        t.BIGINT, "Keys whose earlier rows it deletes", number=9, heading="deletes"
+    )
+    files_written: int | None = described(t.BIGINT, "Its files", number=10, heading="files")
+    bytes_read: int | None = described(t.BIGINT, "Bytes read from the log", number=11)
+    bytes_written: int | None = described(t.BIGINT, "Bytes of its files", number=12)
+    lag_rows_before: int | None = described(
+        t.BIGINT, "Log offsets missing in the lake when it was planned", number=13
+    )
+    lag_rows_after: int | None = described(
+        t.BIGINT, "Those of them that it left to the next round", number=14
+    )
+    lake_snapshot_id: int | None = described(t.BIGINT, "Its lake snapshot", number=15)
+    recover_ms: int | None = described(t.BIGINT, "Time spent to find the base", number=16)
+    plan_ms: int | None = described(t.BIGINT, "Time spent to plan", number=17)
+    copy_ms: int | None = described(t.BIGINT, "Time spent to copy", number=18)
+    prepare_ms: int | None = described(t.BIGINT, "Time spent to store the offsets", number=19)
+    lake_commit_ms: int | None = described(t.BIGINT, "Time spent to commit to the lake", number=20)
+    fluss_commit_ms: int | None = described(t.BIGINT, "Time spent to register it", number=21)
+    reason: str | None = described(t.STRING, "Why it failed", number=22)
+    note: str | None = described(t.STRING, "Which limit ended it early", number=23)
+    worker: str | None = described(t.STRING, "The run or process that tiered it", number=24)
+
+    @property
+    def succeeded(self) -> bool:
+        return self.outcome != FAILED
+
+    @property
+    def duration_ms(self) -> int | None:
+        """From claim to report."""
+        if self.started_ms is None or self.ended_ms is None:
+            return None
+        return max(self.ended_ms - self.started_ms, 0)

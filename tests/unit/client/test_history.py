@@ -1,0 +1,218 @@
+"""The history of rounds, on a server that keeps it and on one that has no more calls than Fluss."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sluice.client import Client
+from sluice.client.round_table import LAYOUT, PATH, RoundTable
+from sluice.client.status_table import StatusTable
+from sluice.clock import Clock
+from sluice.config import ClientConfig, ServerConfig
+from sluice.errors import RequestTimeOut, TableNotExist
+from sluice.model import Reason, TableDescriptor, TablePath, TieringRound
+from sluice.model.tiering_round import ROUNDS_KEPT
+from sluice.server.cluster import EmbeddedCluster
+from sluice.testing.table_creation import create_table
+from tests.support.status_shop import LAKE, MINUTE_MS, SCHEMA, OwnClock, Shop, status_shop
+
+DETAILS = TieringRound(
+    outcome="committed", rows_written=7, keys_deleted=2, files_written=3, bytes_read=100,
+    bytes_written=90, lag_rows_before=7, lag_rows_after=1, lake_snapshot_id=1 << 60, recover_ms=1,
+    plan_ms=2, copy_ms=3, prepare_ms=4, lake_commit_ms=5, fluss_commit_ms=6, note="ended early",
+    worker="manual__2026",
+)  # fmt: skip
+FROM_WORKER = [
+    "outcome", "rows_written", "keys_deleted", "files_written", "bytes_read", "bytes_written",
+    "lag_rows_before", "lag_rows_after", "lake_snapshot_id", "recover_ms", "plan_ms", "copy_ms",
+    "prepare_ms", "lake_commit_ms", "fluss_commit_ms", "note", "worker",
+]  # fmt: skip
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Iterator[Shop]:
+    with status_shop(tmp_path / "data") as shop:
+        yield shop
+
+
+@pytest.fixture(params=["embedded", "plain"])
+def shop(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Shop]:
+    if request.param == "plain":
+        yield request.getfixturevalue("plain")
+        return
+    clock = OwnClock()
+    with keeping(tmp_path, clock) as cluster, Client(ClientConfig(cluster.address)) as client:
+        yield EmbeddedShop(cluster, clock, client)
+
+
+class EmbeddedShop(Shop):
+    """The same calls on a server that keeps statuses itself."""
+
+    __repr__ = object.__repr__
+
+    def __init__(self, cluster: EmbeddedCluster, clock: OwnClock, client: Client) -> None:
+        self.cluster, self.clock, self.client = cluster, clock, client
+        client.admin.create_database("shop")
+
+    def another(self, **settings: Any) -> Client:
+        return self.client
+
+
+def keeping(folder: Path, clock: Clock) -> EmbeddedCluster:
+    config = ServerConfig(data_dir=str(folder / "data"), listen="grpc://127.0.0.1:0")
+    return EmbeddedCluster(config, clock=clock)
+
+
+def test_a_round_is_kept_with_all_that_it_did(shop: Shop) -> None:
+    path = shop.create("orders")
+    assert shop.client.statuses.history(path) == []
+    claim = shop.claim(path)
+    claimed_ms = shop.clock.ms
+    shop.clock.ms += 1_500
+    shop.client.tiering.finished(claim, details=DETAILS)
+    (seen,) = shop.client.statuses.history(path)
+    assert [getattr(seen, n) for n in FROM_WORKER] == [getattr(DETAILS, n) for n in FROM_WORKER]
+    assert (seen.table_id, seen.round_number) == (claim.table_id, 1)
+    epochs = (seen.coordinator_epoch, seen.tiering_epoch)
+    assert epochs == (claim.coordinator_epoch, claim.tiering_epoch)
+    assert (seen.started_ms, seen.ended_ms) == (claimed_ms, shop.clock.ms)
+    assert (seen.succeeded, seen.duration_ms, seen.reason) == (True, 1_500, None)
+
+
+def test_a_failed_round_is_kept_with_its_reason(shop: Shop) -> None:
+    path = shop.create("orders")
+    shop.client.tiering.failed(
+        shop.claim(path), Reason.from_text("no such bucket"), TieringRound(plan_ms=4)
+    )
+    (seen,) = shop.client.statuses.history(path)
+    assert (seen.succeeded, seen.reason, seen.plan_ms) == (False, "no such bucket", 4)
+
+
+def test_a_round_without_details_is_kept_too(shop: Shop) -> None:
+    path = shop.create("orders")
+    shop.client.tiering.finished(shop.claim(path))
+    (seen,) = shop.client.statuses.history(path)
+    assert (seen.outcome, seen.rows_written, seen.copy_ms) == ("finished", None, None)
+
+
+def test_a_round_whose_worker_was_lost_is_kept(shop: Shop) -> None:
+    path = shop.create("orders")
+    shop.claim(path)
+    shop.clock.ms += 3 * MINUTE_MS
+    shop.client.statuses.list()  # the embedded server notices the loss here
+    shop.client.tiering.release(shop.claim(path), Reason.from_text("only looked"))
+    (seen,) = shop.client.statuses.history(path)
+    assert not seen.succeeded
+    assert seen.reason is not None
+    assert "is considered lost" in seen.reason
+
+
+def test_the_newest_come_first_and_a_released_claim_is_no_round(shop: Shop) -> None:
+    path, other = shop.create("orders"), shop.create("other")
+    for _ in range(3):
+        shop.client.tiering.finished(shop.claim(path))
+    shop.client.tiering.release(shop.claim(path), Reason.from_text("only looked"))
+    shop.client.tiering.finished(shop.claim(other))
+    numbers = [each.round_number for each in shop.client.statuses.history(path, 2)]
+    assert numbers == [3, 2]
+    all_of_them = [(p, each.round_number) for p, each in shop.client.statuses.histories()]
+    assert sorted(all_of_them) == [(path, 1), (path, 2), (path, 3), (other, 1)]
+    assert [p for p, _ in shop.client.statuses.histories(1)] == [path, other]
+    with pytest.raises(TableNotExist):
+        shop.client.statuses.history(TablePath("shop", "nothing"))
+
+
+def test_a_bounded_number_of_rounds_is_kept(shop: Shop) -> None:
+    path = shop.create("orders")
+    for _ in range(ROUNDS_KEPT + 3):
+        shop.client.tiering.finished(shop.claim(path))
+    numbers = [each.round_number for each in shop.client.statuses.history(path, 1_000)]
+    assert numbers == [*range(ROUNDS_KEPT + 3, 3, -1)]
+    assert shop.status(path).rounds == ROUNDS_KEPT + 3
+
+
+def test_an_end_that_is_reported_twice_is_one_round(shop: Shop) -> None:
+    path = shop.create("orders")
+    claim = shop.claim(path)
+    shop.client.tiering.finished(claim, details=DETAILS)
+    shop.another().tiering.finished(claim, details=DETAILS)
+    assert [each.round_number for each in shop.client.statuses.history(path)] == [1]
+
+
+def test_the_history_goes_with_its_table(shop: Shop) -> None:
+    path, other = shop.create("orders"), shop.create("other")
+    shop.client.tiering.finished(shop.claim(path))
+    shop.client.admin.drop_table(path)
+    shop.create("orders")
+    shop.another().tiering.finished(shop.claim(other))  # tidies where rounds keep the history
+    assert shop.client.statuses.history(path) == []
+    assert [p for p, _ in shop.client.statuses.histories()] == [other]
+
+
+def test_the_history_survives_a_restart(tmp_path: Path) -> None:
+    clock = OwnClock()
+    path = TablePath("shop", "orders")
+    for number in (1, 2):
+        with keeping(tmp_path, clock) as cluster, Client(ClientConfig(cluster.address)) as client:
+            client.admin.create_database("shop", ignore_if_exists=True)
+            if number == 1:
+                create_table(client, path, TableDescriptor(SCHEMA, properties=LAKE))
+            clock.ms += MINUTE_MS
+            claim = client.tiering.claim([path])
+            assert claim is not None
+            client.tiering.finished(claim)
+            found = [each.round_number for each in client.statuses.history(path)]
+            assert found == [*range(number, 0, -1)]
+
+
+def test_a_round_needs_no_history(
+    plain: Shop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = plain.create("orders")
+
+    def away(*asked: Any) -> None:
+        raise RequestTimeOut("the table is away")
+
+    with monkeypatch.context() as patch, caplog.at_level(logging.WARNING, "sluice.client"):
+        patch.setattr(RoundTable, "write", away)
+        plain.client.tiering.finished(plain.claim(path), details=DETAILS)
+    (warning,) = [r.getMessage() for r in caplog.records if r.name.startswith("sluice.client")]
+    assert "in table sluice.tiering_rounds, so `sluice history` lacks a round" in warning
+    assert plain.status(path).status == "Scheduled"
+    assert plain.client.statuses.history(path) == []
+    plain.another().tiering.finished(plain.claim(path))
+    assert [each.round_number for each in plain.client.statuses.history(path)] == [2]
+
+
+def test_a_round_is_kept_only_with_its_status(plain: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next end has the number again, so the row is replaced."""
+    path = plain.create("orders")
+
+    def away(*asked: Any) -> None:
+        raise RequestTimeOut("the table is away")
+
+    claim = plain.claim(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(StatusTable, "upsert", away)
+        plain.another().tiering.finished(claim)
+    plain.another().tiering.failed(plain.claim(path), Reason.from_text("no such bucket"))
+    (seen,) = plain.client.statuses.history(path)
+    assert (seen.round_number, seen.succeeded) == (1, False)
+
+
+def test_rounds_of_an_older_version_are_completed(plain: Shop) -> None:
+    path = plain.create("orders")
+    plain.client.admin.create_database("sluice")
+    descriptor = LAYOUT.descriptor
+    kept = tuple(column for column in descriptor.schema.columns if column.name != "copy_ms")
+    schema = replace(descriptor.schema, columns=kept)
+    plain.client.admin.create_table(PATH, replace(descriptor, schema=schema))
+    plain.client.tiering.finished(plain.claim(path), details=DETAILS)
+    (seen,) = plain.client.statuses.history(path)
+    assert (seen.rows_written, seen.copy_ms) == (7, 3)
