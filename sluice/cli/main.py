@@ -23,6 +23,7 @@ from sluice.cli.create_table import create_table
 from sluice.cli.doctor import doctor
 from sluice.cli.errors import EXIT_FAILED, show
 from sluice.cli.exporter import exporter
+from sluice.cli.history import history
 from sluice.cli.jars import jars
 from sluice.cli.leases import leases
 from sluice.cli.lookup import lookup, snapshots
@@ -116,6 +117,7 @@ for command in (
     tier,
     tables,
     status,
+    history,
     clean,
     repair,
     leases,

@@ -43,6 +43,7 @@ def print_table(
     *,
     exact: bool = False,
     shorten: int | None = None,
+    fold: bool = True,
 ) -> None:
     """Prints a table on standard output, or the line ``empty`` if there are no rows.
 
@@ -52,6 +53,7 @@ def print_table(
     :param exact: print numbers as they are, for values of users; else with thousands marks, and
         with two digits after the point.
     :param shorten: index of the column whose texts lose their middle on a narrow terminal.
+    :param fold: fold cells that do not fit; else a narrow terminal gets one line for each row too.
     """
     from rich import box
     from rich.console import Console
@@ -67,7 +69,8 @@ def print_table(
     if exact:
         content = [[str(c) if _is_number(c) else c for c in row] for row in content]
     console = Console()
-    if not console.is_terminal:
+    full = sum(_full_widths([list(columns), *content])) + _GAP * (len(columns) - 1)
+    if not console.is_terminal or (not fold and full > console.width):
         _print_lines([list(columns), *content], numbers)
         return
     if shorten is not None:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
 
 import click
 
 from sluice.cli.options import TABLE_PATH, cluster_options, configuration, format_option
 from sluice.cli.output import print_json
+from sluice.cli.record_cells import document
 from sluice.cli.status_text import print_statuses, print_wide
 from sluice.clock import Clock, SystemClock
 from sluice.errors import NetworkError, RequestTimeOut
 from sluice.masking import mask
 from sluice.model import TablePath
-
-if TYPE_CHECKING:
-    from sluice.model import TieringStatus
 
 WATCH_S = 2.0
 EXIT_FAILING = 1
@@ -78,12 +75,12 @@ def status(
         def show() -> bool:
             statuses = client.statuses.list(table)
             if output_format == "json":
-                print_json([_json(entry) for entry in statuses], one_line=watch)
+                print_json([document(entry.path, entry) for entry in statuses], one_line=watch)
             elif wide:
-                print_wide(statuses, _not_tiered(table))
+                print_wide(statuses, not_tiered(table))
             else:
                 print_statuses(
-                    statuses, clock.now_ms(), _not_tiered(table), complete_errors=table is not None
+                    statuses, clock.now_ms(), not_tiered(table), complete_errors=table is not None
                 )
             unread = {str(entry.note) for entry in statuses if entry.is_unread}
             for note in sorted(unread):
@@ -112,16 +109,9 @@ def refresh(show: Callable[[], object], clock: Clock, *, clear: bool = True) -> 
         clock.sleep(WATCH_S)
 
 
-def _not_tiered(table: TablePath | None) -> str:
+def not_tiered(table: TablePath | None) -> str:
     if table is None:
         return "no table is tiered"
     from sluice.driver.not_due import how_to_enable
 
     return f"table {table} is not tiered: {how_to_enable(table)}"
-
-
-def _json(entry: TieringStatus) -> dict[str, Any]:
-    from sluice.model.record_fields import fields_of
-
-    values = {field.name: getattr(entry, field.name) for field in fields_of(type(entry))}
-    return {"path": str(entry.path), **values}

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sluice.cli.output import Styled, counted, print_table, print_wrapped, span, when
+from sluice.cli.record_cells import age, cell, headed_fields
 
 if TYPE_CHECKING:
     from sluice.model import TieringStatus
@@ -39,12 +40,10 @@ def print_statuses(
 def print_wide(statuses: Sequence[TieringStatus], empty: str) -> None:
     """Prints all fields that have a heading, with times in UTC and complete errors."""
     from sluice.model import TieringStatus
-    from sluice.model.record_fields import fields_of
 
-    shown = [entry for entry in fields_of(TieringStatus) if entry.heading]
-    shown.sort(key=lambda entry: entry.name.startswith("last_error"))  # long texts come last
+    shown = headed_fields(TieringStatus)
     rows = [[str(status.path), *(_cell(entry, status) for entry in shown)] for status in statuses]
-    print_table(["table", *(entry.heading for entry in shown)], rows, empty=empty)
+    print_table(["table", *(entry.heading for entry in shown)], rows, empty, fold=False)
     print_notes(statuses)
 
 
@@ -57,7 +56,7 @@ def print_notes(statuses: Sequence[TieringStatus]) -> None:
 
 def _row(entry: TieringStatus, now_ms: int) -> list[object]:
     paused = "dim" if entry.paused else ""
-    tiered = _age(entry.last_tiered_ms, now_ms) or _never(entry)
+    tiered = age(entry.last_tiered_ms, now_ms) or _never(entry)
     return [
         Styled(str(entry.path), paused),
         Styled(entry.status, paused or _STYLES.get(entry.status, "")),
@@ -73,11 +72,7 @@ def _cell(entry: RecordField, status: TieringStatus) -> object:
         return f"{value}, paused" if status.paused else value
     if entry.name == "last_tiered_ms":
         return when(value) or _never(status)
-    if entry.is_time:
-        return when(value)
-    if entry.is_duration and value is not None:
-        return span(value // 1000, 2)
-    return value
+    return cell(entry, value)
 
 
 def _failure(entry: TieringStatus, now_ms: int) -> str:
@@ -85,14 +80,9 @@ def _failure(entry: TieringStatus, now_ms: int) -> str:
     failures = f"{counted(entry.failures, 'failure')}, " if entry.failures else ""
     if entry.last_error is None:
         return f"{entry.path}: {failures}no reason reported" if failures else ""
-    age = _age(entry.last_error_ms, now_ms)
-    when_failed = f" {age}" if age else ""
+    failed = age(entry.last_error_ms, now_ms)
+    when_failed = f" {failed}" if failed else ""
     return f"{entry.path}: {failures}last error{when_failed}: {entry.last_error}"
-
-
-def _age(then_ms: int | None, now_ms: int) -> str | None:
-    """``3 min ago``; the server's clock may be a little ahead of this machine's."""
-    return None if then_ms is None else f"{span(max(now_ms - then_ms, 0) // 1000, 1)} ago"
 
 
 def _due(next_attempt_ms: int | None, now_ms: int) -> str | None:

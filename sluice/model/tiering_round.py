@@ -27,7 +27,9 @@ class TieringRound:
     )
     tiering_epoch: int | None = described(t.BIGINT, "Its tiering epoch", number=3)
     coordinator_epoch: int | None = described(t.INT, "Its coordinator epoch", number=4)
-    started_ms: int | None = described(TIME, "When the table was claimed", number=5)
+    started_ms: int | None = described(
+        TIME, "When the table was claimed", number=5, heading="started"
+    )
     ended_ms: int | None = described(TIME, "When the end was reported", number=6, heading="ended")
     outcome: str | None = described(
         t.STRING,
@@ -42,24 +44,46 @@ class TieringRound:
         t.BIGINT, "Keys whose earlier rows it deletes", number=9, heading="deletes"
     )
     files_written: int | None = described(t.BIGINT, "Its files", number=10, heading="files")
-    bytes_read: int | None = described(t.BIGINT, "Bytes read from the log", number=11)
-    bytes_written: int | None = described(t.BIGINT, "Bytes of its files", number=12)
+    bytes_read: int | None = described(
+        t.BIGINT, "Bytes read from the log", number=11, heading="bytes read"
+    )
+    bytes_written: int | None = described(
+        t.BIGINT, "Bytes of its files", number=12, heading="bytes written"
+    )
     lag_rows_before: int | None = described(
-        t.BIGINT, "Log offsets missing in the lake when it was planned", number=13
+        t.BIGINT,
+        "Log offsets missing in the lake when it was planned",
+        number=13,
+        heading="lag before",
     )
     lag_rows_after: int | None = described(
-        t.BIGINT, "Those of them that it left to the next round", number=14
+        t.BIGINT,
+        "Those of them that it left to the next round",
+        number=14,
+        heading="lag after",
     )
-    lake_snapshot_id: int | None = described(t.BIGINT, "Its lake snapshot", number=15)
-    recover_ms: int | None = described(t.BIGINT, "Time spent to find the base", number=16)
-    plan_ms: int | None = described(t.BIGINT, "Time spent to plan", number=17)
-    copy_ms: int | None = described(t.BIGINT, "Time spent to copy", number=18)
-    prepare_ms: int | None = described(t.BIGINT, "Time spent to store the offsets", number=19)
-    lake_commit_ms: int | None = described(t.BIGINT, "Time spent to commit to the lake", number=20)
-    fluss_commit_ms: int | None = described(t.BIGINT, "Time spent to register it", number=21)
-    reason: str | None = described(t.STRING, "Why it failed", number=22)
-    note: str | None = described(t.STRING, "Which limit ended it early", number=23)
-    worker: str | None = described(t.STRING, "The run or process that tiered it", number=24)
+    lake_snapshot_id: int | None = described(
+        t.BIGINT, "Its lake snapshot", number=15, heading="lake snapshot"
+    )
+    recover_ms: int | None = described(
+        t.BIGINT, "Time spent to find the base", number=16, heading="recover"
+    )
+    plan_ms: int | None = described(t.BIGINT, "Time spent to plan", number=17, heading="plan")
+    copy_ms: int | None = described(t.BIGINT, "Time spent to copy", number=18, heading="copy")
+    prepare_ms: int | None = described(
+        t.BIGINT, "Time spent to store the offsets", number=19, heading="prepare"
+    )
+    lake_commit_ms: int | None = described(
+        t.BIGINT, "Time spent to commit to the lake", number=20, heading="lake commit"
+    )
+    fluss_commit_ms: int | None = described(
+        t.BIGINT, "Time spent to register it", number=21, heading="fluss commit"
+    )
+    reason: str | None = described(t.STRING, "Why it failed", number=22, heading="reason")
+    note: str | None = described(t.STRING, "Which limit ended it early", number=23, heading="note")
+    worker: str | None = described(
+        t.STRING, "The run or process that tiered it", number=24, heading="worker"
+    )
 
     @property
     def succeeded(self) -> bool:

@@ -117,7 +117,7 @@ def test_wide_shows_every_condition(shop: Shop) -> None:
     headings, _, *lines = shown.output.rstrip().splitlines()
     named = (
         "table state epoch last tiered failures next attempt lag rows lag lake snapshot last round"
-        " last error at"
+        " rounds last error at"
     )
     assert " ".join(headings.split()) == named
     by_table = {line.split()[0].partition(".")[2]: line for line in lines}
@@ -152,6 +152,7 @@ def test_the_same_for_machines(shop: Shop) -> None:
         "lake_snapshot_id": None,
         "paused": False,
         "last_round_ms": None,
+        "rounds": 2,
         "note": None,
     }
     assert (healthy["status"], healthy["failures"], healthy["last_round_ms"]) == (
