@@ -44,7 +44,7 @@ Examples:
   sluice sql "SELECT * FROM sys.lake_tiering_status" --format json
   sluice sql "SELECT count(*) FROM lake.shop.orders" --warehouse ./lake
   sluice sql "SHOW TABLES IN sys"
-  sluice sql "DESCRIBE sys.lake_tiering_status"
+  sluice sql "DESCRIBE sys.lake_tiering_rounds"
 """,
 )
 @click.argument("query")
@@ -86,9 +86,9 @@ def sql(
 ) -> None:
     """Run QUERY, one Spark SQL statement, in a local Spark.
 
-    System table: sys.lake_tiering_status has a row for each tiered table, with the columns
-    database_name, table_name, status, tiering_epoch, last_tiered_time, last_error and
-    last_error_time (UTC).
+    System tables: sys.lake_tiering_status has a row for each tiered table, and
+    sys.lake_tiering_rounds one for each of its newest 100 rounds. DESCRIBE prints their columns.
+    Times are in UTC.
 
     Lake tables: give --warehouse PATH, or a lake in --config FILE, and name them
     lake.DATABASE.TABLE. The rows in the lake may be older than those in Fluss by the lag that
@@ -140,7 +140,8 @@ def explained(error: QueryFailed, lake_options: Mapping[str, str]) -> QueryFaile
         lake = f"did you mean lake.{name}?"
     elif meant := similar_lake_table(name, lake_options):
         lake = f"did you mean {meant}?"
-    return QueryFailed(f"no table {name}: the system table is sys.lake_tiering_status; {lake}")
+    system = "the system tables are sys.lake_tiering_status and sys.lake_tiering_rounds"
+    return QueryFailed(f"no table {name}: {system}; {lake}")
 
 
 def similar_lake_table(name: str, lake_options: Mapping[str, str]) -> str | None:

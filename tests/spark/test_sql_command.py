@@ -160,7 +160,7 @@ def test_what_spark_and_the_cluster_refuse_is_one_line(commands: Commands) -> No
     nowhere = ("--bootstrap", "grpc://127.0.0.1:1")
     code, output, errors = commands.run("SELECT * FROM sys.nothing", *nowhere)
     assert (code, output, errors.count("\n")) == (1, "", 1)
-    assert "no table sys.nothing: the system table is sys.lake_tiering_status; lake " in errors
+    assert "no table sys.nothing: the system tables are sys.lake_tiering_status and " in errors
     code, output, errors = commands.run(QUERY, *nowhere)
     assert (code, output, errors.count("\n")) == (1, "", 1)
     assert errors.startswith("sluice: NetworkError: ")

@@ -1,4 +1,4 @@
-"""``sys.lake_tiering_status`` in a session of a user's own: two settings, and the system tables."""
+"""The tables of ``sys`` in a session of a user's own: two settings, and the system tables."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from pyspark_sluice import add_sys_tables
 from sluice.client import Client, connect
 from sluice.clock import SystemClock
 from sluice.config import ClientConfig, ServerConfig
-from sluice.model import Column, Reason, Schema, TableDescriptor, TablePath
+from sluice.model import Column, Reason, Schema, TableDescriptor, TablePath, TieringRound
 from sluice.model import types as t
+from sluice.model.record_fields import fields_of
 from sluice.server.cluster import EmbeddedCluster
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
@@ -32,6 +33,7 @@ from tests.support.wire_server import WireServer
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = "spark_catalog.sys.lake_tiering_status"
+ROUNDS = "spark_catalog.sys.lake_tiering_rounds"
 COLUMNS = [  # of seed 001, in Spark's words
     ("database_name", "string"),
     ("table_name", "string"),
@@ -50,9 +52,11 @@ COLUMNS = [  # of seed 001, in Spark's words
     ("paused", "boolean"),
     ("last_round_ms", "bigint"),
     ("note", "string"),
+    ("rounds", "bigint"),
 ]
 PUSHES_FILTERS = hasattr(datasource, "EqualTo")
 """Spark 4.0 asks no Python data source to filter."""
+DID = TieringRound(outcome="committed", rows_written=3, copy_ms=12, worker="run-7")
 REASON = "S3 said 403: 'no such key' = \"x\"; 川"
 
 
@@ -101,7 +105,7 @@ def fill(client: Client) -> None:
             client.tiering.failed(found[-1], Reason.from_text(REASON))
         else:
             client.admin.set_options(good, {"table.datalake.freshness": "1d"})
-            client.tiering.finished(found[-1])
+            client.tiering.finished(found[-1], details=DID)
 
 
 def claim(client: Client, path: TablePath) -> Any:
@@ -123,6 +127,17 @@ def in_utc(rows: list[Any]) -> list[tuple[Any, ...]]:
     ]
 
 
+def rounds_are_kept(session: Any, client: Client) -> None:
+    """Those of ``fill``, in SQL as in Python."""
+    columns = "table_name, round_number, ended_time, outcome, rows_written, copy_ms, reason"
+    rows = in_utc(session.sql(f"SELECT {columns} FROM {ROUNDS}").collect())
+    ended = {path.table: time(each.ended_ms) for path, each in client.statuses.histories()}
+    assert sorted(rows) == [
+        ("bad", 1, ended["bad"], "failed", None, None, REASON),
+        ("good", 1, ended["good"], "committed", 3, 12, None),
+    ]
+
+
 def test_the_rows_are_the_coordinators_word(session: Any, tmp_path: Path) -> None:
     with cluster_at(tmp_path) as cluster, connect(cluster.address) as client:
         fill(client)
@@ -131,6 +146,7 @@ def test_the_rows_are_the_coordinators_word(session: Any, tmp_path: Path) -> Non
         said = client.statuses.list()
         failing = f"SELECT table_name, last_error FROM {TABLE} WHERE status = 'Failed'"
         assert [tuple(row) for row in session.sql(failing).collect()] == [("bad", REASON)]
+        rounds_are_kept(session, client)
     assert rows == [
         (
             "shop",
@@ -149,6 +165,7 @@ def test_the_rows_are_the_coordinators_word(session: Any, tmp_path: Path) -> Non
             s.paused,
             s.last_round_ms,
             s.note,
+            s.rounds,
         )
         for s, row in zip(said, rows, strict=True)
     ]
@@ -173,6 +190,8 @@ def test_statuses_that_rounds_wrote_are_told_too(session: Any, tmp_path: Path) -
         rows = session.sql(f"SELECT {columns} FROM {TABLE} ORDER BY table_name").collect()
         where = "database_name = 'shop' AND table_name = 'bad' AND last_tiered_time IS NULL"
         bad = session.sql(f"SELECT last_error FROM {TABLE} WHERE {where}").collect()
+        with connect(ClientConfig(cluster.address, **patient)) as client:
+            rounds_are_kept(session, client)
     assert [tuple(row) for row in rows] == [
         ("bad", "Failed", 1, REASON),
         ("good", "Scheduled", 1, None),
@@ -187,8 +206,15 @@ def test_columns_and_tables_are_described(session: Any) -> None:
     described = session.sql(f"DESCRIBE {TABLE}").collect()
     assert [(row.col_name, row.data_type) for row in described] == COLUMNS
     assert all(row.comment for row in described)
-    [table] = session.sql("SHOW TABLES IN spark_catalog.sys").collect()
-    assert (table.namespace, table.tableName) == ("sys", "lake_tiering_status")
+    described = session.sql(f"DESCRIBE {ROUNDS}").collect()
+    fields = [entry.column for entry in fields_of(TieringRound)]
+    assert [row.col_name for row in described] == ["database_name", "table_name", *fields]
+    assert all(row.comment for row in described)
+    tables = session.sql("SHOW TABLES IN spark_catalog.sys").collect()
+    assert sorted((table.namespace, table.tableName) for table in tables) == [
+        ("sys", "lake_tiering_rounds"),
+        ("sys", "lake_tiering_status"),
+    ]
 
 
 def entry(table: str, status: str) -> pb.PbTableTieringStatus:
@@ -228,6 +254,24 @@ def test_a_table_filter_becomes_one_question(session: Any) -> None:
     plan = session.sql(f"SELECT * FROM {TABLE} WHERE {shop} AND table_name = 'a'")
     assert "EqualTo" not in plan._jdf.queryExecution().toString()
     assert " = a" not in plan._jdf.queryExecution().optimizedPlan().toString()
+
+
+def test_a_table_filter_of_rounds_becomes_one_question(session: Any) -> None:
+    asked: list[pb.ListTieringRoundsRequest] = []
+
+    def answer(request: pb.ListTieringRoundsRequest) -> pb.ListTieringRoundsResponse:
+        asked.append(request)
+        return pb.ListTieringRoundsResponse(rounds=[pb.PbTieringRound(table_id=7, round_number=3)])
+
+    if not PUSHES_FILTERS:
+        return
+    with WireServer({(Role.COORDINATOR, apis.LIST_TIERING_ROUNDS): answer}) as server:
+        use(session, server.address)
+        where = "table_name = 'a' AND database_name = 'shop' AND round_number > 2"
+        rows = session.sql(f"SELECT table_name, table_id FROM {ROUNDS} WHERE {where}").collect()
+    assert [tuple(row) for row in rows] == [("a", 7)]
+    path = pb.PbTablePath(database_name="shop", table_name="a")
+    assert asked == [pb.ListTieringRoundsRequest(table_path=path, limit=100)]
 
 
 def test_a_table_that_is_not_there_has_no_row(session: Any, tmp_path: Path) -> None:

@@ -18,6 +18,8 @@ from sluice.errors import QueryFailed
 from tests.support.findings import finding
 from tests.support.processes import sluice
 
+SYSTEM = "the system tables are sys.lake_tiering_status and sys.lake_tiering_rounds"
+
 
 @pytest.mark.parametrize(
     ("arguments", "told"),
@@ -67,26 +69,23 @@ def test_a_missing_java_is_named(tmp_path: Path, command: tuple[str, ...]) -> No
         (
             "`shop`.`orders`",
             False,
-            "no table shop.orders: the system table is sys.lake_tiering_status; lake tables are"
-            " lake.DATABASE.TABLE, with --warehouse PATH or a lake in --config FILE",
+            f"no table shop.orders: {SYSTEM}; lake tables are lake.DATABASE.TABLE,"
+            " with --warehouse PATH or a lake in --config FILE",
         ),
         (
             "`shop`.`orders`",
             True,
-            "no table shop.orders: the system table is sys.lake_tiering_status; did you mean"
-            " lake.shop.orders?",
+            f"no table shop.orders: {SYSTEM}; did you mean lake.shop.orders?",
         ),
         (
             "`lake`.`shop`.`ordres`",
             True,
-            "no table lake.shop.ordres: the system table is sys.lake_tiering_status; lake tables"
-            " are lake.DATABASE.TABLE",
+            f"no table lake.shop.ordres: {SYSTEM}; lake tables are lake.DATABASE.TABLE",
         ),
         (
             "`lake`.`shop`.`stok`",
             True,
-            "no table lake.shop.stok: the system table is sys.lake_tiering_status; did you mean"
-            " lake.shop.stock?",
+            f"no table lake.shop.stok: {SYSTEM}; did you mean lake.shop.stock?",
         ),
     ],
 )

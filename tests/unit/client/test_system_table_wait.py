@@ -8,7 +8,8 @@ from contextlib import ExitStack
 import pytest
 from pyspark.sql.datasource import InputPartition
 
-from pyspark_sluice.lake_tiering_status import LakeTieringStatusReader
+from pyspark_sluice import LakeTieringStatus
+from pyspark_sluice.system_table import SystemTableReader
 from sluice.client.reachability import OF_COMMAND, WAIT_S
 from sluice.errors import NetworkError
 from sluice.testing.ports import kept_port
@@ -19,7 +20,7 @@ from tests.support.wire_server import WireServer
 
 
 def rows() -> int:
-    reader = LakeTieringStatusReader(["table_name"])
+    reader = SystemTableReader(LakeTieringStatus, ["table_name"])
     return sum(batch.num_rows for batch in reader.read(InputPartition(0)))
 
 
