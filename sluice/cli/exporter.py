@@ -98,7 +98,7 @@ def served(
 
     with connect(_bounded(config, timeout_ms)) as client:
         rounds = RoundMetrics()
-        seen = SeenRounds(rounds)
+        seen = SeenRounds(rounds, client.statuses.history)
 
         def read() -> ClusterState:
             state = _read(client)

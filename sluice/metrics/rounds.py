@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 
 from prometheus_client import Counter, Histogram
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from sluice.model import TieringStatus
+from sluice.errors import SluiceError
+from sluice.model import TablePath, TieringRound, TieringStatus
+from sluice.model.tiering_round import ROUNDS_KEPT
 
 ROUND_BUCKETS_S = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1_800, 3_600)
 
@@ -49,28 +52,44 @@ class RoundMetrics(Collector):
 class SeenRounds:
     """Counts rounds of a cluster whose statuses are read now and then.
 
-    A table whose last success or last error has moved had a round. Several rounds of one outcome
-    between two reads count as one, and failures before a success are not seen.
+    A status has the number of ended rounds of its table. It also describes the last round, if that
+    was a success. Other rounds are read from the history.
     """
 
-    def __init__(self, metrics: RoundMetrics) -> None:
+    def __init__(
+        self, metrics: RoundMetrics, history: Callable[[TablePath, int], Iterable[TieringRound]]
+    ) -> None:
+        """:param history: returns the newest rounds of a table, at most the given number."""
         self._metrics = metrics
-        self._ends: dict[int, tuple[int | None, int | None]] = {}
+        self._history = history
+        self._counted: dict[int, int] = {}
 
     def seen(self, statuses: Sequence[TieringStatus]) -> None:
         """Adds the rounds that have ended since the last call.
 
         :param statuses: of all tables. A table's first status counts no round.
         """
-        before, self._ends = self._ends, {}
+        before, self._counted = self._counted, {}
         for status in statuses:
-            ends = (status.last_tiered_ms, status.last_error_ms)
-            known = before.get(status.table_id, ends)
+            counted = before.get(status.table_id)
             if status.is_unread:
-                self._ends[status.table_id] = known
+                if counted is not None:
+                    self._counted[status.table_id] = counted
                 continue
-            self._ends[status.table_id] = ends
-            if status.last_tiered_ms is not None and ends[0] != known[0]:
-                self._metrics.ended(True, status.last_round_ms)
-            if status.last_error_ms is not None and ends[1] != known[1]:
-                self._metrics.ended(False, None)
+            self._counted[status.table_id] = rounds = status.rounds or 0
+            if counted is not None and rounds > counted:
+                self._count(status, range(max(counted, rounds - ROUNDS_KEPT) + 1, rounds + 1))
+
+    def _count(self, status: TieringStatus, numbers: range) -> None:
+        """Counts these rounds of a table, the last of which its status describes."""
+        succeeded = status.last_error_ms is None
+        found: dict[int | None, TieringRound] = {}
+        if len(numbers) > 1 or not succeeded:
+            with suppress(SluiceError):
+                rounds = self._history(status.path, ROUNDS_KEPT)
+                found = {each.round_number: each for each in rounds}
+        for number in numbers:
+            if each := found.get(number):
+                self._metrics.ended(each.succeeded, each.duration_ms)
+            elif number == numbers[-1]:  # its record is written after its status, or failed to be
+                self._metrics.ended(succeeded, status.last_round_ms if succeeded else None)
