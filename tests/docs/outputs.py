@@ -18,6 +18,8 @@ _DURATION = rf"{_NUMBER} ?{_UNIT}\b(?: {_NUMBER} ?{_UNIT}\b)*"
 _MEASURED = (
     # What a command took, at the end of its line: "2 rows appended in 0.5 s", "..., 2.7 s".
     rf"((?:appended|upserted|deleted|sent) in |, ){_DURATION}(?=$|,)",
+    # The duration of a round, behind its outcome.
+    rf"(\b(?:committed|nothing new|failed) ){_DURATION}",
     # Ages: "23 s ago", and the age of the oldest row in the column of the lag.
     rf"(){_DURATION}(?= ago\b)",
     rf"(\brows?, ){_DURATION}",

@@ -56,7 +56,7 @@ COLUMNS = [  # of seed 001, in Spark's words
 ]
 PUSHES_FILTERS = hasattr(datasource, "EqualTo")
 """Spark 4.0 asks no Python data source to filter."""
-DID = TieringRound(outcome="committed", rows_written=3, copy_ms=12, worker="run-7")
+DID = TieringRound(outcome="committed", rows_written=3, copy_ms=12, lake_commit_ms=40)
 REASON = "S3 said 403: 'no such key' = \"x\"; 川"
 
 
@@ -136,6 +136,8 @@ def rounds_are_kept(session: Any, client: Client) -> None:
         ("bad", 1, ended["bad"], "failed", None, None, REASON),
         ("good", 1, ended["good"], "committed", 3, 12, None),
     ]
+    query = claimed_blocks("docs/system-tables.md", __file__)[0].content.strip().rstrip(";")
+    assert [tuple(row) for row in session.sql(query).collect()] == [("shop", "good", 1, 40)]
 
 
 def test_the_rows_are_the_coordinators_word(session: Any, tmp_path: Path) -> None:
@@ -310,7 +312,7 @@ def test_user_and_password_are_settings_of_the_session(session: Any, tmp_path: P
 @pytest.mark.slow
 def test_the_example_of_the_docs_runs_as_it_stands(tmp_path: Path) -> None:
     blocks = claimed_blocks("docs/system-tables.md", __file__)
-    example, statements = (block.content for block in blocks)
+    _, example, statements = (block.content for block in blocks)
     assert "grpc://127.0.0.1:9123" in example
     sql = [*statements.strip().rstrip(";").split(";"), "DROP DATABASE sys CASCADE"]
     by_name = [
