@@ -95,17 +95,9 @@ def test_a_query_is_answered_and_nothing_is_left(commands: Commands, tmp_path: P
             f"{QUERY} WHERE {where}", "--bootstrap", cluster.address, "--format", "json"
         )
     assert (code, errors) == (0, "")
-    assert json.loads(output) == [
-        {
-            "database_name": "shop",
-            "table_name": "stock",
-            "status": "Pending",
-            "tiering_epoch": 1,
-            "last_tiered_time": None,
-            "last_error": None,
-            "last_error_time": None,
-        }
-    ]
+    [row] = json.loads(output)
+    assert (row["database_name"], row["table_name"], row["status"]) == ("shop", "stock", "Pending")
+    assert (row["tiering_epoch"], row["last_tiered_time"], row["last_error"]) == (1, None, None)
 
 
 @pytest.mark.slow
