@@ -23,7 +23,9 @@ def headed_fields(recorded: type) -> list[RecordField]:
 
 
 def cell(entry: RecordField, value: Any) -> object:
-    """A cell of a field: times in UTC, durations with units."""
+    """A cell of a field: times in UTC, durations with units, ids without thousands marks."""
+    if entry.name.endswith("_id") and value is not None:
+        return str(value)
     if entry.is_time:
         return when(value)
     if entry.is_duration and value is not None:

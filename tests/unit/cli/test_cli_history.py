@@ -30,7 +30,7 @@ DID = TieringRound(
     bytes_written=12_300,
     lag_rows_before=1_500,
     lag_rows_after=0,
-    lake_snapshot_id=77,
+    lake_snapshot_id=7_700_077,
     copy_ms=1_234,
     worker="run-7",
 )
@@ -101,6 +101,7 @@ def test_wide_and_json_have_every_field(shop: Shop) -> None:
     assert wide[0].split()[-2:] == ["reason", "note"]
     assert "2026-09-21 14:1" in wide[2]
     assert "1.2 s" in wide[2]
+    assert "7700077" in wide[2], "an id is no number"
     assert wide[2].endswith("bytes limit: 500 rows left")
     assert wide[3].rstrip().endswith("s3://lake: token=*** is refused")
     newest, failed, _, first = json.loads(run(shop, "shop.orders", "--format", "json").stdout)
