@@ -13,6 +13,9 @@ ROUNDS_KEPT = 100
 FAILED = "failed"
 """The outcome of a failed round. All others are successes."""
 
+SUCCESSES = ("committed", "nothing_new", "already_landed")
+"""The outcomes of which workers report details."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TieringRound:

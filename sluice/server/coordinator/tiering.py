@@ -10,14 +10,18 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from typing import Any
 
 import structlog
 
 from sluice.clock import Clock
 from sluice.errors import FencedTieringEpoch, FlussError, InvalidTable, UnknownServerError
 from sluice.failpoints import failpoint
+from sluice.masking import reason_text
 from sluice.model import Reason, TableInfo, TablePath, TieringRound, TieringStatus
+from sluice.model.record_fields import fields_of
 from sluice.model.tiering import kept_values
+from sluice.model.tiering_round import SUCCESSES
 from sluice.server.coordinator.tiering_rounds import TieringRounds
 from sluice.server.coordinator.tiering_rows import TieringRows
 from sluice.server.storage.database import Database
@@ -35,6 +39,9 @@ from sluice.wire.error_codes import to_error_response
 from sluice.wire.status_messages import round_from_message
 
 _log = structlog.get_logger("sluice.tiering")
+
+DETAIL_CHARS_MAX = 500
+"""Longest text of a worker's details that is stored."""
 
 _ACTIONS = {
     values.TIERING_PAUSE: "paused",
@@ -200,8 +207,8 @@ class Tiering:
                 if path is None or status.path == path
             ]
 
-    def rounds(self, table_id: int | None, limit: int) -> list[TieringRound]:
-        """The newest ended rounds of a table, or of each one."""
+    def rounds(self, table_id: int, limit: int) -> list[TieringRound]:
+        """The newest ended rounds of a table."""
         return self._rounds.newest(table_id, limit)
 
     # -- what users want
@@ -331,7 +338,21 @@ def _round(entry: pb.PbHeartbeatReqForTable) -> tuple[int, int, int]:
 
 
 def _details(entry: pb.PbHeartbeatReqForTable) -> TieringRound | None:
-    return round_from_message(entry.round) if entry.HasField("round") else None
+    """What the worker reports of its round, made safe: any client may have sent it."""
+    if not entry.HasField("round"):
+        return None
+    said = round_from_message(entry.round)
+    values: dict[str, Any] = {}
+    for field in fields_of(TieringRound):
+        value = getattr(said, field.name)
+        if isinstance(value, str):
+            value = reason_text(value)[:DETAIL_CHARS_MAX]
+        elif field.name not in ("table_id", "lake_snapshot_id") and value is not None:
+            value = max(value, 0)
+        values[field.name] = value
+    if values["outcome"] not in SUCCESSES:
+        values["outcome"] = None
+    return TieringRound(**values)
 
 
 def _report(event: str, entry: pb.PbHeartbeatReqForTable, changed: bool, **more: str) -> None:

@@ -17,10 +17,8 @@ SELECT {", ".join("?" * len(_NAMES))} WHERE EXISTS (SELECT 1 FROM tables WHERE t
 """  # noqa: S608  (names of fields)
 _DELETE = "DELETE FROM tiering_rounds WHERE table_id = ? AND round_number <= ?"
 _SELECT = f"""
-SELECT {", ".join(_NAMES)} FROM tiering_rounds AS one
-WHERE (? IS NULL OR table_id = ?) AND round_number > -? + (
-    SELECT max(round_number) FROM tiering_rounds AS all_of WHERE all_of.table_id = one.table_id)
-ORDER BY table_id, round_number DESC
+SELECT {", ".join(_NAMES)} FROM tiering_rounds WHERE table_id = ?
+ORDER BY round_number DESC LIMIT ?
 """  # noqa: S608  (names of fields)
 
 
@@ -41,7 +39,7 @@ class TieringRounds:
             connection.execute(_INSERT, (*values, each.table_id))
             connection.execute(_DELETE, (each.table_id, (each.round_number or 0) - ROUNDS_KEPT))
 
-    def newest(self, table_id: int | None, limit: int) -> list[TieringRound]:
-        """The newest rounds of a table, or of each one, the newest of a table first."""
-        rows = self._database.query(_SELECT, table_id, table_id, limit)
+    def newest(self, table_id: int, limit: int) -> list[TieringRound]:
+        """The newest rounds of a table, the newest first."""
+        rows = self._database.query(_SELECT, table_id, max(limit, 0))
         return [TieringRound(**dict(zip(_NAMES, row, strict=True))) for row in rows]

@@ -60,9 +60,7 @@ class TieringService:
     def list_tiering_rounds(
         self, request: pb.ListTieringRoundsRequest
     ) -> pb.ListTieringRoundsResponse:
-        table_id = None
-        if request.HasField("table_path"):
-            table_id = self._catalog.table(path_of(request.table_path)).info.table_id
+        table_id = self._catalog.table(path_of(request.table_path)).info.table_id
         limit = request.limit if request.HasField("limit") else ROUNDS_KEPT
         found = self._tiering.rounds(table_id, limit)
         return pb.ListTieringRoundsResponse(rounds=[round_to_message(each) for each in found])
