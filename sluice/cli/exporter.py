@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from sluice.metrics.readings import ClusterState
 
 
+TIMEOUT_MIN_MS = 1_000
+
+
 @click.command(
     short_help="Serve the metrics of a cluster for Prometheus.",
     epilog="""
@@ -74,6 +77,8 @@ def exporter(
     If the cluster cannot be read, sluice_up is 0 and tables have no metrics until the cluster is
     back. The exporter counts the rounds that end while it runs.
     """
+    if timeout < TIMEOUT_MIN_MS:
+        raise click.UsageError("--timeout: use 1s or more")
     config = configuration(config_file, {"client.bootstrap": bootstrap}).client
     require("prometheus_client", "exporter", "sluice exporter")
     stopping = StopSignals()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 
 from prometheus_client import Counter, Histogram
 from prometheus_client.core import Metric
@@ -53,7 +52,8 @@ class SeenRounds:
     """Counts rounds of a cluster whose statuses are read now and then.
 
     A status has the number of ended rounds of its table. It also describes the last round, if that
-    was a success. Other rounds are read from the history.
+    was a success. Other rounds are read from the history. A status of an older Sluice has no
+    number; its table had one round if the last success or the last error has moved.
     """
 
     def __init__(
@@ -62,32 +62,42 @@ class SeenRounds:
         """:param history: returns the newest rounds of a table, at most the given number."""
         self._metrics = metrics
         self._history = history
-        self._counted: dict[int, int] = {}
+        self._last: dict[int, TieringStatus] = {}
+        self._readable = True
 
     def seen(self, statuses: Sequence[TieringStatus]) -> None:
         """Adds the rounds that have ended since the last call.
 
         :param statuses: of all tables. A table's first status counts no round.
         """
-        before, self._counted = self._counted, {}
+        before, self._last = self._last, {}
+        self._readable = True
         for status in statuses:
-            counted = before.get(status.table_id)
-            if status.is_unread:
-                if counted is not None:
-                    self._counted[status.table_id] = counted
+            last = before.get(status.table_id)
+            self._last[status.table_id] = last if status.is_unread and last else status
+            if last is None or status.is_unread or last.is_unread:
                 continue
-            self._counted[status.table_id] = rounds = status.rounds or 0
-            if counted is not None and rounds > counted:
-                self._count(status, range(max(counted, rounds - ROUNDS_KEPT) + 1, rounds + 1))
+            if status.rounds is None or last.rounds is None:
+                moved = (last.last_tiered_ms, last.last_error_ms) != (
+                    status.last_tiered_ms,
+                    status.last_error_ms,
+                )
+                if moved:
+                    self._count(status, range(1))
+            elif status.rounds > last.rounds:
+                first = max(last.rounds, status.rounds - ROUNDS_KEPT) + 1
+                self._count(status, range(first, status.rounds + 1))
 
     def _count(self, status: TieringStatus, numbers: range) -> None:
         """Counts these rounds of a table, the last of which its status describes."""
         succeeded = status.last_error_ms is None
         found: dict[int | None, TieringRound] = {}
-        if len(numbers) > 1 or not succeeded:
-            with suppress(SluiceError):
+        if self._readable and (len(numbers) > 1 or not succeeded):
+            try:
                 rounds = self._history(status.path, ROUNDS_KEPT)
                 found = {each.round_number: each for each in rounds}
+            except SluiceError:
+                self._readable = False  # the other tables of this call would wait as long
         for number in numbers:
             if each := found.get(number):
                 self._metrics.ended(each.succeeded, each.duration_ms)
