@@ -125,7 +125,9 @@ def _outcome_in_files(plan_uri: str) -> Outcome | None:
 def _result(plan_uri: str, xcom: Mapping[str, Any]) -> Outcome:
     """The result that the XCom names, or any other of the round; else the XCom itself."""
     named = _read(RoundResult, xcom.get("result_uri"))
-    found = named or _outcome_in_files(plan_uri)
+    if named is not None and named.outcome != "claim_lost":
+        return named
+    found = _outcome_in_files(plan_uri)  # another try may have committed
     if isinstance(found, RoundResult):
         return found
     log.warning("%s: no result file can be read; its summary in XCom is used", xcom.get("table"))

@@ -82,7 +82,7 @@ def tier_once(
             finally:
                 heartbeats.remove(claim)
         failpoint("round.report.before")
-        result = _report(client, claim, result)
+        result = _report(client, claim, result.checked(config.secrets()))
         failpoint("round.report.after")
         return result
 

@@ -64,7 +64,7 @@ def run(
     :returns: the exit code: 0 for every outcome, including a lost claim; 1 for a failure.
     """
     try:
-        result = _run(spark, plan_uri, attempt, config, task_id or _zero)
+        result = _run(spark, plan_uri, attempt, config, task_id or _zero).checked(config.secrets())
     except Exception as error:
         failure = failure_of(error, config.secrets())
         _LOG.error("round of plan %s failed: %s", plan_uri, failure.reason)

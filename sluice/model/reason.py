@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sluice.masking import cut_reason, holds_secret, reason_text
 
-WITHHELD = "the reason contained a secret and is withheld: see the log of the driver"
+WITHHELD = "a text that contained a secret is withheld: see the log of the driver"
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,13 @@ import glob
 import json
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from sluice.errors import UnknownFileVersion
+from sluice.masking import holds_secret
 from sluice.model import BucketSnapshot, Claim, Reason, TableBucket, TablePath, TieringRound
+from sluice.model.reason import WITHHELD
 from sluice.model.record_fields import fields_of
 
 VERSION = 1
@@ -136,6 +138,12 @@ class RoundResult:
             **phases_ms(self.seconds),
         )
 
+    def checked(self, secrets: Iterable[str] = ()) -> RoundResult:
+        """This result to show or to store, without notes that contain a secret."""
+        hidden = tuple(secrets)
+        notes = (WITHHELD if holds_secret(note, hidden) else note for note in self.notes)
+        return replace(self, notes=tuple(notes))
+
     def to_json(self) -> dict[str, Any]:
         return {"version": VERSION, **asdict(self)}
 
@@ -173,8 +181,12 @@ class RoundFailure:
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> RoundFailure:
         _check_version("failure", content)
-        names = ("kind", "reason", "deepest_cause", "retryable")
-        return cls(Reason(*(content[name] for name in names)), content.get("seconds", {}))
+        texts = [content.get(name) for name in ("kind", "reason", "deepest_cause")]
+        if not all(isinstance(text, str) for text in texts):
+            raise UnknownFileVersion(f"the failure file has no reason: {sorted(content)}")
+        kind, text, deepest_cause = map(str, texts)
+        reason = Reason(kind, text, deepest_cause, bool(content.get("retryable")))
+        return cls(reason, content.get("seconds", {}))
 
 
 def phases_ms(seconds: Mapping[str, float]) -> dict[str, Any]:

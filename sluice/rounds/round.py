@@ -23,6 +23,7 @@ from sluice.rounds.phases import Phases
 from sluice.rounds.plan import RoundPlan, check_options, make_plan
 from sluice.rounds.ports import Cluster, Lake, LakeTable, RunnerFactory
 from sluice.rounds.progress import NoProgress, Progress
+from sluice.rounds.reasons import reason_of
 from sluice.rounds.recover import register_unknown, table_missing
 from sluice.rounds.repair import TableState, needs_repair_round, offsets_in_lake, read_table_state
 from sluice.rounds.retier import RepairMode, plan_retier
@@ -65,11 +66,12 @@ def run_round(
         return running.run(make_runner, progress)
     except (FencedTieringEpoch, InvalidCoordinator) as fenced:
         return running.result(
-            "claim_lost", notes=(f"another round of the table was started: {fenced}",)
+            "claim_lost",
+            notes=(f"another round of the table was started: {reason_of(fenced).text}",),
         )
     except ClaimLost as lost:
         landed = lost.details.get("snapshot_id")
-        return running.result("claim_lost", lake_snapshot_id=landed, notes=(str(lost),))
+        return running.result("claim_lost", lake_snapshot_id=landed, notes=(reason_of(lost).text,))
     except Exception as error:
         phases.attach_to(error)
         raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,7 @@ from sluice_airflow.connection import CONF_PREFIX
 from sluice_airflow.group_submit import GroupSubmitHook
 from sluice_airflow.hooks.fluss import FlussHook
 from sluice_airflow.operators.waiting import WaitingClaims
+from sluice_airflow.settle import UNREADABLE
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -251,7 +253,13 @@ class SluiceTierOperator(SparkSubmitOperator):
         return RoundFailure(reason)
 
     def _leave(self, ti: Any, attempt: str, failure: RoundFailure) -> None:
-        """Leaves the file and the XCom of a try whose error Airflow handles itself."""
+        """Leaves the file and the XCom of a try whose error Airflow handles itself.
+
+        A file that the driver has written stays.
+        """
+        with suppress(*UNREADABLE):
+            if content := read_json(failure_uri(self.entry["plan_uri"], attempt)):
+                failure = RoundFailure.from_json(content)
         self._write_failure(attempt, failure)
         self._push_failure(ti, attempt, failure)
 
@@ -262,7 +270,7 @@ class SluiceTierOperator(SparkSubmitOperator):
         """Writes a file in place of the driver, so that each try leaves one."""
         try:
             write_json(uri, content)
-        except OSError as error:
+        except (OSError, ValueError, ImportError) as error:
             self.log.warning("cannot write %s: %s", uri, mask(str(error), self._secrets))
 
     def _push_failure(self, ti: Any, attempt: str, failure: RoundFailure) -> Reason:
