@@ -54,8 +54,8 @@ _SMALL_CHUNK_ROWS = 8192
 """A table whose chunks have fewer rows than this on average is first copied into one chunk."""
 _MESSAGE_OVERHEAD_BYTES = 1024
 _SEQUENCE_MAX = 2**31 - 1
-NONE = -1
-"""Writer id and sequence of a batch that a server stores again if it arrives twice."""
+NO_WRITER_ID = NO_SEQUENCE = -1
+"""Those of a batch that a server stores again if it arrives twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,7 +390,9 @@ class BucketWriter(ABC):
         self, bucket: TableBucket, batch: pa.RecordBatch, sequence: int, waiting: PendingBatch
     ) -> None:
         writer_id = self._id()
-        records = self._batch(batch, writer_id, NONE if writer_id == NONE else sequence)
+        records = self._batch(
+            batch, writer_id, NO_SEQUENCE if writer_id == NO_WRITER_ID else sequence
+        )
         if len(records) > self._records_max:
             self._sender.fail(
                 RecordTooLarge(

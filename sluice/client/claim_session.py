@@ -47,7 +47,11 @@ class ClaimSession:
             claim = self._take()
             if claim is None:
                 return None
-            reason = self._why_not(claim)
+            try:
+                reason = self._why_not(claim)
+            except Exception as error:
+                self._hold(claim, str(error))  # released with the others
+                raise
             if reason is None:
                 self._heartbeats.add(claim)  # its round starts when the others are released
                 return claim

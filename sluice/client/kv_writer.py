@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from sluice.client.admin import Admin
-from sluice.client.bucket_writer import ACKS_ALL, NONE, BucketWriter
+from sluice.client.bucket_writer import ACKS_ALL, NO_WRITER_ID, BucketWriter
 from sluice.client.connection import Connection
 from sluice.client.sent_batches import WriterJournal
 from sluice.errors import InvalidTargetColumn, NonPrimaryKeyTable
@@ -39,7 +39,7 @@ class KvWriter(BucketWriter):
         target_columns: Sequence[str] | None = None,
         dynamic_partitions: bool = False,
         journal: WriterJournal | None = None,
-        once: bool = True,
+        idempotent: bool = True,
     ) -> None:
         """:param info: the table's description, if the caller has just read it.
         :param target_columns: write these columns only; they must include the primary key. The
@@ -47,7 +47,7 @@ class KvWriter(BucketWriter):
             columns to null; the row is deleted when all other columns are null too.
         :param dynamic_partitions: create a partition when its first row arrives.
         :param journal: see :class:`BucketWriter`.
-        :param once: False: a batch that is sent again is stored again, which saves a request.
+        :param idempotent: False: a batch that is sent again is stored again, which saves a request.
 
         :raises TableNotExist: the table does not exist.
         :raises NonPrimaryKeyTable: the table is a log table.
@@ -69,8 +69,8 @@ class KvWriter(BucketWriter):
         super().__init__(
             connection, admin, info, dynamic_partitions=dynamic_partitions, journal=journal
         )
-        if not once:
-            self._writer_id = NONE
+        if not idempotent:
+            self._writer_id = NO_WRITER_ID
 
     def upsert(self, data: pa.Table | pa.RecordBatch) -> None:
         """Inserts rows, or replaces the rows with the same key.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -25,15 +25,24 @@ class Lag:
 
 
 def read_lags(
-    table: StatusTable, infos: Sequence[TableInfo], clock: Clock, found: dict[int, Lag]
+    table: StatusTable,
+    infos: Sequence[TableInfo],
+    clock: Clock,
+    found: dict[int, Lag],
+    is_late: Callable[[], bool],
 ) -> None:
-    """Adds to ``found`` what can be read: all row counts first, because ages need fetches."""
+    """Adds to ``found`` what can be read: all row counts first, because ages need fetches.
+
+    :param is_late: whether to stop.
+    """
     behind: list[tuple[TableInfo, dict[TableBucket, int]]] = []
     for info in infos:
+        if is_late():
+            return
         with suppress(*LAG_ERRORS):  # dropped in the meantime, or no leader
             behind.append((info, _rows_behind(table, info, found)))
     for info, offsets in behind:
-        if offsets:
+        if offsets and not is_late():
             with suppress(*LAG_ERRORS):  # expired, or in an unreachable storage
                 oldest_ms = min(table.written_ms(info, offsets))
                 age_ms = max(clock.now_ms() - oldest_ms, 0)

@@ -10,10 +10,8 @@ import logging
 import socket
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
-from enum import Enum
 from functools import partial
 from os import getpid
 from typing import TypeVar
@@ -21,6 +19,7 @@ from typing import TypeVar
 from sluice.client.recorded_lag import LAG_ERRORS, Lag, read_lags
 from sluice.client.round_table import PATH as ROUNDS_PATH
 from sluice.client.status_cache import StatusCache
+from sluice.client.status_events import EventKind, StatusEvents
 from sluice.client.status_table import PATH, StatusTable
 from sluice.clock import Clock, SystemClock
 from sluice.config import ClientConfig
@@ -28,12 +27,11 @@ from sluice.errors import (
     DatabaseNotExist,
     InvalidConfig,
     InvalidTable,
-    RequestTimeOut,
     SluiceError,
+    StatusUnreadable,
     TableNotDue,
     TableNotExist,
 )
-from sluice.formats.column_memory import load_kernels
 from sluice.masking import mask
 from sluice.model import Claim, Reason, TableInfo, TablePath, TieringRound, TieringStatus
 from sluice.statuses import DEFAULT_FRESHNESS_MS, RecordedStatus, freshness_ms, recorded
@@ -42,35 +40,13 @@ from sluice.statuses.recorded import Columns
 T = TypeVar("T")
 _LOG = logging.getLogger(__name__)
 
-RETRY_AFTER_S = 60.0
-"""Pause after a failed write, in seconds; ends of rounds are counted separately."""
 READ_RETRY_AFTER_S = 10.0
-"""Pause after a failed read before a claim; short, because a user may have paused the table."""
+"""Pause after a failed read before a claim; short, because a user waits for the claim."""
 HEARTBEAT_INTERVAL_S = 30.0
 """Minimum time between two recorded heartbeats of a round, and before the first."""
 _HEARTBEATS_MAX = 10_000
-_READ = "read its status"
 _CHECKED_MAX = 20
 """Maximum number of tables that are checked one by one before a claim."""
-
-
-class _EventKind(Enum):
-    """Kinds of accesses to the status table; a kind pauses after one of its accesses failed."""
-
-    READ, WRITE, END, ROUND = "read", "write", "end", "round"
-
-    @property
-    def consequence(self) -> str:
-        """What follows if an access of this kind fails, in words."""
-        if self is _EventKind.READ:
-            return "no table is claimed, because it may be paused"
-        if self is _EventKind.ROUND:
-            return "`sluice history` lacks a round"
-        return "`sluice status` may be outdated; the round continues"
-
-    @property
-    def retry_after_s(self) -> float:
-        return READ_RETRY_AFTER_S if self is _EventKind.READ else RETRY_AFTER_S
 
 
 class RecordedStatuses:
@@ -83,13 +59,12 @@ class RecordedStatuses:
         """:param config: the configuration of the client; the first event connects."""
         self._table = StatusTable(config)
         self._clock = clock or SystemClock()
-        self._deadline_s = config.tiering_status_timeout_ms / 1000
+        self._events = StatusEvents(self._clock, config.tiering_status_timeout_ms / 1000)
         self._backoff_ms = config.tiering_backoff_ms
         self._lock = threading.Lock()  # guards the rest
         self._known = StatusCache()
-        self._thread = threading.local()  # its ``given_up`` is set when the deadline has passed
-        self._retry_at_s: dict[_EventKind, float] = {}
-        self._warned = False
+        self._unreadable: tuple[float, str] | None = None  # until when, and why
+        self._lags_from = 0
         self._tidied = False
         self._beats: dict[Claim, float] = {}
         self._begun: dict[Claim, tuple[int, str]] = {}
@@ -102,9 +77,8 @@ class RecordedStatuses:
     def claimed(self, claim: Claim, by: str | None = None) -> str | None:
         """Records a claim, or returns why the table must not be tiered now.
 
-        A table whose row cannot be read is not tiered, because a user may have paused it.
-
         :param by: the name of the run; by default host and process id.
+        :raises StatusUnreadable: a user may have paused the table.
         """
         name = by or this_process()
 
@@ -113,9 +87,7 @@ class RecordedStatuses:
             is_open = row is not None and row.is_claimed
             return self._freshness_of(claim) if is_open else DEFAULT_FRESHNESS_MS
 
-        freshness_ms = self._event(claim.path, _READ, read, _EventKind.READ)
-        if freshness_ms is None:
-            return f"whether it is paused cannot be read from table {PATH}"
+        freshness_ms = self._read(read)
         now_ms, backoff_ms = self._clock.now_ms(), self._backoff_ms
         row = self._known.row(claim.table_id) or RecordedStatus(claim.table_id)
         columns = dict(self._known.unwritten(claim.table_id))
@@ -134,31 +106,33 @@ class RecordedStatuses:
                 self._upsert(columns)
                 return True
 
-            if self._event(claim.path, "record its claim", write, _EventKind.WRITE):
+            if self._events.event(claim.path, "record its claim", write, EventKind.WRITE, PATH):
                 self._known.written(claim.table_id)
                 if lost:
                     before = recorded.last_claim(row, claim.path)
-                    self._record_round(claim.path, recorded.round_of(before, row, lost, None))
+                    ended = recorded.round_of(before, row, lost, None)
+                    self._record_round(claim.path, ended, numbered=row.counts_rounds)
         return why_not
 
-    def eligible(self, paths: Sequence[TablePath]) -> Sequence[TablePath]:
-        """Returns those of a few tables that may be tiered now; none if no status can be read.
+    def eligible(self, paths: Sequence[TablePath] | None) -> Sequence[TablePath] | None:
+        """Returns those of a few tables that may be tiered now; None and many stay as they are.
 
         Fluss would assign a paused or failing table again and again, so it is not requested.
+
+        :raises StatusUnreadable: the statuses cannot be read, so no table may be claimed.
         """
-        if not 0 < len(paths) <= _CHECKED_MAX:
+        if paths is None or len(paths) > _CHECKED_MAX:
+            self._read(lambda: self._table.read([]))
             return paths
         ids: dict[TablePath, int] = {}
 
-        def read() -> bool:
+        def read() -> None:
             for path in paths:
                 with suppress(TableNotExist, DatabaseNotExist):
                     ids[path] = self._table.admin.table_info(path).table_id
             self._rows(list(ids.values()))
-            return True
 
-        if self._event(paths[0], _READ, read, _EventKind.READ) is None:
-            return []
+        self._read(read)
         now_ms = self._clock.now_ms()
         return [
             path
@@ -172,7 +146,7 @@ class RecordedStatuses:
         due = [claim for claim in claims if self._is_due(claim, now_s)]
         if due:
             write = partial(self._write_alive, due, now_ms)
-            self._event(due[0].path, "record its heartbeat", write, _EventKind.WRITE)
+            self._events.event(due[0].path, "record its heartbeat", write, EventKind.WRITE, PATH)
 
     def _write_alive(self, claims: Sequence[Claim], now_ms: int) -> None:
         """Writes all heartbeats at once; claims that were not recorded need a second write."""
@@ -268,7 +242,7 @@ class RecordedStatuses:
         """
         _check_tiered(info)
         columns = recorded.paused(info.table_id, info.path, paused)
-        self._bounded(lambda: self._upsert(columns, needed="paused"))
+        self._events.bounded(lambda: self._upsert(columns, needed="paused"), PATH)
 
     def retry(self, info: TableInfo) -> None:
         """Clears recorded failures. Raises the errors of :meth:`pause`."""
@@ -280,18 +254,19 @@ class RecordedStatuses:
                 now_ms = self._clock.now_ms()
                 self._upsert(recorded.retried(info.table_id, info.path, now_ms))
 
-        self._bounded(do)
+        self._events.bounded(do, PATH)
 
     def make_due(self, info: TableInfo, do: Callable[[], Claim | None]) -> None:
         """Makes a table due, unless a recorded round is running.
 
         :param do: makes the table due; returns the claim that it waited with, or None.
         :raises TableNotDue: a round is running, or ``do`` raises it.
+        :raises StatusUnreadable: whether a round is running cannot be read.
         :raises InvalidTable: the table is not tiered.
         """
         _check_tiered(info)
         path, table_id = info.path, info.table_id
-        row = self._event(path, _READ, lambda: self._row(table_id), _EventKind.READ)
+        row = self._read(lambda: self._row(table_id))
         by = recorded.claim_holder(row, self._clock.now_ms())
         if row is not None and by is not None:
             raise TableNotDue(
@@ -301,9 +276,8 @@ class RecordedStatuses:
             )
         columns = recorded.round_requested(table_id, path, row, do(), self._clock.now_ms())
         if columns:
-            self._event(
-                path, "record that it is due", lambda: self._upsert(columns), _EventKind.WRITE
-            )
+            write = partial(self._upsert, columns)
+            self._events.event(path, "record that it is due", write, EventKind.WRITE, PATH)
 
     def list(self, infos: Iterable[TableInfo]) -> list[TieringStatus]:
         """Returns the status of each tiered table of ``infos``, ordered by path.
@@ -315,14 +289,12 @@ class RecordedStatuses:
         unread: str | None = None
         try:
             ids = [info.table_id for info in tiered]
-            rows = self._bounded(lambda: self._table.read(ids))
+            rows = self._events.bounded(lambda: self._table.read(ids), PATH)
         except SluiceError as error:
             unread = mask(f"table {PATH} cannot be read: {type(error).__name__}: {error}")
         now_ms = self._clock.now_ms()
         found = []
-        lags: dict[int, Lag] = {}
-        with suppress(*LAG_ERRORS):
-            self._bounded(lambda: read_lags(self._table, tiered, self._clock, lags))
+        lags = self._lags(tiered)
         for info in tiered:
             row = rows.get(info.table_id)
             freshness_ms = _freshness_ms(info)
@@ -346,7 +318,21 @@ class RecordedStatuses:
 
         :raises FlussError: the table of rounds cannot be read.
         """
-        return self._bounded(lambda: self._table.rounds.newest(table_ids, limit))
+        read = partial(self._table.rounds.newest, table_ids, limit)
+        return self._events.bounded(read, ROUNDS_PATH)
+
+    def _lags(self, infos: Sequence[TableInfo]) -> Mapping[int, Lag]:
+        """Returns the lags that can be read in time. The next call begins with the others."""
+        at = self._lags_from % max(len(infos), 1)
+        turn = [*infos[at:], *infos[:at]]
+        found: dict[int, Lag] = {}
+        with suppress(*LAG_ERRORS):
+            self._events.bounded(
+                lambda: read_lags(self._table, turn, self._clock, found, self._events.is_late), PATH
+            )
+        found = dict(found)
+        self._lags_from = at + len(found) if len(found) < len(turn) else 0
+        return found
 
     # ---- deadlines and failures ----
 
@@ -363,110 +349,84 @@ class RecordedStatuses:
 
         history: list[threading.Thread] = []  # written beside the status, which takes as long
 
-        def do() -> bool:
+        def write_end() -> bool:
             before = self._row(claim.table_id)
             columns = end(before, self._freshness_of(claim))
             if "rounds" in columns:
                 ended = recorded.round_of(claim, before, columns, details)
-                write = partial(self._record_round, claim.path, ended)
+                numbered = before is None or before.counts_rounds
+                write = partial(self._record_round, claim.path, ended, numbered=numbered)
                 history.append(threading.Thread(target=write, name="sluice-history", daemon=True))
                 history[-1].start()
             if columns:
                 self._upsert(columns)
             return True
 
-        done = self._event(claim.path, "record the end of its round", do, _EventKind.END)
+        what = "record the end of its round"
+        is_recorded = self._events.event(claim.path, what, write_end, EventKind.END, PATH)
         for thread in history:
             thread.join()  # its write has a deadline
-        if done is not None:
+        if is_recorded:
             self._known.written(claim.table_id)
         elif columns := end(self._known.row(claim.table_id), DEFAULT_FRESHNESS_MS):
             self._known.not_written(claim.table_id, columns)
+        self._tidy_once(claim.path)
+
+    def _record_round(self, path: TablePath, ended: TieringRound, *, numbered: bool) -> None:
+        """:param numbered: whether the status counts the rounds of the table."""
+
+        def write() -> None:
+            rounds, number = self._table.rounds, ended.round_number
+            if not numbered:  # a row of an older Sluice, or a table that nobody may complete
+                newest = rounds.newest([ended.table_id], 1)
+                number = (newest[0].round_number or 0) + 1 if newest else 1
+            rounds.write(replace(ended, round_number=number), self._events.is_late)
+
+        what = "record what its round did"
+        self._events.event(path, what, write, EventKind.ROUND, ROUNDS_PATH)
+
+    def _tidy_once(self, path: TablePath) -> None:
+        """Deletes the rows and rounds of dropped tables at the first end of this process."""
         with self._lock:
             tidied, self._tidied = self._tidied, True
-        if not tidied:
-            self._event(
-                claim.path,
-                "delete rows of dropped tables",
-                self._table.delete_dropped,
-                _EventKind.END,
-            )
+        if tidied:
+            return
+        what, kind = "delete rows of dropped tables", EventKind.TIDY
+        dropped = self._events.event(path, what, self._table.delete_dropped, kind, PATH)
+        if dropped:
+            delete = partial(self._table.rounds.delete, [row.table_id for row in dropped])
+            self._events.event(path, what, delete, kind, ROUNDS_PATH)
 
-    def _record_round(self, path: TablePath, ended: TieringRound) -> None:
-        def write() -> bool:
-            self._table.rounds.write(ended, self._thread.given_up.is_set)
-            return True
+    def _read(self, do: Callable[[], T]) -> T:
+        """Reads statuses before a claim; after a failure, not again for a while.
 
-        self._event(path, "record what its round did", write, _EventKind.ROUND)
-
-    def _event(self, path: TablePath, what: str, do: Callable[[], T], kind: _EventKind) -> T | None:
-        """Calls ``do`` within the deadline; logs the first failure as a warning and returns None.
-
-        The end of a round is tried even after its claim could not be recorded: users look for it,
-        and no later step waits for it.
+        :raises StatusUnreadable: names the cause.
         """
+        now_s = self._clock.monotonic_s()
         with self._lock:
-            until_s = self._retry_at_s.get(kind)
-        if until_s is not None and self._clock.monotonic_s() < until_s:
-            return None
-        try:
-            answer = self._bounded(do)
-        except Exception as error:  # no error here may fail the round
-            with self._lock:
-                self._retry_at_s[kind] = self._clock.monotonic_s() + kind.retry_after_s
-                level = logging.DEBUG if self._warned else logging.WARNING
-                self._warned = True
-            said = mask(f"{type(error).__name__}: {error}")
-            _LOG.log(
-                level,
-                "table %s: cannot %s in table %s, so %s: %s",
-                path,
-                what,
-                ROUNDS_PATH if kind is _EventKind.ROUND else PATH,
-                kind.consequence,
-                said,
-            )
-            return None
-        with self._lock:
-            if kind is _EventKind.READ:
-                self._retry_at_s.pop(kind, None)
-            else:  # a successful write shows that reads work too
-                self._retry_at_s.clear()
-            self._warned = bool(self._retry_at_s)
-        return answer
-
-    def _bounded(self, do: Callable[[], T]) -> T:
-        """Calls ``do`` on a thread and waits for it until the deadline.
-
-        :raises RequestTimeOut: the deadline has passed; the thread ends by itself later.
-        """
-        load_kernels()  # may compile once, which must not count against the deadline
-        answer: Future[T] = Future()
-        given_up = threading.Event()
-
-        def run() -> None:
-            self._thread.given_up = given_up
+            unreadable = self._unreadable
+        if unreadable is None or now_s >= unreadable[0]:
             try:
-                answer.set_result(do())
-            except BaseException as error:
-                answer.set_exception(error)
-
-        threading.Thread(target=run, name="sluice-statuses", daemon=True).start()
-        try:
-            return answer.result(self._deadline_s)
-        except TimeoutError as error:
-            given_up.set()
-            raise RequestTimeOut(
-                f"table {PATH} could not be accessed within {self._deadline_s:g} s"
-                " (client.tiering_status_timeout_ms)"
-            ) from error
+                answer = self._events.bounded(do, PATH)
+            except Exception as error:
+                unreadable = now_s + READ_RETRY_AFTER_S, f"{type(error).__name__}: {error}"
+                with self._lock:
+                    self._unreadable = unreadable
+            else:
+                with self._lock:
+                    self._unreadable = None
+                return answer
+        raise StatusUnreadable(
+            f"table {PATH} cannot be read, so no table is claimed, because it may be paused:"
+            f" {unreadable[1]}"
+        )
 
     def _upsert(self, *rows: Columns, needed: str | None = None) -> None:
-        """Writes rows, inside :meth:`_bounded` only.
+        """Writes rows, inside an event only.
 
         After the deadline nothing is written: the row may be newer by then.
         """
-        self._table.upsert(rows, self._thread.given_up.is_set, needed)
+        self._table.upsert(rows, self._events.is_late, needed)
 
     def _row(self, table_id: int) -> RecordedStatus | None:
         """Reads a row and adds its unwritten columns."""

@@ -22,7 +22,7 @@ PATH = TablePath("sluice", "tiering_rounds")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedRound(TieringRound):
-    """One row."""
+    """One row of the table, in its slot of the ring."""
 
     slot: int = described(t.INT.not_null(), "round_number modulo the rounds that are kept")
 
@@ -32,7 +32,7 @@ LAYOUT = Layout(
     RecordedRound,
     ("table_id", "slot"),
     "Ended rounds of lake tables, written by Sluice's rounds.",
-    once=False,  # a row is complete and never changes
+    idempotent=False,  # a row is complete and never changes
 )
 _NAMES = [entry.name for entry in fields_of(TieringRound)]
 
@@ -64,7 +64,7 @@ class RoundTable:
         return [
             each
             for rounds in by_table.values()
-            for each in sorted(rounds, key=lambda r: -(r.round_number or 0))[:limit]
+            for each in sorted(rounds, key=_age, reverse=True)[:limit]
         ]
 
     def delete(self, table_ids: Sequence[int]) -> None:
@@ -74,3 +74,8 @@ class RoundTable:
             found = reader.prefix_lookup(pa.table({"table_id": pa.array(table_ids, pa.int64())}))
             if found.num_rows:
                 self._table.delete(found.select(["table_id", "slot"]))
+
+
+def _age(ended: TieringRound) -> tuple[int, int]:
+    """By time first: numbers start again if the statuses are lost."""
+    return ended.ended_ms or 0, ended.round_number or 0

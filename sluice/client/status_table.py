@@ -87,8 +87,8 @@ class StatusTable:
         """Writes the given fields of rows: see :meth:`SystemTable.upsert`."""
         self._rows.upsert(rows, is_late, needed)
 
-    def delete_dropped(self) -> list[TablePath]:
-        """Deletes rows and rounds of dropped tables, up to the limits; returns their paths."""
+    def delete_dropped(self) -> list[RecordedStatus]:
+        """Deletes rows of dropped tables, up to the limits; returns these rows."""
         reader = self._rows.reader()
         if reader is None:
             return []
@@ -97,10 +97,9 @@ class StatusTable:
         seen = dropped_rows(rows, self._tables_of)[:DELETED_ROWS_MAX]
         dropped = [row for row in seen if self._is_dropped(row)]
         if dropped:
-            ids = [row.table_id for row in dropped]
-            self.rounds.delete(ids)
-            self._rows.delete(pa.table({KEY: pa.array(ids, pa.int64())}))
-        return [TablePath(row.database_name or "", row.table_name or "") for row in dropped]
+            ids = pa.array([row.table_id for row in dropped], pa.int64())
+            self._rows.delete(pa.table({KEY: ids}))
+        return dropped
 
     def written_ms(self, info: TableInfo, begins: Mapping[TableBucket, int]) -> list[int]:
         """Returns the write times, in epoch ms, of the batches at these offsets of another table.

@@ -64,13 +64,11 @@ class StatusClient:
 
     def histories(self, limit: int = ROUNDS_KEPT) -> list[tuple[TablePath, TieringRound]]:
         """Returns the newest ended rounds of all lake tables, the newest of a table first."""
-        try:
-            rounds = self._rounds(pb.ListTieringRoundsRequest(limit=limit))
-            names = {status.table_id: status.path for status in self.of_coordinator()}
-        except UnsupportedVersion:
-            names = {info.table_id: info.path for info in self._infos() if info.datalake_enabled}
-            rounds = [*self._recorded.rounds([*names], limit)]
-        return [(names[each.table_id], each) for each in rounds if each.table_id in names]
+        found: list[tuple[TablePath, TieringRound]] = []
+        for path in self.lake_tables():  # one request for each, because all may be too many bytes
+            with suppress(TableNotExist):  # dropped in the meantime
+                found += [(path, each) for each in self.history(path, limit)]
+        return found
 
     def _rounds(self, request: pb.ListTieringRoundsRequest) -> list[TieringRound]:
         """:raises UnsupportedVersion: the coordinator does not support the call."""

@@ -6,6 +6,7 @@ kept. Columns that the table lacks are read as null, and added by the next write
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
@@ -20,6 +21,7 @@ from sluice.client.kv_reader import KvReader
 from sluice.client.kv_writer import KvWriter
 from sluice.config import ClientConfig
 from sluice.errors import (
+    AuthorizationError,
     DatabaseAlreadyExist,
     DatabaseNotExist,
     FlussError,
@@ -37,6 +39,7 @@ from sluice.model import Column, Schema, TableBucket, TableDescriptor, TableInfo
 from sluice.model.record_fields import RecordField, fields_of
 
 R = TypeVar("R")
+_LOG = logging.getLogger(__name__)
 
 _LEADER_WAIT_MS = 8_000
 _LOOK_EVERY_S = 0.2
@@ -53,8 +56,8 @@ class Layout(Generic[R]):
     comment: str
     bucket_count: int = 1
     """One bucket is enough for few rows: one call reads them."""
-    once: bool = True
-    """Whether a write that is sent again must not undo a later one."""
+    idempotent: bool = True
+    """Whether a write that is sent again must be stored once, because it may undo a later one."""
 
     @property
     def fields(self) -> tuple[RecordField, ...]:
@@ -135,6 +138,7 @@ class SystemTable(Generic[R]):
         self._admin = admin
         self._config = config
         self.layout = layout
+        self._refused = ""  # why this user may not add columns
 
     def reader(self) -> KvReader | None:
         """A reader of the table; None if the table does not exist.
@@ -168,8 +172,9 @@ class SystemTable(Generic[R]):
         missing = {entry.name for entry in self.layout.missing(info)}
         if needed in missing:
             raise InvalidTable(
-                f"table {self.layout.path} has no column {needed}, and this user may not add it:"
-                " nothing was written. Allow the user to alter the table"
+                f"table {self.layout.path} has no column {needed}, and it was not added:"
+                f" {self._refused or 'the cluster refused it'}. Nothing was written. Allow this"
+                " user to alter the table"
             )
         rows = [{n: v for n, v in row.items() if n not in missing} for row in rows]
         columns = self.layout.columns_of(rows)
@@ -194,7 +199,7 @@ class SystemTable(Generic[R]):
             self.layout.path,
             info=info,
             target_columns=columns,
-            once=self.layout.once,
+            idempotent=self.layout.idempotent,
         )
 
     # ---- creation ----
@@ -208,13 +213,18 @@ class SystemTable(Generic[R]):
             self._create()
             info = self._admin.table_info(path)
         self.layout.check(info)
-        if missing := self.layout.missing(info):
+        for _ in range(2):  # another process may add some of the columns at the same time
+            missing = self.layout.missing(info)
+            if not missing or self._refused:
+                break
             try:
                 self._admin.add_columns(path, [_column(entry) for entry in missing])
             except (NetworkError, RequestTimeOut):
                 raise
-            except FlussError:  # not allowed, or another process added them
-                pass
+            except AuthorizationError as error:
+                self._refused = str(error)
+            except FlussError as error:
+                _LOG.debug("table %s: cannot add columns: %s", path, error)
             info = self._admin.table_info(path)
         return info
 

@@ -91,9 +91,11 @@ class TieringClient:
         An Apache Fluss coordinator ignores ``requested_tables`` and assigns the table that waits
         longest, even if it is paused or has just failed. The session holds such claims and releases
         them at the end of the block.
+
+        :raises StatusUnreadable: on such a cluster: whether tables are paused cannot be read.
         """
         recorder = self._recorder()
-        if recorder is not None and requested:
+        if recorder is not None and (requested is None or requested):
             requested = recorder.eligible(requested)
         nothing = requested is not None and not requested
 

@@ -96,8 +96,6 @@ def _in_words(status: TieringStatus, freshness: str, now_ms: int, requested: boo
             f"is being tiered (tiering epoch {status.tiering_epoch}): {after_it}. A claim without"
             " heartbeats expires after server.tiering_timeout_ms (2 minutes)"
         )
-    if status.is_unread:
-        return f"is not claimed, because it may be paused: {status.note}"
     if status.paused:
         return "is paused: `sluice resume` resumes its tiering"
     if requested:

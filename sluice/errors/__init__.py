@@ -15,6 +15,7 @@
     |                         UnsupportedLakeOption
     `- RoundError             ClaimLost, LeaseNotObtained, LeaseLost, SplitFailed, LogBehindLake,
                               DriverLost, DriverRefused, TableNotDue, SpillFailed,
+                              StatusUnreadable,
                               UnknownFileVersion
 
 ``retryable`` says whether the same call may succeed when sent again unchanged. Errors pickle.
@@ -45,6 +46,7 @@ from sluice.errors.base import (
     SluiceError,
     SpillFailed,
     SplitFailed,
+    StatusUnreadable,
     TableNotDue,
     UnknownDataDirFormat,
     UnknownFileVersion,
@@ -228,6 +230,7 @@ __all__ = [
     "SluiceError",
     "SpillFailed",
     "SplitFailed",
+    "StatusUnreadable",
     "StorageBackpressure",
     "StorageError",
     "TableAlreadyExist",

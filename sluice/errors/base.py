@@ -101,6 +101,12 @@ class ClaimLost(RoundError):
     """Another round of the table has started: this one has no claim. Not a failure of the table."""
 
 
+class StatusUnreadable(RoundError):
+    """Whether tables are paused cannot be read, so none is claimed."""
+
+    retryable = True
+
+
 class TableNotDue(RoundError):
     """The table is not due: it was tiered recently, or another round has claimed it."""
 

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from sluice.client import connect
-from sluice.errors import ConfigurationError, TableNotExist
+from sluice.client.status_table import PATH as STATUSES
+from sluice.errors import ConfigurationError, StatusUnreadable, TableNotExist
 from sluice.model import Reason, TablePath
+from sluice.model import types as t
 from sluice.model.reason import WITHHELD
 from sluice.rounds.files import (
     RoundFailure,
@@ -27,6 +29,7 @@ from sluice_airflow.claims import ClaimedTable, claim_of
 from sluice_airflow.connection import FlussConnection
 from sluice_airflow.settle import RUN_ENDED, TASK_LOST, drop, settle
 from tests.airflow.place import AirflowProcess, Place
+from tests.support.status_shop import MINUTE_MS, foreign, status_shop
 
 JOB = "sluice-job"
 
@@ -85,6 +88,22 @@ def left_by(entry: ClaimedTable, outcome: RoundResult | RoundFailure) -> dict[st
 
 
 # ---- acquire ----
+
+
+def test_acquire_fails_if_it_cannot_read_what_is_paused(tmp_path: Path) -> None:
+    """Else a run without a table would be green."""
+    with status_shop(tmp_path / "data") as shop:
+        shop.create("orders")
+        shop.client.admin.create_database("sluice")
+        shop.client.admin.create_table(STATUSES, foreign(paused=t.STRING))
+        shop.clock.ms += MINUTE_MS
+        connection = FlussConnection(shop.address, work_uri=f"file://{tmp_path / 'work'}")
+        for patterns in (["*"], ["shop.orders"]):
+            with pytest.raises(StatusUnreadable, match="column paused is STRING") as error:
+                acquire(shop.another(), connection, JOB, patterns, 10)
+            assert error.value.retryable
+        claim = shop.another().tiering._next_claim(())
+        assert claim is not None, "nothing stays claimed"
 
 
 def test_acquire_claims_what_matches_up_to_the_most(run: Run) -> None:

@@ -14,7 +14,7 @@ from sluice.client.admin import Admin
 from sluice.client.recorded_statuses import READ_RETRY_AFTER_S
 from sluice.client.status_table import PATH, StatusTable
 from sluice.client.system_table import SystemTable
-from sluice.errors import FencedTieringEpoch, InvalidTable, RequestTimeOut
+from sluice.errors import FencedTieringEpoch, InvalidTable, RequestTimeOut, StatusUnreadable
 from sluice.model import Reason, TablePath
 from sluice.model import types as t
 from tests.support.status_shop import MINUTE_MS, Shop, foreign, status_shop
@@ -127,12 +127,31 @@ def test_a_table_whose_pause_cannot_be_read_is_not_claimed(
     one = shop.another()
     with monkeypatch.context() as patch:
         patch.setattr(StatusTable, "read", away)
-        for _ in range(2):  # tried, and then not for a while
-            assert one.tiering.claim([paused, good]) is None
-            assert one.tiering.claim() is None
+        for requested in ([paused, good], None):  # read once, and then not for a while
+            with pytest.raises(StatusUnreadable, match="RequestTimeOut: the table is away"):
+                one.tiering.claim(requested)
     shop.clock.ms += int(READ_RETRY_AFTER_S * 1000)
     assert one.tiering.claim([paused]) is None
     assert shop.claim(good, one).path == good
+
+
+def test_a_claim_is_released_if_its_pause_cannot_be_read(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [shop.create(f"t{i}") for i in range(3)]
+    shop.clock.ms += MINUTE_MS
+    session = shop.another().tiering.claim_session()
+    with (
+        monkeypatch.context() as patch,
+        pytest.raises(StatusUnreadable),
+        session as tables,
+    ):
+        assert tables.next() is not None
+        patch.setattr(StatusTable, "read", away)
+        tables.next()
+    free = shop.another().tiering
+    with free.claim_session() as tables:
+        assert [tables.next() is not None for _ in paths] == [True, True, False]
 
 
 def test_a_table_waits_after_a_failure_that_could_not_be_written(
@@ -161,7 +180,7 @@ def test_what_was_given_up_is_not_written_late(shop: Shop, monkeypatch: pytest.M
     shop.client.statuses.pause(path)
     slow = shop.another()
     assert slow._recorded is not None
-    slow._recorded._deadline_s = 0.05
+    slow._recorded._events.deadline_s = 0.05
     gate, done = threading.Event(), threading.Event()
     upsert = StatusTable.upsert
 

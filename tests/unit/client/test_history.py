@@ -11,16 +11,18 @@ from typing import Any
 import pytest
 
 from sluice.client import Client
+from sluice.client.admin import Admin
 from sluice.client.round_table import LAYOUT, PATH, RoundTable
+from sluice.client.status_table import PATH as STATUSES
 from sluice.client.status_table import StatusTable
 from sluice.clock import Clock
 from sluice.config import ClientConfig, ServerConfig
-from sluice.errors import RequestTimeOut, TableNotExist
+from sluice.errors import AuthorizationError, RequestTimeOut, TableNotExist
 from sluice.model import Reason, TableDescriptor, TablePath, TieringRound
 from sluice.model.tiering_round import ROUNDS_KEPT
 from sluice.server.cluster import EmbeddedCluster
 from sluice.testing.table_creation import create_table
-from tests.support.status_shop import LAKE, MINUTE_MS, SCHEMA, OwnClock, Shop, status_shop
+from tests.support.status_shop import LAKE, MINUTE_MS, SCHEMA, OwnClock, Shop, foreign, status_shop
 
 DETAILS = TieringRound(
     outcome="committed", rows_written=7, keys_deleted=2, files_written=3, bytes_read=100,
@@ -174,14 +176,16 @@ def test_the_history_survives_a_restart(tmp_path: Path) -> None:
 def test_a_round_needs_no_history(
     plain: Shop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path = plain.create("orders")
+    path, other = plain.create("orders"), plain.create("other")
+    claims = [plain.claim(path), plain.claim(other)]
 
     def away(*asked: Any) -> None:
         raise RequestTimeOut("the table is away")
 
     with monkeypatch.context() as patch, caplog.at_level(logging.WARNING, "sluice.client"):
         patch.setattr(RoundTable, "write", away)
-        plain.client.tiering.finished(plain.claim(path), details=DETAILS)
+        for claim in claims:  # the second write is not tried
+            plain.client.tiering.finished(claim, details=DETAILS)
     (warning,) = [r.getMessage() for r in caplog.records if r.name.startswith("sluice.client")]
     assert "in table sluice.tiering_rounds, so `sluice history` lacks a round" in warning
     assert plain.status(path).status == "Scheduled"
@@ -216,3 +220,66 @@ def test_rounds_of_an_older_version_are_completed(plain: Shop) -> None:
     plain.client.tiering.finished(plain.claim(path), details=DETAILS)
     (seen,) = plain.client.statuses.history(path)
     assert (seen.rows_written, seen.copy_ms) == (7, 3)
+
+
+def test_a_foreign_table_of_rounds_costs_no_status(plain: Shop) -> None:
+    path, gone, other = plain.create("orders"), plain.create("gone"), plain.create("other")
+    plain.another().tiering.finished(plain.claim(gone))
+    plain.client.admin.drop_table(gone)
+    plain.client.admin.drop_table(PATH)
+    plain.client.admin.create_table(PATH, TableDescriptor(SCHEMA, bucket_count=1))
+    one = plain.another()
+    for each in (path, other):
+        one.tiering.finished(plain.claim(each, one))
+        assert plain.status(each).status == "Scheduled"
+    assert {row["table_name"] for row in plain.stored()} == {"orders", "other"}
+
+
+def test_rounds_after_lost_statuses_are_the_newest(plain: Shop) -> None:
+    path = plain.create("orders")
+    for rows in (1, 2, 3):
+        details = TieringRound(outcome="committed", rows_written=rows)
+        plain.client.tiering.finished(plain.claim(path), details=details)
+    plain.client.admin.drop_table(STATUSES)
+    plain.another().tiering.finished(plain.claim(path, plain.another()))
+    numbers = [each.round_number for each in plain.client.statuses.history(path)]
+    assert numbers == [1, 3, 2]
+
+
+def test_rounds_are_numbered_though_the_status_cannot_count_them(
+    plain: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = plain.create("orders")
+    plain.client.admin.create_database("sluice", ignore_if_exists=True)
+    plain.client.admin.create_table(STATUSES, foreign(rounds=None))
+    asked: list[Any] = []
+
+    def forbidden(admin: Admin, path: TablePath, columns: Any) -> None:
+        asked.append(path)
+        raise AuthorizationError("no right to alter the table")
+
+    monkeypatch.setattr(Admin, "add_columns", forbidden)
+    for _ in range(3):
+        plain.client.tiering.finished(plain.claim(path))
+    numbers = [each.round_number for each in plain.client.statuses.history(path)]
+    assert numbers == [3, 2, 1]
+    assert asked == [STATUSES], "a refusal is remembered"
+
+
+def test_what_a_worker_reports_is_made_safe(tmp_path: Path) -> None:
+    clock = OwnClock()
+    with keeping(tmp_path, clock) as cluster, Client(ClientConfig(cluster.address)) as client:
+        shop = EmbeddedShop(cluster, clock, client)
+        path = shop.create("orders")
+        said = TieringRound(
+            outcome="failed",
+            rows_written=-5,
+            note="password=planted " * 100_000,
+            worker="w" * 100_000,
+            reason="theirs",
+        )
+        client.tiering.finished(shop.claim(path), details=said)
+        (seen,) = client.statuses.history(path)
+    assert (seen.outcome, seen.rows_written, seen.reason) == ("finished", 0, None)
+    assert "planted" not in (seen.note or "")
+    assert max(len(seen.note or ""), len(seen.worker or "")) == 500

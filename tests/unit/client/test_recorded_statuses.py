@@ -15,7 +15,8 @@ import pytest
 from sluice.client.addresses import Address
 from sluice.client.admin import Admin
 from sluice.client.connection import Connection
-from sluice.client.recorded_statuses import HEARTBEAT_INTERVAL_S, RETRY_AFTER_S
+from sluice.client.recorded_statuses import HEARTBEAT_INTERVAL_S
+from sluice.client.status_events import RETRY_AFTER_S
 from sluice.client.status_table import PATH, StatusTable
 from sluice.client.system_table import SystemTable
 from sluice.errors import (
@@ -23,6 +24,7 @@ from sluice.errors import (
     InvalidTable,
     LeaderNotAvailable,
     RequestTimeOut,
+    StatusUnreadable,
     TableNotExist,
     UnsupportedVersion,
 )
@@ -230,11 +232,13 @@ def test_beside_a_foreign_table_nothing_is_claimed(
     shop.client.admin.create_database("sluice")
     shop.client.admin.create_table(PATH, layout)
     with caplog.at_level(logging.WARNING, "sluice.client"):
-        assert shop.client.tiering.claim() is None
-        assert shop.client.tiering.claim([path]) is None
-    (warning,) = [record.getMessage() for record in our_records(caplog)]
-    assert named in warning
-    assert "no table is claimed, because it may be paused" in warning
+        for requested in (None, [path], [path] * 21):
+            with pytest.raises(StatusUnreadable, match="so no table is claimed") as error:
+                shop.client.tiering.claim(requested)
+            assert named in str(error.value)
+    with pytest.raises(StatusUnreadable):
+        shop.client.statuses.request_round(path)
+    assert our_records(caplog) == []
     seen = shop.status(path)
     assert seen.status == "Unknown"
     assert seen.note is not None
@@ -254,7 +258,7 @@ def test_a_round_goes_on_beside_a_table_that_has_become_foreign(
         shop.client.tiering.finished(claim)
     (warning,) = [record.getMessage() for record in our_records(caplog)]
     assert "column failures is STRING instead of INT" in warning
-    assert "the round continues" in warning
+    assert "the round has ended all the same" in warning
 
 
 def test_columns_of_a_newer_sluice_are_kept(shop: Shop) -> None:
@@ -312,7 +316,7 @@ def test_a_table_that_nobody_may_complete_keeps_what_it_can(
     shop.client.tiering.finished(shop.claim(path))
     seen = shop.status(path)
     assert (seen.status, seen.paused, seen.last_round_ms) == ("Scheduled", False, None)
-    with pytest.raises(InvalidTable, match="has no column paused, and this user may not add it"):
+    with pytest.raises(InvalidTable, match="no column paused, and it was not added: no right"):
         shop.client.statuses.pause(other)
 
 
@@ -331,7 +335,7 @@ def test_after_a_failure_nothing_is_tried_for_a_while(
         assert not shop.client.admin.table_exists(PATH)
         shop.client.tiering.finished(shop.claim(paths[0]))
     names = [record.name for record in our_records(caplog)]
-    assert names == ["sluice.client.recorded_statuses"]
+    assert names == ["sluice.client.status_events"]
     assert shop.status(paths[0]).status == "Scheduled", "once it works, it is written again"
 
 
@@ -358,7 +362,7 @@ def test_a_table_that_does_not_answer_costs_its_deadline_once(
     slow = shop.another()
     claim = shop.claim(path, slow)
     assert slow._recorded is not None
-    slow._recorded._deadline_s = 0.05  # of all of it; its calls keep theirs
+    slow._recorded._events.deadline_s = 0.05  # of all of it; its calls keep theirs
     release = held_calls(monkeypatch)
     with caplog.at_level(logging.WARNING, "sluice.client"):
         slow.tiering.finished(claim)
