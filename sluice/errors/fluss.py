@@ -12,492 +12,329 @@ class FlussError(SluiceError):
 
     code: ClassVar[int] = -1
 
+    def __init_subclass__(cls, code: int | None = None, retryable: bool | None = None) -> None:
+        super().__init_subclass__()
+        cls.code = cls.code if code is None else code
+        cls.retryable = cls.retryable if retryable is None else retryable
 
-class UnknownServerError(FlussError):
+
+class UnknownServerError(FlussError, code=-1):
     """The server failed in a way that has no code of its own."""
 
-    code = -1
 
-
-class NetworkError(FlussError):
+class NetworkError(FlussError, code=1, retryable=True):
     """The server cannot be reached, or the connection broke."""
 
     # Details: ``sent=False`` if the request never left; ``no_listener`` if there is no server:
     # "refused" for a connection, "unknown host" for a name without an address.
 
-    code = 1
-    retryable = True
 
-
-class UnsupportedVersion(FlussError):
+class UnsupportedVersion(FlussError, code=2):
     """The server does not offer this call, or not in this version."""
 
-    code = 2
 
-
-class CorruptMessage(FlussError):
+class CorruptMessage(FlussError, code=3, retryable=True):
     """A message that cannot be parsed."""
 
-    code = 3
-    retryable = True
 
-
-class DatabaseNotExist(FlussError):
+class DatabaseNotExist(FlussError, code=4):
     """No database of that name."""
 
-    code = 4
 
-
-class DatabaseNotEmpty(FlussError):
+class DatabaseNotEmpty(FlussError, code=5):
     """The database still holds tables."""
 
-    code = 5
 
-
-class DatabaseAlreadyExist(FlussError):
+class DatabaseAlreadyExist(FlussError, code=6):
     """A database of that name exists."""
 
-    code = 6
 
-
-class TableNotExist(FlussError):
+class TableNotExist(FlussError, code=7):
     """No table of that name or id."""
 
-    code = 7
 
-
-class TableAlreadyExist(FlussError):
+class TableAlreadyExist(FlussError, code=8):
     """A table of that name exists."""
 
-    code = 8
 
-
-class SchemaNotExist(FlussError):
+class SchemaNotExist(FlussError, code=9, retryable=True):
     """The table has no schema of that id."""
 
-    code = 9
-    retryable = True
 
-
-class LogStorageError(FlussError):
+class LogStorageError(FlussError, code=10, retryable=True):
     """The log could not be read or written."""
 
-    code = 10
-    retryable = True
 
-
-class KvStorageError(FlussError):
+class KvStorageError(FlussError, code=11, retryable=True):
     """The KV store could not be read or written."""
 
-    code = 11
-    retryable = True
 
-
-class NotLeaderOrFollower(FlussError):
+class NotLeaderOrFollower(FlussError, code=12, retryable=True):
     """This server does not lead the bucket."""
 
-    code = 12
-    retryable = True
 
-
-class RecordTooLarge(FlussError):
+class RecordTooLarge(FlussError, code=13):
     """A batch or message above the size limit."""
 
-    code = 13
 
-
-class CorruptRecord(FlussError):
+class CorruptRecord(FlussError, code=14, retryable=True):
     """Bytes that fail their checksum or do not follow the format."""
 
-    code = 14
-    retryable = True
 
-
-class InvalidTable(FlussError):
+class InvalidTable(FlussError, code=15):
     """A table descriptor that breaks a rule."""
 
-    code = 15
 
-
-class InvalidDatabase(FlussError):
+class InvalidDatabase(FlussError, code=16):
     """A database name or descriptor that breaks a rule."""
 
-    code = 16
 
-
-class InvalidReplicationFactor(FlussError):
+class InvalidReplicationFactor(FlussError, code=17):
     """Invalid replication factor."""
 
-    code = 17
 
-
-class InvalidRequiredAcks(FlussError):
+class InvalidRequiredAcks(FlussError, code=18):
     """acks must be 0, 1 or -1."""
 
-    code = 18
 
-
-class LogOffsetOutOfRange(FlussError):
+class LogOffsetOutOfRange(FlussError, code=19):
     """An offset below the start or above the end of the log."""
 
-    code = 19
 
-
-class NonPrimaryKeyTable(FlussError):
+class NonPrimaryKeyTable(FlussError, code=20):
     """The call is for primary-key tables only."""
 
-    code = 20
 
-
-class UnknownTableOrBucket(FlussError):
+class UnknownTableOrBucket(FlussError, code=21, retryable=True):
     """The server has no such table or bucket."""
 
-    code = 21
-    retryable = True
 
-
-class InvalidUpdateVersion(FlussError):
+class InvalidUpdateVersion(FlussError, code=22):
     """Invalid update version."""
 
-    code = 22
 
-
-class InvalidCoordinator(FlussError):
+class InvalidCoordinator(FlussError, code=23):
     """The coordinator epoch is not the current one."""
 
-    code = 23
 
-
-class FencedLeaderEpoch(FlussError):
+class FencedLeaderEpoch(FlussError, code=24):
     """Fenced leader epoch."""
 
-    code = 24
 
-
-class RequestTimeOut(FlussError):
+class RequestTimeOut(FlussError, code=25, retryable=True):
     """No answer in time."""
 
-    code = 25
-    retryable = True
 
-
-class StorageError(FlussError):
+class StorageError(FlussError, code=26, retryable=True):
     """The storage below the server failed."""
 
-    code = 26
-    retryable = True
 
-
-class OperationNotAttempted(FlussError):
+class OperationNotAttempted(FlussError, code=27):
     """Operation not attempted."""
 
-    code = 27
 
-
-class NotEnoughReplicasAfterAppend(FlussError):
+class NotEnoughReplicasAfterAppend(FlussError, code=28, retryable=True):
     """Not enough replicas after append."""
 
-    code = 28
-    retryable = True
 
-
-class NotEnoughReplicas(FlussError):
+class NotEnoughReplicas(FlussError, code=29, retryable=True):
     """Not enough replicas."""
 
-    code = 29
-    retryable = True
 
-
-class SecurityTokenError(FlussError):
+class SecurityTokenError(FlussError, code=30):
     """Security token error."""
 
-    code = 30
 
-
-class OutOfOrderSequence(FlussError):
+class OutOfOrderSequence(FlussError, code=31):
     """A writer skipped a batch sequence."""
 
-    code = 31
 
-
-class DuplicateSequence(FlussError):
+class DuplicateSequence(FlussError, code=32):
     """A writer sent a batch sequence again that was stored long ago."""
 
-    code = 32
 
-
-class UnknownWriterId(FlussError):
+class UnknownWriterId(FlussError, code=33):
     """A writer id that no server has issued."""
 
-    code = 33
 
-
-class InvalidColumnProjection(FlussError):
+class InvalidColumnProjection(FlussError, code=34):
     """A projection that the table cannot answer."""
 
-    code = 34
 
-
-class InvalidTargetColumn(FlussError):
+class InvalidTargetColumn(FlussError, code=35):
     """Invalid target column."""
 
-    code = 35
 
-
-class PartitionNotExists(FlussError):
+class PartitionNotExists(FlussError, code=36):
     """No such partition."""
 
-    code = 36
 
-
-class TableNotPartitioned(FlussError):
+class TableNotPartitioned(FlussError, code=37):
     """The table has no partitions."""
 
-    code = 37
 
-
-class InvalidTimestamp(FlussError):
+class InvalidTimestamp(FlussError, code=38):
     """A timestamp in the future."""
 
-    code = 38
 
-
-class InvalidConfig(FlussError):
+class InvalidConfig(FlussError, code=39):
     """An option with a value that is not allowed."""
 
-    code = 39
 
-
-class LakeStorageNotConfigured(FlussError):
+class LakeStorageNotConfigured(FlussError, code=40):
     """Lake storage not configured."""
 
-    code = 40
 
-
-class KvSnapshotNotExist(FlussError):
+class KvSnapshotNotExist(FlussError, code=41):
     """No such KV snapshot."""
 
-    code = 41
 
-
-class PartitionAlreadyExists(FlussError):
+class PartitionAlreadyExists(FlussError, code=42):
     """The partition exists."""
 
-    code = 42
 
-
-class PartitionSpecInvalid(FlussError):
+class PartitionSpecInvalid(FlussError, code=43):
     """A partition spec that does not fit the table."""
 
-    code = 43
 
-
-class LeaderNotAvailable(FlussError):
+class LeaderNotAvailable(FlussError, code=44, retryable=True):
     """No server leads the bucket now."""
 
-    code = 44
-    retryable = True
 
-
-class PartitionMaxNum(FlussError):
+class PartitionMaxNum(FlussError, code=45):
     """Too many partitions."""
 
-    code = 45
 
-
-class AuthenticateError(FlussError):
+class AuthenticateError(FlussError, code=46):
     """Authenticate error."""
 
-    code = 46
 
-
-class SecurityDisabled(FlussError):
+class SecurityDisabled(FlussError, code=47):
     """Security disabled."""
 
-    code = 47
 
-
-class AuthorizationError(FlussError):
+class AuthorizationError(FlussError, code=48):
     """Authorization error."""
 
-    code = 48
 
-
-class BucketMaxNum(FlussError):
+class BucketMaxNum(FlussError, code=49):
     """Too many buckets."""
 
-    code = 49
 
-
-class FencedTieringEpoch(FlussError):
+class FencedTieringEpoch(FlussError, code=50):
     """The tiering epoch is not the current one: another round has started."""
 
-    code = 50
 
-
-class RetriableAuthenticateError(FlussError):
+class RetriableAuthenticateError(FlussError, code=51):
     """Retriable authenticate error."""
 
-    code = 51
 
-
-class InvalidServerRackInfo(FlussError):
+class InvalidServerRackInfo(FlussError, code=52):
     """Invalid server rack info."""
 
-    code = 52
 
-
-class LakeSnapshotNotExist(FlussError):
+class LakeSnapshotNotExist(FlussError, code=53):
     """No lake snapshot is known for the table."""
 
-    code = 53
 
-
-class LakeTableAlreadyExist(FlussError):
+class LakeTableAlreadyExist(FlussError, code=54):
     """The lake already has another table of that name."""
 
-    code = 54
 
-
-class IneligibleReplica(FlussError):
+class IneligibleReplica(FlussError, code=55):
     """Ineligible replica."""
 
-    code = 55
 
-
-class InvalidAlterTable(FlussError):
+class InvalidAlterTable(FlussError, code=56):
     """An alteration that is not allowed."""
 
-    code = 56
 
-
-class DeletionDisabled(FlussError):
+class DeletionDisabled(FlussError, code=57):
     """Deletion disabled."""
 
-    code = 57
 
-
-class ServerNotExist(FlussError):
+class ServerNotExist(FlussError, code=58):
     """No such server."""
 
-    code = 58
 
-
-class ServerTagAlreadyExist(FlussError):
+class ServerTagAlreadyExist(FlussError, code=59):
     """The server tag exists."""
 
-    code = 59
 
-
-class ServerTagNotExist(FlussError):
+class ServerTagNotExist(FlussError, code=60):
     """No such server tag."""
 
-    code = 60
 
-
-class RebalanceFailure(FlussError):
+class RebalanceFailure(FlussError, code=61):
     """Rebalance failure."""
 
-    code = 61
 
-
-class NoRebalanceInProgress(FlussError):
+class NoRebalanceInProgress(FlussError, code=62):
     """No rebalance in progress."""
 
-    code = 62
 
-
-class InvalidProducerId(FlussError):
+class InvalidProducerId(FlussError, code=63):
     """Invalid producer id."""
 
-    code = 63
 
-
-class ClusterConfigError(FlussError):
+class ClusterConfigError(FlussError, code=64):
     """Cluster config error."""
 
-    code = 64
 
-
-class NotCoordinatorLeader(FlussError):
+class NotCoordinatorLeader(FlussError, code=65):
     """This coordinator does not lead."""
 
-    code = 65
 
-
-class ScannerExpired(FlussError):
+class ScannerExpired(FlussError, code=66):
     """Scanner expired."""
 
-    code = 66
 
-
-class UnknownScannerId(FlussError):
+class UnknownScannerId(FlussError, code=67):
     """Unknown scanner id."""
 
-    code = 67
 
-
-class InvalidScanRequest(FlussError):
+class InvalidScanRequest(FlussError, code=68):
     """Invalid scan request."""
 
-    code = 68
 
-
-class TooManyScanners(FlussError):
+class TooManyScanners(FlussError, code=69):
     """Too many scanners."""
 
-    code = 69
 
-
-class DiskWriteLocked(FlussError):
+class DiskWriteLocked(FlussError, code=70, retryable=True):
     """Disk write locked."""
 
-    code = 70
-    retryable = True
 
-
-class InsufficientKvLeaderReplicaCapacity(FlussError):
+class InsufficientKvLeaderReplicaCapacity(FlussError, code=71):
     """Insufficient kv leader replica capacity."""
 
-    code = 71
 
-
-class StorageBackpressure(FlussError):
+class StorageBackpressure(FlussError, code=72, retryable=True):
     """Storage backpressure."""
 
-    code = 72
-    retryable = True
 
-
-class HistoricalPartitionThrottled(FlussError):
+class HistoricalPartitionThrottled(FlussError, code=73, retryable=True):
     """Historical partition throttled."""
 
-    code = 73
-    retryable = True
 
-
-class LeaseNotExist(FlussError):
+class LeaseNotExist(FlussError, code=1001):
     """No KV snapshot lease of that id: it was dropped, has expired or never existed."""
 
-    code = 1001  # Sluice's own: Fluss has no such code, and its client reads this one as -1
+    # Sluice's own: Fluss has no such code, and its client reads this one as -1
 
 
-class InvalidLease(FlussError):
+class InvalidLease(FlussError, code=1002):
     """A KV snapshot lease with an invalid id or duration, or too many buckets."""
 
-    code = 1002  # Sluice's own, as above
+    # Sluice's own, as above
 
 
-class TlsError(NetworkError):
+class TlsError(NetworkError, retryable=False):
     """Client and server cannot agree on TLS: every attempt fails until a setting changes."""
 
-    retryable = False
 
-
-class WrongProtocol(NetworkError):
+class WrongProtocol(NetworkError, retryable=False):
     """The port speaks another protocol than the scheme of its address; the message names both."""
-
-    retryable = False
 
 
 BY_CODE: dict[int, type[FlussError]] = {cls.code: cls for cls in FlussError.__subclasses__()}
