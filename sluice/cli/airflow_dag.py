@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from sluice.cli.options import examples
+
 DAG_FILE = '''\
 """Tiers Apache Fluss tables every minute; settings: section [sluice] of airflow.cfg."""
 
@@ -17,11 +19,7 @@ dag = lake_tiering_dag("sluice_lake_tiering")
 @click.command(
     "airflow-dag",
     short_help="Print the DAG file for Airflow's dags folder.",
-    epilog="""
-\b
-Examples:
-  sluice airflow-dag > "$AIRFLOW_HOME/dags/sluice_lake_tiering.py"
-""",
+    epilog=examples('sluice airflow-dag > "$AIRFLOW_HOME/dags/sluice_lake_tiering.py"'),
 )
 def airflow_dag() -> None:
     """Print the DAG file that tiers all due tables.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sluice.cli.errors import InvalidFile
-from sluice.cli.options import TABLE_PATH, cluster_options, configuration
+from sluice.cli.options import TABLE_PATH, cluster_options, configuration, examples
 from sluice.did_you_mean import did_you_mean
 from sluice.model import TableInfo, TablePath
 
@@ -33,14 +33,12 @@ _SKIP_ROWS = click.option(
 
 @click.command(
     short_help="Append or upsert the rows of a file.",
-    epilog="""
-\b
-Examples:
-  sluice append shop.orders orders.parquet
-  sluice append shop.visits visits.csv --create-partitions
-  sluice append shop.stock counted.csv --columns item,n
-  sluice append shop.orders orders.csv --skip-rows 131072
-""",
+    epilog=examples(
+        "sluice append shop.orders orders.parquet",
+        "sluice append shop.visits visits.csv --create-partitions",
+        "sluice append shop.stock counted.csv --columns item,n",
+        "sluice append shop.orders orders.csv --skip-rows 131072",
+    ),
 )
 @click.argument("table", type=TABLE_PATH)
 @_FILE
@@ -111,11 +109,7 @@ def append(
 
 @click.command(
     short_help="Delete rows by their primary keys.",
-    epilog="""
-\b
-Examples:
-  sluice delete shop.stock sold-out.csv
-""",
+    epilog=examples("sluice delete shop.stock sold-out.csv"),
 )
 @click.argument("table", type=TABLE_PATH)
 @_FILE

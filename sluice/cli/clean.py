@@ -12,6 +12,7 @@ from sluice.cli.options import (
     check_warehouse,
     cluster_options,
     configuration,
+    examples,
     format_option,
     lake_overrides,
     warehouse_option,
@@ -26,14 +27,12 @@ if TYPE_CHECKING:
 
 @click.command(
     short_help="Show or delete orphan files of killed rounds.",
-    epilog="""
-\b
-Examples:
-  sluice clean shop.orders --warehouse ./lake
-  sluice clean shop.orders --warehouse ./lake --yes
-  sluice clean --config sluice.toml --work-uri s3://bucket/sluice --yes
-  sluice clean --work-uri file:///srv/sluice/work --runs-older-than 1d --yes
-""",
+    epilog=examples(
+        "sluice clean shop.orders --warehouse ./lake",
+        "sluice clean shop.orders --warehouse ./lake --yes",
+        "sluice clean --config sluice.toml --work-uri s3://bucket/sluice --yes",
+        "sluice clean --work-uri file:///srv/sluice/work --runs-older-than 1d --yes",
+    ),
 )
 @click.argument("table", type=TABLE_PATH, required=False)
 @click.option("--yes", is_flag=True, help="Delete the files; without it nothing is changed.")

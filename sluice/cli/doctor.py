@@ -9,6 +9,7 @@ import click
 from sluice.cli.options import (
     cluster_options,
     configuration,
+    examples,
     format_option,
     lake_overrides,
     warehouse_option,
@@ -20,12 +21,10 @@ EXIT_WRONG = 1
 
 @click.command(
     short_help="Check the cluster, Java, jars, lake and work folder.",
-    epilog="""
-\b
-Examples:
-  sluice doctor --warehouse ./lake
-  sluice doctor --config sluice.toml --work-uri s3://bucket/sluice
-""",
+    epilog=examples(
+        "sluice doctor --warehouse ./lake",
+        "sluice doctor --config sluice.toml --work-uri s3://bucket/sluice",
+    ),
 )
 @warehouse_option
 @click.option(

@@ -7,17 +7,13 @@ from pathlib import Path
 import click
 
 from sluice.cli.command_group import CommandGroup
-from sluice.cli.options import spark_option
+from sluice.cli.options import examples, spark_option
 
 
 @click.group(
     cls=CommandGroup,
     short_help="Fetch the jars that a lake needs.",
-    epilog="""
-\b
-Examples:
-  sluice jars fetch ./jars
-""",
+    epilog=examples("sluice jars fetch ./jars"),
 )
 def jars() -> None:
     """Fetch the jars that a lake needs."""
@@ -26,13 +22,11 @@ def jars() -> None:
 @jars.command(
     "fetch",
     short_help="Fetch Iceberg's runtime for Spark into a folder.",
-    epilog="""
-\b
-Examples:
-  sluice jars fetch ./jars
-  sluice jars fetch ./jars --spark 4.0
-  SLUICE_TIERING_JARS=./jars sluice tier shop.orders --warehouse ./lake
-""",
+    epilog=examples(
+        "sluice jars fetch ./jars",
+        "sluice jars fetch ./jars --spark 4.0",
+        "SLUICE_TIERING_JARS=./jars sluice tier shop.orders --warehouse ./lake",
+    ),
 )
 @click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
 @spark_option

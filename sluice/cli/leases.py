@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sluice.cli.command_group import CommandGroup
-from sluice.cli.options import cluster_options, configuration, format_option
+from sluice.cli.options import cluster_options, configuration, examples, format_option
 from sluice.cli.output import print_json, print_table, print_wrapped, span
 
 if TYPE_CHECKING:
@@ -19,13 +19,11 @@ if TYPE_CHECKING:
     cls=CommandGroup,
     invoke_without_command=True,
     short_help="Show or drop leases on KV snapshots.",
-    epilog="""
-\b
-Examples:
-  sluice leases
-  sluice leases --format json
-  sluice leases drop sluice-c6ef648e-97e3-5f2e-95d1-8912a7000d46
-""",
+    epilog=examples(
+        "sluice leases",
+        "sluice leases --format json",
+        "sluice leases drop sluice-c6ef648e-97e3-5f2e-95d1-8912a7000d46",
+    ),
 )
 @format_option
 @cluster_options
@@ -57,12 +55,10 @@ def leases(
 
 @leases.command(
     short_help="Drop a lease, so that its snapshots can be deleted.",
-    epilog="""
-\b
-Examples:
-  sluice leases drop job-7
-  sluice leases drop job-7 --data-dir ./data
-""",
+    epilog=examples(
+        "sluice leases drop job-7",
+        "sluice leases drop job-7 --data-dir ./data",
+    ),
 )
 @click.argument("lease_id", metavar="ID")
 @click.option(

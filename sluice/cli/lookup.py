@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sluice.cli.errors import RowNotFound
-from sluice.cli.options import TABLE_PATH, cluster_options, configuration, format_option
+from sluice.cli.options import TABLE_PATH, cluster_options, configuration, examples, format_option
 from sluice.cli.output import as_json, print_json, print_table
 from sluice.did_you_mean import did_you_mean
 from sluice.errors import InvalidTable
@@ -24,13 +24,11 @@ _FIRST_ROWS = 10
 
 @click.command(
     short_help="Look up rows of a table with a primary key.",
-    epilog="""
-\b
-Examples:
-  sluice lookup shop.stock item=pen
-  sluice lookup shop.orders region=eu customer=ann --format json
-  sluice lookup shop.stock --limit 20
-""",
+    epilog=examples(
+        "sluice lookup shop.stock item=pen",
+        "sluice lookup shop.orders region=eu customer=ann --format json",
+        "sluice lookup shop.stock --limit 20",
+    ),
 )
 @click.argument("table", type=TABLE_PATH)
 @click.argument("key", nargs=-1, metavar="[COLUMN=VALUE]...")
@@ -152,12 +150,10 @@ def _key_row(reader: KvReader, key: Sequence[str]) -> pa.Table:
 
 @click.command(
     short_help="List KV snapshots of a table with a primary key.",
-    epilog="""
-\b
-Examples:
-  sluice snapshots shop.stock
-  sluice snapshots shop.stock --format json
-""",
+    epilog=examples(
+        "sluice snapshots shop.stock",
+        "sluice snapshots shop.stock --format json",
+    ),
 )
 @click.argument("table", type=TABLE_PATH)
 @format_option

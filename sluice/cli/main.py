@@ -27,6 +27,7 @@ from sluice.cli.history import history
 from sluice.cli.jars import jars
 from sluice.cli.leases import leases
 from sluice.cli.lookup import lookup, snapshots
+from sluice.cli.options import examples
 from sluice.cli.pause import pause, resume, retier, retry
 from sluice.cli.repair import repair
 from sluice.cli.serve import serve
@@ -71,23 +72,18 @@ class _Commands(CommandGroup):
             ctx.exit(show(error))
 
 
-EXAMPLES = """
-\b
-Examples:
-  sluice serve --data-dir ./data --listen grpc://127.0.0.1:9123
-  sluice create-table shop.orders --schema "id BIGINT NOT NULL, item STRING"
-  sluice append shop.orders orders.parquet
-  sluice tier shop.orders --warehouse ./lake
-  sluice status
-  sluice clean shop.orders --warehouse ./lake
-"""
-
-
 @click.group(
     "sluice",
     cls=_Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog=EXAMPLES,
+    epilog=examples(
+        "sluice serve --data-dir ./data --listen grpc://127.0.0.1:9123",
+        'sluice create-table shop.orders --schema "id BIGINT NOT NULL, item STRING"',
+        "sluice append shop.orders orders.parquet",
+        "sluice tier shop.orders --warehouse ./lake",
+        "sluice status",
+        "sluice clean shop.orders --warehouse ./lake",
+    ),
 )
 @click.version_option(__version__, prog_name="sluice", message="%(prog)s %(version)s")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")

@@ -54,6 +54,11 @@ format_option = click.option(
 )
 
 
+def examples(*commands: str) -> str:
+    """The end of a help text: a command on each line, which click does not wrap."""
+    return "\n".join(["\b", "Examples:", *(f"  {command}" for command in commands)])
+
+
 def cluster_options(function: Function) -> Function:
     """--bootstrap and --config, for commands that connect to a cluster."""
     return bootstrap_option(config_option(function))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sluice.cli.options import TABLE_PATH, cluster_options, configuration
+from sluice.cli.options import TABLE_PATH, cluster_options, configuration, examples
 from sluice.errors import UnsupportedVersion
 from sluice.model import TablePath
 
@@ -52,11 +52,7 @@ def _status(statuses: StatusClient, table: TablePath) -> TieringStatus | None:
 
 @click.command(
     short_help="Pause tiering of a table.",
-    epilog="""
-\b
-Examples:
-  sluice pause shop.orders
-""",
+    epilog=examples("sluice pause shop.orders"),
 )
 @click.argument("table", type=TABLE_PATH)
 @cluster_options
@@ -73,11 +69,7 @@ def pause(table: TablePath, bootstrap: str | None, config_file: str | None) -> N
 
 @click.command(
     short_help="Resume tiering of a paused table.",
-    epilog="""
-\b
-Examples:
-  sluice resume shop.orders
-""",
+    epilog=examples("sluice resume shop.orders"),
 )
 @click.argument("table", type=TABLE_PATH)
 @cluster_options
@@ -89,11 +81,7 @@ def resume(table: TablePath, bootstrap: str | None, config_file: str | None) -> 
 
 @click.command(
     short_help="Retry a failing table without waiting.",
-    epilog="""
-\b
-Examples:
-  sluice retry shop.orders
-""",
+    epilog=examples("sluice retry shop.orders"),
 )
 @click.argument("table", type=TABLE_PATH)
 @cluster_options
@@ -118,11 +106,7 @@ def retry(table: TablePath, bootstrap: str | None, config_file: str | None) -> N
 
 @click.command(
     short_help="Request a round of a table now.",
-    epilog="""
-\b
-Examples:
-  sluice retier shop.orders
-""",
+    epilog=examples("sluice retier shop.orders"),
 )
 @click.argument("table", type=TABLE_PATH)
 @cluster_options

@@ -12,6 +12,7 @@ from sluice.cli.options import (
     check_warehouse,
     cluster_options,
     configuration,
+    examples,
     format_option,
     lake_overrides,
     warehouse_option,
@@ -26,13 +27,11 @@ if TYPE_CHECKING:
 
 @click.command(
     short_help="Show or repair a lake table that cannot be tiered.",
-    epilog="""
-\b
-Examples:
-  sluice repair shop.orders --warehouse ./lake
-  sluice repair shop.orders --warehouse ./lake --yes
-  sluice repair shop.orders --config sluice.toml --by retier --yes
-""",
+    epilog=examples(
+        "sluice repair shop.orders --warehouse ./lake",
+        "sluice repair shop.orders --warehouse ./lake --yes",
+        "sluice repair shop.orders --config sluice.toml --by retier --yes",
+    ),
 )
 @click.argument("table", type=TABLE_PATH)
 @click.option("--yes", is_flag=True, help="Repair the table; without it nothing is changed.")

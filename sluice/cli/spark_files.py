@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from sluice.cli.options import format_option, spark_option
+from sluice.cli.options import examples, format_option, spark_option
 
 _KEPT_S = 86_400
 """Every spark-submit has read its zip after this time."""
@@ -18,13 +18,11 @@ _KEPT_S = 86_400
 @click.command(
     "spark-files",
     short_help="Print or copy the files for spark-submit.",
-    epilog="""
-\b
-Examples:
-  sluice spark-files
-  sluice spark-files --copy /srv/sluice/spark
-  sluice spark-files --spark 4.0 --format json
-""",
+    epilog=examples(
+        "sluice spark-files",
+        "sluice spark-files --copy /srv/sluice/spark",
+        "sluice spark-files --spark 4.0 --format json",
+    ),
 )
 @click.option(
     "--copy",

@@ -17,6 +17,7 @@ from sluice.cli.options import (
     check_warehouse,
     cluster_options,
     configuration,
+    examples,
     lake_overrides,
     local_folder,
     warehouse_option,
@@ -37,15 +38,13 @@ _PHASES = {"start": "starting Spark", "query": "running the query"}
 
 @click.command(
     short_help="Query system tables and lake tables in Spark SQL.",
-    epilog="""
-\b
-Examples:
-  sluice sql "SELECT * FROM sys.lake_tiering_status"
-  sluice sql "SELECT * FROM sys.lake_tiering_status" --format json
-  sluice sql "SELECT count(*) FROM lake.shop.orders" --warehouse ./lake
-  sluice sql "SHOW TABLES IN sys"
-  sluice sql "DESCRIBE sys.lake_tiering_rounds"
-""",
+    epilog=examples(
+        'sluice sql "SELECT * FROM sys.lake_tiering_status"',
+        'sluice sql "SELECT * FROM sys.lake_tiering_status" --format json',
+        'sluice sql "SELECT count(*) FROM lake.shop.orders" --warehouse ./lake',
+        'sluice sql "SHOW TABLES IN sys"',
+        'sluice sql "DESCRIBE sys.lake_tiering_rounds"',
+    ),
 )
 @click.argument("query")
 @click.option(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sluice.cli.options import cluster_options, configuration, format_option
+from sluice.cli.options import cluster_options, configuration, examples, format_option
 from sluice.cli.output import print_json, print_table
 from sluice.model import TablePath
 
@@ -16,12 +16,10 @@ if TYPE_CHECKING:
 
 @click.command(
     short_help="List tables and their freshness in the lake.",
-    epilog="""
-\b
-Examples:
-  sluice tables
-  sluice tables shop --format json
-""",
+    epilog=examples(
+        "sluice tables",
+        "sluice tables shop --format json",
+    ),
 )
 @click.argument("database", required=False)
 @format_option

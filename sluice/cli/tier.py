@@ -13,6 +13,7 @@ from sluice.cli.options import (
     check_warehouse,
     cluster_options,
     configuration,
+    examples,
     format_option,
     lake_overrides,
     warehouse_option,
@@ -33,14 +34,12 @@ request, and Sluice releases that table."""
 
 @click.command(
     short_help="Tier a table into the lake once.",
-    epilog="""
-\b
-Examples:
-  sluice tier shop.orders --warehouse ./lake
-  sluice tier shop.orders --warehouse ./lake --now
-  sluice tier shop.orders --warehouse ./lake --wait 5min
-  sluice tier shop.orders --config sluice.toml --format json
-""",
+    epilog=examples(
+        "sluice tier shop.orders --warehouse ./lake",
+        "sluice tier shop.orders --warehouse ./lake --now",
+        "sluice tier shop.orders --warehouse ./lake --wait 5min",
+        "sluice tier shop.orders --config sluice.toml --format json",
+    ),
 )
 @click.argument("table", type=TABLE_PATH)
 @warehouse_option

@@ -6,17 +6,16 @@ import time
 
 import click
 
+from sluice.cli.options import examples
 from sluice.errors import ConfigurationError
 
 
 @click.command(
     short_help="Compile the loops for primary-key tables ahead.",
-    epilog="""
-\b
-Examples:
-  sluice warm
-  NUMBA_CACHE_DIR=/opt/sluice/cache sluice warm
-""",
+    epilog=examples(
+        "sluice warm",
+        "NUMBA_CACHE_DIR=/opt/sluice/cache sluice warm",
+    ),
 )
 def warm() -> None:
     """Compile the loops that read and write primary-key tables, unless they are compiled already.
