@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sluice.cli.errors import InvalidFile
-from sluice.cli.options import TABLE_PATH, cluster_options, configuration, examples
+from sluice.cli.options import TABLE_PATH, Settings, examples, with_settings
 from sluice.did_you_mean import did_you_mean
 from sluice.model import TableInfo, TablePath
 
@@ -55,7 +55,7 @@ _SKIP_ROWS = click.option(
     is_flag=True,
     help="Append the complete file, although an earlier run of it is unfinished.",
 )
-@cluster_options
+@with_settings
 @click.pass_context
 def append(
     context: click.Context,
@@ -65,8 +65,7 @@ def append(
     columns: str | None,
     skip_rows: int | None,
     again: bool,
-    bootstrap: str | None,
-    config_file: str | None,
+    settings: Settings,
 ) -> None:
     """Append the rows of FILE (.parquet or .csv) to TABLE.
 
@@ -79,15 +78,13 @@ def append(
     An interrupted run prints the command that resumes it. No row is then lost or stored twice.
     docs/append.md has the details and the limits.
     """
-    from sluice.cli.cluster import connect
     from sluice.cli.resume import AppendJob, rows_to_skip
     from sluice.cli.resume_command import ResumeCommand
     from sluice.cli.sending import FileSender, nothing_sent, stopped_by_sigterm
 
-    config = configuration(config_file, {"client.bootstrap": bootstrap})
     targets = [name.strip() for name in columns.split(",")] if columns else None
     command = ResumeCommand(context)
-    with connect(config.client) as client, stopped_by_sigterm(), ExitStack() as stack:
+    with settings.connect() as client, stopped_by_sigterm(), ExitStack() as stack:
         info = expected = client.admin.table_info(table)
         job = AppendJob(info, file, targets)
         if _duplicates_count(info) and not again:
@@ -114,15 +111,14 @@ def append(
 @click.argument("table", type=TABLE_PATH)
 @_FILE
 @_SKIP_ROWS
-@cluster_options
+@with_settings
 @click.pass_context
 def delete(
     context: click.Context,
     table: TablePath,
     file: Path,
     skip_rows: int | None,
-    bootstrap: str | None,
-    config_file: str | None,
+    settings: Settings,
 ) -> None:
     """Delete the rows of TABLE whose keys are in FILE (.parquet or .csv).
 
@@ -133,12 +129,11 @@ def delete(
     command again, or the command that it prints.
     """
     from sluice.cli import files
-    from sluice.cli.cluster import connect, replaced_advice
+    from sluice.cli.cluster import replaced_advice
     from sluice.cli.resume_command import ResumeCommand
     from sluice.cli.sending import FileSender, nothing_sent, stopped_by_sigterm
 
-    config = configuration(config_file, {"client.bootstrap": bootstrap})
-    with connect(config.client) as client, stopped_by_sigterm():
+    with settings.connect() as client, stopped_by_sigterm():
         with replaced_advice("`sluice append` adds rows to its log"):
             writer = client.kv_writer(table)
         schema, keys = writer.info.schema, files.keys_of(writer.info)

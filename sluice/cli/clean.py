@@ -9,13 +9,13 @@ import click
 from sluice.cli.options import (
     DURATION,
     TABLE_PATH,
+    Settings,
     check_warehouse,
-    cluster_options,
-    configuration,
     examples,
     format_option,
-    lake_overrides,
+    require_lake,
     warehouse_option,
+    with_settings,
 )
 from sluice.errors import SluiceError
 from sluice.model import TablePath
@@ -60,17 +60,15 @@ if TYPE_CHECKING:
 )
 @warehouse_option
 @format_option
-@cluster_options
+@with_settings
 def clean(
     table: TablePath | None,
     yes: bool,
     older_than_ms: int,
     work_uri: str | None,
     keep_ms: int,
-    warehouse: str | None,
     output_format: str,
-    bootstrap: str | None,
-    config_file: str | None,
+    settings: Settings,
 ) -> None:
     """Show the orphan files that killed rounds left in the lake; --yes deletes them.
 
@@ -85,12 +83,11 @@ def clean(
     Needs a cluster only without TABLE, or with --work-uri. Exit code 1: a table or a
     folder could not be read, or a file could not be deleted.
     """
-    check_warehouse(warehouse)
-    overrides = {"client.bootstrap": bootstrap, **lake_overrides(warehouse)}
-    config = configuration(config_file, overrides)
+    check_warehouse(settings.warehouse)
+    config = settings.config()
     only_runs = work_uri is not None and table is None and not config.datalake.iceberg
-    if not config.datalake.iceberg and not only_runs:
-        raise click.UsageError("give --warehouse PATH, or the lake's catalog in --config FILE")
+    if not only_runs:
+        require_lake(config)
     from sluice.cli.cluster import require_cluster
     from sluice.driver.cleaning import clean_runs, clean_tables
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from sluice.cli.options import DURATION, TABLE_PATH, cluster_options, configuration
+from sluice.cli.options import DURATION, TABLE_PATH, Settings, with_settings
 from sluice.errors import InvalidTable, TableAlreadyExist, UnsupportedLakeOption
 from sluice.model import Schema, TableDescriptor, TableInfo, TablePath, TypeRoot
 
@@ -85,7 +85,7 @@ come from a Parquet file, with --like.
     help="How far the lake may lag behind, for example 30s or 1min.  [default: 3min]",
 )
 @click.option("--if-not-exists", is_flag=True, help="Succeed without a change if the table exists.")
-@cluster_options
+@with_settings
 def create_table(
     table: TablePath,
     schema_text: str | None,
@@ -97,15 +97,14 @@ def create_table(
     datalake: bool,
     freshness: str | None,
     if_not_exists: bool,
-    bootstrap: str | None,
-    config_file: str | None,
+    settings: Settings,
 ) -> None:
     """Create the table TABLE (DATABASE.NAME), and its database if that does not exist.
 
     A table without a primary key is a log of rows. A table with one keeps the newest row of each
     key.
     """
-    config = configuration(config_file, {"client.bootstrap": bootstrap})
+    config = settings.config()
     schema = _schema(schema_text, like_file, partition_keys)
     schema = _with_keys(schema, primary_key, partition_keys, bucket_key)
     properties = {"table.datalake.enabled": "true" if datalake else "false"}

@@ -7,12 +7,11 @@ from dataclasses import asdict
 import click
 
 from sluice.cli.options import (
-    cluster_options,
-    configuration,
+    Settings,
     examples,
     format_option,
-    lake_overrides,
     warehouse_option,
+    with_settings,
 )
 from sluice.cli.output import print_json, print_table
 
@@ -34,23 +33,20 @@ EXIT_WRONG = 1
     help="Folder that Airflow and Spark share: work_uri of the Airflow connection.",
 )
 @format_option
-@cluster_options
+@with_settings
 @click.pass_context
 def doctor(
     ctx: click.Context,
-    warehouse: str | None,
     work_uri: str,
     output_format: str,
-    bootstrap: str | None,
-    config_file: str | None,
+    settings: Settings,
 ) -> None:
     """Check the cluster, versions, Java, jars, the lake and the work folder.
 
     In the lake and in the work folder, the command writes, reads and removes a small file. It
     changes nothing else. Exit code 1: a check failed.
     """
-    overrides = {"client.bootstrap": bootstrap, **lake_overrides(warehouse)}
-    config = configuration(config_file, overrides)
+    config = settings.config()
     from sluice.cli.cluster import require_cluster
     from sluice.driver.doctor import findings
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sluice.cli.command_group import CommandGroup
-from sluice.cli.options import cluster_options, configuration, examples, format_option
+from sluice.cli.options import Settings, examples, format_option, with_settings
 from sluice.cli.output import print_json, print_table, print_wrapped, span
 
 if TYPE_CHECKING:
@@ -26,11 +26,9 @@ if TYPE_CHECKING:
     ),
 )
 @format_option
-@cluster_options
+@with_settings
 @click.pass_context
-def leases(
-    ctx: click.Context, output_format: str, bootstrap: str | None, config_file: str | None
-) -> None:
+def leases(ctx: click.Context, output_format: str, settings: Settings) -> None:
     """Show the leases on KV snapshots of primary-key tables.
 
     The server keeps a snapshot while a lease holds it. A lease ends when its owner drops it, or
@@ -39,10 +37,7 @@ def leases(
     """
     if ctx.invoked_subcommand is not None:
         return
-    config = configuration(config_file, {"client.bootstrap": bootstrap})
-    from sluice.cli.cluster import connect
-
-    with connect(config.client) as client:
+    with settings.connect() as client:
         found = client.leases.all()
     if output_format == "json":
         print_json([_json(lease) for lease in found])
@@ -68,10 +63,8 @@ def leases(
     help="Drop the lease in the data directory of a stopped server, if it keeps the server from"
     " starting.",
 )
-@cluster_options
-def drop(
-    lease_id: str, data_dir: str | None, bootstrap: str | None, config_file: str | None
-) -> None:
+@with_settings
+def drop(lease_id: str, data_dir: str | None, settings: Settings) -> None:
     """Drop the lease ID, so that the server may delete its snapshots.
 
     A reader that still uses the lease fails at its next renewal. Exit code 1: no such lease. An
@@ -83,11 +76,9 @@ def drop(
 
         existed = drop_stored_lease(data_dir, lease_id)
     else:
-        config = configuration(config_file, {"client.bootstrap": bootstrap})
-        from sluice.cli.cluster import connect
         from sluice.errors import UnsupportedVersion
 
-        with connect(config.client) as client:
+        with settings.connect() as client:
             try:
                 existed = any(lease.lease_id == lease_id for lease in client.leases.all())
             except UnsupportedVersion:

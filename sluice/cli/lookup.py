@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sluice.cli.errors import RowNotFound
-from sluice.cli.options import TABLE_PATH, cluster_options, configuration, examples, format_option
+from sluice.cli.options import TABLE_PATH, Settings, examples, format_option, with_settings
 from sluice.cli.output import as_json, print_json, print_table
 from sluice.did_you_mean import did_you_mean
 from sluice.errors import InvalidTable
@@ -40,15 +40,14 @@ _FIRST_ROWS = 10
 )
 @click.option("--partition", metavar="NAME", help="Show rows of this partition. Not with a key.")
 @format_option
-@cluster_options
+@with_settings
 def lookup(
     table: TablePath,
     key: tuple[str, ...],
     limit: int | None,
     partition: str | None,
     output_format: str,
-    bootstrap: str | None,
-    config_file: str | None,
+    settings: Settings,
 ) -> None:
     """Show the row of TABLE that has this key, or its first rows.
 
@@ -59,10 +58,9 @@ def lookup(
     """
     if key and (limit is not None or partition is not None):
         raise click.UsageError("--limit and --partition cannot be combined with a key")
-    config = configuration(config_file, {"client.bootstrap": bootstrap})
-    from sluice.cli.cluster import connect, replaced_advice
+    from sluice.cli.cluster import replaced_advice
 
-    with connect(config.client) as client:
+    with settings.connect() as client:
         with replaced_advice("`sluice tier` copies its rows to the lake, `sluice sql` shows them"):
             reader = client.kv_reader(table)
         first = limit or _FIRST_ROWS
@@ -157,18 +155,13 @@ def _key_row(reader: KvReader, key: Sequence[str]) -> pa.Table:
 )
 @click.argument("table", type=TABLE_PATH)
 @format_option
-@cluster_options
-def snapshots(
-    table: TablePath, output_format: str, bootstrap: str | None, config_file: str | None
-) -> None:
+@with_settings
+def snapshots(table: TablePath, output_format: str, settings: Settings) -> None:
     """Show the newest KV snapshot of each bucket of TABLE.
 
     A snapshot holds the bucket's rows as of its log offset.
     """
-    config = configuration(config_file, {"client.bootstrap": bootstrap})
-    from sluice.cli.cluster import connect
-
-    with connect(config.client) as client:
+    with settings.connect() as client:
         rows = _snapshots(client, table)
     if output_format == "json":
         print_json(rows)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,6 +18,8 @@ from sluice.model import TablePath
 from sluice.model.durations import duration_ms
 
 if TYPE_CHECKING:
+    from sluice.client import Client
+
     _ParamType = click.ParamType[TablePath]
     _Milliseconds = click.ParamType[int]
 else:
@@ -64,6 +68,17 @@ def cluster_options(function: Function) -> Function:
     return bootstrap_option(config_option(function))
 
 
+def with_settings(function: Callable[..., Any]) -> Callable[..., Any]:
+    """--bootstrap and --config, with --warehouse if the command has it, as one ``settings``."""
+
+    @functools.wraps(function)
+    def command(*args: Any, bootstrap: str | None, config_file: str | None, **others: Any) -> Any:
+        settings = Settings(bootstrap, config_file, others.pop("warehouse", None))
+        return function(*args, settings=settings, **others)
+
+    return cluster_options(command)
+
+
 class TablePathType(_ParamType):
     """DATABASE.TABLE."""
 
@@ -105,6 +120,44 @@ class DurationType(_Milliseconds):
 
 
 DURATION = DurationType()
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The options by which a command finds its settings, its cluster and its lake."""
+
+    bootstrap: str | None
+    config_file: str | None
+    warehouse: str | None = None
+
+    def config(self, **tiering: int | None) -> Config:
+        """The settings, as ``configuration``; with options of the section [tiering]."""
+        overrides = {"client.bootstrap": self.bootstrap, **lake_overrides(self.warehouse)}
+        given = {f"tiering.{key}": value for key, value in tiering.items()}
+        return configuration(self.config_file, {**overrides, **given})
+
+    def connect(self) -> AbstractContextManager[Client]:
+        """A client of the cluster, as ``cluster.connect``."""
+        config = self.config()
+        from sluice.cli.cluster import connect
+
+        return connect(config.client)
+
+    def lake_config(self, *, must_exist: bool = True, **tiering: int | None) -> Config:
+        """The settings of a command that needs a lake; checks --warehouse as ``check_warehouse``.
+
+        :raises click.UsageError: no lake is configured.
+        """
+        check_warehouse(self.warehouse, must_exist=must_exist)
+        return require_lake(self.config(**tiering))
+
+
+def require_lake(config: Config) -> Config:
+    """The same settings. :raises click.UsageError: no lake is configured."""
+    if not config.datalake.iceberg:
+        raise click.UsageError("give --warehouse PATH, or the lake's catalog in --config FILE")
+    return config
+
 
 warehouse_option = click.option(
     "--warehouse",

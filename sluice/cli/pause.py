@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sluice.cli.options import TABLE_PATH, cluster_options, configuration, examples
+from sluice.cli.options import TABLE_PATH, Settings, examples, with_settings
 from sluice.errors import UnsupportedVersion
 from sluice.model import TablePath
 
@@ -15,14 +15,13 @@ if TYPE_CHECKING:
     from sluice.client.statuses import StatusClient
     from sluice.model import TieringStatus
 
-    Request = Callable[[StatusClient, TablePath], None]
+    Request = Callable[[StatusClient], object]
     Message = Callable[[TieringStatus], str | None]
 
 
 def _send(
     table: TablePath,
-    bootstrap: str | None,
-    config_file: str | None,
+    settings: Settings,
     request: Request,
     done: str,
     instead: Message | None = None,
@@ -32,12 +31,9 @@ def _send(
     :param instead: the message to print in place of ``done``, by the status before the request;
         None for ``done``.
     """
-    config = configuration(config_file, {"client.bootstrap": bootstrap})
-    from sluice.cli.cluster import connect
-
-    with connect(config.client) as client:
+    with settings.connect() as client:
         before = None if instead is None else _status(client.statuses, table)
-        request(client.statuses, table)
+        request(client.statuses)
     message = None if instead is None or before is None else instead(before)
     click.echo(f"table {table}: {message or done}")
 
@@ -55,8 +51,8 @@ def _status(statuses: StatusClient, table: TablePath) -> TieringStatus | None:
     epilog=examples("sluice pause shop.orders"),
 )
 @click.argument("table", type=TABLE_PATH)
-@cluster_options
-def pause(table: TablePath, bootstrap: str | None, config_file: str | None) -> None:
+@with_settings
+def pause(table: TablePath, settings: Settings) -> None:
     """Pause tiering of TABLE until `sluice resume`.
 
     The pause survives restarts of the server. A round under way continues. `sluice status` shows
@@ -64,7 +60,7 @@ def pause(table: TablePath, bootstrap: str | None, config_file: str | None) -> N
     it.
     """
     done = f"paused until `sluice resume {table}`"
-    _send(table, bootstrap, config_file, lambda statuses, path: statuses.pause(path), done)
+    _send(table, settings, lambda statuses: statuses.pause(table), done)
 
 
 @click.command(
@@ -72,11 +68,11 @@ def pause(table: TablePath, bootstrap: str | None, config_file: str | None) -> N
     epilog=examples("sluice resume shop.orders"),
 )
 @click.argument("table", type=TABLE_PATH)
-@cluster_options
-def resume(table: TablePath, bootstrap: str | None, config_file: str | None) -> None:
+@with_settings
+def resume(table: TablePath, settings: Settings) -> None:
     """Resume tiering of TABLE after `sluice pause`."""
     done = "resumed, the next round starts when the table is due"
-    _send(table, bootstrap, config_file, lambda statuses, path: statuses.resume(path), done)
+    _send(table, settings, lambda statuses: statuses.resume(table), done)
 
 
 @click.command(
@@ -84,8 +80,8 @@ def resume(table: TablePath, bootstrap: str | None, config_file: str | None) -> 
     epilog=examples("sluice retry shop.orders"),
 )
 @click.argument("table", type=TABLE_PATH)
-@cluster_options
-def retry(table: TablePath, bootstrap: str | None, config_file: str | None) -> None:
+@with_settings
+def retry(table: TablePath, settings: Settings) -> None:
     """Clear the failures of TABLE, so that its next round may start now.
 
     After a failure a table waits for 10 seconds, then for twice as long after each further failure.
@@ -95,13 +91,10 @@ def retry(table: TablePath, bootstrap: str | None, config_file: str | None) -> N
     done = "failures cleared, the next round may start now"
     healthy = "no failures to clear, nothing was changed"
 
-    def request(statuses: StatusClient, path: TablePath) -> None:
-        statuses.retry(path)
+    def message(before: TieringStatus) -> str | None:
+        return healthy if before.failures == 0 else None  # None: it reports no failures
 
-    # 0, and not None, which is a cluster that reports no failures
-    _send(
-        table, bootstrap, config_file, request, done, lambda s: healthy if s.failures == 0 else None
-    )
+    _send(table, settings, lambda statuses: statuses.retry(table), done, message)
 
 
 @click.command(
@@ -109,8 +102,8 @@ def retry(table: TablePath, bootstrap: str | None, config_file: str | None) -> N
     epilog=examples("sluice retier shop.orders"),
 )
 @click.argument("table", type=TABLE_PATH)
-@cluster_options
-def retier(table: TablePath, bootstrap: str | None, config_file: str | None) -> None:
+@with_settings
+def retier(table: TablePath, settings: Settings) -> None:
     """Request a round of TABLE now, without waiting for its freshness.
 
     `sluice tier` or the next run of the DAG starts the round; `sluice tier --now` requests and runs
@@ -121,7 +114,7 @@ def retier(table: TablePath, bootstrap: str | None, config_file: str | None) -> 
     done = "a round is requested; `sluice tier` or a DAG run starts it"
     paused = f"a round is requested, and starts after `sluice resume {table}`"
 
-    def request(statuses: StatusClient, path: TablePath) -> None:
-        statuses.request_round(path)
+    def message(before: TieringStatus) -> str | None:
+        return paused if before.paused else None
 
-    _send(table, bootstrap, config_file, request, done, lambda s: paused if s.paused else None)
+    _send(table, settings, lambda statuses: statuses.request_round(table), done, message)

@@ -9,13 +9,11 @@ import click
 from sluice.cli.options import (
     DURATION,
     TABLE_PATH,
-    check_warehouse,
-    cluster_options,
-    configuration,
+    Settings,
     examples,
     format_option,
-    lake_overrides,
     warehouse_option,
+    with_settings,
 )
 from sluice.cli.tier import EXIT_GIVEN_UP
 from sluice.model import TablePath
@@ -51,7 +49,7 @@ if TYPE_CHECKING:
 )
 @warehouse_option
 @format_option
-@cluster_options
+@with_settings
 @click.pass_context
 def repair(
     ctx: click.Context,
@@ -59,10 +57,8 @@ def repair(
     yes: bool,
     by: str | None,
     wait_ms: int,
-    warehouse: str | None,
     output_format: str,
-    bootstrap: str | None,
-    config_file: str | None,
+    settings: Settings,
 ) -> None:
     """Show what keeps TABLE from being tiered and the possible repairs; --yes runs one.
 
@@ -77,11 +73,7 @@ def repair(
     Exit code 1: nothing could be repaired. 3: the round of the repair lost its claim
     before the commit; run the command again.
     """
-    check_warehouse(warehouse)
-    overrides = {"client.bootstrap": bootstrap, **lake_overrides(warehouse)}
-    config = configuration(config_file, overrides)
-    if not config.datalake.iceberg:
-        raise click.UsageError("give --warehouse PATH, or the lake's catalog in --config FILE")
+    config = settings.lake_config()
     from sluice.cli.cluster import require_cluster
     from sluice.cli.progress import RoundBar
     from sluice.driver import repairing

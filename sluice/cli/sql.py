@@ -14,13 +14,12 @@ import click
 
 from sluice.cli.options import (
     DURATION,
+    Settings,
     check_warehouse,
-    cluster_options,
-    configuration,
     examples,
-    lake_overrides,
     local_folder,
     warehouse_option,
+    with_settings,
 )
 from sluice.cli.output import as_json, counted, print_json, print_table
 from sluice.did_you_mean import closest
@@ -73,15 +72,13 @@ _PHASES = {"start": "starting Spark", "query": "running the query"}
     help="Stop the query after this time, as in 30s, 5min.",
 )
 @warehouse_option
-@cluster_options
+@with_settings
 def sql(
     query: str,
     output_format: str,
     limit: int,
     timeout_ms: int,
-    warehouse: str | None,
-    bootstrap: str | None,
-    config_file: str | None,
+    settings: Settings,
 ) -> None:
     """Run QUERY, one Spark SQL statement, in a local Spark.
 
@@ -96,10 +93,8 @@ def sql(
     Spark takes about 10 seconds to start. It needs Java 17 or newer
     and pip install 'fluss-sluice[spark]'.
     """
-    check_warehouse(warehouse)
-    config = configuration(
-        config_file, {"client.bootstrap": bootstrap, **lake_overrides(warehouse)}
-    )
+    check_warehouse(settings.warehouse)
+    config = settings.config()
     from sluice.client.addresses import parse_bootstrap
     from sluice.driver.spark_sql import query as run
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sluice.cli.options import cluster_options, configuration, examples, format_option
+from sluice.cli.options import Settings, examples, format_option, with_settings
 from sluice.cli.output import print_json, print_table
 from sluice.model import TablePath
 
@@ -23,18 +23,13 @@ if TYPE_CHECKING:
 )
 @click.argument("database", required=False)
 @format_option
-@cluster_options
-def tables(
-    database: str | None, output_format: str, bootstrap: str | None, config_file: str | None
-) -> None:
+@with_settings
+def tables(database: str | None, output_format: str, settings: Settings) -> None:
     """List the tables of DATABASE, or of all databases.
 
     The freshness is how often a table is tiered into the lake. --format json also has table ids.
     """
-    config = configuration(config_file, {"client.bootstrap": bootstrap})
-    from sluice.cli.cluster import connect
-
-    with connect(config.client) as client:
+    with settings.connect() as client:
         admin = client.admin
         databases = [database] if database else admin.list_databases()
         rows = [

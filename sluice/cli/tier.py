@@ -10,13 +10,11 @@ import click
 from sluice.cli.options import (
     DURATION,
     TABLE_PATH,
-    check_warehouse,
-    cluster_options,
-    configuration,
+    Settings,
     examples,
     format_option,
-    lake_overrides,
     warehouse_option,
+    with_settings,
 )
 from sluice.model import TablePath
 
@@ -58,18 +56,16 @@ request, and Sluice releases that table."""
     help="Wait at most this long until the table is due, as in 30s, 5min.",
 )
 @format_option
-@cluster_options
+@with_settings
 @click.pass_context
 def tier(
     ctx: click.Context,
     table: TablePath,
-    warehouse: str | None,
     parallelism: int | None,
     now: bool,
     wait_ms: int,
     output_format: str,
-    bootstrap: str | None,
-    config_file: str | None,
+    settings: Settings,
 ) -> None:
     """Tier TABLE into the lake once, in this process, without Airflow.
 
@@ -91,15 +87,7 @@ def tier(
     commit, because the coordinator assigned the table to another round or was restarted. Nothing
     was committed then, and the next round copies the rows.
     """
-    overrides: dict[str, str | int | bool | None] = {
-        "client.bootstrap": bootstrap,
-        "tiering.parallelism": parallelism,
-        **lake_overrides(warehouse),
-    }
-    check_warehouse(warehouse, must_exist=False)
-    config = configuration(config_file, overrides)
-    if not config.datalake.iceberg:
-        raise click.UsageError("give --warehouse PATH, or the lake's catalog in --config FILE")
+    config = settings.lake_config(must_exist=False, parallelism=parallelism)
     from sluice.cli.cluster import require_cluster, suggested_names
 
     require_cluster(config.client)
