@@ -13,7 +13,6 @@ import subprocess
 import tempfile
 import threading
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any
 
 from py4j.java_gateway import GatewayClient, GatewayParameters, JavaGateway
@@ -109,12 +108,7 @@ class Jvm:
     def __enter__(self) -> Jvm:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
 
