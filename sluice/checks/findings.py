@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from sluice.checks.transient import may_pass
-from sluice.clock import Clock, SystemClock
+from sluice.clock import SystemClock
 from sluice.errors import ConfigurationError
 from sluice.masking import mask, reason_text
 
@@ -76,14 +76,13 @@ def run_checks(
     checks: Sequence[Check],
     secrets: Iterable[str] = (),
     timeout_s: float = TIMEOUT_S,
-    clock: Clock | None = None,
 ) -> list[Finding]:
     """Runs all checks at once, each in a thread; returns their findings in the same order.
 
     A check without an answer after ``timeout_s`` seconds counts as not checked. Its thread ends
     when the storage answers, or with the process.
     """
-    clock, hidden = clock or SystemClock(), tuple(secrets)
+    clock, hidden = SystemClock(), tuple(secrets)
     deadline_s = clock.monotonic_s() + timeout_s
     threads = [_start(check, hidden) for check in checks]
     findings = []

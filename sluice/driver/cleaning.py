@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from sluice.client import connect
-from sluice.clock import Clock, SystemClock
+from sluice.clock import SystemClock
 from sluice.config import Config
 from sluice.driver.jvm import Jvm
 from sluice.driver.open_lake import checked_jvm, open_lake
@@ -23,7 +23,6 @@ def clean_tables(
     *,
     apply: bool,
     older_than_ms: int = 0,
-    clock: Clock | None = None,
     jvm: Jvm | None = None,
 ) -> Iterator[CleanReport]:
     """Cleans up lake tables and yields a report for each one.
@@ -36,12 +35,11 @@ def clean_tables(
     :raises LakeNotWritable: catalog or storage of ``path`` cannot be read.
     """
     jvm_context = checked_jvm(config, jvm)
-    clock = clock or SystemClock()
     paths: Sequence[TablePath] = [path] if path is not None else list(_tables(config))
     with jvm_context as java, open_lake(config, java.gateway) as lake:
         for each in paths:
             try:
-                report = _clean(lake, each, apply, older_than_ms, clock)
+                report = _clean(lake, each, apply, older_than_ms)
             except SluiceError as error:
                 if path is not None:
                     raise
@@ -57,18 +55,16 @@ def clean_tables(
 
 
 def _clean(
-    lake: IcebergLake, path: TablePath, apply: bool, older_than_ms: int, clock: Clock
+    lake: IcebergLake, path: TablePath, apply: bool, older_than_ms: int
 ) -> CleanReport | None:
     table = lake.load(path)
     if table is None:
         return None
-    now_ms = clock.now_ms()
+    now_ms = SystemClock().now_ms()
     return clean(path, table, apply=apply, older_than_ms=older_than_ms, now_ms=now_ms)
 
 
-def clean_runs(
-    config: Config, work_uri: str, keep_ms: int, *, apply: bool, clock: Clock | None = None
-) -> list[RunFolder]:
+def clean_runs(config: Config, work_uri: str, keep_ms: int, *, apply: bool) -> list[RunFolder]:
     """Lists the runs in a work folder; with ``apply``, deletes the finished ones.
 
     A run that could not be deleted has an ``error``; the others are still deleted.
@@ -76,7 +72,7 @@ def clean_runs(
     :raises OSError: the work folder cannot be listed.
     :raises SluiceError: the coordinator cannot be reached.
     """
-    now_ms = (clock or SystemClock()).now_ms()
+    now_ms = SystemClock().now_ms()
     with connect(config.client) as client:
 
         def is_held(claim: Claim) -> bool:

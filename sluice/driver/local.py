@@ -41,7 +41,6 @@ def tier_once(
     path: TablePath | None,
     *,
     now: bool = False,
-    attempt: str | None = None,
     progress: Progress | None = None,
     jvm: Jvm | None = None,
     repair_mode: RepairMode | None = None,
@@ -72,7 +71,6 @@ def tier_once(
                         lake,
                         claim,
                         lost,
-                        attempt,
                         progress or NoProgress(),
                         repair_mode,
                     )
@@ -107,7 +105,6 @@ def _run(
     lake: IcebergLake,
     claim: Claim,
     lost: threading.Event,
-    attempt: str | None,
     progress: Progress,
     repair_mode: RepairMode | None,
 ) -> RoundResult:
@@ -129,7 +126,7 @@ def _run(
                 client.tiering,
                 lake,
                 runner,
-                attempt=attempt or uuid.uuid4().hex,
+                attempt=uuid.uuid4().hex,
                 progress=progress,
                 limits=round_limits(config),
                 repair_mode=repair_mode,

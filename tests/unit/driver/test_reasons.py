@@ -65,7 +65,7 @@ def test_a_secret_on_a_thread_reaches_neither_file_nor_status(client: Client) ->
     assert claim is not None
     lake: Any = RefusingLake()
     with pytest.raises(SplitFailed) as raised:
-        _run(config, client, lake, claim, threading.Event(), None, NoProgress(), None)
+        _run(config, client, lake, claim, threading.Event(), NoProgress(), None)
     _report_failure(client, claim, raised.value, config.secrets())
     [status] = client.statuses.list(PATH)
     said = f"bucket {claim.table_id}:0 of table shop.orders: OSError: OSError: login as *** refused"
