@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -150,22 +151,15 @@ class CsvRows(RowFile):
         return "the row cannot be read"
 
 
+@dataclass(frozen=True)
 class _Converter:
     """Arrow's conversion of single rows of a CSV file."""
 
-    def __init__(
-        self,
-        lines: Lines,
-        skipped: int,
-        names: Sequence[str],
-        types: dict[str, pa.DataType],
-        row_bytes_max: int,
-    ) -> None:
-        self._lines = lines
-        self._skipped = skipped
-        self._names = names
-        self._types = types
-        self._row_bytes_max = row_bytes_max
+    _lines: Lines
+    _skipped: int
+    _names: Sequence[str]
+    _types: dict[str, pa.DataType]
+    _row_bytes_max: int
 
     def __call__(self, start: int, count: int, column: str | None = None) -> None:
         """:raises pa.ArrowException: if one of the rows does not fit."""

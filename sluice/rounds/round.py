@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from sluice.clock import Clock, SystemClock
 from sluice.errors import (
@@ -77,35 +77,27 @@ def run_round(
         raise
 
 
+@dataclass
 class _Round:
     """The state of one ``run_round`` call."""
 
-    def __init__(
-        self,
-        claim: Claim,
-        cluster: Cluster,
-        lake: Lake,
-        attempt: str,
-        phases: Phases,
-        limits: RoundLimits | None,
-        started_ms: int,
-        repair_mode: RepairMode | None,
-        keyed: KeyedRoundOptions,
-    ) -> None:
-        self._claim = claim
-        self._cluster = cluster
-        self._lake = lake
-        self._attempt = attempt
-        self._phases = phases
-        self._recovered: int | None = None
-        self._notes: list[str] = []
-        # A repair round must copy at least up to the registered offsets, so it has no limits.
-        self._limits = None if repair_mode else limits
-        self._started_ms = started_ms
-        self._repair_mode = repair_mode
-        self._keyed = keyed
-        self._repaired_with: RepairMode | None = None
-        self._floor: Mapping[TableBucket, int] = {}
+    _claim: Claim
+    _cluster: Cluster
+    _lake: Lake
+    _attempt: str
+    _phases: Phases
+    _limits: RoundLimits | None
+    _started_ms: int
+    _repair_mode: RepairMode | None
+    _keyed: KeyedRoundOptions
+    _recovered: int | None = None
+    _notes: list[str] = field(default_factory=list)
+    _repaired_with: RepairMode | None = None
+    _floor: Mapping[TableBucket, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self._repair_mode:  # it must copy at least up to the registered offsets
+            self._limits = None
 
     def run(self, make_runner: RunnerFactory, progress: Progress) -> RoundResult:
         info = self._table_info()
