@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import NotRequired, TypedDict
 
-from sluice.model import Claim, TablePath
 from sluice.rounds.files import PlanFile
 
 
@@ -34,13 +33,3 @@ def claimed_table(plan: PlanFile, plan_uri: str) -> ClaimedTable:
     if plan.snapshots:
         table["snapshots"] = len(plan.snapshots)
     return table
-
-
-def claim_of(table: ClaimedTable) -> Claim:
-    """Returns the claim of a claimed table."""
-    return Claim(
-        table["table_id"],
-        TablePath.parse(table["table"]),
-        table["tiering_epoch"],
-        table["coordinator_epoch"],
-    )

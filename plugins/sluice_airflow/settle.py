@@ -21,12 +21,13 @@ from sluice.rounds.files import (
     PlanFile,
     RoundFailure,
     RoundResult,
+    claim_of,
     plan_uris,
     read_json,
     round_outcome,
 )
 from sluice_airflow import leasing
-from sluice_airflow.claims import ClaimedTable, claim_of
+from sluice_airflow.claims import ClaimedTable
 
 if TYPE_CHECKING:
     from sluice.client import Client

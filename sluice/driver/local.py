@@ -136,11 +136,8 @@ def _run(
         if not lost.is_set():
             raise
         reason = reason_of(error, config.secrets())
-        return RoundResult(
-            str(claim.path),
-            claim.table_id,
-            claim.tiering_epoch,
-            claim.coordinator_epoch,
+        return RoundResult.of(
+            claim,
             "claim_lost",
             notes=(f"the round lost its claim and ended with {reason}",),
             seconds=seconds_of(error),

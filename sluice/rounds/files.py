@@ -64,17 +64,22 @@ class PlanFile:
         :raises UnknownFileVersion: the file has another version.
         """
         _check_version("plan", content, VERSION, LEASED_VERSION)
-        claim = Claim(
-            content["table_id"],
-            TablePath.parse(content["table"]),
-            content["tiering_epoch"],
-            content["coordinator_epoch"],
-        )
+        claim = claim_of(content)
         snapshots = tuple(
             _bucket_snapshot(claim.table_id, bucket, snapshot)
             for bucket, snapshot in content.get("snapshots", {}).items()
         )
         return cls(claim, content.get("lease_id", ""), content["bootstrap"], snapshots)
+
+
+def claim_of(content: Mapping[str, Any]) -> Claim:
+    """The claim in a plan file or in an XCom."""
+    return Claim(
+        content["table_id"],
+        TablePath.parse(content["table"]),
+        content["tiering_epoch"],
+        content["coordinator_epoch"],
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +120,12 @@ class RoundResult:
     """Log offsets missing in the lake when the round was planned."""
     lag_rows_after: int | None = None
     """Those of them that it left to the next round."""
+
+    @classmethod
+    def of(cls, claim: Claim, outcome: str, **facts: Any) -> RoundResult:
+        """The result of a claim's round."""
+        table, epochs = str(claim.path), (claim.tiering_epoch, claim.coordinator_epoch)
+        return cls(table, claim.table_id, *epochs, outcome, **facts)
 
     @property
     def is_given_up(self) -> bool:

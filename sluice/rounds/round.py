@@ -141,16 +141,9 @@ class _Round:
         return str(new_write_id(self._claim, self._attempt, table.uuid, base))
 
     def result(self, outcome: str, **facts: object) -> RoundResult:
-        claim = self._claim
-        return RoundResult(
-            str(claim.path),
-            claim.table_id,
-            claim.tiering_epoch,
-            claim.coordinator_epoch,
-            outcome,
-            recovered_snapshot_id=self._recovered,
-            seconds=self._phases.seconds(),
-            **facts,  # type: ignore[arg-type]
+        recovered, seconds = self._recovered, self._phases.seconds()
+        return RoundResult.of(
+            self._claim, outcome, recovered_snapshot_id=recovered, seconds=seconds, **facts
         )
 
     def _table_info(self) -> TableInfo:

@@ -18,6 +18,7 @@ from sluice.model.reason import WITHHELD
 from sluice.rounds.files import (
     RoundFailure,
     RoundResult,
+    claim_of,
     failure_uri,
     plan_uris,
     read_json,
@@ -25,7 +26,7 @@ from sluice.rounds.files import (
     write_json,
 )
 from sluice_airflow.acquire import acquire, check_conf_keys, requested_tables
-from sluice_airflow.claims import ClaimedTable, claim_of
+from sluice_airflow.claims import ClaimedTable
 from sluice_airflow.connection import FlussConnection
 from sluice_airflow.settle import RUN_ENDED, TASK_LOST, drop, settle
 from tests.airflow.place import AirflowProcess, Place

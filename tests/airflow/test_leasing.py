@@ -23,6 +23,7 @@ from sluice.rounds.files import (
     VERSION,
     PlanFile,
     RoundResult,
+    claim_of,
     read_json,
     result_uri,
     write_json,
@@ -31,7 +32,7 @@ from sluice.server.cluster import EmbeddedCluster
 from sluice.server.coordinator.leases_service import LeaseService
 from sluice_airflow import leasing
 from sluice_airflow.acquire import acquire
-from sluice_airflow.claims import ClaimedTable, claim_of
+from sluice_airflow.claims import ClaimedTable
 from sluice_airflow.connection import FlussConnection
 from sluice_airflow.settle import drop, settle
 from tests.airflow.place import LONG_MS, AirflowProcess, Place

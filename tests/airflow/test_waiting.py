@@ -8,9 +8,9 @@ import pytest
 
 from sluice.client import Heartbeats, connect
 from sluice.config import ServerConfig
+from sluice.rounds.files import claim_of
 from sluice.server.cluster import EmbeddedCluster
 from sluice_airflow.acquire import acquire
-from sluice_airflow.claims import claim_of
 from sluice_airflow.connection import FlussConnection
 from sluice_airflow.operators.waiting import WaitingClaims
 from tests.airflow.place import AirflowProcess, Place, wait_until

@@ -17,6 +17,7 @@ from sluice.model import Claim, Reason
 from sluice.rounds.files import (
     RoundFailure,
     RoundResult,
+    claim_of,
     failure_uri,
     read_json,
     result_uri,
@@ -29,7 +30,7 @@ from sluice_airflow.airflow_names import (
     AirflowFailException,
     AirflowTaskTimeout,
 )
-from sluice_airflow.claims import ClaimedTable, claim_of
+from sluice_airflow.claims import ClaimedTable
 from sluice_airflow.connection import CONF_PREFIX
 from sluice_airflow.group_submit import GroupSubmitHook
 from sluice_airflow.hooks.fluss import FlussHook
@@ -113,7 +114,8 @@ class SluiceTierOperator(SparkSubmitOperator):
             self._leave(ti, attempt, failure_of(error, self._secrets))
             raise
         if isinstance(outcome, RoundFailure) and outcome.reason.kind in CLAIM_LOST_KINDS:
-            outcome = _claim_lost(entry, outcome.reason)
+            notes = (str(outcome.reason)[:200],)
+            outcome = RoundResult.of(claim_of(entry), "claim_lost", notes=notes)
             self._write(result_uri(entry["plan_uri"], attempt), outcome.to_json())
         if isinstance(outcome, RoundResult):
             if outcome.outcome == "claim_lost":
@@ -299,17 +301,6 @@ def tier_error(table: str, reason: Reason) -> AirflowException:
     """The error with which a task ends; its class decides whether Airflow retries the task."""
     kind = TierFailed if reason.retryable else TierFailedForGood
     return kind(f"{table}: {reason}")
-
-
-def _claim_lost(entry: ClaimedTable, reason: Reason) -> RoundResult:
-    return RoundResult(
-        entry["table"],
-        entry["table_id"],
-        entry["tiering_epoch"],
-        entry["coordinator_epoch"],
-        "claim_lost",
-        notes=(str(reason)[:200],),
-    )
 
 
 def _xcom_of(result: RoundResult, uri: str) -> dict[str, Any]:
