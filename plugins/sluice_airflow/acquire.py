@@ -9,7 +9,6 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from sluice.client.heartbeats import Heartbeats
-from sluice.did_you_mean import did_you_mean
 from sluice.errors import (
     ConfigurationError,
     FlussError,
@@ -24,7 +23,7 @@ from sluice.rounds.files import PlanFile, plan_uri, plan_uris, read_json, write_
 from sluice.rounds.reasons import reason_of
 from sluice_airflow import leasing
 from sluice_airflow.claims import ClaimedTable, claimed_table
-from sluice_airflow.connection import FlussConnection
+from sluice_airflow.connection import FlussConnection, check_names
 
 if TYPE_CHECKING:
     from sluice.client import Client
@@ -40,10 +39,7 @@ def check_conf_keys(conf: Mapping[str, Any] | None, known: Iterable[str]) -> Non
 
     :raises ConfigurationError: names the first unknown key and a similar one.
     """
-    names = sorted(known)
-    for unknown in sorted(set(conf or {}) - set(names)):
-        hint = did_you_mean(unknown, names) or f"; the known keys are {', '.join(names)}"
-        raise ConfigurationError(f"conf of this run: unknown key {unknown!r}{hint}")
+    check_names("conf of this run", sorted(conf or {}), sorted(known))
 
 
 def acquire(

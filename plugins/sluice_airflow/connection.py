@@ -62,7 +62,7 @@ class FlussConnection:
             raise ConfigurationError(
                 f"connection {connection_id!r}: no host; give the coordinator's host and port"
             )
-        _check_names(f"connection {connection_id!r}: extra", extra, FIELDS)
+        check_names(f"connection {connection_id!r}: extra", extra, FIELDS)
         transport = extra.get("transport") or "grpc"
         if transport not in TRANSPORTS:
             raise ConfigurationError(
@@ -150,7 +150,7 @@ class FlussConnection:
         }
 
 
-def _check_names(where: str, given: Iterable[str], known: Iterable[str]) -> None:
+def check_names(where: str, given: Iterable[str], known: Iterable[str]) -> None:
     """:raises ConfigurationError: one of the names is unknown; the value may be secret."""
     for name in given:
         if name not in known:
@@ -228,7 +228,7 @@ def _options(connection_id: str, name: str, value: Any, prefix: str) -> Mapping[
     where = f"connection {connection_id!r}: {name}"
     found = dict(_flat(where, value, "", prefix))
     if name == "datalake":
-        _check_names(where, [key.partition(".")[0] for key in found], ("format", "iceberg"))
+        check_names(where, [key.partition(".")[0] for key in found], ("format", "iceberg"))
     return MappingProxyType(found)
 
 

@@ -61,18 +61,19 @@ def not_due(
             "no table is due: `sluice status` shows when each table is; `sluice tier DB.TABLE"
             " --now` tiers one now"
         )
-        return _error(text, True)
+        return TableNotDue(text, waits=True)
     info = client.admin.table_info(path)
     if not info.datalake_enabled:
-        return _error(f"table {path} is not tiered: {how_to_enable(path)}", False)
+        return TableNotDue(f"table {path} is not tiered: {how_to_enable(path)}", waits=False)
     statuses = client.statuses.list(path)
     if not statuses:
-        return _error(
+        return TableNotDue(
             f"the coordinator does not list table {path} as tiered, although it is enabled",
-            False,
+            waits=False,
         )
     freshness = info.descriptor.properties.get(FRESHNESS, _DEFAULT_FRESHNESS)
-    return _error(f"table {path} {_in_words(statuses[0], freshness, now_ms, requested)}", True)
+    words = _in_words(statuses[0], freshness, now_ms, requested)
+    return TableNotDue(f"table {path} {words}", waits=True)
 
 
 def how_to_enable(path: TablePath) -> str:
@@ -129,7 +130,3 @@ def _wait(seconds: int) -> str:
     """A duration for --wait that is long enough."""
     minutes = max(seconds, 0) // 60 + 1
     return f"{minutes}min" if minutes <= 120 else f"{minutes // 60 + 1}h"
-
-
-def _error(text: str, waits: bool) -> TableNotDue:
-    return TableNotDue(text, waits=waits)

@@ -19,11 +19,11 @@ import numpy as np
 import pyarrow as pa
 
 from sluice.errors import LakeTableMismatch, UnsupportedType
-from sluice.lake import storage
 from sluice.lake.arrow import arrow_schema, to_lake
 from sluice.lake.parquet_files import FileTarget, ParquetFiles, WriteOptions, storage_errors
 from sluice.model import LAKE_COLUMNS, TableBucket
 from sluice.rounds.types import DataFile, LogRecords, Split
+from sluice.storage import file_system
 
 _BUCKET = LAKE_COLUMNS[0]
 
@@ -61,7 +61,7 @@ class ParquetSplitWriter:
         prefix = bucket_file_prefix(self._bucket, task, factory.write_id)
         partition = (*split.partition_values, str(self._bucket))
         with storage_errors(folder):
-            filesystem, path = storage.resolve(folder, factory.storage_properties)
+            filesystem, path = file_system(folder, factory.storage_properties)
         target = FileTarget(filesystem, path, folder, prefix, partition)
         self._data = ParquetFiles(target, factory.options)
         self._deletes = ParquetFiles(target, factory.options, deletes=True)

@@ -14,14 +14,6 @@ OPTION_PREFIXES = ("s3.", "client.", "hadoop.")
 """Prefixes of the catalog properties that configure a file system."""
 
 
-def resolve(uri: str, properties: Mapping[str, str]) -> tuple[fs.FileSystem, str]:
-    """The file system of a URI of Iceberg, and the path on it.
-
-    :raises ConfigurationError, OSError, ValueError, ImportError: as ``sluice.storage.file_system``.
-    """
-    return file_system(uri, properties)
-
-
 def needs_rename(filesystem: fs.FileSystem) -> bool:
     """Whether files must be written under a temporary name; elsewhere they appear when closed."""
     return filesystem.type_name in ("local", "hdfs")
@@ -43,6 +35,6 @@ def delete(uri: str, properties: Mapping[str, str]) -> None:
 
     :raises OSError: from the file system, with its path.
     """
-    filesystem, path = resolve(uri, properties)
+    filesystem, path = file_system(uri, properties)
     with contextlib.suppress(FileNotFoundError):
         filesystem.delete_file(path)

@@ -30,13 +30,19 @@ _PREFIX, _SUFFIX = "_sluice-offsets-", ".json"
 
 
 class MetadataFiles(Protocol):
-    """Access to small files in a lake table's metadata folder. A LakeTable provides it."""
+    """Access to small files in a lake table's metadata folder; a part of ``ports.LakeTable``."""
 
     def write_metadata_file(self, name: str, content: bytes) -> str:
-        """Writes a file and returns its location."""
+        """Writes a small file into the table's metadata folder and returns its location.
+
+        :raises LakeNotWritable: the storage refuses, or is full.
+        """
 
     def read_metadata_file(self, location: str, bytes_max: int) -> bytes | None:
-        """The first ``bytes_max`` bytes of a file; None if it does not exist."""
+        """The first ``bytes_max`` bytes of such a file; None if it does not exist.
+
+        :raises LakeNotWritable: the storage cannot be read.
+        """
 
 
 def offsets_file_name(write_id: str) -> str:

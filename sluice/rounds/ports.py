@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from sluice.model import Claim, LakeSnapshotInfo, Partition, TableBucket, TableInfo, TablePath
 from sluice.rounds.history import LakeHistory
+from sluice.rounds.offsets import MetadataFiles
 from sluice.rounds.types import (
     DataFile,
     LakeSnapshot,
@@ -85,7 +86,7 @@ class Lake(Protocol):
         """
 
 
-class LakeTable(Protocol):
+class LakeTable(MetadataFiles, Protocol):
     """One lake table, as the driver uses it."""
 
     location: str
@@ -159,18 +160,6 @@ class LakeTable(Protocol):
 
         :raises LakeCommitRefused: main has moved, or the snapshot has expired; nothing was changed.
         :raises LakeCommitOutcomeUnknown: main may have been set; check :meth:`history`.
-        """
-
-    def write_metadata_file(self, name: str, content: bytes) -> str:
-        """Writes a small file into the table's metadata folder and returns its location.
-
-        :raises LakeNotWritable: the storage refuses, or is full.
-        """
-
-    def read_metadata_file(self, location: str, bytes_max: int) -> bytes | None:
-        """The first ``bytes_max`` bytes of such a file; None if it does not exist.
-
-        :raises LakeNotWritable: the storage cannot be read.
         """
 
     def delete_files(self, paths: Sequence[str]) -> None:
