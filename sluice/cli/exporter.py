@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sluice.cli.options import DURATION, cluster_options, configuration
+from sluice.cli.options import DURATION, Settings, examples, with_settings
 from sluice.extras import require
 from sluice.stop_signals import StopSignals
 
@@ -24,13 +24,11 @@ TIMEOUT_MIN_MS = 1_000
 
 @click.command(
     short_help="Serve the metrics of a cluster for Prometheus.",
-    epilog="""
-\b
-Examples:
-  sluice exporter
-  sluice exporter --bootstrap fluss://fluss-coordinator:9123
-  sluice exporter --listen 0.0.0.0:9249 --insecure --config sluice.toml
-""",
+    epilog=examples(
+        "sluice exporter",
+        "sluice exporter --bootstrap fluss://fluss-coordinator:9123",
+        "sluice exporter --listen 0.0.0.0:9249 --insecure --config sluice.toml",
+    ),
 )
 @click.option(
     "--listen",
@@ -59,14 +57,13 @@ Examples:
     show_default=True,
     help="Longest wait for one read of the cluster. Choose less than Prometheus's scrape_timeout.",
 )
-@cluster_options
+@with_settings
 def exporter(
     listen: str,
     insecure: bool,
     cache: int,
     timeout: int,
-    bootstrap: str | None,
-    config_file: str | None,
+    settings: Settings,
 ) -> None:
     """Serve the metrics of a cluster for Prometheus until SIGTERM or Ctrl-C.
 
@@ -79,7 +76,7 @@ def exporter(
     """
     if timeout < TIMEOUT_MIN_MS:
         raise click.UsageError("--timeout: use 1s or more")
-    config = configuration(config_file, {"client.bootstrap": bootstrap}).client
+    config = settings.config().client
     require("prometheus_client", "exporter", "sluice exporter")
     stopping = StopSignals()
     with served(config, listen, insecure=insecure, cache_ms=cache, timeout_ms=timeout) as address:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sluice.cli.history_text import print_rounds, print_wide
-from sluice.cli.options import TABLE_PATH, cluster_options, configuration, format_option
+from sluice.cli.options import TABLE_PATH, Settings, examples, format_option, with_settings
 from sluice.cli.output import print_json
 from sluice.cli.record_cells import document
 from sluice.cli.status import not_tiered
@@ -21,13 +21,11 @@ if TYPE_CHECKING:
 
 @click.command(
     short_help="Show the newest rounds of a table.",
-    epilog="""
-\b
-Examples:
-  sluice history shop.orders
-  sluice history shop.orders --limit 100 --format json
-  sluice history shop.orders --wide
-""",
+    epilog=examples(
+        "sluice history shop.orders",
+        "sluice history shop.orders --limit 100 --format json",
+        "sluice history shop.orders --wide",
+    ),
 )
 @click.argument("table", type=TABLE_PATH)
 @click.option(
@@ -44,14 +42,13 @@ Examples:
     help="All columns: also UTC times, the duration of each phase, and the worker.",
 )
 @format_option
-@cluster_options
+@with_settings
 def history(
     table: TablePath,
     limit: int,
     wide: bool,
     output_format: str,
-    bootstrap: str | None,
-    config_file: str | None,
+    settings: Settings,
 ) -> None:
     """Show the newest rounds of TABLE, the newest first.
 
@@ -65,10 +62,7 @@ def history(
     The outcomes are committed, nothing new (no new rows), already landed (an earlier attempt had
     committed), failed, and finished (a round that reported no details).
     """
-    config = configuration(config_file, {"client.bootstrap": bootstrap})
-    from sluice.cli.cluster import connect
-
-    with connect(config.client) as client:
+    with settings.connect() as client:
         rounds = client.statuses.history(table, limit)
         empty = "" if rounds else _no_rounds(client, table)
     if output_format == "json":

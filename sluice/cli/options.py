@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     _Milliseconds = click.ParamType[int]
 else:
     _ParamType = _Milliseconds = click.ParamType
-
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 CONNECT_TIMEOUT_MS = 5_000
 """A user waits at the terminal, so a server that does not answer is reported soon."""
@@ -63,11 +61,6 @@ def examples(*commands: str) -> str:
     return "\n".join(["\b", "Examples:", *(f"  {command}" for command in commands)])
 
 
-def cluster_options(function: Function) -> Function:
-    """--bootstrap and --config, for commands that connect to a cluster."""
-    return bootstrap_option(config_option(function))
-
-
 def with_settings(function: Callable[..., Any]) -> Callable[..., Any]:
     """--bootstrap and --config, with --warehouse if the command has it, as one ``settings``."""
 
@@ -76,7 +69,7 @@ def with_settings(function: Callable[..., Any]) -> Callable[..., Any]:
         settings = Settings(bootstrap, config_file, others.pop("warehouse", None))
         return function(*args, settings=settings, **others)
 
-    return cluster_options(command)
+    return bootstrap_option(config_option(command))
 
 
 class TablePathType(_ParamType):

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import click
 
-from sluice.cli.options import TABLE_PATH, cluster_options, configuration, format_option
+from sluice.cli.options import TABLE_PATH, Settings, examples, format_option, with_settings
 from sluice.cli.output import print_json
 from sluice.cli.record_cells import document
 from sluice.cli.status_text import print_statuses, print_wide
@@ -22,14 +22,12 @@ EXIT_FAILING = 1
 
 @click.command(
     short_help="Show the state, lag and failures of tables.",
-    epilog="""
-\b
-Examples:
-  sluice status
-  sluice status shop.orders --format json
-  sluice status --wide
-  sluice status --watch
-""",
+    epilog=examples(
+        "sluice status",
+        "sluice status shop.orders --format json",
+        "sluice status --wide",
+        "sluice status --watch",
+    ),
 )
 @click.argument("table", type=TABLE_PATH, required=False)
 @click.option(
@@ -39,7 +37,7 @@ Examples:
 )
 @click.option("--watch", is_flag=True, help="Refresh every two seconds until Ctrl-C (exit code 0).")
 @format_option
-@cluster_options
+@with_settings
 @click.pass_context
 def status(
     ctx: click.Context,
@@ -47,8 +45,7 @@ def status(
     wide: bool,
     watch: bool,
     output_format: str,
-    bootstrap: str | None,
-    config_file: str | None,
+    settings: Settings,
 ) -> None:
     """Show the tiering state of TABLE, or of every lake table.
 
@@ -66,11 +63,8 @@ def status(
 
     Exit code 1: a table is failing, or the stored states cannot be read.
     """
-    config = configuration(config_file, {"client.bootstrap": bootstrap})
-    from sluice.cli.cluster import connect
-
     clock = SystemClock()
-    with connect(config.client) as client:
+    with settings.connect() as client:
 
         def show() -> bool:
             statuses = client.statuses.list(table)
