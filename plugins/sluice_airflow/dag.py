@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import asdict
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import DAG, Param, get_current_context, setup, task_group, teardown
@@ -161,8 +162,8 @@ def _tier_arguments(settings: Settings) -> dict[str, Any]:
         "spark_binary": settings.spark_binary or None,
         "pool": settings.pool,
         "retries": settings.tier_retries,
-        "retry_delay": settings.tier_retry_delay,
-        "execution_timeout": settings.tier_timeout,
+        "retry_delay": timedelta(seconds=settings.tier_retry_delay_seconds),
+        "execution_timeout": timedelta(seconds=settings.tier_timeout_seconds),
         # Before the task starts, the name comes from entry. Airflow 3.1 has only the value that the
         # running task sets.
         "map_index_template": "{{ table | default(task.entry['table']) }}",

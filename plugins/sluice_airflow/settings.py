@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from datetime import timedelta
 
 from sluice.artifacts.spark_files import driver_script
 from sluice.did_you_mean import did_you_mean
@@ -43,14 +42,6 @@ class Settings:
         :raises ConfigurationError: no script is set, and the package has none.
         """
         return self.application or str(driver_script())
-
-    @property
-    def tier_retry_delay(self) -> timedelta:
-        return timedelta(seconds=self.tier_retry_delay_seconds)
-
-    @property
-    def tier_timeout(self) -> timedelta:
-        return timedelta(seconds=self.tier_timeout_seconds)
 
 
 def load_settings() -> Settings:

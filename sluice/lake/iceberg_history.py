@@ -53,6 +53,5 @@ def _entry(content: dict[str, Any]) -> HistoryEntry:
         content["snapshot-id"],
         None if parent in (None, -1) else parent,
         content.get("sequence-number", 0),
-        content["timestamp-ms"],
         content.get("summary", {}),
     )

@@ -20,7 +20,7 @@ from sluice.failpoints import failpoint
 from sluice.lake.fence import Fence, is_tiering_snapshot
 from sluice.lake.iceberg_files import IcebergReferences, StoredFiles, folders_of
 from sluice.lake.iceberg_history import history_of
-from sluice.lake.iceberg_schema import check_spec, column_type_json, missing_columns, spec_fields
+from sluice.lake.iceberg_schema import check_spec, column_type_json, missing_columns
 from sluice.lake.java import class_name, deepest, iterate, lake_errors
 from sluice.lake.new_files import NewFiles, partition_of, to_iceberg_files
 from sluice.lake.parquet import ParquetWriterFactory, bucket_file_prefix
@@ -137,14 +137,11 @@ class IcebergTable:
             self._table.refresh()
             return any(s.snapshotId() == snapshot_id for s in self._lineage())
 
-    def writer_factory(
-        self, info: TableInfo, write_id: str, splits: Sequence[Split]
-    ) -> ParquetWriterFactory:
+    def writer_factory(self, write_id: str, splits: Sequence[Split]) -> ParquetWriterFactory:
         """A picklable factory of writers, with the folder of each split's files.
 
         The table's LocationProvider determines the folders.
         """
-        names = tuple(name for name, _, _ in spec_fields(info))
         with lake_errors(f"plan data files of lake table {self._path}"):
             schema = json.dumps(self._schema())
             folders = {split.bucket: self._folder(split, write_id) for split in splits}
@@ -162,7 +159,7 @@ class IcebergTable:
             for key, value in self._catalog_properties.items()
             if key.startswith(OPTION_PREFIXES)  # executors do not need the catalog's credentials
         }
-        return ParquetWriterFactory(schema, names, folders, write_id, options, storage)
+        return ParquetWriterFactory(schema, folders, write_id, options, storage)
 
     def has_rows(self, partition_values: Sequence[str]) -> bool:
         """Whether the lake has rows of a partition, in any bucket."""

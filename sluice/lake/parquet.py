@@ -33,7 +33,6 @@ class ParquetWriterFactory:
     """Makes writers on executors; picklable. ``schema`` is the lake's schema JSON."""
 
     schema: str
-    spec_names: tuple[str, ...]
     folders: Mapping[TableBucket, str]
     write_id: str
     options: WriteOptions

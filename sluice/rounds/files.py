@@ -207,13 +207,9 @@ def phases_ms(seconds: Mapping[str, float]) -> dict[str, Any]:
     return {name: ms for name, ms in found.items() if name in known}
 
 
-def round_uri(work_uri: str, lease_id: str, claim: Claim) -> str:
-    """The folder of one round."""
-    return f"{work_uri.rstrip('/')}/{lease_id}/{claim.table_id}-{claim.tiering_epoch}"
-
-
 def plan_uri(work_uri: str, lease_id: str, claim: Claim) -> str:
-    return f"{round_uri(work_uri, lease_id, claim)}/plan.json"
+    round_name = f"{claim.table_id}-{claim.tiering_epoch}"
+    return f"{work_uri.rstrip('/')}/{lease_id}/{round_name}/plan.json"
 
 
 def result_uri(plan: str, attempt: str) -> str:

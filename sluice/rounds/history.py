@@ -15,8 +15,6 @@ class HistoryEntry:
     snapshot_id: int
     parent_id: int | None
     sequence_number: int
-    committed_ms: int
-    """Epoch milliseconds."""
     summary: Mapping[str, str]
 
     @property

@@ -108,9 +108,7 @@ class LakeTable(MetadataFiles, Protocol):
     def is_ancestor(self, snapshot_id: int) -> bool:
         """Whether a snapshot is main's current snapshot or one of its known ancestors."""
 
-    def writer_factory(
-        self, info: TableInfo, write_id: str, splits: Sequence[Split]
-    ) -> SplitWriterFactory:
+    def writer_factory(self, write_id: str, splits: Sequence[Split]) -> SplitWriterFactory:
         """A picklable factory of writers for these splits; file names contain ``write_id``."""
 
     def has_rows(self, partition_values: Sequence[str]) -> bool:

@@ -258,7 +258,7 @@ class _Round:
         :raises SplitFailed: for the first split that fails; the files of the others are deleted, as
             after any other error.
         """
-        writers = table.writer_factory(plan.info, write_id, plan.splits)
+        writers = table.writer_factory(write_id, plan.splits)
         runner = make_runner(plan.info, writers)
         results: list[SplitResult] = []
         failures: list[SplitFailure] = []

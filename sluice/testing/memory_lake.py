@@ -199,9 +199,7 @@ class MemoryLakeTable:
     def is_ancestor(self, snapshot_id: int) -> bool:
         return any(s.snapshot_id == snapshot_id for s in self._lineage())
 
-    def writer_factory(
-        self, info: TableInfo, write_id: str, splits: Sequence[Split]
-    ) -> Callable[..., MemoryWriter]:
+    def writer_factory(self, write_id: str, splits: Sequence[Split]) -> Callable[..., MemoryWriter]:
         def make(split: Split, task: int = 0) -> MemoryWriter:
             return MemoryWriter(self, split, f"{self.location}/{write_id}-{task}-{split.bucket}")
 
@@ -273,7 +271,7 @@ class MemoryLakeTable:
         number = node.snapshot.sequence_number
         rows = sum(len(self.files.get(path, ())) for path in node.paths)
         summary = {"total-records": str(rows), **node.snapshot.summary}
-        return HistoryEntry(node.snapshot.snapshot_id, node.parent, number, number, summary)
+        return HistoryEntry(node.snapshot.snapshot_id, node.parent, number, summary)
 
     def set_main(self, snapshot_id: int, expected: int | None) -> None:
         meddle, self.before_commit = self.before_commit, None

@@ -45,7 +45,7 @@ def files_of(
     """One file with three rows."""
     bucket = TableBucket(1, 5 if values else None, 0)
     split = Split(bucket, values, first, first + 3)
-    writer = table.writer_factory(info, f"w{first}", [split])(split)
+    writer = table.writer_factory(f"w{first}", [split])(split)
     columns: dict[str, Any] = {"a": pa.array(range(first, first + 3), pa.int64())}
     for key, value in zip(info.descriptor.partition_keys, values, strict=True):
         columns[key] = pa.array([value] * 3)

@@ -77,7 +77,7 @@ def write_and_commit(
     table = lake.load(info.path) or lake.create(info)
     table.add_missing_columns(info)
     split = Split(TableBucket(info.table_id, None, 0), (), 0, base_offset + batch.num_rows)
-    writer = table.writer_factory(info, "w0", [split])(split)
+    writer = table.writer_factory("w0", [split])(split)
     next_offset = base_offset + batch.num_rows
     writer.write(LogRecords(batch, base_offset, next_offset, 1_700_000_000_123, 1))
     files = writer.close()

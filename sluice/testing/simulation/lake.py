@@ -290,9 +290,7 @@ class DriverTable:
     def write_metadata_file(self, name: str, content: bytes) -> str:
         return self._look("write_metadata_file").write_metadata_file(name, content)
 
-    def writer_factory(
-        self, info: TableInfo, write_id: str, splits: Sequence[Split]
-    ) -> Callable[..., DriverWriter]:
+    def writer_factory(self, write_id: str, splits: Sequence[Split]) -> Callable[..., DriverWriter]:
         table = self._look("writer_factory")
 
         def make(split: Split, task: int = 0) -> DriverWriter:

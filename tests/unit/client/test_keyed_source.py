@@ -50,7 +50,7 @@ class Site:
         """What a split brings: its result, and n by id."""
         table = MemoryLakeTable("mem:/t")
         source = pickle.loads(pickle.dumps(self.source))
-        result = copy_split(split, source, table.writer_factory(self.info, "w", [split]))
+        result = copy_split(split, source, table.writer_factory("w", [split]))
         assert isinstance(result, SplitResult), result
         found = [row for file in table.keyed.values() for _, row in file.rows]
         return result, {row["id"]: row["n"] for row in found}

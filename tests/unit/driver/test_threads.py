@@ -49,7 +49,7 @@ class Log:
 def test_every_split_comes_back_once_and_no_more_are_open_than_asked(parallelism: int) -> None:
     log, table = Log(), MemoryLakeTable("mem:/t")
     rows: list[int] = []
-    writers = table.writer_factory(INFO, "w", SPLITS)
+    writers = table.writer_factory("w", SPLITS)
     runner = ThreadRunner(log, writers, parallelism, on_rows=rows.append)
     results = list(runner(SPLITS))
     assert sorted(r.bucket.bucket for r in results) == list(range(8))
@@ -61,13 +61,13 @@ def test_every_split_comes_back_once_and_no_more_are_open_than_asked(parallelism
 
 def test_long_logs_begin_first() -> None:
     log, table = Log(), MemoryLakeTable("mem:/t")
-    list(ThreadRunner(log, table.writer_factory(INFO, "w", SPLITS), 1)(SPLITS))
+    list(ThreadRunner(log, table.writer_factory("w", SPLITS), 1)(SPLITS))
     assert log.order == [7, 6, 5, 4, 3, 2, 1, 0]
 
 
 def test_a_runner_that_is_left_early_ends_its_splits_and_their_files() -> None:
     log, table = Log(), MemoryLakeTable("mem:/t")
-    outcomes = ThreadRunner(log, table.writer_factory(INFO, "w", SPLITS), 2)(SPLITS)
+    outcomes = ThreadRunner(log, table.writer_factory("w", SPLITS), 2)(SPLITS)
     first = next(outcomes)
     log.gate.clear()
     threading.Timer(0.05, log.gate.set).start()
@@ -101,7 +101,7 @@ class TickingClock:
 def test_after_the_deadline_every_split_still_gives_one_batch(parallelism: int) -> None:
     log, table = Log(), MemoryLakeTable("mem:/t")
     limited = [replace(split, limit=SplitLimit(8_000, 8_000)) for split in SPLITS]
-    writers = table.writer_factory(INFO, "w", limited)
+    writers = table.writer_factory("w", limited)
     runner = ThreadRunner(log, writers, parallelism, clock=TickingClock())
     results = [r for r in runner(limited) if isinstance(r, SplitResult)]
     assert {result.limit_reached for result in results} == {"time"}
@@ -118,7 +118,7 @@ def test_a_lost_claim_ends_what_is_being_copied() -> None:
     log, table = Log(), MemoryLakeTable("mem:/t")
     lost = threading.Event()
     lost.set()
-    runner = ThreadRunner(log, table.writer_factory(INFO, "w", SPLITS), 2, cancelled=lost)
+    runner = ThreadRunner(log, table.writer_factory("w", SPLITS), 2, cancelled=lost)
     outcomes = list(runner(SPLITS))
     assert {type(o) for o in outcomes} == {SplitFailure}
     assert table.files == {}
@@ -141,7 +141,7 @@ def test_after_a_failure_what_was_done_is_handed_out_and_nothing_more_begins() -
             assert gate.wait(60)
 
     table = MemoryLakeTable("mem:/t")
-    runner = ThreadRunner(Failing(), table.writer_factory(INFO, "w", SPLITS), 2)
+    runner = ThreadRunner(Failing(), table.writer_factory("w", SPLITS), 2)
     outcomes = runner(SPLITS)
     first = next(outcomes)
     assert isinstance(first, SplitFailure)

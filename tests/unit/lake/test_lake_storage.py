@@ -37,7 +37,7 @@ def s3() -> Iterator[S3Server]:
 def writer(options: dict[str, str], folder: str = FOLDER, **sizes: int) -> ParquetSplitWriter:
     schema = json.dumps(schema_json(table_info({"id": t.BIGINT})))
     settings = WriteOptions(**{"target_file_bytes": 2**30, **sizes})
-    factory = ParquetWriterFactory(schema, (), {BUCKET: folder}, "w1", settings, options)
+    factory = ParquetWriterFactory(schema, {BUCKET: folder}, "w1", settings, options)
     return factory(Split(BUCKET, (), 0, 100))
 
 

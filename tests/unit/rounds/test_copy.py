@@ -40,7 +40,7 @@ class Log:
 def copy(log: Log, start: int, stop: int) -> tuple[SplitResult | SplitFailure, MemoryLakeTable]:
     table = MemoryLakeTable("mem:/t")
     split = Split(BUCKET, (), start, stop)
-    return copy_split(split, log, table.writer_factory(INFO, "w", [split])), table
+    return copy_split(split, log, table.writer_factory("w", [split])), table
 
 
 def test_a_split_is_copied_from_start_to_stop() -> None:
@@ -63,7 +63,7 @@ def test_rows_are_reported_as_they_are_copied() -> None:
     seen: list[int] = []
     split = Split(BUCKET, (), 0, 5)
     table = MemoryLakeTable("mem:/t")
-    writers = table.writer_factory(INFO, "w", [split])
+    writers = table.writer_factory("w", [split])
     copy_split(split, Log(batch(0, 2), batch(2, 3)), writers, on_rows=seen.append)
     assert seen == [2, 3]
 

@@ -255,7 +255,7 @@ def test_a_missing_end_is_still_a_failure() -> None:
     site.append(0, 5)
     table = site.lake.create(site.cluster._table())
     split = Split(BUCKET, (), 0, 10, SplitLimit(site.clock.epoch_ms + 10**6, 10**6))
-    writers: Callable[..., object] = table.writer_factory(site.cluster._table(), "w", [split])
+    writers: Callable[..., object] = table.writer_factory("w", [split])
     outcome = copy_split(split, site.cluster, writers, clock=site.clock)  # type: ignore[arg-type]
     assert isinstance(outcome, SplitFailure)
     said = "its log ended at offset 5, but the round planned to read up to offset 10"
