@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from types import TracebackType
 
 from sluice.client.heartbeats import Heartbeats, HeartbeatSender
 from sluice.errors import FlussError, NetworkError, RequestTimeOut
@@ -71,12 +70,7 @@ class ClaimSession:
     def __enter__(self) -> ClaimSession:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         try:
             self._all_back()
         finally:

@@ -7,7 +7,6 @@ import random as random_module
 import threading
 import time
 from collections.abc import Callable
-from types import TracebackType
 
 from sluice.errors import FlussError, LeaseLost, LeaseNotExist
 
@@ -62,12 +61,7 @@ class LeaseKeeper:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def start(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Literal
 
 from sluice.client.admin import Admin
@@ -85,12 +85,7 @@ class SnapshotLease:
         self.acquire()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def acquire(self) -> None:

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import groupby, pairwise
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 import pyarrow as pa
@@ -138,12 +137,7 @@ class _Source:
             _Table(self._folder / file.name, file.size).close()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._table is not None:
             self._table.close()
             self._table = None

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import socket
 import struct
-from types import TracebackType
 from typing import Any, Self
 
 from google.protobuf.message import Message
@@ -74,10 +73,5 @@ class NativeCall:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
