@@ -11,42 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from sluice.formats.row_layout import (
-    ARROW_8,
-    ARROW_16,
-    ARROW_32,
-    ARROW_64,
-    ARROW_BIT,
-    ARROW_BYTES,
-    ARROW_DECIMAL64,
-    ARROW_DECIMAL128,
-    ARROW_FIXED,
-    ARROW_STAMP,
-    ARROW_TIME32,
-    ARROW_TIME64,
-    BY,
-    IN_ARROW,
-    IN_ROW,
-    LIMIT,
-    ROW_8,
-    ROW_16,
-    ROW_32,
-    ROW_64,
-    ROW_LISTED,
-    ROW_PADDED,
-    ROW_SIZED,
-    ROW_STAMP,
-    ROW_STAMP_VARINT,
-    ROW_VARINT32,
-    ROW_VARINT64,
-    SIZE,
-    SLOT_BYTES,
-    SLOT_DECIMAL,
-    SLOT_NESTED,
-    SLOT_STAMP,
-    TIMES,
-    WORDS,
-)
+from sluice.formats import row_layout as layout
 from sluice.formats.types import time_unit
 from sluice.model import DataType, TypeRoot
 
@@ -56,51 +21,51 @@ INDEXED = "INDEXED"
 _PER_SECOND = {"s": 1, "ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}
 _VARYING = (TypeRoot.STRING, TypeRoot.BYTES, TypeRoot.ARRAY, TypeRoot.MAP, TypeRoot.ROW)
 _NUMBERS = {
-    TypeRoot.BOOLEAN: (ROW_8, ARROW_BIT),
-    TypeRoot.TINYINT: (ROW_8, ARROW_8),
-    TypeRoot.SMALLINT: (ROW_16, ARROW_16),
-    TypeRoot.FLOAT: (ROW_32, ARROW_32),
-    TypeRoot.DOUBLE: (ROW_64, ARROW_64),
+    TypeRoot.BOOLEAN: (layout.ROW_8, layout.ARROW_BIT),
+    TypeRoot.TINYINT: (layout.ROW_8, layout.ARROW_8),
+    TypeRoot.SMALLINT: (layout.ROW_16, layout.ARROW_16),
+    TypeRoot.FLOAT: (layout.ROW_32, layout.ARROW_32),
+    TypeRoot.DOUBLE: (layout.ROW_64, layout.ARROW_64),
 }
 _COMPACTED_NUMBERS = _NUMBERS | {
-    TypeRoot.INT: (ROW_VARINT32, ARROW_32),
-    TypeRoot.DATE: (ROW_VARINT32, ARROW_32),
-    TypeRoot.BIGINT: (ROW_VARINT64, ARROW_64),
+    TypeRoot.INT: (layout.ROW_VARINT32, layout.ARROW_32),
+    TypeRoot.DATE: (layout.ROW_VARINT32, layout.ARROW_32),
+    TypeRoot.BIGINT: (layout.ROW_VARINT64, layout.ARROW_64),
 }
 _PLAIN_NUMBERS = _NUMBERS | {
-    TypeRoot.INT: (ROW_32, ARROW_32),
-    TypeRoot.DATE: (ROW_32, ARROW_32),
-    TypeRoot.BIGINT: (ROW_64, ARROW_64),
+    TypeRoot.INT: (layout.ROW_32, layout.ARROW_32),
+    TypeRoot.DATE: (layout.ROW_32, layout.ARROW_32),
+    TypeRoot.BIGINT: (layout.ROW_64, layout.ARROW_64),
 }
 _STAMPS = (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ)
 _ROW_WIDTHS = {
-    ROW_8: 1,
-    ROW_16: 2,
-    ROW_32: 4,
-    ROW_64: 8,
-    ROW_VARINT32: 5,
-    ROW_VARINT64: 10,
-    ROW_STAMP: 12,
-    ROW_STAMP_VARINT: 15,
-    ROW_SIZED: 5,
-    ROW_LISTED: 0,
+    layout.ROW_8: 1,
+    layout.ROW_16: 2,
+    layout.ROW_32: 4,
+    layout.ROW_64: 8,
+    layout.ROW_VARINT32: 5,
+    layout.ROW_VARINT64: 10,
+    layout.ROW_STAMP: 12,
+    layout.ROW_STAMP_VARINT: 15,
+    layout.ROW_SIZED: 5,
+    layout.ROW_LISTED: 0,
 }
 _ARROW_WIDTHS = {
-    ARROW_8: 1,
-    ARROW_16: 2,
-    ARROW_32: 4,
-    ARROW_64: 8,
-    ARROW_TIME32: 4,
-    ARROW_TIME64: 8,
-    ARROW_STAMP: 8,
-    ARROW_DECIMAL64: 16,
-    ARROW_DECIMAL128: 16,
+    layout.ARROW_8: 1,
+    layout.ARROW_16: 2,
+    layout.ARROW_32: 4,
+    layout.ARROW_64: 8,
+    layout.ARROW_TIME32: 4,
+    layout.ARROW_TIME64: 8,
+    layout.ARROW_STAMP: 8,
+    layout.ARROW_DECIMAL64: 16,
+    layout.ARROW_DECIMAL128: 16,
 }
 _MAX_DECIMAL_BYTES = 16
 _COMPACT_DECIMAL = 18
 _COMPACT_TIMESTAMP = 3
 _SLOT_WIDTH = 8
-_AFTER_SLOTS = {SLOT_STAMP: 8, SLOT_BYTES: 7, SLOT_NESTED: 7}
+_AFTER_SLOTS = {layout.SLOT_STAMP: 8, layout.SLOT_BYTES: 7, layout.SLOT_NESTED: 7}
 """Bytes that an element takes after the slots, without its content: mostly padding."""
 NESTED = (TypeRoot.ARRAY, TypeRoot.MAP, TypeRoot.ROW)
 
@@ -125,7 +90,7 @@ def row_plan(types: tuple[DataType, ...], row_format: str) -> RowPlan:
             f"row format {row_format!r} is not supported: use {COMPACTED} or {INDEXED}"
         )
     is_compacted = row_format == COMPACTED
-    words = np.zeros((len(types), WORDS), np.int64)
+    words = np.zeros((len(types), layout.WORDS), np.int64)
     for column, data_type in zip(words, types, strict=True):
         _fill(column, data_type, is_compacted)
     listed = 0 if is_compacted else sum(map(is_listed, types))
@@ -149,44 +114,44 @@ def is_listed(data_type: DataType) -> bool:
 
 def most_bytes(words: np.ndarray) -> int:
     """Maximum bytes of a field in a row, without content of varying length."""
-    kind = int(words[IN_ROW])
-    if kind == ROW_PADDED:
-        return int(words[SIZE])
+    kind = int(words[layout.IN_ROW])
+    if kind == layout.ROW_PADDED:
+        return int(words[layout.SIZE])
     return _ROW_WIDTHS[kind] + _most_content(words)
 
 
 def _most_content(words: np.ndarray) -> int:
     """Maximum size of content that the column's type bounds; other content is counted itself."""
-    if words[IN_ARROW] == ARROW_FIXED:
-        return int(words[SIZE])
-    return _MAX_DECIMAL_BYTES if words[IN_ARROW] == ARROW_DECIMAL128 else 0
+    if words[layout.IN_ARROW] == layout.ARROW_FIXED:
+        return int(words[layout.SIZE])
+    return _MAX_DECIMAL_BYTES if words[layout.IN_ARROW] == layout.ARROW_DECIMAL128 else 0
 
 
 def arrow_width(words: np.ndarray) -> int:
     """Bytes of a value in Arrow's buffer; 0 for bits and for content of varying length."""
-    if words[IN_ARROW] == ARROW_FIXED:
-        return int(words[SIZE])
-    return _ARROW_WIDTHS.get(int(words[IN_ARROW]), 0)
+    if words[layout.IN_ARROW] == layout.ARROW_FIXED:
+        return int(words[layout.SIZE])
+    return _ARROW_WIDTHS.get(int(words[layout.IN_ARROW]), 0)
 
 
 def _fill(words: np.ndarray, data_type: DataType, is_compacted: bool) -> None:
     root = data_type.root
     numbers = _COMPACTED_NUMBERS if is_compacted else _PLAIN_NUMBERS
     if root in numbers:
-        words[IN_ROW], words[IN_ARROW] = numbers[root]
+        words[layout.IN_ROW], words[layout.IN_ARROW] = numbers[root]
     elif root is TypeRoot.TIME:
         _fill_time(words, data_type)
-        words[IN_ROW] = ROW_VARINT32 if is_compacted else ROW_32
+        words[layout.IN_ROW] = layout.ROW_VARINT32 if is_compacted else layout.ROW_32
     elif root in _STAMPS:
         _fill_stamp(words, data_type)
         if is_compact(data_type):
-            words[IN_ROW] = ROW_VARINT64 if is_compacted else ROW_64
+            words[layout.IN_ROW] = layout.ROW_VARINT64 if is_compacted else layout.ROW_64
         else:
-            words[IN_ROW] = ROW_STAMP_VARINT if is_compacted else ROW_STAMP
+            words[layout.IN_ROW] = layout.ROW_STAMP_VARINT if is_compacted else layout.ROW_STAMP
     elif root is TypeRoot.DECIMAL and is_compact(data_type):
-        words[IN_ROW] = ROW_VARINT64 if is_compacted else ROW_64
-        words[IN_ARROW] = ARROW_DECIMAL64
-        words[LIMIT] = 10 ** (data_type.precision or 0)
+        words[layout.IN_ROW] = layout.ROW_VARINT64 if is_compacted else layout.ROW_64
+        words[layout.IN_ARROW] = layout.ARROW_DECIMAL64
+        words[layout.LIMIT] = 10 ** (data_type.precision or 0)
     else:
         _fill_bytes(words, data_type, is_compacted)
 
@@ -194,30 +159,30 @@ def _fill(words: np.ndarray, data_type: DataType, is_compacted: bool) -> None:
 def _fill_time(words: np.ndarray, data_type: DataType) -> None:
     """Milliseconds times TIMES divided by BY are the unit of Arrow's column."""
     per_second = _PER_SECOND[time_unit(data_type.precision)]
-    words[IN_ARROW] = ARROW_TIME32 if per_second <= 1000 else ARROW_TIME64
-    words[TIMES], words[BY] = max(per_second // 1000, 1), max(1000 // per_second, 1)
+    words[layout.IN_ARROW] = layout.ARROW_TIME32 if per_second <= 1000 else layout.ARROW_TIME64
+    words[layout.TIMES], words[layout.BY] = max(per_second // 1000, 1), max(1000 // per_second, 1)
 
 
 def _fill_stamp(words: np.ndarray, data_type: DataType) -> None:
     per_second = _PER_SECOND[time_unit(data_type.precision)]
-    words[IN_ARROW] = ARROW_STAMP
-    words[TIMES], words[BY] = max(per_second // 1000, 1), max(1000 // per_second, 1)
+    words[layout.IN_ARROW] = layout.ARROW_STAMP
+    words[layout.TIMES], words[layout.BY] = max(per_second // 1000, 1), max(1000 // per_second, 1)
 
 
 def _fill_bytes(words: np.ndarray, data_type: DataType, is_compacted: bool) -> None:
     root = data_type.root
-    words[SIZE] = data_type.length or 0
-    words[IN_ARROW] = ARROW_BYTES
+    words[layout.SIZE] = data_type.length or 0
+    words[layout.IN_ARROW] = layout.ARROW_BYTES
     if root is TypeRoot.BINARY:
-        words[IN_ARROW] = ARROW_FIXED
+        words[layout.IN_ARROW] = layout.ARROW_FIXED
     elif root is TypeRoot.DECIMAL:
-        words[IN_ARROW] = ARROW_DECIMAL128
+        words[layout.IN_ARROW] = layout.ARROW_DECIMAL128
     if is_compacted:
-        words[IN_ROW] = ROW_SIZED
+        words[layout.IN_ROW] = layout.ROW_SIZED
     elif root in (TypeRoot.CHAR, TypeRoot.BINARY):
-        words[IN_ROW] = ROW_PADDED
+        words[layout.IN_ROW] = layout.ROW_PADDED
     else:
-        words[IN_ROW] = ROW_LISTED
+        words[layout.IN_ROW] = layout.ROW_LISTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,17 +199,17 @@ class ElementPlan:
 @lru_cache(maxsize=256)
 def element_plan(data_type: DataType) -> ElementPlan:
     """As in an IndexedRow, but with 8-byte slots; content of varying length is after the slots."""
-    words = np.zeros(WORDS, np.int64)
+    words = np.zeros(layout.WORDS, np.int64)
     _fill(words, data_type, is_compacted=False)
     if data_type.root in NESTED:
-        words[IN_ROW] = SLOT_NESTED
-    elif words[IN_ROW] == ROW_STAMP:
-        words[IN_ROW] = SLOT_STAMP
-    elif words[IN_ARROW] == ARROW_DECIMAL128:
-        words[IN_ROW] = SLOT_DECIMAL
-    elif words[IN_ROW] in (ROW_LISTED, ROW_PADDED):
-        words[IN_ROW] = SLOT_BYTES
+        words[layout.IN_ROW] = layout.SLOT_NESTED
+    elif words[layout.IN_ROW] == layout.ROW_STAMP:
+        words[layout.IN_ROW] = layout.SLOT_STAMP
+    elif words[layout.IN_ARROW] == layout.ARROW_DECIMAL128:
+        words[layout.IN_ROW] = layout.SLOT_DECIMAL
+    elif words[layout.IN_ROW] in (layout.ROW_LISTED, layout.ROW_PADDED):
+        words[layout.IN_ROW] = layout.SLOT_BYTES
     words.flags.writeable = False
-    kind = int(words[IN_ROW])
+    kind = int(words[layout.IN_ROW])
     after_slots = _AFTER_SLOTS.get(kind, 0) + _most_content(words)
     return ElementPlan(words, _ROW_WIDTHS.get(kind, _SLOT_WIDTH), after_slots)
