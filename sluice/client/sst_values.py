@@ -219,14 +219,7 @@ class _Merge:
 
     def _merge(self, offsets: np.ndarray, data: pa.Buffer) -> int:
         return int(
-            self._kernels.merge(
-                self._words.ctypes.data,
-                self._state.ctypes.data,
-                offsets.ctypes.data,
-                _BATCH_ROWS,
-                data.address,
-                data.size,
-            )
+            self._kernels.merge(self._words, self._state, offsets, _BATCH_ROWS, data, data.size)
         )
 
     def _feed(self, index: int) -> None:
@@ -239,6 +232,6 @@ class _Merge:
                 return
             words[layout.BLOCKS], words[layout.BLOCK_COUNT] = blocks.ctypes.data, len(blocks)
             words[layout.NEXT_BLOCK] = words[layout.AT] = words[layout.END] = 0
-            found = self._kernels.enter(self._words.ctypes.data, self._state.ctypes.data, index)
+            found = self._kernels.enter(self._words, self._state, index)
         if found < 0:
             raise NeedsRocksDB(layout.PROBLEMS[found])

@@ -108,9 +108,7 @@ def point_to(words: np.ndarray, array: pa.Array, validity: pa.Array) -> int:
 def gather(sources: np.ndarray, offsets: np.ndarray) -> pa.Buffer:
     """Joins content: entry i is at address ``sources[i]``, with the length in ``offsets``."""
     content = pa.allocate_buffer(int(offsets[-1]))
-    load_kernels().gather(
-        sources.ctypes.data, offsets.ctypes.data, len(offsets) - 1, content.address
-    )
+    load_kernels().gather(sources, offsets, len(offsets) - 1, content)
     return content
 
 

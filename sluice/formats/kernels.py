@@ -4,20 +4,26 @@ Import it where a kernel is first needed, not at the top of a module. Loading ta
 if the package has a shared object for this CPU. Otherwise numba compiles once per user and machine.
 Python's import lock ensures that threads load the kernels once.
 
-Arguments are integers: counts, and addresses of memory that the caller keeps alive. The GIL is
-released while a kernel runs.
+Arguments are counts and memory: an array or buffer, or an address of memory that the caller keeps
+alive. The GIL is released while a kernel runs.
 """
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
 
 from sluice.extras import require
 from sluice.formats import kernel_objects
 from sluice.formats.kernel_objects import LoadedKernels
 
 Kernel = Callable[..., int]
+Argument: TypeAlias = int | np.ndarray | pa.Buffer | None
+"""A number, or memory whose address the kernel gets; None: address 0."""
 
 
 def _load() -> LoadedKernels:
@@ -42,13 +48,23 @@ def _kernel(address: int, count: int) -> Kernel:
     )
     native = kind(address)
 
-    def call(*arguments: int) -> int:
+    def call(*arguments: Argument) -> int:
         result, exception = ctypes.c_int64(), ctypes.c_void_p()
-        status = native(ctypes.addressof(result), ctypes.addressof(exception), *arguments)
+        status = native(
+            ctypes.addressof(result), ctypes.addressof(exception), *map(_number, arguments)
+        )
         assert status == 0, "kernels never raise"
         return result.value
 
     return call
+
+
+def _number(argument: Argument) -> int:
+    if isinstance(argument, np.ndarray):
+        return argument.ctypes.data
+    if isinstance(argument, pa.Buffer):
+        return int(argument.address)
+    return argument or 0
 
 
 LOADED = _load()

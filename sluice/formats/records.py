@@ -69,14 +69,7 @@ def find(what: str, view: memoryview, count: int) -> Contents:
     data = np.frombuffer(view, np.uint8)
     sources, offsets = np.empty(count, np.int64), np.empty(count + 1, np.int32)
     where = np.zeros(1, np.int64)
-    problem = load_kernels().find_records(
-        data.ctypes.data,
-        len(data),
-        count,
-        sources.ctypes.data,
-        offsets.ctypes.data,
-        where.ctypes.data,
-    )
+    problem = load_kernels().find_records(data, len(data), count, sources, offsets, where)
     if problem < 0:
         raise _corrupt(what, problem, where)
     return Contents(what, data, sources, offsets)
@@ -94,14 +87,7 @@ def split_keys(contents: Contents) -> tuple[pa.Array, pa.Array]:
     valid = np.zeros((count + 7) // 8, np.uint8)
     where = np.zeros(1, np.int64)
     deletes = load_kernels().split_keys(
-        count,
-        sources.ctypes.data,
-        contents.offsets.ctypes.data,
-        key_sources.ctypes.data,
-        key_offsets.ctypes.data,
-        row_offsets.ctypes.data,
-        valid.ctypes.data,
-        where.ctypes.data,
+        count, sources, contents.offsets, key_sources, key_offsets, row_offsets, valid, where
     )
     if deletes < 0:
         raise _corrupt(contents.what, deletes, where)
@@ -128,7 +114,7 @@ def join_keys(keys: pa.Array, rows: pa.Array, head: int) -> memoryview:
         key_offsets,
         row_data,
         row_offsets,
-        valid.address if valid is not None else 0,
+        valid,
         rows.offset,
         target.address + head,
     )
@@ -152,7 +138,7 @@ def frame(values: pa.Array, head: int, heads: np.ndarray | None = None) -> memor
         )
     target = pa.allocate_buffer(size)
     load_kernels().frame_records(
-        count, *addresses(values), heads.shape[1], heads.ctypes.data, target.address + head
+        count, *addresses(values), heads.shape[1], heads, target.address + head
     )
     return memoryview(target)
 

@@ -94,14 +94,7 @@ def _rows(
     target = pa.allocate_buffer(capacity, resizable=True)
     bounds, where = np.empty(rows + 1, np.int64), np.zeros(2, np.int64)
     size = load_kernels().encode_rows(
-        rows,
-        words.ctypes.data,
-        len(words),
-        plan.null_bytes,
-        plan.listed,
-        target.address,
-        bounds.ctypes.data,
-        where.ctypes.data,
+        rows, words, len(words), plan.null_bytes, plan.listed, target, bounds, where
     )
     if size < 0:
         row, column = where.tolist()
@@ -122,15 +115,15 @@ def _columns(
     if len(rows):
         problem = load_kernels().decode_rows(
             *addresses(rows),
-            valid.address if valid is not None else 0,
+            valid,
             rows.offset,
             len(rows),
             skipped,
-            words.ctypes.data,
+            words,
             len(words),
             plan.null_bytes,
             plan.listed,
-            where.ctypes.data,
+            where,
         )
     if problem < 0:
         row, column = where.tolist()
@@ -212,16 +205,7 @@ def _arrays(
     bounds, where = np.empty(rows + 1, np.int64), np.zeros(1, np.int64)
     valid = lists.buffers()[0] if lists.null_count else None
     size = load_kernels().encode_arrays(
-        rows,
-        counts.ctypes.data,
-        first,
-        valid.address if valid is not None else 0,
-        lists.offset,
-        plan.width,
-        words.ctypes.data,
-        target.address,
-        bounds.ctypes.data,
-        where.ctypes.data,
+        rows, counts, first, valid, lists.offset, plan.width, words, target, bounds, where
     )
     if size < 0:
         raise _does_not_fit(int(where[0]), name, data_type, size)
@@ -237,26 +221,10 @@ def _lists(array: pa.Array, data_type: DataType, row_format: str) -> tuple[np.nd
     data, offsets = addresses(array)
     bits = array.buffers()[0]
     kernels = load_kernels()
-    problem = kernels.count_elements(
-        data,
-        offsets,
-        bits.address if bits is not None else 0,
-        rows,
-        plan.width,
-        counts.ctypes.data,
-        where.ctypes.data,
-    )
+    problem = kernels.count_elements(data, offsets, bits, rows, plan.width, counts, where)
     column = NewColumn(words, int(counts[-1]) if problem == 0 else 0)
     if problem == 0:
-        problem = kernels.decode_arrays(
-            data,
-            offsets,
-            rows,
-            plan.width,
-            counts.ctypes.data,
-            words.ctypes.data,
-            where.ctypes.data,
-        )
+        problem = kernels.decode_arrays(data, offsets, rows, plan.width, counts, words, where)
     if problem < 0:
         raise InvalidValue(int(where[0]), f"an array of {data_type}: {PROBLEMS[problem]}")
     try:

@@ -132,13 +132,7 @@ def check_blocks(
     if footer.checksum == _XXH3:
         content = np.frombuffer(data, np.uint8)
         good = load_kernels().check_xxh3(
-            content.ctypes.data,
-            starts.ctypes.data,
-            sizes.ctypes.data,
-            len(starts),
-            origin,
-            footer.base,
-            _SECRET.ctypes.data,
+            content, starts, sizes, len(starts), origin, footer.base, _SECRET
         )
     else:
         good = _count_good(footer, memoryview(data), starts.tolist(), sizes.tolist(), origin)
@@ -311,12 +305,7 @@ def read_index(block: pa.Buffer, properties: Properties, end: int) -> tuple[np.n
     capacity = size // 3 + 1  # an entry has three bytes at least
     starts, sizes = np.empty(capacity, np.int64), np.empty(capacity, np.int64)
     count = load_kernels().read_index(
-        block.address,
-        size,
-        int(properties.index_deltas),
-        starts.ctypes.data,
-        sizes.ctypes.data,
-        capacity,
+        block, size, int(properties.index_deltas), starts, sizes, capacity
     )
     if count < 0:
         raise NeedsRocksDB("the index of the SST file is damaged")
