@@ -14,9 +14,12 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 from sluice.errors import DataDirError, DataDirLocked, UnknownDataDirFormat
+from sluice.model import Partition, TableBucket, TableInfo
 
 FORMAT = 1
 
@@ -163,3 +166,25 @@ def file_uri(path: Path) -> str:
 def local_path(uri: str) -> Path:
     """The path of a URI from ``file_uri``."""
     return Path(uri.removeprefix("file://"))
+
+
+def bucket_folder(
+    root: Path, info: TableInfo, partitions: Mapping[int, Partition], bucket: TableBucket, name: str
+) -> Path:
+    """The folder of a bucket in ``root``: ``log``, ``kv`` or ``remote/kv``."""
+    folder = _table_folder(root, info)
+    if bucket.partition_id is not None:
+        partition = partitions[bucket.partition_id]
+        folder = folder / f"{partition.name}-p{partition.partition_id}"
+    return folder / name
+
+
+def delete_table(root: Path, info: TableInfo, partition_id: int | None = None) -> None:
+    """Deletes the folders of a table or of one partition there, as far as possible."""
+    folder = _table_folder(root, info)
+    for path in [folder] if partition_id is None else list(folder.glob(f"*-p{partition_id}")):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _table_folder(root: Path, info: TableInfo) -> Path:
+    return root / info.path.database / f"{info.path.table}-{info.table_id}"

@@ -37,7 +37,7 @@ from sluice.formats.kv_snapshots import (
 )
 from sluice.model import TableBucket, TableInfo
 from sluice.server.coordinator.catalog import Catalog, TableEntry
-from sluice.server.data_dir import file_uri, local_path
+from sluice.server.data_dir import bucket_folder, delete_table, file_uri, local_path
 from sluice.server.storage.database import Database
 
 SHARED = "shared"
@@ -134,7 +134,7 @@ class KvSnapshots:
         entry = self._catalog.find(bucket.table_id)
         if entry is None or not entry.has_bucket(bucket.partition_id, bucket.bucket):
             raise UnknownTableOrBucket(f"bucket {bucket} does not exist: was its table dropped?")
-        return self._folder(entry, bucket)
+        return bucket_folder(self._root, entry.info, entry.partitions, bucket, str(bucket.bucket))
 
     # -- changes
 
@@ -208,10 +208,7 @@ class KvSnapshots:
                         "DELETE FROM kv_snapshots WHERE table_id = ? AND partition_id = ?",
                         (info.table_id, partition_id),
                     )
-        folder = self._table_folder(info)
-        gone = [folder] if partition_id is None else list(folder.glob(f"*-p{partition_id}"))
-        for path in gone:
-            shutil.rmtree(path, ignore_errors=True)
+        delete_table(self._root, info, partition_id)
 
     # -- start
 
@@ -383,16 +380,6 @@ class KvSnapshots:
                 f"{path} belongs to bucket {snapshot.bucket}, snapshot {snapshot.snapshot_id}"
             )
         return _moved(snapshot, folder)
-
-    def _table_folder(self, info: TableInfo) -> Path:
-        return self._root / info.path.database / f"{info.path.table}-{info.table_id}"
-
-    def _folder(self, entry: TableEntry, bucket: TableBucket) -> Path:
-        folder = self._table_folder(entry.info)
-        if bucket.partition_id is not None:
-            partition = entry.partitions[bucket.partition_id]
-            folder = folder / f"{partition.name}-p{partition.partition_id}"
-        return folder / str(bucket.bucket)
 
 
 def _moved(snapshot: KvSnapshot, folder: Path) -> KvSnapshot:

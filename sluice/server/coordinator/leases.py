@@ -7,8 +7,8 @@ the next change; until then, the snapshots of both possible outcomes are kept.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from typing import Protocol
 
@@ -191,8 +191,12 @@ class KvSnapshotLeases:
 
     # -- inside
 
-    def _update(self) -> _Update:
-        return _Update(self._lock, self._reload_unconfirmed)
+    @contextmanager
+    def _update(self) -> Iterator[None]:
+        """Holds the lock, and first reads back leases whose earlier write failed."""
+        with self._lock:
+            self._reload_unconfirmed()
+            yield
 
     def _commit(self, changes: Sequence[Change]) -> None:
         if not changes:
@@ -229,21 +233,3 @@ class KvSnapshotLeases:
                 _log.error("lease check failed; it will be retried", error=str(error))
             except Exception:  # keep checking, and log it: nothing else would report it
                 _log.exception("lease check failed; it will be retried")
-
-
-class _Update:
-    """Holds the lock, and first reads back leases whose earlier write failed."""
-
-    def __init__(self, lock: threading.Lock, reload_unconfirmed: Callable[[], None]) -> None:
-        self._lock, self._reload_unconfirmed = lock, reload_unconfirmed
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-        try:
-            self._reload_unconfirmed()
-        except BaseException:
-            self._lock.release()
-            raise
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()

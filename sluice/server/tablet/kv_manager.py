@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import threading
 from collections import Counter, OrderedDict
@@ -15,14 +14,12 @@ import structlog
 
 from sluice.errors import KvStorageError, NonPrimaryKeyTable, UnknownTableOrBucket
 from sluice.model import TableBucket, TableInfo
+from sluice.server.data_dir import bucket_folder, delete_table
 from sluice.server.tablet.kv_store import KvStoreCorrupt
 from sluice.server.tablet.kv_tablet import Environment, KvTablet, require_hosted
-from sluice.server.tablet.log_manager import LogManager
+from sluice.server.tablet.log_manager import LogManager, orphans
 from sluice.server.tablet.ports import HostedTable, Tables
 from sluice.server.tablet.replicas import Replicas
-
-_TABLE_FOLDER = re.compile(r".+-(\d+)")
-_PARTITION_FOLDER = re.compile(r".+-p(\d+)")
 
 _log = structlog.get_logger("sluice.kv")
 
@@ -73,21 +70,9 @@ class KvManager:
 
         Folders with unknown ids are kept; their logs have already stopped the start.
         """
-        for folder in sorted(self._root.glob("*/*-*")):
-            found = _TABLE_FOLDER.fullmatch(folder.name)
-            if found is None:
-                continue
-            table = self._tables.find(int(found[1]))
-            if table is None:
-                if self._tables.has_issued_table_id(int(found[1])):
-                    shutil.rmtree(folder, ignore_errors=True)
-                continue
-            for inner in folder.glob("*-p*"):
-                part = _PARTITION_FOLDER.fullmatch(inner.name)
-                if part is None or int(part[1]) in table.partitions:
-                    continue
-                if self._tables.has_issued_partition_id(int(part[1])):
-                    shutil.rmtree(inner, ignore_errors=True)
+        for folder, is_issued in orphans(self._root, self._tables):
+            if is_issued:
+                shutil.rmtree(folder, ignore_errors=True)
 
     @contextmanager
     def leading(self, bucket: TableBucket) -> Iterator[tuple[KvTablet, int]]:
@@ -152,10 +137,7 @@ class KvManager:
         for tablet in tablets:
             self._tell_closing(tablet)
             tablet.delete()
-        folder = self._table_folder(info)
-        paths = [folder] if partition_id is None else list(folder.glob(f"*-p{partition_id}"))
-        for path in paths:
-            shutil.rmtree(path, ignore_errors=True)
+        delete_table(self._root, info, partition_id)
 
     def stop(self) -> None:
         """Closes every store. No operation may run."""
@@ -236,12 +218,6 @@ class KvManager:
             self._tell_closing(tablet)
             tablet.close()
 
-    def _table_folder(self, info: TableInfo) -> Path:
-        return self._root / info.path.database / f"{info.path.table}-{info.table_id}"
-
     def _folder(self, table: HostedTable, bucket: TableBucket) -> Path:
-        folder = self._table_folder(table.info)
-        if bucket.partition_id is not None:
-            partition = table.partitions[bucket.partition_id]
-            folder = folder / f"{partition.name}-p{partition.partition_id}"
-        return folder / f"kv-{bucket.bucket}"
+        name = f"kv-{bucket.bucket}"
+        return bucket_folder(self._root, table.info, table.partitions, bucket, name)

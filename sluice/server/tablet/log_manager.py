@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import structlog
@@ -13,7 +13,7 @@ import structlog
 from sluice.clock import Clock
 from sluice.errors import DataDirError, LogStorageError, UnknownTableOrBucket
 from sluice.model import TableBucket, TableInfo
-from sluice.server.data_dir import sync_folder
+from sluice.server.data_dir import bucket_folder, delete_table, sync_folder
 from sluice.server.tablet.files import LogFiles
 from sluice.server.tablet.log import BucketLog
 from sluice.server.tablet.ports import HostedTable, Tables
@@ -111,12 +111,7 @@ class LogManager:
             logs = [self._logs.pop(bucket) for bucket in gone]
         for log in logs:
             log.delete()
-        folder = self._table_folder(info)
-        if partition_id is None:
-            shutil.rmtree(folder, ignore_errors=True)
-        else:
-            for path in folder.glob(f"*-p{partition_id}"):
-                shutil.rmtree(path, ignore_errors=True)
+        delete_table(self._root, info, partition_id)
 
     def sync(self, buckets: Iterable[TableBucket]) -> None:
         """Syncs these buckets' logs to disk.
@@ -164,45 +159,39 @@ class LogManager:
                 except OSError as error:
                     _log.error("cannot sync a log", bucket=log.name, error=str(error))
 
-    def _table_folder(self, info: TableInfo) -> Path:
-        return self._root / info.path.database / f"{info.path.table}-{info.table_id}"
-
     def _folder(self, table: HostedTable, bucket: TableBucket) -> Path:
-        folder = self._table_folder(table.info)
-        if bucket.partition_id is not None:
-            partition = table.partitions[bucket.partition_id]
-            folder = folder / f"{partition.name}-p{partition.partition_id}"
-        return folder / f"log-{bucket.bucket}"
+        name = f"log-{bucket.bucket}"
+        return bucket_folder(self._root, table.info, table.partitions, bucket, name)
 
     def _remove_orphans(self) -> None:
         """Deletes logs of dropped tables; stops the start if an id was never issued."""
-        dropped: list[Path] = []
-        for folder in sorted(self._root.glob("*/*-*")):
-            table_id = _id_in(folder, _TABLE_FOLDER)
-            if table_id is None:
-                continue
-            table = self._tables.find(table_id)
-            if table is None:
-                self._check_issued(folder, self._tables.has_issued_table_id(table_id))
-                dropped.append(folder)
-                continue
-            for inner in sorted(folder.glob("*-p*")):
-                partition_id = _id_in(inner, _PARTITION_FOLDER)
-                if partition_id is not None and partition_id not in table.partitions:
-                    self._check_issued(inner, self._tables.has_issued_partition_id(partition_id))
-                    dropped.append(inner)
-        for folder in dropped:
+        found = list(orphans(self._root, self._tables))
+        for folder, is_issued in found:
+            if not is_issued:
+                raise DataDirError(
+                    f"{folder} has an id that metadata.sqlite never issued to a table or partition,"
+                    " so the metadata is new or older than the logs. Nothing was deleted: restore"
+                    " metadata.sqlite from a backup, or move the folder out of the data directory"
+                )
+        for folder, _ in found:
             _log.info("deleted the log of a dropped table", folder=str(folder))
             shutil.rmtree(folder, ignore_errors=True)
 
-    @staticmethod
-    def _check_issued(folder: Path, given: bool) -> None:
-        if not given:
-            raise DataDirError(
-                f"{folder} has an id that metadata.sqlite never issued to a table or partition,"
-                " so the metadata is new or older than the logs. Nothing was deleted: restore"
-                " metadata.sqlite from a backup, or move the folder out of the data directory"
-            )
+
+def orphans(root: Path, tables: Tables) -> Iterator[tuple[Path, bool]]:
+    """The folders of tables and partitions that do not exist, and whether their id was issued."""
+    for folder in sorted(root.glob("*/*-*")):
+        table_id = _id_in(folder, _TABLE_FOLDER)
+        if table_id is None:
+            continue
+        table = tables.find(table_id)
+        if table is None:
+            yield folder, tables.has_issued_table_id(table_id)
+            continue
+        for inner in sorted(folder.glob("*-p*")):
+            partition_id = _id_in(inner, _PARTITION_FOLDER)
+            if partition_id is not None and partition_id not in table.partitions:
+                yield inner, tables.has_issued_partition_id(partition_id)
 
 
 def _id_in(folder: Path, pattern: re.Pattern[str]) -> int | None:
