@@ -35,7 +35,7 @@ from sluice.wire import apis, values
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api
 from sluice.wire.error_codes import raise_in_body
-from sluice.wire.table_paths import table_path
+from sluice.wire.table_paths import bucket_in, table_path
 
 
 class Admin:
@@ -285,11 +285,7 @@ class Admin:
         except LakeSnapshotNotExist:
             return None
         offsets = {
-            TableBucket(
-                reply.table_id,
-                entry.partition_id if entry.HasField("partition_id") else None,
-                entry.bucket_id,
-            ): entry.log_offset
+            bucket_in(entry, reply.table_id): entry.log_offset
             for entry in reply.bucket_snapshots
             if entry.HasField("log_offset")
         }

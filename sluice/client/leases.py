@@ -34,7 +34,7 @@ from sluice.model import (
 )
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
-from sluice.wire.table_paths import table_path
+from sluice.wire.table_paths import bucket_in, path_of, table_path
 
 _LOG = logging.getLogger(__name__)
 
@@ -324,11 +324,7 @@ def _acquire_request(
 
 def _unavailable(reply: Any) -> Iterable[TableBucket]:
     return (
-        TableBucket(
-            table.table_id,
-            entry.partition_id if entry.HasField("partition_id") else None,
-            entry.bucket_id,
-        )
+        bucket_in(entry, table.table_id)
         for table in reply.unavailable_snapshots
         for entry in table.bucket_snapshots
     )
@@ -357,9 +353,6 @@ def _not_obtained(
 
 
 def _info(entry: Any, now_ms: int) -> LeaseInfo:
-    oldest, path = entry.oldest_bucket, entry.oldest_table_path
-    partition_id = oldest.partition_id if oldest.HasField("partition_id") else None
-    named = entry.HasField("oldest_table_path")
     return LeaseInfo(
         entry.lease_id,
         entry.bucket_count,
@@ -367,7 +360,7 @@ def _info(entry: Any, now_ms: int) -> LeaseInfo:
         entry.renewed_time,
         entry.expiration_time,
         now_ms,
-        TableBucket(oldest.table_id, partition_id, oldest.bucket_id),
+        bucket_in(entry.oldest_bucket),
         entry.oldest_snapshot_id,
-        TablePath(path.database_name, path.table_name) if named else None,
+        path_of(entry.oldest_table_path) if entry.HasField("oldest_table_path") else None,
     )

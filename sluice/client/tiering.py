@@ -42,7 +42,7 @@ from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.error_codes import raise_in_body
 from sluice.wire.status_messages import round_to_message
-from sluice.wire.table_paths import table_path
+from sluice.wire.table_paths import path_of, table_path
 
 _LOG = logging.getLogger(__name__)
 
@@ -120,7 +120,7 @@ class TieringClient:
         if not reply.HasField("tiering_table"):
             return None
         table = reply.tiering_table
-        path = TablePath(table.table_path.database_name, table.table_path.table_name)
+        path = path_of(table.table_path)
         return Claim(table.table_id, path, table.tiering_epoch, reply.coordinator_epoch)
 
     def heartbeat(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from sluice.errors import FlussError, code_of, from_code
@@ -25,6 +27,15 @@ def put_error(target: Any, error: BaseException) -> None:
     response = to_error_response(error)
     target.error_code = response.error_code
     target.error_message = response.error_message
+
+
+@contextmanager
+def errors_into(target: Any) -> Iterator[None]:
+    """Writes a FlussError of the block into a body, and continues after the block."""
+    try:
+        yield
+    except FlussError as error:
+        put_error(target, error)
 
 
 def raise_in_body(body: Any) -> None:

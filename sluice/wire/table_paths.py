@@ -1,8 +1,10 @@
-"""Table paths as messages and back."""
+"""Table paths as messages and back, and the buckets that messages name."""
 
 from __future__ import annotations
 
-from sluice.model import TablePath
+from typing import Any
+
+from sluice.model import TableBucket, TablePath
 from sluice.wire import fluss_api_pb2 as pb
 
 
@@ -12,3 +14,14 @@ def table_path(path: TablePath) -> pb.PbTablePath:
 
 def path_of(message: pb.PbTablePath) -> TablePath:
     return TablePath(message.database_name, message.table_name)
+
+
+def bucket_in(message: Any, table_id: int | None = None) -> TableBucket:
+    """The bucket that a message names.
+
+    :param table_id: the table, if another message has its id.
+    """
+    partition_id = message.partition_id if message.HasField("partition_id") else None
+    return TableBucket(
+        message.table_id if table_id is None else table_id, partition_id, message.bucket_id
+    )

@@ -25,7 +25,7 @@ from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api
 from sluice.wire.handlers import Handler
-from sluice.wire.table_paths import path_of
+from sluice.wire.table_paths import bucket_in, path_of
 
 
 class KvSnapshotService:
@@ -82,9 +82,7 @@ class KvSnapshotService:
 
         :raises KvSnapshotNotExist: for any reason, as in Fluss.
         """
-        partition_id = request.partition_id if request.HasField("partition_id") else None
-        bucket = TableBucket(request.table_id, partition_id, request.bucket_id)
-        snapshot = self._snapshots.metadata(bucket, request.snapshot_id)
+        snapshot = self._snapshots.metadata(bucket_in(request), request.snapshot_id)
         response = pb.GetKvSnapshotMetadataResponse(log_offset=snapshot.log_offset)
         for file in snapshot.files:
             response.snapshot_files.add(remote_path=file.path, local_file_name=file.local_name)

@@ -6,14 +6,13 @@ from collections.abc import Iterable, Mapping
 
 from sluice.errors import NonPrimaryKeyTable, UnknownServerError, UnknownTableOrBucket
 from sluice.leases import PLAIN, BucketKey, Lease, SnapshotsByTable, bucket_of
-from sluice.model import TableBucket
 from sluice.server.coordinator.catalog import Catalog
 from sluice.server.coordinator.leases import KvSnapshotLeases, Snapshots
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api
 from sluice.wire.handlers import Handler
-from sluice.wire.table_paths import table_path
+from sluice.wire.table_paths import bucket_in, table_path
 
 
 class LeaseService:
@@ -62,7 +61,7 @@ class LeaseService:
         self, request: pb.ReleaseKvSnapshotLeaseRequest
     ) -> pb.ReleaseKvSnapshotLeaseResponse:
         """Releases buckets; ignores buckets that are not leased, also of dropped tables."""
-        buckets = {_bucket(entry) for entry in request.buckets_to_release}
+        buckets = {bucket_in(entry) for entry in request.buckets_to_release}
         self._leases.release(request.lease_id, buckets)
         return pb.ReleaseKvSnapshotLeaseResponse()
 
@@ -116,11 +115,6 @@ def _check_kinds(table_id: int, holds: Iterable[BucketKey]) -> None:
             f"table id {table_id}: the request mixes buckets with and without a partition id; a"
             " table has one kind only"
         )
-
-
-def _bucket(entry: pb.PbTableBucket) -> TableBucket:
-    partition_id = entry.partition_id if entry.HasField("partition_id") else None
-    return TableBucket(entry.table_id, partition_id, entry.bucket_id)
 
 
 def _unavailable(snapshots: SnapshotsByTable) -> pb.AcquireKvSnapshotLeaseResponse:

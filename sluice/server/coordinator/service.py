@@ -8,14 +8,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import structlog
 
 from sluice.errors import (
     CorruptMessage,
     DatabaseNotExist,
-    FlussError,
     InvalidAlterTable,
     PartitionNotExists,
     TableNotExist,
@@ -36,9 +35,9 @@ from sluice.server.coordinator.tiering import Tiering
 from sluice.wire import apis, values
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api
-from sluice.wire.error_codes import put_error
+from sluice.wire.error_codes import errors_into
 from sluice.wire.handlers import Handler
-from sluice.wire.table_paths import path_of
+from sluice.wire.table_paths import bucket_in, path_of
 
 _log = structlog.get_logger("sluice.catalog")
 
@@ -202,7 +201,7 @@ class CoordinatorService:
         response = pb.PrepareLakeTableSnapshotResponse()
         for table in request.bucket_offsets:
             answer = response.prepare_lake_table_resp.add(table_id=table.table_id)
-            try:
+            with errors_into(answer):
                 info = self._info(table.table_id)
                 if info.path != path_of(table.table_path):
                     raise TableNotExist(
@@ -213,8 +212,6 @@ class CoordinatorService:
                     _offsets(table.table_id, table.bucket_offsets),
                     ignore_previous=request.ignore_previous_table_offsets,
                 )
-            except FlussError as error:
-                put_error(answer, error)
         return response
 
     def commit_lake_table_snapshot(
@@ -224,17 +221,13 @@ class CoordinatorService:
         response = pb.CommitLakeTableSnapshotResponse()
         for metadata in request.lake_table_snapshot_metadata:
             answer = response.table_resp.add(table_id=metadata.table_id)
-            try:
+            with errors_into(answer):
                 self._commit(metadata)
-            except FlussError as error:
-                put_error(answer, error)
         if not request.lake_table_snapshot_metadata:
             for table in request.tables_req:
                 answer = response.table_resp.add(table_id=table.table_id)
-                try:
+                with errors_into(answer):
                     self._commit_offsets(table)
-                except FlussError as error:
-                    put_error(answer, error)
         return response
 
     def _commit(self, metadata: pb.PbLakeTableSnapshotMetadata) -> None:
@@ -268,14 +261,10 @@ class CoordinatorService:
         return entry.info
 
 
-def _offsets(table_id: int, buckets: object) -> dict[TableBucket, int]:
+def _offsets(table_id: int, buckets: Iterable[Any]) -> dict[TableBucket, int]:
     return {
-        TableBucket(
-            table_id,
-            entry.partition_id if entry.HasField("partition_id") else None,
-            entry.bucket_id,
-        ): entry.log_end_offset
-        for entry in buckets  # type: ignore[attr-defined]
+        bucket_in(entry, table_id): entry.log_end_offset
+        for entry in buckets
         if entry.HasField("log_end_offset")
     }
 

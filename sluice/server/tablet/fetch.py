@@ -24,6 +24,7 @@ from sluice.server.tablet.replicas import Replicas
 from sluice.server.tablet.segment import Slice
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.error_codes import put_error
+from sluice.wire.table_paths import bucket_in
 
 WAIT_MAX_MS = 10_000
 """The maximum time that a fetch waits for data, even if it requests more."""
@@ -105,8 +106,7 @@ class Fetcher:
                 waiter.set()
 
     def _part(self, table: pb.PbFetchLogReqForTable, bucket: pb.PbFetchLogReqForBucket) -> _Part:
-        partition_id = bucket.partition_id if bucket.HasField("partition_id") else None
-        part = _Part(TableBucket(table.table_id, partition_id, bucket.bucket_id), bucket)
+        part = _Part(bucket_in(bucket, table.table_id), bucket)
         try:
             hosted = self._tables.find(table.table_id)
             if hosted is None:

@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow as pa
 
 from sluice.errors import (
-    FlussError,
     IneligibleReplica,
     InvalidRequiredAcks,
     InvalidScanRequest,
@@ -29,8 +28,9 @@ from sluice.server.tablet.replicas import Replicas
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api
-from sluice.wire.error_codes import put_error
+from sluice.wire.error_codes import errors_into
 from sluice.wire.handlers import Handler, client_version
+from sluice.wire.table_paths import bucket_in
 
 ACKS = (-1, 0, 1)
 
@@ -140,14 +140,12 @@ class KvService:
     def limit_scan(self, bucket: TableBucket, limit: int) -> pb.LimitScanResponse:
         """Returns the first rows of a bucket, ordered by key, as one value batch."""
         response = pb.LimitScanResponse(is_log_table=False)
-        try:
+        with errors_into(response):
             if limit <= 0:
                 raise InvalidScanRequest(f"limit = {limit}: request at least one row")
             with self._tablets.leading(bucket) as (tablet, _):
                 values = tablet.first(limit, self._max_bytes)
             response.records = build_value_batch(pa.array(values, pa.binary()))
-        except FlussError as error:
-            put_error(response, error)
         return response
 
     # -- leadership
@@ -160,21 +158,19 @@ class KvService:
         for item in request.notify_buckets_leader_req:
             answer = response.notify_buckets_leader_resp.add(table_bucket=item.table_bucket)
             leader = item.leader if item.leader >= 0 else None
-            try:
-                self._replicas.set_leader(
-                    request.coordinator_epoch, _bucket(item), leader, item.leader_epoch
-                )
-            except FlussError as error:
-                put_error(answer, error)
+            with errors_into(answer):
+                bucket = bucket_in(item.table_bucket)
+                epoch = request.coordinator_epoch
+                self._replicas.set_leader(epoch, bucket, leader, item.leader_epoch)
         return response
 
     def stop_replica(self, request: pb.StopReplicaRequest) -> pb.StopReplicaResponse:
         """Ends leadership but keeps the data: the only replica of a bucket is never deleted."""
         response = pb.StopReplicaResponse()
         for item in request.stop_replicas_req:
-            bucket = _bucket(item)
+            bucket = bucket_in(item.table_bucket)
             answer = response.stop_replicas_resp.add(table_bucket=item.table_bucket)
-            try:
+            with errors_into(answer):
                 self._replicas.check_coordinator(request.coordinator_epoch)
                 table = self._tables.find(bucket.table_id)
                 if table is None or not table.has_bucket(bucket.partition_id, bucket.bucket):
@@ -185,8 +181,6 @@ class KvService:
                         " the table or partition to delete its data"
                     )
                 self._replicas.stop(request.coordinator_epoch, bucket, item.leader_epoch)
-            except FlussError as error:
-                put_error(answer, error)
         return response
 
     def _check_version(self, bucket: TableBucket, api: Api) -> None:
@@ -220,12 +214,12 @@ class KvService:
 def _each(request: Any, response: Any, act: Callable[[TableBucket, Any, Any], None]) -> None:
     """Handles each bucket of a request separately, with its own result or error."""
     for item in request.buckets_req:
-        partition_id = item.partition_id if item.HasField("partition_id") else None
-        answer = response.buckets_resp.add(bucket_id=item.bucket_id, partition_id=partition_id)
-        try:
-            act(TableBucket(request.table_id, partition_id, item.bucket_id), item, answer)
-        except FlussError as error:
-            put_error(answer, error)
+        bucket = bucket_in(item, request.table_id)
+        answer = response.buckets_resp.add(
+            bucket_id=bucket.bucket, partition_id=bucket.partition_id
+        )
+        with errors_into(answer):
+            act(bucket, item, answer)
 
 
 def _taken(left: int, values: list[bytes] | list[bytes | None]) -> int:
@@ -233,9 +227,3 @@ def _taken(left: int, values: list[bytes] | list[bytes | None]) -> int:
     if left < 0:
         raise RecordTooLarge("the rows do not fit in one response: look up fewer keys at once")
     return left
-
-
-def _bucket(item: Any) -> TableBucket:
-    bucket = item.table_bucket
-    partition_id = bucket.partition_id if bucket.HasField("partition_id") else None
-    return TableBucket(bucket.table_id, partition_id, bucket.bucket_id)

@@ -5,13 +5,13 @@ See docs/fluss/messages.md#scan-calls
 
 from __future__ import annotations
 
-from sluice.errors import FlussError, InvalidScanRequest, RecordTooLarge
+from sluice.errors import InvalidScanRequest, RecordTooLarge
 from sluice.formats.log_batch import iter_batches
 from sluice.server.tablet.fetch import read_slice
 from sluice.server.tablet.files import LogFiles
 from sluice.server.tablet.log import BucketLog
 from sluice.wire import fluss_api_pb2 as pb
-from sluice.wire.error_codes import put_error
+from sluice.wire.error_codes import errors_into
 
 
 def last_rows(
@@ -19,10 +19,8 @@ def last_rows(
 ) -> pb.LimitScanResponse:
     """Returns batches with the last ``limit`` rows; the client drops the rows before them."""
     response = pb.LimitScanResponse(is_log_table=True)
-    try:
+    with errors_into(response):
         response.records = _read(log, request.limit, files, max_bytes)
-    except FlussError as error:
-        put_error(response, error)
     return response
 
 

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sluice.errors import FlussError
-from sluice.model import TableBucket
 from sluice.scans import CloseScan, OpenScan, request_of
 from sluice.server.tablet.scan_manager import ScanBatch, ScannerManager
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api
-from sluice.wire.error_codes import put_error
+from sluice.wire.error_codes import errors_into
 from sluice.wire.handlers import Handler
+from sluice.wire.table_paths import bucket_in
 
 
 class ScanService:
@@ -30,17 +29,15 @@ class ScanService:
     def scan_kv(self, request: pb.ScanKvRequest) -> pb.ScanKvResponse:
         """Opens, continues or closes a scan."""
         response = pb.ScanKvResponse()
-        try:
+        with errors_into(response):
             _put(response, self._answer(request))
-        except FlussError as error:
-            put_error(response, error)
         return response
 
     def _answer(self, request: pb.ScanKvRequest) -> ScanBatch:
         part = request.bucket_scan_req if request.HasField("bucket_scan_req") else None
         wanted = request_of(
             scanner_id=request.scanner_id if request.HasField("scanner_id") else None,
-            bucket=_bucket(part) if part is not None else None,
+            bucket=bucket_in(part) if part is not None else None,
             limit=part.limit if part is not None and part.HasField("limit") else None,
             call_seq_id=request.call_seq_id if request.HasField("call_seq_id") else None,
             batch_bytes=request.batch_size_bytes if request.HasField("batch_size_bytes") else None,
@@ -63,8 +60,3 @@ def _put(response: pb.ScanKvResponse, batch: ScanBatch) -> None:
         response.records = batch.records
     if batch.log_offset is not None:
         response.log_offset = batch.log_offset
-
-
-def _bucket(part: pb.PbScanReqForBucket) -> TableBucket:
-    partition_id = part.partition_id if part.HasField("partition_id") else None
-    return TableBucket(part.table_id, partition_id, part.bucket_id)

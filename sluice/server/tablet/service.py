@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from sluice.clock import Clock
 from sluice.errors import (
     CorruptRecord,
-    FlussError,
     InvalidRequiredAcks,
     InvalidTable,
     InvalidTimestamp,
@@ -39,8 +38,9 @@ from sluice.server.tablet.scan_service import ScanService
 from sluice.wire import apis, values
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api
-from sluice.wire.error_codes import put_error
+from sluice.wire.error_codes import errors_into
 from sluice.wire.handlers import Handler
+from sluice.wire.table_paths import bucket_in
 
 
 class TabletService:
@@ -93,17 +93,13 @@ class TabletService:
             raise InvalidRequiredAcks(f"acks = {request.acks}: send 0, 1 or -1")
         response = pb.ProduceLogResponse()
         for item in request.buckets_req:
-            answer = response.buckets_resp.add(bucket_id=item.bucket_id)
-            partition_id = item.partition_id if item.HasField("partition_id") else None
-            if partition_id is not None:
-                answer.partition_id = partition_id
-            bucket = TableBucket(request.table_id, partition_id, item.bucket_id)
-            try:
-                with self._log(bucket) as (table, log):
-                    header = self._checked(table, bucket, item.records)
-                    answer.base_offset = log.append(header, item.records)
-            except FlussError as error:
-                put_error(answer, error)
+            bucket = bucket_in(item, request.table_id)
+            answer = response.buckets_resp.add(
+                bucket_id=bucket.bucket, partition_id=bucket.partition_id
+            )
+            with errors_into(answer), self._log(bucket) as (table, log):
+                header = self._checked(table, bucket, item.records)
+                answer.base_offset = log.append(header, item.records)
         return response
 
     def list_offsets(self, request: pb.ListOffsetsRequest) -> pb.ListOffsetsResponse:
@@ -111,12 +107,9 @@ class TabletService:
         partition_id = request.partition_id if request.HasField("partition_id") else None
         for bucket_id in request.bucket_id:
             answer = response.buckets_resp.add(bucket_id=bucket_id)
-            try:
-                where = TableBucket(request.table_id, partition_id, bucket_id)
-                with self._log(where) as (_, log):
-                    answer.offset = self._offset(log, request)
-            except FlussError as error:
-                put_error(answer, error)
+            where = TableBucket(request.table_id, partition_id, bucket_id)
+            with errors_into(answer), self._log(where) as (_, log):
+                answer.offset = self._offset(log, request)
         return response
 
     def init_writer(self, request: pb.InitWriterRequest) -> pb.InitWriterResponse:  # noqa: ARG002
@@ -124,18 +117,14 @@ class TabletService:
 
     def limit_scan(self, request: pb.LimitScanRequest) -> pb.LimitScanResponse:
         """Returns the last rows of a log table, or the first ones by key with a primary key."""
-        partition_id = request.partition_id if request.HasField("partition_id") else None
-        bucket = TableBucket(request.table_id, partition_id, request.bucket_id)
+        bucket = bucket_in(request)
         table = self._tables.find(request.table_id)
         if table is not None and table.info.has_primary_key:
             return self._kv.limit_scan(bucket, request.limit)
-        try:
-            with self._log(bucket) as (_, log):
-                return last_rows(log, request, self._files, self._max_bytes)
-        except FlussError as error:
-            response = pb.LimitScanResponse()
-            put_error(response, error)
-            return response
+        response = pb.LimitScanResponse()
+        with errors_into(response), self._log(bucket) as (_, log):
+            return last_rows(log, request, self._files, self._max_bytes)
+        return response
 
     @contextmanager
     def _log(self, bucket: TableBucket) -> Iterator[tuple[HostedTable, BucketLog]]:

@@ -39,7 +39,8 @@ from sluice.statuses import BACKOFF_MS, FRESHNESS, State, TableStatus, TieringSt
 from sluice.testing.memory_cluster import MemoryCluster, RegisteredSnapshot
 from sluice.testing.tables import table_info
 from sluice.wire import fluss_api_pb2 as pb
-from sluice.wire.error_codes import put_error, to_error_response
+from sluice.wire.error_codes import errors_into, to_error_response
+from sluice.wire.table_paths import bucket_in
 
 TIMEOUT_MS = 120_000
 """The coordinator revokes a claim that had no heartbeat for this long."""
@@ -257,20 +258,14 @@ class SimCluster:
         response = pb.PrepareLakeTableSnapshotResponse()
         for asked in request.bucket_offsets:
             answer = response.prepare_lake_table_resp.add(table_id=asked.table_id)
-            try:
+            with errors_into(answer):
                 table = self._by_id(asked.table_id)
                 offsets = {
-                    TableBucket(
-                        asked.table_id,
-                        entry.partition_id if entry.HasField("partition_id") else None,
-                        entry.bucket_id,
-                    ): entry.log_end_offset
+                    bucket_in(entry, asked.table_id): entry.log_end_offset
                     for entry in asked.bucket_offsets
                 }
                 path = table.prepare_lake_snapshot(asked.table_id, table.described.path, offsets)
                 answer.lake_table_offsets_path = path
-            except FlussError as error:
-                put_error(answer, error)
         return response
 
     def commit(
@@ -279,10 +274,8 @@ class SimCluster:
         response = pb.CommitLakeTableSnapshotResponse()
         for asked in request.lake_table_snapshot_metadata:
             answer = response.table_resp.add(table_id=asked.table_id)
-            try:
+            with errors_into(answer):
                 self._register(self._by_id(asked.table_id), asked)
-            except FlussError as error:
-                put_error(answer, error)
         return response
 
     def _register(self, table: FlussTable, asked: pb.PbLakeTableSnapshotMetadata) -> None:
