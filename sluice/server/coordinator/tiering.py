@@ -10,18 +10,15 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any
 
 import structlog
 
 from sluice.clock import Clock
 from sluice.errors import FencedTieringEpoch, FlussError, InvalidTable, UnknownServerError
 from sluice.failpoints import failpoint
-from sluice.masking import reason_text
-from sluice.model import Reason, TableInfo, TablePath, TieringRound, TieringStatus
-from sluice.model.record_fields import fields_of
+from sluice.model import TableInfo, TablePath, TieringRound, TieringStatus
 from sluice.model.tiering import kept_values
-from sluice.model.tiering_round import SUCCESSES
+from sluice.server.coordinator.heartbeats import answer_heartbeat
 from sluice.server.coordinator.tiering_rounds import TieringRounds
 from sluice.server.coordinator.tiering_rows import TieringRows
 from sluice.server.storage.database import Database
@@ -35,13 +32,9 @@ from sluice.statuses import (
 )
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire import values
-from sluice.wire.error_codes import to_error_response
-from sluice.wire.status_messages import round_from_message
 
 _log = structlog.get_logger("sluice.tiering")
 
-DETAIL_CHARS_MAX = 500
-"""Longest text of a worker's details that is stored."""
 
 _ACTIONS = {
     values.TIERING_PAUSE: "paused",
@@ -140,42 +133,9 @@ class Tiering:
     # -- heartbeats of workers
 
     def heartbeat(self, request: pb.LakeTieringHeartbeatRequest) -> pb.LakeTieringHeartbeatResponse:
-        """Process failed, tiering and finished tables, then assign one: Fluss's order.
-
-        Released tables are processed before the assignment, so the same call may assign them again.
-        See docs/fluss/tiering.md#heartbeat
-        """
-        response = pb.LakeTieringHeartbeatResponse(coordinator_epoch=self.coordinator_epoch)
-        forced = set(request.force_finished_tables)
-        # The sender may not have masked or shortened the reasons; an old client sends none.
-        reasons = [Reason.from_text(e.error_message).text for e in request.failed_tables]
+        """Processes the reports of a worker, and assigns it a table: see :mod:`heartbeats`."""
         with self._change() as draft:
-            now = self._clock.now_ms()
-            for entry, reason in zip(request.failed_tables, reasons, strict=True):
-                with _error_in_response(response.failed_table_resp.add(table_id=entry.table_id)):
-                    changed = draft.failed(*_round(entry), now, reason or None, _details(entry))
-                    _report("tiering failed", entry, changed, reason=reason)
-            for entry in request.tiering_tables:
-                with _error_in_response(response.tiering_table_resp.add(table_id=entry.table_id)):
-                    draft.heartbeat(*_round(entry), now)
-            for entry in request.finished_tables:
-                stats = entry.lake_tiering_stats
-                with _error_in_response(response.finished_table_resp.add(table_id=entry.table_id)):
-                    changed = draft.finished(
-                        *_round(entry),
-                        now,
-                        forced=entry.table_id in forced,
-                        file_size=stats.file_size if stats.HasField("file_size") else None,
-                        record_count=stats.record_count if stats.HasField("record_count") else None,
-                        details=_details(entry),
-                    )
-                    _report("tiering finished", entry, changed)
-            for entry in request.released_tables:
-                with _error_in_response(response.released_table_resp.add(table_id=entry.table_id)):
-                    _report("claim released", entry, draft.release(*_round(entry)))
-            if request.request_table:
-                self._assign(draft, request, response, now)
-        return response
+            return answer_heartbeat(draft, request, self._clock.now_ms(), _log.info)
 
     def check_round(self, table_id: int, coordinator_epoch: int | None, epoch: int | None) -> None:
         """Checks that a round is the table's current one; accepts old clients that send no epoch.
@@ -241,23 +201,6 @@ class Tiering:
             _log.info(f"tiering: {_ACTIONS[action]}", table=str(info.path))
 
     # -- inside
-
-    def _assign(
-        self,
-        draft: TieringStatuses,
-        request: pb.LakeTieringHeartbeatRequest,
-        response: pb.LakeTieringHeartbeatResponse,
-        now: int,
-    ) -> None:
-        wanted = {TablePath(p.database_name, p.table_name) for p in request.requested_tables}
-        status = draft.claim(now, wanted or None)
-        if status is None:
-            return
-        table = response.tiering_table
-        table.table_id, table.tiering_epoch = status.table_id, status.tiering_epoch
-        table.table_path.database_name = status.path.database
-        table.table_path.table_name = status.path.table
-        _log.info("table assigned", table=str(status.path), tiering_epoch=status.tiering_epoch)
 
     @contextmanager
     def _change(self) -> Iterator[TieringStatuses]:
@@ -331,41 +274,3 @@ def _new(info: TableInfo, now_ms: int) -> TableStatus:
 
 def _freshness(info: TableInfo) -> int:
     return freshness_ms(info.descriptor.properties)
-
-
-def _round(entry: pb.PbHeartbeatReqForTable) -> tuple[int, int, int]:
-    return entry.table_id, entry.coordinator_epoch, entry.tiering_epoch
-
-
-def _details(entry: pb.PbHeartbeatReqForTable) -> TieringRound | None:
-    """What the worker reports of its round, made safe: any client may have sent it."""
-    if not entry.HasField("round"):
-        return None
-    said = round_from_message(entry.round)
-    values: dict[str, Any] = {}
-    for field in fields_of(TieringRound):
-        value = getattr(said, field.name)
-        if isinstance(value, str):
-            value = reason_text(value)[:DETAIL_CHARS_MAX]
-        elif field.name not in ("table_id", "lake_snapshot_id") and value is not None:
-            value = max(value, 0)
-        values[field.name] = value
-    if values["outcome"] not in SUCCESSES:
-        values["outcome"] = None
-    return TieringRound(**values)
-
-
-def _report(event: str, entry: pb.PbHeartbeatReqForTable, changed: bool, **more: str) -> None:
-    if not changed:
-        event = f"{event}: ignored as late or repeated"
-    _log.info(event, table_id=entry.table_id, tiering_epoch=entry.tiering_epoch, **more)
-
-
-@contextmanager
-def _error_in_response(answer: pb.PbHeartbeatRespForTable) -> Iterator[None]:
-    """Puts an error about one table into that table's response; the call continues."""
-    try:
-        yield
-    except FlussError as error:
-        _log.info("report refused", table_id=answer.table_id, error=str(error))
-        answer.error.CopyFrom(to_error_response(error))

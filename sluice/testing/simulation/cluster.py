@@ -20,7 +20,6 @@ from sluice.clock import Clock
 from sluice.errors import (
     CorruptMessage,
     FencedTieringEpoch,
-    FlussError,
     InvalidUpdateVersion,
     PartitionNotExists,
     TableNotExist,
@@ -35,11 +34,12 @@ from sluice.model import (
 from sluice.model import types as t
 from sluice.model.durations import duration_ms
 from sluice.rounds.types import LogRecords, Split
+from sluice.server.coordinator.heartbeats import answer_heartbeat
 from sluice.statuses import BACKOFF_MS, FRESHNESS, State, TableStatus, TieringStatuses
 from sluice.testing.memory_cluster import MemoryCluster, RegisteredSnapshot
 from sluice.testing.tables import table_info
 from sluice.wire import fluss_api_pb2 as pb
-from sluice.wire.error_codes import errors_into, to_error_response
+from sluice.wire.error_codes import errors_into
 from sluice.wire.table_paths import bucket_in
 
 TIMEOUT_MS = 120_000
@@ -218,39 +218,12 @@ class SimCluster:
     # ---- the coordinator's calls ----
 
     def heartbeat(self, request: pb.LakeTieringHeartbeatRequest) -> pb.LakeTieringHeartbeatResponse:
-        """Process failed, tiering and finished tables, then assign one: Fluss's order.
-
-        See docs/fluss/tiering.md#heartbeat
-        """
-        now_ms = self._clock.now_ms()
-        forced = set(request.force_finished_tables)
+        """Answers by the embedded server's code; Apache Fluss ignores released tables."""
+        known = pb.LakeTieringHeartbeatRequest.FromString(request.SerializeToString())
+        if not self.fenced:
+            known.ClearField("released_tables")
         with self._change():
-            statuses = self.statuses
-            response = pb.LakeTieringHeartbeatResponse(coordinator_epoch=statuses.coordinator_epoch)
-            for entry in request.failed_tables:
-                with _error_in_response(response.failed_table_resp.add(table_id=entry.table_id)):
-                    statuses.failed(*_round(entry), now_ms, entry.error_message)
-            for entry in request.tiering_tables:
-                with _error_in_response(response.tiering_table_resp.add(table_id=entry.table_id)):
-                    statuses.heartbeat(*_round(entry), now_ms)
-            for entry in request.finished_tables:
-                with _error_in_response(response.finished_table_resp.add(table_id=entry.table_id)):
-                    again = entry.table_id in forced
-                    statuses.finished(*_round(entry), now_ms, forced=again)
-            for entry in request.released_tables if self.fenced else ():
-                with _error_in_response(response.released_table_resp.add(table_id=entry.table_id)):
-                    statuses.release(*_round(entry))
-            if request.request_table:
-                wanted = {
-                    TablePath(p.database_name, p.table_name) for p in request.requested_tables
-                }
-                status = statuses.claim(now_ms, wanted or None)
-                if status is not None:
-                    handed = response.tiering_table
-                    handed.table_id, handed.tiering_epoch = status.table_id, status.tiering_epoch
-                    handed.table_path.database_name = status.path.database
-                    handed.table_path.table_name = status.path.table
-        return response
+            return answer_heartbeat(self.statuses, known, self._clock.now_ms(), _not_logged)
 
     def prepare(
         self, request: pb.PrepareLakeTableSnapshotRequest
@@ -322,14 +295,5 @@ class SimCluster:
         self.statuses.changed.clear()
 
 
-def _round(entry: pb.PbHeartbeatReqForTable) -> tuple[int, int, int]:
-    return entry.table_id, entry.coordinator_epoch, entry.tiering_epoch
-
-
-@contextmanager
-def _error_in_response(answer: pb.PbHeartbeatRespForTable) -> Iterator[None]:
-    """Puts an error about one table into that table's part of the response."""
-    try:
-        yield
-    except FlussError as error:
-        answer.error.CopyFrom(to_error_response(error))
+def _not_logged(event: str, **details: object) -> None:
+    """A simulation counts what happens in its own way."""

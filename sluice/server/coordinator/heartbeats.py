@@ -1,0 +1,109 @@
+"""Answers the heartbeat of a worker by the rules of :mod:`sluice.statuses`.
+
+See docs/fluss/tiering.md#heartbeat
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sluice.errors import FlussError
+from sluice.masking import reason_text
+from sluice.model import Reason, TieringRound
+from sluice.model.record_fields import fields_of
+from sluice.model.tiering_round import SUCCESSES
+from sluice.statuses import TieringStatuses
+from sluice.wire import fluss_api_pb2 as pb
+from sluice.wire.error_codes import to_error_response
+from sluice.wire.status_messages import round_from_message
+from sluice.wire.table_paths import path_of, table_path
+
+DETAIL_CHARS_MAX = 500
+"""Longest text of a worker's details that is stored."""
+
+Report = Callable[..., object]
+"""Called with each event and its details."""
+
+
+def answer_heartbeat(
+    statuses: TieringStatuses, request: pb.LakeTieringHeartbeatRequest, now_ms: int, report: Report
+) -> pb.LakeTieringHeartbeatResponse:
+    """Process failed, tiering and finished tables, then assign one: Fluss's order.
+
+    Released tables are processed before the assignment, so the same call may assign them again.
+    """
+    response = pb.LakeTieringHeartbeatResponse(coordinator_epoch=statuses.coordinator_epoch)
+    forced = set(request.force_finished_tables)
+    for entry in request.failed_tables:
+        # The sender may not have masked or shortened the reason; an old client sends none.
+        reason = Reason.from_text(entry.error_message).text
+        with _error_in(response.failed_table_resp.add(table_id=entry.table_id), report):
+            changed = statuses.failed(*_round(entry), now_ms, reason or None, _details(entry))
+            _report(report, "tiering failed", entry, changed, reason=reason)
+    for entry in request.tiering_tables:
+        with _error_in(response.tiering_table_resp.add(table_id=entry.table_id), report):
+            statuses.heartbeat(*_round(entry), now_ms)
+    for entry in request.finished_tables:
+        stats = entry.lake_tiering_stats
+        with _error_in(response.finished_table_resp.add(table_id=entry.table_id), report):
+            changed = statuses.finished(
+                *_round(entry),
+                now_ms,
+                forced=entry.table_id in forced,
+                file_size=stats.file_size if stats.HasField("file_size") else None,
+                record_count=stats.record_count if stats.HasField("record_count") else None,
+                details=_details(entry),
+            )
+            _report(report, "tiering finished", entry, changed)
+    for entry in request.released_tables:
+        with _error_in(response.released_table_resp.add(table_id=entry.table_id), report):
+            _report(report, "claim released", entry, statuses.release(*_round(entry)))
+    wanted = {path_of(path) for path in request.requested_tables}
+    if request.request_table and (status := statuses.claim(now_ms, wanted or None)) is not None:
+        table = response.tiering_table
+        table.table_id, table.tiering_epoch = status.table_id, status.tiering_epoch
+        table.table_path.CopyFrom(table_path(status.path))
+        report("table assigned", table=str(status.path), tiering_epoch=status.tiering_epoch)
+    return response
+
+
+def _round(entry: pb.PbHeartbeatReqForTable) -> tuple[int, int, int]:
+    return entry.table_id, entry.coordinator_epoch, entry.tiering_epoch
+
+
+def _details(entry: pb.PbHeartbeatReqForTable) -> TieringRound | None:
+    """What the worker reports of its round, made safe: any client may have sent it."""
+    if not entry.HasField("round"):
+        return None
+    said = round_from_message(entry.round)
+    values: dict[str, Any] = {}
+    for field in fields_of(TieringRound):
+        value = getattr(said, field.name)
+        if isinstance(value, str):
+            value = reason_text(value)[:DETAIL_CHARS_MAX]
+        elif field.name not in ("table_id", "lake_snapshot_id") and value is not None:
+            value = max(value, 0)
+        values[field.name] = value
+    if values["outcome"] not in SUCCESSES:
+        values["outcome"] = None
+    return TieringRound(**values)
+
+
+def _report(
+    report: Report, event: str, entry: pb.PbHeartbeatReqForTable, changed: bool, **more: str
+) -> None:
+    if not changed:
+        event = f"{event}: ignored as late or repeated"
+    report(event, table_id=entry.table_id, tiering_epoch=entry.tiering_epoch, **more)
+
+
+@contextmanager
+def _error_in(answer: pb.PbHeartbeatRespForTable, report: Report) -> Iterator[None]:
+    """Puts an error about one table into that table's response; the call continues."""
+    try:
+        yield
+    except FlussError as error:
+        report("report refused", table_id=answer.table_id, error=str(error))
+        answer.error.CopyFrom(to_error_response(error))
