@@ -6,10 +6,9 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import structlog
-from google.protobuf.message import Message
 
 from sluice.clock import Clock, SystemClock
 from sluice.config import ServerConfig
@@ -35,7 +34,6 @@ from sluice.server.metadata import NODE_ID, MetadataService, Servers, api_versio
 from sluice.server.storage.database import Database
 from sluice.server.tablet.fetch import Fetcher
 from sluice.server.tablet.files import LogFiles
-from sluice.server.tablet.forwarding import forwarding
 from sluice.server.tablet.kv_manager import KvManager
 from sluice.server.tablet.kv_service import KvService
 from sluice.server.tablet.kv_snapshotter import KvSnapshotter
@@ -54,6 +52,9 @@ from sluice.wire.handlers import Handler, Handlers
 
 if TYPE_CHECKING:
     from sluice.server.metrics import Metrics
+
+_FORWARDED = (apis.LIST_TIERING_STATUSES,)
+"""Calls to the tablet server that the coordinator answers, so that no copy is stale."""
 
 _log = structlog.get_logger("sluice.server")
 
@@ -355,11 +356,11 @@ class _Components:
             **self._snapshot_calls.coordinator_handlers(),
             **leases.handlers(),
         }
+        forwarded = {api: coordinators[api] for api in _FORWARDED}
+        tablets = {**both, **tablet.handlers(), **forwarded}
         return {
             Role.COORDINATOR: _with_versions(Role.COORDINATOR, coordinators),
-            Role.TABLET: _with_versions(
-                Role.TABLET, {**both, **tablet.handlers(), **forwarding(_InProcess(coordinators))}
-            ),
+            Role.TABLET: _with_versions(Role.TABLET, tablets),
         }
 
 
@@ -391,16 +392,6 @@ def _scanner_manager(stores: KvManager, clock: Clock, config: ServerConfig) -> S
         replay_bytes_max=config.kv_scanner_max_replay_bytes,
     )
     return ScannerManager(stores, clock, limits, message_bytes_max=config.max_message_bytes)
-
-
-class _InProcess:
-    """Calls the coordinator in the same process."""
-
-    def __init__(self, calls: Mapping[Api, Handler]) -> None:
-        self._calls = calls
-
-    def ask(self, api: Api, request: Any) -> Message | bytes:
-        return self._calls[api](request)
 
 
 class _Tablets:
