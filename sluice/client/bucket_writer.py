@@ -11,7 +11,6 @@ from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
-from google.protobuf.message import Message
 
 from sluice.client.admin import Admin
 from sluice.client.connection import Connection
@@ -210,9 +209,16 @@ class BucketWriter(ABC):
     def _batch(self, content: pa.RecordBatch, writer_id: int, sequence: int) -> bytes:
         """Encodes the buffered rows of a bucket as one batch."""
 
-    @abstractmethod
-    def _request(self, bucket: TableBucket, records: bytes) -> Message:
+    def _request(self, bucket: TableBucket, records: bytes) -> Any:
         """Returns the request that stores an encoded batch of one bucket."""
+        timeout_ms = self._connection.config.request_timeout_ms
+        request: Any = self._API.request(
+            acks=ACKS_ALL, table_id=bucket.table_id, timeout_ms=timeout_ms
+        )
+        request.buckets_req.add(
+            partition_id=bucket.partition_id, bucket_id=bucket.bucket, records=records
+        )
+        return request
 
     def _take(
         self,

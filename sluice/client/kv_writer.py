@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 
 from sluice.client.admin import Admin
-from sluice.client.bucket_writer import ACKS_ALL, NO_WRITER_ID, BucketWriter
+from sluice.client.bucket_writer import NO_WRITER_ID, BucketWriter
 from sluice.client.connection import Connection
 from sluice.client.sent_batches import WriterJournal
 from sluice.errors import InvalidTargetColumn, NonPrimaryKeyTable
@@ -17,7 +18,6 @@ from sluice.formats.row_arrays import encode_rows
 from sluice.formats.types import arrow_schema
 from sluice.model import Schema, TableBucket, TableInfo, TablePath
 from sluice.wire import apis
-from sluice.wire import fluss_api_pb2 as pb
 
 
 class KvWriter(BucketWriter):
@@ -130,16 +130,9 @@ class KvWriter(BucketWriter):
         keys, rows = content.columns
         return build_kv_batch(keys, rows, self.info.schema_id, writer_id, sequence)
 
-    def _request(self, bucket: TableBucket, records: bytes) -> pb.PutKvRequest:
-        request = pb.PutKvRequest(
-            acks=ACKS_ALL,
-            table_id=bucket.table_id,
-            timeout_ms=self._connection.config.request_timeout_ms,
-            target_columns=self._targets,
-        )
-        request.buckets_req.add(
-            partition_id=bucket.partition_id, bucket_id=bucket.bucket, records=records
-        )
+    def _request(self, bucket: TableBucket, records: bytes) -> Any:
+        request = super()._request(bucket, records)
+        request.target_columns.extend(self._targets)
         return request
 
 

@@ -8,14 +8,13 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from sluice.client.admin import Admin
-from sluice.client.bucket_writer import ACKS_ALL, BucketWriter
+from sluice.client.bucket_writer import BucketWriter
 from sluice.client.connection import Connection
 from sluice.client.sent_batches import WriterJournal
 from sluice.errors import InvalidTable
 from sluice.formats.log_batch import encode_log_batch
-from sluice.model import TableBucket, TableInfo, TablePath
+from sluice.model import TableInfo, TablePath
 from sluice.wire import apis
-from sluice.wire import fluss_api_pb2 as pb
 
 
 class LogWriter(BucketWriter):
@@ -85,17 +84,6 @@ class LogWriter(BucketWriter):
             compression=self._compression,
             level=self._level,
         )
-
-    def _request(self, bucket: TableBucket, records: bytes) -> pb.ProduceLogRequest:
-        request = pb.ProduceLogRequest(
-            acks=ACKS_ALL,
-            table_id=bucket.table_id,
-            timeout_ms=self._connection.config.request_timeout_ms,
-        )
-        request.buckets_req.add(
-            partition_id=bucket.partition_id, bucket_id=bucket.bucket, records=records
-        )
-        return request
 
 
 def _check_table(info: TableInfo) -> None:

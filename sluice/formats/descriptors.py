@@ -97,7 +97,7 @@ def data_type_from_json(node: Mapping[str, Any]) -> DataType:
 
 def highest_field_id(schema: Schema) -> int:
     """Returns the schema's highest field id, computed from its columns if it is not set (-1)."""
-    return max([schema.highest_field_id, *_all_ids(schema.columns)], default=-1)
+    return max([schema.highest_field_id, *field_ids(schema.columns)], default=-1)
 
 
 def _field_to_json(field: RowField) -> dict[str, Any]:
@@ -244,7 +244,8 @@ def _check_known(schema: Schema, names: tuple[str, ...], what: str) -> None:
             )
 
 
-def _all_ids(columns: tuple[Column, ...]) -> Iterator[int]:
+def field_ids(columns: tuple[Column, ...]) -> Iterator[int]:
+    """Yields the ids of columns and of the fields in them; -1: not set."""
     for column in columns:
         yield column.column_id
         yield from _nested_ids(column.data_type)

@@ -10,10 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sluice.errors import RecordTooLarge, UnsupportedType
-from sluice.model import DataType, TypeRoot
+from sluice.model import DataType
 
 _MAX_BYTES = 2**31 - 1
-_INTEGERS = (TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT, TypeRoot.DATE)
 _MILLIS_OF_DAY = {"s": (1000, 1), "ms": (1, 1), "us": (1, 1000), "ns": (1, 1_000_000)}
 _PER_MILLI = {"us": 1000, "ns": 1_000_000}
 
@@ -40,9 +39,8 @@ def numbers(array: pa.Array) -> np.ndarray:
     return np.frombuffer(data, f"<{kind}{width}", len(array), width * array.offset)
 
 
-def integers(array: pa.Array, data_type: DataType) -> np.ndarray:
+def integers(array: pa.Array) -> np.ndarray:
     """Returns integers of any width, and DATE in days, as int64."""
-    assert data_type.root in _INTEGERS
     return numbers(array).astype(np.int64)
 
 

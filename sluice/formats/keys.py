@@ -102,16 +102,10 @@ _COMPACTED: dict[TypeRoot, Callable[[pa.Array, DataType], pa.Array]] = {
     TypeRoot.BOOLEAN: lambda array, _: field_bytes.fixed(field_bytes.booleans(array)),
     TypeRoot.TINYINT: _plain,
     TypeRoot.SMALLINT: _plain,
-    TypeRoot.INT: lambda array, data_type: field_bytes.varint32(
-        field_bytes.integers(array, data_type)
-    ),
-    TypeRoot.DATE: lambda array, data_type: field_bytes.varint32(
-        field_bytes.integers(array, data_type)
-    ),
+    TypeRoot.INT: lambda array, _: field_bytes.varint32(field_bytes.integers(array)),
+    TypeRoot.DATE: lambda array, _: field_bytes.varint32(field_bytes.integers(array)),
     TypeRoot.TIME: lambda array, _: field_bytes.varint32(field_bytes.millis_of_day(array)),
-    TypeRoot.BIGINT: lambda array, data_type: field_bytes.varint(
-        field_bytes.integers(array, data_type)
-    ),
+    TypeRoot.BIGINT: lambda array, _: field_bytes.varint(field_bytes.integers(array)),
     TypeRoot.FLOAT: _plain,
     TypeRoot.DOUBLE: _plain,
     TypeRoot.CHAR: _compacted_bytes,
@@ -127,7 +121,7 @@ _COMPACTED: dict[TypeRoot, Callable[[pa.Array, DataType], pa.Array]] = {
 def _iceberg(array: pa.Array, data_type: DataType, name: str) -> pa.Array:
     root = data_type.root
     if root in (TypeRoot.INT, TypeRoot.DATE, TypeRoot.BIGINT):
-        return field_bytes.fixed(field_bytes.integers(array, data_type))
+        return field_bytes.fixed(field_bytes.integers(array))
     if root is TypeRoot.TIME:
         return field_bytes.fixed(field_bytes.millis_of_day(array) * np.int64(1000))
     if root is TypeRoot.TIMESTAMP:

@@ -74,7 +74,7 @@ def _slot(
     if root is TypeRoot.BOOLEAN:
         return field_bytes.booleans(array).astype(np.int64), None
     if root in _WIDTH_MASKS:
-        return field_bytes.integers(array, data_type) & _WIDTH_MASKS[root], None
+        return field_bytes.integers(array) & _WIDTH_MASKS[root], None
     if root is TypeRoot.TIME:
         return field_bytes.millis_of_day(array), None
     if root is TypeRoot.FLOAT:

@@ -18,6 +18,7 @@ from sluice.errors import (
     PartitionSpecInvalid,
     UnsupportedLakeOption,
 )
+from sluice.formats.descriptors import field_ids
 from sluice.iceberg_rules import check_lake_keys
 from sluice.model import (
     RESERVED_COLUMNS,
@@ -136,7 +137,7 @@ def _checked_schema(path: TablePath, schema: Schema) -> Schema:
         if column.name in seen:
             raise InvalidTable(f"table {path}: two columns are named {column.name!r}")
         seen.add(column.name)
-    ids = list(_field_ids(schema.columns))
+    ids = [field_id for field_id in field_ids(schema.columns) if field_id >= 0]
     if len(set(ids)) != len(ids):
         raise InvalidTable(f"table {path}: two columns or fields have the same id")
     return replace(schema, highest_field_id=max([schema.highest_field_id, *ids]))
@@ -145,22 +146,6 @@ def _checked_schema(path: TablePath, schema: Schema) -> Schema:
 def _check_column_name(path: TablePath, name: str) -> None:
     if not name or name in RESERVED_COLUMNS:
         raise InvalidTable(f"table {path}: column name {name!r} is reserved for a system column")
-
-
-def _field_ids(columns: Iterable[Column]) -> Iterable[int]:
-    for column in columns:
-        yield column.column_id
-        yield from _nested_ids(column.data_type)
-
-
-def _nested_ids(data_type: DataType) -> Iterable[int]:
-    for inner in (data_type.element, data_type.key, data_type.value):
-        if inner is not None:
-            yield from _nested_ids(inner)
-    for field in data_type.fields:
-        if field.field_id >= 0:
-            yield field.field_id
-        yield from _nested_ids(field.data_type)
 
 
 def _check_values(path: TablePath, properties: Mapping[str, str], defaults: Defaults) -> None:

@@ -35,7 +35,6 @@ from sluice.wire import values
 
 _log = structlog.get_logger("sluice.tiering")
 
-
 _ACTIONS = {
     values.TIERING_PAUSE: "paused",
     values.TIERING_RESUME: "resumed",
