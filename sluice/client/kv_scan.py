@@ -34,6 +34,9 @@ class KvScanner:
     scan. Memory is three times ``scan_max_bytes``, plus those rows.
     """
 
+    note = ""
+    """A note for the user about these rows; none for a scan."""
+
     def __init__(
         self,
         connection: Connection,
@@ -97,11 +100,6 @@ class KvScanner:
         """The rows contain all changes of the bucket's log below this offset; inside the block."""
         self._check_inside()
         return self._session.log_offset
-
-    @property
-    def note(self) -> str:
-        """A note for the user about these rows; none for a scan."""
-        return ""
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yields the rows in key order, each once, in the schema of ``info``.

@@ -29,6 +29,9 @@ class KvSnapshotReader:
     8 MiB (or a thousand rows, if they are larger), regardless of the size of the snapshot.
     """
 
+    note = ""
+    """A note for the user about these rows; none for a snapshot."""
+
     def __init__(
         self,
         connection: Connection,
@@ -95,11 +98,6 @@ class KvSnapshotReader:
     def log_offset(self) -> int:
         """The snapshot contains all changes of the bucket's log below this offset; in the block."""
         return self._inside().log_offset
-
-    @property
-    def note(self) -> str:
-        """A note for the user about these rows; none for a snapshot."""
-        return ""
 
     @property
     def size_bytes(self) -> int:

@@ -92,10 +92,9 @@ class Listener:
     ) -> None:
         self._listen = listen
         self._ports: Mapping[Role, int] = listen.ports
-        self._grpc: GrpcServer | None = None
-        self._native: NativeServer | None = None
+        self._server: GrpcServer | NativeServer
         if listen.scheme == GRPC:
-            self._grpc = GrpcServer(
+            self._server = GrpcServer(
                 handlers(self.servers, {}),
                 listen.host,
                 listen.ports[Role.COORDINATOR],
@@ -105,7 +104,7 @@ class Listener:
                 tokens=security.tokens,
             )
         else:
-            self._native = NativeServer(
+            self._server = NativeServer(
                 handlers(self.servers, {AUTHENTICATE: authenticate}),
                 listen.host,
                 listen.ports,
@@ -135,13 +134,9 @@ class Listener:
 
         :raises ConfigurationError: the address cannot be bound.
         """
-        if self._grpc is not None:
-            self._ports = dict.fromkeys(Role, self._grpc.start())
-        if self._native is not None:
-            self._ports = self._native.start()
+        bound = self._server.start()
+        self._ports = dict.fromkeys(Role, bound) if isinstance(bound, int) else bound
 
     def stop(self, grace_s: float) -> None:
         """Stops after at most ``grace_s`` for calls in progress. Does nothing before ``start``."""
-        for server in (self._grpc, self._native):
-            if server is not None:
-                server.stop(grace_s)
+        self._server.stop(grace_s)

@@ -6,7 +6,7 @@ Each breaks one rule that the design relies on. A simulation with it must soon f
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sluice.errors import LakeCommitOutcomeUnknown
 from sluice.model import TablePath
@@ -30,30 +30,22 @@ class RetriesUnknownCommits(DriverTable):
     """Repeats a commit, on the newest snapshot, when its outcome is unknown."""
 
     def commit(
-        self,
-        files: Sequence[DataFile],
-        base: LakeSnapshot | None,
-        summary: Mapping[str, str],
-        replaced: Sequence[tuple[str, ...]] = (),
+        self, files: Sequence[DataFile], base: LakeSnapshot | None, *more: Any, **named: Any
     ) -> LakeSnapshot:
         try:
-            return super().commit(files, base, summary, replaced)
+            return super().commit(files, base, *more, **named)
         except LakeCommitOutcomeUnknown:
-            return super().commit(files, self.newest_tiering_snapshot(), summary, replaced)
+            return super().commit(files, self.newest_tiering_snapshot(), *more, **named)
 
 
 class DeletesUnknownCommits(DriverTable):
     """Deletes its files when the outcome of their commit is unknown; the commit may have landed."""
 
     def commit(
-        self,
-        files: Sequence[DataFile],
-        base: LakeSnapshot | None,
-        summary: Mapping[str, str],
-        replaced: Sequence[tuple[str, ...]] = (),
+        self, files: Sequence[DataFile], base: LakeSnapshot | None, *more: Any, **named: Any
     ) -> LakeSnapshot:
         try:
-            return super().commit(files, base, summary, replaced)
+            return super().commit(files, base, *more, **named)
         except LakeCommitOutcomeUnknown:
             self.delete_files([file.path for file in files])
             raise
@@ -63,14 +55,10 @@ class OmitsDeleteFiles(DriverTable):
     """Omits delete files from a commit."""
 
     def commit(
-        self,
-        files: Sequence[DataFile],
-        base: LakeSnapshot | None,
-        summary: Mapping[str, str],
-        replaced: Sequence[tuple[str, ...]] = (),
+        self, files: Sequence[DataFile], base: LakeSnapshot | None, *more: Any, **named: Any
     ) -> LakeSnapshot:
         kept = [file for file in files if not file.deletes]
-        return super().commit(kept, base, summary, replaced)
+        return super().commit(kept, base, *more, **named)
 
 
 def _lake_of(table_class: type[DriverTable]) -> Callable[[LakeContext, Actor], DriverLake]:
