@@ -121,25 +121,19 @@ def join_keys(keys: pa.Array, rows: pa.Array, head: int) -> memoryview:
     return memoryview(target)[: end - target.address]
 
 
-def frame(values: pa.Array, head: int, heads: np.ndarray | None = None) -> memoryview:
-    """Joins entries, each after its length (i32); starts with ``head`` empty bytes.
-
-    ``heads`` are bytes (uint8, shape (n, size)) that each entry starts with.
-    """
+def frame(values: pa.Array, head: int) -> memoryview:
+    """Joins entries, each after its length (i32); starts with ``head`` empty bytes."""
     if values.null_count:
         raise ValueError(f"{values.null_count} nulls among the values of a batch")
     count = len(values)
-    if heads is None:
-        heads = np.empty((count, 0), np.uint8)
-    size = head + _LENGTH * count + heads.size + content_size(values)
+    size = head + _LENGTH * count + content_size(values)
     if size > _MAX_BYTES:
         raise RecordTooLarge(
             f"a batch has {size:,} bytes, more than 2 GiB: write fewer rows at once"
         )
     target = pa.allocate_buffer(size)
-    load_kernels().frame_records(
-        count, *addresses(values), heads.shape[1], heads, target.address + head
-    )
+    no_heads = 0, None
+    load_kernels().frame_records(count, *addresses(values), *no_heads, target.address + head)
     return memoryview(target)
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from sluice.errors import CorruptRecord
 from sluice.formats import records
-from sluice.formats.log_batch import MAX_CHANGE_TYPE, Buffer, LogBatchHeader, seal
+from sluice.formats.log_batch import MAX_CHANGE_TYPE, Buffer, LogBatchHeader
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,25 +21,6 @@ class RowLog:
 
     change_types: np.ndarray
     rows: pa.Array
-
-
-def build_row_log_batch(
-    log: RowLog,
-    schema_id: int,
-    *,
-    append_only: bool = False,
-    writer_id: int = -1,
-    batch_sequence: int = -1,
-) -> bytes:
-    """Encodes records as one log batch at offset 0.
-
-    :raises RecordTooLarge: the batch has more than 2 GiB.
-    """
-    heads = np.ascontiguousarray(log.change_types, np.uint8)
-    if len(heads) != len(log.rows):
-        raise ValueError(f"{len(heads)} change types for {len(log.rows)} rows")
-    framed = records.frame(log.rows, 0, heads.reshape(-1, 1))
-    return seal([bytes(framed)], schema_id, int(append_only), writer_id, batch_sequence, len(heads))
 
 
 def parse_row_log_batch(view: Buffer, header: LogBatchHeader) -> RowLog:

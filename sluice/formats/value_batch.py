@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +14,7 @@ import pyarrow.compute as pc
 
 from sluice.errors import CorruptRecord, SchemaNotExist, UnsupportedType
 from sluice.formats import records
-from sluice.formats.column_memory import addresses, binary_array, bounds_of, gather
+from sluice.formats.column_memory import bounds_of
 from sluice.formats.log_batch import Buffer
 from sluice.formats.row_arrays import decode_rows
 from sluice.formats.types import arrow_schema, arrow_type
@@ -27,24 +26,10 @@ SCHEMA_ID_SIZE = 2
 """Bytes of a stored value before its row."""
 
 
-@dataclass(frozen=True, slots=True)
-class ValueBatch:
-    """The schema id (int16) and the row's bytes of each value."""
-
-    schema_ids: np.ndarray
-    rows: pa.Array
-
-
-def parse_value_batch(view: Buffer) -> ValueBatch:
-    """Returns the values of a batch, copied from ``view``; its length bounds the memory.
-
-    :raises CorruptRecord: the bytes are not a value batch.
-    """
-    return ValueBatch(*split_stored(values_of(view)))
-
-
 def values_of(view: Buffer) -> pa.Array:
     """Returns a batch's stored values without decoding, for ``decode_values``.
+
+    They are copied from ``view``, whose length bounds the memory.
 
     :raises CorruptRecord: the bytes are not a value batch.
     """
@@ -75,24 +60,6 @@ def stored_values(rows: pa.Array, schema_id: int) -> pa.Array:
     """Puts the schema id before each row, as the KV store does; a null row stays null."""
     head = pa.scalar(struct.pack("<h", schema_id), pa.binary())
     return pc.binary_join_element_wise(head, rows, b"")
-
-
-def split_stored(values: pa.Array) -> tuple[np.ndarray, pa.Array]:
-    """Splits stored values into schema ids (int16, 0 for a null) and rows.
-
-    :raises CorruptRecord: names the value that is too short for a schema id.
-    """
-    schema_ids = _schema_ids(values)
-    data, _ = addresses(values)
-    bounds = bounds_of(values).astype(np.int64)
-    there = _is_there(values)
-    lengths = np.where(there, np.diff(bounds) - SCHEMA_ID_SIZE, 0)
-    offsets = np.zeros(len(values) + 1, np.int32)
-    np.cumsum(lengths, out=offsets[1:])
-    sources = bounds[:-1] + (data + SCHEMA_ID_SIZE)
-    bits = np.packbits(there, bitorder="little")
-    valid = None if there.all() else pa.py_buffer(bits)
-    return schema_ids, binary_array(offsets, gather(sources, offsets), valid)
 
 
 def decode_values(

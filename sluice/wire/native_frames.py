@@ -217,23 +217,6 @@ class FrameReader:
         larger[: self._filled] = self._target
         self._target = larger
 
-    def feed(self, data: bytes | memoryview) -> list[memoryview]:
-        """The frames that these bytes complete, for streams that return their own bytes.
-
-        :raises FlussError: as ``received()``.
-        """
-        frames = []
-        rest = memoryview(data)
-        while len(rest):
-            buffer = self.free_buffer()
-            count = min(len(buffer), len(rest))
-            buffer[:count] = rest[:count]
-            rest = rest[count:]
-            frame = self.received(count)
-            if frame is not None:
-                frames.append(frame)
-        return frames
-
 
 def parse_body(message: type[M], body: memoryview, what: str) -> M:
     """A frame's message. :raises CorruptMessage: if it is not valid; ``what`` names it."""

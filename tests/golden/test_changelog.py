@@ -15,12 +15,13 @@ from sluice.formats.log_batch import (
     set_offset_and_timestamp,
 )
 from sluice.formats.row_arrays import COMPACTED, decode_rows, encode_rows
-from sluice.formats.row_log import RowLog, build_row_log_batch, parse_row_log_batch
+from sluice.formats.row_log import RowLog, parse_row_log_batch
 from sluice.formats.types import arrow_schema
 from sluice.model import ChangeType, TableDescriptor, TableInfo, TablePath
 from tests.golden import tables
 from tests.golden.files import columns, read, read_arrow
 from tests.support.fetch_server import BUCKET, reading
+from tests.support.row_by_row import row_log_batch
 
 CHANGES = ["+A", "+I", "-U", "+U", "-D"]
 SCHEMA = tables.KEYED
@@ -91,7 +92,7 @@ def test_changelog_of_compacted_rows_is_written_byte_for_byte() -> None:
     for header, view in iter_batches(read("changelog/keyed_compacted_none.log")):
         log = parse_row_log_batch(view, header)
         again = bytearray(
-            build_row_log_batch(
+            row_log_batch(
                 RowLog(log.change_types, encode_rows(rows_of(log), TYPES, COMPACTED)),
                 header.schema_id,
                 writer_id=header.writer_id,

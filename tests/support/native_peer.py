@@ -20,6 +20,18 @@ from sluice.wire import native_frames as frames
 from sluice.wire.native_frames import FrameReader, RequestHead
 
 
+def feed(reader: FrameReader, data: bytes) -> list[memoryview]:
+    """The frames that these bytes complete."""
+    found = []
+    while data:
+        buffer = reader.free_buffer()
+        count = min(len(buffer), len(data))
+        buffer[:count], data = data[:count], data[count:]
+        if (frame := reader.received(count)) is not None:
+            found.append(frame)
+    return found
+
+
 class Peer:
     """One accepted connection, from the server's side."""
 

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from sluice.errors import CorruptRecord, InvalidTable, UnsupportedType
+from sluice.formats.log_batch import seal
+from sluice.formats.row_log import RowLog
 from sluice.formats.row_plan import COMPACTED, INDEXED
 from sluice.model import DataType, TypeRoot
 
@@ -388,3 +390,19 @@ def _is_compacted(row_format: str) -> bool:
     if row_format not in (COMPACTED, INDEXED):
         raise ValueError(f"row format {row_format!r}: there are {COMPACTED} and {INDEXED}")
     return row_format == COMPACTED
+
+
+def row_log_batch(
+    log: RowLog,
+    schema_id: int,
+    *,
+    append_only: bool = False,
+    writer_id: int = -1,
+    batch_sequence: int = -1,
+) -> bytes:
+    """Records with their change types as one log batch at offset 0."""
+    records = []
+    for change, row in zip(log.change_types.tolist(), log.rows.to_pylist(), strict=True):
+        records += [_I32.pack(len(row) + 1), bytes([change]), row]
+    attributes, count = int(append_only), len(log.rows)
+    return seal(records, schema_id, attributes, writer_id, batch_sequence, count)

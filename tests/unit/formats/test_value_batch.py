@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import struct
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -19,8 +18,6 @@ from sluice.formats.row_arrays import COMPACTED, encode_rows
 from sluice.formats.value_batch import (
     build_value_batch,
     decode_values,
-    parse_value_batch,
-    split_stored,
     stored_values,
     values_of,
 )
@@ -43,16 +40,11 @@ def binary(values: list[bytes | None]) -> pa.Array:
 def test_the_stored_value_of_the_docs() -> None:
     values = stored_values(binary([ROW, None]), 1)
     assert values.to_pylist() == [bytes.fromhex("010000010161"), None]
-    schema_ids, rows = split_stored(values)
-    assert schema_ids.tolist() == [1, 0]
-    assert rows.to_pylist() == [ROW, None]
 
 
 def test_the_value_batch_of_the_docs() -> None:
     assert build_value_batch(stored_values(binary([ROW]), 1)) == VALUE_BATCH
-    batch = parse_value_batch(VALUE_BATCH)
-    assert batch.schema_ids.dtype == np.int16
-    assert (batch.schema_ids.tolist(), batch.rows.to_pylist()) == ([1], [ROW])
+    assert values_of(VALUE_BATCH).to_pylist() == [bytes.fromhex("010000010161")]
 
 
 @given(st.lists(st.tuples(st.integers(-(2**15), 2**15 - 1), st.binary())), st.integers(0, 2))
@@ -63,9 +55,6 @@ def test_value_batches_survive(values: list[tuple[int, bytes]], skip: int) -> No
     parts = [struct.pack("<i", len(value)) + value for value in stored[skip:]]
     assert content[9:] == b"".join(parts)
     assert values_of(memoryview(content)).equals(array)
-    batch = parse_value_batch(content)
-    assert batch.schema_ids.tolist() == [schema_id for schema_id, _ in values[skip:]]
-    assert batch.rows.to_pylist() == [row for _, row in values[skip:]]
 
 
 @given(st.lists(st.tuples(st.integers(0, 100), st.integers(0, 255)), max_size=4))
@@ -75,25 +64,25 @@ def test_broken_batches_are_corrupt_records_and_nothing_else(
     content = bytearray(VALUE_BATCH)
     for at, value in changes:
         content[at % len(content)] = value
-    with contextlib.suppress(CorruptRecord):
-        parse_value_batch(content)
+    with contextlib.suppress(CorruptRecord, SchemaNotExist):
+        decode_values(values_of(content), {1: OLD}, OLD, COMPACTED)
 
 
 @pytest.mark.parametrize("cut", range(len(VALUE_BATCH)))
 def test_cut_batches_are_refused(cut: int) -> None:
     with pytest.raises(CorruptRecord, match="value batch"):
-        parse_value_batch(VALUE_BATCH[:cut])
+        values_of(VALUE_BATCH[:cut])
 
 
 def test_broken_batches_say_what_is_wrong() -> None:
     with pytest.raises(CorruptRecord, match="magic 1"):
-        parse_value_batch(VALUE_BATCH[:4] + b"\x01" + VALUE_BATCH[5:])
+        values_of(VALUE_BATCH[:4] + b"\x01" + VALUE_BATCH[5:])
     with pytest.raises(CorruptRecord, match="-1 records"):
-        parse_value_batch(VALUE_BATCH[:5] + b"\xff" * 4 + VALUE_BATCH[9:])
+        values_of(VALUE_BATCH[:5] + b"\xff" * 4 + VALUE_BATCH[9:])
     with pytest.raises(CorruptRecord, match="20 of 19 bytes"):
-        parse_value_batch(VALUE_BATCH + b"\0")
+        values_of(VALUE_BATCH + b"\0")
     with pytest.raises(CorruptRecord, match="value 1 is shorter than a schema id"):
-        parse_value_batch(build_value_batch(binary([b"ab", b"a"])))
+        decode_values(binary([b"ab", b"a"]), {}, OLD, COMPACTED)
     with pytest.raises(ValueError, match="1 nulls"):
         build_value_batch(binary([None]))
 

@@ -14,6 +14,7 @@ from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire import native_frames as frames
 from sluice.wire.native_frames import FrameReader, RequestHead, ResponseHead, ResponseType
+from tests.support.native_peer import feed
 
 API_VERSIONS_FRAME = bytes.fromhex("0000001603e80000000000000a05666c7573731205302e312e30")
 TABLE_NOT_EXIST_FRAME = bytes.fromhex("0000000701000000050807")
@@ -45,7 +46,7 @@ def test_server_failure_has_no_request_id() -> None:
 
 @given(st.integers(-(2**31), 2**31 - 1), st.binary(max_size=50))
 def test_responses_come_back(request_id: int, body: bytes) -> None:
-    [frame] = FrameReader(100).feed(frames.encode_response(request_id, body))
+    [frame] = feed(FrameReader(100), frames.encode_response(request_id, body))
     head, found = frames.parse_response(frame)
     assert (head, bytes(found)) == (ResponseHead(ResponseType.SUCCESS, request_id), body)
 
@@ -56,7 +57,7 @@ def test_frames_survive_any_cut_of_the_stream(bodies: list[bytes], cuts: list[in
     edges = sorted({0, len(stream), *(min(cut, len(stream)) for cut in cuts)})
     reader, found = FrameReader(40), []
     for start, end in itertools.pairwise(edges):
-        found += reader.feed(stream[start:end])
+        found += feed(reader, stream[start:end])
     assert [bytes(frame) for frame in found] == bodies
     assert not reader.inside
 
@@ -80,19 +81,19 @@ def test_frame_is_read_in_place() -> None:
 @pytest.mark.parametrize("size", [101, 2**31 - 1])
 def test_frame_over_the_limit_is_refused_before_anything_is_allocated(size: int) -> None:
     with pytest.raises(RecordTooLarge, match=rf"a frame of {size:,} bytes, the limit is 100"):
-        FrameReader(100).feed(struct.pack(">i", size))
+        feed(FrameReader(100), struct.pack(">i", size))
 
 
 @pytest.mark.parametrize("size", [0, -1, -(2**31)])
 def test_length_that_is_none_is_refused(size: int) -> None:
     with pytest.raises(CorruptMessage, match=f"length is {size}"):
-        FrameReader(100).feed(struct.pack(">i", size))
+        feed(FrameReader(100), struct.pack(">i", size))
 
 
 @given(st.binary(max_size=200))
 def test_nonsense_is_a_frame_or_a_typed_error(data: bytes) -> None:
     try:
-        for frame in FrameReader(100).feed(data):
+        for frame in feed(FrameReader(100), data):
             assert 0 < len(frame) <= 100
             for parse in (frames.parse_request, frames.parse_response):
                 try:

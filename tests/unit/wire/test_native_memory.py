@@ -18,6 +18,7 @@ from sluice.wire.apis import Role
 from sluice.wire.native_frames import FrameReader
 from sluice.wire.native_memory import Limits
 from tests.support.native_listener import MB, Handlers, Peer, Start
+from tests.support.native_peer import feed
 
 ENOUGH_S = 30.0
 """The listeners here would let a client stall for longer: who waits for that is late."""
@@ -181,9 +182,9 @@ def test_answers_that_some_do_not_take_do_not_starve_others(
 
 def test_a_frame_takes_memory_as_its_bytes_come() -> None:
     reader = FrameReader(64 * MB, grow_from=1000)
-    reader.feed(struct.pack(">i", 64 * MB))
+    feed(reader, struct.pack(">i", 64 * MB))
     assert len(reader.free_buffer()) == 1000
-    reader.feed(bytes(1000))
+    feed(reader, bytes(1000))
     assert 1000 < len(reader.free_buffer()) + 1000 <= 8000
     assert reader.rest == 64 * MB - 1000
 
@@ -194,6 +195,6 @@ def test_a_frame_that_grew_is_the_one_that_was_sent() -> None:
     reader = FrameReader(MB, grow_from=100)
     found = []
     for start in range(0, len(stream), 777):
-        found += reader.feed(stream[start : start + 777])
+        found += feed(reader, stream[start : start + 777])
     assert [bytes(frame) for frame in found] == [content, b"abc"]
     assert not reader.inside
