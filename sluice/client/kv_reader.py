@@ -32,6 +32,7 @@ from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api
 from sluice.wire.error_codes import raise_in_body
+from sluice.wire.table_paths import bucket_ids
 
 T = TypeVar("T")
 
@@ -136,12 +137,7 @@ class KvReader:
             if not left:
                 break
             bucket = TableBucket(self.info.table_id, partition_id, number)
-            request = pb.LimitScanRequest(
-                table_id=bucket.table_id,
-                partition_id=partition_id,
-                bucket_id=number,
-                limit=left,
-            )
+            request = pb.LimitScanRequest(limit=left, **bucket_ids(bucket))
             values = self._call(bucket, apis.LIMIT_SCAN, request, _scanned)
             tables.append(self._decoded(values))
             left -= tables[-1].num_rows

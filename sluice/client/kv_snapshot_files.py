@@ -22,6 +22,7 @@ from sluice.formats.kv_snapshots import METADATA_FILE, kv_snapshot_from_json
 from sluice.model import TableBucket
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
+from sluice.wire.table_paths import bucket_ids
 
 _LOG = logging.getLogger(__name__)
 
@@ -60,12 +61,7 @@ def snapshot_files(
     :raises KvSnapshotNotExist: the snapshot does not exist, or no longer.
     :raises CorruptMessage: the name of a file is not valid.
     """
-    request = pb.GetKvSnapshotMetadataRequest(
-        table_id=bucket.table_id,
-        partition_id=bucket.partition_id,
-        bucket_id=bucket.bucket,
-        snapshot_id=snapshot_id,
-    )
+    request = pb.GetKvSnapshotMetadataRequest(snapshot_id=snapshot_id, **bucket_ids(bucket))
 
     def unpack(reply: Any) -> SnapshotFiles:
         files = tuple(SnapshotFile(f.remote_path, f.local_file_name) for f in reply.snapshot_files)

@@ -34,7 +34,7 @@ from sluice.model import (
 )
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
-from sluice.wire.table_paths import bucket_in, path_of, table_path
+from sluice.wire.table_paths import bucket_ids, bucket_in, path_of, table_path
 
 _LOG = logging.getLogger(__name__)
 
@@ -154,11 +154,7 @@ class LeaseClient:
         while together := list(islice(rest, _PER_CALL_MAX)):
             request = pb.ReleaseKvSnapshotLeaseRequest(lease_id=lease_id)
             for bucket in together:
-                request.buckets_to_release.add(
-                    table_id=bucket.table_id,
-                    partition_id=bucket.partition_id,
-                    bucket_id=bucket.bucket,
-                )
+                request.buckets_to_release.add(**bucket_ids(bucket))
             self._ask(apis.RELEASE_KV_SNAPSHOT_LEASE, request)
 
     def try_release(self, lease_id: str, buckets: Collection[TableBucket]) -> bool:
@@ -269,12 +265,8 @@ class LeaseClient:
 
     def _missing(self, snapshots: Sequence[BucketSnapshot]) -> set[TableBucket]:
         def is_missing(snapshot: BucketSnapshot) -> bool:
-            bucket = snapshot.bucket
             request = pb.GetKvSnapshotMetadataRequest(
-                table_id=bucket.table_id,
-                partition_id=bucket.partition_id,
-                bucket_id=bucket.bucket,
-                snapshot_id=snapshot.snapshot_id,
+                snapshot_id=snapshot.snapshot_id, **bucket_ids(snapshot.bucket)
             )
             try:
                 self._ask(apis.GET_KV_SNAPSHOT_METADATA, request)

@@ -28,6 +28,7 @@ from sluice.model import TableBucket, TablePath
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.error_codes import raise_in_body
+from sluice.wire.table_paths import bucket_ids
 
 _SESSION_ENDED = (
     ScannerExpired,
@@ -86,14 +87,8 @@ class ScanSession:
         :raises UnsupportedVersion: the server does not support scans.
         :raises FlussError: the server's error.
         """
-        wanted = pb.PbScanReqForBucket(
-            table_id=self._bucket.table_id,
-            partition_id=self._bucket.partition_id,
-            bucket_id=self._bucket.bucket,
-            limit=limit,
-        )
         request = pb.ScanKvRequest(
-            bucket_scan_req=wanted,
+            bucket_scan_req=pb.PbScanReqForBucket(limit=limit, **bucket_ids(self._bucket)),
             call_seq_id=0,
             batch_size_bytes=batch_bytes,
             wanted_scanner_id=self._scanner_id,

@@ -107,9 +107,7 @@ class MemoryLakeTable:
 
     def rows(self) -> list[Row]:
         """The rows in main."""
-        if self._main is None:
-            return []
-        return sorted(row for path in self._nodes[self._main].paths for row in self.files[path])
+        return sorted(row for path in self.paths() for row in self.files[path])
 
     def keyed_rows(self) -> dict[tuple[tuple[str, ...], Key], dict[str, Any]]:
         """The rows in main by partition values and key, with deletes applied.
@@ -117,8 +115,8 @@ class MemoryLakeTable:
         A delete file applies only to rows of earlier commits in its partition and bucket.
         """
         found: dict[tuple[tuple[str, ...], Key], dict[str, Any]] = {}
-        paths = self._nodes[self._main].paths if self._main is not None else frozenset()
-        files = [(self._added[path], self.keyed[path]) for path in paths if path in self.keyed]
+        keyed = [path for path in self.paths() if path in self.keyed]
+        files = [(self._added[path], self.keyed[path]) for path in keyed]
         for number, file in files:
             gone: set[Key] = set()
             for later, other in files:
@@ -150,6 +148,10 @@ class MemoryLakeTable:
             paths.add(path)
         return self._put(frozenset(paths), {}).snapshot_id
 
+    def paths(self) -> frozenset[str]:
+        """The files of main."""
+        return frozenset() if self._main is None else self._nodes[self._main].paths
+
     def unreferenced_files(self) -> set[str]:
         used = set().union(*(node.paths for node in self._nodes.values()))
         return set(self.files) - used
@@ -168,7 +170,7 @@ class MemoryLakeTable:
         """Another writer commits an append."""
         path = f"{self.location}/foreign-{len(self.files)}"
         self.files[path] = list(rows)
-        return self._add({path}, summary or {}).snapshot_id
+        return self._put(self.paths() | {path}, summary or {}).snapshot_id
 
     def roll_back_to(self, snapshot_id: int | None) -> None:
         self._main = snapshot_id
@@ -237,10 +239,8 @@ class MemoryLakeTable:
         if self.lose_commit:
             self.lose_commit = False
             raise LakeCommitOutcomeUnknown("no answer")
-        old = self._nodes[self._main].paths if self._main is not None else frozenset()
-        gone = {p for p in old if self._is_in(p, replaced)}
-        kept = old - gone
-        snapshot = self._put(kept | {file.path for file in files}, summary)
+        kept = {path for path in self.paths() if not self._is_in(path, replaced)}
+        snapshot = self._put(frozenset(kept | {file.path for file in files}), summary)
         self.tagged = snapshot.snapshot_id
         if self.lose_answer:
             self.lose_answer = False
@@ -333,10 +333,6 @@ class MemoryLakeTable:
         if last is None or last.snapshot_id not in self._nodes:
             return chain
         return [*chain, self._nodes[last.snapshot_id].snapshot]
-
-    def _add(self, paths: set[str], summary: Mapping[str, str]) -> LakeSnapshot:
-        old = self._nodes[self._main].paths if self._main is not None else frozenset()
-        return self._put(old | paths, summary)
 
     def _put(self, paths: frozenset[str], summary: Mapping[str, str]) -> LakeSnapshot:
         number = next(self._ids)

@@ -25,3 +25,12 @@ def bucket_in(message: Any, table_id: int | None = None) -> TableBucket:
     return TableBucket(
         message.table_id if table_id is None else table_id, partition_id, message.bucket_id
     )
+
+
+def bucket_ids(bucket: TableBucket) -> dict[str, Any]:
+    """The fields of a message that names a bucket: the inverse of ``bucket_in``."""
+    return {
+        "table_id": bucket.table_id,
+        "partition_id": bucket.partition_id,
+        "bucket_id": bucket.bucket,
+    }

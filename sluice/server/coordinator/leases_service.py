@@ -12,7 +12,7 @@ from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api
 from sluice.wire.handlers import Handler
-from sluice.wire.table_paths import bucket_in, table_path
+from sluice.wire.table_paths import bucket_ids, bucket_in, table_path
 
 
 class LeaseService:
@@ -88,10 +88,7 @@ class LeaseService:
         answer.renewed_time = lease.renewed_ms
         answer.expiration_time = lease.expires_ms
         answer.oldest_snapshot_id = snapshot_id
-        answer.oldest_bucket.table_id = table_id
-        answer.oldest_bucket.bucket_id = bucket.bucket
-        if bucket.partition_id is not None:
-            answer.oldest_bucket.partition_id = bucket.partition_id
+        answer.oldest_bucket.CopyFrom(pb.PbTableBucket(**bucket_ids(bucket)))
         if entry is not None:
             answer.oldest_table_path.CopyFrom(table_path(entry.info.path))
 

@@ -51,10 +51,6 @@ class SimTable(MemoryLakeTable):
         """Whether the snapshot exists, on main or not."""
         return snapshot_id in self._nodes
 
-    def paths(self) -> frozenset[str]:
-        """The data files of main."""
-        return frozenset() if self._main is None else self._nodes[self._main].paths
-
     def add_snapshot(
         self,
         files: Sequence[DataFile],

@@ -107,7 +107,7 @@ class Simulation:
         network = NetworkContext(
             self.rng,
             self.cluster,
-            self._faults,
+            lambda: self.faults,
             self.note,
             self.clock.advance,
             self.step,
@@ -116,7 +116,7 @@ class Simulation:
         lake_context = LakeContext(
             self.rng,
             self.lake,
-            self._faults,
+            lambda: self.faults,
             self.note,
             self.step,
             self.late,
@@ -206,9 +206,6 @@ class Simulation:
             return
         if 0 <= table.rolled_back_at < actor.born and self.checker.behind(fluss, table):
             self.checker.wrong(f"{actor.name} commits to {path}, which is behind Fluss")
-
-    def _faults(self) -> faults.Faults:
-        return self.faults
 
     # ---- the run ----
 
@@ -320,7 +317,8 @@ class Simulation:
                 self.pass_time(2 * TIMEOUT_MS)
                 self.spawn("driver", self.actor_factory.driver(path))
                 self._finish()
-            found = {t.described.path: self.checker.healed(t) for t in self._tables()}
+            tables = list(self.cluster.tables.values())
+            found = {t.described.path: self.checker.healed(t) for t in tables}
             unhealed = {path: why for path, why in found.items() if why}
             if not unhealed or self.checker.violation:
                 break
@@ -335,9 +333,6 @@ class Simulation:
             self.spawn("cleaner", self._cleaner(path))
             self._finish()
         self.checker.tidy()
-
-    def _tables(self) -> list[FlussTable]:
-        return list(self.cluster.tables.values())
 
     def _finish(self) -> None:
         """Runs every actor to its end."""
