@@ -244,12 +244,13 @@ class _Components:
             write_buffer_bytes=config.kv_write_buffer_bytes,
             open_max=config.kv_max_open_tablets,
         )
-        environment = Environment(resources, files, self._snapshot_calls, config.max_message_bytes)
+        environment = Environment(resources, files, self._kv_snapshots, config.max_message_bytes)
         manager = KvManager(self.data_dir.kv, self.catalog, self._logs, self._replicas, environment)
         self.kv_snapshotter = KvSnapshotter(
             self.catalog,
             manager,
-            self._snapshot_calls,
+            self._kv_snapshots,
+            self._snapshot_calls.commit,
             resources,
             files,
             lambda: self.tiering.coordinator_epoch,

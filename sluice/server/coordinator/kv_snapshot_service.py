@@ -6,7 +6,6 @@ See docs/fluss/messages.md#kv-snapshot-calls
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 from sluice.errors import (
     FencedLeaderEpoch,
@@ -131,25 +130,6 @@ class KvSnapshotService:
                 f" leader epoch {leader_epoch}, but the current one is {known}"
             )
         self._snapshots.complete(snapshot)
-
-    def newest(self, bucket: TableBucket) -> KvSnapshot | None:
-        return self._snapshots.newest(bucket)
-
-    def covered(self, bucket: TableBucket) -> int:
-        latest = self._snapshots.latest(bucket)
-        return 0 if latest is None else latest.log_offset
-
-    def folder(self, bucket: TableBucket) -> Path:
-        return self._snapshots.folder(bucket)
-
-    def next_id(self, bucket: TableBucket) -> int:
-        return self._snapshots.next_id(bucket)
-
-    def exists(self, bucket: TableBucket, snapshot_id: int) -> bool:
-        return self._snapshots.exists(bucket, snapshot_id)
-
-    def retain(self) -> None:
-        self._snapshots.retain()
 
 
 def _with_key(entry: TableEntry) -> TableEntry:

@@ -126,6 +126,11 @@ class KvSnapshots:
             latest = self.latest(bucket)
             return None if latest is None else self.metadata(bucket, latest.snapshot_id)
 
+    def covered(self, bucket: TableBucket) -> int:
+        """The log offset of the newest snapshot; 0 if there is none."""
+        latest = self.latest(bucket)
+        return 0 if latest is None else latest.log_offset
+
     def folder(self, bucket: TableBucket) -> Path:
         """The folder of a bucket's snapshots.
 

@@ -51,13 +51,16 @@ class KvSnapshotter:
         tables: Tables,
         tablets: KvManager,
         snapshots: Snapshots,
+        commit: Callable[[KvSnapshot, int, int], None],
         resources: KvResources,
         files: LogFiles,
         coordinator_epoch: Callable[[], int],
     ) -> None:
+        """:param commit: registers a snapshot, with the epochs of coordinator and leader."""
         self._tables = tables
         self._tablets = tablets
         self._snapshots = snapshots
+        self._commit = commit
         self._resources = resources
         self._files = files
         self._coordinator_epoch = coordinator_epoch
@@ -155,7 +158,7 @@ class KvSnapshotter:
         upload = _Upload(self._files, self._snapshots.folder(bucket), snapshot_id)
         try:
             snapshot = upload.run(bucket, folder.checkpoint, there, reached)
-            self._snapshots.commit(snapshot, self._coordinator_epoch(), leader_epoch)
+            self._commit(snapshot, self._coordinator_epoch(), leader_epoch)
         except BaseException:
             if not self._snapshots.exists(bucket, snapshot_id):
                 upload.undo()

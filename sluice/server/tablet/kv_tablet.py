@@ -74,9 +74,6 @@ class Snapshots(Protocol):
 
     def exists(self, bucket: TableBucket, snapshot_id: int) -> bool: ...
 
-    def commit(self, snapshot: KvSnapshot, coordinator_epoch: int, leader_epoch: int) -> None:
-        """Registers a snapshot. :raises FlussError: it is refused."""
-
     def retain(self) -> None:
         """Deletes snapshots that are neither among the newest nor leased."""
 

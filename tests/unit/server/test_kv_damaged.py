@@ -10,7 +10,6 @@ import pytest
 
 from sluice.errors import KvStorageError
 from sluice.model import TableBucket
-from sluice.server.coordinator.kv_snapshot_service import KvSnapshotService
 from sluice.server.tablet.kv_files import KvFolder
 from sluice.server.tablet.kv_store import KvStoreCorrupt
 
@@ -112,16 +111,17 @@ def test_a_store_made_anew_while_a_snapshot_is_brought_shares_no_file_with_it(
     kv = KvCaller(node.caller)
     kv.put(*((key, f"{key * 7919 % 10_007:0100}", key) for key in range(ROWS)))
     assert node.cluster._parts is not None
-    commit, manager = KvSnapshotService.commit, node.cluster._parts._kv
+    snapshotter, manager = node.cluster._parts.kv_snapshotter, node.cluster._parts._kv
+    commit = snapshotter._commit
 
-    def and_meanwhile(self: KvSnapshotService, *arguments: Any) -> None:
-        commit(self, *arguments)
+    def and_meanwhile(*arguments: Any) -> None:
+        commit(*arguments)
         bucket = TableBucket(kv.table_id, None, 0)
         with pytest.raises(KvStoreCorrupt), manager.leading(bucket):
             raise KvStoreCorrupt("Corruption: found by somebody else")
 
     folder = tmp_path / "data" / "kv" / "db" / f"kv-{kv.table_id}" / "kv-0"
-    monkeypatch.setattr(KvSnapshotService, "commit", and_meanwhile)
+    monkeypatch.setattr(snapshotter, "_commit", and_meanwhile)
     node.cluster.take_kv_snapshots(kv.path)
     assert len(kv.table()) == ROWS
     assert not (folder / "snapshot.json").exists()
