@@ -317,7 +317,7 @@ class _Components:
     def _handlers(self, servers: Callable[[], Servers], more: Mapping[Api, Handler]) -> Handlers:
         """The handlers of both roles; ``more`` holds calls of one kind of listener."""
         metadata = MetadataService(
-            self.catalog, self._lake, self._replicas, self.data_dir.remote, servers
+            self.catalog, self._lake, self._replicas, self.data_dir.remote.as_uri(), servers
         )
         coordinator = CoordinatorService(
             self.catalog,

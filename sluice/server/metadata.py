@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from sluice import __version__
@@ -40,22 +39,16 @@ class Servers:
     tablet: tuple[str, int]
 
 
+@dataclass(frozen=True, slots=True)
 class MetadataService:
     """Handlers of read calls. Stateless. ``servers`` returns the addresses that clients receive."""
 
-    def __init__(
-        self,
-        catalog: Catalog,
-        lake: LakeSnapshots,
-        leaders: Leaders,
-        remote_dir: Path,
-        servers: Callable[[], Servers],
-    ) -> None:
-        self._catalog = catalog
-        self._lake = lake
-        self._leaders = leaders
-        self._remote_dir = remote_dir.as_uri()
-        self._servers = servers
+    _catalog: Catalog
+    _lake: LakeSnapshots
+    _leaders: Leaders
+    _remote_dir: str
+    """As a URI."""
+    _servers: Callable[[], Servers]
 
     def handlers(self) -> Mapping[Api, Handler]:
         return {

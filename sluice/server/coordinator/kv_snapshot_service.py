@@ -6,6 +6,7 @@ See docs/fluss/messages.md#kv-snapshot-calls
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from sluice.errors import (
     FencedLeaderEpoch,
@@ -27,20 +28,14 @@ from sluice.wire.handlers import Handler
 from sluice.wire.table_paths import bucket_in, path_of
 
 
+@dataclass(frozen=True, slots=True)
 class KvSnapshotService:
     """Handlers of the KV snapshot calls. Stateless."""
 
-    def __init__(
-        self,
-        catalog: Catalog,
-        snapshots: KvSnapshots,
-        leaders: Leaders,
-        coordinator_epoch: Callable[[], int],
-    ) -> None:
-        self._catalog = catalog
-        self._snapshots = snapshots
-        self._leaders = leaders
-        self._coordinator_epoch = coordinator_epoch
+    _catalog: Catalog
+    _snapshots: KvSnapshots
+    _leaders: Leaders
+    _coordinator_epoch: Callable[[], int]
 
     def handlers(self) -> Mapping[Api, Handler]:
         """The handlers of both roles."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import structlog
@@ -50,22 +50,15 @@ class Logs(Protocol):
     def sync(self, buckets: Iterable[TableBucket]) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
 class CoordinatorService:
     """Handlers of catalog changes and lake snapshots. Stateless."""
 
-    def __init__(
-        self,
-        catalog: Catalog,
-        tiering: Tiering,
-        lake: LakeSnapshots,
-        logs: Logs,
-        defaults: Defaults,
-    ) -> None:
-        self._catalog = catalog
-        self._tiering = tiering
-        self._lake = lake
-        self._logs = logs
-        self._defaults = defaults
+    _catalog: Catalog
+    _tiering: Tiering
+    _lake: LakeSnapshots
+    _logs: Logs
+    _defaults: Defaults
 
     def handlers(self) -> Mapping[Api, Handler]:
         return {
