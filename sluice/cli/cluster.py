@@ -59,7 +59,7 @@ def suggested_names(config: ClientConfig) -> Iterator[None]:
         yield
     except (DatabaseNotExist, TableNotExist) as error:
         if not hasattr(error, "__notes__") and (name := _similar_name(config)):
-            error.message += f"; did you mean {name!r}?"
+            error.message = f"{error.message.rstrip('.')}; did you mean {name!r}?"
         raise
 
 

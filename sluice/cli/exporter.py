@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sluice.metrics.readings import ClusterState
 
 
-TIMEOUT_MIN_MS = 1_000
+TIMEOUT_MIN_MS = 100
 
 
 @click.command(
@@ -75,7 +75,7 @@ def exporter(
     back. The exporter counts the rounds that end while it runs.
     """
     if timeout < TIMEOUT_MIN_MS:
-        raise click.UsageError("--timeout: use 1s or more")
+        raise click.UsageError("--timeout: use 100ms or more")
     config = settings.config().client
     require("prometheus_client", "exporter", "sluice exporter")
     stopping = StopSignals()

@@ -77,5 +77,6 @@ def _no_rounds(client: Client, table: TablePath) -> str:
     if not client.statuses.list(table):
         return not_tiered(table)
     return (
-        f"table {table} has no rounds yet: `sluice tier` and the DAG record each round at its end"
+        f"no round of table {table} is recorded yet: `sluice tier` and the DAG record one at its"
+        " end"
     )

@@ -26,7 +26,7 @@ def print_rounds(rounds: Sequence[TieringRound], now_ms: int, empty: str) -> Non
     rows = [_row(each, now_ms) for each in rounds]
     print_table([COLUMNS[at] for at in shown], [[row[at] for at in shown] for row in rows], empty)
     failed = [(each, each.reason or "no reason reported") for each in rounds if not each.succeeded]
-    early = [(each, each.note) for each in rounds if each.note]
+    early = [(each, each.note.removeprefix("ended early ")) for each in rounds if each.note]
     for what, found in (("failed", failed), ("ended early", early)):
         for line in _grouped(what, found, now_ms):
             print_wrapped(line)

@@ -90,12 +90,14 @@ class RecordedStatuses:
         freshness_ms = self._read(read)
         now_ms, backoff_ms = self._clock.now_ms(), self._backoff_ms
         row = self._known.row(claim.table_id) or RecordedStatus(claim.table_id)
+        if not row.rounds:
+            row = replace(row, rounds=self._last_number(claim))
         columns = dict(self._known.unwritten(claim.table_id))
         lost = recorded.lost(row, claim, now_ms, freshness_ms=freshness_ms, backoff_ms=backoff_ms)
         columns |= lost
         why_not = recorded.skip_reason(replace(row, **columns), now_ms)
         if why_not is None:
-            columns |= recorded.claimed(claim, now_ms, name)
+            columns = {"rounds": row.rounds, **columns, **recorded.claimed(claim, now_ms, name)}
             with self._lock:
                 if len(self._begun) >= _HEARTBEATS_MAX:
                     self._begun.clear()
@@ -111,7 +113,7 @@ class RecordedStatuses:
                 if lost:
                     before = recorded.last_claim(row, claim.path)
                     ended = recorded.round_of(before, row, lost, None)
-                    self._record_round(claim.path, ended, numbered=row.counts_rounds)
+                    self._record_round(claim.path, ended, numbered=True)
         return why_not
 
     def eligible(self, paths: Sequence[TablePath] | None) -> Sequence[TablePath] | None:
@@ -299,8 +301,8 @@ class RecordedStatuses:
             row = rows.get(info.table_id)
             freshness_ms = _freshness_ms(info)
             status = recorded.status_of(info.path, info.table_id, freshness_ms, row, now_ms)
-            if unread is not None:  # then both are unknown
-                status = replace(status, failures=None, paused=None)
+            if unread is not None:  # then they are unknown
+                status = replace(status, failures=None, paused=None, rounds=None)
             lag = lags.get(info.table_id, Lag())
             found.append(
                 replace(
@@ -354,7 +356,7 @@ class RecordedStatuses:
             columns = end(before, self._freshness_of(claim))
             if "rounds" in columns:
                 ended = recorded.round_of(claim, before, columns, details)
-                numbered = before is None or before.counts_rounds
+                numbered = before is not None and before.rounds is not None
                 write = partial(self._record_round, claim.path, ended, numbered=numbered)
                 history.append(threading.Thread(target=write, name="sluice-history", daemon=True))
                 history[-1].start()
@@ -377,13 +379,18 @@ class RecordedStatuses:
 
         def write() -> None:
             rounds, number = self._table.rounds, ended.round_number
-            if not numbered:  # a row of an older Sluice, or a table that nobody may complete
-                newest = rounds.newest([ended.table_id], 1)
-                number = (newest[0].round_number or 0) + 1 if newest else 1
+            if not numbered:  # nobody may add the column
+                number = rounds.last_number(ended.table_id) + 1
             rounds.write(replace(ended, round_number=number), self._events.is_late)
 
         what = "record what its round did"
         self._events.event(path, what, write, EventKind.ROUND, ROUNDS_PATH)
+
+    def _last_number(self, claim: Claim) -> int:
+        """The number of the newest round in the history: statuses may be lost, or have none yet."""
+        what, kind = "read the number of its last round", EventKind.ROUND
+        read = partial(self._table.rounds.last_number, claim.table_id)
+        return self._events.event(claim.path, what, read, kind, ROUNDS_PATH) or 0
 
     def _tidy_once(self, path: TablePath) -> None:
         """Deletes the rows and rounds of dropped tables at the first end of this process."""

@@ -67,6 +67,11 @@ class RoundTable:
             for each in sorted(rounds, key=_age, reverse=True)[:limit]
         ]
 
+    def last_number(self, table_id: int) -> int:
+        """The highest number of a table's rounds; 0 if it has none."""
+        rounds = self.newest([table_id], ROUNDS_KEPT)
+        return max((each.round_number or 0 for each in rounds), default=0)
+
     def delete(self, table_ids: Sequence[int]) -> None:
         """Deletes the rounds of dropped tables."""
         reader = self._table.reader()

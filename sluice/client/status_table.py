@@ -20,7 +20,7 @@ from sluice.client.round_table import LAYOUT as ROUND_LAYOUT
 from sluice.client.round_table import RoundTable
 from sluice.client.system_table import Layout, SystemTable
 from sluice.config import ClientConfig
-from sluice.errors import AuthorizationError, DatabaseNotExist, TableNotExist
+from sluice.errors import AuthorizationError, CorruptRecord, DatabaseNotExist, TableNotExist
 from sluice.model import TableBucket, TableInfo, TablePath
 from sluice.statuses import RecordedStatus
 
@@ -108,7 +108,11 @@ class StatusTable:
         """
         reader = LogReader(self._connection, self.admin, info.path, info)
         windows = {bucket: (offset, offset + 1) for bucket, offset in begins.items()}
-        return [records.timestamp_ms for _, records in reader.read_many(windows)]
+        try:
+            return [records.timestamp_ms for _, records in reader.read_many(windows)]
+        except CorruptRecord:  # of several buckets, Fluss completes the batch of one only
+            alone = [reader.read_many({bucket: window}) for bucket, window in windows.items()]
+            return [records.timestamp_ms for found in alone for _, records in found]
 
     def _tables_of(self, database: str) -> list[str]:
         try:

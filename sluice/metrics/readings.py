@@ -137,7 +137,7 @@ class ClusterCollector(Collector):
         )
         state = reading.state
         if state is not None:
-            yield from table_gauges(state.statuses)
+            yield from table_gauges([each for each in state.statuses if not each.is_unread])
             if state.leases is not None:
                 yield from _lease_gauges(state.leases, state.now_ms)
 

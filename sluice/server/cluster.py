@@ -357,7 +357,7 @@ class _Components:
             **self._snapshot_calls.coordinator_handlers(),
             **leases.handlers(),
         }
-        forwarded = {api: coordinators[api] for api in _FORWARDED}
+        forwarded = {api: coordinators[api] for api in _FORWARDED if api in coordinators}
         tablets = {**both, **tablet.handlers(), **forwarded}
         return {
             Role.COORDINATOR: _with_versions(Role.COORDINATOR, coordinators),

@@ -59,12 +59,6 @@ class RecordedStatus(KeptStatus):
         claimed = (self.coordinator_epoch or 0, self.tiering_epoch)
         return claimed > (self.ended_coordinator_epoch or 0, self.ended_tiering_epoch)
 
-    @property
-    def counts_rounds(self) -> bool:
-        """Whether ``rounds`` is their number: an older Sluice does not count them."""
-        has_ended = self.last_tiered_ms is not None or self.last_error_ms is not None
-        return self.rounds is not None or not has_ended
-
     def is_of(self, claim: Claim) -> bool:
         """Whether the last claim is this one."""
         epochs = (self.coordinator_epoch, self.tiering_epoch)

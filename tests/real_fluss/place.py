@@ -20,7 +20,7 @@ from sluice.driver.jvm import Jvm
 from sluice.driver.local import tier_once
 from sluice.errors import DatabaseAlreadyExist, TableNotDue
 from sluice.formats.types import schema_from_arrow
-from sluice.model import Claim, TableDescriptor, TablePath, TieringStatus
+from sluice.model import Claim, Reason, TableDescriptor, TablePath, TieringStatus
 from sluice.rounds.files import RoundResult
 from sluice.testing.real_fluss import RealFluss
 from sluice.testing.table_creation import create_table, has_leaders
@@ -78,7 +78,7 @@ class Place:
             return None
 
         for claim in [self.soon(look), *others]:
-            tiering._give_back(claim, "only looked")
+            tiering._give_back(claim, Reason.from_text("only looked"))
 
     def tier(self, path: TablePath) -> RoundResult:
         result: RoundResult = self.soon(lambda: tier_once(self.config, path, jvm=self.jvm))

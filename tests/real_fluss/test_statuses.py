@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from sluice.client import Client, connect
@@ -28,7 +29,8 @@ from sluice.errors import (
     StatusUnreadable,
     TableNotDue,
 )
-from sluice.model import Claim, Reason
+from sluice.formats.types import schema_from_arrow
+from sluice.model import Claim, Reason, TableDescriptor, TablePath
 from sluice.model import types as t
 from sluice.rounds.files import RoundResult
 from sluice.testing.table_creation import create_table
@@ -39,7 +41,7 @@ from sluice_airflow.settle import settle
 from tests.support.driver_process import DriverProcess
 from tests.support.processes import SLUICE
 
-from .place import DUE_S, Place
+from .place import DUE_S, LAKE, ROWS, Place
 
 pytestmark = [pytest.mark.real_fluss, pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -152,7 +154,7 @@ def test_a_run_that_was_killed_is_seen_and_the_next_one_goes_on(
         epoch = client.tiering._heartbeat(NOTHING, idempotent=True).coordinator_epoch
     lost = Claim(seen.table_id, path, seen.tiering_epoch, epoch)
     with suppress(FencedTieringEpoch):  # two minutes have passed already
-        place.client.tiering._give_back(lost, "its run was killed")
+        place.client.tiering._give_back(lost, Reason.from_text("its run was killed"))
     result = place.tier(path)
     assert result.recovered_snapshot_id is not None
     seen = place.status(path)
@@ -224,6 +226,20 @@ def test_rounds_are_kept(place: Place) -> None:
 
 
 @pytest.mark.slow
+def test_the_age_of_a_lag_in_several_buckets(place: Place) -> None:
+    """Fluss cuts the batches of all buckets of a fetch but one."""
+    path = TablePath(place.database, "wide")
+    properties = LAKE | {"table.datalake.freshness": "1d"}
+    wide = TableDescriptor(schema_from_arrow(ROWS.schema), bucket_count=4, properties=properties)
+    create_table(place.client, path, wide, place.fluss.warehouse)
+    with place.client.log_writer(path) as writer:
+        writer.write(pa.concat_tables([ROWS] * 20_000).combine_chunks())
+    (seen,) = place.client.statuses.list(path)
+    assert seen.lag_rows == 60_000
+    assert seen.lag_ms is not None
+
+
+@pytest.mark.slow
 def test_a_table_of_an_older_sluice_is_completed(place: Place) -> None:
     """Its pauses hold, and Fluss adds the columns that it lacks."""
     path = place.create("orders")
@@ -261,7 +277,7 @@ def test_the_tasks_of_a_run_write_too(place: Place, tmp_path: Path) -> None:
     claimed = {row["table_name"]: row["claimed_by"] for row in rows if row["paused"] is None}
     assert (claimed["good"], claimed["bad"]) == ("lease-of-run-1",) * 2
     with connect(place.config.client) as client:
-        failure = {"kind": "DriverLost", "reason": "password=planted is wrong"}
+        failure = {"kind": "DriverLost", "reason": "password=*** is wrong"}
         assert settle(client, entries[str(bad)], None, failure).reported == "failed"
         entry = entries[str(good)]
         epochs = (entry["tiering_epoch"], entry["coordinator_epoch"])

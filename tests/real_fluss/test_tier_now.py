@@ -50,7 +50,7 @@ def unwritten(place: Place, path: TablePath) -> Claim:
     while (claim := place.client.tiering._next_claim(())) is not None and claim.path != path:
         others.append(claim)
     for other in others:
-        place.client.tiering._give_back(other, "only looked")
+        place.client.tiering._give_back(other, Reason.from_text("only looked"))
     assert claim is not None
     return claim
 
@@ -166,7 +166,7 @@ def test_after_a_restart_of_the_coordinator_epochs_begin_anew(place: Place) -> N
         not_tiered(place, path, rf"is being tiered \(tiering epoch {epoch}\)")
         assert is_held(place.client, held)
         if epoch < 3:
-            place.client.tiering._give_back(held, "only looked")
+            place.client.tiering._give_back(held, Reason.from_text("only looked"))
     place.client.tiering.finished(held)
     result = now(place, path)
     assert (result.outcome, result.rows, result.tiering_epoch) == ("committed", 3, 4)

@@ -119,7 +119,7 @@ def test_a_table_without_rounds(shop: Shop) -> None:
     shown = run(shop, "shop.orders")
     assert (shown.exit_code, shown.stdout) == (
         0,
-        "table shop.orders has no rounds yet: `sluice tier` and the DAG record each round at its"
+        "no round of table shop.orders is recorded yet: `sluice tier` and the DAG record one at its"
         " end\n",
     )
     assert json.loads(run(shop, "shop.orders", "--format", "json").stdout) == []

@@ -194,8 +194,7 @@ def test_a_round_needs_no_history(
     assert [each.round_number for each in plain.client.statuses.history(path)] == [2]
 
 
-def test_a_round_is_kept_only_with_its_status(plain: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next end has the number again, so the row is replaced."""
+def test_a_round_is_kept_without_its_status(plain: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     path = plain.create("orders")
 
     def away(*asked: Any) -> None:
@@ -206,8 +205,9 @@ def test_a_round_is_kept_only_with_its_status(plain: Shop, monkeypatch: pytest.M
         patch.setattr(StatusTable, "upsert", away)
         plain.another().tiering.finished(claim)
     plain.another().tiering.failed(plain.claim(path), Reason.from_text("no such bucket"))
-    (seen,) = plain.client.statuses.history(path)
-    assert (seen.round_number, seen.succeeded) == (1, False)
+    seen = [(each.round_number, each.succeeded) for each in plain.client.statuses.history(path)]
+    assert seen == [(2, False), (1, True)]
+    assert plain.status(path).rounds == 2
 
 
 def test_rounds_of_an_older_version_are_completed(plain: Shop) -> None:
@@ -243,7 +243,8 @@ def test_rounds_after_lost_statuses_are_the_newest(plain: Shop) -> None:
     plain.client.admin.drop_table(STATUSES)
     plain.another().tiering.finished(plain.claim(path, plain.another()))
     numbers = [each.round_number for each in plain.client.statuses.history(path)]
-    assert numbers == [1, 3, 2]
+    assert numbers == [4, 3, 2, 1]
+    assert plain.status(path).rounds == 4
 
 
 def test_rounds_are_numbered_though_the_status_cannot_count_them(

@@ -14,6 +14,7 @@ from sluice.errors import (
     LakeSnapshotNotExist,
     NetworkError,
     RequestTimeOut,
+    TableNotExist,
 )
 from sluice.model import Claim, Reason, TableBucket, TablePath
 from sluice.wire import apis
@@ -42,6 +43,7 @@ class Coordinator:
                 (Role.COORDINATOR, apis.COMMIT_LAKE_TABLE_SNAPSHOT): self.commit,
                 (Role.COORDINATOR, apis.GET_LAKE_SNAPSHOT): self.look,
                 (Role.COORDINATOR, apis.LAKE_TIERING_HEARTBEAT): self.heartbeat,
+                (Role.COORDINATOR, apis.GET_TABLE_INFO): self.no_table,
             }
         )
 
@@ -58,6 +60,9 @@ class Coordinator:
         elif error is not None:
             raise error
         return reply
+
+    def no_table(self, request: Any) -> Any:
+        raise TableNotExist("no status was recorded yet")
 
     def look(self, request: Any) -> Any:
         if request.snapshot_id not in self.registered:
