@@ -161,6 +161,7 @@ def test_a_table_that_is_dropped_meanwhile_has_no_command_to_go_on(shop: Shop) -
     assert command.stderr.endswith(f" of 60,000 rows of orders.csv are stored{hint}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1])
 def test_both_killed_at_some_time(shop: Shop, seed: int) -> None:
     """Whoever dies, and when: each row is there once in the end."""

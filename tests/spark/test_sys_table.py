@@ -180,6 +180,7 @@ def test_the_rows_are_the_coordinators_word(session: Any, tmp_path: Path) -> Non
     assert late[1:7] == ("late", "Pending", 1, None, None, None)
 
 
+@pytest.mark.slow
 def test_statuses_that_rounds_wrote_are_told_too(session: Any, tmp_path: Path) -> None:
     """On a cluster without the call, as an Apache Fluss: out of the table that rounds write."""
     patient = {"tiering_status_timeout_ms": 60_000, "tiering_backoff_ms": 3_600_000}

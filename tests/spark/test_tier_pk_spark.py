@@ -45,6 +45,7 @@ def tier(stock: LocalStock, spark: Any, uri: str) -> RoundResult:
     return result
 
 
+@pytest.mark.slow
 def test_executors_read_the_snapshots_of_the_plan(stock: LocalStock, spark: Any) -> None:
     stock.create()
     stock.put({key: key for key in range(100)})

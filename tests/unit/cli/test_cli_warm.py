@@ -26,6 +26,7 @@ def warm(cache: Path, package: Path = ROOT) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("shared_kernels")
 @pytest.mark.skipif(not HAS_OBJECTS, reason="no shared objects are built on this platform")
 def test_what_the_installation_holds_is_named(tmp_path: Path) -> None:
