@@ -41,6 +41,8 @@ from sluice.model.record_fields import RecordField, fields_of
 R = TypeVar("R")
 _LOG = logging.getLogger(__name__)
 
+INFO_KEPT_S = 1.0
+"""How long a description is used again: the write that follows a read saves a request."""
 _LEADER_WAIT_MS = 8_000
 _LOOK_EVERY_S = 0.2
 _LOOKS_MAX = 10
@@ -139,17 +141,20 @@ class SystemTable(Generic[R]):
         self._config = config
         self.layout = layout
         self._refused = ""  # why this user may not add columns
+        self._seen: tuple[float, TableInfo] | None = None  # replaced as a whole, by any thread
 
     def reader(self) -> KvReader | None:
         """A reader of the table; None if the table does not exist.
 
         :raises InvalidTable: the table has another layout.
         """
+        self._seen = None
         try:
             info = self._admin.table_info(self.layout.path)
         except (TableNotExist, DatabaseNotExist):
             return None  # nothing was recorded yet
         self.layout.check(info)
+        self._seen = time.monotonic(), info
         return KvReader(self._connection, self._admin, self.layout.path, info)
 
     def upsert(
@@ -207,12 +212,16 @@ class SystemTable(Generic[R]):
     def _ensure(self) -> TableInfo:
         """The table, created or with missing columns added as far as the cluster allows it."""
         path = self.layout.path
-        try:
-            info = self._admin.table_info(path)
-        except (TableNotExist, DatabaseNotExist):
-            self._create()
-            info = self._admin.table_info(path)
-        self.layout.check(info)
+        seen = self._seen
+        if seen is not None and time.monotonic() - seen[0] < INFO_KEPT_S:
+            info = seen[1]
+        else:
+            try:
+                info = self._admin.table_info(path)
+            except (TableNotExist, DatabaseNotExist):
+                self._create()
+                info = self._admin.table_info(path)
+            self.layout.check(info)
         for _ in range(2):  # another process may add some of the columns at the same time
             missing = self.layout.missing(info)
             if not missing or self._refused:
@@ -226,6 +235,7 @@ class SystemTable(Generic[R]):
             except FlussError as error:
                 _LOG.debug("table %s: cannot add columns: %s", path, error)
             info = self._admin.table_info(path)
+        self._seen = time.monotonic(), info
         return info
 
     def _create(self) -> None:

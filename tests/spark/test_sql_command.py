@@ -144,7 +144,7 @@ def test_tables_for_people_and_a_limit(commands: Commands, tmp_path: Path) -> No
     assert (code, errors) == (0, "only the first 1 row: --limit shows more\n")
     heading, _, row = output.splitlines()
     assert heading.split()[:4] == ["database_name", "table_name", "status", "tiering_epoch"]
-    assert row.split() == ["shop", "orders", "Pending", "1"]
+    assert row.split()[:4] == ["shop", "orders", "Pending", "1"]
 
 
 @pytest.mark.slow
