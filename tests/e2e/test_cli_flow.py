@@ -124,6 +124,7 @@ def test_tier_brings_rows_to_the_lake_once(
     assert lake_sql(lake, "SELECT count(*) AS n FROM lake.shop.orders")[0].n == 2
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_a_lake_that_cannot_be_written_is_one_line_with_kind_and_reason(
     server: ServerProcess, cli: Callable[..., Any], tmp_path: Path
