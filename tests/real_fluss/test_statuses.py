@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -235,7 +236,10 @@ def test_the_age_of_a_lag_in_several_buckets(place: Place) -> None:
     wide = TableDescriptor(schema_from_arrow(ROWS.schema), bucket_count=4, properties=properties)
     create_table(place.client, path, wide, place.fluss.warehouse)
     with place.client.log_writer(path) as writer:
-        writer.write(pa.concat_tables([ROWS] * 20_000).combine_chunks())
+        ids = Random(1).sample(range(2**62), 60_000)  # they do not compress below the fetch's limit
+        for at in range(0, 60_000, 15_000):  # one batch for each bucket
+            writer.write(pa.table({"id": pa.array(ids[at : at + 15_000], pa.int64())}))
+            writer.flush()
     (seen,) = place.client.statuses.list(path)
     assert seen.lag_rows == 60_000
     assert seen.lag_ms is not None
