@@ -6,7 +6,6 @@ warning, and such writes then pause for a while. Calls that a user makes may fai
 
 from __future__ import annotations
 
-import logging
 import socket
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -38,7 +37,6 @@ from sluice.statuses import DEFAULT_FRESHNESS_MS, RecordedStatus, freshness_ms, 
 from sluice.statuses.recorded import Columns
 
 T = TypeVar("T")
-_LOG = logging.getLogger(__name__)
 
 READ_RETRY_AFTER_S = 10.0
 """Pause after a failed read before a claim; short, because a user waits for the claim."""

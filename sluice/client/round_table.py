@@ -54,12 +54,8 @@ class RoundTable:
 
         :raises InvalidTable: the table has another layout.
         """
-        reader = self._table.reader()
-        if reader is None or not table_ids:
-            return []
-        found = reader.prefix_lookup(pa.table({"table_id": pa.array(table_ids, pa.int64())}))
         by_table: dict[int, list[TieringRound]] = {table_id: [] for table_id in table_ids}
-        for row in LAYOUT.records_of(found):
+        for row in LAYOUT.records_of(self._rows_of(table_ids)):
             by_table[row.table_id].append(TieringRound(**{n: getattr(row, n) for n in _NAMES}))
         return [
             each
@@ -74,13 +70,18 @@ class RoundTable:
 
     def delete(self, table_ids: Sequence[int]) -> None:
         """Deletes the rounds of dropped tables."""
+        found = self._rows_of(table_ids)
+        if found.num_rows:
+            self._table.delete(found.select(list(LAYOUT.key)))
+
+    def _rows_of(self, table_ids: Sequence[int]) -> pa.Table:
+        """The rows of these tables; an empty table without columns if nothing was recorded yet."""
         reader = self._table.reader()
-        if reader is not None and table_ids:
-            found = reader.prefix_lookup(pa.table({"table_id": pa.array(table_ids, pa.int64())}))
-            if found.num_rows:
-                self._table.delete(found.select(["table_id", "slot"]))
+        if reader is None or not table_ids:
+            return pa.table({})
+        return reader.prefix_lookup(pa.table({"table_id": pa.array(table_ids, pa.int64())}))
 
 
 def _age(ended: TieringRound) -> tuple[int, int]:
-    """By time first: numbers start again if the statuses are lost."""
+    """By time first: a number may repeat if the history could not be read at a claim."""
     return ended.ended_ms or 0, ended.round_number or 0
