@@ -17,7 +17,7 @@ from sluice.model.tiering_round import SUCCESSES
 from sluice.statuses import TieringStatuses
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.error_codes import to_error_response
-from sluice.wire.status_messages import round_from_message
+from sluice.wire.status_messages import round_from_message, round_to_message
 from sluice.wire.table_paths import path_of, table_path
 
 DETAIL_CHARS_MAX = 500
@@ -27,18 +27,34 @@ Report = Callable[..., object]
 """Called with each event and its details."""
 
 
+def made_safe(request: pb.LakeTieringHeartbeatRequest) -> pb.LakeTieringHeartbeatRequest:
+    """A copy of a request without secrets, with bounded texts: any client may have sent it.
+
+    Masking takes time, so the caller does this before it locks the statuses.
+    """
+    safe = pb.LakeTieringHeartbeatRequest()
+    safe.CopyFrom(request)
+    for entry in safe.failed_tables:  # an old client sends no reason
+        entry.error_message = Reason.from_text(entry.error_message).text
+    for entry in (*safe.failed_tables, *safe.finished_tables):
+        if entry.HasField("round"):
+            entry.round.CopyFrom(round_to_message(_safe_details(entry.round)))
+    return safe
+
+
 def answer_heartbeat(
     statuses: TieringStatuses, request: pb.LakeTieringHeartbeatRequest, now_ms: int, report: Report
 ) -> pb.LakeTieringHeartbeatResponse:
     """Process failed, tiering and finished tables, then assign one: Fluss's order.
 
     Released tables are processed before the assignment, so the same call may assign them again.
+
+    :param request: as :func:`made_safe` returns it.
     """
     response = pb.LakeTieringHeartbeatResponse(coordinator_epoch=statuses.coordinator_epoch)
     forced = set(request.force_finished_tables)
     for entry in request.failed_tables:
-        # The sender may not have masked or shortened the reason; an old client sends none.
-        reason = Reason.from_text(entry.error_message).text
+        reason = entry.error_message
         with _error_in(response.failed_table_resp.add(table_id=entry.table_id), report):
             changed = statuses.failed(*_round(entry), now_ms, reason or None, _details(entry))
             _report(report, "tiering failed", entry, changed, reason=reason)
@@ -74,10 +90,12 @@ def _round(entry: pb.PbHeartbeatReqForTable) -> tuple[int, int, int]:
 
 
 def _details(entry: pb.PbHeartbeatReqForTable) -> TieringRound | None:
-    """What the worker reports of its round, made safe: any client may have sent it."""
-    if not entry.HasField("round"):
-        return None
-    said = round_from_message(entry.round)
+    return round_from_message(entry.round) if entry.HasField("round") else None
+
+
+def _safe_details(message: pb.PbTieringRound) -> TieringRound:
+    """What a worker reports of its round: masked, not negative, with an outcome of a success."""
+    said = round_from_message(message)
     values: dict[str, Any] = {}
     for field in fields_of(TieringRound):
         value = getattr(said, field.name)

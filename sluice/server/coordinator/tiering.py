@@ -18,7 +18,7 @@ from sluice.errors import FencedTieringEpoch, FlussError, InvalidTable, UnknownS
 from sluice.failpoints import failpoint
 from sluice.model import TableInfo, TablePath, TieringRound, TieringStatus
 from sluice.model.tiering import kept_values
-from sluice.server.coordinator.heartbeats import answer_heartbeat
+from sluice.server.coordinator.heartbeats import answer_heartbeat, made_safe
 from sluice.server.coordinator.tiering_rounds import TieringRounds
 from sluice.server.coordinator.tiering_rows import TieringRows
 from sluice.server.storage.database import Database
@@ -133,6 +133,7 @@ class Tiering:
 
     def heartbeat(self, request: pb.LakeTieringHeartbeatRequest) -> pb.LakeTieringHeartbeatResponse:
         """Processes the reports of a worker, and assigns it a table: see :mod:`heartbeats`."""
+        request = made_safe(request)
         with self._change() as draft:
             return answer_heartbeat(draft, request, self._clock.now_ms(), _log.info)
 

@@ -34,7 +34,7 @@ from sluice.model import (
 from sluice.model import types as t
 from sluice.model.durations import duration_ms
 from sluice.rounds.types import LogRecords, Split
-from sluice.server.coordinator.heartbeats import answer_heartbeat
+from sluice.server.coordinator.heartbeats import answer_heartbeat, made_safe
 from sluice.statuses import BACKOFF_MS, FRESHNESS, State, TableStatus, TieringStatuses
 from sluice.testing.memory_cluster import MemoryCluster, RegisteredSnapshot
 from sluice.testing.tables import table_info
@@ -223,7 +223,9 @@ class SimCluster:
         if not self.fenced:
             known.ClearField("released_tables")
         with self._change():
-            return answer_heartbeat(self.statuses, known, self._clock.now_ms(), _not_logged)
+            return answer_heartbeat(
+                self.statuses, made_safe(known), self._clock.now_ms(), _not_logged
+            )
 
     def prepare(
         self, request: pb.PrepareLakeTableSnapshotRequest
