@@ -56,7 +56,12 @@ def pytest_configure() -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     quick_java.use()
-    # A server in this process logs at any moment, also while a test listens to what a command says.
+    _log_to_stderr()
+
+
+def _log_to_stderr() -> None:
+    """A server in this process logs at any moment, also while a test reads a command's output."""
+    structlog.reset_defaults()
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.__stderr__))
 
 
@@ -88,6 +93,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _shares_with_its_file(item: pytest.Item) -> bool:
     known = getattr(item, "_fixtureinfo").name2fixturedefs.values()  # noqa: B009
     return any(made.scope in ("package", "module", "class") for each in known for made in each)
+
+
+@pytest.fixture(autouse=True)
+def _logs() -> None:
+    """Importing Airflow, and commands such as ``sluice serve``, configure the logs of a process."""
+    _log_to_stderr()
 
 
 @pytest.fixture(scope="session", autouse=True)
