@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,6 +20,10 @@ class InstalledServer(ServerProcess):
     def __init__(self, environment: Environment, data_dir: Path) -> None:
         super().__init__(data_dir, environment.variables)
         self.command = (str(environment.home / "bin/sluice"), "serve")
+
+    def variables(self, more: Mapping[str, str]) -> dict[str, str]:
+        """Those of the environment: a PYTHONPATH of this process would name another Sluice."""
+        return {**self.env, **more}
 
 
 class Installed:

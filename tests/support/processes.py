@@ -47,7 +47,7 @@ class ServerProcess:
         with self.log.open("a") as log:
             self.process = subprocess.Popen(
                 [*self.command, "--data-dir", str(self.data_dir), "--listen", self.address],
-                env=environment(self.env | env),
+                env=self.variables(env),
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
@@ -59,6 +59,10 @@ class ServerProcess:
                 self.address = next(w for w in words if w.startswith("grpc://")).rstrip(".")
                 return self.address
         raise AssertionError(f"the server did not start:\n{self.log.read_text()[-3000:]}")
+
+    def variables(self, more: Mapping[str, str]) -> dict[str, str]:
+        """The environment variables that it starts with."""
+        return environment(self.env | dict(more))
 
     @property
     def runs(self) -> bool:
