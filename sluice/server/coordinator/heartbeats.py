@@ -7,17 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from sluice.errors import FlussError
 from sluice.masking import reason_text
-from sluice.model import Reason, TieringRound
-from sluice.model.record_fields import fields_of
+from sluice.model import TieringRound
 from sluice.model.tiering_round import SUCCESSES
 from sluice.statuses import TieringStatuses
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.error_codes import to_error_response
-from sluice.wire.status_messages import round_from_message, round_to_message
+from sluice.wire.status_messages import round_from_message
 from sluice.wire.table_paths import path_of, table_path
 
 DETAIL_CHARS_MAX = 500
@@ -35,10 +33,10 @@ def made_safe(request: pb.LakeTieringHeartbeatRequest) -> pb.LakeTieringHeartbea
     safe = pb.LakeTieringHeartbeatRequest()
     safe.CopyFrom(request)
     for entry in safe.failed_tables:  # an old client sends no reason
-        entry.error_message = Reason.from_text(entry.error_message).text
+        entry.error_message = reason_text(entry.error_message)
     for entry in (*safe.failed_tables, *safe.finished_tables):
         if entry.HasField("round"):
-            entry.round.CopyFrom(round_to_message(_safe_details(entry.round)))
+            _make_safe(entry.round)
     return safe
 
 
@@ -93,20 +91,15 @@ def _details(entry: pb.PbHeartbeatReqForTable) -> TieringRound | None:
     return round_from_message(entry.round) if entry.HasField("round") else None
 
 
-def _safe_details(message: pb.PbTieringRound) -> TieringRound:
-    """What a worker reports of its round: masked, not negative, with an outcome of a success."""
-    said = round_from_message(message)
-    values: dict[str, Any] = {}
-    for field in fields_of(TieringRound):
-        value = getattr(said, field.name)
+def _make_safe(details: pb.PbTieringRound) -> None:
+    """Masks what a worker reports of its round: no negative numbers, only outcomes of successes."""
+    for field, value in details.ListFields():
         if isinstance(value, str):
-            value = reason_text(value)[:DETAIL_CHARS_MAX]
-        elif field.name not in ("table_id", "lake_snapshot_id") and value is not None:
-            value = max(value, 0)
-        values[field.name] = value
-    if values["outcome"] not in SUCCESSES:
-        values["outcome"] = None
-    return TieringRound(**values)
+            setattr(details, field.name, reason_text(value)[:DETAIL_CHARS_MAX])
+        elif field.name not in ("table_id", "lake_snapshot_id"):
+            setattr(details, field.name, max(value, 0))
+    if details.outcome not in SUCCESSES:
+        details.ClearField("outcome")
 
 
 def _report(

@@ -219,13 +219,11 @@ class SimCluster:
 
     def heartbeat(self, request: pb.LakeTieringHeartbeatRequest) -> pb.LakeTieringHeartbeatResponse:
         """Answers by the embedded server's code; Apache Fluss ignores released tables."""
-        known = pb.LakeTieringHeartbeatRequest.FromString(request.SerializeToString())
+        known = made_safe(request)
         if not self.fenced:
             known.ClearField("released_tables")
         with self._change():
-            return answer_heartbeat(
-                self.statuses, made_safe(known), self._clock.now_ms(), _not_logged
-            )
+            return answer_heartbeat(self.statuses, known, self._clock.now_ms(), _not_logged)
 
     def prepare(
         self, request: pb.PrepareLakeTableSnapshotRequest
