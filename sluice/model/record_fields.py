@@ -7,6 +7,7 @@ descriptions of :class:`~sluice.model.tiering.TieringStatus` and the other recor
 from __future__ import annotations
 
 from dataclasses import Field, dataclass, field, fields
+from functools import cache
 from typing import Any
 
 from sluice.model import types as t
@@ -73,6 +74,11 @@ def fields_of(recorded: type) -> tuple[RecordField, ...]:
 
     Other fields of the class are left out.
     """
+    return _fields_of(recorded)
+
+
+@cache  # every status and row asks for them
+def _fields_of(recorded: type) -> tuple[RecordField, ...]:
     found = [_described(entry) for entry in fields(recorded) if _DESCRIPTION in entry.metadata]
     return tuple(sorted(found, key=lambda entry: entry.number))
 
