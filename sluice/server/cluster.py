@@ -13,7 +13,7 @@ import structlog
 from sluice.clock import Clock, SystemClock
 from sluice.config import ServerConfig
 from sluice.errors import ConfigurationError, StorageError
-from sluice.model import TableBucket, TableInfo, TablePath
+from sluice.model import TableBucket, TableInfo, TablePath, TieringRound
 from sluice.scans import ScanLimits
 from sluice.server.coordinator.catalog import Catalog
 from sluice.server.coordinator.descriptor_rules import Defaults
@@ -45,7 +45,6 @@ from sluice.server.tablet.scan_manager import ScannerManager
 from sluice.server.tablet.scan_service import ScanService
 from sluice.server.tablet.service import TabletService
 from sluice.server.writer_ids import StoredWriterIds
-from sluice.statuses import RoundEnd
 from sluice.wire import apis
 from sluice.wire.apis import Api, Role
 from sluice.wire.handlers import Handler, Handlers
@@ -377,9 +376,9 @@ def _metrics_of(config: ServerConfig) -> Metrics | None:
 def _tiering(
     database: Database, clock: Clock, config: ServerConfig, metrics: Metrics | None
 ) -> Tiering:
-    def ended(round_end: RoundEnd) -> None:
+    def ended(ended_round: TieringRound) -> None:
         if metrics is not None:
-            metrics.ended(round_end)
+            metrics.ended(ended_round)
 
     return Tiering(database, clock, config.tiering_timeout_ms, config.tiering_backoff_ms, ended)
 

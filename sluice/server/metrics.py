@@ -8,8 +8,7 @@ from sluice.leases import Lease
 from sluice.metrics.endpoint import MetricsEndpoint
 from sluice.metrics.readings import ClusterCollector, ClusterState, read_once
 from sluice.metrics.rounds import RoundMetrics
-from sluice.model import TieringStatus
-from sluice.statuses import RoundEnd
+from sluice.model import TieringRound, TieringStatus
 
 
 class Metrics:
@@ -27,9 +26,9 @@ class Metrics:
         """The URL with its bound port; empty before ``start``."""
         return "" if self._endpoint is None else self._endpoint.address
 
-    def ended(self, round_end: RoundEnd) -> None:
+    def ended(self, ended: TieringRound) -> None:
         """Adds a round that has ended. Quick, and from any thread."""
-        self._rounds.ended(round_end.succeeded, round_end.round_ms)
+        self._rounds.ended(ended.succeeded, ended.duration_ms)
 
     def start(
         self,

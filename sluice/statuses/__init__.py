@@ -3,7 +3,7 @@
 from sluice.statuses.freshness import DEFAULT_FRESHNESS_MS, FRESHNESS, freshness_ms
 from sluice.statuses.outcomes import BACKOFF_MAX_MS, BACKOFF_MS, ERROR_CHARS_MAX
 from sluice.statuses.recorded import UNKNOWN, RecordedStatus
-from sluice.statuses.statuses import RoundEnd, TieringStatuses
+from sluice.statuses.statuses import TieringStatuses
 from sluice.statuses.transitions import TRANSITIONS, State, TableStatus, may_enter
 
 __all__ = [
@@ -15,7 +15,6 @@ __all__ = [
     "TRANSITIONS",
     "UNKNOWN",
     "RecordedStatus",
-    "RoundEnd",
     "State",
     "TableStatus",
     "TieringStatuses",

@@ -10,7 +10,7 @@ table that fails waits before it is tried again, longer with each failure.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from sluice.errors import (
@@ -23,23 +23,6 @@ from sluice.model import TablePath, TieringRound
 from sluice.model.tiering_round import FAILED
 from sluice.statuses.outcomes import BACKOFF_MS, after_failure, after_success
 from sluice.statuses.transitions import State, TableStatus, may_enter
-
-
-@dataclass(frozen=True, slots=True)
-class RoundEnd:
-    """An ended round and its table."""
-
-    path: TablePath
-    round: TieringRound
-
-    @property
-    def succeeded(self) -> bool:
-        return self.round.succeeded
-
-    @property
-    def round_ms(self) -> int:
-        """From its assignment to its end."""
-        return self.round.duration_ms or 0
 
 
 class TieringStatuses:
@@ -57,7 +40,7 @@ class TieringStatuses:
         """
         self.coordinator_epoch = coordinator_epoch
         self.changed: set[int] = set()
-        self.ended: list[RoundEnd] = []
+        self.ended: list[TieringRound] = []
         self._timeout_ms = timeout_ms
         self._backoff_ms = backoff_ms
         self._tables: dict[int, TableStatus] = {}
@@ -349,7 +332,7 @@ class TieringStatuses:
             started_ms=claimed_ms,
             ended_ms=now_ms,
         )
-        self.ended.append(RoundEnd(status.path, ended))
+        self.ended.append(ended)
 
     def _fail(
         self,

@@ -24,7 +24,6 @@ from sluice.server.coordinator.tiering_rows import TieringRows
 from sluice.server.storage.database import Database
 from sluice.statuses import (
     BACKOFF_MS,
-    RoundEnd,
     State,
     TableStatus,
     TieringStatuses,
@@ -67,7 +66,7 @@ class Tiering:
         clock: Clock,
         timeout_ms: int,
         backoff_ms: int = BACKOFF_MS,
-        on_ended: Callable[[RoundEnd], None] = lambda ended: None,  # noqa: ARG005
+        on_ended: Callable[[TieringRound], None] = lambda ended: None,  # noqa: ARG005
     ) -> None:
         """:param on_ended: called for each ended round, once it is stored; must be quick."""
         self._database = database
@@ -237,7 +236,7 @@ class Tiering:
             own = self._database.transaction() if connection is None else nullcontext(connection)
             with own as connection_of_all:
                 self._rows.store(connection_of_all, rows)
-                self._rounds.store(connection_of_all, (end.round for end in draft.ended))
+                self._rounds.store(connection_of_all, draft.ended)
                 failpoint("server.tiering.before_commit")
 
     def _load(self, info: TableInfo) -> TableStatus | None:
