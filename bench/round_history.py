@@ -87,7 +87,7 @@ def _apache_fluss(bootstrap: str) -> None:
         _measure(
             "real_round_history", "the end", lambda n: end(without, n), lambda n: end(recorded, n)
         )
-        assert len(table.rounds.newest([TABLE_ID], ROUNDS)) == ROUNDS_KEPT
+        assert len(table.rounds.newest(TABLE_ID, ROUNDS)) == ROUNDS_KEPT
 
 
 def _measure(

@@ -313,12 +313,12 @@ class RecordedStatuses:
             )
         return found
 
-    def rounds(self, table_ids: Sequence[int], limit: int) -> Sequence[TieringRound]:
-        """Returns the newest rounds of tables, the newest of a table first.
+    def rounds(self, table_id: int, limit: int) -> Sequence[TieringRound]:
+        """Returns the newest rounds of a table, the newest first.
 
         :raises FlussError: the table of rounds cannot be read.
         """
-        read = partial(self._table.rounds.newest, table_ids, limit)
+        read = partial(self._table.rounds.newest, table_id, limit)
         return self._events.bounded(read, ROUNDS_PATH)
 
     def _lags(self, infos: Sequence[TableInfo]) -> Mapping[int, Lag]:

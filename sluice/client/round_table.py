@@ -49,23 +49,18 @@ class RoundTable:
         slot = (ended.round_number or 0) % ROUNDS_KEPT
         self._table.upsert([{**values, "slot": slot}], is_late)
 
-    def newest(self, table_ids: Sequence[int], limit: int) -> list[TieringRound]:
-        """The newest rounds of these tables, the newest of a table first.
+    def newest(self, table_id: int, limit: int) -> list[TieringRound]:
+        """The newest rounds of a lake table, the newest first.
 
         :raises InvalidTable: the table has another layout.
         """
-        by_table: dict[int, list[TieringRound]] = {table_id: [] for table_id in table_ids}
-        for row in LAYOUT.records_of(self._rows_of(table_ids)):
-            by_table[row.table_id].append(TieringRound(**{n: getattr(row, n) for n in _NAMES}))
-        return [
-            each
-            for rounds in by_table.values()
-            for each in sorted(rounds, key=_age, reverse=True)[:limit]
-        ]
+        rows = LAYOUT.records_of(self._rows_of([table_id]))
+        rounds = [TieringRound(**{n: getattr(row, n) for n in _NAMES}) for row in rows]
+        return sorted(rounds, key=_age, reverse=True)[:limit]
 
     def last_number(self, table_id: int) -> int:
         """The highest number of a table's rounds; 0 if it has none."""
-        rounds = self.newest([table_id], ROUNDS_KEPT)
+        rounds = self.newest(table_id, ROUNDS_KEPT)
         return max((each.round_number or 0 for each in rounds), default=0)
 
     def delete(self, table_ids: Sequence[int]) -> None:
@@ -75,9 +70,9 @@ class RoundTable:
             self._table.delete(found.select(list(LAYOUT.key)))
 
     def _rows_of(self, table_ids: Sequence[int]) -> pa.Table:
-        """The rows of these tables; an empty table without columns if nothing was recorded yet."""
+        """Their rows; an empty table without columns if nothing was recorded yet."""
         reader = self._table.reader()
-        if reader is None or not table_ids:
+        if reader is None:
             return pa.table({})
         return reader.prefix_lookup(pa.table({"table_id": pa.array(table_ids, pa.int64())}))
 

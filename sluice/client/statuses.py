@@ -60,7 +60,7 @@ class StatusClient:
         request = pb.ListTieringRoundsRequest(table_path=table_path(path), limit=limit)
         with suppress(UnsupportedVersion):
             return self._rounds(request)
-        return [*self._recorded.rounds([self._admin.table_info(path).table_id], limit)]
+        return [*self._recorded.rounds(self._admin.table_info(path).table_id, limit)]
 
     def histories(self, limit: int = ROUNDS_KEPT) -> list[tuple[TablePath, TieringRound]]:
         """Returns the newest ended rounds of all lake tables, the newest of a table first."""

@@ -56,8 +56,6 @@ class Layout(Generic[R]):
     record: type[R]
     key: tuple[str, ...]
     comment: str
-    bucket_count: int = 1
-    """One bucket is enough for few rows: one call reads them."""
     idempotent: bool = True
     """Whether a write that is sent again must be stored once, because it may undo a later one."""
 
@@ -73,7 +71,7 @@ class Layout(Generic[R]):
         return TableDescriptor(
             schema,
             bucket_keys=self.key[:1],
-            bucket_count=self.bucket_count,
+            bucket_count=1,  # enough for few rows: one call reads them
             comment=self.comment,
         )
 
