@@ -83,16 +83,15 @@ class SeenRounds:
                     status.last_error_ms,
                 )
                 if moved:
-                    self._count(status, range(1))
+                    self._count_last(status)
             elif status.rounds > last.rounds:
                 first = max(last.rounds, status.rounds - ROUNDS_KEPT) + 1
                 self._count(status, range(first, status.rounds + 1))
 
     def _count(self, status: TieringStatus, numbers: range) -> None:
         """Counts these rounds of a table, the last of which its status describes."""
-        succeeded = status.last_error_ms is None
         found: dict[int | None, TieringRound] = {}
-        if self._readable and (len(numbers) > 1 or not succeeded):
+        if self._readable and (len(numbers) > 1 or status.last_error_ms is not None):
             try:
                 rounds = self._history(status.path, ROUNDS_KEPT)
                 found = {each.round_number: each for each in rounds}
@@ -102,4 +101,9 @@ class SeenRounds:
             if each := found.get(number):
                 self._metrics.ended(each.succeeded, each.duration_ms)
             elif number == numbers[-1]:  # its record is written after its status, or failed to be
-                self._metrics.ended(succeeded, status.last_round_ms if succeeded else None)
+                self._count_last(status)
+
+    def _count_last(self, status: TieringStatus) -> None:
+        """Counts the last round of a table, as its status describes it."""
+        succeeded = status.last_error_ms is None
+        self._metrics.ended(succeeded, status.last_round_ms if succeeded else None)
