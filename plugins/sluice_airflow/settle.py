@@ -69,11 +69,12 @@ def settle(
     :param result: the result XCom of the tier task. It overrides the state of the task.
     :param failure: the XCom ``failure`` of the tier task.
     """
-    outcome = _result(entry["plan_uri"], result) if result else None
-    if outcome is None:
-        outcome = _outcome_in_files(entry["plan_uri"])
-        if not isinstance(outcome, RoundResult):
-            outcome = _failure(failure, outcome)
+    outcome: Outcome | None
+    if result:
+        outcome = _result(entry["plan_uri"], result)
+    else:
+        left = _outcome_in_files(entry["plan_uri"])
+        outcome = left if isinstance(left, RoundResult) else _failure(failure, left)
     failpoint("airflow.settle.before_report")
     verdict = _report(client, claim_of(entry), outcome, TASK_LOST, entry.get("lease_id"))
     failpoint("airflow.settle.before_release")
@@ -123,7 +124,7 @@ def _outcome_in_files(plan_uri: str) -> Outcome | None:
         return None
 
 
-def _result(plan_uri: str, xcom: Mapping[str, Any]) -> Outcome:
+def _result(plan_uri: str, xcom: Mapping[str, Any]) -> RoundResult:
     """The result that the XCom names, or any other of the round; else the XCom itself."""
     named = _read(RoundResult, xcom.get("result_uri"))
     if named is not None and named.outcome != "claim_lost":
