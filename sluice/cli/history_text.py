@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from sluice.cli.output import Styled, byte_size, counted, print_table, print_wrapped
 from sluice.cli.record_cells import age, cell, duration, headed_fields
-
-if TYPE_CHECKING:
-    from sluice.model import TieringRound
+from sluice.model import TieringRound
 
 _DELETES = "deletes"
 COLUMNS = ("ended", "outcome", "duration", "rows", _DELETES, "files", "bytes", "lag")
@@ -34,8 +31,6 @@ def print_rounds(rounds: Sequence[TieringRound], now_ms: int, empty: str) -> Non
 
 def print_wide(rounds: Sequence[TieringRound], empty: str) -> None:
     """Prints all fields that have a heading, with times in UTC and complete reasons."""
-    from sluice.model import TieringRound
-
     shown = headed_fields(TieringRound)
     rows = [[cell(entry, getattr(each, entry.name)) for entry in shown] for each in rounds]
     print_table([entry.heading for entry in shown], rows, empty, fold=False)

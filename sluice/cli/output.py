@@ -69,14 +69,14 @@ def print_table(
     if exact:
         content = [[str(c) if _is_number(c) else c for c in row] for row in content]
     console = Console()
-    full = sum(_full_widths([list(columns), *content])) + _GAP * (len(columns) - 1)
-    if not console.is_terminal or (not fold and full > console.width):
-        _print_lines([list(columns), *content], numbers)
+    lines: list[list[object]] = [list(columns), *content]
+    if not console.is_terminal or (not fold and _line_width(_full_widths(lines)) > console.width):
+        _print_lines(lines, numbers)
         return
     if shorten is not None:
-        _shorten_column([list(columns), *content], shorten, console.width)
+        _shorten_column(lines, shorten, console.width)
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-    widths = _widths([list(columns), *content], console.width)
+    widths = _widths(lines, console.width)
     for index, column in enumerate(columns):
         justify: Literal["left", "right"] = "right" if numbers[index] else "left"
         table.add_column(column, justify=justify, overflow="fold", width=widths[index])
@@ -129,7 +129,7 @@ def _print_lines(rows: Sequence[Sequence[object]], numbers: Sequence[bool]) -> N
     from rich.cells import cell_len
 
     widths = [min(width, _PADDED) for width in _full_widths(rows)]
-    rule = "─" * (sum(widths) + _GAP * (len(widths) - 1))
+    rule = "─" * _line_width(widths)
     for number, row in enumerate(rows):
         line = ""
         for cell, width, is_number in zip(row, widths, numbers, strict=True):
@@ -144,6 +144,11 @@ def _print_lines(rows: Sequence[Sequence[object]], numbers: Sequence[bool]) -> N
 
 def _is_number(cell: object) -> bool:
     return isinstance(cell, int | float) and not isinstance(cell, bool)
+
+
+def _line_width(widths: Sequence[int]) -> int:
+    """The width of a line of columns with these widths."""
+    return sum(widths) + _GAP * (len(widths) - 1)
 
 
 def _full_widths(rows: Sequence[Sequence[object]]) -> list[int]:

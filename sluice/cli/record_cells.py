@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sluice.cli.output import span, when
-
-if TYPE_CHECKING:
-    from sluice.model import TablePath
-    from sluice.model.record_fields import RecordField
+from sluice.model import TablePath
+from sluice.model.record_fields import RecordField, fields_of
 
 LONG_TEXTS = ("last_error", "last_error_ms", "reason", "note")
 """These fields are the last columns."""
@@ -16,8 +14,6 @@ LONG_TEXTS = ("last_error", "last_error_ms", "reason", "note")
 
 def headed_fields(recorded: type) -> list[RecordField]:
     """The fields of a recorded class that have a heading, long texts last."""
-    from sluice.model.record_fields import fields_of
-
     shown = [entry for entry in fields_of(recorded) if entry.heading]
     return sorted(shown, key=lambda entry: entry.name in LONG_TEXTS)
 
@@ -35,8 +31,6 @@ def cell(entry: RecordField, value: Any) -> object:
 
 def document(path: TablePath, record: object) -> dict[str, Any]:
     """All fields of a record by name, and the path of its table."""
-    from sluice.model.record_fields import fields_of
-
     values = {entry.name: getattr(record, entry.name) for entry in fields_of(type(record))}
     return {"path": str(path), **values}
 

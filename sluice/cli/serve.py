@@ -6,7 +6,7 @@ import re
 
 import click
 
-from sluice.cli.options import config_option, configuration
+from sluice.cli.options import config_option, configuration, examples
 from sluice.extras import require
 from sluice.stop_signals import StopSignals
 from sluice.wire.start_marker import starting
@@ -16,16 +16,14 @@ STOP_GRACE_S = 5.0
 
 @click.command(
     short_help="Run the embedded Fluss server.",
-    epilog="""
-\b
-Examples:
-  sluice serve --data-dir ./data
-  sluice serve --data-dir ./data --listen grpc://127.0.0.1:0
-  sluice serve --data-dir ./data --listen fluss://127.0.0.1:9124
-  sluice serve --data-dir ./data --listen grpc://0.0.0.0:9123 \\
-      --tls-certificate server.pem --tls-key server.key --users-file users
-  sluice serve --config sluice.toml --log-format json
-""",
+    epilog=examples(
+        "sluice serve --data-dir ./data",
+        "sluice serve --data-dir ./data --listen grpc://127.0.0.1:0",
+        "sluice serve --data-dir ./data --listen fluss://127.0.0.1:9124",
+        "sluice serve --data-dir ./data --listen grpc://0.0.0.0:9123 \\\n"
+        "      --tls-certificate server.pem --tls-key server.key --users-file users",
+        "sluice serve --config sluice.toml --log-format json",
+    ),
 )
 @click.option(
     "--data-dir", metavar="DIR", help="Folder for all data of the server; created if missing."

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from sluice.cli.output import Styled, counted, print_table, print_wrapped, span, when
 from sluice.cli.record_cells import age, cell, headed_fields
-
-if TYPE_CHECKING:
-    from sluice.model import TieringStatus
-    from sluice.model.record_fields import RecordField
+from sluice.model import TieringStatus
+from sluice.model.record_fields import RecordField
 
 COLUMNS = ("table", "state", "last tiered", "lag", "next attempt")
 _STYLES = {"Failed": "red", "Scheduled": "green"}
@@ -39,8 +36,6 @@ def print_statuses(
 
 def print_wide(statuses: Sequence[TieringStatus], empty: str) -> None:
     """Prints all fields that have a heading, with times in UTC and complete errors."""
-    from sluice.model import TieringStatus
-
     shown = headed_fields(TieringStatus)
     rows = [[str(status.path), *(_cell(entry, status) for entry in shown)] for status in statuses]
     print_table(["table", *(entry.heading for entry in shown)], rows, empty, fold=False)
