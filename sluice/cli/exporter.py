@@ -47,8 +47,7 @@ TIMEOUT_MIN_MS = 100
     type=DURATION,
     default="10s",
     show_default=True,
-    help="How long one read of the cluster is used, by several scrapers as well. 0s: read at each"
-    " scrape.",
+    help="Answer all scrapes from one read of the cluster for this long. 0s: read at each scrape.",
 )
 @click.option(
     "--timeout",
@@ -69,7 +68,7 @@ def exporter(
 
     The metrics are those of `sluice serve --metrics`, for any cluster, also Apache Fluss. A scrape
     reads the tiering status of all lake tables. When the exporter is ready, it prints one line with
-    its address, and with a free port in place of port 0.
+    its address; for --listen with port 0, with the port that it got.
 
     If the cluster cannot be read, sluice_up is 0 and tables have no metrics until the cluster is
     back. The exporter counts the rounds that end while it runs.

@@ -53,9 +53,9 @@ def history(
     """Show the newest rounds of TABLE, the newest first.
 
     A line has the time since the end of a round, its outcome, its duration from claim to report,
-    the rows and files that it wrote, the keys whose earlier rows it deleted, and the lag in rows
-    before and after it. Below the table, each different reason of failed rounds has a line, and
-    each limit that ended a round early.
+    the rows, files and bytes that it wrote, the keys whose earlier rows it deleted, and the lag in
+    rows before and after it. Below the table, one line gives each different reason of failed
+    rounds, and each limit that ended a round early.
 
     A file or a pipe gets one line for each round and each reason. Scripts read --format json.
 

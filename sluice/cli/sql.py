@@ -83,8 +83,8 @@ def sql(
     """Run QUERY, one Spark SQL statement, in a local Spark.
 
     System tables: sys.lake_tiering_status has a row for each tiered table, and
-    sys.lake_tiering_rounds one for each of its newest 100 rounds. DESCRIBE prints their columns.
-    Times are in UTC.
+    sys.lake_tiering_rounds has a row for each of the newest 100 rounds of each table. DESCRIBE
+    prints their columns. Times are in UTC.
 
     Lake tables: give --warehouse PATH, or a lake in --config FILE, and name them
     lake.DATABASE.TABLE. The rows in the lake may be older than those in Fluss by the lag that

@@ -194,7 +194,10 @@ class RoundFailure:
         _check_version("failure", content)
         texts = [content.get(name) for name in ("kind", "reason", "deepest_cause")]
         if not all(isinstance(text, str) for text in texts):
-            raise UnknownFileVersion(f"the failure file has no reason: {sorted(content)}")
+            raise UnknownFileVersion(
+                "the failure file lacks one of the texts kind, reason and deepest_cause; it has"
+                f" {', '.join(sorted(content))}: install the same Sluice for Airflow and for Spark"
+            )
         kind, text, deepest_cause = map(str, texts)
         reason = Reason(kind, text, deepest_cause, bool(content.get("retryable")))
         return cls(reason, content.get("seconds", {}))
