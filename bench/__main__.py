@@ -17,6 +17,7 @@ NAMES = (
     "log_to_iceberg",
     "keyed_to_iceberg",
     "delta_cost",
+    "lake_history",
     "round_history",
     "real_log_to_iceberg",
 )
