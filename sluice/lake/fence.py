@@ -25,7 +25,12 @@ class Fence:
     """
 
     def __init__(
-        self, base_id: int | None, write_id: str | None, *, no_tiering_snapshot: bool
+        self,
+        base_id: int | None,
+        write_id: str | None,
+        *,
+        no_tiering_snapshot: bool,
+        checked_id: int | None = None,
     ) -> None:
         """Makes a fence for one commit.
 
@@ -33,10 +38,13 @@ class Fence:
         :param write_id: the write id of this commit, to recognise it in the ancestry.
         :param no_tiering_snapshot: the ancestry of main need not contain the base: the round has no
             base, or expiry cut it off from main and only the tag still references it.
+        :param checked_id: a snapshot up to which the base is known to be the newest tiering
+            snapshot. Its ancestors are not read again.
         """
         self._base_id = base_id
         self._write_id = write_id
         self._no_tiering_snapshot = no_tiering_snapshot
+        self._checked_id = checked_id
 
     def validate(self, ancestors: Any) -> bool:
         """Whether Iceberg may continue with the commit.
@@ -46,6 +54,8 @@ class Fence:
         """
         overtaken = False
         for snapshot in iterate(ancestors):
+            if snapshot.snapshotId() == self._checked_id:
+                return not overtaken
             if not is_tiering_snapshot(snapshot):
                 continue
             if snapshot.snapshotId() == self._base_id:

@@ -3,17 +3,106 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
 
 from sluice.rounds.history import HistoryEntry, LakeHistory
+from sluice.rounds.types import LakeSnapshot
 
+_READ_SINGLY_MAX = 8
+"""Number of main's newest snapshots that are read one by one."""
 _EARLIER_FILES_MAX = 1000
 """Maximum number of earlier metadata files that are read to find expired snapshots."""
 
 
-def history_of(jvm: Any, table: Any, tag: str) -> LakeHistory:
+class IcebergHistory:
+    """The snapshots of one table, as of the last refresh of Iceberg's table object.
+
+    No method needs more calls into the JVM for a longer history.
+    """
+
+    def __init__(self, jvm: Any, table: Any, tag: str) -> None:
+        """:param table: Iceberg's table object.
+        :param tag: the tag that keeps the newest tiering snapshot from expiry.
+        """
+        self._jvm, self._table, self._tag = jvm, table, tag
+        self._known: tuple[str, LakeHistory] | None = None
+
+    def find(self, summary: Mapping[str, str], since: int = 0) -> LakeSnapshot | None:
+        """Newest tiering snapshot in main's ancestry whose summary contains all these entries.
+
+        :param since: a sequence number; only newer snapshots count. 0: all of them.
+        """
+        for entry in self._lineage():
+            if since and entry.sequence_number <= since:
+                return None
+            if entry.is_tiering and summary.items() <= entry.summary.items():
+                texts = {key: text for key, text in entry.summary.items() if key != "operation"}
+                return LakeSnapshot(entry.snapshot_id, entry.sequence_number, texts)
+        return None
+
+    def is_ancestor(self, snapshot_id: int) -> bool:
+        """Whether a snapshot is main's current snapshot or one of its existing ancestors."""
+        snapshots = self._jvm.org.apache.iceberg.util.SnapshotUtil
+        return self._table.currentSnapshot() is not None and bool(
+            snapshots.isAncestorOf(self._table, snapshot_id)
+        )
+
+    def read(self) -> LakeHistory:
+        """The history from the metadata files; cached by metadata file."""
+        location = self._table.operations().current().metadataFileLocation()
+        if self._known is None or self._known[0] != location:
+            self._known = (location, _history_of(self._jvm, self._table, self._tag))
+        return self._known[1]
+
+    def _lineage(self) -> Iterator[HistoryEntry]:
+        """Ancestors of main, newest first, and the tiering snapshot if expiry cut it off from main.
+
+        Expiry can delete the snapshots between those of other writers and the tiering snapshot,
+        which only the tag keeps. Earlier metadata files show the ancestry of main. If they were
+        also deleted, the tagged snapshot counts if it is older than the oldest remaining ancestor.
+        """
+        oldest, met_tiering = None, False
+        for entry in self._ancestors():
+            oldest = entry
+            met_tiering = met_tiering or entry.is_tiering
+            yield entry
+        if oldest is None or met_tiering or oldest.parent_id is None:
+            return
+        history = self.read()
+        last = history.newest_tiering_snapshot()
+        if last is None and not history.is_complete():
+            tagged = history.snapshots.get(history.tagged or -1)
+            last = tagged if tagged and tagged.sequence_number < oldest.sequence_number else None
+        if last is not None and last.snapshot_id in history.snapshots:
+            yield last
+
+    def _ancestors(self) -> Iterator[HistoryEntry]:
+        """Main's current snapshot and its existing ancestors, newest first.
+
+        The first few are read one by one, all others with the complete metadata in one call. So
+        the number of calls does not grow with the history, however many of the newest snapshots
+        are other writers'.
+        """
+        snapshot, entry = self._table.currentSnapshot(), None
+        for _ in range(_READ_SINGLY_MAX):
+            if snapshot is None:
+                return
+            entry = _entry(json.loads(self._jvm.org.apache.iceberg.SnapshotParser.toJson(snapshot)))
+            yield entry
+            if entry.parent_id is None:
+                return
+            snapshot = self._table.snapshot(entry.parent_id)
+        existing = self.read().snapshots
+        while entry is not None and entry.parent_id is not None:
+            entry = existing.get(entry.parent_id)
+            if entry is not None:
+                yield entry
+
+
+def _history_of(jvm: Any, table: Any, tag: str) -> LakeHistory:
     """Reads the history of a table from its metadata files.
 
     Expired snapshots are looked up in earlier metadata files, the newest first, until main is known

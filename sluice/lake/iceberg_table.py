@@ -17,9 +17,9 @@ from sluice.errors import (
     UnsupportedLakeOption,
 )
 from sluice.failpoints import failpoint
-from sluice.lake.fence import Fence, is_tiering_snapshot
+from sluice.lake.fence import Fence
 from sluice.lake.iceberg_files import IcebergReferences, StoredFiles, folders_of
-from sluice.lake.iceberg_history import history_of
+from sluice.lake.iceberg_history import IcebergHistory
 from sluice.lake.iceberg_schema import check_spec, column_type_json, missing_columns
 from sluice.lake.java import class_name, deepest, iterate, lake_errors
 from sluice.lake.new_files import NewFiles, partition_of, to_iceberg_files
@@ -72,7 +72,7 @@ class IcebergTable:
         self._path = path
         self._catalog_properties = properties
         self._tiering = tiering
-        self._known_history: tuple[str, LakeHistory] | None = None
+        self._history = IcebergHistory(self._jvm, table, TAG)
         self.location: str = table.location()
         self.uuid: str = table.operations().current().uuid() or ""  # none in Iceberg's first format
 
@@ -112,30 +112,25 @@ class IcebergTable:
         """Newest tiering snapshot among the ancestors of main."""
         return self.find_tiering_snapshot({})
 
-    def find_tiering_snapshot(self, summary: Mapping[str, str]) -> LakeSnapshot | None:
-        """Newest tiering snapshot in main's ancestry whose summary contains all these entries."""
+    def find_tiering_snapshot(
+        self, summary: Mapping[str, str], since: int = 0
+    ) -> LakeSnapshot | None:
+        """Newest tiering snapshot in main's ancestry whose summary contains all these entries.
+
+        :param since: a sequence number; only newer snapshots count. 0: all of them.
+        """
         with lake_errors(f"read the snapshots of lake table {self._path}"):
             self._table.refresh()
-            return self._find(summary)
-
-    def _find(self, summary: Mapping[str, str]) -> LakeSnapshot | None:
-        """The same in the metadata that was read last."""
-        entries = {COMMIT_USER_KEY: COMMIT_USER, **summary}
-        for snapshot in self._lineage():
-            texts = snapshot.summary()
-            if texts is None:  # a snapshot of Iceberg's first format may have none
-                continue
-            if all(texts.get(key) == value for key, value in entries.items()):
-                return LakeSnapshot(
-                    snapshot.snapshotId(), snapshot.sequenceNumber(), dict(texts.items())
-                )
-        return None
+            return self._history.find(summary, since)
 
     def is_ancestor(self, snapshot_id: int) -> bool:
         """Whether a snapshot is main's current snapshot or one of its known ancestors."""
         with lake_errors(f"read the snapshots of lake table {self._path}"):
             self._table.refresh()
-            return any(s.snapshotId() == snapshot_id for s in self._lineage())
+            if self._history.is_ancestor(snapshot_id):
+                return True
+            newest = self._history.find({})  # expiry may have cut it off from main
+            return newest is not None and newest.snapshot_id == snapshot_id
 
     def writer_factory(self, write_id: str, splits: Sequence[Split]) -> ParquetWriterFactory:
         """A picklable factory of writers, with the folder of each split's files.
@@ -177,7 +172,7 @@ class IcebergTable:
         """
         with lake_errors(f"read partitions of lake table {self._path}"):
             self._table.refresh()
-            newest = self._find({})
+            newest = self._history.find({})
             found = [values for values in partitions if self._has_rows(values)]
         if (newest and newest.snapshot_id) != (base and base.snapshot_id):
             raise LakeCommitRefused(
@@ -225,7 +220,7 @@ class IcebergTable:
                     raise
         # The commit has succeeded: later errors must not look like a refused commit.
         try:
-            landed = self.find_tiering_snapshot(summary)
+            landed = self.find_tiering_snapshot(summary, base.sequence_number if base else 0)
         except SluiceError as error:
             raise self._unknown(
                 f"the catalog confirmed it, but the table cannot be read: {error}"
@@ -249,7 +244,6 @@ class IcebergTable:
         """
         fence = self._fence(base, summary.get(WRITE_ID_KEY))
         with lake_errors(f"prepare the commit to lake table {self._path}"):
-            self._table.refresh()
             update = self._new_update(new, replaced)
             for key, value in {**summary, COMMIT_USER_KEY: COMMIT_USER}.items():
                 update.set(key, value)
@@ -296,7 +290,7 @@ class IcebergTable:
         """
         with lake_errors(f"tag snapshot {snapshot_id} of lake table {self._path}"):
             self._table.refresh()
-            newest = self._find({})
+            newest = self._history.find({})
             if newest is not None and newest.snapshot_id != snapshot_id:
                 return
             snapshots = self._table.manageSnapshots()
@@ -312,7 +306,7 @@ class IcebergTable:
         """
         with lake_errors(f"read the history of lake table {self._path}"):
             self._table.refresh()
-            return self._history()
+            return self._history.read()
 
     def set_main(self, snapshot_id: int, expected: int | None) -> None:
         """Sets main to an existing snapshot, if main is still at the expected one.
@@ -401,8 +395,13 @@ class IcebergTable:
                 f" planned base {base_id}"
             )
         with lake_errors(f"read the snapshots of lake table {self._path}"):
-            ids = self._jvm.org.apache.iceberg.util.SnapshotUtil.currentAncestorIds(self._table)
-            return Fence(base_id, write_id, no_tiering_snapshot=base_id not in set(iterate(ids)))
+            current = self._table.currentSnapshot()
+            return Fence(
+                base_id,
+                write_id,
+                no_tiering_snapshot=base_id is None or not self._history.is_ancestor(base_id),
+                checked_id=current and current.snapshotId(),
+            )
 
     def _new_update(self, new: NewFiles, replaced: Sequence[tuple[str, ...]]) -> TaggedUpdate:
         """An append; an overwrite to delete old rows of a partition; a row delta to delete keys.
@@ -459,37 +458,6 @@ class IcebergTable:
 
     def _property(self, name: str, default: str) -> str:
         return str(self._table.properties().getOrDefault(name, default))
-
-    def _lineage(self) -> Iterator[Any]:
-        """Ancestors of main, newest first, and the tiering snapshot if expiry cut it off from main.
-
-        Expiry can delete the snapshots between those of other writers and the tiering snapshot,
-        which only the tag keeps. Earlier metadata files show the ancestry of main. If they were
-        also deleted, the tagged snapshot counts if it is older than the oldest remaining ancestor.
-        """
-        oldest, met_tiering = None, False
-        for snapshot in iterate(
-            self._jvm.org.apache.iceberg.util.SnapshotUtil.currentAncestors(self._table)
-        ):
-            oldest = snapshot
-            met_tiering = met_tiering or is_tiering_snapshot(snapshot)
-            yield snapshot
-        if oldest is None or met_tiering or oldest.parentId() is None:
-            return
-        history = self._history()
-        last = history.newest_tiering_snapshot()
-        if last is None and not history.is_complete():
-            tagged = history.snapshots.get(history.tagged or -1)
-            last = tagged if tagged and tagged.sequence_number < oldest.sequenceNumber() else None
-        if last is not None and last.snapshot_id in history.snapshots:
-            yield self._table.snapshot(last.snapshot_id)
-
-    def _history(self) -> LakeHistory:
-        """The history as of the metadata that was read last; cached by metadata file."""
-        location = self._table.operations().current().metadataFileLocation()
-        if self._known_history is None or self._known_history[0] != location:
-            self._known_history = (location, history_of(self._jvm, self._table, TAG))
-        return self._known_history[1]
 
     def _add_columns(self, columns: Sequence[Column]) -> None:
         types = self._jvm.org.apache.iceberg.types.Types

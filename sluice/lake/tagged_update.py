@@ -15,9 +15,9 @@ class TaggedUpdate:
     """
 
     def __init__(self, table: Any, tag: str, method: str) -> None:
-        """Starts the transaction.
+        """Starts the transaction, which refreshes the table.
 
-        :param table: Iceberg's table object, as of its last refresh.
+        :param table: Iceberg's table object.
         :param method: the method that starts the update: ``newAppend``, ``newOverwrite`` or
             ``newRowDelta``.
         """

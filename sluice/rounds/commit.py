@@ -64,9 +64,10 @@ def committed_since(
     Older ones do not count: epochs start again from 1 when tiering of a table is disabled and
     enabled.
     """
-    found = table.find_tiering_snapshot(round_identity(claim))
-    if found is None or (base is not None and found.sequence_number <= base.sequence_number):
-        return None
+    since = base.sequence_number if base else 0
+    found = table.find_tiering_snapshot(round_identity(claim), since)
+    if found is None or (base is not None and found.sequence_number <= since):
+        return None  # in Iceberg's first format all sequence numbers are 0
     return found
 
 
@@ -165,13 +166,13 @@ def _commit_lake(
         discard(table, files, summary)
         raise
     except LakeCommitOutcomeUnknown as unknown:
-        if (committed := _look_up(claim, table, summary, unknown)) is not None:
+        if (committed := _look_up(claim, table, plan.base, summary, unknown)) is not None:
             return committed
         raise
     except LakeCommitRefused as refused:
         # If the catalog's first answer was lost, it may report a successful commit as a conflict:
         # only the table itself shows whether it references these files.
-        if (committed := _look_up(claim, table, summary, refused)) is not None:
+        if (committed := _look_up(claim, table, plan.base, summary, refused)) is not None:
             return committed
         if not _is_nowhere(table, plan.base, summary[WRITE_ID_KEY]):
             files, summary = (), {}  # `sluice clean` deletes them if no snapshot references them
@@ -201,7 +202,11 @@ def _is_nowhere(table: LakeTable, base: LakeSnapshot | None, write_id: str) -> b
 
 
 def _look_up(
-    claim: Claim, table: LakeTable, summary: dict[str, str], error: SluiceError
+    claim: Claim,
+    table: LakeTable,
+    base: LakeSnapshot | None,
+    summary: dict[str, str],
+    error: SluiceError,
 ) -> CommitResult | None:
     """This attempt's commit, if it succeeded in spite of the error; None if it did not.
 
@@ -209,7 +214,9 @@ def _look_up(
     :raises ClaimLost: the commit succeeded, and another round has committed on top of it since.
     """
     try:
-        found = table.find_tiering_snapshot({WRITE_ID_KEY: summary[WRITE_ID_KEY]})
+        found = table.find_tiering_snapshot(
+            {WRITE_ID_KEY: summary[WRITE_ID_KEY]}, base.sequence_number if base else 0
+        )
         newest = table.newest_tiering_snapshot() if found else None
     except SluiceError as unseen:
         raise LakeCommitOutcomeUnknown(

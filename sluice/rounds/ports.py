@@ -102,8 +102,13 @@ class LakeTable(MetadataFiles, Protocol):
     def newest_tiering_snapshot(self) -> LakeSnapshot | None:
         """Newest snapshot of commit user ``__fluss_lake_tiering`` among the ancestors of main."""
 
-    def find_tiering_snapshot(self, summary: Mapping[str, str]) -> LakeSnapshot | None:
-        """Newest tiering snapshot in main's ancestry whose summary contains all these entries."""
+    def find_tiering_snapshot(
+        self, summary: Mapping[str, str], since: int = 0
+    ) -> LakeSnapshot | None:
+        """Newest tiering snapshot in main's ancestry whose summary contains all these entries.
+
+        :param since: a sequence number; only newer snapshots count. 0: all of them.
+        """
 
     def is_ancestor(self, snapshot_id: int) -> bool:
         """Whether a snapshot is main's current snapshot or one of its known ancestors."""

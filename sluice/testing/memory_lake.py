@@ -192,11 +192,14 @@ class MemoryLakeTable:
     def newest_tiering_snapshot(self) -> LakeSnapshot | None:
         return self.find_tiering_snapshot({})
 
-    def find_tiering_snapshot(self, summary: Mapping[str, str]) -> LakeSnapshot | None:
+    def find_tiering_snapshot(
+        self, summary: Mapping[str, str], since: int = 0
+    ) -> LakeSnapshot | None:
         if self.blind:
             raise LakeNotWritable("the catalog does not answer")
         wanted = {COMMIT_USER_KEY: COMMIT_USER, **summary}.items()
-        return next((s for s in self._lineage() if wanted <= s.summary.items()), None)
+        newer = (s for s in self._lineage() if s.sequence_number > since)
+        return next((s for s in newer if wanted <= s.summary.items()), None)
 
     def is_ancestor(self, snapshot_id: int) -> bool:
         return any(s.snapshot_id == snapshot_id for s in self._lineage())

@@ -263,8 +263,10 @@ class DriverTable:
     def newest_tiering_snapshot(self) -> LakeSnapshot | None:
         return self._look("newest_tiering_snapshot").newest_tiering_snapshot()
 
-    def find_tiering_snapshot(self, summary: Mapping[str, str]) -> LakeSnapshot | None:
-        return self._look("find_tiering_snapshot").find_tiering_snapshot(summary)
+    def find_tiering_snapshot(
+        self, summary: Mapping[str, str], since: int = 0
+    ) -> LakeSnapshot | None:
+        return self._look("find_tiering_snapshot").find_tiering_snapshot(summary, since)
 
     def is_ancestor(self, snapshot_id: int) -> bool:
         return self._look("is_ancestor").is_ancestor(snapshot_id)
