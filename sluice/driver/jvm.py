@@ -164,7 +164,7 @@ def _launch(
     watch.start()
     try:
         port, token = int(process.stdout.readline()), process.stdout.readline().decode().strip()
-    except ValueError as error:
+    except BaseException as error:  # also an interruption: no Java may outlive this process
         process.kill()
         process.communicate()
         if hung.is_set():
