@@ -20,6 +20,7 @@ import google_crc32c
 
 from sluice.client.sent_batches import RowRange, WriterStart
 from sluice.model import TableBucket
+from sluice.state_folder import state_folder
 
 _KEPT_S = 90 * 24 * 60 * 60
 _READ_BYTES = 1024 * 1024
@@ -29,11 +30,7 @@ _READER_LOCK_S = 1.0
 
 def folder() -> Path:
     """Where records are kept: ``$XDG_STATE_HOME/sluice/append``."""
-    try:
-        home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state"
-    except RuntimeError:  # a user without a home, in some containers: has no folder
-        home = os.devnull
-    return Path(home) / "sluice/append"
+    return state_folder() / "append"
 
 
 @dataclass
