@@ -1,10 +1,76 @@
-"""Waits for SIGTERM or Ctrl-C, without losing a signal."""
+"""SIGTERM and Ctrl-C: a server waits for them, a command ends its work because of them."""
 
 from __future__ import annotations
 
 import os
 import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+
+EXIT_TERMINATED = 128 + signal.SIGTERM
+"""The exit code of a command that SIGTERM ended."""
+_REPEATED_S = 1.0
+"""Some senders, such as `timeout`, send SIGTERM twice at once."""
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM arrived; whatever handles Ctrl-C handles it, too."""
+
+
+@contextmanager
+def sigterm_raises() -> Iterator[None]:
+    """Inside, SIGTERM raises Terminated in the main thread, as Ctrl-C raises KeyboardInterrupt.
+
+    Does nothing in other threads, which receive no signals.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    last_s = -_REPEATED_S
+
+    def handle(number: int, frame: Any) -> None:
+        nonlocal last_s
+        del number, frame
+        now_s = time.monotonic()
+        is_repeated, last_s = now_s - last_s < _REPEATED_S, now_s
+        if not is_repeated:
+            raise Terminated
+
+    before = signal.signal(signal.SIGTERM, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def signals_deferred() -> Iterator[None]:
+    """Inside, SIGTERM and Ctrl-C wait for the end of the block; a second Ctrl-C does not wait.
+
+    For calls that must not be interrupted, because their effect would then be unknown.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    arrived: list[int] = []
+
+    def handle(number: int, frame: Any) -> None:
+        del frame
+        if number == signal.SIGINT and number in arrived:
+            raise KeyboardInterrupt
+        arrived.append(number)
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if arrived:
+            signal.raise_signal(arrived[0])
 
 
 class StopSignals:

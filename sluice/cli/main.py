@@ -38,6 +38,7 @@ from sluice.cli.tables import tables
 from sluice.cli.tier import tier
 from sluice.cli.warm import warm
 from sluice.masking import MaskingFormatter
+from sluice.stop_signals import EXIT_TERMINATED, Terminated
 
 
 class _Commands(CommandGroup):
@@ -56,9 +57,10 @@ class _Commands(CommandGroup):
             code = super().main(args, prog_name, standalone_mode=False, **extra)
         except click.ClickException as error:
             sys.exit(show(error))
-        except click.Abort:
+        except click.Abort as error:
             click.echo("Aborted!", err=True)
-            sys.exit(EXIT_FAILED)
+            by_sigterm = isinstance(error.__cause__, Terminated)
+            sys.exit(EXIT_TERMINATED if by_sigterm else EXIT_FAILED)
         sys.exit(code if isinstance(code, int) else 0)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -100,6 +102,7 @@ def cli(debug: bool) -> None:
       2  An argument, a setting or the installation is wrong.
       3  The round lost its claim before its commit. A later round copies the
          rows.
+    143  SIGTERM ended `sluice tier` or `sluice repair`.
     """
     del debug  # _Commands reads it from the context
 

@@ -17,6 +17,7 @@ from sluice.cli.options import (
 )
 from sluice.cli.tier import EXIT_GIVEN_UP
 from sluice.model import TablePath
+from sluice.stop_signals import sigterm_raises
 
 if TYPE_CHECKING:
     from sluice.driver.repairing import RepairResult
@@ -71,7 +72,7 @@ def repair(
 
     Needs Java 17 or newer.
     Exit code 1: nothing could be repaired. 3: the round of the repair lost its claim
-    before the commit; run the command again.
+    before the commit; run the command again. 143: SIGTERM ended the command.
     """
     config = settings.lake_config()
     from sluice.cli.cluster import require_cluster
@@ -86,7 +87,7 @@ def repair(
         else:
             _print_found(found, by)
         return
-    with RoundBar(str(table)) as bar:
+    with RoundBar(str(table)) as bar, sigterm_raises():
         done = repairing.repair(config, table, by, wait_ms=wait_ms, progress=bar)
     if output_format == "json":
         _print_json(done.diagnosis, done)

@@ -17,6 +17,7 @@ from sluice.cli.options import (
     with_settings,
 )
 from sluice.model import TablePath
+from sluice.stop_signals import sigterm_raises
 
 if TYPE_CHECKING:
     from sluice.config import Config
@@ -80,18 +81,21 @@ def tier(
     tiering.max_round_ms, and a size limit, tiering.max_round_bytes. At a limit it commits the
     copied rows, and the rest is due at once.
 
+    Ctrl-C and SIGTERM end the command and release the table, which is no failure of it. If the
+    commit has begun, the command ends after it.
+
     Needs Java 17 or newer and pip install 'fluss-sluice[spark]'.
 
     Exit code 0: the lake has the rows, or there were no new rows. 1: the round failed, or the table
     could not be claimed. 2: wrong arguments or settings. 3: the round lost its claim before the
     commit, because the coordinator assigned the table to another round or was restarted. Nothing
-    was committed then, and the next round copies the rows.
+    was committed then, and the next round copies the rows. 143: SIGTERM ended the command.
     """
     config = settings.lake_config(must_exist=False, parallelism=parallelism)
     from sluice.cli.cluster import require_cluster, suggested_names
 
     require_cluster(config.client)
-    with suggested_names(config.client):
+    with suggested_names(config.client), sigterm_raises():
         result, spent_s = _tier(config, table, wait_ms, now)
     if output_format == "json":
         from sluice.cli.output import print_json

@@ -6,7 +6,7 @@ import logging
 import threading
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 from sluice.client import connect
@@ -22,7 +22,7 @@ from sluice.driver.threads import ThreadRunner
 from sluice.errors import ClaimLost, SluiceError
 from sluice.failpoints import failpoint
 from sluice.lake.iceberg_catalog import IcebergLake
-from sluice.model import BucketSnapshot, Claim, TableInfo, TablePath
+from sluice.model import BucketSnapshot, Claim, Reason, TableInfo, TablePath
 from sluice.rounds.files import RoundResult
 from sluice.rounds.keyed_options import KeyedRoundOptions
 from sluice.rounds.limits import RoundLimits
@@ -32,6 +32,7 @@ from sluice.rounds.progress import NoProgress, Progress
 from sluice.rounds.reasons import failure_of, reason_of
 from sluice.rounds.retier import RepairMode
 from sluice.rounds.round import run_round
+from sluice.stop_signals import signals_deferred
 
 _LOG = logging.getLogger(__name__)
 
@@ -54,28 +55,30 @@ def tier_once(
     :raises ConfigurationError: this machine lacks something; nothing was claimed.
     :raises TableNotDue: no table can be claimed now; says why, and whether waiting helps.
     :raises SluiceError: why the round failed, as reported to the coordinator.
+    :raises KeyboardInterrupt: Ctrl-C or SIGTERM (``sigterm_raises``) ended the round, and its claim
+        was released. If the signal arrived during the commit, the round was first completed.
     """
     jvm_context = checked_jvm(config, jvm)
-    with connect(config.client) as client:
+    stopped = threading.Event()
+    with connect(config.client) as client, ExitStack() as deferred:
+        # If the claim were interrupted, it would expire, as a failure of the table.
+        deferred.enter_context(signals_deferred())
         failpoint("round.claim.before")
         claim = claim_table(client, path, now=now)
         failpoint("round.claim.after")
-        lost = threading.Event()
-        with Heartbeats(client.tiering, on_lost=lambda *_: lost.set()) as heartbeats:
+        with Heartbeats(client.tiering, on_lost=lambda *_: stopped.set()) as heartbeats:
             heartbeats.add(claim)
+            observer = _CommitObserver(progress or NoProgress(), deferred)
             try:
+                deferred.close()
                 with jvm_context as java, open_lake(config, java.gateway) as lake:
                     result = _run(
-                        config,
-                        client,
-                        lake,
-                        claim,
-                        lost,
-                        progress or NoProgress(),
-                        repair_mode,
+                        config, client, lake, claim, heartbeats, stopped, observer, repair_mode
                     )
+                deferred.enter_context(signals_deferred())
             except BaseException as error:
-                _report_failure(client, claim, error, config.secrets())
+                with signals_deferred():
+                    _report_failure(client, claim, error, config.secrets())
                 raise
             finally:
                 heartbeats.remove(claim)
@@ -83,6 +86,19 @@ def tier_once(
         result = _report(client, claim, result.checked(config.secrets()))
         failpoint("round.report.after")
         return result
+
+
+class _CommitObserver:
+    """Passes progress on. When the commit begins, it defers signals until the round is reported."""
+
+    def __init__(self, progress: Progress, deferred: ExitStack) -> None:
+        self._progress, self._deferred = progress, deferred
+        self.planned, self.copied = progress.planned, progress.copied
+
+    def phase(self, name: str) -> None:
+        if name == "prepare":
+            self._deferred.enter_context(signals_deferred())
+        self._progress.phase(name)
 
 
 def round_limits(config: Config) -> RoundLimits:
@@ -104,7 +120,8 @@ def _run(
     client: Client,
     lake: IcebergLake,
     claim: Claim,
-    lost: threading.Event,
+    heartbeats: Heartbeats,
+    stopped: threading.Event,
     progress: Progress,
     repair_mode: RepairMode | None,
 ) -> RoundResult:
@@ -114,7 +131,7 @@ def _run(
             source,
             writers,
             config.tiering.parallelism,
-            cancelled=lost,
+            cancelled=stopped,
             on_rows=progress.copied,
             secrets=config.secrets(),
         )
@@ -133,7 +150,7 @@ def _run(
                 keyed=keyed_round_options(config, snapshots),
             )
     except SluiceError as error:
-        if not lost.is_set():
+        if not heartbeats.wait_lost(claim, 0):
             raise
         reason = reason_of(error, config.secrets())
         return RoundResult.of(
@@ -191,9 +208,13 @@ def _report(client: Client, claim: Claim, result: RoundResult) -> RoundResult:
 def _report_failure(
     client: Client, claim: Claim, error: BaseException, secrets: Sequence[str]
 ) -> None:
+    """Reports the failure of a round; an interrupted round releases its claim instead."""
     if isinstance(error, ClaimLost):
         return
     try:
+        if not isinstance(error, Exception):  # Ctrl-C or SIGTERM
+            client.tiering.release(claim, Reason.from_text("the round was interrupted"))
+            return
         # Without its kind: users of `sluice tier` know what failed, and read the text.
         failure = failure_of(error, secrets)
         client.tiering.failed(claim, replace(failure.reason, kind=""), failure.details())

@@ -36,6 +36,8 @@ from sluice.formats.types import schema_from_arrow
 from sluice.model import Claim, Reason, TableDescriptor, TablePath
 from sluice.model import types as t
 from sluice.rounds.files import RoundResult
+from sluice.rounds.progress import NoProgress
+from sluice.stop_signals import Terminated, sigterm_raises
 from sluice.testing.table_creation import create_table
 from sluice.wire import fluss_api_pb2 as pb
 from sluice_airflow.acquire import acquire
@@ -124,6 +126,24 @@ def test_failures_are_counted_and_wait_until_retry(place: Place) -> None:
     assert place.tier(path).outcome == "committed"
     seen = place.status(path)
     assert (seen.failures, seen.last_error, seen.last_round_ms is not None) == (0, None, True)
+
+
+class Stopped(NoProgress):
+    """SIGTERM arrives when the round begins to copy."""
+
+    def phase(self, name: str) -> None:
+        if name == "copy":
+            signal.raise_signal(signal.SIGTERM)
+
+
+@pytest.mark.slow
+def test_a_round_ended_by_sigterm_is_no_failure(place: Place) -> None:
+    path = place.create("orders")
+    with pytest.raises(Terminated), sigterm_raises():
+        place.soon(lambda: tier_once(place.config, path, progress=Stopped(), jvm=place.jvm))
+    seen = place.status(path)
+    assert (seen.failures, seen.is_failing, seen.last_error) == (0, False, None)
+    assert place.tier(path).outcome == "committed"
 
 
 @pytest.mark.slow

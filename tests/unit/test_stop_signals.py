@@ -1,11 +1,15 @@
-"""A signal ends the waiting whatever the process is doing when it arrives."""
+"""A signal ends waiting and work, whatever the process is doing when it arrives."""
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
+import threading
 
 import pytest
+
+from sluice.stop_signals import Terminated, signals_deferred, sigterm_raises
 
 SIGNAL_AT_EACH_LINE = """
 import signal, sys
@@ -60,3 +64,46 @@ def test_it_is_heard(script: str) -> None:
     command = [sys.executable, "-c", script]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert (done.stdout, done.stderr) == ("heard\n", "")
+
+
+def test_sigterm_raises_once_when_it_is_sent_twice_at_once() -> None:
+    with sigterm_raises():
+        with pytest.raises(Terminated):
+            signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_a_deferred_signal_is_handled_at_the_end_of_the_block() -> None:
+    done = []
+    with pytest.raises(Terminated), sigterm_raises(), signals_deferred():
+        signal.raise_signal(signal.SIGTERM)
+        done.append("after SIGTERM")
+        signal.raise_signal(signal.SIGINT)
+        done.append("after Ctrl-C")
+    assert done == ["after SIGTERM", "after Ctrl-C"]
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_a_second_ctrl_c_is_not_deferred() -> None:
+    done = []
+    with pytest.raises(KeyboardInterrupt), signals_deferred():
+        signal.raise_signal(signal.SIGINT)
+        done.append("after the first")
+        signal.raise_signal(signal.SIGINT)
+        done.append("after the second")
+    assert done == ["after the first"]
+
+
+def test_other_threads_leave_the_handlers_alone() -> None:
+    seen = []
+
+    def work() -> None:
+        with sigterm_raises(), signals_deferred():
+            seen.append(signal.getsignal(signal.SIGTERM))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [signal.SIG_DFL]

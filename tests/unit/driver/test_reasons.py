@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from sluice.client import Client, connect
+from sluice.client.heartbeats import Heartbeats
 from sluice.config import ServerConfig, load_config
 from sluice.driver.local import _report_failure, _run
 from sluice.driver.spark import CopyPartition
@@ -64,8 +65,9 @@ def test_a_secret_on_a_thread_reaches_neither_file_nor_status(client: Client) ->
     claim = client.tiering.claim([PATH])
     assert claim is not None
     lake: Any = RefusingLake()
+    beats = Heartbeats(client.tiering)
     with pytest.raises(SplitFailed) as raised:
-        _run(config, client, lake, claim, threading.Event(), NoProgress(), None)
+        _run(config, client, lake, claim, beats, threading.Event(), NoProgress(), None)
     _report_failure(client, claim, raised.value, config.secrets())
     [status] = client.statuses.list(PATH)
     said = f"bucket {claim.table_id}:0 of table shop.orders: OSError: OSError: login as *** refused"
