@@ -19,7 +19,8 @@ from sluice.driver.jvm import Jvm
 from sluice.driver.not_due import claim_table
 from sluice.driver.open_lake import checked_jvm, open_lake
 from sluice.driver.threads import ThreadRunner
-from sluice.errors import ClaimLost, SluiceError
+from sluice.driver.tier_lease import TIER_LEASE_MS, tier_lease_id
+from sluice.errors import ClaimLost, FlussError, LeaseLost, SluiceError, SplitFailed
 from sluice.failpoints import failpoint
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.model import BucketSnapshot, Claim, Reason, TableInfo, TablePath
@@ -137,7 +138,7 @@ def _run(
         )
 
     try:
-        with _leased_snapshots(client, claim, repair_mode) as snapshots:
+        with _leased_snapshots(client, claim, stopped, repair_mode) as snapshots:
             return run_round(
                 claim,
                 client.tiering,
@@ -163,30 +164,56 @@ def _run(
 
 @contextmanager
 def _leased_snapshots(
-    client: Client, claim: Claim, repair_mode: RepairMode | None
+    client: Client, claim: Claim, stopped: threading.Event, repair_mode: RepairMode | None
 ) -> Iterator[Sequence[BucketSnapshot]]:
     """Leases the KV snapshots that the round can start buckets with, until the block ends.
 
     They are those of buckets that were never tiered. For a repair they are those of all buckets,
     because it is not known yet what the lake lacks.
 
+    :param stopped: set if the lease is lost, because nothing more can be copied then.
     :raises LeaseNotObtained: not all snapshots could be leased. :raises TableNotExist: the table
-        was dropped.
+        was dropped. :raises LeaseLost: the round failed because the lease was lost.
     """
     info = client.admin.table_info(claim.path)
     if info.table_id != claim.table_id or not info.has_primary_key:
         yield ()  # if the table was created again, the round reports that
         return
-    parts = never_tiered_buckets(client.admin, info)
-    buckets = {part.bucket(number) for part in parts for number in part.buckets}
-    if repair_mode is None and not buckets:
-        yield ()
-        return
-    with client.snapshot_lease(
-        f"sluice-tier-{uuid.uuid4()}", claim.path, buckets=buckets if repair_mode is None else None
-    ) as lease:
-        failpoint("round.lease.after")
-        yield tuple(lease.snapshots.values())
+    with tier_lease_id(info.table_id) as lease_id:
+        _drop_left_over(client, lease_id)
+        parts = never_tiered_buckets(client.admin, info)
+        buckets = {part.bucket(number) for part in parts for number in part.buckets}
+        if repair_mode is None and not buckets:
+            yield ()
+            return
+        lost: list[LeaseLost] = []
+
+        def on_lost(error: LeaseLost) -> None:
+            lost.append(error)
+            stopped.set()
+
+        with client.snapshot_lease(
+            lease_id,
+            claim.path,
+            buckets=buckets if repair_mode is None else None,
+            duration_ms=TIER_LEASE_MS,
+            on_lost=on_lost,
+        ) as lease:
+            failpoint("round.lease.after")
+            try:
+                yield tuple(lease.snapshots.values())
+            except SplitFailed:
+                if lost:
+                    raise lost[0] from None
+                raise
+
+
+def _drop_left_over(client: Client, lease_id: str) -> None:
+    """Drops the lease of a killed round, if there is one: no living process has this id."""
+    try:
+        client.leases.drop(lease_id)
+    except FlussError as error:  # the cluster has no leases, or the lease stays until it expires
+        _LOG.debug("lease %s was not dropped: %s", lease_id, error)
 
 
 def _report(client: Client, claim: Claim, result: RoundResult) -> RoundResult:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 
-from sluice.model import TieringStatus
+from sluice.client import lease_keeper
+from sluice.driver.tier_lease import TIER_LEASE_MS, tier_lease_id
+from sluice.errors import LeaseLost
+from sluice.model import Claim, LeaseInfo, TieringStatus
 from sluice.rounds.progress import NoProgress
 from sluice.stop_signals import Terminated, sigterm_raises
+from sluice.wire import fluss_api_pb2 as pb
 from tests.support.driver_process import DriverProcess
-from tests.support.processes import SLUICE
+from tests.support.processes import SLUICE, wait_for
 
 from .conftest import STOCK, LocalStock
 
@@ -51,6 +57,62 @@ def command(stock: LocalStock, home: Path, failpoints: str) -> DriverProcess:
     return DriverProcess(
         [SLUICE, "tier", str(STOCK), *words], home, {"SLUICE_FAILPOINTS": failpoints}
     )
+
+
+@contextmanager
+def held(stock: LocalStock, home: Path) -> Iterator[tuple[DriverProcess, psutil.Process]]:
+    """`sluice tier`, stopped while it holds claim and lease and its JVM runs."""
+    driver = command(stock, home, "round.lease.after=stop")
+    try:
+        driver.wait_until_stopped()
+        [java] = psutil.Process(driver._process.pid).children(recursive=True)
+        yield driver, java
+    finally:
+        driver.kill()
+
+
+def end_claim(stock: LocalStock) -> None:
+    """What the coordinator does after its timeout, at once and without a failure."""
+    found = status(stock)
+    epoch = stock.client.tiering._heartbeat(
+        pb.LakeTieringHeartbeatRequest(), idempotent=True
+    ).coordinator_epoch
+    claim = Claim(found.table_id, STOCK, found.tiering_epoch, epoch)
+    stock.client.tiering.finished(claim, forced=True)
+
+
+def leases_at_copy(stock: LocalStock) -> list[LeaseInfo]:
+    """The leases while a round copies; there are none after it."""
+    seen: list[LeaseInfo] = []
+    stock.tier(At("copy", lambda: seen.extend(stock.client.leases.all())))
+    assert stock.client.leases.all() == []
+    return seen
+
+
+def test_sigterm_ends_a_round_without_a_trace_and_kill_9_leaves_what_the_next_takes(
+    keyed: LocalStock, tmp_path: Path
+) -> None:
+    leases = keyed.client.leases
+    with held(keyed, tmp_path) as (driver, java):
+        [lease] = leases.all()
+        left_ms = lease.expires_ms - lease.renewed_ms
+        driver._process.terminate()
+        driver.go_on()
+        assert driver.wait() == 128 + signal.SIGTERM, driver.said
+        wait_for("Java to end", lambda: not java.is_running(), 10)
+    assert left_ms == TIER_LEASE_MS == 600_000
+    assert leases.all() == []
+    assert (status(keyed).status, status(keyed).failures) == ("Pending", 0)
+
+    with held(keyed, tmp_path) as (driver, java):
+        driver.kill()
+        wait_for("Java to end", lambda: not java.is_running(), 10)
+    assert [left.lease_id for left in leases.all()] == [lease.lease_id]
+    end_claim(keyed)
+    assert [(seen.lease_id, seen.buckets) for seen in leases_at_copy(keyed)] == [
+        (lease.lease_id, 2)
+    ]
+    keyed.assert_equal()
 
 
 def test_a_signal_while_the_claim_is_made_waits_for_its_answer(
@@ -106,3 +168,37 @@ def test_a_second_ctrl_c_does_not_wait_and_the_next_round_finds_the_commit(
     found = keyed.tier()
     assert found.recovered_snapshot_id is not None
     keyed.assert_equal()
+
+
+def test_a_lease_left_over_is_reduced_to_what_the_next_round_needs(keyed: LocalStock) -> None:
+    keyed.tier()
+    table_id = status(keyed).table_id
+    with tier_lease_id(table_id) as left_over:
+        newest = keyed.client.leases.latest(STOCK).snapshots
+        keyed.client.leases.acquire(left_over, TIER_LEASE_MS, newest.values())
+    keyed.put({1: 100})
+    assert leases_at_copy(keyed) == []
+
+
+def test_a_second_living_process_has_a_lease_of_its_own(keyed: LocalStock) -> None:
+    with tier_lease_id(status(keyed).table_id) as first:
+        [seen] = leases_at_copy(keyed)
+    assert seen.lease_id == f"{first}.2"
+
+
+def test_the_lease_is_renewed_and_its_loss_ends_the_round(
+    keyed: LocalStock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(lease_keeper, "_INTERVAL_MAX_S", 0.02)
+    leases = keyed.client.leases
+
+    def lose() -> None:
+        [before] = leases.all()
+        wait_for("a renewal", lambda: leases.all()[0].expires_ms > before.expires_ms, 10)
+        leases.drop(before.lease_id)
+        wait_for("the loss", lambda: "is lost, its KV snapshots" in caplog.text, 10)
+
+    with pytest.raises(LeaseLost, match=r"lease sluice-tier-\S+ is lost"):
+        keyed.tier(At("copy", lose))
+    assert "is lost, its KV snapshots may be deleted" in (status(keyed).last_error or "")
+    assert keyed.client.admin.lake_snapshot(STOCK) is None
