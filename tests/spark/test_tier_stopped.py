@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
+from click.testing import CliRunner
 
+from sluice.cli.main import cli
 from sluice.client import lease_keeper
 from sluice.driver.tier_lease import TIER_LEASE_MS, tier_lease_id
 from sluice.errors import LeaseLost
@@ -52,11 +56,13 @@ def status(stock: LocalStock) -> TieringStatus:
     return found
 
 
+def words(stock: LocalStock) -> list[str]:
+    lake, address = str(stock.site.warehouse), stock.client.config.bootstrap
+    return ["tier", str(STOCK), "--warehouse", lake, "--bootstrap", address]
+
+
 def command(stock: LocalStock, home: Path, failpoints: str) -> DriverProcess:
-    words = ("--warehouse", str(stock.site.warehouse), "--bootstrap", stock.client.config.bootstrap)
-    return DriverProcess(
-        [SLUICE, "tier", str(STOCK), *words], home, {"SLUICE_FAILPOINTS": failpoints}
-    )
+    return DriverProcess([SLUICE, *words(stock)], home, {"SLUICE_FAILPOINTS": failpoints})
 
 
 @contextmanager
@@ -124,6 +130,19 @@ def test_a_signal_while_the_claim_is_made_waits_for_its_answer(
     driver.go_on()
     assert driver.wait() == 128 + signal.SIGTERM, driver.said
     assert (status(keyed).status, status(keyed).failures) == ("Pending", 0)
+
+
+def test_sigterm_while_the_command_waits_ends_it(
+    keyed: LocalStock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim = keyed.site.claim(STOCK)
+    waiting = SimpleNamespace(
+        monotonic=time.monotonic, sleep=lambda _: signal.raise_signal(signal.SIGTERM)
+    )
+    monkeypatch.setattr("sluice.cli.tier.time", waiting)
+    done = CliRunner().invoke(cli, [*words(keyed), "--wait", "5min"])
+    assert (done.exit_code, done.stderr) == (128 + signal.SIGTERM, "\nAborted!\n")
+    assert keyed.client.tiering.beat([claim]) == {claim.table_id: None}
 
 
 @pytest.mark.parametrize(
