@@ -10,6 +10,7 @@ from sluice.client.admin import Admin
 from sluice.client.connection import Connection
 from sluice.client.kv_reader import KvReader
 from sluice.client.kv_scan import KvScanner
+from sluice.client.kv_snapshot_sizes import kv_snapshot_sizes
 from sluice.client.kv_snapshots import KvSnapshotReader
 from sluice.client.kv_writer import KvWriter
 from sluice.client.leases import DAY_MS, LeaseClient
@@ -23,7 +24,7 @@ from sluice.client.tiering import TieringClient
 from sluice.clock import Clock
 from sluice.config import ClientConfig
 from sluice.errors import LeaseLost
-from sluice.model import TableBucket, TablePath
+from sluice.model import BucketSnapshot, TableBucket, TablePath
 
 
 class Client:
@@ -156,6 +157,13 @@ class Client:
         return KvSnapshotReader(
             self._connection, self.admin, path, bucket, snapshot_id, folder=folder
         )
+
+    def kv_snapshot_sizes(self, snapshots: Sequence[BucketSnapshot]) -> dict[TableBucket, int]:
+        """Returns the stored bytes of KV snapshots, by bucket, without downloading them.
+
+        A snapshot whose size cannot be read is left out.
+        """
+        return kv_snapshot_sizes(self._connection, snapshots)
 
     def snapshot_lease(
         self,

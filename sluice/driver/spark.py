@@ -17,9 +17,11 @@ from sluice.client.log_source import ClientLogSource
 from sluice.config import Config, load_config
 from sluice.driver.local import keyed_round_options, round_limits
 from sluice.driver.open_lake import open_lake
+from sluice.driver.size_file import write_size
 from sluice.errors import SluiceError, UnknownFileVersion
 from sluice.model import TableInfo
 from sluice.rounds.copy import copy_split
+from sluice.rounds.copy_size import size_uri
 from sluice.rounds.files import (
     PlanFile,
     RoundResult,
@@ -94,7 +96,13 @@ def _run(
 
     def runner(info: TableInfo, writers: SplitWriterFactory) -> SplitRunner:
         source = ClientLogSource(client_config, plan.claim.path, info)
-        return SparkRunner(context, source, writers, task_id, config.secrets())
+        copy = SparkRunner(context, source, writers, task_id, config.secrets())
+
+        def copy_measured(splits: Sequence[Split]) -> Iterator[SplitResult | SplitFailure]:
+            write_size(client, splits, size_uri(plan_uri, attempt))
+            return copy(splits)
+
+        return copy_measured
 
     with (
         connect(client_config) as client,

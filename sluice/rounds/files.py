@@ -1,12 +1,14 @@
-"""The small JSON files of a round under ``work_uri``: plan, result, failure.
+"""The small JSON files of a round under ``work_uri``: plan, result, failure, size.
 
     <work_uri>/<lease id>/<table id>-<tiering epoch>/plan.json
                                                      result-<attempt>.json
                                                      failure-<attempt>.json
+                                                     size-<attempt>.json
 
 The acquire task writes the plan, the driver writes a result or a failure, the settle task reads
-them. Each file appears complete under its name, has a version, and contains no secret. Each try of
-the driver has its own ``attempt``.
+them. The driver also writes a size, which extends the time limit of the tier task (``copy_size``).
+Each file appears complete under its name, has a version, and contains no secret. Each try of the
+driver has its own ``attempt``.
 """
 
 from __future__ import annotations

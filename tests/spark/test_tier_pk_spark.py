@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from sluice.driver.spark import run
+from sluice.rounds.copy_size import CopySize, size_uri
 from sluice.rounds.files import (
     PlanFile,
     RoundFailure,
@@ -58,6 +59,9 @@ def test_executors_read_the_snapshots_of_the_plan(stock: LocalStock, spark: Any)
         stock.snapshots()
     first = tier(stock, spark, uri)
     assert (first.rows, first.deletes) == (110, 0)
+    size = CopySize.from_json(read_json(size_uri(uri, "a1")) or {})
+    assert size.snapshot_bytes > 1000
+    assert size.scan_rows == 0
     stock.assert_equal()
     assert stock.rows("SELECT count(*) FROM {lake} WHERE __offset = -1")[0][0] == 89
     stock.delete(*range(50))
@@ -66,6 +70,7 @@ def test_executors_read_the_snapshots_of_the_plan(stock: LocalStock, spark: Any)
     assert PlanFile.from_json(read_json(uri) or {}).snapshots == ()
     second = tier(stock, spark, uri)
     assert (second.rows, second.deletes) == (1, 50)
+    assert read_json(size_uri(uri, "a1")) is None
     stock.assert_equal()
 
 

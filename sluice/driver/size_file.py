@@ -1,0 +1,43 @@
+"""Writes the size file of a round, which extends the time limit of its tier task."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from sluice.client import Client
+from sluice.model import BucketSnapshot
+from sluice.rounds.copy_size import CopySize
+from sluice.rounds.files import write_json
+from sluice.rounds.types import Split, StartMode
+
+_LOG = logging.getLogger(__name__)
+
+
+def copy_size(client: Client, splits: Sequence[Split]) -> CopySize:
+    """The size of the KV snapshots and scans with which these splits begin.
+
+    A snapshot without a known size counts like a scan: a bucket has no more rows than offsets.
+    """
+    first = [(split, split.keyed) for split in splits if split.keyed is not None]
+    scanned = {s.bucket: s.weight for s, keyed in first if keyed.start_mode is StartMode.SCAN}
+    snapshots = []
+    for split, keyed in first:
+        if keyed.start_mode is StartMode.KV_SNAPSHOT and keyed.snapshot_id is not None:
+            snapshots.append(BucketSnapshot(split.bucket, keyed.snapshot_id, split.start_offset))
+            scanned[split.bucket] = split.weight
+    sizes = client.kv_snapshot_sizes(snapshots) if snapshots else {}
+    rows = sum(weight for bucket, weight in scanned.items() if bucket not in sizes)
+    return CopySize(sum(sizes.values()), rows)
+
+
+def write_size(client: Client, splits: Sequence[Split], uri: str) -> None:
+    """Writes the size file. Without KV snapshots and scans there is none."""
+    size = copy_size(client, splits)
+    if not size.seconds:
+        return
+    _LOG.info("this try may take longer than tier_timeout_seconds: %s", size)
+    try:
+        write_json(uri, size.to_json())
+    except OSError as error:
+        _LOG.warning("cannot write %s: %s", uri, error)

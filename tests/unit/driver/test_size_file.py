@@ -1,0 +1,100 @@
+"""The size file of a round: KV snapshots and scans, which no limit can cut."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sluice.client import Client, connect
+from sluice.client.kv_snapshot_files import snapshot_files
+from sluice.config import ServerConfig
+from sluice.driver.size_file import copy_size, write_size
+from sluice.model import BucketSnapshot, TableBucket
+from sluice.rounds.copy_size import CopySize
+from sluice.rounds.files import read_json
+from sluice.rounds.types import KeyedSplitOptions, Split, StartMode
+from sluice.server.cluster import EmbeddedCluster
+from sluice.storage import file_system
+from tests.support.keyed_orders import PATH, create, rows
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[Client]:
+    config = ServerConfig(
+        data_dir=str(tmp_path / "data"), listen="grpc://127.0.0.1:0", kv_snapshot_interval_ms=0
+    )
+    with EmbeddedCluster(config) as cluster, connect(cluster.address) as client:
+        client.admin.create_database(PATH.database)
+        create(client, bucket_count=2)
+        with client.kv_writer(PATH) as writer:
+            writer.upsert(rows(*((n, "a" * 100, n) for n in range(200))))
+        cluster.take_kv_snapshots(PATH)
+        yield client
+
+
+def snapshots_of(client: Client) -> list[BucketSnapshot]:
+    return list(client.leases.latest(PATH).snapshots.values())
+
+
+def split_of(snapshot: BucketSnapshot) -> Split:
+    keyed = KeyedSplitOptions(("id",), StartMode.KV_SNAPSHOT, snapshot.snapshot_id)
+    return Split(snapshot.bucket, (), snapshot.log_offset, 1000, keyed=keyed)
+
+
+def downloaded_bytes(client: Client, snapshot: BucketSnapshot) -> int:
+    with client.kv_snapshot(PATH, snapshot.bucket, snapshot.snapshot_id) as reader:
+        return reader.size_bytes
+
+
+def test_the_bytes_of_the_snapshots_and_the_rows_of_scans_count(client: Client) -> None:
+    found = snapshots_of(client)
+    stored = sum(downloaded_bytes(client, snapshot) for snapshot in found)
+    assert stored > 1000
+    splits = [split_of(snapshot) for snapshot in found]
+    keyed = splits[0].keyed
+    assert keyed is not None
+    of_log = [
+        replace(splits[0], bucket=TableBucket(9, None, n), keyed=replace(keyed, start_mode=mode))
+        for n, mode in enumerate((StartMode.FULL_LOG, StartMode.INCREMENTAL))
+    ]
+    of_log.append(replace(of_log[0], bucket=TableBucket(9, None, 5), keyed=None))
+    assert copy_size(client, [*splits, *of_log]) == CopySize(stored, 0)
+    scan = Split(
+        TableBucket(9, None, 7), (), 70, 70, keyed=replace(keyed, start_mode=StartMode.SCAN)
+    )
+    assert copy_size(client, [*splits, scan]) == CopySize(stored, 70)
+
+
+def test_a_snapshot_whose_size_cannot_be_read_counts_as_a_scan(
+    client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, *others = snapshots_of(client)
+    stored = sum(downloaded_bytes(client, snapshot) for snapshot in others)
+    listed = snapshot_files(client._connection, "s", first.bucket, first.snapshot_id).files
+    folders = {Path(file_system(file.uri, {})[1]).parent for file in listed}
+    for folder in folders:
+        (folder / "_METADATA").unlink(missing_ok=True)
+    found = copy_size(client, [split_of(snapshot) for snapshot in (first, *others)])
+    assert found == CopySize(stored, 1000)
+    assert "the size of a KV snapshot cannot be read: " in caplog.text
+
+
+def test_a_round_of_logs_only_writes_no_file(client: Client, tmp_path: Path) -> None:
+    uri = f"file://{tmp_path}/work/size-a.json"
+    write_size(client, [Split(TableBucket(0, None, 0), (), 0, 10**9)], uri)
+    assert read_json(uri) is None
+    splits = [split_of(snapshot) for snapshot in snapshots_of(client)]
+    write_size(client, splits, uri)
+    assert CopySize.from_json(read_json(uri) or {}) == copy_size(client, splits)
+
+
+def test_a_folder_that_refuses_the_file_fails_no_round(
+    client: Client, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").touch()
+    uri = f"file://{tmp_path}/file/size-a.json"
+    write_size(client, [split_of(snapshot) for snapshot in snapshots_of(client)], uri)
+    assert f"cannot write {uri}" in caplog.text
