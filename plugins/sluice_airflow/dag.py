@@ -163,7 +163,7 @@ def _tier_arguments(settings: Settings) -> dict[str, Any]:
         "pool": settings.pool,
         "retries": settings.tier_retries,
         "retry_delay": timedelta(seconds=settings.tier_retry_delay_seconds),
-        "execution_timeout": timedelta(seconds=settings.tier_timeout_seconds),
+        "time_limit_s": float(settings.tier_timeout_seconds),
         # Before the task starts, the name comes from entry. Airflow 3.1 has only the value that the
         # running task sets.
         "map_index_template": "{{ table | default(task.entry['table']) }}",

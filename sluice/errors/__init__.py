@@ -14,9 +14,8 @@
     |                         LakeCommitRefused, LakeCommitOutcomeUnknown, LakeOffsetsLost,
     |                         UnsupportedLakeOption
     `- RoundError             ClaimLost, LeaseNotObtained, LeaseLost, SplitFailed, LogBehindLake,
-                              DriverLost, DriverRefused, TableNotDue, SpillFailed,
-                              StatusUnreadable,
-                              UnknownFileVersion
+                              DriverLost, DriverRefused, TierTimedOut, TableNotDue,
+                              SpillFailed, StatusUnreadable, UnknownFileVersion
 
 ``retryable`` says whether the same call may succeed when sent again unchanged. Errors pickle.
 """
@@ -48,6 +47,7 @@ from sluice.errors.base import (
     SplitFailed,
     StatusUnreadable,
     TableNotDue,
+    TierTimedOut,
     UnknownDataDirFormat,
     UnknownFileVersion,
     UnsupportedLakeOption,
@@ -237,6 +237,7 @@ __all__ = [
     "TableNotDue",
     "TableNotExist",
     "TableNotPartitioned",
+    "TierTimedOut",
     "TlsError",
     "TooManyScanners",
     "UnknownDataDirFormat",

@@ -140,6 +140,12 @@ class DriverLost(RoundError):
     """The Spark driver ended without a result and without a reason."""
 
 
+class TierTimedOut(RoundError):
+    """A try of the tier task took longer than its time limit, and its driver was stopped."""
+
+    retryable = True
+
+
 class DriverRefused(RoundError):
     """The Spark driver could not be started."""
 

@@ -49,10 +49,12 @@ def main(arguments: list[str]) -> int:
     if kind == "slow":
         (folder / "started").write_text(str(os.getpid()))
         time.sleep(LONG_S)
-    if kind == "late":  # its time is up once it runs, by the signal that Airflow's timer sends
-        (folder / "started").write_text(str(os.getpid()))
-        os.kill(os.getppid(), signal.SIGALRM)
-        time.sleep(LONG_S)
+    if kind == "huge":  # 2 GB at 2 MB/s: 1,000 s more than tier_timeout_seconds
+        from sluice.rounds.copy_size import CopySize, size_uri
+        from sluice.rounds.files import write_json
+
+        write_json(size_uri(uri, attempt), CopySize(snapshot_bytes=2_000_000_000).to_json())
+        time.sleep(int(os.environ["AIRFLOW__SLUICE__TIER_TIMEOUT_SECONDS"]))
     if kind == "busy":
         return work_on(folder / "started")
     if kind == "once" and not (slept := folder.parent.parent / f"{table}-slept").exists():

@@ -53,7 +53,7 @@ def test_time_limits_are_on_tier_and_not_on_the_run(shape: dict) -> None:
     assert shape["dag"]["dagrun_timeout"] is None, "it would skip every teardown"
     assert shape["dag"]["callback"]
     tier = shape["tasks"]["per_table.tier"]
-    assert (tier["timeout"], tier["retries"]) == (3600, 1)
+    assert (tier["execution_timeout"], tier["time_limit"], tier["retries"]) == (None, 3600, 1)
 
 
 def test_every_minute_without_catch_up_one_at_a_time(shape: dict) -> None:

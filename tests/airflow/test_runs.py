@@ -166,18 +166,32 @@ def test_a_claim_taken_away_ends_the_driver(place: Place) -> None:
 
 
 def test_a_driver_that_takes_too_long_is_ended(place: Place) -> None:
-    path = place.table("late")
-    place.wait(path)
-    run = place.run(AIRFLOW__SLUICE__TIER_RETRIES="0", AIRFLOW__SLUICE__TIER_TIMEOUT_SECONDS="600")
+    """A hanging driver at tier_timeout_seconds; one that copies large KV snapshots later."""
+    slow, huge = place.table("slow"), place.table("huge")
+    place.wait(slow, huge)
+    seen = len(place.airflow.log.read_text())
+    run = place.run(AIRFLOW__SLUICE__TIER_RETRIES="0", AIRFLOW__SLUICE__TIER_TIMEOUT_SECONDS="3")
     assert run["state"] == "failed"
-    assert place.status(path).last_error == (
-        "TierTimedOut: this try took longer than its execution_timeout of 0:10:00"
+    assert place.status(huge).last_error is None
+    entries = run["xcoms"]["acquire_lease"]["return_value"]
+    [index] = [n for n, entry in enumerate(entries) if entry["table"] == "shop.huge"]
+    assert run["xcoms"][f"per_table.tier[{index}]"]["return_value"]["outcome"] == "committed"
+    assert (
+        "this try may take 1003 s: 3 s (tier_timeout_seconds) and 1000 s for 2.0 GB of KV snapshots"
+        " at 2 MB/s"
+    ) in place.airflow.log.read_text()[seen:]
+    error = (
+        "TierTimedOut: this try took longer than 3 s (tier_timeout_seconds); raise"
+        " tier_timeout_seconds if the driver was still working"
     )
+    assert place.status(slow).last_error == error
+    failure = run["xcoms"][f"per_table.tier[{1 - index}]"]["failure"]
+    assert (failure["kind"], failure["retryable"]) == ("TierTimedOut", True)
     [left] = place.work.rglob("failure-*.json")
     assert json.loads(left.read_text())["kind"] == "TierTimedOut"
-    [started] = place.work.rglob("started")
     with finding():
-        assert not lives(int(started.read_text()))
+        started = [file.read_text() for file in place.work.rglob("started")]
+        assert [pid for pid in started if lives(int(pid))] == []
 
 
 def test_spark_submit_that_does_not_start(place: Place) -> None:

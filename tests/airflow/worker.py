@@ -23,7 +23,8 @@ def shape(dag: Any) -> dict[str, Any]:
             "upstream": sorted(task.upstream_task_ids),
             "downstream": sorted(task.downstream_task_ids),
             "retries": task.retries,
-            "timeout": task.execution_timeout and task.execution_timeout.total_seconds(),
+            "execution_timeout": task.execution_timeout and task.execution_timeout.total_seconds(),
+            "time_limit": getattr(task, "time_limit_s", None),
             "pool": task.pool,
         }
         for task in dag.tasks

@@ -10,10 +10,18 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
 from sluice.client.heartbeats import Heartbeats
-from sluice.errors import ClaimLost, DriverLost, DriverRefused, LeaseLost, SluiceError
+from sluice.errors import (
+    ClaimLost,
+    DriverLost,
+    DriverRefused,
+    LeaseLost,
+    SluiceError,
+    TierTimedOut,
+)
 from sluice.failpoints import failpoint
 from sluice.masking import mask
 from sluice.model import Claim, Reason
+from sluice.rounds.copy_size import size_uri
 from sluice.rounds.files import (
     RoundFailure,
     RoundResult,
@@ -34,6 +42,7 @@ from sluice_airflow.claims import ClaimedTable
 from sluice_airflow.connection import CONF_PREFIX
 from sluice_airflow.group_submit import GroupSubmitHook
 from sluice_airflow.hooks.fluss import FlussHook
+from sluice_airflow.operators.time_limit import TimeLimit
 from sluice_airflow.operators.waiting import WaitingClaims
 from sluice_airflow.settle import UNREADABLE
 
@@ -63,6 +72,8 @@ class SluiceTierOperator(SparkSubmitOperator):
     :param fluss_conn_id: connection of type fluss.
     :param acquire_task_id: task whose XCom lists all claimed tables of the run.
     :param heartbeat_interval_s: seconds between two heartbeats.
+    :param time_limit_s: maximum seconds of one try, which KV snapshots and scans extend (see
+        :class:`TimeLimit`); 0: no limit. ``execution_timeout`` is a limit that nothing extends.
     """
 
     conf: dict[str, Any] | None
@@ -75,6 +86,7 @@ class SluiceTierOperator(SparkSubmitOperator):
         fluss_conn_id: str = FlussHook.default_conn_name,
         acquire_task_id: str = "acquire_lease",
         heartbeat_interval_s: float = 20.0,
+        time_limit_s: float = 0.0,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -85,8 +97,9 @@ class SluiceTierOperator(SparkSubmitOperator):
         self.fluss_conn_id = fluss_conn_id
         self.acquire_task_id = acquire_task_id
         self.heartbeat_interval_s = heartbeat_interval_s
+        self.time_limit_s = time_limit_s
         self._killed = False
-        self._lost: ClaimLost | LeaseLost | None = None
+        self._lost: ClaimLost | LeaseLost | TierTimedOut | None = None
         self._secret_environment: dict[str, str] = {}
         self._secrets: Sequence[str] = ()
 
@@ -169,16 +182,17 @@ class SluiceTierOperator(SparkSubmitOperator):
                 with (
                     leasing.keep_lease(client, self.entry, self._stop_driver),
                     self._waiting_claims(context, heartbeats, interval_s),
+                    TimeLimit(self.time_limit_s, size_uri(plan, attempt), self._stop_driver),
                 ):
                     failpoint("airflow.tier.before_submit")
                     ended = self._submit(context)
                 failpoint("airflow.tier.after_submit")
         return self._read_outcome(attempt, ended)
 
-    def _stop_driver(self, why: ClaimLost | LeaseLost) -> None:
-        """Stops the driver, because its commit would be refused or its input may be deleted.
+    def _stop_driver(self, why: ClaimLost | LeaseLost | TierTimedOut) -> None:
+        """Stops the driver: its commit would be refused, its input may be deleted, or it hangs.
 
-        The thread that detects the loss calls this.
+        The thread that detects this calls it.
         """
         self.log.warning("%s; stopping the Spark driver", mask(str(why)))
         self._lost = why
@@ -245,9 +259,9 @@ class SluiceTierOperator(SparkSubmitOperator):
                 DriverLost.__name__, f"cannot read the result next to {plan}"
             )
             return RoundFailure(replace(lost, retryable=True))
-        # A retry may help a lost driver, not one that could not start. All lines of its output are
-        # of use, also those that look like a trace.
-        again = isinstance(ended, DriverLost)
+        # A retry may help a lost or slow driver, not one that could not start. All lines of its
+        # output are of use, also those that look like a trace.
+        again = isinstance(ended, DriverLost | TierTimedOut)
         reason = Reason.from_text(
             str(ended), self._secrets, kind=type(ended).__name__, retryable=again
         )

@@ -1,0 +1,102 @@
+"""The time limit of a try of the tier task, by a clock that the test owns."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from pathlib import Path
+
+import pytest
+
+from sluice.errors import TierTimedOut
+from sluice.rounds.copy_size import CopySize
+from sluice.rounds.files import write_json
+from sluice_airflow.operators.time_limit import TimeLimit
+from tests.docs.blocks import claimed_blocks
+
+HOUR_S = 3600.0
+
+
+class Try:
+    """A limit of one hour, the time since the try began, and what the limit reported."""
+
+    def __init__(self, folder: Path) -> None:
+        self.uri = f"file://{folder}/size-a1.json"
+        self.now_s = 1_000_000.0
+        self.reached: list[TierTimedOut] = []
+        self.limit = TimeLimit(HOUR_S, self.uri, self.reached.append, lambda: self.now_s)
+
+    def after(self, seconds: float) -> float | None:
+        """The answer of a check at that time of the try."""
+        self.now_s = 1_000_000.0 + seconds
+        return self.limit.check()
+
+
+@pytest.fixture
+def one(tmp_path: Path) -> Try:
+    return Try(tmp_path)
+
+
+def test_a_hanging_try_without_kv_snapshots_ends_at_the_base_limit(one: Try) -> None:
+    assert one.after(0) == HOUR_S
+    assert one.after(3599) == 1
+    assert one.reached == []
+    assert one.after(3600) is None
+    [error] = one.reached
+    assert error.retryable
+    assert str(error) == (
+        "this try took longer than 3600 s (tier_timeout_seconds); raise tier_timeout_seconds if"
+        " the driver was still working"
+    )
+
+
+def test_the_page_shows_the_line_of_the_log(one: Try, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    write_json(one.uri, CopySize(10_800_000_000).to_json())
+    one.after(3600)
+    [shown] = claimed_blocks("docs/airflow.md", __file__)
+    assert shown.content.strip() in caplog.text
+
+
+def test_kv_snapshots_and_scans_extend_the_limit(
+    one: Try, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    assert one.after(3000) == 600
+    write_json(one.uri, CopySize(10_800_000_000, 1_000_000).to_json())
+    assert one.after(3600) == 5500
+    parts = (
+        "9100 s: 3600 s (tier_timeout_seconds) and 5400 s for 10.8 GB of KV snapshots at 2 MB/s"
+        " and 100 s for at most 1000000 rows of scans at 10000 rows/s"
+    )
+    assert f"this try may take {parts}" in caplog.text
+    assert one.after(9099) == 1
+    assert one.reached == []
+    assert one.after(9100) is None
+    assert f"this try took longer than {parts}; raise tier_timeout_seconds" in str(one.reached[0])
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"version": 2}', '{"version": 1}'])
+def test_a_size_that_cannot_be_read_extends_nothing(
+    one: Try, content: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    Path(one.uri.removeprefix("file://")).write_text(content)
+    assert one.after(3600) is None
+    assert len(one.reached) == 1
+    assert f"cannot read {one.uri}" in caplog.text
+
+
+def test_a_block_that_takes_too_long_is_reported_once(tmp_path: Path) -> None:
+    reached = threading.Event()
+    calls: list[TierTimedOut] = []
+
+    def on_reached(error: TierTimedOut) -> None:
+        calls.append(error)
+        reached.set()
+
+    uri = f"file://{tmp_path}/size-a1.json"
+    with TimeLimit(0.01, uri, on_reached):
+        assert reached.wait(60)
+    with TimeLimit(HOUR_S, uri, on_reached), TimeLimit(0, uri, on_reached):
+        pass
+    assert len(calls) == 1
