@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from sluice.client import Client
 from sluice.model import BucketSnapshot
-from sluice.rounds.copy_size import CopySize
+from sluice.rounds.copy_size import CopySize, log_seconds
 from sluice.rounds.files import write_json
 from sluice.rounds.types import Split, StartMode
 
@@ -15,7 +15,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def copy_size(client: Client, splits: Sequence[Split]) -> CopySize:
-    """The size of the KV snapshots and scans with which these splits begin.
+    """The size of the KV snapshots and scans with which these splits begin, and of their logs.
 
     A snapshot without a known size counts like a scan: a bucket has no more rows than offsets.
     """
@@ -28,15 +28,17 @@ def copy_size(client: Client, splits: Sequence[Split]) -> CopySize:
             scanned[split.bucket] = split.weight
     sizes = client.kv_snapshot_sizes(snapshots) if snapshots else {}
     rows = sum(weight for bucket, weight in scanned.items() if bucket not in sizes)
-    return CopySize(sum(sizes.values()), rows)
+    limits = [split.limit.round_ms for split in splits if split.limit is not None]
+    of_logs = sum(split.stop_offset - max(0, split.start_offset) for split in splits)
+    return CopySize(sum(sizes.values()), rows, log_seconds(of_logs, max(limits, default=0)))
 
 
 def write_size(client: Client, splits: Sequence[Split], uri: str) -> None:
-    """Writes the size file. Without KV snapshots and scans there is none."""
+    """Writes the size file, unless the round copies only a little from logs."""
     size = copy_size(client, splits)
     if not size.seconds:
         return
-    _LOG.info("this try may take longer than tier_timeout_seconds: %s", size)
+    _LOG.info("the copy of this round may take %s", size)
     try:
         write_json(uri, size.to_json())
     except OSError as error:

@@ -1,7 +1,8 @@
-"""How many bytes and rows of a round no limit can cut, and how long they may take.
+"""How much a round copies, and how long that may take.
 
-A limit ends the copy of a log early, but not that of a KV snapshot or a scan. The driver writes
-this size next to the plan before it copies, and the tier task extends its time limit by it.
+A limit ends the copy of a log early, but not that of a KV snapshot or a scan. The limit of a log
+may be hours, because it is the table's freshness. The driver writes this size next to the plan
+before it copies, and the tier task extends its time limit by it.
 """
 
 from __future__ import annotations
@@ -18,20 +19,27 @@ SNAPSHOT_BYTES_PER_S_MIN = 2_000_000
 SCAN_ROWS_PER_S_MIN = 10_000
 """The same for the rows of scans. One core copies more than 150,000 rows of 100 bytes a second."""
 
+LOG_ROWS_PER_S_MIN = 1_000
+"""The same for the rows of logs. Low, for large rows: the round's own limit bounds the time."""
+LOG_S_MIN = 60.0
+"""Logs that take less time extend nothing: `tier_timeout_seconds` has room for them."""
+
 
 @dataclass(frozen=True, slots=True)
 class CopySize:
-    """The size of the KV snapshots and scans of a round."""
+    """The size of the KV snapshots, scans and logs of a round."""
 
     snapshot_bytes: int = 0
     """Bytes of the files of KV snapshots, as they are stored."""
     scan_rows: int = 0
     """Upper bound of the rows of scans, and of KV snapshots whose size is unknown."""
+    log_seconds: float = 0.0
+    """The longest time that the logs may take: until the round's limit cuts them."""
 
     @property
     def seconds(self) -> float:
         """The longest time that copying them may take."""
-        return self._snapshot_s + self._scan_s
+        return self._snapshot_s + self._scan_s + self.log_seconds
 
     def __str__(self) -> str:
         """For example: 1000 s for 2.0 GB of KV snapshots at 2 MB/s."""
@@ -47,6 +55,8 @@ class CopySize:
                 f"{self._scan_s:.0f} s for at most {self.scan_rows} rows of scans at"
                 f" {SCAN_ROWS_PER_S_MIN} rows/s"
             )
+        if self.log_seconds:
+            parts.append(f"{self.log_seconds:.0f} s for the log")
         return " and ".join(parts)
 
     @property
@@ -68,7 +78,18 @@ class CopySize:
                 f"the size file has version {content.get('version')!r} instead of {VERSION}:"
                 " install the same Sluice for Airflow and for Spark"
             )
-        return cls(int(content["snapshot_bytes"]), int(content["scan_rows"]))
+        return cls(
+            int(content["snapshot_bytes"]), int(content["scan_rows"]), float(content["log_seconds"])
+        )
+
+
+def log_seconds(rows: int, round_ms: int) -> float:
+    """The longest time that this number of rows of logs may take.
+
+    :param round_ms: when the round's limit cuts the logs, in ms after its start.
+    """
+    seconds = min(rows / LOG_ROWS_PER_S_MIN, round_ms / 1000)
+    return seconds if seconds >= LOG_S_MIN else 0.0
 
 
 def size_uri(plan: str, attempt: str) -> str:

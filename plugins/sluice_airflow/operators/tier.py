@@ -72,7 +72,7 @@ class SluiceTierOperator(SparkSubmitOperator):
     :param fluss_conn_id: connection of type fluss.
     :param acquire_task_id: task whose XCom lists all claimed tables of the run.
     :param heartbeat_interval_s: seconds between two heartbeats.
-    :param time_limit_s: maximum seconds of one try, which KV snapshots and scans extend (see
+    :param time_limit_s: maximum seconds of one try, which the size of the round extends (see
         :class:`TimeLimit`); 0: no limit. ``execution_timeout`` is a limit that nothing extends.
     """
 

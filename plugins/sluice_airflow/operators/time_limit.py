@@ -19,8 +19,9 @@ log = logging.getLogger(__name__)
 class TimeLimit:
     """Calls ``on_reached`` once, on another thread, if its block takes longer than the limit.
 
-    KV snapshots and scans extend the limit, because a round cannot commit a part of them: without
-    that, each try of a large table would be stopped and the next one start from zero.
+    KV snapshots and scans extend the limit, because a round cannot commit a part of them, and logs
+    do, because they are copied for the table's freshness. Without that, each try of a large table
+    would be stopped, and the next one would start from zero.
     """
 
     def __init__(
@@ -30,9 +31,9 @@ class TimeLimit:
         on_reached: Callable[[TierTimedOut], None],
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """:param base_s: the limit in seconds for a round without KV snapshots; 0: no limit.
-        :param size_uri: the file in which the driver leaves their size before it copies them. It is
-            read once, when ``base_s`` has passed.
+        """:param base_s: the limit in seconds for a small round; 0: no limit.
+        :param size_uri: the file in which the driver leaves the round's size before it copies. It
+            is read once, when ``base_s`` has passed.
         """
         self._base_s = base_s
         self._size_uri = size_uri

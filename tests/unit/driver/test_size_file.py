@@ -15,7 +15,7 @@ from sluice.driver.size_file import copy_size, write_size
 from sluice.model import BucketSnapshot, TableBucket
 from sluice.rounds.copy_size import CopySize
 from sluice.rounds.files import read_json
-from sluice.rounds.types import KeyedSplitOptions, Split, StartMode
+from sluice.rounds.types import KeyedSplitOptions, Split, SplitLimit, StartMode
 from sluice.server.cluster import EmbeddedCluster
 from sluice.storage import file_system
 from tests.support.keyed_orders import PATH, create, rows
@@ -68,6 +68,22 @@ def test_the_bytes_of_the_snapshots_and_the_rows_of_scans_count(client: Client) 
     assert copy_size(client, [*splits, scan]) == CopySize(stored, 70)
 
 
+@pytest.mark.parametrize(
+    ("rows", "round_s", "seconds"),
+    [(59_000, 3600, 0), (600_000, 3600, 600), (10**9, 7200, 7200), (10**9, 30, 0)],
+)
+def test_logs_count_until_the_limit_of_the_round_cuts_them(
+    client: Client, rows: int, round_s: int, seconds: float
+) -> None:
+    """A freshness of hours lets a round copy for hours."""
+    limit = SplitLimit(0, round_s * 1000)
+    splits = [
+        Split(TableBucket(9, None, 0), (), -2, rows // 2, limit),
+        Split(TableBucket(9, None, 1), (), 500, 500 + rows - rows // 2, limit),
+    ]
+    assert copy_size(client, splits) == CopySize(log_seconds=seconds)
+
+
 def test_a_snapshot_whose_size_cannot_be_read_counts_as_a_scan(
     client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -82,9 +98,9 @@ def test_a_snapshot_whose_size_cannot_be_read_counts_as_a_scan(
     assert "the size of a KV snapshot cannot be read: " in caplog.text
 
 
-def test_a_round_of_logs_only_writes_no_file(client: Client, tmp_path: Path) -> None:
+def test_a_small_round_of_logs_writes_no_file(client: Client, tmp_path: Path) -> None:
     uri = f"file://{tmp_path}/work/size-a.json"
-    write_size(client, [Split(TableBucket(0, None, 0), (), 0, 10**9)], uri)
+    write_size(client, [Split(TableBucket(0, None, 0), (), 0, 100, SplitLimit(0, 10**9))], uri)
     assert read_json(uri) is None
     splits = [split_of(snapshot) for snapshot in snapshots_of(client)]
     write_size(client, splits, uri)
