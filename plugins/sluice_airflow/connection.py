@@ -16,6 +16,8 @@ from sluice_airflow.provider_info import FIELDS
 
 TRANSPORTS = ("grpc", "fluss")
 DEFAULT_PORT = 9123
+UNNAMED = "default"
+"""The id that Airflow's form filled in up to 0.1. Many Airflows have it, so it names none."""
 CONF_PREFIX = "spark.sluice."
 """Prefix of the Spark properties that the driver reads as settings."""
 
@@ -26,8 +28,8 @@ class FlussConnection:
 
     bootstrap: str
     """Address of a coordinator: grpc://HOST:PORT or fluss://HOST:PORT."""
-    deployment_id: str = "default"
-    """Name of this Airflow, unique among all that tier the cluster. Part of every lease id."""
+    deployment_id: str = ""
+    """Name of this Airflow in every lease id. Empty: Airflow's own, see ``deployment``."""
     work_uri: str = ""
     """A folder that Airflow and Spark can both write."""
     datalake: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -73,9 +75,10 @@ class FlussConnection:
         work_uri = extra.get("work_uri") or ""
         _check_work_uri(connection_id, work_uri)
         by_token = transport == "grpc"
+        deployment_id = str(extra.get("deployment_id") or "").strip()
         return cls(
             bootstrap=f"{transport}://{host}:{port or DEFAULT_PORT}",
-            deployment_id=extra.get("deployment_id") or "default",
+            deployment_id="" if deployment_id == UNNAMED else deployment_id,
             work_uri=work_uri,
             datalake=_options(connection_id, "datalake", extra.get("datalake"), "datalake."),
             fs=_options(connection_id, "fs", extra.get("fs"), "client.fs."),

@@ -15,13 +15,14 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import DAG, Param, get_current_context, setup, task_group, teardown
+from airflow.sdk.execution_time.xcom import XCom
 
-from sluice.client.lease_ids import lease_id
 from sluice.errors import SluiceError
 from sluice_airflow import acquire as acquiring
 from sluice_airflow import settle as settling
 from sluice_airflow.airflow_names import AirflowException, AirflowFailException
 from sluice_airflow.claims import ClaimedTable
+from sluice_airflow.deployment import lease_of_run
 from sluice_airflow.hooks.fluss import FlussHook
 from sluice_airflow.operators.tier import SluiceTierOperator
 from sluice_airflow.settings import Settings, load_settings, slots_at_once
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+OPEN = "open_job"
 TIER = "per_table.tier"
 SETTLE = "per_table.settle"
 ACQUIRE = "acquire_lease"
@@ -105,7 +107,9 @@ class ReleaseOfFailedRun:
         log.info("run %s failed: %s", run_id, context.get("reason"))
         hook = FlussHook(self.connection_id)
         connection = hook.config()
-        job = lease_id(connection.deployment_id, dag_id, run_id)
+        job = XCom.get_one(key="return_value", dag_id=dag_id, task_id=OPEN, run_id=run_id)
+        job = job or lease_of_run(connection, dag_id, run_id)
+        log.info("run %s: releasing the claims and the lease of %s", run_id, job)
         with hook.get_client() as client:
             settling.drop(client, connection.require_work_uri(), job)
 
@@ -117,8 +121,7 @@ def _tasks(dag: DAG, settings: Settings) -> None:
     def open_job() -> str:
         """Computes the lease id of the run. drop_lease then runs even if acquire_lease fails."""
         context = get_current_context()
-        deployment = hook.config().deployment_id
-        return lease_id(deployment, context["dag"].dag_id, str(context["run_id"]))
+        return lease_of_run(hook.config(), context["dag"].dag_id, str(context["run_id"]))
 
     @setup
     def acquire_lease(job: str) -> list[ClaimedTable]:

@@ -47,8 +47,9 @@ FIELDS: dict[str, Any] = {
     "deployment_id": {
         "label": "Deployment id",
         "description": "Name of this Airflow, unique among all that tier the same cluster. Part of"
-        " each lease id.",
-        "schema": {"type": ["string", "null"], "default": "default"},
+        " each lease id. Empty: the first run makes one, the Airflow Variable"
+        " sluice_deployment_id.",
+        "schema": {"type": ["string", "null"]},
     },
     "work_uri": {
         "label": "Work folder",

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     epilog=examples(
         "sluice leases",
         "sluice leases --format json",
-        "sluice leases drop sluice-c6ef648e-97e3-5f2e-95d1-8912a7000d46",
+        "sluice leases drop sluice-west-c6ef648e-97e3-5f2e-95d1-8912a7000d46",
     ),
 )
 @format_option
@@ -32,8 +32,8 @@ def leases(ctx: click.Context, output_format: str, settings: Settings) -> None:
     """Show the leases on KV snapshots of primary-key tables.
 
     The server keeps a snapshot while a lease holds it. A lease ends when its owner drops it, or
-    when it expires without renewal. Each run of the DAG sluice_lake_tiering has a lease. --format
-    json also has the times in milliseconds.
+    when it expires without renewal. Each run of the DAG sluice_lake_tiering has a lease, whose id
+    begins with sluice- and the id of its Airflow. --format json also has the times in milliseconds.
     """
     if ctx.invoked_subcommand is not None:
         return

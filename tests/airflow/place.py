@@ -205,6 +205,14 @@ class Place:
         [found] = self.work.rglob("started")
         return found
 
-    def run(self, conf: dict[str, Any] | None = None, **environment: str) -> dict[str, Any]:
+    def run(
+        self,
+        conf: dict[str, Any] | None = None,
+        logical_date: str | None = None,
+        **environment: str,
+    ) -> dict[str, Any]:
         """One run of the DAG, with these variables over the usual ones."""
-        return self.airflow.ask("run", conf=conf, environment={**self.connection(), **environment})
+        environment = {**self.connection(), **environment}
+        return self.airflow.ask(
+            "run", conf=conf, logical_date=logical_date, environment=environment
+        )

@@ -18,7 +18,9 @@ from tests.airflow.place import Place
 def test_defaults() -> None:
     connection = FlussConnection.parse("c", "fluss", None, {})
     assert connection.bootstrap == "grpc://fluss:9123"
-    assert connection.deployment_id == "default"
+    assert connection.deployment_id == ""
+    again = FlussConnection.parse("c", "fluss", None, {"deployment_id": "default"})
+    assert again.deployment_id == "", "Airflow's form once filled it in"
     with pytest.raises(ConfigurationError, match="no work_uri"):
         connection.require_work_uri()
 

@@ -9,6 +9,7 @@ import json
 import os
 import sys
 import traceback
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -70,10 +71,11 @@ def xcoms(dag_id: str, run_id: str) -> dict[str, Any]:
     return found
 
 
-def run(path: str, conf: dict[str, Any] | None) -> dict[str, Any]:
+def run(path: str, conf: dict[str, Any] | None, logical_date: str | None) -> dict[str, Any]:
     """One run to its end."""
     dag = load(path)
-    dag_run = dag.test(run_conf=conf)
+    date = datetime.fromisoformat(logical_date) if logical_date else None
+    dag_run = dag.test(run_conf=conf, **({"logical_date": date, "run_after": date} if date else {}))
     instances = dag_run.get_task_instances()
     return {
         "state": str(dag_run.state),
@@ -85,6 +87,16 @@ def run(path: str, conf: dict[str, Any] | None) -> dict[str, Any]:
         "tries": {t.task_id: t.try_number for t in instances},
         "xcoms": xcoms(dag.dag_id, dag_run.run_id),
     }
+
+
+def variables() -> list[str]:
+    """The names of all variables in the database."""
+    from airflow.models.variable import Variable
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    with create_session() as session:
+        return list(session.scalars(select(Variable.key)))
 
 
 def describe(dag: Any) -> dict[str, Any]:
@@ -122,7 +134,9 @@ def answer_to(path: str, request: dict[str, Any]) -> dict[str, Any]:
         return dict(zip(("ok", "said"), FlussHook().test_connection(), strict=True))
     if request["ask"] == "validate":
         return validate(load(path), request["conf"])
-    return run(path, request.get("conf"))
+    if request["ask"] == "variables":
+        return {"keys": variables()}
+    return run(path, request.get("conf"), request.get("logical_date"))
 
 
 def main() -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from sluice.client.addresses import Address, parse_bootstrap
-from sluice.client.lease_ids import lease_id
+from sluice.client.lease_ids import OWNER_CHARS_MAX, lease_id
 from sluice.errors import ConfigurationError
+from sluice.leases.limits import check_lease_id
 
 
 def test_parses_host_and_port() -> None:
@@ -74,12 +75,20 @@ def test_a_server_without_a_host_of_its_own_is_where_the_bootstrap_is() -> None:
 def test_a_lease_id_is_the_same_for_every_try_and_no_other_run() -> None:
     mine = lease_id("prod", "tiering", "scheduled__2026-01-01")
     assert mine == lease_id("prod", "tiering", "scheduled__2026-01-01")
-    assert mine.startswith("sluice-")
-    assert len(mine) == len("sluice-") + 36
+    assert mine.startswith("sluice-prod-")
+    assert len(mine) == len("sluice-prod-") + 36
     others = [("test", "tiering", "scheduled__2026-01-01"), ("prod", "tieringscheduled", "")]
     assert mine not in {lease_id(*names) for names in others}
     assert lease_id("a", "bc", "d") != lease_id("ab", "c", "d")
 
 
+def test_a_lease_id_has_only_characters_of_a_lease_id_and_a_folder() -> None:
+    one, other = (lease_id(f"/Wüste {n} {'x' * 200}", "c", "d") for n in (1, 2))
+    assert one.startswith("sluice--W-ste-1-xxx")
+    assert len(one) == len("sluice-") + OWNER_CHARS_MAX + 1 + 36
+    check_lease_id(one)
+    assert one != other
+
+
 def test_a_lease_id_stays_what_it_is_across_versions() -> None:
-    assert lease_id("a", "b", "c") == "sluice-c6ef648e-97e3-5f2e-95d1-8912a7000d46"
+    assert lease_id("a", "b", "c") == "sluice-a-c6ef648e-97e3-5f2e-95d1-8912a7000d46"

@@ -1,0 +1,38 @@
+"""The id of this Airflow, and the lease ids that its runs make of it."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+
+from airflow.sdk import Variable
+
+from sluice.client.lease_ids import lease_id
+from sluice_airflow.connection import FlussConnection
+
+log = logging.getLogger(__name__)
+
+VARIABLE = "sluice_deployment_id"
+"""Airflow Variable with the id of this Airflow. The first run makes it."""
+
+
+def lease_of_run(connection: FlussConnection, dag_id: str, run_id: str) -> str:
+    """Returns the lease id of a run. The same run always has the same id."""
+    return lease_id(deployment_id(connection), dag_id, run_id)
+
+
+def deployment_id(connection: FlussConnection) -> str:
+    """Returns the id of this Airflow: the connection's, or the stored one, which is made once.
+
+    Two first runs may make an id at the same time. Each is unique, and the last one stays. A run
+    uses the lease id that its task open_job has returned, so a change cannot divide the run.
+    """
+    if connection.deployment_id:
+        return connection.deployment_id
+    stored = str(Variable.get(VARIABLE, default=None) or "").strip()
+    if stored:
+        return stored
+    made = f"airflow-{uuid.uuid4().hex[:12]}"
+    Variable.set(VARIABLE, made, description="Id of this Airflow in the lease ids of Sluice's runs")
+    log.info("Variable %s: this Airflow now has the id %s", VARIABLE, made)
+    return str(Variable.get(VARIABLE)).strip()
