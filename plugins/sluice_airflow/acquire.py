@@ -21,7 +21,7 @@ from sluice.masking import reason_text
 from sluice.model import Claim, Reason, TablePath
 from sluice.rounds.files import PlanFile, plan_uri, plan_uris, read_json, write_json
 from sluice.rounds.reasons import reason_of
-from sluice_airflow import leasing
+from sluice_airflow import leasing, settle
 from sluice_airflow.claims import ClaimedTable, claimed_table
 from sluice_airflow.connection import FlussConnection, check_names
 
@@ -54,7 +54,8 @@ def acquire(
     """Claims up to ``tables_max`` tables that match a pattern, and writes a plan for each.
 
     A retried or cleared task takes over the claims that an earlier attempt of the same run still
-    holds. A table whose KV snapshots cannot be leased is reported as failed; the others continue.
+    holds. It releases those without a plan, which a killed attempt had just claimed. A table whose
+    KV snapshots cannot be leased is reported as failed; the others continue.
 
     :param on_refused: called with the claim of such a table and the reason.
     :raises TableNotExist: a pattern without wildcard names no lake table.
@@ -77,6 +78,7 @@ def acquire(
                     entries.append(_take_over_lease(client, work_uri, plan))
                 except LEASE_REFUSED as error:
                     refused[plan.claim] = reason_of(error, connection.secrets())
+            settle.release_unplanned(client, lease_id, [plan.claim for plan in plans])
             with client.tiering.claim_session(requested, by=lease_id) as waiting:
                 while len(entries) + len(refused) < tables_max:
                     claim = waiting.next()

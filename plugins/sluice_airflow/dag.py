@@ -107,11 +107,14 @@ class ReleaseOfFailedRun:
         log.info("run %s failed: %s", run_id, context.get("reason"))
         hook = FlussHook(self.connection_id)
         connection = hook.config()
-        job = XCom.get_one(key="return_value", dag_id=dag_id, task_id=OPEN, run_id=run_id)
+        job, entries = (
+            XCom.get_one(key="return_value", dag_id=dag_id, task_id=task, run_id=run_id)
+            for task in (OPEN, ACQUIRE)
+        )
         job = job or lease_of_run(connection, dag_id, run_id)
         log.info("run %s: releasing the claims and the lease of %s", run_id, job)
         with hook.get_client() as client:
-            settling.drop(client, connection.require_work_uri(), job)
+            settling.drop(client, connection.require_work_uri(), job, entries or ())
 
 
 def _tasks(dag: DAG, settings: Settings) -> None:

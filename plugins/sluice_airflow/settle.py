@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -41,6 +41,7 @@ UNREADABLE = (OSError, SluiceError, ValueError, ImportError)
 """Errors of reading a file: storage, version, JSON, or a file system that is not installed."""
 
 RUN_ENDED = "the run ended before the table was tiered"
+NOT_BEGUN = "the run ended before the tiering of the table began"
 TASK_LOST = "the task that ran the Spark driver was lost"
 
 Outcome = RoundResult | RoundFailure
@@ -49,7 +50,10 @@ T = TypeVar("T", RoundResult, RoundFailure)
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The report of one table to the coordinator: finished, failed or nothing, and the reason."""
+    """The report of one table to the coordinator, and the reason.
+
+    ``reported``: finished, failed, released (the round counts as none), or nothing.
+    """
 
     table: str
     reported: str
@@ -88,18 +92,36 @@ def drop(
     """Reports every claim that a run still holds, and drops its lease.
 
     Runs after the settle tasks, or in place of them. A table that has a result is reported as
-    finished.
+    finished. A claim whose tiering never began is released, which is no failure.
+
+    :param entries: what acquire_lease returned. No tier task has begun for other claims.
     """
     try:
-        return _report_held(client, work_uri, lease_id, entries)
+        plans = {entry["plan_uri"]: claim_of(entry) for entry in entries}
+        verdicts = _report_held(client, work_uri, lease_id, plans)
+        return verdicts + release_unplanned(client, lease_id, [])
     finally:
         leasing.drop_lease(client, lease_id)
 
 
+def release_unplanned(client: Client, lease_id: str, planned: Collection[Claim]) -> list[Verdict]:
+    """Releases the claims of a run that have no plan: a killed acquire_lease had them last.
+
+    :param planned: the run's claims that have a plan.
+    """
+    try:
+        held = client.tiering.claims_of(lease_id)
+    except SluiceError as error:
+        log.warning("the claims of %s cannot be listed: %s", lease_id, mask(str(error)))
+        return []
+    left = [claim for claim in held if claim not in planned]
+    return [_release(client, claim, NOT_BEGUN) for claim in left]
+
+
 def _report_held(
-    client: Client, work_uri: str, lease_id: str, entries: Iterable[ClaimedTable]
+    client: Client, work_uri: str, lease_id: str, plans: dict[str, Claim]
 ) -> list[Verdict]:
-    plans = {entry["plan_uri"]: claim_of(entry) for entry in entries}
+    begun = set(plans)
     try:
         for uri in plan_uris(work_uri, lease_id):
             plans[uri] = PlanFile.from_json(read_json(uri) or {}).claim
@@ -108,7 +130,25 @@ def _report_held(
             "cannot read the plans of %s under %s: %s", lease_id, work_uri, mask(str(error))
         )
     held = {uri: claim for uri, claim in plans.items() if _is_held(client, claim)}
-    return [_report(client, held[uri], _outcome_in_files(uri), RUN_ENDED, lease_id) for uri in held]
+    verdicts = []
+    for uri, claim in held.items():
+        outcome = _outcome_in_files(uri)
+        if outcome is None and uri not in begun:
+            verdicts.append(_release(client, claim, NOT_BEGUN))
+        else:
+            verdicts.append(_report(client, claim, outcome, RUN_ENDED, lease_id))
+    return verdicts
+
+
+def _release(client: Client, claim: Claim, why: str) -> Verdict:
+    """Releases a claim, after which the table is due at once."""
+    table = str(claim.path)
+    try:
+        client.tiering.release(claim, Reason.from_text(why))
+    except NO_REPORT_EXPECTED as error:
+        log.info("%s: the claim ended before it was released: %s", table, error)
+        return Verdict(table, "nothing", f"{type(error).__name__}: {error}")
+    return Verdict(table, "released", why)
 
 
 def _is_held(client: Client, claim: Claim) -> bool:

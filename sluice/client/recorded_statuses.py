@@ -114,6 +114,18 @@ class RecordedStatuses:
                     self._record_round(claim.path, ended, numbered=True)
         return why_not
 
+    def claims_of(self, by: str) -> list[Claim]:
+        """Returns the recorded claims of a run that have no recorded end.
+
+        :raises FlussError: the statuses cannot be read.
+        """
+        rows = self._events.bounded(self._table.all, PATH)
+        return [
+            recorded.last_claim(row, TablePath(row.database_name or "", row.table_name or ""))
+            for row in rows
+            if row.is_claimed and row.claimed_by == by
+        ]
+
     def eligible(self, paths: Sequence[TablePath] | None) -> Sequence[TablePath] | None:
         """Returns those of a few tables that may be tiered now; None and many stay as they are.
 

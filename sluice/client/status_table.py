@@ -30,6 +30,7 @@ LAYOUT = Layout(
     PATH, RecordedStatus, (KEY,), "Tiering status of lake tables, written by Sluice's rounds."
 )
 
+ROWS_MAX = 100_000
 SCANNED_MAX = 1_000
 DATABASES_MAX = 20
 DELETED_ROWS_MAX = 100
@@ -86,6 +87,11 @@ class StatusTable:
     ) -> None:
         """Writes the given fields of rows: see :meth:`SystemTable.upsert`."""
         self._rows.upsert(rows, is_late, needed)
+
+    def all(self) -> list[RecordedStatus]:
+        """Returns all rows, up to a limit."""
+        reader = self._rows.reader()
+        return [] if reader is None else LAYOUT.records_of(reader.limit_scan(ROWS_MAX))
 
     def delete_dropped(self) -> list[RecordedStatus]:
         """Deletes rows of dropped tables, up to the limits; returns these rows."""

@@ -108,20 +108,35 @@ class TieringClient:
             self._give_back(claim, Reason.from_text(f"released: {reason}"))
 
         def take() -> Claim | None:
-            return None if nothing else self._next_claim(requested or ())
+            return None if nothing else self._next_claim(requested or (), by)
 
         return ClaimSession(take, why_not, give_back, _HeldClaimHeartbeats(self))
 
-    def _next_claim(self, requested: Sequence[TablePath]) -> Claim | None:
+    def _next_claim(self, requested: Sequence[TablePath], by: str | None = None) -> Claim | None:
         request = pb.LakeTieringHeartbeatRequest(
-            request_table=True, requested_tables=[table_path(path) for path in requested]
+            request_table=True,
+            requested_tables=[table_path(path) for path in requested],
+            worker=by or this_process(),
         )
         reply = self._heartbeat(request, idempotent=False)
         if not reply.HasField("tiering_table"):
             return None
-        table = reply.tiering_table
-        path = path_of(table.table_path)
-        return Claim(table.table_id, path, table.tiering_epoch, reply.coordinator_epoch)
+        return _claim(reply.tiering_table, reply.coordinator_epoch)
+
+    def claims_of(self, by: str) -> list[Claim]:
+        """Returns the open claims of a run by its name: those of its killed processes, too.
+
+        A claim whose response was lost is among them, except on an Apache Fluss cluster. There the
+        names are in the recorded statuses, so a claim that is not recorded yet is missing.
+
+        :raises FlussError: the statuses cannot be read.
+        """
+        recorder = self._recorder()
+        if recorder is not None:
+            return recorder.claims_of(by)
+        request = pb.LakeTieringHeartbeatRequest(worker=by, list_held=True)
+        reply = self._heartbeat(request, idempotent=True)
+        return [_claim(table, reply.coordinator_epoch) for table in reply.held_tables]
 
     def heartbeat(
         self, claims: Iterable[Claim], *, retry: bool = True
@@ -431,6 +446,11 @@ class _HeldClaimHeartbeats:
 
     def heartbeat(self, claims: list[Claim], *, retry: bool = True) -> dict[int, FlussError | None]:
         return self._tiering.beat(claims, retry=retry)
+
+
+def _claim(table: pb.PbLakeTieringTableInfo, coordinator_epoch: int) -> Claim:
+    path = path_of(table.table_path)
+    return Claim(table.table_id, path, table.tiering_epoch, coordinator_epoch)
 
 
 def _round_message(details: TieringRound) -> pb.PbTieringRound:

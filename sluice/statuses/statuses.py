@@ -62,7 +62,7 @@ class TieringStatuses:
         epoch has risen. A table with failures is Failed and waits as before.
         """
         self._tables[status.table_id] = replace(
-            status, state=None, heartbeat_ms=None, claimed_ms=None
+            status, state=None, heartbeat_ms=None, claimed_ms=None, claimed_by=None
         )
         self._enter(status.table_id, State.INITIALIZED)
         self._enter(status.table_id, State.FAILED if status.failures else State.SCHEDULED)
@@ -83,6 +83,7 @@ class TieringStatuses:
             scheduled_from_ms=now_ms,
             heartbeat_ms=None,
             claimed_ms=None,
+            claimed_by=None,
             last_error=None,
             last_error_ms=None,
             last_round_ms=None,
@@ -166,14 +167,24 @@ class TieringStatuses:
             )
         return status
 
-    def claim(self, now_ms: int, paths: Collection[TablePath] | None = None) -> TableStatus | None:
-        """Assigns the table that has been Pending longest, only one of ``paths`` if given."""
+    def claim(
+        self, now_ms: int, paths: Collection[TablePath] | None = None, by: str | None = None
+    ) -> TableStatus | None:
+        """Assigns the table that has been Pending longest, only one of ``paths`` if given.
+
+        :param by: the name of the worker.
+        """
         for table_id in self._pending:
             status = self._tables[table_id]
             if not status.paused and (paths is None or status.path in paths):
-                self._enter(table_id, State.TIERING, heartbeat_ms=now_ms, claimed_ms=now_ms)
+                since = {"heartbeat_ms": now_ms, "claimed_ms": now_ms, "claimed_by": by}
+                self._enter(table_id, State.TIERING, **since)
                 return self._tables[table_id]
         return None
+
+    def held_by(self, worker: str) -> list[TableStatus]:
+        """The tables that are assigned to a worker of this name."""
+        return [status for status in self._tables.values() if status.claimed_by == worker]
 
     def heartbeat(
         self, table_id: int, coordinator_epoch: int, tiering_epoch: int, now_ms: int
@@ -361,7 +372,7 @@ class TieringStatuses:
         if state is State.PENDING:
             values["tiering_epoch"] = status.tiering_epoch + 1
         if state is not State.TIERING:
-            values["heartbeat_ms"] = values["claimed_ms"] = None
+            values["heartbeat_ms"] = values["claimed_ms"] = values["claimed_by"] = None
         self._update(table_id, state=state, **values)
         if state is State.PENDING:
             self._pending[table_id] = None

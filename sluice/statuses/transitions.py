@@ -50,9 +50,9 @@ def may_enter(state: State, current: State | None) -> bool:
 class TableStatus(KeptStatus):
     """The coordinator's status of one lake table. Times are epoch milliseconds.
 
-    The described fields are stored. ``heartbeat_ms`` and ``claimed_ms`` are set only while Tiering.
-    ``next_attempt_ms`` replaces freshness after a failure and for a requested round. A ``paused``
-    table is not assigned.
+    The described fields are stored. ``heartbeat_ms``, ``claimed_ms`` and ``claimed_by`` are set
+    only while Tiering. ``next_attempt_ms`` replaces freshness after a failure and for a requested
+    round. A ``paused`` table is not assigned.
     """
 
     table_id: int
@@ -70,6 +70,7 @@ class TableStatus(KeptStatus):
     file_size: int | None = described(t.BIGINT, "Bytes of the lake table, if a worker reported it")
     record_count: int | None = described(t.BIGINT, "Rows of the lake table, likewise")
     claimed_ms: int | None = None
+    claimed_by: str | None = None
 
     @property
     def due_ms(self) -> int:

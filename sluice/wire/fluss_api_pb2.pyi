@@ -1007,7 +1007,7 @@ class LimitScanResponse(_message.Message):
     def __init__(self, error_code: _Optional[int] = ..., error_message: _Optional[str] = ..., is_log_table: bool = ..., records: _Optional[bytes] = ...) -> None: ...
 
 class LakeTieringHeartbeatRequest(_message.Message):
-    __slots__ = ("tiering_tables", "finished_tables", "failed_tables", "request_table", "force_finished_tables", "requested_tables", "released_tables")
+    __slots__ = ("tiering_tables", "finished_tables", "failed_tables", "request_table", "force_finished_tables", "requested_tables", "released_tables", "worker", "list_held")
     TIERING_TABLES_FIELD_NUMBER: _ClassVar[int]
     FINISHED_TABLES_FIELD_NUMBER: _ClassVar[int]
     FAILED_TABLES_FIELD_NUMBER: _ClassVar[int]
@@ -1015,6 +1015,8 @@ class LakeTieringHeartbeatRequest(_message.Message):
     FORCE_FINISHED_TABLES_FIELD_NUMBER: _ClassVar[int]
     REQUESTED_TABLES_FIELD_NUMBER: _ClassVar[int]
     RELEASED_TABLES_FIELD_NUMBER: _ClassVar[int]
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    LIST_HELD_FIELD_NUMBER: _ClassVar[int]
     tiering_tables: _containers.RepeatedCompositeFieldContainer[PbHeartbeatReqForTable]
     finished_tables: _containers.RepeatedCompositeFieldContainer[PbHeartbeatReqForTable]
     failed_tables: _containers.RepeatedCompositeFieldContainer[PbHeartbeatReqForTable]
@@ -1022,7 +1024,9 @@ class LakeTieringHeartbeatRequest(_message.Message):
     force_finished_tables: _containers.RepeatedScalarFieldContainer[int]
     requested_tables: _containers.RepeatedCompositeFieldContainer[PbTablePath]
     released_tables: _containers.RepeatedCompositeFieldContainer[PbHeartbeatReqForTable]
-    def __init__(self, tiering_tables: _Optional[_Iterable[_Union[PbHeartbeatReqForTable, _Mapping]]] = ..., finished_tables: _Optional[_Iterable[_Union[PbHeartbeatReqForTable, _Mapping]]] = ..., failed_tables: _Optional[_Iterable[_Union[PbHeartbeatReqForTable, _Mapping]]] = ..., request_table: bool = ..., force_finished_tables: _Optional[_Iterable[int]] = ..., requested_tables: _Optional[_Iterable[_Union[PbTablePath, _Mapping]]] = ..., released_tables: _Optional[_Iterable[_Union[PbHeartbeatReqForTable, _Mapping]]] = ...) -> None: ...
+    worker: str
+    list_held: bool
+    def __init__(self, tiering_tables: _Optional[_Iterable[_Union[PbHeartbeatReqForTable, _Mapping]]] = ..., finished_tables: _Optional[_Iterable[_Union[PbHeartbeatReqForTable, _Mapping]]] = ..., failed_tables: _Optional[_Iterable[_Union[PbHeartbeatReqForTable, _Mapping]]] = ..., request_table: bool = ..., force_finished_tables: _Optional[_Iterable[int]] = ..., requested_tables: _Optional[_Iterable[_Union[PbTablePath, _Mapping]]] = ..., released_tables: _Optional[_Iterable[_Union[PbHeartbeatReqForTable, _Mapping]]] = ..., worker: _Optional[str] = ..., list_held: bool = ...) -> None: ...
 
 class PbHeartbeatReqForTable(_message.Message):
     __slots__ = ("table_id", "coordinator_epoch", "tiering_epoch", "lake_tiering_stats", "error_message", "round")
@@ -1049,20 +1053,22 @@ class PbLakeTieringStats(_message.Message):
     def __init__(self, file_size: _Optional[int] = ..., record_count: _Optional[int] = ...) -> None: ...
 
 class LakeTieringHeartbeatResponse(_message.Message):
-    __slots__ = ("coordinator_epoch", "tiering_table", "tiering_table_resp", "finished_table_resp", "failed_table_resp", "released_table_resp")
+    __slots__ = ("coordinator_epoch", "tiering_table", "tiering_table_resp", "finished_table_resp", "failed_table_resp", "released_table_resp", "held_tables")
     COORDINATOR_EPOCH_FIELD_NUMBER: _ClassVar[int]
     TIERING_TABLE_FIELD_NUMBER: _ClassVar[int]
     TIERING_TABLE_RESP_FIELD_NUMBER: _ClassVar[int]
     FINISHED_TABLE_RESP_FIELD_NUMBER: _ClassVar[int]
     FAILED_TABLE_RESP_FIELD_NUMBER: _ClassVar[int]
     RELEASED_TABLE_RESP_FIELD_NUMBER: _ClassVar[int]
+    HELD_TABLES_FIELD_NUMBER: _ClassVar[int]
     coordinator_epoch: int
     tiering_table: PbLakeTieringTableInfo
     tiering_table_resp: _containers.RepeatedCompositeFieldContainer[PbHeartbeatRespForTable]
     finished_table_resp: _containers.RepeatedCompositeFieldContainer[PbHeartbeatRespForTable]
     failed_table_resp: _containers.RepeatedCompositeFieldContainer[PbHeartbeatRespForTable]
     released_table_resp: _containers.RepeatedCompositeFieldContainer[PbHeartbeatRespForTable]
-    def __init__(self, coordinator_epoch: _Optional[int] = ..., tiering_table: _Optional[_Union[PbLakeTieringTableInfo, _Mapping]] = ..., tiering_table_resp: _Optional[_Iterable[_Union[PbHeartbeatRespForTable, _Mapping]]] = ..., finished_table_resp: _Optional[_Iterable[_Union[PbHeartbeatRespForTable, _Mapping]]] = ..., failed_table_resp: _Optional[_Iterable[_Union[PbHeartbeatRespForTable, _Mapping]]] = ..., released_table_resp: _Optional[_Iterable[_Union[PbHeartbeatRespForTable, _Mapping]]] = ...) -> None: ...
+    held_tables: _containers.RepeatedCompositeFieldContainer[PbLakeTieringTableInfo]
+    def __init__(self, coordinator_epoch: _Optional[int] = ..., tiering_table: _Optional[_Union[PbLakeTieringTableInfo, _Mapping]] = ..., tiering_table_resp: _Optional[_Iterable[_Union[PbHeartbeatRespForTable, _Mapping]]] = ..., finished_table_resp: _Optional[_Iterable[_Union[PbHeartbeatRespForTable, _Mapping]]] = ..., failed_table_resp: _Optional[_Iterable[_Union[PbHeartbeatRespForTable, _Mapping]]] = ..., released_table_resp: _Optional[_Iterable[_Union[PbHeartbeatRespForTable, _Mapping]]] = ..., held_tables: _Optional[_Iterable[_Union[PbLakeTieringTableInfo, _Mapping]]] = ...) -> None: ...
 
 class PbLakeTieringTableInfo(_message.Message):
     __slots__ = ("table_id", "table_path", "tiering_epoch")

@@ -28,7 +28,7 @@ from sluice.rounds.files import (
 from sluice_airflow.acquire import acquire, check_conf_keys, requested_tables
 from sluice_airflow.claims import ClaimedTable
 from sluice_airflow.connection import FlussConnection
-from sluice_airflow.settle import RUN_ENDED, TASK_LOST, drop, settle
+from sluice_airflow.settle import NOT_BEGUN, RUN_ENDED, TASK_LOST, drop, settle
 from tests.airflow.place import AirflowProcess, Place
 from tests.support.status_shop import MINUTE_MS, foreign, status_shop
 
@@ -318,9 +318,9 @@ def test_drop_lets_go_of_what_was_never_settled(run: Run) -> None:
     left_by(committed, result_of(committed))
     assert sorted(run.drop()) == [
         ("shop.b", "finished", "committed"),
-        ("shop.c", "failed", RUN_ENDED),
+        ("shop.c", "released", NOT_BEGUN),
     ]
-    assert run.status(paths[2]).last_error == RUN_ENDED
+    assert run.status(paths[2]).failures == 0, "its tier task has never begun"
     assert run.status(paths[0]).status == "Scheduled", "not reported a second time"
     assert run.drop() == []
 
@@ -336,3 +336,21 @@ def test_drop_without_the_work_folder_goes_by_the_entries(run: Run) -> None:
     assert verdict.reason == RUN_ENDED
     assert run.status(path).status == "Pending"
     assert replace(verdict, reason="").reported == "failed"
+
+
+def test_what_a_killed_run_claimed_on_apache_fluss_is_found_by_its_name(tmp_path: Path) -> None:
+    """Its heartbeat has no field for a worker: the recorded statuses do."""
+    with status_shop(tmp_path / "data") as shop:
+        path = shop.create("orders")
+        claim = shop.claim(path)
+        another = shop.another()
+        assert another.tiering.claims_of("run-2") == []
+        assert another.tiering.claims_of("run-1") == [claim]
+        [verdict] = drop(another, f"file://{tmp_path / 'work'}", "run-1")
+        assert (verdict.table, verdict.reported) == ("shop.orders", "released")
+        [status] = another.statuses.list(path)
+        assert (status.status, status.failures) == ("Pending", 0)
+        assert another.tiering.claims_of("run-1") == []
+        again = shop.another().tiering.claim([path])
+        assert again is not None, "free at once"
+        assert again.tiering_epoch > claim.tiering_epoch

@@ -269,16 +269,42 @@ def killed(code: str, failpoint: str, *arguments: str) -> None:
     assert done.returncode == -signal.SIGKILL, done.stderr[-2000:]
 
 
-def test_an_acquire_that_is_killed_with_its_lease_leaves_it_to_the_end_of_the_run(
-    run: Run,
-) -> None:
+STEPS = ("after_claim", "after_lease", "after_plan")
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_killed_acquire_leaves_its_claim_to_the_end_of_the_run(run: Run, step: str) -> None:
     kv = run.keyed("a")
     run.wait(kv.path)
-    killed(ACQUIRE, "airflow.acquire.after_lease", run.address, f"file://{run.work}", JOB)
-    assert run.held() == {JOB: 2}
-    assert run.acquire() == [], "the claim is nobody's until it times out"
-    drop(run.client, f"file://{run.work}", JOB)
+    killed(ACQUIRE, f"airflow.acquire.{step}", run.address, f"file://{run.work}", JOB)
+    assert run.held() == ({} if step == "after_claim" else {JOB: 2})
+    assert run.status(kv.path).status == "Tiering"
+    [verdict] = drop(run.client, f"file://{run.work}", JOB)
+    assert verdict.reported == "released"
     assert run.held() == {}
+    status = run.status(kv.path)
+    assert (status.status, status.failures, status.rounds) == ("Pending", 0, 0)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_killed_acquire_that_is_retried_has_its_claim(run: Run, step: str) -> None:
+    kv = run.keyed("a")
+    run.wait(kv.path)
+    killed(ACQUIRE, f"airflow.acquire.{step}", run.address, f"file://{run.work}", JOB)
+    [entry] = run.acquire()
+    assert entry["table"] == "shop.a"
+    assert run.held() == {JOB: 2}
+    run.finish(entry)
+    assert run.status(kv.path).failures == 0
+
+
+def test_a_run_releases_no_claim_of_another(run: Run) -> None:
+    log = run.table("log", freshness="50 ms")
+    run.wait(log)
+    killed(ACQUIRE, "airflow.acquire.after_claim", run.address, f"file://{run.work}", JOB)
+    assert drop(run.client, f"file://{run.work}", "sluice-other") == []
+    assert run.status(log).status == "Tiering"
+    assert [claim.path for claim in run.client.tiering.claims_of(JOB)] == [log]
 
 
 def test_a_settle_that_is_killed_before_the_release_is_repeated(run: Run) -> None:

@@ -33,8 +33,8 @@ def plain_fluss(data_dir: Path, clock: Clock, scheme: str = "fluss") -> Iterator
         heartbeat = whole(service)[apis.LAKE_TIERING_HEARTBEAT]
 
         def passing_over(request: Any) -> Any:
-            request.ClearField("requested_tables")
-            request.ClearField("released_tables")
+            for field in ("requested_tables", "released_tables", "worker", "list_held"):
+                request.ClearField(field)
             for entry in request.failed_tables:
                 entry.ClearField("error_message")
             return heartbeat(request)

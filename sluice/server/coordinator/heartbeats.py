@@ -12,7 +12,7 @@ from sluice.errors import FlussError
 from sluice.masking import reason_text
 from sluice.model import TieringRound
 from sluice.model.tiering_round import SUCCESSES
-from sluice.statuses import TieringStatuses
+from sluice.statuses import TableStatus, TieringStatuses
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.error_codes import to_error_response
 from sluice.wire.status_messages import round_from_message
@@ -34,6 +34,7 @@ def made_safe(request: pb.LakeTieringHeartbeatRequest) -> pb.LakeTieringHeartbea
     safe.CopyFrom(request)
     for entry in safe.failed_tables:  # an old client sends no reason
         entry.error_message = reason_text(entry.error_message)
+    safe.worker = reason_text(safe.worker)[:DETAIL_CHARS_MAX]
     for entry in (*safe.failed_tables, *safe.finished_tables):
         if entry.HasField("round"):
             _make_safe(entry.round)
@@ -74,13 +75,23 @@ def answer_heartbeat(
     for entry in request.released_tables:
         with _error_in(response.released_table_resp.add(table_id=entry.table_id), report):
             _report(report, "claim released", entry, statuses.release(*_round(entry)))
-    wanted = {path_of(path) for path in request.requested_tables}
-    if request.request_table and (status := statuses.claim(now_ms, wanted or None)) is not None:
-        table = response.tiering_table
-        table.table_id, table.tiering_epoch = status.table_id, status.tiering_epoch
-        table.table_path.CopyFrom(table_path(status.path))
-        report("table assigned", table=str(status.path), tiering_epoch=status.tiering_epoch)
+    worker = request.worker or None
+    if request.list_held and worker is not None:
+        for status in statuses.held_by(worker):
+            _put(status, response.held_tables.add())
+    if request.request_table:
+        wanted = {path_of(path) for path in request.requested_tables}
+        assigned = statuses.claim(now_ms, wanted or None, worker)
+        if assigned is not None:
+            _put(assigned, response.tiering_table)
+            path, epoch = str(assigned.path), assigned.tiering_epoch
+            report("table assigned", table=path, tiering_epoch=epoch, worker=worker)
     return response
+
+
+def _put(status: TableStatus, table: pb.PbLakeTieringTableInfo) -> None:
+    table.table_id, table.tiering_epoch = status.table_id, status.tiering_epoch
+    table.table_path.CopyFrom(table_path(status.path))
 
 
 def _round(entry: pb.PbHeartbeatReqForTable) -> tuple[int, int, int]:
