@@ -216,11 +216,12 @@ def _acquire(hook: FlussHook, settings: Settings, job: str) -> list[ClaimedTable
 def _settle(hook: FlussHook, entry: ClaimedTable) -> dict[str, str]:
     ti = get_current_context()["ti"]
     result = ti.xcom_pull(task_ids=TIER, map_indexes=ti.map_index)
-    failure = None
+    failure = state = None
     if not result:  # Airflow logs an error for an XCom that does not exist
         failure = ti.xcom_pull(task_ids=TIER, key="failure", map_indexes=ti.map_index)
+        state = _states(ti, TIER).get(f"{TIER}_{ti.map_index}")
     with hook.get_client() as client:
-        verdict = settling.settle(client, entry, result, failure)
+        verdict = settling.settle(client, entry, result, failure, state)
     _log_verdict(logging.INFO, verdict)
     return {**asdict(verdict), "reason": verdict.reason[:200]}
 

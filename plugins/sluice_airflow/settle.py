@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -12,6 +13,7 @@ from sluice.errors import (
     FencedTieringEpoch,
     InvalidCoordinator,
     SluiceError,
+    StoppedByUser,
     TableNotExist,
 )
 from sluice.failpoints import failpoint
@@ -41,8 +43,16 @@ UNREADABLE = (OSError, SluiceError, ValueError, ImportError)
 """Errors of reading a file: storage, version, JSON, or a file system that is not installed."""
 
 RUN_ENDED = "the run ended before the table was tiered"
+STOPS = {
+    "success": "a user marked the task tier as success before it had a result",
+    "skipped": "a user ended the run before the task tier was run",
+}
+"""States that a tier task without a result has only after a user's act."""
 NOT_BEGUN = "the run ended before the tiering of the table began"
 TASK_LOST = "the task that ran the Spark driver was lost"
+
+STOP_SEEN_S = 15.0
+"""How long a task that a user marked may run on: Airflow kills it at its next heartbeat."""
 
 Outcome = RoundResult | RoundFailure
 T = TypeVar("T", RoundResult, RoundFailure)
@@ -65,6 +75,8 @@ def settle(
     entry: ClaimedTable,
     result: Mapping[str, Any] | None,
     failure: Mapping[str, Any] | None,
+    state: str | None = None,
+    stop_seen_s: float = STOP_SEEN_S,
 ) -> Verdict:
     """Reports the outcome of one table and releases its snapshots.
 
@@ -72,13 +84,20 @@ def settle(
 
     :param result: the result XCom of the tier task. It overrides the state of the task.
     :param failure: the XCom ``failure`` of the tier task.
+    :param state: the state of the tier task. Only used without a result and a failure.
+    :param stop_seen_s: how long to wait for the file of a task that a user may have marked failed.
     """
     outcome: Outcome | None
     if result:
         outcome = _result(entry["plan_uri"], result)
     else:
         left = _outcome_in_files(entry["plan_uri"])
-        outcome = left if isinstance(left, RoundResult) else _failure(failure, left)
+        if not failure and state == "failed" and not _is_final(left):
+            left = _wait_for_stop(entry["plan_uri"], left, stop_seen_s)
+        if isinstance(left, RoundResult) or _is_stop(left):
+            outcome = left
+        else:
+            outcome = _failure(failure, left) if state not in STOPS else left or _stop(state)
     failpoint("airflow.settle.before_report")
     verdict = _report(client, claim_of(entry), outcome, TASK_LOST, entry.get("lease_id"))
     failpoint("airflow.settle.before_release")
@@ -193,6 +212,31 @@ def _failure(xcom: Mapping[str, Any] | None, left: RoundFailure | None) -> Round
     return None
 
 
+def _is_stop(outcome: Outcome | None) -> bool:
+    return isinstance(outcome, RoundFailure) and outcome.reason.kind == StoppedByUser.__name__
+
+
+def _is_final(outcome: Outcome | None) -> bool:
+    return isinstance(outcome, RoundResult) or _is_stop(outcome)
+
+
+def _stop(state: str | None) -> RoundFailure:
+    """The end of a tier task without an outcome, in a state that only a user's act explains."""
+    return RoundFailure(Reason.from_text(STOPS[str(state)], kind=StoppedByUser.__name__))
+
+
+def _wait_for_stop(plan_uri: str, left: Outcome | None, seconds: float) -> Outcome | None:
+    """Waits for the file of a task that is being killed: its mark was seen before its end.
+
+    A lost worker leaves no file. Its heartbeats stopped minutes before Airflow reported it.
+    """
+    until = time.monotonic() + seconds
+    while not _is_final(left) and time.monotonic() < until:
+        time.sleep(min(1.0, seconds))
+        left = _outcome_in_files(plan_uri)
+    return left
+
+
 def _read(kind: type[T], uri: str | None) -> T | None:
     """The outcome in a file; None if there is none that can be read."""
     try:
@@ -221,6 +265,9 @@ def _report(
             return Verdict(table, "finished", f"{outcome.outcome}{forced}")
         failure = outcome or RoundFailure(Reason.from_text(otherwise))
         reason = failure.reason.checked()
+        if reason.kind == StoppedByUser.__name__:
+            client.tiering.release(claim, reason, stopped=True)
+            return Verdict(table, "released", str(reason))
         client.tiering.failed(claim, reason, failure.details(worker))
         return Verdict(table, "failed", str(reason))
     except NO_REPORT_EXPECTED as error:

@@ -8,7 +8,7 @@ from sluice.cli.output import span, when
 from sluice.model import TablePath
 from sluice.model.record_fields import RecordField, fields_of
 
-LONG_TEXTS = ("last_error", "last_error_ms", "reason", "note")
+LONG_TEXTS = ("stopped", "last_error", "last_error_ms", "reason", "note")
 """These fields are the last columns."""
 
 

@@ -43,8 +43,10 @@ def print_wide(statuses: Sequence[TieringStatus], empty: str) -> None:
 
 
 def print_notes(statuses: Sequence[TieringStatus]) -> None:
-    """Prints why a state is Unknown, where the stored statuses could be read."""
+    """Prints who stopped a round, and why a state is Unknown, where the status could be read."""
     for entry in statuses:
+        if entry.stopped is not None:
+            print_wrapped(f"{entry.path}: last round stopped: {entry.stopped}")
         if entry.note is not None and not entry.is_unread:
             print_wrapped(f"{entry.path}: {entry.status}: {entry.note}")
 

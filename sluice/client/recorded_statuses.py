@@ -234,13 +234,16 @@ class RecordedStatuses:
 
         self._end(claim, end, details)
 
-    def released(self, claim: Claim) -> None:
-        """Records that the claim was released by its owner."""
+    def released(self, claim: Claim, stopped: str | None = None) -> None:
+        """Records that the claim was released by its owner.
+
+        :param stopped: who stopped its round; None: the claim was not used.
+        """
 
         def end(before: RecordedStatus | None, _freshness_ms: int) -> Columns:
             if before is None or not before.is_of(claim):
                 return {}
-            return recorded.released(claim, self._clock.now_ms())
+            return recorded.released(claim, self._clock.now_ms(), stopped)
 
         self._end(claim, end)
 

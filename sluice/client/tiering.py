@@ -202,20 +202,25 @@ class TieringClient:
         with self._ending(lambda r, refused: r.failed(claim, reason, details, refused=refused)):
             self._report_failure(claim, reason, details)
 
-    def release(self, claim: Claim, reason: Reason) -> None:
+    def release(self, claim: Claim, reason: Reason, *, stopped: bool = False) -> None:
         """Releases a claim without a failure: the table is due again.
 
         :param reason: the failure to report if the coordinator cannot release claims otherwise.
+        :param stopped: whether a user stopped the round: the table's status shows the reason.
         :raises FencedTieringEpoch, InvalidCoordinator, TableNotExist: the claim is lost.
         """
-        self._give_back(claim, reason)
+        text = str(reason.checked()) if stopped else None
+        self._give_back(claim, reason, text)
         with self._writing_down() as recorder:
             if recorder is not None:
-                recorder.released(claim)
+                recorder.released(claim, text)
 
-    def _give_back(self, claim: Claim, reason: Reason) -> None:
+    def _give_back(self, claim: Claim, reason: Reason, stopped: str | None = None) -> None:
         """Releases a claim at once; without this, it would expire after its last heartbeat."""
-        request = pb.LakeTieringHeartbeatRequest(released_tables=[entry_of(claim)])
+        entry = entry_of(claim)
+        if stopped is not None:
+            entry.error_message = stopped
+        request = pb.LakeTieringHeartbeatRequest(released_tables=[entry])
         known = True
 
         def answers(reply: Any) -> Any:

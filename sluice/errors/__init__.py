@@ -14,7 +14,7 @@
     |                         LakeCommitRefused, LakeCommitOutcomeUnknown, LakeOffsetsLost,
     |                         UnsupportedLakeOption
     `- RoundError             ClaimLost, LeaseNotObtained, LeaseLost, SplitFailed, LogBehindLake,
-                              DriverLost, DriverRefused, TierTimedOut, TableNotDue,
+                              DriverLost, DriverRefused, StoppedByUser, TierTimedOut, TableNotDue,
                               SpillFailed, StatusUnreadable, UnknownFileVersion
 
 ``retryable`` says whether the same call may succeed when sent again unchanged. Errors pickle.
@@ -46,6 +46,7 @@ from sluice.errors.base import (
     SpillFailed,
     SplitFailed,
     StatusUnreadable,
+    StoppedByUser,
     TableNotDue,
     TierTimedOut,
     UnknownDataDirFormat,
@@ -231,6 +232,7 @@ __all__ = [
     "SpillFailed",
     "SplitFailed",
     "StatusUnreadable",
+    "StoppedByUser",
     "StorageBackpressure",
     "StorageError",
     "TableAlreadyExist",

@@ -140,6 +140,13 @@ class DriverLost(RoundError):
     """The Spark driver ended without a result and without a reason."""
 
 
+class StoppedByUser(RoundError):
+    """A user stopped the round: marked its task or its run as success or failed, or cleared it.
+
+    This is no failure of the table.
+    """
+
+
 class TierTimedOut(RoundError):
     """A try of the tier task took longer than its time limit, and its driver was stopped."""
 

@@ -68,6 +68,11 @@ class KeptStatus:
     rounds: int | None = described(
         t.BIGINT, "Rounds that have ended", number=16, heading="rounds", gauge=True, default=0
     )
+    stopped: str | None = described(
+        t.STRING,
+        "Who stopped the last round, which counts as no failure; null after the next end",
+        number=17,
+    )
 
 
 def kept_values(status: KeptStatus) -> dict[str, Any]:

@@ -27,6 +27,7 @@ def after_success(before: KeptStatus | None, now_ms: int, claimed_ms: int | None
         "last_round_ms": None if claimed_ms is None else max(now_ms - claimed_ms, 0),
         "last_error": None,
         "last_error_ms": None,
+        "stopped": None,
         "failures": 0,
         "next_attempt_ms": None,
     }
@@ -49,6 +50,7 @@ def after_failure(
         "rounds": _rounds(before) + 1,
         "last_error": None if reason is None else reason[:ERROR_CHARS_MAX],
         "last_error_ms": now_ms,
+        "stopped": None,
         "failures": failures,
         "next_attempt_ms": now_ms + wait_ms(backoff_ms, failures, freshness_ms),
     }

@@ -190,9 +190,13 @@ def last_claim(row: RecordedStatus, path: TablePath) -> Claim:
     return Claim(row.table_id, path, row.tiering_epoch or 0, row.coordinator_epoch or 0)
 
 
-def released(claim: Claim, now_ms: int) -> Columns:
-    """Records the release of a claim, which is not a failure."""
-    return _ended(claim, now_ms, RELEASED)
+def released(claim: Claim, now_ms: int, stopped: str | None = None) -> Columns:
+    """Records the release of a claim, which is not a failure.
+
+    :param stopped: who stopped the round; None: the claim was not used.
+    """
+    told = {} if stopped is None else {"stopped": stopped}
+    return {**_ended(claim, now_ms, RELEASED), **told}
 
 
 def paused(table_id: int, path: TablePath, is_paused: bool) -> Columns:

@@ -266,15 +266,23 @@ class TieringStatuses:
         self._fail(table_id, reason, now_ms, details)
         return True
 
-    def release(self, table_id: int, coordinator_epoch: int, tiering_epoch: int) -> bool:
+    def release(
+        self,
+        table_id: int,
+        coordinator_epoch: int,
+        tiering_epoch: int,
+        stopped: str | None = None,
+    ) -> bool:
         """Releases a claim without a failure: the table is Pending again, as the last in the queue.
+
+        :param stopped: who stopped the round; None: the claim was not used.
 
         Returns False if the table has no round. Raises as :meth:`check`.
         """
         status = self._check_round(table_id, coordinator_epoch, tiering_epoch)
         if status.state is not State.TIERING:
             return False
-        self._enter(table_id, State.PENDING)
+        self._enter(table_id, State.PENDING, stopped=stopped or status.stopped)
         return True
 
     def _check_round(

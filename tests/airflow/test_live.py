@@ -151,7 +151,9 @@ def test_a_run_that_a_user_marks_failed(live: Live) -> None:
     settled = [state for name, state in tasks.items() if name.startswith("per_table.settle")]
     assert settled == ["success", "success"]
     assert tasks["drop_lease[-1]"] == "failed"
-    assert live.place.status(slow).last_error is not None
+    stopped = live.place.status(slow)
+    assert stopped.stopped == ("StoppedByUser: a user marked the task tier or its run as failed")
+    assert (stopped.last_error, stopped.failures) == (None, 0)
     assert live.place.status(ok).last_error is None
     assert live.place.status(slow).status == "Pending"
 

@@ -53,6 +53,7 @@ COLUMNS = [  # of seed 001, in Spark's words
     ("last_round_ms", "bigint"),
     ("note", "string"),
     ("rounds", "bigint"),
+    ("stopped", "string"),
 ]
 PUSHES_FILTERS = hasattr(datasource, "EqualTo")
 """Spark 4.0 asks no Python data source to filter."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
@@ -16,6 +17,7 @@ from sluice.errors import (
     DriverRefused,
     LeaseLost,
     SluiceError,
+    StoppedByUser,
     TierTimedOut,
 )
 from sluice.failpoints import failpoint
@@ -51,6 +53,8 @@ if TYPE_CHECKING:
 
 REASON_IN_XCOM_MAX = 500
 NOTES_IN_XCOM_MAX = 3
+STATE_S = 4.0
+"""How long a task that is stopped waits for its own state. Airflow kills it after 5 s."""
 CLAIM_LOST_KINDS = frozenset({"ClaimLost", "FencedTieringEpoch", "InvalidCoordinator"})
 
 
@@ -100,6 +104,9 @@ class SluiceTierOperator(SparkSubmitOperator):
         self.time_limit_s = time_limit_s
         self._killed = False
         self._lost: ClaimLost | LeaseLost | TierTimedOut | None = None
+        self._ti: Any = None
+        self._asked = Event()
+        self._stopped: StoppedByUser | None = None
         self._secret_environment: dict[str, str] = {}
         self._secrets: Sequence[str] = ()
 
@@ -111,9 +118,11 @@ class SluiceTierOperator(SparkSubmitOperator):
         entry, ti = self.entry, context["ti"]
         context["table"] = entry["table"]  # for map_index_template
         attempt = str(ti.id)
+        self._ti = ti
         try:
             outcome = self._tier(context, claim_of(entry), attempt)
         except AirflowTaskTimeout:
+            self._ti = None  # Airflow calls on_kill next
             text = f"this try took longer than its execution_timeout of {self.execution_timeout}"
             timed_out = Reason.from_text(text, kind="TierTimedOut", retryable=True)
             self._leave(ti, attempt, RoundFailure(timed_out))
@@ -142,7 +151,31 @@ class SluiceTierOperator(SparkSubmitOperator):
 
     def on_kill(self) -> None:
         self._killed = True
+        if self._ti is not None:  # not here: Airflow calls this inside a signal handler
+            Thread(target=self._leave_stop, name="sluice-stopped", daemon=True).start()
         super().on_kill()
+
+    def _leave_stop(self) -> None:
+        """Leaves the reason of a try that a user stops. Airflow kills this process in seconds.
+
+        A user's mark changes the state of the task before Airflow kills it. The state is still
+        running if the worker shuts down, the try takes too long, or Airflow's API is unreachable.
+        """
+        ti = self._ti
+        try:
+            found = ti.get_task_states(
+                dag_id=ti.dag_id, run_ids=[ti.run_id], task_ids=[ti.task_id]
+            ).get(ti.run_id, {})
+            name = ti.task_id if ti.map_index < 0 else f"{ti.task_id}_{ti.map_index}"
+            if (stopped := stop_of(found.get(name))) is not None:
+                self._stopped = stopped
+                kind = StoppedByUser.__name__
+                reason = Reason.from_text(str(stopped), kind=kind, retryable=True)
+                self._write_failure(str(ti.id), RoundFailure(reason))
+        except Exception as error:
+            self.log.warning("cannot read why this task is stopped: %s", error)
+        finally:
+            self._asked.set()
 
     def _get_hook(self) -> GroupSubmitHook:
         # The provider builds the hook from two dozen arguments. Replace only its class.
@@ -229,10 +262,12 @@ class SluiceTierOperator(SparkSubmitOperator):
             return DriverRefused(f"spark-submit could not be started: {refused}")
         except AirflowException as failed:
             error = failed
+        self._ti = None  # the state of the task changes with its end
         if self._lost is not None:
             return self._lost
         if self._killed:
-            return DriverLost("Airflow stopped the tier task and its Spark driver")
+            self._asked.wait(STATE_S)
+            return self._stopped or DriverLost("Airflow stopped the tier task and its Spark driver")
         hook = self._hook
         assert isinstance(hook, GroupSubmitHook)
         if error is not None and hook.exit_code is None:
@@ -251,7 +286,8 @@ class SluiceTierOperator(SparkSubmitOperator):
                 return RoundResult.from_json(content)
             if isinstance(ended, ClaimLost | LeaseLost):
                 raise ended  # a reason that the driver gives while it is stopped does not count
-            if content := read_json(failure_uri(plan, attempt)):
+            stopped = isinstance(ended, StoppedByUser)
+            if not stopped and (content := read_json(failure_uri(plan, attempt))):
                 return RoundFailure.from_json(content)
         except OSError as error:
             # Not written to a file: it would replace the reason that the driver may have left.
@@ -261,7 +297,7 @@ class SluiceTierOperator(SparkSubmitOperator):
             return RoundFailure(replace(lost, retryable=True))
         # A retry may help a lost or slow driver, not one that could not start. All lines of its
         # output are of use, also those that look like a trace.
-        again = isinstance(ended, DriverLost | TierTimedOut)
+        again = isinstance(ended, DriverLost | TierTimedOut | StoppedByUser)
         reason = Reason.from_text(
             str(ended), self._secrets, kind=type(ended).__name__, retryable=again
         )
@@ -309,6 +345,15 @@ class SluiceTierOperator(SparkSubmitOperator):
             },
         )
         return reason
+
+
+def stop_of(state: str | None) -> StoppedByUser | None:
+    """The user's act that a task's state shows while Airflow kills it; None: it was none."""
+    if state in ("success", "failed", "skipped"):
+        return StoppedByUser(f"a user marked the task tier or its run as {state}")
+    if state == "restarting":
+        return StoppedByUser("a user cleared the task tier")
+    return None
 
 
 def tier_error(table: str, reason: Reason) -> AirflowException:

@@ -32,6 +32,8 @@ def made_safe(request: pb.LakeTieringHeartbeatRequest) -> pb.LakeTieringHeartbea
     """
     safe = pb.LakeTieringHeartbeatRequest()
     safe.CopyFrom(request)
+    for entry in safe.released_tables:
+        entry.error_message = reason_text(entry.error_message)
     for entry in safe.failed_tables:  # an old client sends no reason
         entry.error_message = reason_text(entry.error_message)
     safe.worker = reason_text(safe.worker)[:DETAIL_CHARS_MAX]
@@ -74,7 +76,8 @@ def answer_heartbeat(
             _report(report, "tiering finished", entry, changed)
     for entry in request.released_tables:
         with _error_in(response.released_table_resp.add(table_id=entry.table_id), report):
-            _report(report, "claim released", entry, statuses.release(*_round(entry)))
+            released = statuses.release(*_round(entry), entry.error_message or None)
+            _report(report, "claim released", entry, released, reason=entry.error_message)
     worker = request.worker or None
     if request.list_held and worker is not None:
         for status in statuses.held_by(worker):

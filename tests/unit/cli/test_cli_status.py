@@ -153,6 +153,7 @@ def test_the_same_for_machines(shop: Shop) -> None:
         "paused": False,
         "last_round_ms": None,
         "rounds": 2,
+        "stopped": None,
         "note": None,
     }
     assert (healthy["status"], healthy["failures"], healthy["last_round_ms"]) == (
