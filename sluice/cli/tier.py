@@ -86,10 +86,11 @@ def tier(
 
     Needs Java 17 or newer and pip install 'fluss-sluice[spark]'.
 
-    Exit code 0: the lake has the rows, or there were no new rows. 1: the round failed, or the table
-    could not be claimed. 2: wrong arguments or settings. 3: the round lost its claim before the
-    commit, because the coordinator assigned the table to another round or was restarted. Nothing
-    was committed then, and the next round copies the rows. 143: SIGTERM ended the command.
+    Exit code 0: the lake has the rows, or there were no new rows. 1: the round failed (buckets that
+    did not fail may be committed), or the table could not be claimed. 2: wrong arguments or
+    settings. 3: the round lost its claim before the commit, because the coordinator assigned the
+    table to another round or was restarted, or because the table was dropped. Nothing was committed
+    then, and the next round copies the rows. 143: SIGTERM ended the command.
     """
     config = settings.lake_config(must_exist=False, parallelism=parallelism)
     from sluice.cli.cluster import require_cluster, suggested_names

@@ -24,6 +24,7 @@ from sluice.errors import ClaimLost, FlussError, LeaseLost, SluiceError, SplitFa
 from sluice.failpoints import failpoint
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.model import BucketSnapshot, Claim, Reason, TableInfo, TablePath
+from sluice.rounds.dropped import table_dropped
 from sluice.rounds.files import RoundResult
 from sluice.rounds.keyed_options import KeyedRoundOptions
 from sluice.rounds.limits import RoundLimits
@@ -151,15 +152,12 @@ def _run(
                 keyed=keyed_round_options(config, snapshots),
             )
     except SluiceError as error:
-        if not heartbeats.wait_lost(claim, 0):
+        note = table_dropped(error, client.tiering, claim)
+        if error.details.get("committed") or not (note or heartbeats.wait_lost(claim, 0)):
             raise
         reason = reason_of(error, config.secrets())
-        return RoundResult.of(
-            claim,
-            "claim_lost",
-            notes=(f"the round lost its claim and ended with {reason}",),
-            seconds=seconds_of(error),
-        )
+        note = note or f"the round lost its claim and ended with {reason}"
+        return RoundResult.of(claim, "claim_lost", notes=(note,), seconds=seconds_of(error))
 
 
 @contextmanager
@@ -202,8 +200,8 @@ def _leased_snapshots(
             failpoint("round.lease.after")
             try:
                 yield tuple(lease.snapshots.values())
-            except SplitFailed:
-                if lost:
+            except SplitFailed as error:
+                if lost and not error.details.get("committed"):
                     raise lost[0] from None
                 raise
 

@@ -32,7 +32,8 @@ class ThreadRunner:
         clock: Clock | None = None,
         secrets: Iterable[str] = (),
     ) -> None:
-        """:param cancelled: once set, running splits fail at their next batch.
+        """:param cancelled: once set, because the claim was lost, all splits fail at their next
+            batch.
 
         :param clock: the clock for the splits' deadlines.
         :param secrets: values to mask in the reason of a failure.
@@ -47,8 +48,7 @@ class ThreadRunner:
     def __call__(self, splits: Sequence[Split]) -> Iterator[Outcome]:
         """Yields outcomes as they arrive; at most ``parallelism`` splits run at once.
 
-        After a failure no further split is started, and running splits end at their next batch.
-        Their outcomes are still yielded, so that the caller can delete the files of finished ones.
+        A failed split does not end the others: the round commits what they copied.
         """
         # The largest splits first, so that none of them runs alone at the end.
         waiting = sorted(splits, key=lambda s: s.weight)
@@ -59,11 +59,8 @@ class ThreadRunner:
                     while waiting and len(running) < self._parallelism:
                         running.add(pool.submit(self._copy, waiting.pop()))
                     done, running = wait(running, return_when=FIRST_COMPLETED)
-                    outcomes = [future.result() for future in done]
-                    if any(isinstance(outcome, SplitFailure) for outcome in outcomes):
-                        waiting.clear()
-                        self._source.cancel()
-                    yield from outcomes
+                    for future in done:
+                        yield future.result()
             finally:
                 if running:  # the caller stopped reading: the round has failed
                     self._source.cancel()
@@ -91,6 +88,7 @@ class _Cancellable:
         self._given_up.set()
 
     def read(self, split: Split) -> Iterator[LogRecords]:
+        self._check(split)  # a split that waited reads nothing
         for records in self._source.read(split):
             self._check(split)
             yield records
@@ -99,6 +97,7 @@ class _Cancellable:
     def rows(self, split: Split) -> Iterator[BucketRows]:
         if not isinstance(self._source, KeyedSource):
             raise TypeError(f"{self._source!r} does not support primary keys")
+        self._check(split)
         with self._source.rows(split) as rows:
             yield _CancellableRows(rows, lambda: self._check(split))
 

@@ -22,6 +22,7 @@ from sluice.errors import (
     LakeNotWritable,
     LakeRolledBack,
     SluiceError,
+    TableNotExist,
 )
 from sluice.failpoints import failpoint
 from sluice.model import Claim, TableBucket
@@ -93,6 +94,7 @@ def commit_round(
     """Commits the files of all splits to the lake, then registers the snapshot with Fluss.
 
     :param floor: registered offsets, if the round started below them to copy rows again.
+    :param results: of the splits that were copied; a failed split moves no offset.
     :raises LakeRolledBack: the round has ended below the floor; nothing was committed.
     :raises ClaimLost: another round was started; nothing of this one is in the lake.
     :raises LakeCommitRefused: another tiering snapshot came in between; this round has none.
@@ -273,7 +275,7 @@ def _commit_fluss(
         raise ClaimLost(overtaken, snapshot_id=snapshot_id)
     try:
         cluster.commit_lake_snapshot(claim, snapshot_id, path, offsets, stamps, keep)
-    except (FencedTieringEpoch, InvalidCoordinator) as error:
+    except (FencedTieringEpoch, InvalidCoordinator, TableNotExist) as error:
         raise ClaimLost(f"{overtaken} ({error})", snapshot_id=snapshot_id) from error
 
 

@@ -174,15 +174,23 @@ class RoundFailure:
     reason: Reason
     seconds: dict[str, float] = field(default_factory=dict)
     """Seconds per phase, as in a result; the copy phase too if it failed."""
+    committed: RoundResult | None = None
+    """What the round has committed of the buckets that did not fail; None: nothing."""
 
     def details(self, worker: str | None = None) -> TieringRound:
         """What the round did, for the history of the table."""
-        return TieringRound(worker=worker, **phases_ms(self.seconds))
+        phases = phases_ms(self.seconds)
+        if self.committed is None:
+            return TieringRound(worker=worker, **phases)
+        return replace(self.committed.details(worker), outcome=None, **phases)
 
     def to_json(self, secrets: Iterable[str] = ()) -> dict[str, Any]:
         """The content of its file, with the reason checked."""
-        reason = self.reason.checked(secrets)
+        hidden = tuple(secrets)
+        reason = self.reason.checked(hidden)
+        committed = self.committed.checked(hidden).to_json() if self.committed else None
         return {
+            **({"committed": committed} if committed else {}),
             "version": VERSION,
             "kind": reason.kind,
             "reason": reason.text,
@@ -202,7 +210,9 @@ class RoundFailure:
             )
         kind, text, deepest_cause = map(str, texts)
         reason = Reason(kind, text, deepest_cause, bool(content.get("retryable")))
-        return cls(reason, content.get("seconds", {}))
+        committed = content.get("committed")
+        result = None if committed is None else RoundResult.from_json(committed)
+        return cls(reason, content.get("seconds", {}), result)
 
 
 def phases_ms(seconds: Mapping[str, float]) -> dict[str, Any]:

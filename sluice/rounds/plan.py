@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 
-from sluice.errors import LogBehindLake, UnsupportedLakeOption
+from sluice.errors import FlussError, LogBehindLake, UnsupportedLakeOption
 from sluice.model import EARLIEST, LakeSnapshotInfo, Partition, TableBucket, TableInfo
+from sluice.rounds.dropped import dropped_of, is_unanswered, not_tiered
 from sluice.rounds.keyed_options import NO_KEYED_OPTIONS, KeyedRoundOptions
 from sluice.rounds.limits import RoundLimits, with_limits
 from sluice.rounds.ports import Cluster
@@ -33,11 +34,23 @@ class RoundPlan:
     """The number of offsets that the splits cover: about the number of rows."""
     created_again: tuple[tuple[str, ...], ...] = ()
     """Values of partitions that were never tiered: their rows in the lake are of dropped ones."""
+    partitions: frozenset[int | None] = frozenset({None})
+    """The ids of the partitions that exist; None: the table has no partitions."""
     notes: tuple[str, ...] = ()
 
     @property
     def known(self) -> Mapping[TableBucket, int]:
         return self.registered.offsets if self.registered else {}
+
+    def without_dropped(self, failed: Sequence[Split], dropped: Set[int]) -> RoundPlan:
+        """This plan after partitions were dropped, without their splits that failed."""
+        gone = [split for split in failed if split.bucket.partition_id in dropped]
+        return replace(
+            self,
+            splits=tuple(split for split in self.splits if split not in gone),
+            partitions=self.partitions - dropped,
+            notes=(*self.notes, *not_tiered(gone)),
+        )
 
 
 def check_options(info: TableInfo) -> None:
@@ -65,22 +78,38 @@ def make_plan(
 ) -> RoundPlan:
     """Compares each bucket's registered offset with the end of its log.
 
+    Skips partitions that are dropped meanwhile.
+
     :param limits: how long (from ``now_ms`` on) and how much the round may copy; None: no limit.
     :param keyed: for a table with a primary key: leased KV snapshots, memory and spill folder.
     :raises LogBehindLake: a log ends before its registered offset.
+    :raises ClaimLost: the table was dropped.
     """
     known = registered.offsets if registered else {}
     notes: list[str] = []
     partitions: Sequence[Partition | None] = (None,)
     if info.is_partitioned:
         partitions = cluster.partitions(info.path)
-        notes += _expired(known, {p.partition_id for p in partitions if p is not None})
     splits: list[Split] = []
     covered: list[int] = []
     created_again: list[tuple[str, ...]] = []
     tiered_before = {bucket.partition_id for bucket in known}
+    present: set[int | None] = set()
     for partition in partitions:
-        found, offsets = _splits_of(info, cluster, partition, known, keyed)
+        try:
+            found, offsets = _splits_of(info, cluster, partition, known, keyed)
+        except FlussError as error:
+            if partition is None or is_unanswered(error):
+                raise
+            if not dropped_of([partition.partition_id], info, cluster):
+                raise
+            if partition.partition_id not in tiered_before:
+                notes.append(
+                    f"partition {'/'.join(partition.values)} (id {partition.partition_id}) was"
+                    " dropped during the round: none of its rows was tiered"
+                )
+            continue
+        present.add(partition.partition_id if partition else None)
         splits += found
         covered += offsets
         if found and partition is not None and partition.partition_id not in tiered_before:
@@ -88,7 +117,14 @@ def make_plan(
     if limits is not None:
         splits = list(with_limits(splits, covered, limits, info, now_ms))
     return RoundPlan(
-        info, base, registered, tuple(splits), sum(covered), tuple(created_again), tuple(notes)
+        info,
+        base,
+        registered,
+        tuple(splits),
+        sum(covered),
+        tuple(created_again),
+        frozenset(present),
+        (*_expired(known, present), *notes),
     )
 
 
@@ -149,7 +185,7 @@ def _log_behind(info: TableInfo, bucket: TableBucket, tiered: int, end: int) -> 
     )
 
 
-def _expired(known: Mapping[TableBucket, int], present: set[int]) -> list[str]:
+def _expired(known: Mapping[TableBucket, int], present: Set[int | None]) -> list[str]:
     """A note on partitions that no longer exist: rows after these offsets were not tiered."""
     gone: dict[int, list[str]] = {}
     for bucket, offset in known.items():

@@ -24,7 +24,8 @@ _TRACE_LINE = re.compile(
 
 def failure_of(error: BaseException, secrets: Iterable[str] = ()) -> RoundFailure:
     """Everything that is known of a failed round, from the error that it raised."""
-    return RoundFailure(reason_of(error, secrets), seconds_of(error))
+    committed = error.details.get("committed") if isinstance(error, SluiceError) else None
+    return RoundFailure(reason_of(error, secrets), seconds_of(error), committed)
 
 
 def reason_of(error: BaseException, secrets: Iterable[str] = ()) -> Reason:

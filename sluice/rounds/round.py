@@ -11,10 +11,10 @@ from sluice.errors import (
     FencedTieringEpoch,
     InvalidCoordinator,
     LakeCommitRefused,
-    SplitFailed,
 )
 from sluice.model import Claim, LakeSnapshotInfo, TableBucket, TableInfo
 from sluice.rounds.commit import commit_round, discard, move_tag, round_identity
+from sluice.rounds.dropped import again_if_dropped, existing_table, table_dropped
 from sluice.rounds.files import RoundResult
 from sluice.rounds.keyed_options import NO_KEYED_OPTIONS, KeyedRoundOptions
 from sluice.rounds.limits import RoundLimits, forced_finish_text, offsets_left
@@ -27,6 +27,7 @@ from sluice.rounds.reasons import reason_of
 from sluice.rounds.recover import register_unknown, table_missing
 from sluice.rounds.repair import TableState, needs_repair_round, offsets_in_lake, read_table_state
 from sluice.rounds.retier import RepairMode, plan_retier
+from sluice.rounds.split_outcomes import SplitOutcomes, sort_outcomes, split_failed
 from sluice.rounds.types import LakeSnapshot, SplitFailure, SplitResult
 from sluice.rounds.write_ids import new_write_id
 
@@ -49,11 +50,15 @@ def run_round(
 ) -> RoundResult:
     """Runs one round of a table; a lost claim is an outcome, not an error.
 
+    A dropped table is a lost claim.
+
     :param attempt: the name of this attempt; file names are unique even if it runs again.
     :param limits: when one is reached, the round commits what it has, and the result names the
         limit (``forced``); None: no limits.
     :param repair_mode: how to repair a lake that is behind Fluss, if a user asked for it.
     :param keyed: for a table with a primary key: leased KV snapshots, memory and spill folder.
+    :raises SplitFailed: buckets could not be copied; its detail ``committed`` is the result of the
+        other buckets, if they were committed.
     :raises SluiceError: why the table could not be tiered; the lake is unchanged, unless it is
         LakeCommitOutcomeUnknown.
     """
@@ -73,6 +78,8 @@ def run_round(
         landed = lost.details.get("snapshot_id")
         return running.result("claim_lost", lake_snapshot_id=landed, notes=(reason_of(lost).text,))
     except Exception as error:
+        if why := table_dropped(error, cluster, claim):
+            return running.result("claim_lost", notes=(why,))
         phases.attach_to(error)
         raise
 
@@ -117,25 +124,35 @@ class _Round:
                 self._keyed,
             )
             plan = self._with_newest_schema(plan, table)
-        if not plan.splits and self._repaired_with is RepairMode.RETIER:
-            return self._commit(plan, table, [], self._write_id(table, base))
-        if not plan.splits:
-            mine = base is not None and round_identity(self._claim).items() <= base.summary.items()
-            if base is not None and mine and self._repaired_with is None:
-                return self._already_landed(base, registered)
-            return self.result(
-                "committed" if self._repaired_with else "nothing_new",
-                offsets=offsets_for_result(plan.known),
-                lake_snapshot_id=registered.snapshot_id if registered else None,
-                lag_rows_before=0,
-                lag_rows_after=0,
-                notes=(*self._notes, *plan.notes),
-            )
-        progress.planned(len(plan.splits), plan.offsets)
         write_id = self._write_id(table, base)
-        with self._phases("copy"):
-            results = self._copy(plan, table, make_runner, write_id)
-        return self._commit(plan, table, results, write_id)
+        outcomes = SplitOutcomes(plan, (), ())
+        if plan.splits:
+            progress.planned(len(plan.splits), plan.offsets)
+            with self._phases("copy"):
+                outcomes = self._copy(plan, table, make_runner, write_id)
+        if outcomes.results or self._repaired_with is RepairMode.RETIER:
+            result = self._commit(outcomes, table, write_id)
+        else:
+            result = self._nothing_to_commit(outcomes.plan)
+        if outcomes.failures:
+            others = len(outcomes.results)
+            raise split_failed(info.path, outcomes.failures, result, others)
+        return result
+
+    def _nothing_to_commit(self, plan: RoundPlan) -> RoundResult:
+        self._notes += plan.notes
+        base, registered = plan.base, plan.registered
+        mine = base is not None and round_identity(self._claim).items() <= base.summary.items()
+        if base is not None and mine and self._repaired_with is None:
+            return self._already_landed(base, registered)
+        return self.result(
+            "committed" if self._repaired_with else "nothing_new",
+            offsets=offsets_for_result(plan.known),
+            lake_snapshot_id=registered.snapshot_id if registered else None,
+            lag_rows_before=plan.offsets,
+            lag_rows_after=0,
+            notes=tuple(self._notes),
+        )
 
     def _write_id(self, table: LakeTable, base: LakeSnapshot | None) -> str:
         return str(new_write_id(self._claim, self._attempt, table.uuid, base))
@@ -148,12 +165,7 @@ class _Round:
 
     def _table_info(self) -> TableInfo:
         claim = self._claim
-        info = self._cluster.table_info(claim.path)
-        if info.table_id != claim.table_id:
-            raise ClaimLost(
-                f"table {claim.path} with id {claim.table_id} was dropped and created again with"
-                f" id {info.table_id}"
-            )
+        info = existing_table(self._cluster, claim.path, claim.table_id)
         check_options(info)
         return info
 
@@ -172,12 +184,14 @@ class _Round:
         self, info: TableInfo
     ) -> tuple[LakeTable, LakeSnapshot | None, LakeSnapshotInfo | None]:
         """The lake table, its newest tiering snapshot, and what Fluss has registered of it."""
-        claim = self._claim
-        if self._repair_mode is not None:
-            seen = read_table_state(claim.path, self._cluster, self._lake)
-            if needs_repair_round(self._repair_mode, seen, self._cluster):
-                return self._repair_base(self._repair_mode, info, seen)
-        registered = self._cluster.lake_snapshot(claim.path)
+        claim, cluster, repair_mode = self._claim, self._cluster, self._repair_mode
+        if repair_mode is not None:
+            seen = read_table_state(claim.path, cluster, self._lake)
+            if again_if_dropped(
+                info, cluster, lambda: needs_repair_round(repair_mode, seen, cluster)
+            ):
+                return self._repair_base(repair_mode, info, seen)
+        registered = cluster.lake_snapshot(claim.path)
         table = self._lake.load(claim.path)
         if table is None:
             if registered is not None:
@@ -226,8 +240,8 @@ class _Round:
         table.add_missing_columns(info)
         self._repaired_with = repair_mode
         if repair_mode is RepairMode.RETIER:
-            held, _ = offsets_in_lake(seen)
-            start = plan_retier(info, self._cluster, held or {}, seen.registered)
+            held, cluster, known = offsets_in_lake(seen)[0] or {}, self._cluster, seen.registered
+            start = again_if_dropped(info, cluster, lambda: plan_retier(info, cluster, held, known))
             self._floor = start.minimum_offsets
             self._notes += [
                 f"{start.repeated_offsets} offsets that the lake lacked were copied again"
@@ -252,41 +266,48 @@ class _Round:
 
     def _copy(
         self, plan: RoundPlan, table: LakeTable, make_runner: RunnerFactory, write_id: str
-    ) -> list[SplitResult]:
-        """Copies all splits and returns their results.
+    ) -> SplitOutcomes:
+        """Copies all splits. After an error, the files of finished splits are deleted.
 
-        :raises SplitFailed: for the first split that fails; the files of the others are deleted, as
-            after any other error.
+        :raises SplitFailed: a split failed, and the others are not to be committed: none of them
+            succeeded, or a repair must reach the registered offsets of all buckets.
         """
         writers = table.writer_factory(write_id, plan.splits)
         runner = make_runner(plan.info, writers)
-        results: list[SplitResult] = []
-        failures: list[SplitFailure] = []
+        arrived: list[SplitResult | SplitFailure] = []
         outcomes = runner(plan.splits)
         try:
-            for outcome in outcomes:  # to the end: after a failure, other splits still return files
-                if isinstance(outcome, SplitFailure):
-                    failures.append(outcome)
-                else:
-                    results.append(outcome)
-            if failures:
-                raise _split_failed(self._claim, failures[0])
-            missing = {s.bucket for s in plan.splits} - {r.bucket for r in results}
-            if missing or len(results) != len(plan.splits):
-                raise SplitFailed(
-                    f"table {self._claim.path}: {len(plan.splits)} splits were planned, but"
-                    f" {len(results)} returned a result"
-                )
+            arrived.extend(outcomes)  # to the end: a failed split does not end the others
+            found = sort_outcomes(plan, self._cluster, arrived)
+            if found.failures and (self._repair_mode or not found.results):
+                raise split_failed(plan.info.path, found.failures)
         except BaseException:  # also an error of the engine, or Ctrl-C: nothing was committed
             if isinstance(outcomes, Generator):
                 outcomes.close()  # running splits end before files of others are deleted
-            discard(table, [file for result in results for file in result.files])
+            done = [outcome for outcome in arrived if isinstance(outcome, SplitResult)]
+            discard(table, [file for result in done for file in result.files])
             raise
-        return results
+        return found
 
-    def _commit(
-        self, plan: RoundPlan, table: LakeTable, results: list[SplitResult], write_id: str
-    ) -> RoundResult:
+    def _without_dropped(self, plan: RoundPlan) -> RoundPlan:
+        """The plan of a repair, with the registered offsets of partitions that were dropped.
+
+        A repair starts below them, but those rows no longer exist, and offsets never go back.
+        """
+        gone = {
+            bucket: offset
+            for bucket, offset in self._floor.items()
+            if bucket.partition_id not in plan.partitions
+        }
+        if not gone:
+            return plan
+        assert plan.registered is not None
+        known = {b: max(offset, plan.known.get(b, 0)) for b, offset in gone.items()}
+        registered = replace(plan.registered, offsets={**plan.known, **known})
+        return replace(plan, registered=registered)
+
+    def _commit(self, outcomes: SplitOutcomes, table: LakeTable, write_id: str) -> RoundResult:
+        plan, results = self._without_dropped(outcomes.plan), outcomes.results
         committed = commit_round(
             self._claim, self._cluster, table, plan, results, write_id, self._phases, self._floor
         )
@@ -308,12 +329,6 @@ class _Round:
             offsets=offsets_for_result(offsets),
             lake_snapshot_id=committed.snapshot.snapshot_id,
             lag_rows_before=plan.offsets,
-            lag_rows_after=offsets_left(plan.splits, results),
+            lag_rows_after=offsets_left(plan.splits, results) + outcomes.offsets_not_copied,
             notes=tuple(self._notes),
         )
-
-
-def _split_failed(claim: Claim, failure: SplitFailure) -> SplitFailed:
-    words = f"bucket {failure.bucket} of table {claim.path}"
-    reason = failure.reason.caused(SplitFailed.__name__, words)
-    return SplitFailed(reason.text, reason=reason)

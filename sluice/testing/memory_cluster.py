@@ -20,6 +20,7 @@ from sluice.errors import (
     InvalidCoordinator,
     KvSnapshotNotExist,
     LogOffsetOutOfRange,
+    PartitionNotExists,
     StorageError,
     TableNotExist,
 )
@@ -128,6 +129,13 @@ class MemoryCluster:
         self.starts.clear()
         self.registered.clear()
 
+    def drop_partition(self, partition_id: int) -> None:
+        """Drops a partition; its logs stay, so that a test can compare them."""
+        self.partition_list = [p for p in self.partition_list if p.partition_id != partition_id]
+
+    def drop_table(self) -> None:
+        self.info = None
+
     # ---- the Cluster port ----
 
     def table_info(self, path: TablePath) -> TableInfo:
@@ -136,16 +144,19 @@ class MemoryCluster:
         return self.info
 
     def partitions(self, path: TablePath) -> list[Partition]:
+        self._table()
         return list(self.partition_list)
 
     def latest_offsets(
         self, path: TablePath, table_id: int, partition_id: int | None, buckets: Sequence[int]
     ) -> dict[int, int]:
+        self.check_exists(TableBucket(table_id, partition_id, 0))
         return {n: self._end(TableBucket(table_id, partition_id, n)) for n in buckets}
 
     def earliest_offsets(
         self, path: TablePath, table_id: int, partition_id: int | None, buckets: Sequence[int]
     ) -> dict[int, int]:
+        self.check_exists(TableBucket(table_id, partition_id, 0))
         return {n: self.starts.get(TableBucket(table_id, partition_id, n), 0) for n in buckets}
 
     def lake_snapshot(self, path: TablePath) -> LakeSnapshotInfo | None:
@@ -160,6 +171,8 @@ class MemoryCluster:
     def prepare_lake_snapshot(
         self, table_id: int, path: TablePath, offsets: Mapping[TableBucket, int]
     ) -> str:
+        if self.info is None or self.info.table_id != table_id:
+            raise TableNotExist(f"no table has the id {table_id}: was it dropped?")
         self._prepared += 1  # names are never used twice, though files go
         number = self._prepared
         name = f"mem:/lake/{path.database}/{path.table}-{table_id}/metadata/{number}.offsets"
@@ -198,7 +211,8 @@ class MemoryCluster:
     # ---- the LogSource port ----
 
     def read(self, split: Split) -> Iterator[LogRecords]:
-        """Batches that overlap the window."""
+        """Batches that overlap the window. :raises PartitionNotExists: it was dropped."""
+        self.check_exists(split.bucket)
         start = split.start_offset
         first = self.starts.get(split.bucket, 0)
         if 0 <= start < first:
@@ -211,15 +225,28 @@ class MemoryCluster:
 
     @contextmanager
     def rows(self, split: Split) -> Iterator[MemorySnapshot]:
-        """The rows of the split's snapshot."""
+        """The rows of the split's snapshot. :raises PartitionNotExists: it was dropped."""
+        self.check_exists(split.bucket)
         assert split.keyed is not None
         found = self.snapshots.get((split.bucket, split.keyed.snapshot_id or 0))
         if found is None:
             raise KvSnapshotNotExist(f"bucket {split.bucket}: no {split.keyed}")
         yield found
 
+    def check_exists(self, bucket: TableBucket) -> None:
+        """What a tablet server checks.
+
+        :raises TableNotExist, PartitionNotExists: the bucket was dropped.
+        """
+        if self.info is None or self.info.table_id != bucket.table_id:
+            raise TableNotExist(f"no table has the id {bucket.table_id}: was it dropped?")
+        there = {p.partition_id for p in self.partition_list}
+        if bucket.partition_id is not None and bucket.partition_id not in there:
+            raise PartitionNotExists(f"partition {bucket.partition_id} does not exist")
+
     def _table(self) -> TableInfo:
-        assert self.info is not None, "the table was dropped"
+        if self.info is None:
+            raise TableNotExist("the table was dropped")
         return self.info
 
     def _end(self, bucket: TableBucket) -> int:

@@ -21,7 +21,6 @@ from sluice.errors import (
     CorruptMessage,
     FencedTieringEpoch,
     InvalidUpdateVersion,
-    PartitionNotExists,
     TableNotExist,
 )
 from sluice.model import (
@@ -33,7 +32,6 @@ from sluice.model import (
 )
 from sluice.model import types as t
 from sluice.model.durations import duration_ms
-from sluice.rounds.types import LogRecords, Split
 from sluice.server.coordinator.heartbeats import answer_heartbeat, made_safe
 from sluice.statuses import BACKOFF_MS, FRESHNESS, State, TableStatus, TieringStatuses
 from sluice.testing.memory_cluster import MemoryCluster, RegisteredSnapshot
@@ -78,12 +76,6 @@ class FlussTable(MemoryCluster):
     def latest_registered(self) -> LakeSnapshotInfo | None:
         """The latest registered lake snapshot with its offsets."""
         return self.lake_snapshot(self.described.path)
-
-    def read(self, split: Split) -> Iterator[LogRecords]:
-        """:raises PartitionNotExists: it was dropped."""
-        if split.bucket not in self.buckets():
-            raise PartitionNotExists(f"bucket {split.bucket} was dropped")
-        return super().read(split)
 
 
 class SimCluster:
@@ -132,10 +124,7 @@ class SimCluster:
         self, path: TablePath, buckets: int, freshness: str, *, partitioned: bool
     ) -> FlussTable:
         """Creates a tiered table, and drops the one of that name if it exists."""
-        old = self.tables.pop(path, None)
-        if old is not None:
-            self.statuses.forget(old.described.table_id)
-            self._stored.pop(old.described.table_id, None)
+        self.drop_table(path)
         columns = {"a": t.BIGINT, **({"day": t.STRING} if partitioned else {})}
         days = ("day",) if partitioned else ()
         if self._primary_key:
@@ -157,6 +146,13 @@ class SimCluster:
         with self._change():
             self.statuses.enable(new, now_ms, at_once=self.fenced)
         return table
+
+    def drop_table(self, path: TablePath) -> None:
+        """Drops a table, if it exists."""
+        old = self.tables.pop(path, None)
+        if old is not None:
+            self.statuses.forget(old.described.table_id)
+            self._stored.pop(old.described.table_id, None)
 
     def restart(self) -> None:
         """Restarts the coordinator: its epoch rises, and stored tiering epochs stay.
@@ -195,10 +191,6 @@ class SimCluster:
     ) -> dict[int, int]:
         """First (``earliest``) or next (``latest``) offset of each bucket."""
         table = self._by_id(table_id)
-        if partition_id is not None and all(
-            p.partition_id != partition_id for p in table.partition_list
-        ):
-            raise PartitionNotExists(f"partition {partition_id} of table {path} does not exist")
         ask = table.earliest_offsets if kind == "earliest" else table.latest_offsets
         return ask(path, table_id, partition_id, buckets)
 

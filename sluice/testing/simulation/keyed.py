@@ -8,7 +8,6 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
-from sluice.errors import PartitionNotExists
 from sluice.model import BucketSnapshot, ChangeType, TableBucket, TableInfo
 from sluice.rounds.types import Split, StartMode
 from sluice.testing.memory_cluster import MemorySnapshot
@@ -89,8 +88,7 @@ class KeyedFlussTable(FlussTable):
 
         :raises PartitionNotExists: it was dropped.
         """
-        if split.bucket not in self.buckets():
-            raise PartitionNotExists(f"bucket {split.bucket} was dropped")
+        self.check_exists(split.bucket)
         assert split.keyed is not None
         if split.keyed.start_mode is StartMode.SCAN:
             yield MemorySnapshot(self.end(split.bucket), self._rows_now(split.bucket), "scanned")

@@ -124,29 +124,24 @@ def test_a_lost_claim_ends_what_is_being_copied() -> None:
     assert table.files == {}
 
 
-def test_after_a_failure_what_was_done_is_handed_out_and_nothing_more_begins() -> None:
-    past_its_end = threading.Event()
-    gate = threading.Event()
-    begun: list[int] = []
-
-    class Failing:
+def test_a_failed_split_ends_no_other() -> None:
+    class Failing(Log):
         def read(self, split: Split) -> Iterator[LogRecords]:
-            begun.append(split.bucket.bucket)
             if split.bucket.bucket == 7:
-                assert past_its_end.wait(60)
                 raise OSError("the disk is gone")
-            batch = pa.RecordBatch.from_pydict({"a": pa.array(range(split.stop_offset))})
-            yield LogRecords(batch, 0, split.stop_offset, 0, 1)
-            past_its_end.set()
-            assert gate.wait(60)
+            return super().read(split)
 
     table = MemoryLakeTable("mem:/t")
-    runner = ThreadRunner(Failing(), table.writer_factory("w", SPLITS), 2)
-    outcomes = runner(SPLITS)
-    first = next(outcomes)
-    assert isinstance(first, SplitFailure)
-    gate.set()
-    (second,) = outcomes
-    assert isinstance(second, SplitResult)
-    assert sorted(begun) == [6, 7]
-    assert set(table.files) == {file.path for file in second.files}
+    outcomes = list(ThreadRunner(Failing(), table.writer_factory("w", SPLITS), 2)(SPLITS))
+    failed = [o.bucket.bucket for o in outcomes if isinstance(o, SplitFailure)]
+    done = {o.bucket.bucket: o.rows for o in outcomes if isinstance(o, SplitResult)}
+    assert failed == [7]
+    assert done == {n: 10 + n for n in range(7)}
+
+
+def test_after_the_claim_is_lost_splits_that_waited_read_nothing() -> None:
+    log, lost = Log(), threading.Event()
+    lost.set()
+    table = MemoryLakeTable("mem:/t")
+    list(ThreadRunner(log, table.writer_factory("w", SPLITS), 2, cancelled=lost)(SPLITS))
+    assert log.order == []

@@ -15,7 +15,6 @@ from sluice.errors import (
     LogOffsetOutOfRange,
     NetworkError,
     SplitFailed,
-    TableNotExist,
     UnsupportedLakeOption,
 )
 from sluice.model import Claim, TableBucket, TableInfo, TablePath, offsets_from_text
@@ -315,9 +314,9 @@ def test_a_table_created_again_is_a_lost_claim(world: World) -> None:
 
 def test_a_dropped_table_is_named(world: World) -> None:
     claim = world.cluster.begin_round()
-    world.cluster.info = None
-    with pytest.raises(TableNotExist, match=r"db\.t"):
-        world.round(claim)
+    world.cluster.drop_table()
+    result = world.round(claim)
+    assert (result.outcome, result.notes) == ("claim_lost", ("table db.t with id 1 was dropped",))
 
 
 def test_a_late_worker_moves_no_offsets_backwards_in_a_fluss_without_fences(world: World) -> None:
@@ -411,14 +410,13 @@ def test_one_failed_split_fails_the_round_and_leaves_no_file(world: World) -> No
     world.append(0, 3)
     world.append(1, 3)
     world.round()
-    kept = set(world.table.files)
     for bucket in (0, 1):
         world.append(bucket, 2)
         world.append(bucket, 2)
     world.cluster.logs[world.bucket(1)].pop(1)  # offsets 3 and 4 are missing, 5 and 6 are there
     with pytest.raises(SplitFailed, match=r"offset 5 follows where 3 was expected"):
         world.round()
-    assert set(world.table.files) == kept
+    assert world.table.unreferenced_files() == set()
 
 
 def test_a_cluster_that_cannot_be_asked_before_the_commit_fails_the_round_without_files(
@@ -494,24 +492,6 @@ def test_a_commit_found_below_that_of_another_round_is_a_lost_claim(world: World
     result = world.round(claim)
     assert (result.outcome, "has committed snapshot" in result.notes[0]) == ("claim_lost", True)
     world.assert_exactly_once()
-
-
-def test_files_of_splits_that_end_after_a_failure_go_too(world: World) -> None:
-    """As on Spark, where all outcomes come at once."""
-    for bucket in (0, 1):
-        world.append(bucket, 3)
-        world.append(bucket, 2)
-        world.append(bucket, 1)
-    world.cluster.logs[world.bucket(0)].pop(1)
-    make_runner = world.runner
-
-    def at_once(info: TableInfo, writers: SplitWriterFactory) -> SplitRunner:
-        return lambda splits: iter(list(make_runner(info, writers)(splits)))
-
-    claim = world.cluster.begin_round()
-    with pytest.raises(SplitFailed, match="offset 5 follows where 3 was expected"):
-        run_round(claim, world.cluster, world.lake, at_once, attempt="1")
-    assert world.table.files == {}
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
