@@ -19,6 +19,7 @@ from sluice.errors import (
 from sluice.failpoints import failpoint
 from sluice.masking import reason_text
 from sluice.model import Claim, Reason, TablePath
+from sluice.rounds.dropped import table_dropped
 from sluice.rounds.files import PlanFile, plan_uri, plan_uris, read_json, write_json
 from sluice.rounds.reasons import reason_of
 from sluice_airflow import leasing, settle
@@ -56,6 +57,7 @@ def acquire(
     A retried or cleared task takes over the claims that an earlier attempt of the same run still
     holds. It releases those without a plan, which a killed attempt had just claimed. A table whose
     KV snapshots cannot be leased is reported as failed; the others continue.
+    A table that was dropped meanwhile is skipped.
 
     :param on_refused: called with the claim of such a table and the reason.
     :raises TableNotExist: a pattern without wildcard names no lake table.
@@ -90,7 +92,11 @@ def acquire(
                     try:
                         snapshots = leasing.lease_snapshots(client, lease_id, claim)
                     except LEASE_REFUSED as error:
-                        refused[claim] = reason_of(error, connection.secrets())
+                        if why := table_dropped(error, client.tiering, claim):
+                            heartbeats.remove(claim)
+                            log.warning("%s: the claim was lost: %s", claim.path, why)
+                        else:
+                            refused[claim] = reason_of(error, connection.secrets())
                         continue
                     plan = PlanFile(claim, lease_id, connection.bootstrap, snapshots)
                     entries.append(_write_plan(client, work_uri, plan))

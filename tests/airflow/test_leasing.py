@@ -354,3 +354,18 @@ def test_a_plan_with_snapshots_comes_back() -> None:
     assert PlanFile.from_json(plan.to_json()) == plan
     plain = replace(plan, snapshots=())
     assert PlanFile.from_json(plain.to_json()) == plain
+
+
+def test_a_table_dropped_after_its_claim_is_no_failure_of_the_run(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kv, other = run.keyed("a"), run.keyed("b")
+    run.wait(kv.path, other.path)
+
+    def failpoint(name: str) -> None:
+        if name == "airflow.acquire.after_claim":
+            run.client.admin.drop_table(kv.path, ignore_if_not_exists=True)
+
+    monkeypatch.setattr("sluice_airflow.acquire.failpoint", failpoint)
+    assert [entry["table"] for entry in run.acquire()] == ["shop.b"]
+    assert run.refused == []
