@@ -31,6 +31,8 @@ class Actor:
         """The end of its stop (SIGSTOP), milliseconds."""
         self.done = self.killed = False
         self.error: BaseException | None = None
+        self.faults: set[str] = set()
+        """The faults of network and storage that hit it."""
         self.greenlet: greenlet | None = None
 
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sluice.errors import LakeCommitOutcomeUnknown
-from sluice.model import TablePath
+from sluice.errors import LakeCommitOutcomeUnknown, PartitionNotExists
+from sluice.model import Partition, TableInfo, TablePath
 from sluice.rounds.types import DataFile, LakeSnapshot
 from sluice.testing.simulation.actors import Actor
+from sluice.testing.simulation.cluster import SimCluster
 from sluice.testing.simulation.lake import DriverLake, DriverTable, LakeContext, SimTable
+from sluice.testing.simulation.network import SimAdmin, SimConnection
 from sluice.testing.simulation.simulation import Variant
 
 if TYPE_CHECKING:
@@ -91,6 +93,32 @@ def _idle_cleaner(simulation: Simulation, path: TablePath) -> Callable[[Actor], 
     return body
 
 
+class BelievesTablets(SimAdmin):
+    """Takes a partition for dropped if a tablet server does not know it."""
+
+    def __init__(self, connection: SimConnection, cluster: SimCluster) -> None:
+        super().__init__(connection, cluster)
+        self._denied: set[int | None] = set()
+
+    def list_offsets(
+        self,
+        path: TablePath,
+        buckets: Sequence[int],
+        partition_id: int | None,
+        kind: str,
+        *,
+        table_id: int,
+    ) -> dict[int, int]:
+        try:
+            return super().list_offsets(path, buckets, partition_id, kind, table_id=table_id)
+        except PartitionNotExists:
+            self._denied.add(partition_id)
+            raise
+
+    def partitions_of(self, info: TableInfo) -> list[Partition]:
+        return [p for p in super().partitions_of(info) if p.partition_id not in self._denied]
+
+
 CONTROLS: Mapping[str, Variant] = {
     "no fence": Variant(make_lake=_lake_of(UnfencedTable)),
     "blind repetition": Variant(make_lake=_lake_of(RetriesUnknownCommits)),
@@ -98,5 +126,6 @@ CONTROLS: Mapping[str, Variant] = {
     "naive clean-up": Variant(cleaner=_naive_cleaner),
     "no clean-up": Variant(cleaner=_idle_cleaner),
     "trusting coordinator": Variant(trusting=True),
+    "believed tablets": Variant(make_admin=BelievesTablets),
     "no deletes": Variant(make_lake=_lake_of(OmitsDeleteFiles), keyed=True),
 }

@@ -23,6 +23,7 @@ from sluice.errors import (
     LakeNotWritable,
     LakeTableMismatch,
     SluiceError,
+    StorageError,
 )
 from sluice.model import Claim, TableInfo, TablePath
 from sluice.rounds.clean import clean
@@ -48,9 +49,11 @@ from sluice.rounds.round import run_round
 from sluice.rounds.types import LogRecords, Split, SplitFailure, SplitResult
 from sluice.testing.simulation.actors import Actor
 from sluice.testing.simulation.clock import ManualClock
+from sluice.testing.simulation.cluster import FlussTable, SimCluster
 from sluice.testing.simulation.keyed import KeyedFlussTable
 from sluice.testing.simulation.lake import DriverLake, LakeContext
 from sluice.testing.simulation.network import NetworkContext, SimAdmin, SimConnection
+from sluice.testing.simulation.round_checker import RoundChecker
 
 HEARTBEAT_MS = 20_000
 
@@ -80,6 +83,7 @@ class Round:
     keeper: Heartbeats
     next_beat_ms: int
     repair_mode: RepairMode | None
+    checker: RoundChecker
     lost: bool = False
 
 
@@ -94,6 +98,7 @@ class ActorFactory:
     note: Callable[[str], None]
     wrong: Callable[[str], None]
     make_lake: Callable[[LakeContext, Actor], DriverLake] = DriverLake
+    make_admin: Callable[[SimConnection, SimCluster], SimAdmin] = SimAdmin
     rounds: dict[Actor, Round] = field(default_factory=dict)
     """The rounds of running drivers."""
     claims: list[Claim] = field(default_factory=list)
@@ -105,7 +110,7 @@ class ActorFactory:
 
     def client(self, actor: Actor | None) -> TieringClient:
         connection = SimConnection(self.network, actor)
-        admin = SimAdmin(connection, self.network.cluster)
+        admin = self.make_admin(connection, self.network.cluster)
         return TieringClient(cast(Any, connection), cast(Any, admin))
 
     # ---- rounds ----
@@ -141,10 +146,12 @@ class ActorFactory:
             self.client(None), on_lost=on_lost, now=self.clock.monotonic_s, random=self.rng.random
         )
         keeper.add(claim)
-        running = Round(actor, claim, keeper, self.clock.now_ms() + HEARTBEAT_MS, repair_mode)
+        checker = RoundChecker(self.network.cluster, actor, claim, self.wrong)
+        next_beat_ms = self.clock.now_ms() + HEARTBEAT_MS
+        running = Round(actor, claim, keeper, next_beat_ms, repair_mode, checker)
         self.rounds[actor] = running
         try:
-            self._report(client, claim, self._round(running, client))
+            self._report(client, running, self._round(running, client))
         except ClaimLost:
             self.note(_NOTED["claim_lost"])
         except SluiceError as error:
@@ -180,28 +187,39 @@ class ActorFactory:
             return NO_KEYED_OPTIONS
         return KeyedRoundOptions(table.lease(), memory_bytes=1 << 20)
 
-    def _report(self, client: TieringClient, claim: Claim, result: RoundResult) -> None:
+    def _report(self, client: TieringClient, running: Round, result: RoundResult) -> None:
         self.note(_NOTED[result.outcome])
+        if any("was dropped during the round" in note for note in result.notes):
+            self.note("round left out a dropped partition")
         if result.recovered_snapshot_id is not None:
             self.note("snapshot of a dead round registered")
         if "(tiering.max_round_bytes)" in result.forced:
             self.note("round cut by bytes")
         elif result.forced:
             self.note("round cut by time")
-        if result.outcome != "claim_lost":
-            client.finished(claim, forced=bool(result.forced))
+        if result.outcome == "claim_lost":
+            return
+        try:
+            client.finished(running.claim, forced=bool(result.forced))
+        except FlussError:
+            return  # lake and Fluss have the snapshot: the round succeeded
+        running.checker.succeeded(result)
 
     def _failed(self, client: TieringClient, running: Round, error: SluiceError) -> None:
         kind = type(error).__name__
         self.errors = [*self.errors[-4:], f"{running.actor.name}: {kind}: {str(error)[:300]}"]
         if kind in _NOTED_ERRORS:
             self.note(kind)
+        if error.details.get("committed") is not None:
+            self.note("round committed in part")
+        running.checker.table_exists(error)
         if running.lost:
             return
         try:
             client.failed(running.claim, reason_of(error))
         except FlussError:
             return  # the coordinator takes the table back by itself
+        running.checker.failed(error)
 
     def _runner(self, running: Round, writers: SplitWriterFactory) -> SplitRunner:
         source = _Log(self, running)
@@ -294,8 +312,7 @@ class _Log:
 
     def read(self, split: Split) -> Iterator[LogRecords]:
         actor_factory, running = self._actor_factory, self._running
-        actor_factory.network.step(running.actor, "read")
-        table = actor_factory.network.cluster.table(running.claim.path)
+        table = self._table(split)
         for records in table.read(split):
             if running.lost:
                 raise ClaimLost(f"bucket {split.bucket}: the round was given up")
@@ -304,9 +321,21 @@ class _Log:
 
     @contextmanager
     def rows(self, split: Split) -> Iterator[BucketRows]:
-        actor_factory, running = self._actor_factory, self._running
-        actor_factory.network.step(running.actor, "read")
-        table = actor_factory.network.cluster.table(running.claim.path)
+        table = self._table(split)
         with table.rows(split) as rows:
-            actor_factory.network.step(running.actor, "read on")
+            self._actor_factory.network.step(self._running.actor, "read on")
             yield rows
+
+    def _table(self, split: Split) -> FlussTable:
+        """The table to read from.
+
+        :raises StorageError, PartitionNotExists: a fault of storage, or of a stale tablet server.
+        """
+        network, actor = self._actor_factory.network, self._running.actor
+        network.step(actor, "read")
+        SimConnection(network, actor).check_known(split.bucket.partition_id)
+        if network.rng.random() < network.faults().read_failed:
+            network.note("read failed")
+            actor.faults.add("read failed")
+            raise StorageError(f"bucket {split.bucket} cannot be read")
+        return network.cluster.table(self._running.claim.path)

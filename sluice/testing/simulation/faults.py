@@ -14,6 +14,8 @@ KINDS = (
     "partition dropped",
     "partition created again",
     "table dropped and created again",
+    "table dropped",
+    "table created again",
     "lake table dropped",
     "lake table renamed",
     "compaction",
@@ -28,6 +30,8 @@ KINDS = (
     "claim retried",
     "heartbeat found the claim lost",
     "executor lost",
+    "read failed",
+    "tablet did not know its partition",
     "connection refused",
     "request lost",
     "request late",
@@ -43,6 +47,8 @@ KINDS = (
     "late lake commit landed",
     "lake commit landed and called refused",
     "round committed",
+    "round committed in part",
+    "round left out a dropped partition",
     "round cut by time",
     "round cut by bytes",
     "round already landed",
@@ -82,6 +88,9 @@ class Faults:
     commit_late: float = 0.0
     commit_misnamed: float = 0.0
     executor_lost: float = 0.0
+    read_failed: float = 0.0
+    tablet_stale: float = 0.0
+    """A tablet server does not know a partition that exists."""
 
 
 NONE = Faults()
@@ -101,6 +110,8 @@ _WORST = {
     "commit_late": 0.15,
     "commit_misnamed": 0.1,
     "executor_lost": 0.1,
+    "read_failed": 0.06,
+    "tablet_stale": 0.05,
 }
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from sluice.errors import FlussError, NetworkError, RequestTimeOut
+from sluice.errors import FlussError, NetworkError, PartitionNotExists, RequestTimeOut
 from sluice.model import LakeSnapshotInfo, Partition, TableInfo, TablePath
 from sluice.testing.simulation.actors import Actor
 from sluice.testing.simulation.cluster import SimCluster
@@ -99,14 +99,14 @@ class SimConnection:
             network.step(self._actor, name)
         faults, rng = network.faults(), network.rng
         if rng.random() < faults.refused:
-            network.note("connection refused")
+            self._fault("connection refused")
             raise NetworkError("connection refused", sent=False)
         if rng.random() < faults.request_lost:
-            network.note("request lost")
+            self._fault("request lost")
             network.wait(_TIMEOUT_MS)
             raise RequestTimeOut(f"{name}: no answer")
         if changes and rng.random() < faults.request_late:
-            network.note("request late")
+            self._fault("request late")
             network.send_late("late request arrived", handle)
             network.wait(_TIMEOUT_MS)
             raise RequestTimeOut(f"{name}: no answer")
@@ -117,10 +117,25 @@ class SimConnection:
         if changes and self._actor is not None:
             network.step(self._actor, f"{name} answered")
         if rng.random() < network.faults().reply_lost:
-            network.note("reply lost")
+            self._fault("reply lost")
             network.wait(_TIMEOUT_MS)
             raise RequestTimeOut(f"{name}: no answer")
         return reply
+
+    def check_known(self, partition_id: int | None) -> None:
+        """A tablet server checks the partition of a request.
+
+        :raises PartitionNotExists: it does not know it, though it may exist.
+        """
+        network = self._network
+        if partition_id is not None and network.rng.random() < network.faults().tablet_stale:
+            self._fault("tablet did not know its partition")
+            raise PartitionNotExists(f"this server does not know partition {partition_id}")
+
+    def _fault(self, kind: str) -> None:
+        self._network.note(kind)
+        if self._actor is not None:
+            self._actor.faults.add(kind)
 
 
 class SimAdmin:
@@ -145,10 +160,11 @@ class SimAdmin:
         *,
         table_id: int,
     ) -> dict[int, int]:
-        return self._connection.ask(
-            f"{kind} offsets",
-            lambda: self._cluster.offsets(path, buckets, partition_id, kind, table_id),
-        )
+        def answer() -> dict[int, int]:
+            self._connection.check_known(partition_id)
+            return self._cluster.offsets(path, buckets, partition_id, kind, table_id)
+
+        return self._connection.ask(f"{kind} offsets", answer)
 
     def lake_snapshot(
         self, path: TablePath, snapshot_id: int | None = None

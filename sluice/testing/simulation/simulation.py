@@ -16,13 +16,14 @@ from sluice.testing.simulation.cluster import TIMEOUT_MS, FlussTable, SimCluster
 from sluice.testing.simulation.drivers import ActorFactory
 from sluice.testing.simulation.keyed import KeyedFlussTable
 from sluice.testing.simulation.lake import DriverLake, LakeContext, SimLake, SimTable
-from sluice.testing.simulation.network import NetworkContext
+from sluice.testing.simulation.network import NetworkContext, SimAdmin, SimConnection
 from sluice.testing.simulation.world_events import WorldContext, WorldEvents
 
 _TURNS = 260
 _HEAL_ROUNDS_MAX = 12
 _HEAL_STEPS_MAX = 20_000
 _TIME_PIECE_MS = 10_000
+_REPAIRER = "user"
 _HOT = 5
 """How much more often actors are killed, stopped or interrupted at these steps."""
 _HOT_STEPS = frozenset(
@@ -47,6 +48,7 @@ class Variant:
     """The kind of tables, and the faulty parts that a control uses."""
 
     make_lake: Callable[[LakeContext, Actor], DriverLake] = DriverLake
+    make_admin: Callable[[SimConnection, SimCluster], SimAdmin] = SimAdmin
     cleaner: CleanerMaker | None = None
     trusting: bool = False
     """The coordinator accepts every lake commit, but is checked by the embedded server's rules."""
@@ -130,6 +132,7 @@ class Simulation:
             self.note,
             self.checker.wrong,
             variant.make_lake,
+            variant.make_admin,
         )
         world = WorldContext(
             self.rng,
@@ -260,7 +263,7 @@ class Simulation:
 
     def _spawn(self) -> None:
         roll, actor_factory = self.rng.random(), self.actor_factory
-        path = self.rng.choice(list(self.cluster.tables))
+        path = self.rng.choice(self.events.paths)
         if roll < 0.22 and actor_factory.claims:
             self.note("claim retried")
             self.spawn("retry", actor_factory.driver(again=self.rng.choice(actor_factory.claims)))
@@ -272,10 +275,15 @@ class Simulation:
             self.spawn("driver", actor_factory.driver(path if roll < 0.7 else None))
 
     def _spawn_repairer(self, path: TablePath) -> None:
-        self.spawn("user", self.actor_factory.repairer(path))
+        self.spawn(_REPAIRER, self.actor_factory.repairer(path))
 
     def _may_roll_back(self) -> bool:
-        """Whether a user may roll back: not while clean-up and drivers run (docs/clean-up.md)."""
+        """Whether a user may roll back: not while clean-up and drivers run (docs/clean-up.md).
+
+        Nor while a user repairs, who would lose rows that were there when the repair was chosen.
+        """
+        if any(actor.name.startswith(_REPAIRER) for actor in self.actors):
+            return False
         return not self.cleans or not self.actors
 
     def _cleaner(self, path: TablePath) -> Callable[[Actor], None]:

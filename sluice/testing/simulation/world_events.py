@@ -42,6 +42,11 @@ class WorldEvents:
         self._shapes: dict[TablePath, tuple[int, str, bool]] = {}
         self._dropped_days: set[tuple[TablePath, str]] = set()
 
+    @property
+    def paths(self) -> list[TablePath]:
+        """All tables, also those that are dropped now."""
+        return list(self._shapes)
+
     def begin(self) -> None:
         """Creates one or two tables with some rows."""
         for number in range(self._rng.randint(1, 2)):
@@ -55,7 +60,11 @@ class WorldEvents:
     def trigger(self) -> None:
         """Triggers one random event, most often new rows."""
         world, roll = self._world, self._rng.random()
-        path = self._rng.choice(list(world.cluster.tables))
+        path = self._rng.choice(self.paths)
+        if path not in world.cluster.tables:
+            world.note("table created again")
+            self._create(path)
+            return
         fluss, table = world.cluster.tables[path], world.lake.tables.get(path)
         if roll < 0.5:
             self._append(fluss, empty=roll < 0.08)
@@ -67,8 +76,11 @@ class WorldEvents:
         elif roll < 0.72:
             self._partition(fluss)
         elif roll < 0.735:
-            world.note("table dropped and created again")
-            self._create(path)
+            again = self._rng.random() < 0.5
+            world.note("table dropped and created again" if again else "table dropped")
+            world.cluster.drop_table(path)
+            if again:
+                self._create(path)
         elif roll < 0.77:
             self.drop_foreign_lake_table(path)
         elif table is not None:

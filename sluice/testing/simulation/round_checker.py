@@ -1,0 +1,105 @@
+"""Checks what a simulated round reports: what it tiered, what it left out, and why it failed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from sluice.errors import SluiceError
+from sluice.model import Claim, TableBucket
+from sluice.rounds.files import RoundResult
+from sluice.rounds.reasons import reason_of
+from sluice.testing.memory_cluster import RegisteredSnapshot
+from sluice.testing.simulation.actors import Actor
+from sluice.testing.simulation.cluster import SimCluster
+
+_DROPPED = re.compile(r"partition \S+ \(id (\d+)\) was dropped during the round: (.*)")
+_OFFSETS = re.compile(r"bucket (\d+) offsets (?:\[(\d+), \d+\)|below \d+)")
+_NEEDS_CAUSE = frozenset(
+    {
+        "SplitFailed",
+        "PartitionNotExists",
+        "UnknownTableOrBucket",
+        "LogOffsetOutOfRange",
+        "CorruptMessage",
+    }
+)
+"""Errors with which a round may fail only if a fault caused them."""
+
+
+class RoundChecker:
+    """Checks one round."""
+
+    def __init__(
+        self, cluster: SimCluster, actor: Actor, claim: Claim, wrong: Callable[[str], None]
+    ) -> None:
+        self._cluster, self._actor, self._claim, self._wrong = cluster, actor, claim, wrong
+        self._ends = self._living()
+        self._registered = self._newest()
+
+    def _living(self) -> Mapping[TableBucket, int]:
+        """The buckets that exist, with the ends of their logs."""
+        table = self._cluster.tables.get(self._claim.path)
+        if table is None or table.described.table_id != self._claim.table_id:
+            return {}
+        return {bucket: table.end(bucket) for bucket in table.buckets()}
+
+    def _newest(self) -> RegisteredSnapshot | None:
+        table = self._cluster.tables.get(self._claim.path)
+        return None if table is None else table.latest()
+
+    def succeeded(self, result: RoundResult) -> None:
+        """Checks a result: it has every row that existed when the round began.
+
+        Exceptions are dropped partitions, limits, and another attempt's commit. For results that
+        the coordinator accepts: a round that lost its claim may have planned from old offsets.
+        """
+        self.noted(result)
+        if result.outcome not in ("committed", "nothing_new") or result.forced:
+            return
+        for bucket in self._living().keys() & self._ends.keys():
+            held = result.offsets.get(_name(bucket), 0)
+            if held < self._ends[bucket]:
+                self._wrong(
+                    f"{self._actor.name} succeeded with bucket {bucket} at {held}, but its log"
+                    f" ended at {self._ends[bucket]} before: {result.notes}"
+                )
+
+    def noted(self, result: RoundResult) -> int:
+        """Checks the notes on dropped partitions against the offsets; returns their number."""
+        found = [match for note in result.notes if (match := _DROPPED.match(note))]
+        living = {bucket.partition_id for bucket in self._living()}
+        for match in found:
+            partition = int(match[1])
+            if partition in living:
+                self._wrong(f"{self._actor.name} left out a partition that exists: {match[0]}")
+            for bucket, start in _OFFSETS.findall(match[2]):
+                held = result.offsets.get(f"{partition}/{bucket}")
+                if result.outcome != "already_landed" and held != (int(start) if start else None):
+                    self._wrong(f"{self._actor.name} holds {held}, but says: {match[0]}")
+        return len(found)
+
+    def table_exists(self, error: SluiceError) -> None:
+        """Checks that no round fails because its table was dropped, which is a lost claim."""
+        texts = (type(error).__name__, reason_of(error).deepest_cause)
+        if any("TableNotExist" in text for text in texts) and not self._actor.faults:
+            self._wrong(f"{self._actor.name} failed with a dropped table: {error}")
+
+    def failed(self, error: SluiceError) -> None:
+        """Checks that a failure has a cause, and what was committed in spite of it.
+
+        For failures that the coordinator counts. A round that lost its claim may read a log that
+        other rounds have tiered, and retention has shortened since.
+        """
+        kind = type(error).__name__
+        if "LogOffsetOutOfRange" in str(error) and self._newest() != self._registered:
+            return  # another try of the same claim has tiered those rows, and retention came
+        if kind in _NEEDS_CAUSE and not self._actor.faults:
+            self._wrong(f"{self._actor.name} failed without a cause: {kind}: {error}")
+        if (committed := error.details.get("committed")) is not None:
+            self.noted(committed)
+
+
+def _name(bucket: TableBucket) -> str:
+    partition = "" if bucket.partition_id is None else f"{bucket.partition_id}/"
+    return f"{partition}{bucket.bucket}"
