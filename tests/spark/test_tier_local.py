@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from sluice.client.log_source import ClientLogSource
 from sluice.config import DatalakeConfig
 from sluice.driver.local import tier_once
 from sluice.errors import (
     ConfigurationError,
     LakeNotWritable,
     LakeTableMismatch,
+    SplitFailed,
+    StorageError,
     TableNotDue,
     TableNotExist,
 )
@@ -22,6 +26,7 @@ from sluice.model import Column, TablePath
 from sluice.model import types as t
 from sluice.rounds.files import RoundResult
 from sluice.rounds.progress import NoProgress
+from sluice.rounds.types import LogRecords, Split
 
 from .conftest import Site
 
@@ -67,6 +72,39 @@ def test_rounds_bring_every_row_once_with_its_bucket_and_offset(site: Site) -> N
     assert registered.snapshot_id == second.lake_snapshot_id
     tag = site.rows("SELECT snapshot_id FROM lake.shop.orders.refs WHERE name = 'sluice-tiered'")
     assert tag[0][0] == second.lake_snapshot_id
+
+
+def test_a_bucket_that_fails_keeps_no_other_from_the_lake(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.create(PATH, {"id": t.BIGINT, "note": t.STRING}, bucket_count=3, bucket_keys=("id",))
+    site.append(PATH, orders(0, 300))
+    read = ClientLogSource.read
+
+    def failing(self: ClientLogSource, split: Split) -> Iterator[LogRecords]:
+        if split.bucket.bucket == 1:
+            raise StorageError("segment 0 is unreadable")
+        return read(self, split)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ClientLogSource, "read", failing)
+        with pytest.raises(SplitFailed) as caught:
+            tier(site)
+    assert (
+        ":1 of table shop.orders failed, 2 other buckets were committed: StorageError: segment"
+        in (str(caught.value))
+    )
+    registered = site.client.admin.lake_snapshot(PATH)
+    assert registered is not None
+    assert {bucket.bucket for bucket in registered.offsets} == {0, 2}
+    [status] = site.client.statuses.list()
+    assert (status.failures, status.last_error) == (1, str(caught.value))
+    [ended] = site.client.statuses.history(PATH)
+    assert (ended.outcome, ended.lake_snapshot_id) == ("failed", registered.snapshot_id)
+    assert ended.rows_written == sum(registered.offsets.values())
+    assert tier(site).rows == 300 - sum(registered.offsets.values())
+    seen = site.rows("SELECT count(*), count(DISTINCT id) FROM lake.shop.orders")
+    assert tuple(seen[0]) == (300, 300)
 
 
 def test_a_round_that_is_cut_is_queued_again_at_once_until_all_is_tiered(site: Site) -> None:
