@@ -78,7 +78,7 @@ def settle(
     state: str | None = None,
     stop_seen_s: float = STOP_SEEN_S,
 ) -> Verdict:
-    """Reports the outcome of one table and releases its snapshots.
+    """Reports the outcome of one table, unless its tier task did, and releases its snapshots.
 
     The files decide. The XComs name them, and are used in their place only if they cannot be read.
 
@@ -99,7 +99,10 @@ def settle(
         else:
             outcome = _failure(failure, left) if state not in STOPS else left or _stop(state)
     failpoint("airflow.settle.before_report")
-    verdict = _report(client, claim_of(entry), outcome, TASK_LOST, entry.get("lease_id"))
+    if result and result.get("reported") and isinstance(outcome, RoundResult):
+        verdict = _finished(entry["table"], outcome)
+    else:
+        verdict = _report(client, claim_of(entry), outcome, TASK_LOST, entry.get("lease_id"))
     failpoint("airflow.settle.before_release")
     leasing.release_snapshots(client, entry)
     return verdict
@@ -261,8 +264,7 @@ def _report(
             client.tiering.finished(
                 claim, forced=bool(outcome.forced), details=outcome.details(worker)
             )
-            forced = f", forced: {outcome.forced}" if outcome.forced else ""
-            return Verdict(table, "finished", f"{outcome.outcome}{forced}")
+            return _finished(table, outcome)
         failure = outcome or RoundFailure(Reason.from_text(otherwise))
         reason = failure.reason.checked()
         if reason.kind == StoppedByUser.__name__:
@@ -274,3 +276,8 @@ def _report(
         log.info("%s: the coordinator expects no report of this round: %s", table, error)
         reported = "finished" if isinstance(outcome, RoundResult) else "failed"
         return Verdict(table, reported, f"{type(error).__name__}: {error}")
+
+
+def _finished(table: str, result: RoundResult) -> Verdict:
+    forced = f", forced: {result.forced}" if result.forced else ""
+    return Verdict(table, "finished", f"{result.outcome}{forced}")

@@ -189,6 +189,16 @@ def test_settle_reports_the_result_and_may_be_repeated(run: Run) -> None:
     assert run.status(path).last_tiered_ms is not None
 
 
+def test_settle_does_not_repeat_what_the_tier_task_reported(run: Run) -> None:
+    """The table may be due again, or in another round, when settle runs."""
+    [path] = waiting(run, "a")
+    [entry] = run.acquire()
+    xcom = left_by(entry, result_of(entry))
+    verdict = settle(run.client, entry, {**xcom, "reported": True}, None)
+    assert (verdict.reported, verdict.reason) == ("finished", "committed")
+    assert run.status(path).status == "Tiering", "settle sent nothing"
+
+
 @pytest.mark.parametrize(
     "forced",
     ["", "ended early after 180 s: 7 offsets in 1 of 3 buckets are left for the next round"],

@@ -58,6 +58,22 @@ def test_a_table_is_tiered(place: Place) -> None:
     assert said[-5].endswith("sluice_spark/tier_table.py")
 
 
+def test_the_tier_task_reports_its_success_itself(place: Place) -> None:
+    """A long time may pass before settle runs: the pool may be full, or the DAG paused."""
+    path = place.table("ok")
+    place.wait(path)
+    seen = len(place.airflow.log.read_text())
+    run = place.run()
+    assert run["state"] == "success"
+    assert run["xcoms"]["per_table.tier[0]"]["return_value"]["reported"] is True
+    log = place.airflow.log.read_text()[seen:]
+    before, _, after = log.partition("task_id=per_table.settle")
+    assert after
+    assert "shop.ok: the success was reported to the coordinator" in before
+    [round_] = place.client.statuses.history(path)
+    assert round_.worker == run["xcoms"]["open_job"]["return_value"], "reported once"
+
+
 def test_one_of_several_fails_and_its_reason_is_seen(place: Place) -> None:
     paths = [place.table(name) for name in ("ok_1", "broken", "ok_2")]
     place.wait(*paths)

@@ -15,6 +15,7 @@ from sluice.errors import (
     ClaimLost,
     DriverLost,
     DriverRefused,
+    FlussError,
     LeaseLost,
     SluiceError,
     StoppedByUser,
@@ -46,10 +47,12 @@ from sluice_airflow.group_submit import GroupSubmitHook
 from sluice_airflow.hooks.fluss import FlussHook
 from sluice_airflow.operators.time_limit import TimeLimit
 from sluice_airflow.operators.waiting import WaitingClaims
-from sluice_airflow.settle import UNREADABLE
+from sluice_airflow.settle import NO_REPORT_EXPECTED, UNREADABLE
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
+    from sluice.client import Client
 
 REASON_IN_XCOM_MAX = 500
 NOTES_IN_XCOM_MAX = 3
@@ -67,7 +70,7 @@ class TierFailedForGood(AirflowFailException):
 
 
 class SluiceTierOperator(SparkSubmitOperator):
-    """Runs the Spark driver for one claimed table and sends heartbeats for its claim.
+    """Runs the Spark driver for one claimed table, sends heartbeats for its claim, reports success.
 
     Each try leaves a result or failure file next to the plan. The XCom is a summary of the result
     and the address of its file; after a failure, the XCom ``failure`` has the same of the failure.
@@ -104,6 +107,7 @@ class SluiceTierOperator(SparkSubmitOperator):
         self.time_limit_s = time_limit_s
         self._killed = False
         self._lost: ClaimLost | LeaseLost | TierTimedOut | None = None
+        self._reported = False
         self._ti: Any = None
         self._asked = Event()
         self._stopped: StoppedByUser | None = None
@@ -146,7 +150,8 @@ class SluiceTierOperator(SparkSubmitOperator):
                 self.log.info("%s: %s, %d rows", entry["table"], outcome.outcome, outcome.rows)
             if outcome.forced:
                 self.log.info("%s: the round ended early: %s", entry["table"], outcome.forced)
-            return _xcom_of(outcome, result_uri(entry["plan_uri"], attempt))
+            xcom = _xcom_of(outcome, result_uri(entry["plan_uri"], attempt))
+            return {**xcom, "reported": self._reported}
         raise tier_error(entry["table"], self._push_failure(ti, attempt, outcome))
 
     def on_kill(self) -> None:
@@ -220,7 +225,28 @@ class SluiceTierOperator(SparkSubmitOperator):
                     failpoint("airflow.tier.before_submit")
                     ended = self._submit(context)
                 failpoint("airflow.tier.after_submit")
-        return self._read_outcome(attempt, ended)
+                outcome = self._read_outcome(attempt, ended)
+                if isinstance(outcome, RoundResult) and outcome.outcome != "claim_lost":
+                    self._reported = self._report_success(client, claim, outcome)
+        return outcome
+
+    def _report_success(self, client: Client, claim: Claim, result: RoundResult) -> bool:
+        """Reports the round while its heartbeats are sent. The settle task may start much later.
+
+        :returns: whether the coordinator has its answer; if not, the settle task reports.
+        """
+        forced, details = bool(result.forced), result.details(self.entry.get("lease_id"))
+        try:
+            client.tiering.finished(claim, forced=forced, details=details)
+        except NO_REPORT_EXPECTED as error:
+            self.log.info("%s: the coordinator expects no report: %s", claim.path, error)
+        except FlussError as error:
+            shown = mask(str(error), self._secrets)
+            self.log.warning("%s: the settle task will report the success: %s", claim.path, shown)
+            return False
+        else:
+            self.log.info("%s: the success was reported to the coordinator", claim.path)
+        return True
 
     def _stop_driver(self, why: ClaimLost | LeaseLost | TierTimedOut) -> None:
         """Stops the driver: its commit would be refused, its input may be deleted, or it hangs.
