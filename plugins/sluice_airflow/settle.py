@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -29,6 +30,7 @@ from sluice.rounds.files import (
     round_outcome,
 )
 from sluice_airflow import leasing
+from sluice_airflow.claimed_again import mark_started, newest_claim
 from sluice_airflow.claims import ClaimedTable
 
 if TYPE_CHECKING:
@@ -87,6 +89,7 @@ def settle(
     :param state: the state of the tier task. Only used without a result and a failure.
     :param stop_seen_s: how long to wait for the file of a task that a user may have marked failed.
     """
+    entry = _newest(entry)
     outcome: Outcome | None
     if result:
         outcome = _result(entry["plan_uri"], result)
@@ -102,6 +105,7 @@ def settle(
     if result and result.get("reported") and isinstance(outcome, RoundResult):
         verdict = _finished(entry["table"], outcome)
     else:
+        _mark_ended(entry["plan_uri"], outcome)
         verdict = _report(client, claim_of(entry), outcome, TASK_LOST, entry.get("lease_id"))
     failpoint("airflow.settle.before_release")
     leasing.release_snapshots(client, entry)
@@ -155,6 +159,7 @@ def _report_held(
     verdicts = []
     for uri, claim in held.items():
         outcome = _outcome_in_files(uri)
+        _mark_ended(uri, outcome)
         if outcome is None and uri not in begun:
             verdicts.append(_release(client, claim, NOT_BEGUN))
         else:
@@ -171,6 +176,22 @@ def _release(client: Client, claim: Claim, why: str) -> Verdict:
         log.info("%s: the claim ended before it was released: %s", table, error)
         return Verdict(table, "nothing", f"{type(error).__name__}: {error}")
     return Verdict(table, "released", why)
+
+
+def _newest(entry: ClaimedTable) -> ClaimedTable:
+    """The claim that the run's keeper took in place of a lost one, or this one."""
+    try:
+        return newest_claim(entry)
+    except UNREADABLE as error:
+        log.warning("cannot read whether %s was claimed again: %s", entry["table"], error)
+        return entry
+
+
+def _mark_ended(plan_uri: str, outcome: Outcome | None) -> None:
+    """Keeps the run's keeper from claiming the table again. An outcome does so, too."""
+    if outcome is None:
+        with suppress(*UNREADABLE):
+            mark_started(plan_uri)
 
 
 def _is_held(client: Client, claim: Claim) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -15,8 +16,14 @@ from sluice.client import Client, connect
 from sluice.config import ClientConfig
 from sluice.formats.types import schema_from_arrow
 from sluice.model import Reason, TableDescriptor, TablePath
+from sluice.rounds.files import claim_of
 from sluice.testing.real_fluss import RealFluss
 from sluice.testing.table_creation import create_table
+from sluice_airflow.acquire import acquire
+from sluice_airflow.claimed_again import newest_claim
+from sluice_airflow.claims import ClaimedTable
+from sluice_airflow.connection import FlussConnection
+from sluice_airflow.keeper import ClaimKeeper
 from tests.airflow.place import AirflowProcess, wait_until
 from tests.airflow.test_login import holding
 from tests.airflow.test_spark_run import CONF, SPARK, lake_at
@@ -95,6 +102,79 @@ def test_runs_bring_a_table_to_the_lake(
             lambda: is_due(client, other), DUE_S, f"{other}, which nobody asked for, to be due"
         )
         client.admin.drop_database(database, cascade=True)
+
+
+def lake_tables(client: Client, fluss: RealFluss, count: int) -> list[TablePath]:
+    """Tables of a database of their own, which are soon due."""
+    database = f"kept_{uuid.uuid4().hex[:8]}"
+    client.admin.create_database(database)
+    paths = [TablePath(database, f"t{number}") for number in range(count)]
+    properties = {"table.datalake.enabled": "true", "table.datalake.freshness": "1s"}
+    schema = schema_from_arrow(pa.schema([("id", pa.int64())]))
+    descriptor = TableDescriptor(schema, bucket_count=1, properties=properties)
+    for path in paths:
+        create_table(client, path, descriptor, fluss.warehouse)
+    return paths
+
+
+def claim_all(
+    client: Client, fluss: RealFluss, work_uri: str, job: str, most: int, pattern: str
+) -> list[ClaimedTable]:
+    """The claims of a run, once so many tables are due."""
+    address = FlussConnection(fluss.bootstrap, work_uri=work_uri)
+    found: list[ClaimedTable] = []
+
+    def claims() -> bool:
+        found[:] = acquire(client, address, job, [pattern], most)
+        return len(found) == most
+
+    wait_until(claims, DUE_S, f"{most} tables of {pattern} to be due")
+    return found
+
+
+def test_the_keeper_takes_a_lost_claim_again(real_fluss: RealFluss, tmp_path: Path) -> None:
+    """The coordinator returns whichever table is next: the others are released."""
+    work_uri, job = (tmp_path / "work").as_uri(), f"sluice-{uuid.uuid4()}"
+    with connect(real_fluss.bootstrap) as client, connect(real_fluss.bootstrap) as another:
+        mine, other = lake_tables(client, real_fluss, 2)
+        [entry] = claim_all(client, real_fluss, work_uri, job, 1, str(mine))
+        keeper = ClaimKeeper(client, work_uri, job)
+        assert not keeper.beat()
+        wait_until(lambda: is_due(another, other), DUE_S, f"{other} to be due")
+        another.tiering._give_back(claim_of(entry), Reason.from_text("another client"))
+        assert keeper.beat()
+        wait_until(lambda: keeper.claim_again() == 1, DUE_S, f"{mine} to be claimed again")
+        again = claim_of(newest_claim(entry))
+        assert again.tiering_epoch > claim_of(entry).tiering_epoch
+        assert client.tiering.still_claimed(again)
+        assert [client.statuses.list(path)[0].failures for path in (mine, other)] == [0, 0]
+        wait_until(lambda: is_due(another, other), DUE_S, f"{other} to be due again")
+        client.admin.drop_database(mine.database, cascade=True)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_200_claims_of_two_runs_wait_for_ten_minutes(real_fluss: RealFluss, tmp_path: Path) -> None:
+    """As in a full pool, or of a paused DAG. Fluss takes a worker for lost after two minutes."""
+    work_uri, jobs = (tmp_path / "work").as_uri(), [f"sluice-{uuid.uuid4()}" for _ in range(2)]
+    with connect(real_fluss.bootstrap) as client:
+        paths = lake_tables(client, real_fluss, 200)
+        keepers, claims = [], []
+        for job in jobs:
+            pattern = f"{paths[0].database}.*"
+            entries = claim_all(client, real_fluss, work_uri, job, 100, pattern)
+            claims += [claim_of(entry) for entry in entries]
+            keepers.append(ClaimKeeper(client, work_uri, job))
+            for keeper in keepers:
+                keeper.beat()
+        until = time.monotonic() + 600
+        while time.monotonic() < until:
+            for keeper in keepers:
+                assert not keeper.beat(), "a claim was lost"
+            time.sleep(20)
+        assert set(client.tiering.heartbeat(claims).values()) == {None}
+        assert len(claims) == 200
+        client.admin.drop_database(paths[0].database, cascade=True)
 
 
 def test_a_login_reaches_the_driver_and_is_written_nowhere(

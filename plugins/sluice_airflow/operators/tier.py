@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -41,6 +42,7 @@ from sluice_airflow.airflow_names import (
     AirflowFailException,
     AirflowTaskTimeout,
 )
+from sluice_airflow.claimed_again import is_started, mark_started, newest_claim
 from sluice_airflow.claims import ClaimedTable
 from sluice_airflow.connection import CONF_PREFIX
 from sluice_airflow.group_submit import GroupSubmitHook
@@ -58,6 +60,9 @@ REASON_IN_XCOM_MAX = 500
 NOTES_IN_XCOM_MAX = 3
 STATE_S = 4.0
 """How long a task that is stopped waits for its own state. Airflow kills it after 5 s."""
+CLAIMED_AGAIN_S = 5.0
+"""Seconds after a heartbeat interval in which the keeper has taken a lost claim again."""
+CLAIMED_AGAIN_POLL_S = 1.0
 CLAIM_LOST_KINDS = frozenset({"ClaimLost", "FencedTieringEpoch", "InvalidCoordinator"})
 
 
@@ -119,12 +124,12 @@ class SluiceTierOperator(SparkSubmitOperator):
 
         :raises TierFailed, TierFailedForGood: the message has the driver's reason.
         """
-        entry, ti = self.entry, context["ti"]
-        context["table"] = entry["table"]  # for map_index_template
+        table, ti = self.entry["table"], context["ti"]
+        context["table"] = table  # for map_index_template
         attempt = str(ti.id)
         self._ti = ti
         try:
-            outcome = self._tier(context, claim_of(entry), attempt)
+            outcome = self._tier(context, attempt)
         except AirflowTaskTimeout:
             self._ti = None  # Airflow calls on_kill next
             text = f"this try took longer than its execution_timeout of {self.execution_timeout}"
@@ -141,18 +146,18 @@ class SluiceTierOperator(SparkSubmitOperator):
             raise
         if isinstance(outcome, RoundFailure) and outcome.reason.kind in CLAIM_LOST_KINDS:
             notes = (str(outcome.reason)[:200],)
-            outcome = RoundResult.of(claim_of(entry), "claim_lost", notes=notes)
-            self._write(result_uri(entry["plan_uri"], attempt), outcome.to_json())
+            outcome = RoundResult.of(claim_of(self.entry), "claim_lost", notes=notes)
+            self._write(result_uri(self.entry["plan_uri"], attempt), outcome.to_json())
         if isinstance(outcome, RoundResult):
             if outcome.outcome == "claim_lost":
-                self.log.info("%s: claim lost: %s", entry["table"], "; ".join(outcome.notes))
+                self.log.info("%s: claim lost: %s", table, "; ".join(outcome.notes))
             else:
-                self.log.info("%s: %s, %d rows", entry["table"], outcome.outcome, outcome.rows)
+                self.log.info("%s: %s, %d rows", table, outcome.outcome, outcome.rows)
             if outcome.forced:
-                self.log.info("%s: the round ended early: %s", entry["table"], outcome.forced)
-            xcom = _xcom_of(outcome, result_uri(entry["plan_uri"], attempt))
+                self.log.info("%s: the round ended early: %s", table, outcome.forced)
+            xcom = _xcom_of(outcome, result_uri(self.entry["plan_uri"], attempt))
             return {**xcom, "reported": self._reported}
-        raise tier_error(entry["table"], self._push_failure(ti, attempt, outcome))
+        raise tier_error(table, self._push_failure(ti, attempt, outcome))
 
     def on_kill(self) -> None:
         self._killed = True
@@ -191,11 +196,9 @@ class SluiceTierOperator(SparkSubmitOperator):
         hook.is_cancelled = lambda: self._killed or self._lost is not None
         return hook
 
-    def _tier(self, context: Context, claim: Claim, attempt: str) -> RoundResult | RoundFailure:
+    def _tier(self, context: Context, attempt: str) -> RoundResult | RoundFailure:
         hook = FlussHook(self.fluss_conn_id)
         connection = hook.config()
-        plan = self.entry["plan_uri"]
-        self.application_args = ["--plan", plan, "--attempt", attempt]
         # The lake options of the connection override the properties of the run.
         spark_conf = context["params"].get("spark_conf") or {}
         hidden = {f"{CONF_PREFIX}{name}" for name in connection.secret_settings()}
@@ -203,11 +206,10 @@ class SluiceTierOperator(SparkSubmitOperator):
         self.conf = {**(self.conf or {}), **own_conf, **connection.spark_conf()}
         self._secret_environment = connection.secret_environment()
         self._secrets = connection.secrets()
-        self.name = f"sluice {claim.path} epoch {claim.tiering_epoch}"
         with hook.get_client() as client:
-            error = client.tiering.heartbeat([claim])[claim.table_id]
-            if error is not None:
-                raise ClaimLost(f"the claim was lost before Spark started: {error}")
+            claim = self._start_claim(client)
+            self.name = f"sluice {claim.path} epoch {claim.tiering_epoch}"
+            self.application_args = ["--plan", self.entry["plan_uri"], "--attempt", attempt]
             interval_s = self.heartbeat_interval_s
             self._lost = None
 
@@ -220,7 +222,11 @@ class SluiceTierOperator(SparkSubmitOperator):
                 with (
                     leasing.keep_lease(client, self.entry, self._stop_driver),
                     self._waiting_claims(context, heartbeats, interval_s),
-                    TimeLimit(self.time_limit_s, size_uri(plan, attempt), self._stop_driver),
+                    TimeLimit(
+                        self.time_limit_s,
+                        size_uri(self.entry["plan_uri"], attempt),
+                        self._stop_driver,
+                    ),
                 ):
                     failpoint("airflow.tier.before_submit")
                     ended = self._submit(context)
@@ -229,6 +235,33 @@ class SluiceTierOperator(SparkSubmitOperator):
                 if isinstance(outcome, RoundResult) and outcome.outcome != "claim_lost":
                     self._reported = self._report_success(client, claim, outcome)
         return outcome
+
+    def _start_claim(self, client: Client) -> Claim:
+        """Returns the newest claim of the table, and marks that this task works on it.
+
+        If the claim was lost, the keeper of the run may take the table again, at its next
+        heartbeat.
+
+        :raises ClaimLost: the claim is lost, and the keeper did not take the table again in time.
+        """
+        until = time.monotonic() + self.heartbeat_interval_s + CLAIMED_AGAIN_S
+        error: FlussError | None = None
+        gives_up = False
+        while True:
+            newest = newest_claim(self.entry)
+            if gives_up and newest == self.entry:
+                raise ClaimLost(f"the claim was lost before Spark started: {error}")
+            self.entry = newest
+            claim = claim_of(newest)
+            error = client.tiering.heartbeat([claim])[claim.table_id]
+            gives_up = time.monotonic() >= until or is_started(newest["plan_uri"])
+            if error is None or gives_up:
+                # From now on the keeper does not take the table again. It may just have done so.
+                mark_started(newest["plan_uri"])
+            if error is None:
+                return claim
+            if not gives_up:
+                time.sleep(CLAIMED_AGAIN_POLL_S)
 
     def _report_success(self, client: Client, claim: Claim, result: RoundResult) -> bool:
         """Reports the round while its heartbeats are sent. The settle task may start much later.

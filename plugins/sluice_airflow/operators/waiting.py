@@ -8,13 +8,9 @@ from collections.abc import Callable, Mapping
 
 from sluice.client.heartbeats import Heartbeats
 from sluice.model import Claim
+from sluice_airflow.task_states import STARTED
 
 log = logging.getLogger(__name__)
-
-STARTED = frozenset(
-    {"running", "success", "failed", "skipped", "upstream_failed", "removed", "restarting"}
-)
-"""States of a task that sends its own heartbeats or no longer needs the claim."""
 
 
 class WaitingClaims:

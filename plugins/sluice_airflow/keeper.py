@@ -1,0 +1,169 @@
+"""Keeps the claims of a run alive while none of its tasks does. Does not import Airflow."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from sluice.client.heartbeats import CLAIM_LOST
+from sluice.errors import FlussError, TableNotExist, UnknownServerError
+from sluice.masking import mask, reason_text
+from sluice.model import Reason, TablePath
+from sluice.rounds.files import PlanFile, plan_uri, plan_uris, read_json, round_outcome, write_json
+from sluice_airflow import leasing
+from sluice_airflow.acquire import LEASE_REFUSED
+from sluice_airflow.claimed_again import is_started, replace_claim
+from sluice_airflow.claims import claimed_table
+from sluice_airflow.settle import UNREADABLE
+
+if TYPE_CHECKING:
+    from sluice.client import Client
+
+log = logging.getLogger(__name__)
+
+LOST = (*CLAIM_LOST, UnknownServerError)
+"""Answers to a heartbeat whose claim has ended. The last one: the table is in no round."""
+
+
+class ClaimKeeper:
+    """Sends the heartbeats of all claims of a run, and claims again what the run has lost.
+
+    It finds the claims in the run's plans, which acquire_lease writes one by one. It sends the
+    heartbeats of a claim until the coordinator ends the claim: it does not read which tasks run. A
+    lost claim whose tier task has not started is claimed again, under a new plan. For one thread
+    at a time.
+    """
+
+    def __init__(self, client: Client, work_uri: str, lease_id: str) -> None:
+        self._client = client
+        self._work_uri = work_uri
+        self._lease_id = lease_id
+        self._read: set[str] = set()
+        self._kept: dict[int, PlanFile] = {}
+        self._lost: dict[TablePath, PlanFile] = {}
+        self._lost_count = 0
+        self._again: list[PlanFile] = []
+        self._trouble = ""
+
+    def beat(self) -> bool:
+        """Sends one heartbeat for all claims. Returns whether one can be claimed again.
+
+        Errors of the cluster and of the work folder are logged, once in a row.
+        """
+        try:
+            self._read_plans()
+            if self._kept:
+                claims = [plan.claim for plan in self._kept.values()]
+                answers = self._client.tiering.heartbeat(claims, retry=False)
+                for table_id, error in answers.items():
+                    if isinstance(error, LOST):
+                        self._ended(self._kept[table_id], error)
+            self._trouble = ""
+        except UNREADABLE as error:
+            self._warn("the claims of the run got no heartbeat", error)
+        return bool(self._lost)
+
+    def claim_again(self) -> int:
+        """Claims lost tables that are due again. Returns how many."""
+        self._again = []
+        try:
+            self._lost = {p: plan for p, plan in self._lost.items() if not self._is_started(plan)}
+            with self._client.tiering.claim_session([*self._lost], by=self._lease_id) as waiting:
+                while self._lost and (claim := waiting.next()) is not None:
+                    before = self._lost.pop(claim.path)
+                    self._renew(before, replace(before, claim=claim))
+        except UNREADABLE as error:
+            self._warn("a lost claim was not taken again", error)
+        return len(self._again)
+
+    def release_again(self) -> None:
+        """Releases what the last :meth:`claim_again` took, because the run ends."""
+        self._release(self._again, "the run has ended")
+
+    def give_up(self, reason: str) -> None:
+        """Releases the claims whose tier tasks have not started, unless a driver is running.
+
+        The tier task of a running driver also sends the heartbeats of the waiting claims.
+        """
+        try:
+            started = {i for i, plan in self._kept.items() if self._is_started(plan)}
+            if any(round_outcome(self._uri(self._kept[i])) is None for i in started):
+                return
+            self._release([p for i, p in self._kept.items() if i not in started], reason)
+        except UNREADABLE as error:
+            self._warn("the claims of the run were not released", error)
+
+    def summary(self) -> str:
+        """One line about the work done."""
+        return f"{len(self._read)} claims kept, {self._lost_count} lost before their tier task"
+
+    def _read_plans(self) -> None:
+        for uri in plan_uris(self._work_uri, self._lease_id):
+            if uri in self._read:
+                continue
+            plan = PlanFile.from_json(read_json(uri) or {})
+            self._read.add(uri)
+            self._keep(plan)
+
+    def _keep(self, plan: PlanFile) -> None:
+        known = self._kept.get(plan.claim.table_id)
+        if known is None or _age(known) < _age(plan):
+            self._kept[plan.claim.table_id] = plan
+
+    def _ended(self, plan: PlanFile, error: FlussError) -> None:
+        """Decides whether a claim was reported, or lost before its tier task started."""
+        started = self._is_started(plan)
+        del self._kept[plan.claim.table_id]
+        if started:
+            return
+        log.warning("%s: the claim was lost before its tier task: %s", plan.claim.path, error)
+        self._lost_count += 1
+        if not isinstance(error, TableNotExist):
+            self._lost[plan.claim.path] = plan
+
+    def _renew(self, before: PlanFile, plan: PlanFile) -> None:
+        """Leases the snapshots of a table that was claimed again, and writes its plan."""
+        path = plan.claim.path
+        try:
+            snapshots = leasing.lease_snapshots(self._client, self._lease_id, plan.claim)
+            plan = replace(plan, snapshots=snapshots)
+            write_json(self._uri(plan), plan.to_json())
+            replace_claim(self._uri(before), claimed_table(plan, self._uri(plan)))
+            if self._is_started(before):
+                self._release([plan], "its tier task did not wait for it")
+                return
+        except (*LEASE_REFUSED, *UNREADABLE) as error:
+            self._release([plan], reason_text(f"the run cannot continue it: {error}"))
+            return
+        log.info("%s: claimed again, tiering epoch %d", path, plan.claim.tiering_epoch)
+        self._kept[plan.claim.table_id] = plan
+        self._again.append(plan)
+
+    def _release(self, plans: Iterable[PlanFile], reason: str) -> None:
+        for plan in plans:
+            self._kept.pop(plan.claim.table_id, None)
+            try:
+                self._client.tiering.release(plan.claim, Reason.from_text(f"released: {reason}"))
+                log.info("%s: the claim was released: %s", plan.claim.path, reason)
+            except CLAIM_LOST:
+                continue  # it has ended in the meantime
+            except FlussError as error:
+                log.warning("%s: the claim was not released: %s", plan.claim.path, error)
+
+    def _is_started(self, plan: PlanFile) -> bool:
+        return is_started(self._uri(plan))
+
+    def _uri(self, plan: PlanFile) -> str:
+        return plan_uri(self._work_uri, self._lease_id, plan.claim)
+
+    def _warn(self, what: str, error: Exception) -> None:
+        text = f"{what}: {mask(str(error))}"
+        if text != self._trouble:
+            log.warning("%s", text)
+        self._trouble = text
+
+
+def _age(plan: PlanFile) -> tuple[int, int]:
+    return plan.claim.coordinator_epoch, plan.claim.tiering_epoch

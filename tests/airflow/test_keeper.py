@@ -1,0 +1,239 @@
+"""The keeper of a run's claims, against real servers whose clock the test owns."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sluice.client import connect
+from sluice.config import ServerConfig
+from sluice.model import Reason, TablePath
+from sluice.rounds.files import RoundResult, claim_of, result_uri, write_json
+from sluice.server.cluster import EmbeddedCluster
+from sluice_airflow.acquire import acquire
+from sluice_airflow.claimed_again import mark_started, newest_claim
+from sluice_airflow.claims import ClaimedTable
+from sluice_airflow.connection import FlussConnection
+from sluice_airflow.keeper import ClaimKeeper
+from sluice_airflow.settle import drop, settle
+from tests.airflow.place import AirflowProcess, Place, wait_until
+from tests.airflow.test_waiting import OwnedClock
+from tests.support.status_shop import MINUTE_MS, status_shop
+
+INTERVAL_MS = 20_000
+TEN_MINUTES_MS = 600_000
+JOB = "sluice-job"
+
+
+class Shop(Place):
+    """A place without Airflow, whose time passes in heartbeat intervals."""
+
+    clock: OwnedClock
+
+    @property
+    def work_uri(self) -> str:
+        return f"file://{self.work}"
+
+    def tables(self, count: int) -> list[TablePath]:
+        paths = [self.table(f"t{number:03}", rows=1) for number in range(count)]
+        self.clock.ms += 2_000
+        self.wait(*paths)
+        return paths
+
+    def acquire(self, job: str = JOB, most: int = 1000, *patterns: str) -> list[ClaimedTable]:
+        connection = FlussConnection(self.address, work_uri=self.work_uri)
+        return acquire(self.client, connection, job, patterns or ("*",), most)
+
+    def keeper(self, job: str = JOB) -> ClaimKeeper:
+        return ClaimKeeper(self.client, self.work_uri, job)
+
+    def pass_by(self, ms: int, *keepers: ClaimKeeper) -> None:
+        """Lets time pass; the server looks for lost workers in each interval."""
+        until = self.clock.ms + ms
+        while self.clock.ms < until:
+            self.clock.ms += INTERVAL_MS
+            for keeper in keepers:
+                keeper.beat()
+
+    def failures(self, *paths: TablePath) -> list[tuple[str, int | None]]:
+        found = {status.path: status for status in self.client.statuses.list()}
+        return [(found[path].status, found[path].failures) for path in paths]
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[Shop]:
+    clock = OwnedClock()
+    config = ServerConfig(
+        data_dir=str(tmp_path / "data"),
+        listen="grpc://127.0.0.1:0",
+        tiering_timeout_ms=120_000,
+        tiering_check_interval_ms=20,
+        tiering_backoff_ms=0,
+    )
+    with EmbeddedCluster(config, clock) as cluster, connect(cluster.address) as client:
+        client.admin.create_database("shop")
+        none: AirflowProcess = None  # type: ignore[assignment]
+        place = Shop(none, client, cluster.address, tmp_path / "work")
+        place.clock = clock
+        yield place
+
+
+def committed(entry: ClaimedTable) -> dict[str, object]:
+    """Leaves the result of a driver that committed; answers what its task leaves in XCom."""
+    result = RoundResult.of(claim_of(entry), "committed")
+    uri = result_uri(entry["plan_uri"], "1")
+    write_json(uri, result.to_json())
+    return {**result.to_json(), "result_uri": uri}
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_claim_that_waits_for_ten_minutes(shop: Shop, kept: bool) -> None:
+    """In a full pool, or of a paused DAG: none of the run's tasks runs."""
+    [path] = shop.tables(1)
+    [entry] = shop.acquire()
+    shop.pass_by(TEN_MINUTES_MS, *[shop.keeper()] * kept)
+    if kept:
+        assert shop.failures(path) == [("Tiering", 0)]
+        assert settle(shop.client, entry, committed(entry), None).reason == "committed"
+        assert shop.failures(path) == [("Scheduled", 0)]
+    else:
+        wait_until(lambda: shop.failures(path)[0][1] == 1, 60, "the worker to be taken for lost")
+
+
+def test_two_runs_with_200_tables_wait_for_ten_minutes(shop: Shop) -> None:
+    paths = shop.tables(200)
+    entries = shop.acquire("one", 100) + shop.acquire("two", 100)
+    keepers = shop.keeper("one"), shop.keeper("two")
+    shop.pass_by(TEN_MINUTES_MS, *keepers)
+    assert set(shop.failures(*paths)) == {("Tiering", 0)}
+    for entry in entries[100:]:
+        assert settle(shop.client, entry, committed(entry), None).reason == "committed"
+    shop.pass_by(TEN_MINUTES_MS, *keepers)
+    ended = {entry["table"] for entry in entries[100:]}
+    for path, found in zip(paths, shop.failures(*paths), strict=True):
+        assert found == (("Scheduled", 0) if str(path) in ended else ("Tiering", 0))
+    assert keepers[1].summary() == "100 claims kept, 0 lost before their tier task"
+
+
+def test_a_lost_claim_is_taken_again_before_its_driver_starts(
+    shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    path, other = shop.tables(2)
+    entries = {entry["table"]: entry for entry in shop.acquire()}
+    old = entries[str(path)]
+    keeper = shop.keeper()
+    assert not keeper.beat()
+    shop.client.tiering.release(claim_of(old), Reason.from_text("another client"))
+    assert keeper.beat()
+    assert keeper.claim_again() == 1
+    new = newest_claim(old)
+    assert claim_of(new).tiering_epoch == claim_of(old).tiering_epoch + 1
+    assert newest_claim(new) == new
+    assert newest_claim(entries[str(other)]) == entries[str(other)]
+    shop.pass_by(TEN_MINUTES_MS, keeper)
+    assert shop.failures(path, other) == [("Tiering", 0)] * 2
+    said = [record.message for record in caplog.records if record.name.endswith("keeper")]
+    assert [line.split(":")[1].strip() for line in said] == [
+        "the claim was lost before its tier task",
+        "claimed again, tiering epoch 2",
+    ]
+    verdict = settle(shop.client, old, committed(new), None)
+    assert (verdict.reported, verdict.reason) == ("finished", "committed")
+    assert shop.failures(path) == [("Scheduled", 0)]
+
+
+def test_a_claim_whose_task_has_started_is_not_taken_again(shop: Shop) -> None:
+    paths = shop.tables(3)
+    entries = shop.acquire()
+    keeper = shop.keeper()
+    keeper.beat()
+    started, reported, _ = entries
+    mark_started(started["plan_uri"])
+    shop.client.tiering.release(claim_of(started), Reason.from_text("another client"))
+    settle(shop.client, reported, None, None)  # the task was killed before it left a file
+    assert not keeper.beat()
+    for verdict in drop(shop.client, shop.work_uri, JOB):
+        assert verdict.table == entries[2]["table"]
+    assert not keeper.beat()
+    assert {status for status, _ in shop.failures(*paths)} == {"Pending"}
+
+
+def test_a_task_that_did_not_wait_leaves_no_claim_behind(shop: Shop) -> None:
+    """It has given up between the keeper's two looks."""
+    [path] = shop.tables(1)
+    [entry] = shop.acquire()
+    keeper = shop.keeper()
+    shop.client.tiering.release(claim_of(entry), Reason.from_text("another client"))
+    assert keeper.beat()
+    mark_started(entry["plan_uri"])
+    assert keeper.claim_again() == 0
+    assert shop.failures(path) == [("Pending", 0)]
+
+
+def test_what_was_taken_again_is_released_if_the_run_ends_meanwhile(shop: Shop) -> None:
+    [path] = shop.tables(1)
+    [entry] = shop.acquire()
+    keeper = shop.keeper()
+    shop.client.tiering.release(claim_of(entry), Reason.from_text("another client"))
+    assert keeper.beat()
+    assert keeper.claim_again() == 1
+    keeper.release_again()
+    assert shop.failures(path) == [("Pending", 0)]
+    keeper.release_again()
+
+
+def test_claims_of_a_run_that_takes_too_long_are_released(shop: Shop) -> None:
+    paths = shop.tables(2)
+    first, _ = shop.acquire()
+    keeper = shop.keeper()
+    keeper.beat()
+    mark_started(first["plan_uri"])
+    keeper.give_up("the run has taken too long")
+    assert set(shop.failures(*paths)) == {("Tiering", 0)}, "the driver's task keeps the other"
+    committed(first)
+    keeper.give_up("the run has taken too long")
+    assert sorted(shop.failures(*paths)) == [("Pending", 0), ("Tiering", 0)]
+
+
+def test_trouble_is_logged_once_and_ends_by_itself(
+    shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    [path] = shop.tables(1)
+    [entry] = shop.acquire()
+    keeper = shop.keeper()
+    plan = Path(entry["plan_uri"].removeprefix("file://"))
+    content = plan.read_text()
+    plan.write_text("{")
+    keeper.beat()
+    keeper.beat()
+    assert caplog.text.count("the claims of the run got no heartbeat") == 1
+    plan.write_text(content)
+    shop.pass_by(TEN_MINUTES_MS, keeper)
+    assert shop.failures(path) == [("Tiering", 0)]
+
+
+def test_on_apache_fluss_other_tables_are_released_without_a_failure(tmp_path: Path) -> None:
+    """There a heartbeat returns whichever table is next."""
+    with status_shop(tmp_path / "data") as plain:
+        mine = plain.create("mine")
+        plain.clock.ms += MINUTE_MS
+        work_uri = f"file://{tmp_path / 'work'}"
+        connection = FlussConnection(plain.address, work_uri=work_uri)
+        [entry] = acquire(plain.client, connection, JOB, ["*"], 10)
+        other = plain.create("other")
+        plain.clock.ms += MINUTE_MS
+        keeper = ClaimKeeper(plain.another(), work_uri, JOB)
+        assert not keeper.beat()
+        plain.another().tiering._give_back(claim_of(entry), Reason.from_text("another client"))
+        assert keeper.beat()
+        assert keeper.claim_again() == 1
+        again = claim_of(newest_claim(entry))
+        assert plain.client.tiering.heartbeat([again]) == {again.table_id: None}
+        assert again.tiering_epoch == claim_of(entry).tiering_epoch + 1
+        assert [plain.status(path).failures for path in (mine, other)] == [0, 0]
+        assert plain.status(mine).status == "Tiering"
+        assert plain.client.tiering.claim([other]) is not None, "it waits for another run"
