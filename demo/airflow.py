@@ -147,6 +147,10 @@ class Airflow:
             raise AirflowFailed(f"Airflow did not accept the run: {_error_text(error)}") from error
         return str(run["dag_run_id"])
 
+    def pause(self, paused: bool) -> None:
+        """Pauses or unpauses the DAG, like a user in the UI."""
+        self._send("PATCH", f"/api/v2/dags/{DAG_ID}", {"is_paused": paused})
+
     def mark(self, run_id: str, state: str) -> None:
         """Marks a run as success, failed or queued, like a user in the UI."""
         self._send("PATCH", _run_path(run_id), {"state": state})

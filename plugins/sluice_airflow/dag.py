@@ -1,10 +1,12 @@
 """The DAG that tiers lake tables. Its claims, leases and reports survive a killed or failed task.
 
     open_job -> acquire_lease -> per_table[entry]: tier -> settle -> drop_lease
+             -> keep_claims
 
 open_job and acquire_lease are setups, settle and drop_lease teardowns. Airflow runs a teardown if
 at least one of its setups succeeded. Without open_job, a failed acquire_lease would skip drop_lease
 and leave claims open. There is no dagrun_timeout, because it skips all teardowns.
+keep_claims sends the heartbeats of the claims from the triggerer until drop_lease starts.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from sluice_airflow.airflow_names import AirflowException, AirflowFailException
 from sluice_airflow.claims import ClaimedTable
 from sluice_airflow.deployment import lease_of_run
 from sluice_airflow.hooks.fluss import FlussHook
+from sluice_airflow.operators.keep import KeepClaimsOperator
 from sluice_airflow.operators.tier import SluiceTierOperator
 from sluice_airflow.settings import Settings, load_settings, slots_at_once
 
@@ -36,6 +39,10 @@ OPEN = "open_job"
 TIER = "per_table.tier"
 SETTLE = "per_table.settle"
 ACQUIRE = "acquire_lease"
+KEEP = "keep_claims"
+KEEP_FIRST = 100
+"""Priority of keep_claims: above acquire_lease, whose own includes the tasks after it."""
+DROP = "drop_lease"
 REFUSED = "refused"
 """XCom key of acquire_lease: table -> reason why its KV snapshots could not be leased."""
 TABLES_MAX = 1000
@@ -142,6 +149,18 @@ def _tasks(dag: DAG, settings: Settings) -> None:
         _drop(hook, job)
 
     job = open_job()
+    keep = KeepClaimsOperator(
+        task_id=KEEP,
+        lease_id=job,
+        drop_task_id=DROP,
+        fluss_conn_id=settings.connection,
+        heartbeat_interval_s=float(settings.heartbeat_interval_seconds),
+        priority_weight=KEEP_FIRST,
+        retries=0,
+    )
+    # A teardown, although nothing ends: its state then says nothing about the run, it continues
+    # when the run is marked, and clearing a table starts it again.
+    keep.as_teardown(setups=job.operator)
     entries = acquire_lease(job)
     setups = [job.operator, entries.operator]
 

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import pytest
 
+from sluice.testing.ports import kept_port
 from tests.airflow.place import AirflowProcess
 from tests.docs.blocks import claimed_blocks
 
@@ -23,6 +24,7 @@ def test_tasks_and_edges(shape: dict) -> None:
     tasks = shape["tasks"]
     assert {name: task["upstream"] for name, task in tasks.items()} == {
         "open_job": [],
+        "keep_claims": ["open_job"],
         "acquire_lease": ["open_job"],
         "per_table.tier": ["acquire_lease"],
         "per_table.settle": ["acquire_lease", "open_job", "per_table.tier"],
@@ -34,7 +36,7 @@ def test_the_page_shows_the_tasks_in_their_order(shape: dict) -> None:
     [shown] = claimed_blocks("docs/airflow.md", __file__)
     names = [name.split(": ")[-1] for name in shown.content.strip().split(" -> ")]
     full = [next(task for task in shape["tasks"] if task.endswith(name)) for name in names]
-    assert sorted(full) == sorted(shape["tasks"])
+    assert sorted([*full, "keep_claims"]) == sorted(shape["tasks"])
     for before, after in pairwise(full):
         assert before in shape["tasks"][after]["upstream"]
 
@@ -43,6 +45,7 @@ def test_setups_and_teardowns(shape: dict) -> None:
     tasks = shape["tasks"]
     assert [name for name, task in tasks.items() if task["setup"]] == ["open_job", "acquire_lease"]
     assert {name for name, task in tasks.items() if task["teardown"]} == {
+        "keep_claims",
         "per_table.settle",
         "drop_lease",
     }
@@ -119,6 +122,37 @@ def test_provider_is_found_and_describes_its_connection(
         assert fields == [f"extra__fluss__{name}" for name in expected]
     assert schedule == "* * * * *"
     assert heavy == []
+
+
+def test_the_keeper_task_never_fails(airflow_environment: dict[str, str]) -> None:
+    """Neither without an API server that shows a triggerer, nor after a trigger that failed."""
+    code = (
+        "import json\n"
+        "from types import SimpleNamespace as Some\n"
+        "from pydoc import locate\n"
+        "from sluice_airflow.operators.keep import KeepClaimsOperator, missing_triggerer\n"
+        "from sluice_airflow.triggers.keep import ARGUMENTS, KeepClaimsTrigger\n"
+        "task = KeepClaimsOperator(task_id='keep', lease_id='job', drop_task_id='drop')\n"
+        "task.execute({'dag_run': Some(triggering_user_name='me', run_id='r')})\n"
+        "task.resume_execution('__fail__', {'error': 'Trigger timeout'}, {})\n"
+        "trigger = KeepClaimsTrigger('fluss', 'job', 'dag', 'r', 'drop', 20.0, 1.5)\n"
+        "path, arguments = trigger.serialize()\n"
+        "again = locate(path)(**arguments)\n"
+        "assert again.serialize() == (path, arguments) and set(arguments) == set(ARGUMENTS)\n"
+        "print(json.dumps(missing_triggerer()))\n"
+    )
+    with kept_port() as port:
+        url = f"http://127.0.0.1:{port}"
+        own = {"AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{url}/execution/"}
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            env={**airflow_environment, **own},
+            capture_output=True,
+            text=True,
+        )
+    assert done.returncode == 0, done.stderr[-3000:]
+    said = json.loads(done.stdout.splitlines()[-1])
+    assert said.startswith(f"cannot read from {url}/api/v2/monitor/health whether a triggerer runs")
 
 
 def test_provider_info_imports_nothing() -> None:

@@ -1,0 +1,128 @@
+"""Starts the keeper of a run's claims in Airflow's triggerer."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import time
+import urllib.request
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+
+from sluice_airflow.airflow_names import conf
+from sluice_airflow.hooks.fluss import FlussHook
+from sluice_airflow.triggers.keep import KeepClaimsTrigger
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+KEPT_S = 3600.0
+"""How long a run's claims are kept at most. Also the longest that a run waits for a triggerer that
+stopped after the run had begun."""
+GRACE_S = 60.0
+HEALTH_TIMEOUT_S = 5.0
+
+
+class KeepClaimsOperator(BaseOperator):
+    """Keeps the claims of a run alive while none of its tasks runs. Never fails a run.
+
+    Its trigger runs in the triggerer: it takes no pool slot, and continues while the DAG is paused.
+    Without a triggerer, the claims are not kept, and the task succeeds at once.
+
+    :param lease_id: id of the run. (templated)
+    :param drop_task_id: the task that ends the claims. The trigger ends when it starts.
+    """
+
+    template_fields: Sequence[str] = ("lease_id",)
+
+    def __init__(
+        self,
+        *,
+        lease_id: Any,
+        drop_task_id: str,
+        fluss_conn_id: str = FlussHook.default_conn_name,
+        heartbeat_interval_s: float = 20.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.lease_id = lease_id
+        self.drop_task_id = drop_task_id
+        self.fluss_conn_id = fluss_conn_id
+        self.heartbeat_interval_s = heartbeat_interval_s
+
+    def execute(self, context: Context) -> None:
+        dag_run = context["dag_run"]
+        if dag_run.triggering_user_name == "dag_test":
+            self.log.info("a test run has no triggerer; waiting claims are not kept")
+            return
+        if missing := missing_triggerer():
+            self.log.warning(
+                "%s; the claims of this run are kept only while one of its tasks runs"
+                " (`airflow triggerer` starts a triggerer)",
+                missing,
+            )
+            return
+        trigger = KeepClaimsTrigger(
+            fluss_conn_id=self.fluss_conn_id,
+            lease_id=self.lease_id,
+            dag_id=self.dag_id,
+            run_id=dag_run.run_id,
+            drop_task_id=self.drop_task_id,
+            interval_s=self.heartbeat_interval_s,
+            until=time.time() + KEPT_S,
+        )
+        self.defer(
+            trigger=trigger,
+            method_name="resume_execution",
+            timeout=timedelta(seconds=KEPT_S + GRACE_S),
+        )
+
+    def resume_execution(
+        self,
+        next_method: str,  # noqa: ARG002
+        next_kwargs: dict[str, Any] | None,
+        context: Context,  # noqa: ARG002
+    ) -> None:
+        """Airflow calls this only if the trigger failed, or no triggerer ended it in time."""
+        found = next_kwargs or {}
+        trace = "\n".join(found.get("traceback") or ())
+        self.log.warning(
+            "the claims of this run were not kept any more: %s\n%s", found.get("error"), trace
+        )
+
+
+def missing_triggerer() -> str:
+    """Returns why no triggerer would keep the claims. Empty: one is alive.
+
+    A task may not read Airflow's database, so this asks the API server.
+    """
+    url = f"{_api_server()}/api/v2/monitor/health"
+    try:
+        with urllib.request.urlopen(  # noqa: S310, the address is Airflow's own setting
+            url, timeout=HEALTH_TIMEOUT_S, context=_tls()
+        ) as answer:
+            health = json.load(answer)
+        status = health["triggerer"]["status"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return f"cannot read from {url} whether a triggerer runs: {error}"
+    return "" if status == "healthy" else "no triggerer runs"
+
+
+def _api_server() -> str:
+    """The address of the API server, where Airflow's own tasks find it."""
+    base = conf.get("api", "base_url", fallback="") or "/"
+    if base.startswith("/"):
+        base = f"http://localhost:8080{base}"
+    own = f"{base.rstrip('/')}/execution/"
+    found = conf.get("core", "execution_api_server_url", fallback="") or own
+    return str(found).rstrip("/").removesuffix("/execution")
+
+
+def _tls() -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    if certificate := conf.get("api", "ssl_cert", fallback=""):
+        context.load_verify_locations(certificate)
+    return context

@@ -1,0 +1,1 @@
+"""Triggers of the provider. They run in Airflow's triggerer."""
