@@ -31,6 +31,8 @@ def print_statuses(
                 lines_max=None if complete_errors else _ERROR_LINES_MAX,
                 more=f"`sluice status {entry.path}` prints the complete error",
             )
+        if entry.accepted:
+            print_wrapped(f"{entry.path}: missing from the lake, accepted: {entry.accepted}")
     print_notes(statuses)
 
 

@@ -202,7 +202,9 @@ class RecordedStatuses:
         def end(before: RecordedStatus | None, _freshness_ms: int) -> Columns:
             if refused and not _is_open(before, claim):
                 return {}
-            return recorded.finished(claim, before, self._clock.now_ms(), forced=forced)
+            return recorded.finished(
+                claim, before, self._clock.now_ms(), forced=forced, details=details
+            )
 
         self._end(claim, end, details)
 

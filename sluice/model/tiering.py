@@ -73,6 +73,12 @@ class KeptStatus:
         "Who stopped the last round, which counts as no failure; null after the next end",
         number=17,
     )
+    accepted: str | None = described(
+        t.STRING,
+        "Offset ranges that users accepted as missing from the lake, the newest first",
+        number=18,
+        heading="accepted",
+    )
 
 
 def kept_values(status: KeptStatus) -> dict[str, Any]:

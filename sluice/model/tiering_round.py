@@ -87,6 +87,12 @@ class TieringRound:
     worker: str | None = described(
         t.STRING, "The run or process that tiered it", number=24, heading="worker"
     )
+    accepted: str | None = described(
+        t.STRING,
+        "Offset ranges that a user accepted as missing from the lake",
+        number=25,
+        heading="accepted",
+    )
 
     @property
     def succeeded(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sluice.model import KeptStatus
+from sluice.model import KeptStatus, TieringRound
 
 ERROR_CHARS_MAX = 4_096
 """Maximum length of a stored failure reason."""
@@ -16,10 +16,16 @@ BACKOFF_MAX_MS = 300_000
 """Maximum wait after failures, or the table's freshness if that is longer."""
 
 
-def after_success(before: KeptStatus | None, now_ms: int, claimed_ms: int | None) -> dict[str, Any]:
+def after_success(
+    before: KeptStatus | None,
+    now_ms: int,
+    claimed_ms: int | None,
+    details: TieringRound | None = None,
+) -> dict[str, Any]:
     """The fields that a successful round sets.
 
     :param claimed_ms: when the round began; None: not known.
+    :param details: what the worker reported.
     """
     return {
         "rounds": _rounds(before) + 1,
@@ -30,6 +36,7 @@ def after_success(before: KeptStatus | None, now_ms: int, claimed_ms: int | None
         "stopped": None,
         "failures": 0,
         "next_attempt_ms": None,
+        **_accepted(before, details),
     }
 
 
@@ -60,6 +67,15 @@ def wait_ms(backoff_ms: int, failures: int, freshness_ms: int) -> int:
     """How long a table waits after this number of failures in a row."""
     doublings = min(failures - 1, 62)  # more than any limit; the number stays small
     return min(backoff_ms << doublings, max(freshness_ms, BACKOFF_MAX_MS))
+
+
+def _accepted(before: KeptStatus | None, details: TieringRound | None) -> dict[str, str]:
+    """All ranges that users accepted as missing, the newest first; the oldest are cut."""
+    old = (before.accepted if before is not None else None) or ""
+    new = details.accepted if details is not None else None
+    if not new or old.startswith(new):  # an end may be reported twice
+        return {}
+    return {"accepted": (f"{new}; {old}" if old else new)[:ERROR_CHARS_MAX]}
 
 
 def _rounds(before: KeptStatus | None) -> int:

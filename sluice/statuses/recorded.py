@@ -109,12 +109,19 @@ def heartbeat(
     return {**claimed(claim, since_ms, by), "heartbeat_ms": now_ms}
 
 
-def finished(claim: Claim, before: RecordedStatus | None, now_ms: int, *, forced: bool) -> Columns:
+def finished(
+    claim: Claim,
+    before: RecordedStatus | None,
+    now_ms: int,
+    *,
+    forced: bool,
+    details: TieringRound | None = None,
+) -> Columns:
     """Records a successful round, which clears failures and error."""
     mine = before is not None and before.is_of(claim)
     since_ms = before.claimed_ms if before is not None and mine else None
     outcome = FORCED if forced else FINISHED
-    kept = after_success(before, now_ms, since_ms)
+    kept = after_success(before, now_ms, since_ms, details)
     return {**_ended(claim, now_ms, outcome), **kept, **_counted(before, claim)}
 
 

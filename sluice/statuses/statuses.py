@@ -236,7 +236,7 @@ class TieringStatuses:
             file_size=status.file_size if file_size is None else file_size,
             record_count=status.record_count if record_count is None else record_count,
             **{
-                **after_success(status, now_ms, claimed_ms),
+                **after_success(status, now_ms, claimed_ms, details),
                 "next_attempt_ms": now_ms if forced else None,
             },
         )

@@ -1385,7 +1385,7 @@ class ListTieringStatusesResponse(_message.Message):
     def __init__(self, tiering_statuses: _Optional[_Iterable[_Union[PbTableTieringStatus, _Mapping]]] = ...) -> None: ...
 
 class PbTableTieringStatus(_message.Message):
-    __slots__ = ("table_path", "status", "tiering_epoch", "last_tiered_time", "last_error", "last_error_time", "table_id", "failures", "next_attempt_time", "lag_rows", "lag_ms", "lake_snapshot_id", "paused", "last_round_ms", "rounds", "stopped")
+    __slots__ = ("table_path", "status", "tiering_epoch", "last_tiered_time", "last_error", "last_error_time", "table_id", "failures", "next_attempt_time", "lag_rows", "lag_ms", "lake_snapshot_id", "paused", "last_round_ms", "rounds", "stopped", "accepted")
     TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
     TIERING_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -1402,6 +1402,7 @@ class PbTableTieringStatus(_message.Message):
     LAST_ROUND_MS_FIELD_NUMBER: _ClassVar[int]
     ROUNDS_FIELD_NUMBER: _ClassVar[int]
     STOPPED_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     table_path: PbTablePath
     status: str
     tiering_epoch: int
@@ -1418,7 +1419,8 @@ class PbTableTieringStatus(_message.Message):
     last_round_ms: int
     rounds: int
     stopped: str
-    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., status: _Optional[str] = ..., tiering_epoch: _Optional[int] = ..., last_tiered_time: _Optional[int] = ..., last_error: _Optional[str] = ..., last_error_time: _Optional[int] = ..., table_id: _Optional[int] = ..., failures: _Optional[int] = ..., next_attempt_time: _Optional[int] = ..., lag_rows: _Optional[int] = ..., lag_ms: _Optional[int] = ..., lake_snapshot_id: _Optional[int] = ..., paused: bool = ..., last_round_ms: _Optional[int] = ..., rounds: _Optional[int] = ..., stopped: _Optional[str] = ...) -> None: ...
+    accepted: str
+    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., status: _Optional[str] = ..., tiering_epoch: _Optional[int] = ..., last_tiered_time: _Optional[int] = ..., last_error: _Optional[str] = ..., last_error_time: _Optional[int] = ..., table_id: _Optional[int] = ..., failures: _Optional[int] = ..., next_attempt_time: _Optional[int] = ..., lag_rows: _Optional[int] = ..., lag_ms: _Optional[int] = ..., lake_snapshot_id: _Optional[int] = ..., paused: bool = ..., last_round_ms: _Optional[int] = ..., rounds: _Optional[int] = ..., stopped: _Optional[str] = ..., accepted: _Optional[str] = ...) -> None: ...
 
 class ListTieringRoundsRequest(_message.Message):
     __slots__ = ("table_path", "limit")
@@ -1435,7 +1437,7 @@ class ListTieringRoundsResponse(_message.Message):
     def __init__(self, rounds: _Optional[_Iterable[_Union[PbTieringRound, _Mapping]]] = ...) -> None: ...
 
 class PbTieringRound(_message.Message):
-    __slots__ = ("table_id", "round_number", "tiering_epoch", "coordinator_epoch", "started_time", "ended_time", "outcome", "rows_written", "keys_deleted", "files_written", "bytes_read", "bytes_written", "lag_rows_before", "lag_rows_after", "lake_snapshot_id", "recover_ms", "plan_ms", "copy_ms", "prepare_ms", "lake_commit_ms", "fluss_commit_ms", "reason", "note", "worker")
+    __slots__ = ("table_id", "round_number", "tiering_epoch", "coordinator_epoch", "started_time", "ended_time", "outcome", "rows_written", "keys_deleted", "files_written", "bytes_read", "bytes_written", "lag_rows_before", "lag_rows_after", "lake_snapshot_id", "recover_ms", "plan_ms", "copy_ms", "prepare_ms", "lake_commit_ms", "fluss_commit_ms", "reason", "note", "worker", "accepted")
     TABLE_ID_FIELD_NUMBER: _ClassVar[int]
     ROUND_NUMBER_FIELD_NUMBER: _ClassVar[int]
     TIERING_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -1460,6 +1462,7 @@ class PbTieringRound(_message.Message):
     REASON_FIELD_NUMBER: _ClassVar[int]
     NOTE_FIELD_NUMBER: _ClassVar[int]
     WORKER_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     table_id: int
     round_number: int
     tiering_epoch: int
@@ -1484,7 +1487,8 @@ class PbTieringRound(_message.Message):
     reason: str
     note: str
     worker: str
-    def __init__(self, table_id: _Optional[int] = ..., round_number: _Optional[int] = ..., tiering_epoch: _Optional[int] = ..., coordinator_epoch: _Optional[int] = ..., started_time: _Optional[int] = ..., ended_time: _Optional[int] = ..., outcome: _Optional[str] = ..., rows_written: _Optional[int] = ..., keys_deleted: _Optional[int] = ..., files_written: _Optional[int] = ..., bytes_read: _Optional[int] = ..., bytes_written: _Optional[int] = ..., lag_rows_before: _Optional[int] = ..., lag_rows_after: _Optional[int] = ..., lake_snapshot_id: _Optional[int] = ..., recover_ms: _Optional[int] = ..., plan_ms: _Optional[int] = ..., copy_ms: _Optional[int] = ..., prepare_ms: _Optional[int] = ..., lake_commit_ms: _Optional[int] = ..., fluss_commit_ms: _Optional[int] = ..., reason: _Optional[str] = ..., note: _Optional[str] = ..., worker: _Optional[str] = ...) -> None: ...
+    accepted: str
+    def __init__(self, table_id: _Optional[int] = ..., round_number: _Optional[int] = ..., tiering_epoch: _Optional[int] = ..., coordinator_epoch: _Optional[int] = ..., started_time: _Optional[int] = ..., ended_time: _Optional[int] = ..., outcome: _Optional[str] = ..., rows_written: _Optional[int] = ..., keys_deleted: _Optional[int] = ..., files_written: _Optional[int] = ..., bytes_read: _Optional[int] = ..., bytes_written: _Optional[int] = ..., lag_rows_before: _Optional[int] = ..., lag_rows_after: _Optional[int] = ..., lake_snapshot_id: _Optional[int] = ..., recover_ms: _Optional[int] = ..., plan_ms: _Optional[int] = ..., copy_ms: _Optional[int] = ..., prepare_ms: _Optional[int] = ..., lake_commit_ms: _Optional[int] = ..., fluss_commit_ms: _Optional[int] = ..., reason: _Optional[str] = ..., note: _Optional[str] = ..., worker: _Optional[str] = ..., accepted: _Optional[str] = ...) -> None: ...
 
 class ControlTieringRequest(_message.Message):
     __slots__ = ("table_path", "action")

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sluice.client.status_table import LAYOUT, dropped_rows
-from sluice.model import Claim, TablePath, TieringStatus
+from sluice.model import Claim, TablePath, TieringRound, TieringStatus
 from sluice.statuses import ERROR_CHARS_MAX, UNKNOWN, RecordedStatus, recorded
 
 PATH = TablePath("shop", "orders")
@@ -219,3 +219,15 @@ def test_a_claim_without_an_end_stays_as_it_is() -> None:
     assert recorded.claim_holder(silent, NOW + 120_000) is None
     assert recorded.claim_holder(after(success(CLAIM, NOW), row=silent), NOW) is None
     assert recorded.claim_holder(None, NOW) is None
+
+
+def test_what_users_accepted_is_kept_the_newest_first() -> None:
+    def repaired(claim: Claim, what: str | None) -> Any:
+        details = TieringRound(outcome="committed", accepted=what)
+        return lambda row: recorded.finished(claim, row, NOW, forced=False, details=details)
+
+    later, last = replace(CLAIM, tiering_epoch=6), replace(CLAIM, tiering_epoch=7)
+    row = after(repaired(CLAIM, "bucket 0: offsets 3 to 4"), repaired(later, "bucket 1: offset 7"))
+    assert row.accepted == "bucket 1: offset 7; bucket 0: offsets 3 to 4"
+    again = after(repaired(later, "bucket 1: offset 7"), repaired(last, None), row=row)
+    assert seen(after(failure(last, NOW), row=again), NOW).accepted == row.accepted
