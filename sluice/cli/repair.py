@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,9 +20,37 @@ from sluice.cli.tier import EXIT_GIVEN_UP
 from sluice.model import TablePath
 from sluice.stop_signals import sigterm_raises
 
+_BUCKET = re.compile(r"(\d+/)?\d+")
+
 if TYPE_CHECKING:
-    from sluice.driver.repairing import RepairResult
+    from sluice.driver.repairing import BatchName, RepairResult
     from sluice.rounds.repair import Diagnosis
+
+    _ParamType = click.ParamType[BatchName]
+else:
+    _ParamType = click.ParamType
+
+
+class BatchType(_ParamType):
+    """BUCKET:OFFSET."""
+
+    name = "BUCKET:OFFSET"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> BatchName:
+        bucket, colon, offset = str(value).rpartition(":")
+        if not colon or not offset.isdecimal() or not _BUCKET.fullmatch(bucket):
+            self.fail(
+                f"{value!r} is not a batch; write BUCKET:OFFSET, in a partitioned table"
+                " PARTITION_ID/BUCKET:OFFSET",
+                param,
+                ctx,
+            )
+        return bucket, int(offset)
+
+
+BATCH = BatchType()
 
 
 @click.command(
@@ -30,14 +59,23 @@ if TYPE_CHECKING:
         "sluice repair shop.orders --warehouse ./lake",
         "sluice repair shop.orders --warehouse ./lake --yes",
         "sluice repair shop.orders --config sluice.toml --by retier --yes",
+        "sluice repair shop.orders --warehouse ./lake --skip 0:1200",
     ),
 )
 @click.argument("table", type=TABLE_PATH)
 @click.option("--yes", is_flag=True, help="Repair the table; without it nothing is changed.")
 @click.option(
     "--by",
-    type=click.Choice(["register", "restore", "adopt", "retier", "tag"]),
+    type=click.Choice(
+        ["register", "restore", "adopt", "retier", "tag", "accept-gap", "rebuild", "skip"]
+    ),
     help="The repair to run, one of those printed; required if each of them has a risk.",
+)
+@click.option(
+    "--skip",
+    type=BATCH,
+    help="A batch that cannot be read, as the error of the round names it. The repair is then"
+    " skip, unless --by names another one.",
 )
 @click.option(
     "--wait",
@@ -57,6 +95,7 @@ def repair(
     table: TablePath,
     yes: bool,
     by: str | None,
+    skip: BatchName | None,
     wait_ms: int,
     output_format: str,
     settings: Settings,
@@ -64,8 +103,8 @@ def repair(
     """Show what keeps TABLE from being tiered and the possible repairs; --yes runs one.
 
     Use it for a lake table that was rolled back or dropped, or whose registered snapshot has
-    expired. --yes runs the first repair if it loses nothing. A repair with a risk must be named
-    with --by.
+    expired, and for a log that has lost its beginning or has a batch that cannot be read. --yes
+    runs the first repair if it loses nothing. A repair with a risk must be named with --by.
 
     Repairs are safe while rounds run, unless a risk says otherwise. The branch main of the lake
     table is moved only if no other commit moved it since; every other repair is itself a round.
@@ -74,21 +113,25 @@ def repair(
     Exit code 1: nothing could be repaired. 3: the round of the repair lost its claim
     before the commit; run the command again. 143: SIGTERM ended the command.
     """
+    if by == "skip" and skip is None:
+        raise click.UsageError("--by skip needs --skip BUCKET:OFFSET")
     config = settings.lake_config()
     from sluice.cli.cluster import require_cluster
     from sluice.cli.progress import RoundBar
     from sluice.driver import repairing
 
     require_cluster(config.client)
+    if skip is not None and by is None:
+        by = "skip"
     if not yes:
-        found = repairing.diagnose_table(config, table)
+        found = repairing.diagnose_table(config, table, skip=skip)
         if output_format == "json":
             _print_json(found, None)
         else:
             _print_found(found, by)
         return
     with RoundBar(str(table)) as bar, sigterm_raises():
-        done = repairing.repair(config, table, by, wait_ms=wait_ms, progress=bar)
+        done = repairing.repair(config, table, by, skip=skip, wait_ms=wait_ms, progress=bar)
     if output_format == "json":
         _print_json(done.diagnosis, done)
     else:

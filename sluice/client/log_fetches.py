@@ -9,11 +9,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sluice.client.connection import Connection
 from sluice.client.remote_files import RemoteFiles
-from sluice.client.remote_log import Batches, read_segment, segments_of
+from sluice.client.remote_log import Batches, read_ahead, read_segment, segments_of
 from sluice.client.retry import interruptible_sleep
 from sluice.errors import (
     CorruptMessage,
@@ -23,7 +23,7 @@ from sluice.errors import (
     StorageError,
     from_code,
 )
-from sluice.formats.log_batch import iter_batches
+from sluice.formats.log_batch import Buffer, complete_batches, offset_after
 from sluice.model import TableBucket, TableInfo
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
@@ -111,6 +111,58 @@ class LogFetches:
     def name(self, window: FetchRange) -> str:
         return f"bucket {window.bucket} of {self._info.path}"
 
+    def following_offset(self, bucket: TableBucket, offset: int) -> int | None:
+        """The offset after the batch at ``offset``, which may be damaged; None: it is unknown.
+
+        The length of a batch is outside its checksum, so the next batch can be found. Where the
+        batch is the last in its file, its header must name an offset at which a batch begins.
+        """
+        window = FetchRange(bucket, offset, offset + 1, offset)
+        bytes_max, claimed = 0, None
+        for _ in range(2):  # again, if the next batch is beyond the limit of a fetch
+            answers, _ = self._timed([window], 0, threading.Event(), bytes_max)
+            answer = answers[bucket]
+            found, needed = self._after(answer, offset, bytes_max)
+            if found is not None:
+                return found if found > offset else None
+            claimed = self._claimed(answer, offset)
+            bytes_max = needed
+            if not needed:
+                break
+        if claimed is None or claimed <= offset:
+            return None
+        if claimed == answer.high_watermark:
+            return claimed
+        answers, _ = self._timed([replace(window, offset=claimed)], 0, threading.Event())
+        return claimed if self._begins_at(answers[bucket], claimed) else None
+
+    def _after(self, answer: FetchedBucket, offset: int, bytes_min: int) -> tuple[int | None, int]:
+        if answer.remote_log_fetch_info is None:
+            return offset_after(answer.records or b"", offset)
+        count = max(bytes_min, self._connection.config.fetch_max_bytes_per_bucket)
+        segment = next(iter(segments_of(answer.remote_log_fetch_info)))
+        return offset_after(read_ahead(segment, self._files, count), offset)
+
+    def _claimed(self, answer: FetchedBucket, offset: int) -> int | None:
+        """The end of the batch at ``offset`` by its own header; None if that is not valid."""
+        records: Buffer = answer.records or b""
+        if answer.remote_log_fetch_info is not None:
+            segment = next(iter(segments_of(answer.remote_log_fetch_info)))
+            count = self._connection.config.fetch_max_bytes_per_bucket
+            records = read_ahead(segment, self._files, count)
+        batches, _ = complete_batches(records)
+        return next((h.next_offset for h, _ in batches if h.base_offset == offset), None)
+
+    def _begins_at(self, answer: FetchedBucket, offset: int) -> bool:
+        """Whether a batch in the response begins at that offset."""
+        if answer.remote_log_fetch_info is not None:
+            return any(
+                segment.start_offset == offset
+                for segment in segments_of(answer.remote_log_fetch_info)
+            )
+        batches, _ = complete_batches(answer.records or b"")
+        return any(header.base_offset == offset for header, _ in batches)
+
     # ---- requests ----
 
     def _by_leader(self, windows: list[FetchRange]) -> list[list[FetchRange]]:
@@ -148,25 +200,29 @@ class LogFetches:
             yield window, answer, spent_s
 
     def _timed(
-        self, group: list[FetchRange], wait_ms: int, abandoned: threading.Event
+        self,
+        group: list[FetchRange],
+        wait_ms: int,
+        abandoned: threading.Event,
+        bytes_min: int = 0,
     ) -> tuple[dict[TableBucket, FetchedBucket], float]:
         started = self._now()
         answers = self._connection.call_leader(
             self._info.path,
             group[0].bucket,
             apis.FETCH_LOG,
-            self._request(group, wait_ms),
+            self._request(group, wait_ms, bytes_min),
             lambda reply: self._unpack(group, reply),
             sleep=interruptible_sleep(abandoned, f"{self.name(group[0])}: the read"),
             decode=lambda answer: read_fetch_response(answer, len(group)),
         )
         return answers, self._now() - started
 
-    def _request(self, group: list[FetchRange], wait_ms: int) -> pb.FetchLogRequest:
+    def _request(self, group: list[FetchRange], wait_ms: int, bytes_min: int) -> pb.FetchLogRequest:
         config = self._connection.config
         request = pb.FetchLogRequest(
             follower_server_id=-1,
-            max_bytes=config.fetch_max_bytes,
+            max_bytes=max(config.fetch_max_bytes, bytes_min),
             min_bytes=1,
             max_wait_ms=min(wait_ms, config.request_timeout_ms // 2),
         )
@@ -178,7 +234,7 @@ class LogFetches:
                 partition_id=window.bucket.partition_id,
                 bucket_id=window.bucket.bucket,
                 fetch_offset=window.offset,
-                max_fetch_bytes=config.fetch_max_bytes_per_bucket,
+                max_fetch_bytes=max(config.fetch_max_bytes_per_bucket, bytes_min),
             )
         return request
 
@@ -211,13 +267,22 @@ class LogFetches:
             return
         if not answer.records:
             return
-        fetched = self._wanted(window, list(iter_batches(answer.records)), "")
-        if fetched is None:
-            raise CorruptRecord(
-                f"{self.name(window)}: {len(answer.records)} bytes from offset {window.offset} hold"
-                " no complete batch"
-            )
-        yield fetched
+        batches, damage = complete_batches(answer.records)
+        fetched = self._wanted(window, batches, "")
+        if fetched is not None:
+            yield fetched
+            if damage is None or window.offset >= window.stop:
+                return
+        why = damage or f"{len(answer.records)} bytes hold no complete batch"
+        raise self._unreadable(window, why) from damage
+
+    def _unreadable(self, window: FetchRange, why: object) -> CorruptRecord:
+        """The error of a batch that begins at the range's offset."""
+        return CorruptRecord(
+            f"{self.name(window)}: the batch at offset {window.offset}: {why}",
+            bucket=window.bucket,
+            base_offset=window.offset,
+        )
 
     def _from_remote(
         self, window: FetchRange, info: pb.PbRemoteLogFetchInfo, abandoned: threading.Event
@@ -247,6 +312,8 @@ class LogFetches:
                     f"remote log in {info.remote_log_tablet_dir}: offset {before} is in none of the"
                     f" {len(info.remote_log_segments)} segments that the server named"
                 )
+        except CorruptRecord as error:
+            raise self._unreadable(window, error) from error
         except StorageError as error:
             window.remote_failures += 1
             if window.remote_failures >= _REMOTE_TRIES_MAX:

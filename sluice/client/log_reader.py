@@ -128,7 +128,13 @@ class LogReader:
             batch, kinds = self._decoded(header, view, schema)
         except CorruptRecord as error:
             where = f" (in {fetched.source})" if fetched.source else ""
-            raise CorruptRecord(f"{self._fetches.name(fetched.window)}: {error}{where}") from error
+            raise CorruptRecord(
+                f"{self._fetches.name(fetched.window)}: {error}{where} (offsets"
+                f" {header.base_offset} to {header.next_offset - 1} by its header)",
+                bucket=fetched.window.bucket,
+                base_offset=header.base_offset,
+                next_offset=header.next_offset,
+            ) from error
         batch = align(batch, schema, self.info.schema)
         base_offset, next_offset = header.base_offset, header.next_offset
         if base_offset < start or next_offset > stop:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from sluice.client.remote_files import RemoteFiles
 from sluice.errors import CorruptMessage, CorruptRecord, RecordTooLarge, StorageError
-from sluice.formats.log_batch import V0_HEADER_SIZE, LogBatchHeader, iter_batches, read_header
+from sluice.formats.log_batch import V0_HEADER_SIZE, LogBatchHeader, complete_batches, read_header
 from sluice.wire import fluss_api_pb2 as pb
 
 Batches = list[tuple[LogBatchHeader, memoryview]]
@@ -87,15 +87,35 @@ def _pieces(
     position, reached = segment.position, segment.start_offset
     while position < segment.size_bytes:
         view = _read(file, segment, position, piece_bytes)
-        batches = _whole(view, segment, position)
-        if not batches:  # one batch larger than a piece
+        batches, damage = complete_batches(view)
+        if not batches and damage is None:  # one batch larger than a piece
             size = _batch_bytes(view, segment, position, batch_bytes_max)
-            batches = _whole(_read(file, segment, position, size), segment, position)
-        position += sum(header.size for header, _ in batches)
-        reached = batches[-1][0].next_offset
-        yield batches
+            batches, damage = complete_batches(_read(file, segment, position, size))
+        piece_at = position
+        if batches:
+            position += sum(header.size for header, _ in batches)
+            reached = batches[-1][0].next_offset
+            yield batches
+        if damage is not None:
+            raise CorruptRecord(
+                f"remote log segment {segment.uri}, from byte {piece_at}: {damage}"
+            ) from damage
     if reached < segment.end_offset:
         raise _cut(segment, f"it ends at offset {reached} instead of {segment.end_offset}")
+
+
+def read_ahead(segment: Segment, files: RemoteFiles, count: int) -> memoryview:
+    """At most that many bytes of a segment, from its position on.
+
+    :raises StorageError: as :func:`read_segment`.
+    """
+    try:
+        with files.open(segment.uri) as file:
+            return _read(file, segment, segment.position, count)
+    except (OSError, pa.ArrowException, ValueError, ImportError) as error:
+        raise StorageError(
+            f"remote log segment {segment.uri} cannot be read: {type(error).__name__}: {error}"
+        ) from error
 
 
 def _read(file: pa.NativeFile, segment: Segment, position: int, count: int) -> memoryview:
@@ -107,15 +127,6 @@ def _read(file: pa.NativeFile, segment: Segment, position: int, count: int) -> m
             segment, f"only {len(view)} of {wanted} bytes could be read from byte {position}"
         )
     return view
-
-
-def _whole(view: memoryview, segment: Segment, position: int) -> Batches:
-    try:
-        return list(iter_batches(view))
-    except CorruptRecord as error:
-        raise CorruptRecord(
-            f"remote log segment {segment.uri}, from byte {position}: {error}"
-        ) from error
 
 
 def _batch_bytes(view: memoryview, segment: Segment, position: int, limit: int) -> int:

@@ -34,6 +34,7 @@ from sluice.rounds.progress import NoProgress, Progress
 from sluice.rounds.reasons import failure_of, reason_of
 from sluice.rounds.retier import RepairMode
 from sluice.rounds.round import run_round
+from sluice.rounds.types import OffsetRange
 from sluice.stop_signals import signals_deferred
 
 _LOG = logging.getLogger(__name__)
@@ -47,13 +48,15 @@ def tier_once(
     progress: Progress | None = None,
     jvm: Jvm | None = None,
     repair_mode: RepairMode | None = None,
+    unreadable: OffsetRange | None = None,
 ) -> RoundResult:
     """Claims a table, runs one round in this process, and reports the result to the coordinator.
 
     :param path: only this table; None: the table that has been due the longest.
     :param now: make the table due first, unless it is paused or being tiered.
     :param jvm: a running JVM, for several rounds; None: this function starts one and ends it.
-    :param repair_mode: how to repair a lake that is behind Fluss; None: raise an error.
+    :param repair_mode: how to repair the lake; None: raise an error if it needs a repair.
+    :param unreadable: the batch to skip, or whose bucket to rebuild.
     :raises ConfigurationError: this machine lacks something; nothing was claimed.
     :raises TableNotDue: no table can be claimed now; says why, and whether waiting helps.
     :raises SluiceError: why the round failed, as reported to the coordinator.
@@ -75,7 +78,15 @@ def tier_once(
                 deferred.close()
                 with jvm_context as java, open_lake(config, java.gateway) as lake:
                     result = _run(
-                        config, client, lake, claim, heartbeats, stopped, observer, repair_mode
+                        config,
+                        client,
+                        lake,
+                        claim,
+                        heartbeats,
+                        stopped,
+                        observer,
+                        repair_mode,
+                        unreadable,
                     )
                 deferred.enter_context(signals_deferred())
             except BaseException as error:
@@ -126,6 +137,7 @@ def _run(
     stopped: threading.Event,
     progress: Progress,
     repair_mode: RepairMode | None,
+    unreadable: OffsetRange | None = None,
 ) -> RoundResult:
     def runner(info: TableInfo, writers: SplitWriterFactory) -> SplitRunner:
         source = ClientLogSource(config.client, claim.path, info)
@@ -149,6 +161,7 @@ def _run(
                 progress=progress,
                 limits=round_limits(config),
                 repair_mode=repair_mode,
+                unreadable=unreadable,
                 keyed=keyed_round_options(config, snapshots),
             )
     except SluiceError as error:

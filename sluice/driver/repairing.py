@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from sluice.client import connect
 from sluice.client.client import Client
+from sluice.client.unreadable_batch import unreadable_batch
 from sluice.clock import Clock, SystemClock
 from sluice.config import Config
 from sluice.driver.jvm import Jvm
@@ -15,19 +16,24 @@ from sluice.driver.local import tier_once
 from sluice.driver.open_lake import checked_jvm, open_lake
 from sluice.errors import ConfigurationError, FlussError, LakeRolledBack, TableNotDue
 from sluice.lake.iceberg_catalog import IcebergLake
-from sluice.model import TablePath
+from sluice.model import TableBucket, TablePath
 from sluice.rounds.files import RoundResult
 from sluice.rounds.progress import Progress
 from sluice.rounds.repair import (
     REGISTER,
     Diagnosis,
     RepairAction,
+    TableState,
     apply_action,
     diagnose,
+    diagnose_unreadable,
     read_table_state,
 )
 from sluice.rounds.retier import RepairMode
+from sluice.rounds.types import OffsetRange
 
+BatchName = tuple[str, int]
+"""A batch as users name it: ``BUCKET`` or ``PARTITION_ID/BUCKET``, and its base offset."""
 _POLL_S = 0.5
 _REPAIR_MODES = {mode.value: mode for mode in RepairMode}
 
@@ -44,15 +50,20 @@ class RepairResult:
     """The result of the round, if the action was a round."""
 
 
-def diagnose_table(config: Config, path: TablePath, jvm: Jvm | None = None) -> Diagnosis:
+def diagnose_table(
+    config: Config, path: TablePath, jvm: Jvm | None = None, skip: BatchName | None = None
+) -> Diagnosis:
     """Finds what keeps a table from being tiered and which actions repair it; changes nothing.
 
+    :param skip: a batch that cannot be read, as the user named it.
     :param jvm: a running JVM to use; None: this function starts one and ends it.
     :raises TableNotExist: Fluss has no such table.
     :raises UnsupportedLakeOption: rounds refuse an option of the table, and it was never tiered.
+    :raises ConfigurationError: no unreadable batch begins at the named offset.
     """
     with _opened(config, jvm) as (client, lake, _):
-        return diagnose(read_table_state(path, client.tiering, lake), client.tiering)
+        seen = read_table_state(path, client.tiering, lake)
+        return _diagnosis(client, seen, skip)[0]
 
 
 def repair(
@@ -60,6 +71,7 @@ def repair(
     path: TablePath,
     by: str | None = None,
     *,
+    skip: BatchName | None = None,
     wait_ms: int = 0,
     progress: Progress | None = None,
     clock: Clock | None = None,
@@ -70,6 +82,7 @@ def repair(
     Setting main is a compare-and-swap. Every other action is a round, with its claim and its fence.
 
     :param by: the name of the action; None: the best one, which must lose nothing.
+    :param skip: a batch that cannot be read, as the user named it.
     :param wait_ms: how long to wait until the coordinator assigns the table for a round.
     :raises ConfigurationError: the named action is not available; the message lists those that are.
     :raises LakeRolledBack: no action was named and every one loses something; the message lists
@@ -79,7 +92,7 @@ def repair(
     """
     with _opened(config, jvm) as (client, lake, java):
         seen = read_table_state(path, client.tiering, lake)
-        found = diagnose(seen, client.tiering)
+        found, unreadable = _diagnosis(client, seen, skip)
         if found.healthy:
             return RepairResult(found)
         action = choose_action(found, by)
@@ -93,13 +106,31 @@ def repair(
             try:
                 repair_mode = _REPAIR_MODES.get(action.name)
                 result = tier_once(
-                    config, path, progress=progress, jvm=java, repair_mode=repair_mode
+                    config,
+                    path,
+                    progress=progress,
+                    jvm=java,
+                    repair_mode=repair_mode,
+                    unreadable=unreadable,
                 )
                 return RepairResult(found, action, result.notes, result)
             except TableNotDue:
                 if clock.monotonic_s() >= deadline_s:
                     raise
             clock.sleep(_POLL_S)
+
+
+def _diagnosis(
+    client: Client, seen: TableState, skip: BatchName | None
+) -> tuple[Diagnosis, OffsetRange | None]:
+    """The diagnosis, and the batch that the user named if everything else is healthy."""
+    found = diagnose(seen, client.tiering)
+    if skip is None or not found.healthy:
+        return found, None
+    bucket = TableBucket.named(seen.info.table_id, skip[0])
+    tiered = seen.registered.offsets.get(bucket, 0) if seen.registered else 0
+    batch, why = unreadable_batch(client, seen.path, bucket, skip[1], tiered)
+    return diagnose_unreadable(seen, batch, why), batch
 
 
 def choose_action(found: Diagnosis, by: str | None) -> RepairAction:

@@ -14,8 +14,9 @@
     |                         LakeCommitRefused, LakeCommitOutcomeUnknown, LakeOffsetsLost,
     |                         UnsupportedLakeOption
     `- RoundError             ClaimLost, LeaseNotObtained, LeaseLost, SplitFailed, LogBehindLake,
-                              DriverLost, DriverRefused, StoppedByUser, TierTimedOut, TableNotDue,
-                              SpillFailed, StatusUnreadable, UnknownFileVersion
+                              LogBeginsAfterLake, DriverLost, DriverRefused, StoppedByUser,
+                              TierTimedOut, TableNotDue, SpillFailed, StatusUnreadable,
+                              UnknownFileVersion
 
 ``retryable`` says whether the same call may succeed when sent again unchanged. Errors pickle.
 """
@@ -37,6 +38,7 @@ from sluice.errors.base import (
     LakeTableMissing,
     LeaseLost,
     LeaseNotObtained,
+    LogBeginsAfterLake,
     LogBehindLake,
     MissingExtra,
     QueryFailed,
@@ -197,6 +199,7 @@ __all__ = [
     "LeaseLost",
     "LeaseNotExist",
     "LeaseNotObtained",
+    "LogBeginsAfterLake",
     "LogBehindLake",
     "LogOffsetOutOfRange",
     "LogStorageError",

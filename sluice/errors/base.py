@@ -97,6 +97,10 @@ class LogBehindLake(RoundError):
     """A bucket's log ends before its tiered offset: the log has lost rows."""
 
 
+class LogBeginsAfterLake(RoundError):
+    """A bucket's log begins after the lake's end: the log has lost rows that the lake lacks."""
+
+
 class ClaimLost(RoundError):
     """Another round of the table has started: this one has no claim. Not a failure of the table."""
 

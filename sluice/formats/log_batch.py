@@ -143,6 +143,42 @@ def iter_batches(buf: Buffer) -> Iterator[tuple[LogBatchHeader, memoryview]]:
         position += size
 
 
+def complete_batches(
+    buf: Buffer,
+) -> tuple[list[tuple[LogBatchHeader, memoryview]], CorruptRecord | None]:
+    """The complete batches before the first header that is not valid, and its error."""
+    found: list[tuple[LogBatchHeader, memoryview]] = []
+    try:
+        found.extend(iter_batches(buf))  # keeps those before an error
+    except CorruptRecord as error:
+        return found, error
+    return found, None
+
+
+def offset_after(buf: Buffer, base_offset: int) -> tuple[int | None, int]:
+    """The base offset of the batch that follows the batch at ``base_offset``.
+
+    Only lengths and base offsets are read, which no checksum covers: the batch may be damaged.
+
+    :returns: that offset, or None if the bytes end before it or lack the batch; and how many bytes
+        are needed to see it, 0 if the batch is not there or has no valid length.
+    """
+    view = memoryview(buf)
+    position = 0
+    while len(view) - position >= LENGTH_OVERHEAD:
+        base = _I64.unpack_from(view, position)[0]
+        size = _LENGTH.unpack_from(view, position + _LENGTH_AT)[0] + LENGTH_OVERHEAD
+        if size < V0_HEADER_SIZE or base > base_offset:
+            break
+        position += size
+        if base < base_offset:
+            continue
+        if len(view) - position < _I64.size:
+            return None, position + _I64.size
+        return _I64.unpack_from(view, position)[0], position + _I64.size
+    return None, 0
+
+
 def check_crc(view: Buffer, header: LogBatchHeader) -> None:
     """Checks the checksum of a batch.
 

@@ -36,6 +36,7 @@ from sluice.rounds.types import (
     COMMIT_USER_KEY,
     WRITE_ID_KEY,
     DataFile,
+    LakePart,
     LakeSnapshot,
     Split,
 )
@@ -196,11 +197,11 @@ class IcebergTable:
         files: Sequence[DataFile],
         base: LakeSnapshot | None,
         summary: Mapping[str, str],
-        replaced: Sequence[tuple[str, ...]] = (),
+        replaced: Sequence[LakePart] = (),
     ) -> LakeSnapshot:
         """Adds the files (none: an empty commit) if ``base`` is still the newest tiering snapshot.
 
-        The same commit deletes all rows of the partitions ``replaced``, and moves the tag
+        The same commit deletes all files of the parts ``replaced``, and moves the tag
         ``sluice-tiered`` to its snapshot.
 
         :raises LakeNotWritable: a file cannot be read; nothing was committed.
@@ -236,7 +237,7 @@ class IcebergTable:
         new: NewFiles,
         base: LakeSnapshot | None,
         summary: Mapping[str, str],
-        replaced: Sequence[tuple[str, ...]],
+        replaced: Sequence[LakePart],
     ) -> None:
         """Makes one attempt to commit.
 
@@ -403,22 +404,26 @@ class IcebergTable:
                 checked_id=current and current.snapshotId(),
             )
 
-    def _new_update(self, new: NewFiles, replaced: Sequence[tuple[str, ...]]) -> TaggedUpdate:
-        """An append; an overwrite to delete old rows of a partition; a row delta to delete keys.
+    def _new_update(self, new: NewFiles, replaced: Sequence[LakePart]) -> TaggedUpdate:
+        """An append; an overwrite to delete a partition's rows; a row delta for keys and buckets.
 
         A row delta has no filter, so it lists the files to delete. No file can be added in between,
         because moving the tag ties the commit to this metadata.
         """
-        if new.deletes:
+        partitions = [part.partition_values for part in replaced if part.bucket is None]
+        buckets = [part for part in replaced if part.bucket is not None]
+        if new.deletes or buckets:
             tagged = TaggedUpdate(self._table, TAG, "newRowDelta")
-            if replaced:
-                self._remove_partitions(tagged.update, replaced)
+            if partitions:
+                self._remove_partitions(tagged.update, partitions)
+            if buckets:
+                self._remove_buckets(tagged.update, buckets)
             for delete_file in new.deletes:
                 tagged.update.addDeletes(delete_file)
             add = tagged.update.addRows
-        elif replaced:
+        elif partitions:
             tagged = TaggedUpdate(self._table, TAG, "newOverwrite")
-            tagged.update.overwriteByRowFilter(self._in_partitions(replaced))
+            tagged.update.overwriteByRowFilter(self._in_partitions(partitions))
             add = tagged.update.addFile
         else:
             tagged = TaggedUpdate(self._table, TAG, "newAppend")
@@ -432,6 +437,42 @@ class IcebergTable:
         try:
             for task in iterate(tasks):
                 delta.removeRows(task.file())
+        finally:
+            tasks.close()
+
+    def _remove_buckets(self, delta: Any, buckets: Sequence[LakePart]) -> None:
+        """Removes the data files of exactly these buckets, and the delete files that apply to them.
+
+        :raises LakeCommitRefused: a file was written with another partition spec, so its bucket is
+            unknown.
+        """
+        spec = self._spec()
+        wanted = {
+            spec.partitionToPath(
+                partition_of(self._gateway, spec, (*part.partition_values, str(part.bucket)))
+            )
+            for part in buckets
+        }
+        values = [part.partition_values for part in buckets]
+        removed: set[str] = set()
+        tasks = self._table.newScan().filter(self._in_partitions(values)).planFiles()
+        try:
+            for task in iterate(tasks):
+                for file, remove in (
+                    (task.file(), delta.removeRows),
+                    *((one, delta.removeDeletes) for one in iterate(task.deletes())),
+                ):
+                    if file.specId() != spec.specId():
+                        raise LakeCommitRefused(
+                            f"lake table {self._path}: file {file.location()} has another partition"
+                            " spec, so its bucket is unknown. Rewrite the table's files with"
+                            " Iceberg's rewrite_data_files first. Nothing was committed"
+                        )
+                    if spec.partitionToPath(file.partition()) not in wanted:
+                        continue
+                    if file.location() not in removed:
+                        removed.add(file.location())
+                        remove(file)
         finally:
             tasks.close()
 

@@ -44,6 +44,22 @@ class TableBucket:
         partition = "" if self.partition_id is None else f"(p={self.partition_id})"
         return f"{self.table_id}{partition}:{self.bucket}"
 
+    @property
+    def name(self) -> str:
+        """Its name within the table: ``BUCKET`` or ``PARTITION_ID/BUCKET``."""
+        return (
+            str(self.bucket) if self.partition_id is None else f"{self.partition_id}/{self.bucket}"
+        )
+
+    @classmethod
+    def named(cls, table_id: int, name: str) -> TableBucket:
+        """The bucket of a name.
+
+        :raises ValueError: the text is not ``BUCKET`` or ``PARTITION_ID/BUCKET``.
+        """
+        partition, slash, number = name.rpartition("/")
+        return cls(table_id, int(partition) if slash else None, int(number))
+
 
 @dataclass(frozen=True, slots=True)
 class Partition:

@@ -26,6 +26,7 @@ from sluice.errors import (
 )
 from sluice.failpoints import failpoint
 from sluice.model import Claim, TableBucket
+from sluice.rounds.bucket_repairs import done
 from sluice.rounds.offsets import OFFSETS_FILE_KEY, TABLE_ID_KEY, store_offsets
 from sluice.rounds.phases import Phases
 from sluice.rounds.plan import RoundPlan
@@ -37,6 +38,7 @@ from sluice.rounds.types import (
     COMMIT_USER_KEY,
     WRITE_ID_KEY,
     DataFile,
+    LakePart,
     LakeSnapshot,
     SplitResult,
 )
@@ -79,6 +81,14 @@ class CommitResult:
     snapshot: LakeSnapshot
     by_earlier_attempt: bool = False
     notes: list[str] = field(default_factory=list)
+    accepted: str = ""
+    """Offset ranges that a user accepted as missing from the lake."""
+
+
+def offsets_after(plan: RoundPlan, results: Sequence[SplitResult]) -> dict[TableBucket, int]:
+    """The end offset of each bucket after the round."""
+    accepted = done(plan.repairs, plan.splits, results).offsets()
+    return {**plan.known, **accepted, **{r.bucket: r.next_offset for r in results}}
 
 
 def commit_round(
@@ -104,10 +114,12 @@ def commit_round(
     try:
         if (earlier := committed_since(claim, table, plan.base)) is not None:
             return _committed_earlier(claim, cluster, table, earlier, files)
-        offsets = {**plan.known, **{r.bucket: r.next_offset for r in results}}
+        repairs = done(plan.repairs, plan.splits, results)
+        offsets = offsets_after(plan, results)
         _check_floor(claim, offsets, floor)
         created = plan.created_again
-        replaced = table.partitions_with_rows(created, plan.base) if created else []
+        again = table.partitions_with_rows(created, plan.base) if created else []
+        replaced = [*map(LakePart, again), *repairs.replaced(plan.splits)]
         if not cluster.still_claimed(claim):
             raise ClaimLost(
                 f"table {claim.path}: this round lost its claim: tiering epoch"
@@ -124,6 +136,7 @@ def commit_round(
         OFFSETS_PATH_KEY: path,
         **round_identity(claim),
         **stored,
+        **repairs.summary(),
         VERSION_KEY: sluice.__version__,
         WRITE_ID_KEY: write_id,
     }
@@ -133,8 +146,10 @@ def commit_round(
         return committed
     committed.notes += [
         f"partition {'/'.join(values)} was dropped and created again: its old rows were deleted"
-        for values in replaced
+        for values in again
     ]
+    committed.notes += repairs.notes()
+    committed.accepted = repairs.accepted()
     with phases("fluss_commit"):
         _commit_fluss(claim, cluster, plan, results, offsets, path, committed)
     return committed
@@ -160,7 +175,7 @@ def _commit_lake(
     plan: RoundPlan,
     files: Sequence[DataFile],
     summary: dict[str, str],
-    replaced: Sequence[tuple[str, ...]],
+    replaced: Sequence[LakePart],
 ) -> CommitResult:
     try:
         return CommitResult(table.commit(files, plan.base, summary, replaced))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from sluice.clock import Clock, SystemClock
-from sluice.errors import LakeNotWritable, SluiceError, SplitFailed
+from sluice.errors import CorruptRecord, LakeNotWritable, SluiceError, SplitFailed
 from sluice.masking import mask
 from sluice.rounds.copy_keyed import copy_keyed
 from sluice.rounds.limits import Limiter
@@ -55,7 +55,8 @@ def copy_split(
         if not isinstance(error, SluiceError):  # unexpected: the traceback helps
             trace = mask("".join(traceback.format_exception(error)), secrets)
             _LOG.error("bucket %s: an unexpected error:\n%s", split.bucket, trace)
-        return SplitFailure(split.bucket, reason)
+        unreadable = error.details.get("base_offset") if isinstance(error, CorruptRecord) else None
+        return SplitFailure(split.bucket, reason, unreadable)
 
 
 def _copy(

@@ -55,7 +55,7 @@ class PlanFile:
         if self.snapshots:
             content["version"] = LEASED_VERSION
             content["snapshots"] = {
-                _bucket_text(s.bucket): f"{s.snapshot_id}@{s.log_offset}" for s in self.snapshots
+                s.bucket.name: f"{s.snapshot_id}@{s.log_offset}" for s in self.snapshots
             }
         return content
 
@@ -122,6 +122,8 @@ class RoundResult:
     """Log offsets missing in the lake when the round was planned."""
     lag_rows_after: int | None = None
     """Those of them that it left to the next round."""
+    accepted: str = ""
+    """Offset ranges that a user accepted as missing from the lake."""
 
     @classmethod
     def of(cls, claim: Claim, outcome: str, **facts: Any) -> RoundResult:
@@ -147,6 +149,7 @@ class RoundResult:
             lag_rows_after=self.lag_rows_after,
             lake_snapshot_id=self.lake_snapshot_id,
             note=self.forced or None,
+            accepted=self.accepted or None,
             worker=worker,
             **phases_ms(self.seconds),
         )
@@ -312,20 +315,10 @@ def _time_of(info: dict[str, Any]) -> Any:
     return info.get("mtime") or info.get("LastModified") or info.get("last_modified") or ""
 
 
-def _bucket_text(bucket: TableBucket) -> str:
-    """``BUCKET`` or ``PARTITION_ID/BUCKET``."""
-    partition = "" if bucket.partition_id is None else f"{bucket.partition_id}/"
-    return f"{partition}{bucket.bucket}"
-
-
 def _bucket_snapshot(table_id: int, bucket: str, snapshot: str) -> BucketSnapshot:
-    partition, _, number = bucket.rpartition("/")
     snapshot_id, _, log_offset = snapshot.partition("@")
-    return BucketSnapshot(
-        TableBucket(table_id, int(partition) if partition else None, int(number)),
-        int(snapshot_id),
-        int(log_offset),
-    )
+    named = TableBucket.named(table_id, bucket)
+    return BucketSnapshot(named, int(snapshot_id), int(log_offset))
 
 
 def _check_version(what: str, content: dict[str, Any], *versions: int) -> None:

@@ -50,9 +50,35 @@ def read_log_range(
 ) -> ReadProgress:
     """Passes batches to the sink until the split's stop offset, or until a limit is reached.
 
+    Leaves out the batch that a user told the round to skip.
+
     :raises SplitFailed: offsets are missing.
     """
     seen = ReadProgress(split.start_offset if split.start_offset >= 0 else None)
+    if split.skipped is not None:
+        before = replace(split, stop_offset=split.skipped.start)
+        _read(before, source, sink, on_rows, limiter, seen)
+        if seen.next_offset is not None:  # None: the log begins with the batch to skip
+            seen.end(before)
+        if seen.limit_reached:
+            return seen
+        split = replace(split, start_offset=split.skipped.stop)
+        seen.next_offset = split.start_offset
+    _read(split, source, sink, on_rows, limiter, seen)
+    seen.end(split)
+    return seen
+
+
+def _read(
+    split: Split,
+    source: LogSource,
+    sink: Callable[[LogRecords], None],
+    on_rows: Callable[[int], None] | None,
+    limiter: Limiter,
+    seen: ReadProgress,
+) -> None:
+    if split.stop_offset <= split.start_offset:
+        return
     batches = source.read(split)
     try:
         for records in batches:
@@ -74,8 +100,6 @@ def read_log_range(
     finally:
         if isinstance(batches, Generator):
             batches.close()  # frees prefetched data
-    seen.end(split)
-    return seen
 
 
 def _within(split: Split, records: LogRecords, expected: int | None) -> LogRecords:

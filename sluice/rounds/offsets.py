@@ -136,7 +136,4 @@ def _lost(path: TablePath, snapshot: LakeSnapshot, what: str) -> LakeOffsetsLost
 
 def offsets_for_result(offsets: Mapping[TableBucket, int]) -> dict[str, int]:
     """Offsets by ``BUCKET`` or ``PARTITION_ID/BUCKET``."""
-    return {
-        str(b.bucket) if b.partition_id is None else f"{b.partition_id}/{b.bucket}": offset
-        for b, offset in offsets.items()
-    }
+    return {bucket.name: offset for bucket, offset in offsets.items()}

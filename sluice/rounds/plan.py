@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from sluice.errors import FlussError, LogBehindLake, UnsupportedLakeOption
 from sluice.model import EARLIEST, LakeSnapshotInfo, Partition, TableBucket, TableInfo
+from sluice.rounds.bucket_repairs import NO_REPAIRS, BucketRepairs
 from sluice.rounds.dropped import dropped_of, is_unanswered, not_tiered
 from sluice.rounds.keyed_options import NO_KEYED_OPTIONS, KeyedRoundOptions
 from sluice.rounds.limits import RoundLimits, with_limits
@@ -37,6 +38,7 @@ class RoundPlan:
     partitions: frozenset[int | None] = frozenset({None})
     """The ids of the partitions that exist; None: the table has no partitions."""
     notes: tuple[str, ...] = ()
+    repairs: BucketRepairs = NO_REPAIRS
 
     @property
     def known(self) -> Mapping[TableBucket, int]:
@@ -50,6 +52,7 @@ class RoundPlan:
             splits=tuple(split for split in self.splits if split not in gone),
             partitions=self.partitions - dropped,
             notes=(*self.notes, *not_tiered(gone)),
+            repairs=self.repairs.without(split.bucket for split in gone),
         )
 
 

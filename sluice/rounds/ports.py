@@ -13,6 +13,7 @@ from sluice.rounds.history import LakeHistory
 from sluice.rounds.offsets import MetadataFiles
 from sluice.rounds.types import (
     DataFile,
+    LakePart,
     LakeSnapshot,
     LogRecords,
     Split,
@@ -133,12 +134,12 @@ class LakeTable(MetadataFiles, Protocol):
         files: Sequence[DataFile],
         base: LakeSnapshot | None,
         summary: Mapping[str, str],
-        replaced: Sequence[tuple[str, ...]] = (),
+        replaced: Sequence[LakePart] = (),
     ) -> LakeSnapshot:
         """Adds the files (none: an empty commit) if ``base`` is still the newest tiering snapshot.
 
         Equality deletes apply to the rows of earlier commits, never to those of this one. The same
-        commit deletes all rows of the partitions ``replaced``, and moves the tag ``sluice-tiered``
+        commit deletes all files of the parts ``replaced``, and moves the tag ``sluice-tiered``
         to its snapshot.
 
         :raises LakeCommitRefused: another tiering snapshot came in between; nothing was committed.

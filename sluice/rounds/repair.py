@@ -19,7 +19,9 @@ from sluice.errors import (
 )
 from sluice.failpoints import failpoint
 from sluice.model import LakeSnapshotInfo, TableBucket, TableInfo, TablePath
+from sluice.rounds.bucket_repairs import log_gaps
 from sluice.rounds.commit import move_tag
+from sluice.rounds.failures import begins_text
 from sluice.rounds.history import HistoryEntry, LakeHistory
 from sluice.rounds.offsets import offsets_of
 from sluice.rounds.plan import check_options
@@ -33,10 +35,12 @@ from sluice.rounds.recover import (
     missing_text,
 )
 from sluice.rounds.retier import RepairMode, plan_retier
-from sluice.rounds.types import LakeSnapshot
+from sluice.rounds.types import LakeSnapshot, OffsetRange
 
 REGISTER, RESTORE, TAG = "register", "restore", "tag"
 ADOPT, RETIER = RepairMode.ADOPT.value, RepairMode.RETIER.value
+ACCEPT_GAP, SKIP = RepairMode.ACCEPT_GAP.value, RepairMode.SKIP.value
+REBUILD = RepairMode.REBUILD.value
 _NAMED_MAX = 5
 _NO_HISTORY = LakeHistory(None, None, {})
 _NOTHING = LakeComparison(LakeStatus.EMPTY)
@@ -161,6 +165,10 @@ def diagnose(observed: TableState, cluster: Cluster) -> Diagnosis:
             [RepairAction(REGISTER, effect)],
             ["the next round does this automatically"],
         )
+    if observed.registered is not None:
+        gaps = log_gaps(observed.info, cluster, observed.registered.offsets)
+        if gaps:
+            return _with_gaps(observed, gaps)
     if (
         status is LakeStatus.SAME
         and observed.ours
@@ -225,6 +233,62 @@ def needs_repair_round(repair_mode: RepairMode, observed: TableState, cluster: C
         f"--by {repair_mode.value} does not repair this table: {answer.state}. Run `sluice repair"
         f" {answer.table}` again to see what does",
         table=answer.table,
+    )
+
+
+def diagnose_unreadable(observed: TableState, batch: OffsetRange, why: str) -> Diagnosis:
+    """The repairs of a batch that cannot be read, in a table that is healthy otherwise.
+
+    :param batch: its offsets; it is empty if they end at an unknown offset.
+    :param why: the text of the error.
+    """
+    actions, advice = [], []
+    name = batch.bucket.name
+    if batch.start < batch.stop:
+        risks = [f"lost for good: {batch} (the batch cannot be read)"]
+        if observed.info.has_primary_key:
+            risks.append("the lake keeps the old rows of keys that this batch updates or deletes")
+        effect = (
+            "run a round that copies up to this batch, leaves it out and records that in the lake"
+        )
+        actions.append(RepairAction(SKIP, effect, tuple(risks)))
+    else:
+        advice.append(
+            "the header of the batch is damaged too, so where the next one begins is unknown. Once"
+            f" the log of bucket {name} has lost the batch (table.log.ttl), --by accept-gap"
+            " continues behind it"
+        )
+    if observed.info.has_primary_key:
+        actions.append(_rebuild(observed, [batch]))
+    actions.sort(key=lambda action: bool(action.risks))
+    return _answer(observed, f"the batch cannot be read: {why}", actions, advice)
+
+
+def _with_gaps(observed: TableState, gaps: Sequence[OffsetRange]) -> Diagnosis:
+    more = f", and {len(gaps) - _NAMED_MAX} more" if len(gaps) > _NAMED_MAX else ""
+    state = "; ".join(begins_text(gap) for gap in gaps[:_NAMED_MAX]) + more
+    if observed.info.has_primary_key:
+        return _answer(observed, state, [_rebuild(observed, gaps)], [])
+    risks = [f"lost for good: {gap} (its log starts at {gap.stop})" for gap in gaps[:_NAMED_MAX]]
+    if more:
+        risks.append(f"and {len(gaps) - _NAMED_MAX} more buckets")
+    effect = "run a round that moves on to where the logs begin, and records the gaps in the lake"
+    return _answer(observed, state, [RepairAction(ACCEPT_GAP, effect, tuple(risks))], [])
+
+
+def _rebuild(observed: TableState, lost: Sequence[OffsetRange]) -> RepairAction:
+    names = [one.bucket.name for one in lost]
+    more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
+    named = ", ".join(names[:_NAMED_MAX]) + more
+    plural = "buckets" if len(names) > 1 else "bucket"
+    effect = (
+        f"run a round that reads {plural} {named} again from a KV snapshot or a scan, and replaces"
+        " the files in the lake"
+    )
+    if observed.table is None or _only_tiering_wrote(observed):
+        return RepairAction(REBUILD, effect)
+    return RepairAction(
+        REBUILD, effect, (f"main loses the rows that other writers added to {plural} {named}",)
     )
 
 
@@ -413,16 +477,22 @@ def _add_retier(
 
 def _replaced(observed: TableState, partitions: Sequence[tuple[str, ...]]) -> list[str]:
     """The risk that rows of other writers are deleted in partitions that start from scratch."""
-    table, history = observed.table, observed.history
-    entries = [history.entry(one) for one in history.ancestors(history.main)]
-    if table is None or all(entry is not None and not _changes_rows(entry) for entry in entries):
-        return []  # tiering wrote all rows
+    table = observed.table
+    if table is None or _only_tiering_wrote(observed):
+        return []
     found = ["/".join(values) for values in partitions if table.has_rows(values)]
     if not found:
         return []
     more = f" and {len(found) - _NAMED_MAX} more" if len(found) > _NAMED_MAX else ""
     named = ", ".join(found[:_NAMED_MAX]) + more
     return [f"main loses all its rows of partition {named}, including other writers' rows"]
+
+
+def _only_tiering_wrote(observed: TableState) -> bool:
+    """Whether tiering wrote all rows of main."""
+    history = observed.history
+    entries = [history.entry(one) for one in history.ancestors(history.main)]
+    return all(entry is not None and not _changes_rows(entry) for entry in entries)
 
 
 def _answer(

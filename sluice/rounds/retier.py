@@ -1,6 +1,6 @@
-"""How a round repairs a lake that is behind Fluss, when a user requests it (docs/repair.md).
+"""How a round repairs a lake, when a user requests it (docs/repair.md).
 
-Both modes end in a lake commit like any other: prepared, based on the newest tiering snapshot, then
+All modes end in a lake commit like any other: prepared, based on the newest tiering snapshot, then
 registered. If the round dies in between, the next round recovers.
 """
 
@@ -16,12 +16,18 @@ from sluice.rounds.ports import Cluster
 
 
 class RepairMode(Enum):
-    """How a round repairs a lake that is behind Fluss."""
+    """How a round repairs a lake that is behind Fluss, or buckets that cannot be copied."""
 
     RETIER = "retier"
     """Copy the missing offsets from the logs, then the new rows."""
     ADOPT = "adopt"
     """Accept main as what Fluss has registered: only the tiering snapshot has expired."""
+    ACCEPT_GAP = "accept-gap"
+    """Continue where the logs begin; the lake will lack what they have lost."""
+    SKIP = "skip"
+    """Leave out one batch that cannot be read."""
+    REBUILD = "rebuild"
+    """Read buckets of a primary-key table again, and replace their files."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sluice.clock import Clock, SystemClock
@@ -11,10 +11,19 @@ from sluice.errors import (
     FencedTieringEpoch,
     InvalidCoordinator,
     LakeCommitRefused,
+    SluiceError,
 )
 from sluice.model import Claim, LakeSnapshotInfo, TableBucket, TableInfo
-from sluice.rounds.commit import commit_round, discard, move_tag, round_identity
+from sluice.rounds.bucket_repairs import BUCKET_MODES, log_gaps, repaired_splits
+from sluice.rounds.commit import (
+    commit_round,
+    discard,
+    move_tag,
+    offsets_after,
+    round_identity,
+)
 from sluice.rounds.dropped import again_if_dropped, existing_table, table_dropped
+from sluice.rounds.failures import split_failed
 from sluice.rounds.files import RoundResult
 from sluice.rounds.keyed_options import NO_KEYED_OPTIONS, KeyedRoundOptions
 from sluice.rounds.limits import RoundLimits, forced_finish_text, offsets_left
@@ -27,8 +36,8 @@ from sluice.rounds.reasons import reason_of
 from sluice.rounds.recover import register_unknown, table_missing
 from sluice.rounds.repair import TableState, needs_repair_round, offsets_in_lake, read_table_state
 from sluice.rounds.retier import RepairMode, plan_retier
-from sluice.rounds.split_outcomes import SplitOutcomes, sort_outcomes, split_failed
-from sluice.rounds.types import LakeSnapshot, SplitFailure, SplitResult
+from sluice.rounds.split_outcomes import SplitOutcomes, sort_outcomes
+from sluice.rounds.types import LakeSnapshot, OffsetRange, SplitFailure, SplitResult
 from sluice.rounds.write_ids import new_write_id
 
 _REGISTRATIONS_MAX = 5
@@ -46,6 +55,7 @@ def run_round(
     progress: Progress | None = None,
     limits: RoundLimits | None = None,
     repair_mode: RepairMode | None = None,
+    unreadable: OffsetRange | None = None,
     keyed: KeyedRoundOptions = NO_KEYED_OPTIONS,
 ) -> RoundResult:
     """Runs one round of a table; a lost claim is an outcome, not an error.
@@ -55,7 +65,8 @@ def run_round(
     :param attempt: the name of this attempt; file names are unique even if it runs again.
     :param limits: when one is reached, the round commits what it has, and the result names the
         limit (``forced``); None: no limits.
-    :param repair_mode: how to repair a lake that is behind Fluss, if a user asked for it.
+    :param repair_mode: how to repair the lake, if a user requested it.
+    :param unreadable: the batch to skip, or whose bucket to rebuild, if a user named one.
     :param keyed: for a table with a primary key: leased KV snapshots, memory and spill folder.
     :raises SplitFailed: buckets could not be copied; its detail ``committed`` is the result of the
         other buckets, if they were committed.
@@ -66,7 +77,9 @@ def run_round(
     clock = clock or SystemClock()
     started_ms = clock.now_ms()
     phases = Phases(clock, progress)
-    running = _Round(claim, cluster, lake, attempt, phases, limits, started_ms, repair_mode, keyed)
+    running = _Round(
+        claim, cluster, lake, attempt, phases, limits, started_ms, repair_mode, unreadable, keyed
+    )
     try:
         return running.run(make_runner, progress)
     except (FencedTieringEpoch, InvalidCoordinator) as fenced:
@@ -96,6 +109,7 @@ class _Round:
     _limits: RoundLimits | None
     _started_ms: int
     _repair_mode: RepairMode | None
+    _unreadable: OffsetRange | None
     _keyed: KeyedRoundOptions
     _recovered: int | None = None
     _notes: list[str] = field(default_factory=list)
@@ -123,20 +137,21 @@ class _Round:
                 self._started_ms,
                 self._keyed,
             )
-            plan = self._with_newest_schema(plan, table)
+            plan = self._with_newest_schema(self._with_repairs(plan), table)
         write_id = self._write_id(table, base)
         outcomes = SplitOutcomes(plan, (), ())
         if plan.splits:
             progress.planned(len(plan.splits), plan.offsets)
             with self._phases("copy"):
                 outcomes = self._copy(plan, table, make_runner, write_id)
-        if outcomes.results or self._repaired_with is RepairMode.RETIER:
+        repaired = outcomes.plan.repairs or self._repaired_with is RepairMode.RETIER
+        if outcomes.results or repaired:
             result = self._commit(outcomes, table, write_id)
         else:
             result = self._nothing_to_commit(outcomes.plan)
         if outcomes.failures:
             others = len(outcomes.results)
-            raise split_failed(info.path, outcomes.failures, result, others)
+            raise self._split_failed(plan, outcomes.failures, result, others)
         return result
 
     def _nothing_to_commit(self, plan: RoundPlan) -> RoundResult:
@@ -169,6 +184,21 @@ class _Round:
         check_options(info)
         return info
 
+    def _with_repairs(self, plan: RoundPlan) -> RoundPlan:
+        """The plan with the repairs of buckets that a user requested."""
+        mode = self._repair_mode
+        if mode is None or mode not in BUCKET_MODES:
+            return plan
+        gaps = [] if self._unreadable else log_gaps(plan.info, self._cluster, plan.known)
+        splits, repairs = repaired_splits(
+            mode, plan.info, gaps, self._unreadable, plan.splits, self._keyed
+        )
+        if not repairs:
+            return plan
+        values = {split.partition_values for split in splits}
+        again = tuple(one for one in plan.created_again if one in values)
+        return replace(plan, splits=splits, repairs=repairs, created_again=again)
+
     def _with_newest_schema(self, plan: RoundPlan, table: LakeTable) -> RoundPlan:
         """Reads the schema again, after all stop offsets are known.
 
@@ -185,7 +215,7 @@ class _Round:
     ) -> tuple[LakeTable, LakeSnapshot | None, LakeSnapshotInfo | None]:
         """The lake table, its newest tiering snapshot, and what Fluss has registered of it."""
         claim, cluster, repair_mode = self._claim, self._cluster, self._repair_mode
-        if repair_mode is not None:
+        if repair_mode is not None and repair_mode not in BUCKET_MODES:
             seen = read_table_state(claim.path, cluster, self._lake)
             if again_if_dropped(
                 info, cluster, lambda: needs_repair_round(repair_mode, seen, cluster)
@@ -279,8 +309,8 @@ class _Round:
         try:
             arrived.extend(outcomes)  # to the end: a failed split does not end the others
             found = sort_outcomes(plan, self._cluster, arrived)
-            if found.failures and (self._repair_mode or not found.results):
-                raise split_failed(plan.info.path, found.failures)
+            if found.failures and (self._repaired_with or not found.results):
+                raise self._split_failed(plan, found.failures)
         except BaseException:  # also an error of the engine, or Ctrl-C: nothing was committed
             if isinstance(outcomes, Generator):
                 outcomes.close()  # running splits end before files of others are deleted
@@ -288,6 +318,15 @@ class _Round:
             discard(table, [file for result in done for file in result.files])
             raise
         return found
+
+    def _split_failed(
+        self,
+        plan: RoundPlan,
+        failures: Sequence[SplitFailure],
+        committed: RoundResult | None = None,
+        others: int = 0,
+    ) -> SluiceError:
+        return split_failed(self._claim, self._cluster, plan.splits, failures, committed, others)
 
     def _without_dropped(self, plan: RoundPlan) -> RoundPlan:
         """The plan of a repair, with the registered offsets of partitions that were dropped.
@@ -311,13 +350,15 @@ class _Round:
         committed = commit_round(
             self._claim, self._cluster, table, plan, results, write_id, self._phases, self._floor
         )
-        offsets = {**plan.known, **{r.bucket: r.next_offset for r in results}}
+        offsets = offsets_after(plan, results)
         self._notes += [*plan.notes, *committed.notes]
         self._notes += [note for result in results for note in result.notes]
         if committed.by_earlier_attempt:
             registered = self._cluster.lake_snapshot(self._claim.path)
             return self._already_landed(committed.snapshot, registered)
         forced = forced_finish_text(plan.splits, results, self._limits or RoundLimits(), plan.info)
+        if plan.repairs:
+            forced = "repaired only what was requested: the next round copies the other rows"
         return self.result(
             "committed",
             forced=forced,
@@ -331,4 +372,5 @@ class _Round:
             lag_rows_before=plan.offsets,
             lag_rows_after=offsets_left(plan.splits, results) + outcomes.offsets_not_copied,
             notes=tuple(self._notes),
+            accepted=committed.accepted,
         )

@@ -10,9 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from sluice.errors import ClaimLost, SplitFailed
-from sluice.model import TablePath
 from sluice.rounds.dropped import dropped_of
-from sluice.rounds.files import RoundResult
 from sluice.rounds.plan import RoundPlan
 from sluice.rounds.ports import Cluster
 from sluice.rounds.types import SplitFailure, SplitResult
@@ -47,7 +45,9 @@ def sort_outcomes(
     results = {o.bucket: o for o in outcomes if isinstance(o, SplitResult)}
     for failure in failed.values():
         if failure.reason.kind == ClaimLost.__name__:  # the round was cancelled
-            raise split_failed(plan.info.path, [failure])
+            words = f"bucket {failure.bucket} of table {plan.info.path}"
+            reason = failure.reason.caused(SplitFailed.__name__, words)
+            raise SplitFailed(reason.text, reason=reason)
     buckets = {split.bucket for split in plan.splits}
     if failed.keys() | results.keys() != buckets or len(outcomes) != len(buckets):
         raise SplitFailed(
@@ -62,31 +62,3 @@ def sort_outcomes(
     created = tuple(values for values in plan.created_again if values in begun)
     failures = [failed[split.bucket] for split in plan.splits if split.bucket in failed]
     return SplitOutcomes(replace(plan, created_again=created), list(results.values()), failures)
-
-
-def split_failed(
-    path: TablePath,
-    failures: Sequence[SplitFailure],
-    committed: RoundResult | None = None,
-    others: int = 0,
-) -> SplitFailed:
-    """The error of a round with failed splits; it names one that no retry repairs, if any.
-
-    :param committed: what the round has committed of the other buckets. :param others: their
-        number.
-    """
-    shown = next((failure for failure in failures if not failure.reason.retryable), failures[0])
-    words = f"bucket {shown.bucket} of table {path}"
-    if len(failures) > 1:
-        words += f" and {_buckets(len(failures) - 1)}"
-    if committed is not None:
-        words += f" failed, {_buckets(others)} {'was' if others == 1 else 'were'} committed"
-    elif len(failures) > 1:
-        words += " failed"
-    reason = shown.reason.caused(SplitFailed.__name__, words)
-    reason = replace(reason, retryable=any(failure.reason.retryable for failure in failures))
-    return SplitFailed(reason.text, reason=reason, committed=committed)
-
-
-def _buckets(number: int) -> str:
-    return f"{number} other bucket{'' if number == 1 else 's'}"

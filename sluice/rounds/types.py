@@ -40,6 +40,27 @@ class LogRecords:
 
 
 @dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """Offsets of a bucket's log from ``start`` to below ``stop``."""
+
+    bucket: TableBucket
+    start: int
+    stop: int
+
+    def __str__(self) -> str:
+        return f"bucket {self.bucket.name}: offsets {self.start} to {self.stop - 1}"
+
+
+@dataclass(frozen=True, slots=True)
+class LakePart:
+    """The rows of a lake table in one partition, or in one bucket of it."""
+
+    partition_values: tuple[str, ...]
+    bucket: int | None = None
+    """None: all buckets."""
+
+
+@dataclass(frozen=True, slots=True)
 class SplitLimit:
     """A limit at which the copy of a split ends early, after the batch that reaches it."""
 
@@ -90,6 +111,8 @@ class Split:
     """None: the split is copied up to its stop offset, however long that takes."""
     keyed: KeyedSplitOptions | None = None
     """None: the split is of a log table, whose rows are copied unchanged."""
+    skipped: OffsetRange | None = None
+    """A batch that cannot be read, which a user told the round to leave out."""
 
     @property
     def weight(self) -> int:
@@ -145,6 +168,8 @@ class SplitFailure:
 
     bucket: TableBucket
     reason: Reason
+    unreadable_offset: int | None = None
+    """The base offset of the batch that cannot be read, if that is the reason."""
 
 
 @dataclass(frozen=True, slots=True)

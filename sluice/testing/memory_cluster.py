@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from sluice.errors import (
+    CorruptRecord,
     FencedTieringEpoch,
     InvalidCoordinator,
     KvSnapshotNotExist,
@@ -66,6 +67,8 @@ class MemoryCluster:
         self.partition_list = list(partitions)
         self.logs: dict[TableBucket, list[LogRecords]] = {}
         self.starts: dict[TableBucket, int] = {}
+        self.unreadable: set[tuple[TableBucket, int]] = set()
+        """Batches that fail their checksum: bucket and base offset."""
         self.snapshots: dict[tuple[TableBucket, int], MemorySnapshot] = {}
         """KV snapshots by bucket and id."""
         self.registered: list[RegisteredSnapshot] = []
@@ -219,6 +222,12 @@ class MemoryCluster:
             raise LogOffsetOutOfRange(f"bucket {split.bucket}: {start} is before {first}")
         for records in self.logs.get(split.bucket, ()):
             if records.next_offset > start and records.base_offset < split.stop_offset:
+                base = records.base_offset
+                if (split.bucket, base) in self.unreadable:
+                    raise CorruptRecord(
+                        f"bucket {split.bucket}: log batch at offset {base}: wrong checksum",
+                        base_offset=base,
+                    )
                 yield records
 
     # ---- the KeyedSource port ----

@@ -23,6 +23,7 @@ from sluice.rounds.types import (
     COMMIT_USER,
     COMMIT_USER_KEY,
     DataFile,
+    LakePart,
     LakeSnapshot,
     LogRecords,
     Split,
@@ -226,7 +227,7 @@ class MemoryLakeTable:
         files: Sequence[DataFile],
         base: LakeSnapshot | None,
         summary: Mapping[str, str],
-        replaced: Sequence[tuple[str, ...]] = (),
+        replaced: Sequence[LakePart] = (),
     ) -> LakeSnapshot:
         missing = [file.path for file in files if file.path not in self.files]
         if missing:
@@ -253,10 +254,13 @@ class MemoryLakeTable:
             raise LakeCommitRefused("conflict")
         return snapshot
 
-    def _is_in(self, path: str, partitions: Sequence[tuple[str, ...]]) -> bool:
+    def _is_in(self, path: str, parts: Sequence[LakePart]) -> bool:
         if path in self.keyed:
-            return self.keyed[path].partition[:-1] in partitions
-        return any(row[0] in partitions for row in self.files[path])
+            *values, bucket = self.keyed[path].partition
+            return not {LakePart(tuple(values)), LakePart(tuple(values), int(bucket))}.isdisjoint(
+                parts
+            )
+        return any(LakePart(row[0]) in parts for row in self.files[path])
 
     def tag(self, snapshot_id: int) -> None:
         if self.tag_fails:

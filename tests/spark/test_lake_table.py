@@ -25,7 +25,7 @@ from sluice.lake.iceberg_table import TAG, IcebergTable
 from sluice.lake.java import deepest
 from sluice.model import Column, DataType, TableBucket, TableInfo, TypeRoot
 from sluice.model import types as t
-from sluice.rounds.types import DataFile, LakeSnapshot, LogRecords, Split
+from sluice.rounds.types import DataFile, LakePart, LakeSnapshot, LogRecords, Split
 from sluice.testing.tables import table_info
 
 pytestmark = pytest.mark.spark
@@ -407,8 +407,8 @@ def test_a_partitions_old_rows_go_in_the_same_commit(
             table.partitions_with_rows(asked, other)
     again = files_of(table, info, 6, ("x/y z",))
     with pytest.raises(LakeCommitRefused):
-        table.commit(again, first, {"fluss-offsets": "/6"}, [("x/y z",)])
-    table.commit(again, second, {"fluss-offsets": "/6"}, [("x/y z",)])
+        table.commit(again, first, {"fluss-offsets": "/6"}, [LakePart(("x/y z",))])
+    table.commit(again, second, {"fluss-offsets": "/6"}, [LakePart(("x/y z",))])
     rows = lake_sql(tmp_path, "SELECT day, sum(a) FROM lake.db.t GROUP BY day ORDER BY day")
     assert [tuple(r) for r in rows] == [("o'k", 12), ("x/y z", 21)]
 

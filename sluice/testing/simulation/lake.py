@@ -18,7 +18,7 @@ from sluice.errors import LakeCommitOutcomeUnknown, LakeCommitRefused, LakeNotWr
 from sluice.model import TableBucket, TableInfo, TablePath
 from sluice.rounds.clean import References, StoredFile
 from sluice.rounds.history import LakeHistory
-from sluice.rounds.types import DataFile, LakeSnapshot, LogRecords, Split
+from sluice.rounds.types import DataFile, LakePart, LakeSnapshot, LogRecords, Split
 from sluice.testing.memory_lake import KeyedFile, MemoryLakeTable, MemoryWriter, Row
 from sluice.testing.simulation.actors import Actor
 from sluice.testing.simulation.faults import Faults
@@ -55,7 +55,7 @@ class SimTable(MemoryLakeTable):
         self,
         files: Sequence[DataFile],
         summary: Mapping[str, str],
-        replaced: Sequence[tuple[str, ...]],
+        replaced: Sequence[LakePart],
     ) -> LakeSnapshot:
         """Adds a snapshot of Sluice's on top of main, and moves the tag to it."""
         kept = {path for path in self.paths() if not self._is_in(path, replaced)}
@@ -302,7 +302,7 @@ class DriverTable:
         files: Sequence[DataFile],
         base: LakeSnapshot | None,
         summary: Mapping[str, str],
-        replaced: Sequence[tuple[str, ...]] = (),
+        replaced: Sequence[LakePart] = (),
     ) -> LakeSnapshot:
         table = self._look("commit")
         missing = [file.path for file in files if file.path not in table.files]
@@ -328,7 +328,7 @@ class DriverTable:
         self,
         files: Sequence[DataFile],
         summary: Mapping[str, str],
-        replaced: Sequence[tuple[str, ...]],
+        replaced: Sequence[LakePart],
     ) -> LakeSnapshot:
         """Requests the catalog to accept the new metadata; request or response may be lost."""
         table, context = self._stored, self._context

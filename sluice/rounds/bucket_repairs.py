@@ -1,0 +1,183 @@
+"""Repairs of single buckets whose log cannot be copied, when a user requests them (docs/repair.md).
+
+A gap is accepted, an unreadable batch is skipped, or a bucket of a primary-key table is rebuilt
+from its current rows. Each is part of a round like any other, and the summary of its lake snapshot
+records it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from sluice.errors import PartitionNotExists
+from sluice.model import TableBucket, TableInfo
+from sluice.rounds.keyed_options import KeyedRoundOptions
+from sluice.rounds.ports import Cluster
+from sluice.rounds.retier import RepairMode
+from sluice.rounds.types import LakePart, OffsetRange, Split, SplitResult, StartMode
+
+GAPS_KEY = "sluice.gaps"
+SKIPPED_KEY = "sluice.skipped"
+REBUILT_KEY = "sluice.rebuilt"
+"""Keys in a snapshot summary: offset ranges by bucket, as JSON ``{"BUCKET": [START, STOP]}``."""
+BUCKET_MODES = frozenset({RepairMode.ACCEPT_GAP, RepairMode.SKIP, RepairMode.REBUILD})
+
+
+@dataclass(frozen=True, slots=True)
+class BucketRepairs:
+    """The repairs of one round, at most one for each bucket."""
+
+    gaps: tuple[OffsetRange, ...] = ()
+    """Ranges that the logs have lost and that the lake will lack."""
+    skipped: tuple[OffsetRange, ...] = ()
+    """Batches that cannot be read and that the lake will lack."""
+    rebuilt: tuple[OffsetRange, ...] = ()
+    """Ranges that are not copied, because their buckets are read from the current rows."""
+
+    def __bool__(self) -> bool:
+        return bool(self.gaps or self.skipped or self.rebuilt)
+
+    def without(self, buckets: Iterable[TableBucket]) -> BucketRepairs:
+        """The repairs of all other buckets."""
+        left = set(buckets)
+
+        def kept(ranges: Sequence[OffsetRange]) -> tuple[OffsetRange, ...]:
+            return tuple(one for one in ranges if one.bucket not in left)
+
+        return BucketRepairs(kept(self.gaps), kept(self.skipped), kept(self.rebuilt))
+
+    def offsets(self) -> dict[TableBucket, int]:
+        """The new offsets of buckets that accept a gap."""
+        return {gap.bucket: gap.stop for gap in self.gaps}
+
+    def replaced(self, splits: Sequence[Split]) -> list[LakePart]:
+        """The buckets whose files the commit removes."""
+        again = {one.bucket for one in self.rebuilt}
+        return [LakePart(s.partition_values, s.bucket.bucket) for s in splits if s.bucket in again]
+
+    def summary(self) -> dict[str, str]:
+        """The entries of the snapshot's summary."""
+        found = {GAPS_KEY: self.gaps, SKIPPED_KEY: self.skipped, REBUILT_KEY: self.rebuilt}
+        return {key: _to_text(ranges) for key, ranges in found.items() if ranges}
+
+    def accepted(self) -> str:
+        """What the lake will lack, for the status of the table; empty if it lacks nothing."""
+        texts = [f"{gap} were lost before the log's start" for gap in self.gaps]
+        return "; ".join([*texts, *(f"{one} were skipped" for one in self.skipped)])
+
+    def notes(self) -> list[str]:
+        """Notes for users about the repairs."""
+        found = [self.accepted()] if self.gaps or self.skipped else []
+        return found + [
+            f"bucket {one.bucket.name} was rebuilt: its files were replaced by its current rows"
+            for one in self.rebuilt
+        ]
+
+
+NO_REPAIRS = BucketRepairs()
+
+
+def ranges_in(
+    table_id: int, summary: Mapping[str, str], *keys: str
+) -> dict[TableBucket, tuple[int, int]]:
+    """The offset ranges that a snapshot's summary records under these keys."""
+    found = {}
+    for key in keys:
+        for name, (start, stop) in json.loads(summary.get(key, "{}")).items():
+            found[TableBucket.named(table_id, name)] = (start, stop)
+    return found
+
+
+def log_gaps(
+    info: TableInfo, cluster: Cluster, known: Mapping[TableBucket, int]
+) -> list[OffsetRange]:
+    """The ranges between the lake's end and the start of a log that begins after it.
+
+    :param known: end offset of each bucket in the lake. Dropped partitions have no gaps.
+    """
+    living: set[int | None] = {None}
+    if info.is_partitioned:
+        living = {p.partition_id for p in cluster.partitions(info.path)}
+    buckets: dict[int | None, list[int]] = {}
+    for bucket in known:
+        buckets.setdefault(bucket.partition_id, []).append(bucket.bucket)
+    found = []
+    for partition_id in living & buckets.keys():
+        numbers = sorted(buckets[partition_id])
+        try:
+            starts = cluster.earliest_offsets(info.path, info.table_id, partition_id, numbers)
+        except PartitionNotExists:
+            continue  # it was dropped meanwhile
+        for number in numbers:
+            bucket = TableBucket(info.table_id, partition_id, number)
+            if starts[number] > known[bucket]:
+                found.append(OffsetRange(bucket, known[bucket], starts[number]))
+    return sorted(found, key=lambda gap: (gap.bucket.partition_id or 0, gap.bucket.bucket))
+
+
+def repaired_splits(
+    repair_mode: RepairMode,
+    info: TableInfo,
+    gaps: Sequence[OffsetRange],
+    unreadable: OffsetRange | None,
+    splits: Sequence[Split],
+    keyed: KeyedRoundOptions,
+) -> tuple[tuple[Split, ...], BucketRepairs]:
+    """The splits that repair their buckets, and what they repair; nothing if nothing needs it.
+
+    They copy no more than the repair needs, so that other damage does not prevent it. The next
+    round copies the rest.
+
+    :param unreadable: the batch that a user named; None: repair the buckets with gaps.
+    """
+    if repair_mode is RepairMode.ACCEPT_GAP:
+        return (), BucketRepairs(gaps=tuple(gaps))
+    lost = {one.bucket: one for one in ([unreadable] if unreadable else gaps)}
+    found = [split for split in splits if split.bucket in lost]
+    found = [split for split in found if _starts_before(split, lost[split.bucket])]
+    ranges = tuple(lost[split.bucket] for split in found)
+    if repair_mode is RepairMode.SKIP:
+        skipping = [_skipping(split, lost[split.bucket]) for split in found]
+        return tuple(skipping), BucketRepairs(skipped=ranges)
+    rebuilding = [_rebuilding(split, lost[split.bucket], info, keyed) for split in found]
+    return tuple(rebuilding), BucketRepairs(rebuilt=ranges)
+
+
+def _skipping(split: Split, batch: OffsetRange) -> Split:
+    return replace(split, stop_offset=batch.stop, skipped=batch)
+
+
+def _starts_before(split: Split, lost: OffsetRange) -> bool:
+    """Whether the split would copy the range: the lake does not have it."""
+    return split.start_offset <= lost.start < split.stop_offset
+
+
+def _rebuilding(
+    split: Split, lost: OffsetRange, info: TableInfo, keyed: KeyedRoundOptions
+) -> Split:
+    """Reads the bucket from a KV snapshot behind the lost range, and the log after it.
+
+    Without such a snapshot the bucket is scanned.
+    """
+    snapshot = keyed.snapshots.get(split.bucket)
+    if snapshot is not None and snapshot.log_offset >= lost.stop:
+        return keyed.first_split(
+            info, split.bucket, split.partition_values, lost.stop, split.stop_offset
+        )
+    stop = split.stop_offset
+    scan = keyed.split_options(info, StartMode.SCAN)
+    return replace(split, start_offset=stop, stop_offset=stop, keyed=scan)
+
+
+def done(
+    repairs: BucketRepairs, splits: Sequence[Split], results: Sequence[SplitResult]
+) -> BucketRepairs:
+    """The repairs of the buckets that were copied: a failed split repairs nothing."""
+    failed = {split.bucket for split in splits} - {result.bucket for result in results}
+    return repairs.without(failed)
+
+
+def _to_text(ranges: Sequence[OffsetRange]) -> str:
+    return json.dumps({one.bucket.name: [one.start, one.stop] for one in ranges})

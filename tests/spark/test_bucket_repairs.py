@@ -1,0 +1,154 @@
+"""Logs that begin late and batches that cannot be read, repaired on Iceberg."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+
+from sluice.cli.main import cli
+from sluice.client import connect
+from sluice.config import ClientConfig, Config, DatalakeConfig, ServerConfig
+from sluice.driver.jvm import Jvm
+from sluice.driver.repairing import diagnose_table, repair
+from sluice.errors import LogBeginsAfterLake, SplitFailed
+from sluice.formats.log_batch import iter_batches
+from sluice.model import TablePath
+from sluice.model import types as t
+from sluice.server.cluster import EmbeddedCluster
+
+from .conftest import LONG_MS, STOCK, LocalStock, Site
+from .test_tier_local import tier
+
+pytestmark = pytest.mark.spark
+PATH = TablePath("shop", "orders")
+
+
+def damage_last(log: Path) -> int:
+    """Changes one byte of the last batch; returns its base offset."""
+    content = bytearray(log.read_bytes())
+    base = [header.base_offset for header, _ in iter_batches(bytes(content))][-1]
+    content[-3] ^= 1
+    log.write_bytes(content)
+    return base
+
+
+def log_of(data_dir: Path, bucket: int) -> Path:
+    [found] = data_dir.rglob(f"log-{bucket}/*.log")
+    return found
+
+
+def summary(site: Site, path: TablePath) -> dict[str, str]:
+    [row] = site.rows(
+        f"SELECT summary FROM lake.{path}.snapshots ORDER BY committed_at DESC LIMIT 1"
+    )
+    return dict(row[0])
+
+
+def test_a_batch_that_cannot_be_read_is_skipped_on_a_users_word(site: Site, tmp_path: Path) -> None:
+    site.create(PATH, {"id": t.BIGINT})
+    for first in (0, 10, 20):
+        site.append(PATH, pa.table({"id": range(first, first + 10)}))
+        if not first:
+            tier(site)
+        if first == 10:
+            offset = damage_last(log_of(tmp_path / "server", 0))
+    with pytest.raises(SplitFailed, match=r"`sluice repair shop\.orders --skip 0:10`"):
+        tier(site)
+    answer = diagnose_table(site.config, PATH, site.jvm, ("0", offset))
+    assert [(one.name, one.risks) for one in answer.actions] == [
+        ("skip", ("lost for good: bucket 0: offsets 10 to 19 (the batch cannot be read)",))
+    ]
+    done = repair(site.config, PATH, "skip", skip=("0", offset), jvm=site.jvm, wait_ms=20_000)
+    assert done.result is not None
+    assert (done.result.outcome, done.result.rows) == ("committed", 0)
+    assert "bucket 0: offsets 10 to 19 were skipped" in done.notes
+    assert json.loads(summary(site, PATH)["sluice.skipped"]) == {"0": [10, 20]}
+    tier(site)
+    found = site.rows(f"SELECT __offset FROM lake.{PATH} ORDER BY 1")
+    assert [row[0] for row in found] == [*range(10), *range(20, 30)]
+    [status] = site.client.statuses.list(PATH)
+    assert status.accepted == "bucket 0: offsets 10 to 19 were skipped"
+    shown = CliRunner().invoke(cli, ["status", "--bootstrap", site.config.client.bootstrap])
+    assert f"missing from the lake, accepted: {status.accepted}" in shown.output
+
+
+def test_a_bucket_with_a_primary_key_is_rebuilt(stock: LocalStock) -> None:
+    stock.create()
+    stock.put({key: key for key in range(100)})
+    stock.tier()
+    stock.put({key: -key for key in range(50)})  # equality deletes
+    stock.tier()
+    stock.delete(*range(0, 100, 3))
+    log = log_of(stock.data_dir, 1)
+    offset = damage_last(log)
+    with pytest.raises(SplitFailed, match=f"--skip 1:{offset}`"):
+        stock.tier()
+    stock.snapshots()
+    stock.put(dict.fromkeys(range(20, 30), 7))
+    skip = ("1", offset)
+    before = stock.rows("SELECT file_path FROM {lake}.files WHERE partition.id_bucket = 0")
+    actions = diagnose_table(stock.site.config, STOCK, stock.site.jvm, skip).actions
+    assert [(one.name, len(one.risks)) for one in actions] == [("rebuild", 0), ("skip", 2)]
+    done = repair(
+        stock.site.config, STOCK, "rebuild", skip=skip, jvm=stock.site.jvm, wait_ms=20_000
+    )
+    assert done.result is not None
+    assert done.result.outcome == "committed"
+    rebuilt = summary(stock.site, STOCK)
+    files = stock.rows("SELECT content, partition.id_bucket, file_path FROM {lake}.files")
+    assert [content for content, bucket, _ in files if bucket == 1] == [0]
+    assert {row[0] for row in before} <= {path for _, bucket, path in files if bucket == 0}
+    assert "sluice.rebuilt" in rebuilt
+    stock.tier()
+    stock.assert_equal()
+    stock.put({3: 3})
+    stock.tier()
+    stock.assert_equal()
+
+
+def test_a_log_that_begins_late_is_accepted(tmp_path: Path, jvm: Jvm) -> None:
+    """The first segments are deleted while the server is down, as after a long pause."""
+    server = ServerConfig(
+        data_dir=str(tmp_path / "server"),
+        listen="grpc://127.0.0.1:0",
+        tiering_check_interval_ms=100,
+        tiering_timeout_ms=LONG_MS,
+        tiering_backoff_ms=0,
+        segment_bytes=1,
+    )
+    lake = DatalakeConfig("iceberg", {"type": "hadoop", "warehouse": str(tmp_path / "lake")})
+
+    def site(cluster: EmbeddedCluster) -> Site:
+        config = Config(client=ClientConfig(bootstrap=cluster.address), datalake=lake)
+        client = connect(config.client)
+        return Site(client, config, tmp_path / "lake", "", lambda _, __: [], jvm)
+
+    with EmbeddedCluster(server) as cluster:
+        first = site(cluster)
+        first.create(PATH, {"id": t.BIGINT})
+        first.append(PATH, pa.table({"id": range(10)}))
+        tier(first)
+        for start in (10, 20):
+            first.append(PATH, pa.table({"id": range(start, start + 10)}))
+        first.client.close()
+    for path in (tmp_path / "server").rglob("log-0/*"):
+        if path.stem.isdecimal() and int(path.stem) < 20:
+            path.unlink()
+    with EmbeddedCluster(server) as cluster:
+        again = site(cluster)
+        with pytest.raises(LogBeginsAfterLake, match="begins at offset 20, the lake ends at off"):
+            tier(again)
+        [status] = again.client.statuses.list(PATH)
+        assert "Run `sluice repair shop.orders`" in (status.last_error or "")
+        done = repair(again.config, PATH, "accept-gap", jvm=jvm, wait_ms=20_000)
+        assert done.result is not None
+        assert (done.result.rows, done.result.offsets) == (0, {"0": 20})
+        assert tier(again).rows == 10
+        assert diagnose_table(again.config, PATH, jvm).healthy
+        [status] = again.client.statuses.list(PATH)
+        assert status.accepted == "bucket 0: offsets 10 to 19 were lost before the log's start"
+        again.client.close()

@@ -1,0 +1,102 @@
+"""Batches that cannot be read: what the error names, and what may be skipped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sluice.client import Client
+from sluice.client.unreadable_batch import unreadable_batch
+from sluice.errors import ConfigurationError, CorruptRecord
+from sluice.formats.log_batch import iter_batches
+from sluice.rounds.types import OffsetRange
+from tests.support.orders import PATH, PLAIN, bucket, create, ids, orders, write
+
+LENGTH_AT, DELTA_AT = 8, 28  # of a batch's header, version 0
+
+
+@pytest.fixture
+def log(client: Client, cluster: Any, tmp_path: Path) -> Path:
+    """A log with the batches 0 to 9, 10 to 19 and 20 to 29."""
+    create(client, PLAIN)
+    write(client, orders(0, 10), orders(10, 10), orders(20, 10))
+    (segment,) = [p for p in (tmp_path / "data").rglob("*.log") if p.stat().st_size > 100]
+    return segment
+
+
+def damage(log: Path, batch: int, at: int = -3, change: int = 1) -> None:
+    """Changes one byte of a batch."""
+    content = bytearray(log.read_bytes())
+    position = 0
+    for number, (header, _) in enumerate(iter_batches(bytes(content))):
+        if number == batch:
+            content[position + (at if at >= 0 else header.size + at)] ^= change
+        position += header.size
+    log.write_bytes(content)
+
+
+def found(client: Client, offset: int, tiered: int = 0) -> OffsetRange:
+    batch, _ = unreadable_batch(client, PATH, bucket(client), offset, tiered)
+    return batch
+
+
+@pytest.mark.parametrize(("batch", "start"), [(0, 0), (1, 10), (2, 20)])
+@pytest.mark.parametrize("at", [-3, DELTA_AT])
+def test_the_error_names_the_batch_and_its_end_is_found(
+    client: Client, log: Path, batch: int, start: int, at: int
+) -> None:
+    damage(log, batch, at)
+    with pytest.raises(CorruptRecord, match=rf"bucket 0:0 of shop\.orders: .*offset {start}") as no:
+        list(client.log_reader(PATH).read(bucket(client)))
+    assert no.value.details["base_offset"] == start
+    stop = start + 10
+    if at == DELTA_AT and batch == 2:
+        stop = start  # no batch follows, and its own header is not valid
+    assert found(client, start) == OffsetRange(bucket(client), start, stop)
+
+
+@pytest.mark.parametrize("at", [-3, DELTA_AT])
+def test_the_batches_around_it_can_be_read(client: Client, log: Path, at: int) -> None:
+    damage(log, 1, at)
+    reader = client.log_reader(PATH)
+    assert ids(reader.read(bucket(client), 0, 10)) == list(range(10))
+    assert ids(reader.read(bucket(client), 20)) == list(range(20, 30))
+
+
+def test_an_end_beyond_one_fetch_is_found(client: Client, cluster: Any, tmp_path: Path) -> None:
+    create(client, PLAIN, properties={"table.log.arrow.compression.type": "NONE"})
+    write(client, orders(0, 1000, "x" * 2000), orders(1000, 1))
+    (log,) = [p for p in (tmp_path / "data").rglob("*.log") if p.stat().st_size > 100]
+    damage(log, 0)
+    assert log.stat().st_size > 1 << 20
+    assert found(client, 0).stop > 0
+
+
+def test_without_a_length_the_end_is_unknown(client: Client, log: Path) -> None:
+    damage(log, 1, LENGTH_AT + 2, 0x40)
+    assert found(client, 10) == OffsetRange(bucket(client), 10, 10)
+
+
+@pytest.mark.parametrize(
+    ("offset", "tiered", "why"),
+    [
+        (0, 0, "the batch can be read: there is nothing to skip"),
+        (13, 0, "no batch begins there; the batch that holds it begins at 10"),
+        (10, 20, "the lake already holds offsets up to 19"),
+        (30, 0, "the log has offsets 0 to 29"),
+    ],
+)
+def test_only_the_start_of_an_unreadable_batch_can_be_skipped(
+    client: Client, log: Path, offset: int, tiered: int, why: str
+) -> None:
+    damage(log, 1)
+    with pytest.raises(ConfigurationError, match=f"--skip 0:{offset}: {why}"):
+        found(client, offset, tiered)
+
+
+def test_a_bucket_that_is_not_there_is_named(client: Client, log: Path) -> None:
+    with pytest.raises(ConfigurationError, match="--skip 7:0: "):
+        other = bucket(client, 7)
+        unreadable_batch(client, PATH, other, 0, 0)

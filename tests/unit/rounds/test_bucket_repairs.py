@@ -1,0 +1,260 @@
+"""Logs that begin late and batches that cannot be read, and what a person decides, on models."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from sluice.errors import LogBeginsAfterLake, SplitFailed
+from sluice.rounds.bucket_repairs import GAPS_KEY, REBUILT_KEY, SKIPPED_KEY
+from sluice.rounds.files import RoundResult
+from sluice.rounds.retier import RepairMode
+from sluice.rounds.round import run_round
+from sluice.rounds.types import OffsetRange
+
+from .conftest import World
+from .keyed_world import KeyedWorld
+from .repairs import found, mended, ways
+
+
+@pytest.fixture
+def late(world: World) -> World:
+    """Bucket 0 was tiered up to 3, and its log begins at 5; bucket 1 has new rows too."""
+    world.append(0, 3)
+    world.append(1, 1)
+    world.round()
+    world.append(0, 2)
+    world.append(0, 4)
+    world.append(1, 2)
+    world.cluster.truncate_before(world.bucket(0), 5)
+    return world
+
+
+def test_a_round_names_the_gap_and_the_command(late: World) -> None:
+    with pytest.raises(LogBeginsAfterLake) as failed:
+        late.round()
+    assert "begins at offset 5, the lake ends at offset 3" in str(failed.value)
+    assert "`sluice repair db.t`" in str(failed.value)
+    assert not failed.value.retryable
+
+
+def test_repair_names_the_range_and_changes_nothing(late: World) -> None:
+    answer = found(late)
+    assert not answer.healthy
+    assert "begins at offset 5, the lake ends at offset 3" in answer.state
+    [accept] = answer.actions
+    assert (accept.name, accept.risks) == (
+        "accept-gap",
+        ("lost for good: bucket 0: offsets 3 to 4 (its log starts at 5)",),
+    )
+    assert answer.recommended is None
+
+
+def test_an_accepted_gap_is_recorded_and_rounds_continue(late: World) -> None:
+    result = mended(late, RepairMode.ACCEPT_GAP)
+    assert (result.outcome, result.rows) == ("committed", 0)
+    assert "the next round copies the other rows" in result.forced
+    late.round()
+    assert late.offsets_in_lake(0) == [0, 1, 2, 5, 6, 7, 8]
+    assert late.offsets_in_lake(1) == [0, 1, 2]
+    _, repaired, *_ = late.table.snapshots()
+    assert json.loads(repaired.summary[GAPS_KEY]) == {"0": [3, 5]}
+    assert result.accepted == "bucket 0: offsets 3 to 4 were lost before the log's start"
+    assert found(late).healthy
+    late.append(0, 1)
+    assert late.round().rows == 1
+    newest = late.table.newest_tiering_snapshot()
+    assert newest is not None
+    assert GAPS_KEY not in newest.summary
+
+
+def test_a_gap_without_newer_rows_is_committed_too(world: World) -> None:
+    world.append(0, 3)
+    world.round()
+    world.append(0, 2)
+    world.cluster.truncate_before(world.bucket(0), 5)
+    assert mended(world, RepairMode.ACCEPT_GAP).offsets == {"0": 5}
+    assert found(world).healthy
+    assert world.round().outcome == "nothing_new"
+
+
+def test_without_a_gap_a_repair_is_an_ordinary_round(world: World) -> None:
+    world.append(0, 3)
+    world.round()
+    world.append(0, 1)
+    result = mended(world, RepairMode.ACCEPT_GAP)
+    assert (result.outcome, result.accepted) == ("committed", "")
+    world.assert_exactly_once()
+
+
+@pytest.mark.parametrize("step", ["lake_commit.before", "fluss_commit.before"])
+def test_a_killed_acceptance_leaves_the_old_state_or_the_new_one(
+    late: World, arm: Callable[[str], None], step: str
+) -> None:
+    arm(f"round.{step}=raise")
+    with pytest.raises(RuntimeError):
+        mended(late, RepairMode.ACCEPT_GAP)
+    arm("")
+    landed = step == "fluss_commit.before"
+    assert ways(late) == ({"register": True} if landed else {"accept-gap": False})
+    if landed:
+        late.round()
+    else:
+        mended(late, RepairMode.ACCEPT_GAP)
+    late.round()
+    assert late.offsets_in_lake(0) == [0, 1, 2, 5, 6, 7, 8]
+
+
+# ---- batches that cannot be read ----
+
+
+@pytest.fixture
+def damaged(world: World) -> World:
+    """Bucket 0 was tiered up to 3; its batches at 5 and 11 cannot be read."""
+    world.append(0, 3)
+    world.round()
+    for rows in (2, 4, 2, 3, 1):
+        world.append(0, rows)
+    world.append(1, 2)
+    world.cluster.unreadable = {(world.bucket(0), 5), (world.bucket(0), 11)}
+    return world
+
+
+def skipped(world: World, start: int, stop: int) -> RoundResult:
+    world.attempts += 1
+    return run_round(
+        world.cluster.begin_round(),
+        world.cluster,
+        world.lake,
+        world.runner,
+        attempt=str(world.attempts),
+        repair_mode=RepairMode.SKIP,
+        unreadable=OffsetRange(world.bucket(0), start, stop),
+    )
+
+
+def test_the_error_names_the_batch_and_the_command(damaged: World) -> None:
+    command = r"`sluice repair db\.t --skip 0:5`"
+    with pytest.raises(SplitFailed, match=rf"the batch at offset 5 cannot be read; {command}"):
+        damaged.round()
+
+
+def test_each_batch_is_skipped_by_itself_and_everything_else_is_copied(damaged: World) -> None:
+    first = skipped(damaged, 5, 9)
+    assert (first.rows, first.offsets) == (2, {"0": 9})
+    assert first.accepted == "bucket 0: offsets 5 to 8 were skipped"
+    newest = damaged.table.newest_tiering_snapshot()
+    assert newest is not None
+    assert json.loads(newest.summary[SKIPPED_KEY]) == {"0": [5, 9]}
+    with pytest.raises(SplitFailed, match="--skip 0:11`"):
+        damaged.round()
+    assert skipped(damaged, 11, 14).accepted == "bucket 0: offsets 11 to 13 were skipped"
+    assert damaged.round().rows == 1  # the failed round has committed the other bucket
+    assert damaged.offsets_in_lake(0) == [0, 1, 2, 3, 4, 9, 10, 14]
+    assert damaged.offsets_in_lake(1) == [0, 1]
+
+
+def test_a_batch_that_the_lake_has_is_not_skipped(damaged: World) -> None:
+    damaged.cluster.unreadable = set()
+    damaged.round()
+    result = skipped(damaged, 5, 9)
+    assert (result.outcome, result.accepted) == ("nothing_new", "")
+
+
+@pytest.mark.parametrize("step", ["copy.after", "lake_commit.before", "fluss_commit.before"])
+def test_a_killed_skip_leaves_the_old_state_or_the_new_one(
+    damaged: World, arm: Callable[[str], None], step: str
+) -> None:
+    arm(f"round.{step}=raise")
+    with pytest.raises(RuntimeError):
+        skipped(damaged, 5, 9)
+    arm("")
+    if step == "fluss_commit.before":
+        with pytest.raises(SplitFailed, match="--skip 0:11`"):
+            damaged.round()  # it registers the snapshot first
+    else:
+        assert damaged.offsets_in_lake(0) == [0, 1, 2]
+        skipped(damaged, 5, 9)
+    assert damaged.offsets_in_lake(0) == [0, 1, 2, 3, 4]
+
+
+# ---- tables with a primary key ----
+
+
+@pytest.fixture
+def keyed() -> KeyedWorld:
+    """Two buckets were tiered; bucket 0 then changed and its log lost the changes."""
+    world = KeyedWorld()
+    zero, one = world.bucket(0), world.bucket(1)
+    world.put(zero, k2=1, k4=1, k6=1)
+    world.put(one, k1=1, k3=1)
+    world.round()
+    world.delete(zero, 2)
+    world.put(zero, k4=2)
+    lost = world.cluster.logs[zero][-1].next_offset
+    world.put(zero, k8=1)
+    world.put(one, k3=2)
+    world.cluster.truncate_before(zero, lost)
+    return world
+
+
+def rebuilt(world: KeyedWorld) -> dict[str, int]:
+    newest = world.table.newest_tiering_snapshot()
+    assert newest is not None
+    content = json.loads(newest.summary[REBUILT_KEY])
+    assert isinstance(content, dict)
+    return content
+
+
+def test_a_keyed_bucket_is_read_again_from_its_snapshot(keyed: KeyedWorld) -> None:
+    with pytest.raises(LogBeginsAfterLake):
+        keyed.round()
+    keyed.snapshot(keyed.bucket(0))
+    keyed.put(keyed.bucket(0), k6=3)
+    result = keyed.round(repair_mode=RepairMode.REBUILD)
+    assert result.outcome == "committed"
+    record = rebuilt(keyed)
+    keyed.round()
+    keyed.assert_equal()  # key 2, whose delete was lost, is gone
+    assert record == {"0": [3, 6]}
+    assert result.accepted == ""
+    keyed.put(keyed.bucket(0), k4=5)
+    keyed.round()
+    keyed.assert_equal()
+
+
+def test_the_files_of_other_buckets_stay(keyed: KeyedWorld) -> None:
+    keyed.snapshot(keyed.bucket(0))
+    before = {p for p in keyed.table.paths() if keyed.table.keyed[p].partition == ("1",)}
+    old = {p for p in keyed.table.paths() if keyed.table.keyed[p].partition == ("0",)}
+    keyed.round(repair_mode=RepairMode.REBUILD)
+    assert before <= keyed.table.paths()
+    assert not old & keyed.table.paths()
+
+
+def test_a_snapshot_older_than_the_logs_start_is_not_used(keyed: KeyedWorld) -> None:
+    old = keyed.cluster.put_snapshot(keyed.bucket(0), keyed._batch(keyed.bucket(0), []))
+    keyed.leased[keyed.bucket(0)] = type(old)(old.bucket, old.snapshot_id, 4)
+    with pytest.raises(Exception, match="KeyedSplitOptions"):  # the model supports no scans
+        keyed.round(repair_mode=RepairMode.REBUILD)
+
+
+@pytest.mark.parametrize("step", ["copy.after", "lake_commit.before", "fluss_commit.before"])
+def test_a_killed_rebuild_leaves_the_old_state_or_the_new_one(
+    keyed: KeyedWorld, arm: Callable[[str], None], step: str
+) -> None:
+    keyed.snapshot(keyed.bucket(0))
+    before = keyed.in_lake()
+    arm(f"round.{step}=raise")
+    with pytest.raises(RuntimeError):
+        keyed.round(repair_mode=RepairMode.REBUILD)
+    arm("")
+    if step == "fluss_commit.before":
+        assert keyed.round().recovered_snapshot_id is not None
+    else:
+        assert keyed.in_lake() == before
+        keyed.round(repair_mode=RepairMode.REBUILD)
+    keyed.round()
+    keyed.assert_equal()
