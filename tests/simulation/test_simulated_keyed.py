@@ -18,6 +18,9 @@ FEW, MANY = 100, 3_000
 KEYED = Variant(keyed=True)
 CONTROL_SEEDS_MAX = 200
 MUST_OCCUR = (
+    "log lost its beginning",
+    "batch damaged",
+    "repair: rebuild",
     "log truncated",
     "partition created again",
     "table dropped and created again",
@@ -65,6 +68,7 @@ def test_thousands_of_keyed_seeds() -> None:
     ("control", "damage"),
     [
         ("no deletes", "is there twice"),
+        ("rebuilt beside", "is there twice"),
         ("no fence", "rows doubled"),
         ("blind repetition", "rows doubled"),
         ("hasty deletion", "referenced file is gone"),

@@ -12,14 +12,19 @@ from sluice.rounds.write_ids import write_ids_in
 from sluice.testing.simulation.cluster import FlussTable, SimCluster
 from sluice.testing.simulation.keyed import Change, replayed
 from sluice.testing.simulation.lake import SimLake, SimTable
+from sluice.testing.simulation.log_damage import AcceptedRanges, LogDamage, without_cause
 
 
 class Checker:
     """Checks the rules and keeps the first violation as text."""
 
-    def __init__(self, note: Callable[[str], None], say: Callable[[str], None]) -> None:
+    def __init__(
+        self, note: Callable[[str], None], say: Callable[[str], None], damage: LogDamage
+    ) -> None:
         """:param note: counts an event. :param say: writes into the trace."""
         self._note, self._say = note, say
+        self.damage = damage
+        self._accepted = AcceptedRanges()
         self.cluster: SimCluster
         self.lake: SimLake
         self.violation = ""
@@ -44,6 +49,8 @@ class Checker:
         """Checks a lake table whose main branch was moved by any writer."""
         self.files_present()
         ours = table.newest_tiering_snapshot()
+        if why := without_cause(self._missing(table), self.damage, ours):
+            self.wrong(f"{table.location}: {why}")
         if self.changes:
             said = None if ours is None else self._said(ours)
             if why := self._keyed_difference(table, said):
@@ -74,15 +81,23 @@ class Checker:
                 held.setdefault(owner, []).extend(offsets * (2 if path in table.twice else 1))
         return held
 
+    def _missing(self, table: SimTable) -> Mapping[TableBucket, set[int]]:
+        """The offsets that main lacks because a user accepted it, as the summaries say."""
+        entry = table.history().entry(table.main or -1)
+        if entry is None:
+            return {}
+        return self._accepted.at(table.uuid, table.main, entry.parent_id, entry.summary)
+
     def _holds_what_it_says(
         self, table: SimTable, ours: LakeSnapshot, held: Mapping[TableBucket, list[int]]
     ) -> None:
         """Checks that main contains exactly the rows that Sluice's newest snapshot names."""
         said = self._said(ours)
-        newest = self._newest_incarnations(said)
+        newest, missing = self._newest_incarnations(said), self._missing(table)
         for bucket in sorted({**held, **said}, key=str):
             expected = self.acknowledged.get(bucket, [])
             expected = expected[: bisect_left(expected, said.get(bucket, 0))]
+            expected = [one for one in expected if one not in missing.get(bucket, ())]
             if bucket.partition_id is not None and bucket.partition_id not in newest:
                 expected = []  # created again since: its rows had to go
             if sorted(held.get(bucket, ())) != expected:
@@ -175,7 +190,9 @@ class Checker:
             return f"{path}: {why}"
         held = self._held(table)
         for bucket in ends if not self.changes else ():
-            if sorted(held.get(bucket, ())) != self.acknowledged.get(bucket, []):
+            missing = self._missing(table).get(bucket, ())
+            expected = [one for one in self.acknowledged.get(bucket, []) if one not in missing]
+            if sorted(held.get(bucket, ())) != expected:
                 return f"{path}: bucket {bucket} has {held.get(bucket)} in the lake"
         if table.tagged != ours.snapshot_id:
             return f"{path}: the tag is at {table.tagged}, not at {ours.snapshot_id}"

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from sluice.errors import LakeCommitOutcomeUnknown, PartitionNotExists
 from sluice.model import Partition, TableInfo, TablePath
-from sluice.rounds.types import DataFile, LakeSnapshot
+from sluice.rounds.bucket_repairs import GAPS_KEY, SKIPPED_KEY
+from sluice.rounds.types import DataFile, LakePart, LakeSnapshot
 from sluice.testing.simulation.actors import Actor
 from sluice.testing.simulation.cluster import SimCluster
 from sluice.testing.simulation.lake import DriverLake, DriverTable, LakeContext, SimTable
@@ -61,6 +62,34 @@ class OmitsDeleteFiles(DriverTable):
     ) -> LakeSnapshot:
         kept = [file for file in files if not file.deletes]
         return super().commit(kept, base, *more, **named)
+
+
+class RecordsNoRepairs(DriverTable):
+    """Omits from the summary what a user accepted as missing."""
+
+    def commit(
+        self,
+        files: Sequence[DataFile],
+        base: LakeSnapshot | None,
+        summary: Mapping[str, str],
+        *more: Any,
+    ) -> LakeSnapshot:
+        kept = {k: v for k, v in summary.items() if k not in (GAPS_KEY, SKIPPED_KEY)}
+        return super().commit(files, base, kept, *more)
+
+
+class KeepsRebuiltFiles(DriverTable):
+    """Leaves the old files of a bucket that was rebuilt."""
+
+    def commit(
+        self,
+        files: Sequence[DataFile],
+        base: LakeSnapshot | None,
+        summary: Mapping[str, str],
+        replaced: Sequence[LakePart] = (),
+    ) -> LakeSnapshot:
+        kept = [part for part in replaced if part.bucket is None]
+        return super().commit(files, base, summary, kept)
 
 
 def _lake_of(table_class: type[DriverTable]) -> Callable[[LakeContext, Actor], DriverLake]:
@@ -127,5 +156,7 @@ CONTROLS: Mapping[str, Variant] = {
     "no clean-up": Variant(cleaner=_idle_cleaner),
     "trusting coordinator": Variant(trusting=True),
     "believed tablets": Variant(make_admin=BelievesTablets),
+    "no record of repairs": Variant(make_lake=_lake_of(RecordsNoRepairs)),
+    "rebuilt beside": Variant(make_lake=_lake_of(KeepsRebuiltFiles), keyed=True),
     "no deletes": Variant(make_lake=_lake_of(OmitsDeleteFiles), keyed=True),
 }

@@ -22,6 +22,7 @@ from sluice.errors import (
     LakeCommitRefused,
     LakeNotWritable,
     LakeTableMismatch,
+    LogBeginsAfterLake,
     SluiceError,
     StorageError,
 )
@@ -34,7 +35,9 @@ from sluice.rounds.limits import RoundLimits
 from sluice.rounds.ports import BucketRows, SplitRunner, SplitWriterFactory
 from sluice.rounds.reasons import reason_of
 from sluice.rounds.repair import (
+    ACCEPT_GAP,
     ADOPT,
+    REBUILD,
     RESTORE,
     RETIER,
     TAG,
@@ -46,12 +49,13 @@ from sluice.rounds.repair import (
 )
 from sluice.rounds.retier import RepairMode
 from sluice.rounds.round import run_round
-from sluice.rounds.types import LogRecords, Split, SplitFailure, SplitResult
+from sluice.rounds.types import LogRecords, OffsetRange, Split, SplitFailure, SplitResult
 from sluice.testing.simulation.actors import Actor
 from sluice.testing.simulation.clock import ManualClock
 from sluice.testing.simulation.cluster import FlussTable, SimCluster
 from sluice.testing.simulation.keyed import KeyedFlussTable
 from sluice.testing.simulation.lake import DriverLake, LakeContext
+from sluice.testing.simulation.log_damage import LogDamage, named_batch, unreadable_batch
 from sluice.testing.simulation.network import NetworkContext, SimAdmin, SimConnection
 from sluice.testing.simulation.round_checker import RoundChecker
 
@@ -70,6 +74,7 @@ _NOTED_ERRORS = frozenset(
         "LakeCommitOutcomeUnknown",
         "LakeCommitRefused",
         "SplitFailed",
+        "LogBeginsAfterLake",
     }
 )
 
@@ -84,6 +89,7 @@ class Round:
     next_beat_ms: int
     repair_mode: RepairMode | None
     checker: RoundChecker
+    unreadable: OffsetRange | None = None
     lost: bool = False
 
 
@@ -97,6 +103,7 @@ class ActorFactory:
     lake_context: LakeContext
     note: Callable[[str], None]
     wrong: Callable[[str], None]
+    damage: LogDamage
     make_lake: Callable[[LakeContext, Actor], DriverLake] = DriverLake
     make_admin: Callable[[SimConnection, SimCluster], SimAdmin] = SimAdmin
     rounds: dict[Actor, Round] = field(default_factory=dict)
@@ -107,6 +114,8 @@ class ActorFactory:
     """The errors of the last rounds that failed."""
     lossy: set[TablePath] = field(default_factory=set)
     """Tables for which `sluice repair` has options, but none without loss."""
+    named: dict[TablePath, tuple[str, int]] = field(default_factory=dict)
+    """The batch that the last error of a table names: bucket and offset."""
 
     def client(self, actor: Actor | None) -> TieringClient:
         connection = SimConnection(self.network, actor)
@@ -120,6 +129,7 @@ class ActorFactory:
         path: TablePath | None = None,
         again: Claim | None = None,
         repair_mode: RepairMode | None = None,
+        unreadable: OffsetRange | None = None,
     ) -> Callable[[Actor], None]:
         """A driver that claims a table, or continues a claim, and runs one round."""
 
@@ -131,12 +141,17 @@ class ActorFactory:
                 return
             if claim is not None:
                 self.claims = [*self.claims[-3:], claim]
-                self._tier(actor, client, claim, repair_mode)
+                self._tier(actor, client, claim, repair_mode, unreadable)
 
         return body
 
     def _tier(
-        self, actor: Actor, client: TieringClient, claim: Claim, repair_mode: RepairMode | None
+        self,
+        actor: Actor,
+        client: TieringClient,
+        claim: Claim,
+        repair_mode: RepairMode | None,
+        unreadable: OffsetRange | None,
     ) -> None:
         def on_lost(_claim: Claim, _error: ClaimLost) -> None:
             self.note("heartbeat found the claim lost")
@@ -148,7 +163,7 @@ class ActorFactory:
         keeper.add(claim)
         checker = RoundChecker(self.network.cluster, actor, claim, self.wrong)
         next_beat_ms = self.clock.now_ms() + HEARTBEAT_MS
-        running = Round(actor, claim, keeper, next_beat_ms, repair_mode, checker)
+        running = Round(actor, claim, keeper, next_beat_ms, repair_mode, checker, unreadable)
         self.rounds[actor] = running
         try:
             self._report(client, running, self._round(running, client))
@@ -177,6 +192,7 @@ class ActorFactory:
             clock=self.clock,
             limits=limits,
             repair_mode=running.repair_mode,
+            unreadable=running.unreadable,
             keyed=self._leased(claim),
         )
 
@@ -213,13 +229,25 @@ class ActorFactory:
         if error.details.get("committed") is not None:
             self.note("round committed in part")
         running.checker.table_exists(error)
+        damaged = self._names_damage(running.claim, error)
         if running.lost:
             return
         try:
             client.failed(running.claim, reason_of(error))
         except FlussError:
             return  # the coordinator takes the table back by itself
-        running.checker.failed(error)
+        running.checker.failed(error, has_cause=damaged)
+
+    def _names_damage(self, claim: Claim, error: SluiceError) -> bool:
+        """Whether a round calls a log damaged. Checks that it is; remembers the named batch."""
+        batch = named_batch(str(error))
+        if batch is None and not isinstance(error, LogBeginsAfterLake):
+            return False
+        if not any(bucket.table_id == claim.table_id for bucket in self.damage.unreadable):
+            self.wrong(f"a round failed without a cause: {error}")
+        if batch is not None:
+            self.named[batch[0]] = batch[1:]
+        return True
 
     def _runner(self, running: Round, writers: SplitWriterFactory) -> SplitRunner:
         source = _Log(self, running)
@@ -273,6 +301,9 @@ class ActorFactory:
             try:
                 seen = read_table_state(path, client, lake)
                 found = diagnose(seen, client)
+                if found.healthy and path in self.named:
+                    self._repair_batch(actor, path)
+                    return
                 action = self._choose_action(found)
                 self.lossy.discard(path)
                 if action is None:
@@ -280,7 +311,7 @@ class ActorFactory:
                         self.lossy.add(path)
                     return
                 self.note(f"repair: {action.name}")
-                if action.name not in (RETIER, ADOPT):
+                if action.name in (RESTORE, TAG):
                     apply_action(action, seen)
                     return
                 self.network.cluster.retry(path)
@@ -292,12 +323,24 @@ class ActorFactory:
 
         return body
 
+    def _repair_batch(self, actor: Actor, path: TablePath) -> None:
+        """Runs `sluice repair --skip` for the batch that the last error names."""
+        fluss = self.network.cluster.table(path)
+        batch = unreadable_batch(fluss, *self.named.pop(path))
+        if batch is None:
+            return
+        keyed = fluss.described.has_primary_key  # a skipped change would lose updates
+        repair_mode = RepairMode.REBUILD if keyed else RepairMode.SKIP
+        self.note(f"repair: {repair_mode.value}")
+        self.network.cluster.retry(path)
+        self.driver(path, repair_mode=repair_mode, unreadable=batch)(actor)
+
     def _choose_action(self, diagnosis: Diagnosis) -> RepairAction | None:
         """The repair to use; rounds register by themselves, and rows without a log are kept."""
         actions = [
             action
             for action in diagnosis.actions
-            if action.name in (RESTORE, TAG)
+            if action.name in (RESTORE, TAG, ACCEPT_GAP, REBUILD)
             or (action.name == RETIER and not any("lost for good" in risk for risk in action.risks))
             or (action.name == ADOPT and not action.risks)
         ]

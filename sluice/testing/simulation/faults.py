@@ -9,6 +9,8 @@ KINDS = (
     "rows appended",
     "empty batch appended",
     "log truncated",
+    "log lost its beginning",
+    "batch damaged",
     "coordinator restarted",
     "partition created",
     "partition dropped",
@@ -62,6 +64,9 @@ KINDS = (
     "SplitFailed",
     "repair: restore",
     "repair: retier",
+    "repair: accept-gap",
+    "repair: skip",
+    "LogBeginsAfterLake",
     "clean-up",
     "clean-up removed files",
 )

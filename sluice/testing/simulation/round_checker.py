@@ -85,16 +85,18 @@ class RoundChecker:
         if any("TableNotExist" in text for text in texts) and not self._actor.faults:
             self._wrong(f"{self._actor.name} failed with a dropped table: {error}")
 
-    def failed(self, error: SluiceError) -> None:
+    def failed(self, error: SluiceError, *, has_cause: bool = False) -> None:
         """Checks that a failure has a cause, and what was committed in spite of it.
 
         For failures that the coordinator counts. A round that lost its claim may read a log that
         other rounds have tiered, and retention has shortened since.
+
+        :param has_cause: whether a damaged log is known to be the cause.
         """
         kind = type(error).__name__
         if "LogOffsetOutOfRange" in str(error) and self._newest() != self._registered:
             return  # another try of the same claim has tiered those rows, and retention came
-        if kind in _NEEDS_CAUSE and not self._actor.faults:
+        if kind in _NEEDS_CAUSE and not (has_cause or self._actor.faults):
             self._wrong(f"{self._actor.name} failed without a cause: {kind}: {error}")
         if (committed := error.details.get("committed")) is not None:
             self.noted(committed)

@@ -16,6 +16,7 @@ from sluice.testing.simulation.cluster import TIMEOUT_MS, FlussTable, SimCluster
 from sluice.testing.simulation.drivers import ActorFactory
 from sluice.testing.simulation.keyed import KeyedFlussTable
 from sluice.testing.simulation.lake import DriverLake, LakeContext, SimLake, SimTable
+from sluice.testing.simulation.log_damage import LogDamage
 from sluice.testing.simulation.network import NetworkContext, SimAdmin, SimConnection
 from sluice.testing.simulation.world_events import WorldContext, WorldEvents
 
@@ -92,7 +93,7 @@ class Simulation:
         self.actors: list[Actor] = []
         self.born = 0
         self._late: list[tuple[int, str, Callable[[], object]]] = []
-        self.checker = Checker(self.note, self._say)
+        self.checker = Checker(self.note, self._say, LogDamage(seed, self.note))
         fenced = self.rng.random() < 0.75
         self.checker.forward_only = fenced or variant.trusting
         self.cluster = SimCluster(
@@ -131,6 +132,7 @@ class Simulation:
             lake_context,
             self.note,
             self.checker.wrong,
+            self.checker.damage,
             variant.make_lake,
             variant.make_admin,
         )
@@ -144,6 +146,7 @@ class Simulation:
             lambda: self.born,
             self._spawn_repairer,
             self._may_roll_back,
+            self.checker.damage,
         )
         self.events = WorldEvents(world)
 

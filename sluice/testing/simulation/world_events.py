@@ -13,6 +13,7 @@ from sluice.testing.simulation.clock import ManualClock
 from sluice.testing.simulation.cluster import FlussTable, SimCluster
 from sluice.testing.simulation.keyed import KeyedFlussTable
 from sluice.testing.simulation.lake import SimLake, SimTable
+from sluice.testing.simulation.log_damage import LogDamage
 
 _DAYS = ("mon", "tue", "wed")
 _ROWS_MAX = 5
@@ -31,6 +32,7 @@ class WorldContext:
     actors_born: Callable[[], int]
     spawn_repairer: Callable[[TablePath], object]
     may_roll_back: Callable[[], bool]
+    damage: LogDamage
 
 
 class WorldEvents:
@@ -66,6 +68,9 @@ class WorldEvents:
             self._create(path)
             return
         fluss, table = world.cluster.tables[path], world.lake.tables.get(path)
+        if world.damage.is_due() and not self._is_behind(fluss):
+            world.damage.happen(fluss)
+            return
         if roll < 0.5:
             self._append(fluss, empty=roll < 0.08)
         elif roll < 0.56:
@@ -173,6 +178,8 @@ class WorldEvents:
         elif roll < 0.96 and table.rolled_back_at < 0:  # else nobody could tell what main holds
             world.note("old metadata removed")
             table.forget_expired()
+        elif world.damage.has(world.cluster.tables[path]):
+            return  # the log no longer has what a rollback may remove
         elif world.may_roll_back() and table.roll_back(rng, world.actors_born()):
             world.note("rolled back")
             if rng.random() < 0.5:

@@ -1,0 +1,116 @@
+"""Logs that lose their beginning before it was tiered, and batches that become unreadable."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Mapping
+
+from sluice.model import TableBucket, TablePath
+from sluice.rounds.bucket_repairs import GAPS_KEY, SKIPPED_KEY, ranges_in
+from sluice.rounds.offsets import TABLE_ID_KEY
+from sluice.rounds.types import LakeSnapshot, OffsetRange
+from sluice.testing.simulation.cluster import FlussTable
+
+LOST, DAMAGED = "log lost its beginning", "batch damaged"
+_SHARE = 0.3
+"""How many seeds have such logs; the others stay as they are."""
+_OFTEN = 0.06
+_EVENTS_MAX = 3
+_NAMED = re.compile(r"`sluice repair (\S+) --skip (\S+):(\d+)`")
+
+
+class LogDamage:
+    """Damages logs of one simulation, and knows which rows nobody can read any more."""
+
+    def __init__(self, seed: int, note: Callable[[str], None]) -> None:
+        self._rng = random.Random(f"damage {seed}")
+        self._note = note
+        self._is_on = self._rng.random() < _SHARE
+        self._left = _EVENTS_MAX
+        self.unreadable: dict[TableBucket, set[int]] = {}
+        """Offsets that were lost or damaged before they were tiered."""
+
+    def has(self, fluss: FlussTable) -> bool:
+        """Whether a log of the table was ever damaged."""
+        return any(bucket.table_id == fluss.described.table_id for bucket in self.unreadable)
+
+    def is_due(self) -> bool:
+        return self._is_on and self._left > 0 and self._rng.random() < _OFTEN
+
+    def happen(self, fluss: FlussTable) -> None:
+        """Damages the log of a bucket behind what Fluss has registered."""
+        registered = fluss.latest_registered()
+        known = registered.offsets if registered is not None else {}
+        behind = {b: known.get(b, 0) for b in fluss.buckets() if fluss.end(b) > known.get(b, 0)}
+        if not behind:
+            return
+        bucket = self._rng.choice(sorted(behind, key=str))
+        log = [one for one in fluss.logs.get(bucket, []) if one.base_offset >= behind[bucket]]
+        if not log:
+            return
+        self._left -= 1
+        batch = self._rng.choice(log)
+        if bucket in known and self._rng.random() < 0.5:
+            self._note(LOST)
+            fluss.truncate_before(bucket, batch.next_offset)
+            lost = range(behind[bucket], batch.next_offset)
+        else:
+            self._note(DAMAGED)
+            fluss.unreadable.add((bucket, batch.base_offset))
+            lost = range(batch.base_offset, batch.next_offset)
+        self.unreadable.setdefault(bucket, set()).update(lost)
+
+
+def named_batch(message: str) -> tuple[TablePath, str, int] | None:
+    """The batch in the command that an error names: table, bucket and offset."""
+    found = _NAMED.search(message)
+    return None if found is None else (TablePath.parse(found[1]), found[2], int(found[3]))
+
+
+def unreadable_batch(fluss: FlussTable, bucket_name: str, offset: int) -> OffsetRange | None:
+    """The batch that a user named, by the checks of `sluice repair --skip`."""
+    bucket = TableBucket.named(fluss.described.table_id, bucket_name)
+    registered = fluss.latest_registered()
+    tiered = registered.offsets.get(bucket, 0) if registered is not None else 0
+    if (bucket, offset) not in fluss.unreadable or offset < tiered:
+        return None
+    for records in fluss.logs.get(bucket, ()):
+        if records.base_offset == offset and bucket in fluss.buckets():
+            return OffsetRange(bucket, offset, records.next_offset)
+    return None
+
+
+class AcceptedRanges:
+    """The ranges that lake snapshots record as missing, from their summaries alone."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, int | None], dict[TableBucket, set[int]]] = {}
+
+    def at(
+        self, uuid: str, main: int | None, parent: int | None, summary: Mapping[str, str]
+    ) -> Mapping[TableBucket, set[int]]:
+        """What main lacks because a user accepted it: its own ranges and its ancestors'.
+
+        Called for each snapshot as soon as it is main, before its ancestors can expire.
+        """
+        if (uuid, main) not in self._known:
+            found = {b: set(held) for b, held in self._known.get((uuid, parent), {}).items()}
+            if GAPS_KEY in summary or SKIPPED_KEY in summary:
+                table_id = int(summary[TABLE_ID_KEY])
+                for bucket, (start, stop) in ranges_in(
+                    table_id, summary, GAPS_KEY, SKIPPED_KEY
+                ).items():
+                    found.setdefault(bucket, set()).update(range(start, stop))
+            self._known[uuid, main] = found
+        return self._known[uuid, main]
+
+
+def without_cause(
+    accepted: Mapping[TableBucket, set[int]], damage: LogDamage, ours: LakeSnapshot | None
+) -> str:
+    """A range that a snapshot records as missing although it could be read; empty if none is."""
+    for bucket, offsets in accepted.items():
+        if left := offsets - damage.unreadable.get(bucket, set()):
+            return f"{ours and ours.snapshot_id} accepts {sorted(left)} of {bucket} without a cause"
+    return ""
