@@ -15,14 +15,25 @@ import pytest
 import sluice.client.log_fetches
 from sluice.client import Client, connect
 from sluice.client.remote_log import Segment, read_segment
+from sluice.client.unreadable_batch import unreadable_batch
 from sluice.config import ClientConfig
-from sluice.errors import AuthenticateError, StorageError, UnsupportedVersion
+from sluice.errors import (
+    AuthenticateError,
+    CorruptRecord,
+    LogOffsetOutOfRange,
+    StorageError,
+    UnsupportedVersion,
+)
+from sluice.formats.log_batch import iter_batches
 from sluice.formats.types import schema_from_arrow
 from sluice.model import TableBucket, TableDescriptor, TablePath
+from sluice.rounds.types import OffsetRange
 from sluice.testing.real_fluss import RealFluss
 from sluice.testing.table_creation import create_table
 from tests.support.checkpoints import wait_for_checkpoint
+from tests.support.findings import finding
 from tests.support.guarded_fluss import PASSWORD, USERNAME, GuardedFluss
+from tests.support.processes import wait_for
 
 pytestmark = pytest.mark.real_fluss
 
@@ -138,3 +149,43 @@ def test_a_call_that_it_lacks_is_refused_at_once(client: Client) -> None:
     with pytest.raises(UnsupportedVersion, match="does not offer ListTieringStatuses"):
         client.statuses.of_coordinator()
     assert time.monotonic() - started < 60
+
+
+@pytest.mark.slow
+def test_a_damaged_batch_is_named_and_read_around(fluss: RealFluss, client: Client) -> None:
+    """In a remote segment, whose file a test can change."""
+    path, bucket = new_table(client, **{"table.log.tiered.local-segments": "1"})
+    for part in range(4):
+        append(client, path, part * 20_000, 20_000)
+    log = remote_segments(fluss, path, 2)[0]
+    content = bytearray(log.read_bytes())
+    headers = [header for header, _ in iter_batches(bytes(content))]
+    damaged = headers[0]
+    content[damaged.size - 3] ^= 1
+    log.write_bytes(content)
+    reader, start, stop = client.log_reader(path), damaged.base_offset, damaged.next_offset
+    with pytest.raises(CorruptRecord, match="checksum") as caught:
+        list(reader.read(bucket, start))
+    assert caught.value.details["base_offset"] == start
+    batch, _ = unreadable_batch(client, path, bucket, start, 0)
+    assert batch == OffsetRange(bucket, start, stop)
+    assert next(iter(reader.read(bucket, stop))).base_offset == stop
+
+
+@pytest.mark.slow
+def test_a_log_that_lost_its_beginning_says_where_it_begins(
+    fluss: RealFluss, client: Client
+) -> None:
+    path, bucket = new_table(
+        client, **{"table.log.tiered.local-segments": "1", "table.log.ttl": "1s"}
+    )
+    for part in range(6):
+        append(client, path, part * 20_000, 20_000)
+    with finding():
+        wait_for("the log to lose its beginning", lambda: starts(client, path) > 0)
+    with pytest.raises(LogOffsetOutOfRange):
+        list(client.log_reader(path).read(bucket, 0))
+
+
+def starts(client: Client, path: TablePath) -> int:
+    return client.admin.list_offsets(path, [0], timestamp_ms="earliest")[0]
