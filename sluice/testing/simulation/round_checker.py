@@ -48,6 +48,10 @@ class RoundChecker:
         table = self._cluster.tables.get(self._claim.path)
         return None if table is None else table.latest()
 
+    def registered_since(self) -> bool:
+        """Whether another snapshot was registered after the round began."""
+        return self._newest() != self._registered
+
     def succeeded(self, result: RoundResult) -> None:
         """Checks a result: it has every row that existed when the round began.
 
@@ -94,7 +98,7 @@ class RoundChecker:
         :param has_cause: whether a damaged log is known to be the cause.
         """
         kind = type(error).__name__
-        if "LogOffsetOutOfRange" in str(error) and self._newest() != self._registered:
+        if "LogOffsetOutOfRange" in str(error) and self.registered_since():
             return  # another try of the same claim has tiered those rows, and retention came
         if kind in _NEEDS_CAUSE and not (has_cause or self._actor.faults):
             self._wrong(f"{self._actor.name} failed without a cause: {kind}: {error}")
