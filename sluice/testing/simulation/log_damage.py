@@ -13,7 +13,7 @@ from sluice.rounds.types import LakeSnapshot, OffsetRange
 from sluice.testing.simulation.cluster import FlussTable
 
 LOST, DAMAGED = "log lost its beginning", "batch damaged"
-_SHARE = 0.3
+_SHARE = 0.2
 """How many seeds have such logs; the others stay as they are."""
 _OFTEN = 0.06
 _EVENTS_MAX = 3

@@ -36,6 +36,8 @@ _HOT_STEPS = frozenset(
         "PrepareLakeTableSnapshot answered",
         "CommitLakeTableSnapshot",
         "CommitLakeTableSnapshot answered",
+        "set_main",
+        "set_main answered",
         "references",
         "remove",
     }
