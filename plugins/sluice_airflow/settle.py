@@ -30,7 +30,7 @@ from sluice.rounds.files import (
     round_outcome,
 )
 from sluice_airflow import leasing
-from sluice_airflow.claimed_again import mark_started, newest_claim
+from sluice_airflow.claimed_again import is_started, mark_started, newest_claim
 from sluice_airflow.claims import ClaimedTable
 
 if TYPE_CHECKING:
@@ -50,6 +50,8 @@ STOPS = {
     "skipped": "a user ended the run before the task tier was run",
 }
 """States that a tier task without a result has only after a user's act."""
+TIER_NOT_STARTED = "TierNotStarted"
+NOT_STARTED = "the task tier failed before it began: a user or Airflow's executor ended it"
 NOT_BEGUN = "the run ended before the tiering of the table began"
 TASK_LOST = "the task that ran the Spark driver was lost"
 
@@ -95,10 +97,13 @@ def settle(
         outcome = _result(entry["plan_uri"], result)
     else:
         left = _outcome_in_files(entry["plan_uri"])
-        if not failure and state == "failed" and not _is_final(left):
+        has_begun = bool(failure) or _has_begun(entry["plan_uri"])
+        if not failure and state == "failed" and has_begun and not _is_final(left):
             left = _wait_for_stop(entry["plan_uri"], left, stop_seen_s)
         if isinstance(left, RoundResult) or _is_stop(left):
             outcome = left
+        elif state == "failed" and not has_begun:
+            outcome = RoundFailure(Reason.from_text(NOT_STARTED, kind=TIER_NOT_STARTED))
         else:
             outcome = _failure(failure, left) if state not in STOPS else left or _stop(state)
     failpoint("airflow.settle.before_report")
@@ -120,7 +125,7 @@ def drop(
     Runs after the settle tasks, or in place of them. A table that has a result is reported as
     finished. A claim whose tiering never began is released, which is no failure.
 
-    :param entries: what acquire_lease returned. No tier task has begun for other claims.
+    :param entries: what acquire_lease returned: their plans are known if no folder can be listed.
     """
     try:
         plans = {entry["plan_uri"]: claim_of(entry) for entry in entries}
@@ -147,7 +152,6 @@ def release_unplanned(client: Client, lease_id: str, planned: Collection[Claim])
 def _report_held(
     client: Client, work_uri: str, lease_id: str, plans: dict[str, Claim]
 ) -> list[Verdict]:
-    begun = set(plans)
     try:
         for uri in plan_uris(work_uri, lease_id):
             plans[uri] = PlanFile.from_json(read_json(uri) or {}).claim
@@ -159,8 +163,9 @@ def _report_held(
     verdicts = []
     for uri, claim in held.items():
         outcome = _outcome_in_files(uri)
+        has_begun = _has_begun(uri)
         _mark_ended(uri, outcome)
-        if outcome is None and uri not in begun:
+        if outcome is None and not has_begun:
             verdicts.append(_release(client, claim, NOT_BEGUN))
         else:
             verdicts.append(_report(client, claim, outcome, RUN_ENDED, lease_id))
@@ -185,6 +190,15 @@ def _newest(entry: ClaimedTable) -> ClaimedTable:
     except UNREADABLE as error:
         log.warning("cannot read whether %s was claimed again: %s", entry["table"], error)
         return entry
+
+
+def _has_begun(plan_uri: str) -> bool:
+    """Whether a tier task has begun to work on the claim; True if that cannot be read."""
+    try:
+        return is_started(plan_uri)
+    except UNREADABLE as error:
+        log.warning("cannot read whether a task works on %s: %s", plan_uri, mask(str(error)))
+        return True
 
 
 def _mark_ended(plan_uri: str, outcome: Outcome | None) -> None:
@@ -288,7 +302,7 @@ def _report(
             return _finished(table, outcome)
         failure = outcome or RoundFailure(Reason.from_text(otherwise))
         reason = failure.reason.checked()
-        if reason.kind == StoppedByUser.__name__:
+        if reason.kind in (StoppedByUser.__name__, TIER_NOT_STARTED):  # no failure of the table
             client.tiering.release(claim, reason, stopped=True)
             return Verdict(table, "released", str(reason))
         client.tiering.failed(claim, reason, failure.details(worker))

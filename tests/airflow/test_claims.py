@@ -26,6 +26,7 @@ from sluice.rounds.files import (
     write_json,
 )
 from sluice_airflow.acquire import acquire, check_conf_keys, requested_tables
+from sluice_airflow.claimed_again import mark_started
 from sluice_airflow.claims import ClaimedTable
 from sluice_airflow.connection import FlussConnection
 from sluice_airflow.settle import NOT_BEGUN, RUN_ENDED, TASK_LOST, drop, settle
@@ -343,9 +344,17 @@ def test_drop_without_the_work_folder_goes_by_the_entries(run: Run) -> None:
     [path] = waiting(run, "a")
     entries = run.acquire()
     [verdict] = drop(run.client, "nowhere://x", JOB, entries)
-    assert verdict.reason == RUN_ENDED
+    assert (verdict.reported, verdict.reason) == ("released", NOT_BEGUN)
     assert run.status(path).status == "Pending"
-    assert replace(verdict, reason="").reported == "failed"
+
+
+def test_drop_of_a_task_that_left_nothing(run: Run) -> None:
+    """It had begun, so its worker was lost, and its settle task never ran."""
+    [path] = waiting(run, "a")
+    [entry] = run.acquire()
+    mark_started(entry["plan_uri"])
+    assert run.drop() == [("shop.a", "failed", RUN_ENDED)]
+    assert run.status(path).failures == 1
 
 
 def test_what_a_killed_run_claimed_on_apache_fluss_is_found_by_its_name(tmp_path: Path) -> None:

@@ -12,9 +12,10 @@ from sluice.cli.status_text import print_notes
 from sluice.errors import DriverLost
 from sluice.model import Reason, TablePath, TieringStatus
 from sluice.rounds.files import RoundFailure, failure_uri, write_json
+from sluice_airflow.claimed_again import mark_started
 from sluice_airflow.claims import ClaimedTable
 from sluice_airflow.operators.tier import stop_of
-from sluice_airflow.settle import TASK_LOST, settle
+from sluice_airflow.settle import NOT_STARTED, TASK_LOST, settle
 from tests.airflow.test_claims import Run, left_by, result_of, waiting
 from tests.airflow.test_claims import run as run
 from tests.docs.blocks import claimed_blocks
@@ -70,6 +71,7 @@ def test_marked_failed_while_it_ran(run: Run) -> None:
         time.sleep(0.3)
         write_json(failure_uri(entry["plan_uri"], "1"), stopped.to_json())
 
+    mark_started(entry["plan_uri"])
     thread = threading.Thread(target=leave)
     thread.start()
     verdict = settle(run.client, entry, None, None, "failed", 30)
@@ -79,8 +81,18 @@ def test_marked_failed_while_it_ran(run: Run) -> None:
     assert run.status(path).stopped == str(stopped.reason)
 
 
+def test_a_task_that_failed_before_it_began(run: Run) -> None:
+    """A user marked it, or the executor lost it: the table has done nothing wrong."""
+    path, entry = claimed(run)
+    verdict = settle(run.client, entry, None, None, "failed", 30)
+    assert verdict.reported == "released"
+    assert is_no_failure(run.status(path))
+    assert run.status(path).stopped == f"TierNotStarted: {NOT_STARTED}"
+
+
 def test_a_lost_worker_is_a_failure(run: Run) -> None:
     path, entry = claimed(run)
+    mark_started(entry["plan_uri"])
     assert settle(run.client, entry, None, None, "failed", 0.01).reported == "failed"
     assert (run.status(path).failures, run.status(path).last_error) == (1, TASK_LOST)
 
