@@ -54,6 +54,7 @@ COLUMNS = [  # of seed 001, in Spark's words
     ("note", "string"),
     ("rounds", "bigint"),
     ("stopped", "string"),
+    ("accepted", "string"),
 ]
 PUSHES_FILTERS = hasattr(datasource, "EqualTo")
 """Spark 4.0 asks no Python data source to filter."""
@@ -169,6 +170,8 @@ def test_the_rows_are_the_coordinators_word(session: Any, tmp_path: Path) -> Non
             s.last_round_ms,
             s.note,
             s.rounds,
+            s.stopped,
+            s.accepted,
         )
         for s, row in zip(said, rows, strict=True)
     ]
