@@ -15,6 +15,7 @@ NAMES = (
     "kv_scan",
     "last_changes",
     "log_to_iceberg",
+    "one_bucket",
     "keyed_to_iceberg",
     "delta_cost",
     "lake_history",

@@ -63,6 +63,25 @@ def cost(**others: int) -> Iterator[Cost]:
     found.others_s = {name: _cpu_s(p) - others_before[name] for name, p in named.items()}
 
 
+@contextmanager
+def tree_cost(**others: int) -> Iterator[Cost]:
+    """Measures a block like :func:`cost`, with the processes that start in it and live on."""
+
+    def spent() -> dict[int, float]:
+        own = [psutil.Process(), *psutil.Process().children(recursive=True)]
+        return {p.pid: _cpu_s(p) for p in own if p.pid not in others.values()}
+
+    servers = {name: psutil.Process(pid) for name, pid in others.items()}
+    gc.collect()
+    before, others_before = spent(), {name: _cpu_s(p) for name, p in servers.items()}
+    found = Cost()
+    started = time.perf_counter()
+    yield found
+    found.wall_s = time.perf_counter() - started
+    found.cpu_s = sum(cpu_s - before.get(pid, 0) for pid, cpu_s in spent().items())
+    found.others_s = {name: _cpu_s(p) - others_before[name] for name, p in servers.items()}
+
+
 def report(line: Line) -> None:
     """Prints a line, and appends it to the file ``BENCH_JSON`` as one JSON object per line."""
     ratio = f"{line.ratio:8.2f} x {line.reference}" if line.ratio is not None else line.reference

@@ -229,7 +229,12 @@ class TieringConfig:
     """A round of tiering."""
 
     parallelism: int = 2
-    """Buckets that `sluice tier` copies at once. Spark uses its own parallelism."""
+    """Splits that `sluice tier` copies at once: buckets, or parts of a bucket. Spark uses its own
+    parallelism."""
+    part_offsets: int = 1_000_000
+    """If one bucket of a log table has a long backlog, several splits copy a part of it each. A
+    part has at least about this number of log offsets. 0: one split copies the complete backlog of
+    a bucket."""
     row_group_rows: int = 512 * 1024
     """Rows that are gathered before a Parquet row group is written."""
     row_group_bytes: int = 64 * 1024 * 1024

@@ -43,7 +43,10 @@ request, and Sluice releases that table."""
 @click.argument("table", type=TABLE_PATH)
 @warehouse_option
 @click.option(
-    "--parallelism", type=click.IntRange(min=1), metavar="N", help="Copy N buckets at once."
+    "--parallelism",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Copy N buckets or parts at once.",
 )
 @click.option(
     "--now", is_flag=True, help="Tier the table even if it is not due or has just failed."

@@ -59,31 +59,43 @@ class LogReader:
         self._schemas = TableSchemas(admin, self.info)
 
     def read(
-        self, bucket: TableBucket, start_offset: int = EARLIEST, stop_offset: int | None = None
+        self,
+        bucket: TableBucket,
+        start_offset: int = EARLIEST,
+        stop_offset: int | None = None,
+        *,
+        whole_batches: bool = False,
     ) -> Iterator[LogRecords]:
         """Yields batches in offset order, empty ones included, from start to stop (exclusive).
 
         :param start_offset: -2 (``EARLIEST``) is the earliest offset of the log.
         :param stop_offset: by default the current end of the log. If it is beyond the end, the read
             waits for new rows.
+        :param whole_batches: yield the first and the last batch complete, also if they contain
+            offsets before the start or after the stop.
         :raises LogOffsetOutOfRange: the log does not have the start offset, or no longer.
         :raises CorruptRecord: a batch fails its checksum, or offsets are missing between batches.
         :raises StorageError: a remote log segment is missing or truncated, also after retries.
         :raises SchemaNotExist: a batch was written with a newer schema than this reader's.
         :raises RequestTimeOut: no data arrived for ``request_timeout_ms``.
         """
-        with closing(self.read_many({bucket: (start_offset, stop_offset)})) as found:
+        window = {bucket: (start_offset, stop_offset)}
+        with closing(self.read_many(window, whole_batches=whole_batches)) as found:
             for _, records in found:
                 yield records
 
     def read_many(
-        self, windows: Mapping[TableBucket, tuple[int, int | None]]
+        self,
+        windows: Mapping[TableBucket, tuple[int, int | None]],
+        *,
+        whole_batches: bool = False,
     ) -> Generator[tuple[TableBucket, LogRecords], None, None]:
         """Reads several buckets; one request fetches all buckets with the same leader.
 
         Batches of one bucket arrive in offset order, batches of different buckets in any order.
 
         :param windows: start and stop offset of each bucket, as in :meth:`read`.
+        :param whole_batches: as in :meth:`read`.
         :raises FlussError: see :meth:`read`; the error of one bucket ends the read of all buckets.
         """
         found = []
@@ -104,7 +116,8 @@ class LogReader:
         with closing(fetches):
             for fetched in fetches:
                 for header, view in fetched.batches:
-                    yield fetched.window.bucket, self._records(fetched, header, view)
+                    records = self._records(fetched, header, view, whole_batches)
+                    yield fetched.window.bucket, records
 
     def _offset(self, bucket: TableBucket, which: Any) -> int:
         found = self.admin.list_offsets(
@@ -119,7 +132,7 @@ class LogReader:
     # ---- on the consumer's thread ----
 
     def _records(
-        self, fetched: FetchedBatches, header: LogBatchHeader, view: memoryview
+        self, fetched: FetchedBatches, header: LogBatchHeader, view: memoryview, whole: bool
     ) -> LogRecords:
         start, stop = fetched.window.start, fetched.window.stop
         try:
@@ -137,7 +150,7 @@ class LogReader:
             ) from error
         batch = align(batch, schema, self.info.schema)
         base_offset, next_offset = header.base_offset, header.next_offset
-        if base_offset < start or next_offset > stop:
+        if not whole and (base_offset < start or next_offset > stop):
             # Only if a caller's range ends within a batch.
             base_offset, next_offset = max(base_offset, start), min(next_offset, stop)
             if batch.num_rows:

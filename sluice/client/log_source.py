@@ -54,7 +54,8 @@ class ClientLogSource:
 
         :raises LogOffsetOutOfRange: the log no longer has the start offset.
         """
-        return self._open().read(split.bucket, split.start_offset, split.stop_offset)
+        start, stop, is_part = split.start_offset, split.stop_offset, split.part is not None
+        return self._open().read(split.bucket, start, stop, whole_batches=is_part)
 
     @contextmanager
     def rows(self, split: Split) -> Iterator[BucketRows]:

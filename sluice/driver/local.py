@@ -28,6 +28,7 @@ from sluice.rounds.dropped import table_dropped
 from sluice.rounds.files import RoundResult
 from sluice.rounds.keyed_options import KeyedRoundOptions
 from sluice.rounds.limits import RoundLimits
+from sluice.rounds.parts import PartRules
 from sluice.rounds.phases import seconds_of
 from sluice.rounds.ports import SplitRunner, SplitWriterFactory
 from sluice.rounds.progress import NoProgress, Progress
@@ -163,6 +164,7 @@ def _run(
                 repair_mode=repair_mode,
                 unreadable=unreadable,
                 keyed=keyed_round_options(config, snapshots),
+                parts=PartRules(config.tiering.parallelism, config.tiering.part_offsets),
             )
     except SluiceError as error:
         note = table_dropped(error, client.tiering, claim)

@@ -30,6 +30,7 @@ from sluice.rounds.files import (
     result_uri,
     write_json,
 )
+from sluice.rounds.parts import PartRules, in_copy_order
 from sluice.rounds.ports import LogSource, SplitRunner, SplitWriterFactory
 from sluice.rounds.reasons import failure_of
 from sluice.rounds.round import run_round
@@ -116,6 +117,7 @@ def _run(
             attempt=attempt,
             limits=round_limits(config),
             keyed=keyed_round_options(config, plan.snapshots),
+            parts=PartRules(context.defaultParallelism, config.tiering.part_offsets),
         )
 
 
@@ -140,9 +142,8 @@ class SparkRunner:
         self._copy = CopyPartition(source, writers, task_id, self._finished, secrets)
 
     def __call__(self, splits: Sequence[Split]) -> Iterator[SplitResult | SplitFailure]:
-        # The largest splits first, so that none of them runs alone at the end.
-        longest = sorted(splits, key=lambda s: -s.weight)
-        rdd = self._context.parallelize(longest, min(len(longest), _TASKS_MAX))
+        ordered = in_copy_order(splits)
+        rdd = self._context.parallelize(ordered, min(len(ordered), _TASKS_MAX))
         try:
             outcomes = rdd.mapPartitions(self._copy).collect()
         except Exception:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from sluice.clock import Clock
 from sluice.errors import ClaimLost
 from sluice.rounds.copy import copy_split
+from sluice.rounds.parts import in_copy_order
 from sluice.rounds.ports import BucketRows, KeyedSource, LogSource, SplitWriterFactory
 from sluice.rounds.types import LogRecords, Split, SplitFailure, SplitResult
 
@@ -50,8 +51,7 @@ class ThreadRunner:
 
         A failed split does not end the others: the round commits what they copied.
         """
-        # The largest splits first, so that none of them runs alone at the end.
-        waiting = sorted(splits, key=lambda s: s.weight)
+        waiting = in_copy_order(splits)[::-1]
         running: set[Future[Outcome]] = set()
         with ThreadPoolExecutor(self._parallelism, thread_name_prefix="sluice-copy") as pool:
             try:

@@ -57,7 +57,7 @@ class ParquetSplitWriter:
         self._schema = arrow_schema(schema)
         self._key_schema = _key_schema(schema, self._schema)
         folder = factory.folders[split.bucket]
-        prefix = bucket_file_prefix(self._bucket, task, factory.write_id)
+        prefix = bucket_file_prefix(self._bucket, task, factory.write_id) + split.file_suffix
         partition = (*split.partition_values, str(self._bucket))
         with storage_errors(folder):
             filesystem, path = file_system(folder, factory.storage_properties)

@@ -34,7 +34,8 @@ def copy_split(
 ) -> SplitResult | SplitFailure:
     """Copies a split's log from start to stop, or until its limit is reached; never raises.
 
-    Copies at least one batch, however late it starts. A split that fails deletes its files.
+    Copies at least one batch, however late it starts, unless it is a later part of a window. A
+    split that fails deletes its files.
     Memory: the buffers of source and writer, whatever the size of the bucket, plus
     ``keyed.memory_bytes`` for a table with a primary key.
 
@@ -56,7 +57,9 @@ def copy_split(
             trace = mask("".join(traceback.format_exception(error)), secrets)
             _LOG.error("bucket %s: an unexpected error:\n%s", split.bucket, trace)
         unreadable = error.details.get("base_offset") if isinstance(error, CorruptRecord) else None
-        return SplitFailure(split.bucket, reason, unreadable)
+        return SplitFailure(
+            split.bucket, reason, unreadable_offset=unreadable, part_number=split.part_number
+        )
 
 
 def _copy(
@@ -86,6 +89,8 @@ def _copy(
         seen.max_timestamp_ms,
         {"read": ended - started - write_s, "write": write_s},
         seen.limit_reached,
+        part_number=split.part_number,
+        begin_offset=seen.begin_offset,
     )
 
 

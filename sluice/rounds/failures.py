@@ -16,7 +16,7 @@ from sluice.errors import (
 from sluice.model import Claim
 from sluice.rounds.files import RoundResult
 from sluice.rounds.ports import Cluster
-from sluice.rounds.types import OffsetRange, Split, SplitFailure, StartMode
+from sluice.rounds.types import OffsetRange, Split, SplitFailure, SplitResult, StartMode
 
 WITH_LAKE = "with the same --warehouse or --config"
 
@@ -27,20 +27,20 @@ def split_failed(
     splits: Sequence[Split],
     failures: Sequence[SplitFailure],
     committed: RoundResult | None = None,
-    others: int = 0,
+    results: Sequence[SplitResult] = (),
 ) -> SluiceError:
     """The error of a round with failed splits.
 
     It is LogBeginsAfterLake if a log begins after its split's start, else SplitFailed. If several
     splits failed, it names one that only a user can repair, else one that no retry repairs.
 
-    :param committed: what the round has committed of the other buckets. :param others: their
-        number.
+    :param splits: as planned, not divided into parts.
+    :param committed: what the round has committed. :param results: of the committed buckets.
     """
     retryable = any(failure.reason.retryable for failure in failures)
     for failure in failures:
         if (gap := _gap(claim, cluster, splits, failure)) is not None:
-            words = _words(claim, failure, len(failures), committed, others)
+            words = _words(claim, failure, failures, committed, results)
             prefix = "" if words == _bucket(claim, failure) else f"{words}: "
             return LogBeginsAfterLake(
                 f"{prefix}{begins_text(gap)}. The log has lost the offsets in between. Run"
@@ -53,7 +53,7 @@ def split_failed(
                 committed=committed,
             )
     shown = min(failures, key=lambda one: (one.unreadable_offset is None, one.reason.retryable))
-    words = _words(claim, shown, len(failures), committed, others)
+    words = _words(claim, shown, failures, committed, results)
     if shown.unreadable_offset is not None:
         named = f"{shown.bucket.name}:{shown.unreadable_offset}"
         words += (
@@ -69,14 +69,24 @@ def _bucket(claim: Claim, failure: SplitFailure) -> str:
 
 
 def _words(
-    claim: Claim, shown: SplitFailure, failed: int, committed: RoundResult | None, others: int
+    claim: Claim,
+    shown: SplitFailure,
+    failures: Sequence[SplitFailure],
+    committed: RoundResult | None,
+    results: Sequence[SplitResult],
 ) -> str:
     words = _bucket(claim, shown)
-    if failed > 1:
-        words += f" and {_buckets(failed - 1)}"
-    if committed is not None:
-        return f"{words} failed, {_buckets(others)} {'was' if others == 1 else 'were'} committed"
-    return f"{words} failed" if failed > 1 else words
+    if len(failures) > 1:
+        words += f" and {_buckets(len(failures) - 1)}"
+    if committed is None:
+        return f"{words} failed" if len(failures) > 1 else words
+    words += " failed"
+    ends = {result.bucket: result.next_offset for result in results}
+    if shown.bucket in ends:
+        words += f" from offset {ends[shown.bucket]} on"
+    if others := len(ends.keys() - {failure.bucket for failure in failures}):
+        words += f", {_buckets(others)} {'was' if others == 1 else 'were'} committed"
+    return words
 
 
 def _buckets(number: int) -> str:

@@ -45,11 +45,15 @@ class RoundPlan:
         return self.registered.offsets if self.registered else {}
 
     def without_dropped(self, failed: Sequence[Split], dropped: Set[int]) -> RoundPlan:
-        """This plan after partitions were dropped, without their splits that failed."""
+        """This plan after partitions were dropped, without their splits that failed.
+
+        :param failed: from the first offset on that was not copied.
+        """
         gone = [split for split in failed if split.bucket.partition_id in dropped]
+        buckets = {split.bucket for split in gone}
         return replace(
             self,
-            splits=tuple(split for split in self.splits if split not in gone),
+            splits=tuple(split for split in self.splits if split.bucket not in buckets),
             partitions=self.partitions - dropped,
             notes=(*self.notes, *not_tiered(gone)),
             repairs=self.repairs.without(split.bucket for split in gone),
@@ -163,7 +167,7 @@ def _splits_of(
             continue
         changes = keyed.split_options(info) if info.has_primary_key else None
         first = start if bucket in known else EARLIEST
-        splits.append(Split(bucket, values, first, stop, keyed=changes))
+        splits.append(Split(bucket, values, first, stop, keyed=changes, earliest_offset=start))
         covered.append(stop - start)
     return splits, covered
 

@@ -216,6 +216,9 @@ class LogSource(Protocol):
     def read(self, split: Split) -> Iterator[LogRecords]:
         """Batches in offset order from start to stop, empty ones included.
 
+        For a part of a window (``Split.part``), the first and the last batch are complete, also if
+        they contain offsets before the start or after the stop.
+
         :raises LogOffsetOutOfRange: the log no longer holds the start offset.
         """
 

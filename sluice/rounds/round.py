@@ -28,6 +28,7 @@ from sluice.rounds.files import RoundResult
 from sluice.rounds.keyed_options import NO_KEYED_OPTIONS, KeyedRoundOptions
 from sluice.rounds.limits import RoundLimits, forced_finish_text, offsets_left
 from sluice.rounds.offsets import offsets_for_result
+from sluice.rounds.parts import NO_PARTS, PartRules
 from sluice.rounds.phases import Phases
 from sluice.rounds.plan import RoundPlan, check_options, make_plan
 from sluice.rounds.ports import Cluster, Lake, LakeTable, RunnerFactory
@@ -57,6 +58,7 @@ def run_round(
     repair_mode: RepairMode | None = None,
     unreadable: OffsetRange | None = None,
     keyed: KeyedRoundOptions = NO_KEYED_OPTIONS,
+    parts: PartRules = NO_PARTS,
 ) -> RoundResult:
     """Runs one round of a table; a lost claim is an outcome, not an error.
 
@@ -68,8 +70,9 @@ def run_round(
     :param repair_mode: how to repair the lake, if a user requested it.
     :param unreadable: the batch to skip, or whose bucket to rebuild, if a user named one.
     :param keyed: for a table with a primary key: leased KV snapshots, memory and spill folder.
-    :raises SplitFailed: buckets could not be copied; its detail ``committed`` is the result of the
-        other buckets, if they were committed.
+    :param parts: how the windows of log tables are divided into parts.
+    :raises SplitFailed: buckets could not be copied; its detail ``committed`` is the result of what
+        was copied, if it was committed.
     :raises SluiceError: why the table could not be tiered; the lake is unchanged, unless it is
         LakeCommitOutcomeUnknown.
     """
@@ -78,7 +81,17 @@ def run_round(
     started_ms = clock.now_ms()
     phases = Phases(clock, progress)
     running = _Round(
-        claim, cluster, lake, attempt, phases, limits, started_ms, repair_mode, unreadable, keyed
+        claim,
+        cluster,
+        lake,
+        attempt,
+        phases,
+        limits,
+        started_ms,
+        repair_mode,
+        unreadable,
+        keyed,
+        parts,
     )
     try:
         return running.run(make_runner, progress)
@@ -111,6 +124,7 @@ class _Round:
     _repair_mode: RepairMode | None
     _unreadable: OffsetRange | None
     _keyed: KeyedRoundOptions
+    _parts: PartRules
     _recovered: int | None = None
     _notes: list[str] = field(default_factory=list)
     _repaired_with: RepairMode | None = None
@@ -150,8 +164,7 @@ class _Round:
         else:
             result = self._nothing_to_commit(outcomes.plan)
         if outcomes.failures:
-            others = len(outcomes.results)
-            raise self._split_failed(plan, outcomes.failures, result, others)
+            raise self._split_failed(plan, outcomes.failures, result, outcomes.results)
         return result
 
     def _nothing_to_commit(self, plan: RoundPlan) -> RoundResult:
@@ -305,10 +318,12 @@ class _Round:
         writers = table.writer_factory(write_id, plan.splits)
         runner = make_runner(plan.info, writers)
         arrived: list[SplitResult | SplitFailure] = []
-        outcomes = runner(plan.splits)
+        parts = self._parts.divide(plan.splits)
+        outcomes = runner(parts)
         try:
             arrived.extend(outcomes)  # to the end: a failed split does not end the others
-            found = sort_outcomes(plan, self._cluster, arrived)
+            joined = self._parts.join(parts, arrived)
+            found = sort_outcomes(plan, self._cluster, joined.results, joined.failures)
             if found.failures and (self._repaired_with or not found.results):
                 raise self._split_failed(plan, found.failures)
         except BaseException:  # also an error of the engine, or Ctrl-C: nothing was committed
@@ -317,6 +332,8 @@ class _Round:
             done = [outcome for outcome in arrived if isinstance(outcome, SplitResult)]
             discard(table, [file for result in done for file in result.files])
             raise
+        if joined.unused:
+            self._notes += discard(table, joined.unused)
         return found
 
     def _split_failed(
@@ -324,9 +341,9 @@ class _Round:
         plan: RoundPlan,
         failures: Sequence[SplitFailure],
         committed: RoundResult | None = None,
-        others: int = 0,
+        results: Sequence[SplitResult] = (),
     ) -> SluiceError:
-        return split_failed(self._claim, self._cluster, plan.splits, failures, committed, others)
+        return split_failed(self._claim, self._cluster, plan.splits, failures, committed, results)
 
     def _without_dropped(self, plan: RoundPlan) -> RoundPlan:
         """The plan of a repair, with the registered offsets of partitions that were dropped.

@@ -6,14 +6,15 @@ because no later round could copy those rows. Every other failure fails the roun
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sluice.errors import ClaimLost, SplitFailed
+from sluice.model import TableBucket
 from sluice.rounds.dropped import dropped_of
 from sluice.rounds.plan import RoundPlan
 from sluice.rounds.ports import Cluster
-from sluice.rounds.types import SplitFailure, SplitResult
+from sluice.rounds.types import Split, SplitFailure, SplitResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,35 +31,41 @@ class SplitOutcomes:
     def offsets_not_copied(self) -> int:
         """About the number of offsets of the splits that failed."""
         failed = {failure.bucket for failure in self.failures}
-        return sum(split.weight for split in self.plan.splits if split.bucket in failed)
+        ends = {result.bucket: result.next_offset for result in self.results}
+        return sum(_rest(s, ends).weight for s in self.plan.splits if s.bucket in failed)
 
 
 def sort_outcomes(
-    plan: RoundPlan, cluster: Cluster, outcomes: Sequence[SplitResult | SplitFailure]
+    plan: RoundPlan,
+    cluster: Cluster,
+    results: Sequence[SplitResult],
+    failures: Sequence[SplitFailure],
 ) -> SplitOutcomes:
     """Sorts the outcomes, and asks the coordinator about the partitions of failed splits.
 
+    :param results: at most one for each bucket. A failed bucket has one if the first part of its
+        window was copied.
     :raises ClaimLost: the table was dropped.
-    :raises SplitFailed: a split was cancelled, or has no outcome.
+    :raises SplitFailed: a split was cancelled.
     """
-    failed = {o.bucket: o for o in outcomes if isinstance(o, SplitFailure)}
-    results = {o.bucket: o for o in outcomes if isinstance(o, SplitResult)}
-    for failure in failed.values():
+    failed = {failure.bucket: failure for failure in failures}
+    ends = {result.bucket: result.next_offset for result in results}
+    for failure in failures:
         if failure.reason.kind == ClaimLost.__name__:  # the round was cancelled
             words = f"bucket {failure.bucket} of table {plan.info.path}"
             reason = failure.reason.caused(SplitFailed.__name__, words)
             raise SplitFailed(reason.text, reason=reason)
-    buckets = {split.bucket for split in plan.splits}
-    if failed.keys() | results.keys() != buckets or len(outcomes) != len(buckets):
-        raise SplitFailed(
-            f"table {plan.info.path}: {len(plan.splits)} splits were planned, but"
-            f" {len(outcomes)} returned a result"
-        )
     if failed:
         dropped = dropped_of({b.partition_id for b in failed}, plan.info, cluster)
-        plan = plan.without_dropped([s for s in plan.splits if s.bucket in failed], dropped)
+        left = [_rest(split, ends) for split in plan.splits if split.bucket in failed]
+        plan = plan.without_dropped(left, dropped)
     # A partition without a result is not in the offsets of this commit.
-    begun = {split.partition_values for split in plan.splits if split.bucket in results}
+    begun = {split.partition_values for split in plan.splits if split.bucket in ends}
     created = tuple(values for values in plan.created_again if values in begun)
     failures = [failed[split.bucket] for split in plan.splits if split.bucket in failed]
-    return SplitOutcomes(replace(plan, created_again=created), list(results.values()), failures)
+    return SplitOutcomes(replace(plan, created_again=created), results, failures)
+
+
+def _rest(split: Split, ends: Mapping[TableBucket, int]) -> Split:
+    """The offsets of a split that were not copied."""
+    return replace(split, start_offset=ends.get(split.bucket, split.start_offset))

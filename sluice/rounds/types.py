@@ -97,6 +97,23 @@ class KeyedSplitOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class SplitPart:
+    """A split that is one of several parts of a bucket's window.
+
+    It copies the batches whose first offset is in its range. Batch boundaries are not known when
+    the window is divided: so a part leaves out the batch that began before its start offset, and
+    its last batch may end after its stop offset.
+    """
+
+    number: int
+    """0 for the first part, which begins exactly at its start offset."""
+    window_stop: int
+    """The stop offset of the bucket's window, at which the last part ends exactly."""
+    from_earliest: bool = False
+    """Whether the window starts at the earliest offset, so that it may start later than planned."""
+
+
+@dataclass(frozen=True, slots=True)
 class Split:
     """One bucket's part of a round: its log from ``start_offset`` to below ``stop_offset``.
 
@@ -113,13 +130,32 @@ class Split:
     """None: the split is of a log table, whose rows are copied unchanged."""
     skipped: OffsetRange | None = None
     """A batch that cannot be read, which a user told the round to leave out."""
+    earliest_offset: int = 0
+    """For a start offset of -2: the earliest offset of the log when the round was planned."""
+    part: SplitPart | None = None
+    """None: the split is the complete window of its bucket."""
+
+    @property
+    def first_offset(self) -> int:
+        """The start offset; for a start at the earliest offset, what that was in the plan."""
+        return max(self.earliest_offset, self.start_offset)
 
     @property
     def weight(self) -> int:
         """An estimate of the rows to copy: offsets, and rows of a snapshot or scan."""
         if self.keyed is not None and self.keyed.start_mode is not StartMode.INCREMENTAL:
             return self.stop_offset
-        return self.stop_offset - max(0, self.start_offset)
+        return self.stop_offset - self.first_offset
+
+    @property
+    def part_number(self) -> int:
+        """The number of the part; 0 for a complete window."""
+        return 0 if self.part is None else self.part.number
+
+    @property
+    def file_suffix(self) -> str:
+        """The end of file names, different for each part of a window."""
+        return "" if self.part is None else f"-part{self.part.number}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +192,10 @@ class SplitResult:
     """Number of keys in its equality delete files."""
     notes: tuple[str, ...] = ()
     """Notes for users about how the split was copied."""
+    part_number: int = 0
+    """Which part of its bucket's window was copied; 0 for a complete window."""
+    begin_offset: int | None = None
+    """The first offset of the copied batches; None: not known, or nothing was read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +210,8 @@ class SplitFailure:
     reason: Reason
     unreadable_offset: int | None = None
     """The base offset of the batch that cannot be read, if that is the reason."""
+    part_number: int = 0
+    """Which part of its bucket's window failed; 0 for a complete window."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -207,7 +207,8 @@ class MemoryLakeTable:
 
     def writer_factory(self, write_id: str, splits: Sequence[Split]) -> Callable[..., MemoryWriter]:
         def make(split: Split, task: int = 0) -> MemoryWriter:
-            return MemoryWriter(self, split, f"{self.location}/{write_id}-{task}-{split.bucket}")
+            name = f"{write_id}-{task}-{split.bucket}{split.file_suffix}"
+            return MemoryWriter(self, split, f"{self.location}/{name}")
 
         return make
 

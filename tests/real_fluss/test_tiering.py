@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -65,6 +66,19 @@ def test_rounds_bring_every_row_once(site: RealSite) -> None:
     assert tuple(seen[0]) == (5300, 5300, sum(range(5300)))
     ends = site.rows("SELECT __bucket, max(__offset) + 1 FROM lake.{db}.orders GROUP BY 1")
     assert {str(bucket): end for bucket, end in ends} == second.offsets
+
+
+def test_a_long_window_of_one_bucket_is_copied_in_parts(site: RealSite) -> None:
+    """Of 750 offsets, but batches have 300 rows: fetches begin inside batches."""
+    path = site.create("long", orders(0, 1), bucket_count=1)
+    with site.client.log_writer(path) as writer:
+        for first in range(0, 3000, 300):
+            writer.write(orders(first, 300))
+            writer.flush()
+    tiering = replace(site.config.tiering, parallelism=2, part_offsets=500)
+    result = replace(site, config=replace(site.config, tiering=tiering)).tier(path)
+    assert (result.outcome, result.rows, result.files) == ("committed", 3000, 4)
+    agrees(site, path, result)
 
 
 @pytest.mark.slow

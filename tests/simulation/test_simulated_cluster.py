@@ -80,6 +80,7 @@ def test_thousands_of_seeds() -> None:
         ("trusting coordinator", "went back"),
         ("believed tablets", "a partition that exists"),
         ("no record of repairs", "has rows"),
+        ("parts after a gap", "has rows"),
     ],
 )
 def test_a_faulty_part_does_damage_that_is_found_soon(control: str, damage: str) -> None:

@@ -93,6 +93,24 @@ def test_a_round_on_the_sessions_executors(site: Site, spark: Any) -> None:
     assert len(tasks) == 3  # every task execution has names of its own
 
 
+def test_executors_share_the_window_of_one_bucket(site: Site, spark: Any) -> None:
+    site.create(PATH, {"id": t.BIGINT}, bucket_count=1)
+    with site.client.log_writer(PATH) as writer:
+        for first in range(0, 1000, 70):  # batches across the ends of parts
+            writer.write(
+                pa.table({"id": pa.array(range(first, min(first + 70, 1000)), pa.int64())})
+            )
+            writer.flush()
+    config = replace(site.config, tiering=replace(site.config.tiering, part_offsets=100))
+    uri = write_plan(site, site.claim(PATH))
+    assert run(spark, uri, "a1", config) == 0
+    result = result_of(uri, "a1")
+    assert (result.outcome, result.rows, result.files) == ("committed", 1000, 4)
+    assert result.offsets == {"0": 1000}
+    seen = site.rows("SELECT count(*), count(DISTINCT id), sum(__offset) FROM lake.shop.orders")
+    assert tuple(seen[0]) == (1000, 1000, sum(range(1000)))
+
+
 def test_executors_heed_the_limits_of_a_round(site: Site, spark: Any) -> None:
     filled(site)
     site.append(PATH, pa.table({"id": pa.array(range(1000, 2000), pa.int64())}))

@@ -6,12 +6,14 @@ Each breaks one rule that the design relies on. A simulation with it must soon f
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sluice.errors import LakeCommitOutcomeUnknown, PartitionNotExists
 from sluice.model import Partition, TableInfo, TablePath
 from sluice.rounds.bucket_repairs import GAPS_KEY, SKIPPED_KEY
-from sluice.rounds.types import DataFile, LakePart, LakeSnapshot
+from sluice.rounds.parts import JoinedParts, Outcome, PartRules
+from sluice.rounds.types import DataFile, LakePart, LakeSnapshot, Split
 from sluice.testing.simulation.actors import Actor
 from sluice.testing.simulation.cluster import SimCluster
 from sluice.testing.simulation.lake import DriverLake, DriverTable, LakeContext, SimTable
@@ -92,6 +94,18 @@ class KeepsRebuiltFiles(DriverTable):
         return super().commit(files, base, summary, kept)
 
 
+class KeepsAllParts(PartRules):
+    """Commits the parts of a window that follow a gap, too."""
+
+    def join(self, splits: Sequence[Split], outcomes: Sequence[Outcome]) -> JoinedParts:
+        joined = super().join(splits, outcomes)
+        if not joined.results:
+            return joined
+        first, *rest = joined.results
+        first = replace(first, files=(*first.files, *joined.unused))
+        return JoinedParts([first, *rest], joined.failures)
+
+
 def _lake_of(table_class: type[DriverTable]) -> Callable[[LakeContext, Actor], DriverLake]:
     class FaultyLake(DriverLake):
         def _view(self, path: TablePath, table: SimTable) -> DriverTable:
@@ -158,5 +172,6 @@ CONTROLS: Mapping[str, Variant] = {
     "believed tablets": Variant(make_admin=BelievesTablets),
     "no record of repairs": Variant(make_lake=_lake_of(RecordsNoRepairs)),
     "rebuilt beside": Variant(make_lake=_lake_of(KeepsRebuiltFiles), keyed=True),
+    "parts after a gap": Variant(part_rules=KeepsAllParts),
     "no deletes": Variant(make_lake=_lake_of(OmitsDeleteFiles), keyed=True),
 }

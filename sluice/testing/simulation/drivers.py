@@ -32,6 +32,7 @@ from sluice.rounds.copy import copy_split
 from sluice.rounds.files import RoundResult
 from sluice.rounds.keyed_options import NO_KEYED_OPTIONS, KeyedRoundOptions
 from sluice.rounds.limits import RoundLimits
+from sluice.rounds.parts import PartRules
 from sluice.rounds.ports import BucketRows, SplitRunner, SplitWriterFactory
 from sluice.rounds.reasons import reason_of
 from sluice.rounds.repair import (
@@ -106,6 +107,7 @@ class ActorFactory:
     damage: LogDamage
     make_lake: Callable[[LakeContext, Actor], DriverLake] = DriverLake
     make_admin: Callable[[SimConnection, SimCluster], SimAdmin] = SimAdmin
+    part_rules: type[PartRules] = PartRules
     rounds: dict[Actor, Round] = field(default_factory=dict)
     """The rounds of running drivers."""
     claims: list[Claim] = field(default_factory=list)
@@ -194,6 +196,7 @@ class ActorFactory:
             repair_mode=running.repair_mode,
             unreadable=running.unreadable,
             keyed=self._leased(claim),
+            parts=self.part_rules(parallelism=2, offsets=self.rng.randint(1, 6)),
         )
 
     def _leased(self, claim: Claim) -> KeyedRoundOptions:
@@ -253,6 +256,9 @@ class ActorFactory:
         source = _Log(self, running)
 
         def run(splits: Sequence[Split]) -> Iterator[SplitResult | SplitFailure]:
+            if any(split.part for split in splits):
+                self.note("window in parts")
+                splits = self.rng.sample(splits, len(splits))  # executors copy them in any order
             for split in splits:
                 if self.rng.random() < self.network.faults().executor_lost:
                     self.note("executor lost")

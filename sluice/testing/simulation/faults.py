@@ -34,6 +34,7 @@ KINDS = (
     "executor lost",
     "read failed",
     "tablet did not know its partition",
+    "window in parts",
     "connection refused",
     "request lost",
     "request late",

@@ -292,7 +292,8 @@ class DriverTable:
         table = self._look("writer_factory")
 
         def make(split: Split, task: int = 0) -> DriverWriter:
-            path = f"{table.location}/{write_id}-{task}-{split.bucket}.parquet"
+            name = f"{write_id}-{task}-{split.bucket}{split.file_suffix}.parquet"
+            path = f"{table.location}/{name}"
             return DriverWriter(self._context, self._actor, table, split, path)
 
         return make

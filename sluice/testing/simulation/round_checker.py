@@ -25,6 +25,8 @@ _NEEDS_CAUSE = frozenset(
     }
 )
 """Errors with which a round may fail only if a fault caused them."""
+_DELETED = ("LogOffsetOutOfRange", "its log ended at offset None")
+"""Texts of errors about a log that has lost its beginning, or all of its rows."""
 
 
 class RoundChecker:
@@ -98,7 +100,8 @@ class RoundChecker:
         :param has_cause: whether a damaged log is known to be the cause.
         """
         kind = type(error).__name__
-        if "LogOffsetOutOfRange" in str(error) and self.registered_since():
+        deleted = any(text in str(error) for text in _DELETED)
+        if deleted and self.registered_since():
             return  # another try of the same claim has tiered those rows, and retention came
         if kind in _NEEDS_CAUSE and not (has_cause or self._actor.faults):
             self._wrong(f"{self._actor.name} failed without a cause: {kind}: {error}")

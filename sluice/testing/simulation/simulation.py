@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from sluice.model import TablePath
+from sluice.rounds.parts import PartRules
 from sluice.testing.simulation import faults
 from sluice.testing.simulation.actors import ACTORS_MAX, Actor, ActorScheduler, Killed
 from sluice.testing.simulation.checker import Checker
@@ -52,6 +53,7 @@ class Variant:
 
     make_lake: Callable[[LakeContext, Actor], DriverLake] = DriverLake
     make_admin: Callable[[SimConnection, SimCluster], SimAdmin] = SimAdmin
+    part_rules: type[PartRules] = PartRules
     cleaner: CleanerMaker | None = None
     trusting: bool = False
     """The coordinator accepts every lake commit, but is checked by the embedded server's rules."""
@@ -137,8 +139,12 @@ class Simulation:
             self.checker.damage,
             variant.make_lake,
             variant.make_admin,
+            variant.part_rules,
         )
-        world = WorldContext(
+        self.events = WorldEvents(self._world_context())
+
+    def _world_context(self) -> WorldContext:
+        return WorldContext(
             self.rng,
             self.clock,
             self.cluster,
@@ -150,7 +156,6 @@ class Simulation:
             self._may_roll_back,
             self.checker.damage,
         )
-        self.events = WorldEvents(world)
 
     # ---- what everybody calls ----
 

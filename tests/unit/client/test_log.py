@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import pickle
 import threading
+from dataclasses import replace
 from decimal import Decimal
 from itertools import chain
 from typing import Any
@@ -30,7 +31,7 @@ from sluice.formats.log_batch import encode_log_batch
 from sluice.formats.types import arrow_schema
 from sluice.model import Column, Schema, TableDescriptor
 from sluice.model import types as t
-from sluice.rounds.types import Split
+from sluice.rounds.types import Split, SplitPart
 from sluice.testing.tables import table_info
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
@@ -167,6 +168,18 @@ def test_a_window_is_exact_even_inside_batches(client: Client) -> None:
     assert ids(reader.read(bucket(client), 10, 20)) == list(range(10, 20))
     assert ids(reader.read(bucket(client), 30, 30)) == []
     assert ids(reader.read(bucket(client))) == list(range(30))
+    whole = list(reader.read(bucket(client), 5, 25, whole_batches=True))
+    assert [(r.base_offset, r.next_offset) for r in whole] == [(0, 10), (10, 20), (20, 30)]
+    assert ids(whole) == list(range(30))
+
+
+def test_a_part_of_a_window_reads_whole_batches(client: Client, cluster: Any) -> None:
+    create(client, PLAIN)
+    write(client, orders(0, 10), orders(10, 10), orders(20, 10))
+    source = ClientLogSource(cluster.address, PATH)
+    split = Split(bucket(client), (), 15, 25)
+    assert ids(source.read(split)) == list(range(15, 25))
+    assert ids(source.read(replace(split, part=SplitPart(1, 30)))) == list(range(10, 30))
 
 
 def test_many_fetches_follow_one_another(client: Client, cluster: Any) -> None:

@@ -12,6 +12,7 @@ import pytest
 from sluice.driver.threads import ThreadRunner
 from sluice.model import TableBucket
 from sluice.model import types as t
+from sluice.rounds.parts import PartRules
 from sluice.rounds.types import LogRecords, Split, SplitFailure, SplitLimit, SplitResult
 from sluice.testing.memory_lake import MemoryLakeTable
 from sluice.testing.tables import table_info
@@ -76,6 +77,24 @@ def test_a_runner_that_is_left_early_ends_its_splits_and_their_files() -> None:
     assert set(table.files) <= {f"mem:/t/w-0-{b.bucket}" for b in SPLITS}
     assert isinstance(first, SplitResult)
     assert len(log.order) <= 4
+
+
+def test_two_threads_copy_the_window_of_one_bucket() -> None:
+    both = threading.Barrier(2)
+
+    class Meeting:
+        def read(self, split: Split) -> Iterator[LogRecords]:
+            both.wait(60)
+            for offset in range(split.start_offset, split.stop_offset):
+                yield LogRecords(
+                    pa.RecordBatch.from_pydict({"a": [offset]}), offset, offset + 1, 0, 1
+                )
+
+    rules, table = PartRules(parallelism=2, offsets=10), MemoryLakeTable("mem:/t")
+    parts = rules.divide([Split(TableBucket(1, None, 0), (), 0, 40)])
+    outcomes = list(ThreadRunner(Meeting(), table.writer_factory("w", parts), 2)(parts))
+    [result] = rules.join(parts, outcomes).results
+    assert (len(parts), result.rows, result.next_offset) == (4, 40, 40)
 
 
 class TickingClock:

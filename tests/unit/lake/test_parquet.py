@@ -7,6 +7,7 @@ import pickle
 import resource
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ from sluice.lake.parquet import ParquetSplitWriter, ParquetWriterFactory
 from sluice.lake.parquet_files import WriteOptions, dictionary_columns
 from sluice.model import DataType, TableBucket
 from sluice.model import types as t
-from sluice.rounds.types import LogRecords, Split
+from sluice.rounds.types import LogRecords, Split, SplitPart
 from sluice.testing.tables import table_info
 
 BUCKET = TableBucket(1, 9, 3)
@@ -68,6 +69,13 @@ def test_rows_carry_bucket_offset_and_commit_time(tmp_path: Path) -> None:
     ids = [f.metadata[b"PARQUET:field_id"] for f in table.schema]
     assert ids == [b"1", b"2", b"3", b"4", b"5"]
     assert pq.ParquetFile(path).metadata.row_group(0).column(0).compression == "ZSTD"
+
+
+def test_parts_of_a_window_have_files_of_their_own(tmp_path: Path) -> None:
+    parts = [replace(SPLIT, part=SplitPart(number, 100)) for number in (0, 1)]
+    made = [write(factory(tmp_path)(part), records(50 * i, 2)) for i, part in enumerate(parts)]
+    names = [path.name for paths in made for path in paths]
+    assert names == ["00003-0-w1-part0-00001.parquet", "00003-0-w1-part1-00001.parquet"]
 
 
 def test_no_rows_make_no_file(tmp_path: Path) -> None:

@@ -10,12 +10,12 @@ import pytest
 
 from sluice.errors import LakeCommitRefused, LakeNotWritable
 from sluice.lake.parquet import bucket_file_prefix
-from sluice.model import Claim, TablePath
+from sluice.model import Claim, TableBucket, TablePath
 from sluice.rounds import clean as cleaning
 from sluice.rounds.clean import CleanReport, References, StoredFile, clean
 from sluice.rounds.files import RoundResult
 from sluice.rounds.offsets import offsets_file_name
-from sluice.rounds.types import LakeSnapshot
+from sluice.rounds.types import LakeSnapshot, Split, SplitPart
 from sluice.rounds.write_ids import new_write_id, write_ids_in
 from sluice.testing.memory_lake import MemoryLakeTable
 from tests.docs.blocks import claimed_blocks
@@ -115,10 +115,12 @@ def test_a_name_says_what_its_round_was_planned_from() -> None:
     assert new_write_id(claim, "a", uuid, base) != write_id, "another one at every call"
     assert new_write_id(claim, "a", uuid, None).base == 0
     assert write_id.is_of(uuid)
+    a_part = Split(TableBucket(7, None, 0), (), 0, 1, part=SplitPart(2, 9))
     assert not write_id.is_of(uuid.replace("9f", "8f"))
     for name in (
         f"00000-7-{write_id}-00001.parquet",
         f".00000-7-{write_id}-00001.parquet.{'0' * 32}.tmp",
+        f"00000-7-{write_id}{a_part.file_suffix}-00001.parquet",
         offsets_file_name(str(write_id)),
     ):
         assert write_ids_in(name) == [write_id]
