@@ -42,6 +42,7 @@ from sluice.rounds.types import LakeSnapshot, OffsetRange, SplitFailure, SplitRe
 from sluice.rounds.write_ids import new_write_id
 
 _REGISTRATIONS_MAX = 5
+_REPAIRED_ONLY = "repaired only what was requested: the next round copies the other rows"
 """How many times a round registers the newest tiering snapshot before it fails."""
 
 
@@ -162,12 +163,12 @@ class _Round:
         if outcomes.results or repaired:
             result = self._commit(outcomes, table, write_id)
         else:
-            result = self._nothing_to_commit(outcomes.plan)
+            result = self._nothing_to_commit(outcomes.plan, _REPAIRED_ONLY if plan.repairs else "")
         if outcomes.failures:
             raise self._split_failed(plan, outcomes.failures, result, outcomes.results)
         return result
 
-    def _nothing_to_commit(self, plan: RoundPlan) -> RoundResult:
+    def _nothing_to_commit(self, plan: RoundPlan, forced: str) -> RoundResult:
         self._notes += plan.notes
         base, registered = plan.base, plan.registered
         mine = base is not None and round_identity(self._claim).items() <= base.summary.items()
@@ -175,6 +176,7 @@ class _Round:
             return self._already_landed(base, registered)
         return self.result(
             "committed" if self._repaired_with else "nothing_new",
+            forced=forced,
             offsets=offsets_for_result(plan.known),
             lake_snapshot_id=registered.snapshot_id if registered else None,
             lag_rows_before=plan.offsets,
@@ -375,7 +377,7 @@ class _Round:
             return self._already_landed(committed.snapshot, registered)
         forced = forced_finish_text(plan.splits, results, self._limits or RoundLimits(), plan.info)
         if plan.repairs:
-            forced = "repaired only what was requested: the next round copies the other rows"
+            forced = _REPAIRED_ONLY
         return self.result(
             "committed",
             forced=forced,

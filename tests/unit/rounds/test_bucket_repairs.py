@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -12,7 +12,8 @@ from sluice.rounds.bucket_repairs import GAPS_KEY, REBUILT_KEY, SKIPPED_KEY
 from sluice.rounds.files import RoundResult
 from sluice.rounds.retier import RepairMode
 from sluice.rounds.round import run_round
-from sluice.rounds.types import OffsetRange
+from sluice.rounds.types import LogRecords, OffsetRange, Split
+from sluice.testing.memory_cluster import MemoryCluster
 
 from .conftest import World
 from .keyed_world import KeyedWorld
@@ -161,6 +162,33 @@ def test_a_batch_that_the_lake_has_is_not_skipped(damaged: World) -> None:
     damaged.round()
     result = skipped(damaged, 5, 9)
     assert (result.outcome, result.accepted) == ("nothing_new", "")
+
+
+def test_a_repair_of_a_dropped_partition_leaves_the_other_rows_to_the_next_round(
+    partitioned: World,
+) -> None:
+    world = partitioned
+    world.append(0, 2, 5)
+    world.append(0, 3, 6)
+
+    class Dropping(MemoryCluster):
+        def read(self, split: Split) -> Iterator[LogRecords]:
+            self.drop_partition(5)
+            yield from super().read(split)
+
+    world.cluster.__class__ = Dropping
+    result = run_round(
+        world.cluster.begin_round(),
+        world.cluster,
+        world.lake,
+        world.runner,
+        attempt="1",
+        repair_mode=RepairMode.SKIP,
+        unreadable=OffsetRange(world.bucket(0, 5), 0, 2),
+    )
+    assert result.outcome == "nothing_new"
+    assert "the next round copies the other rows" in result.forced
+    assert world.round().offsets == {"6/0": 3}
 
 
 @pytest.mark.parametrize("step", ["copy.after", "lake_commit.before", "fluss_commit.before"])
