@@ -65,6 +65,14 @@ def _log_to_stderr() -> None:
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.__stderr__))
 
 
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """Ctrl-C raises KeyboardInterrupt. A SparkContext of an earlier test leaves its own handler."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """With several workers, tests that share something slow to start go to the same one.
 

@@ -15,7 +15,12 @@ import threading
 from pathlib import Path
 from typing import IO, Any
 
-from py4j.java_gateway import GatewayClient, GatewayParameters, JavaGateway
+from py4j.java_gateway import (
+    GatewayClient,
+    GatewayConnection,
+    GatewayParameters,
+    JavaGateway,
+)
 from py4j.protocol import Py4JError, get_return_value, is_error
 
 from sluice.artifacts.iceberg import installed_iceberg
@@ -124,11 +129,44 @@ class _GatewayClient(GatewayClient):
     look up the class of an object of this JVM in Spark's JVM.
     """
 
+    def _create_connection(self) -> GatewayConnection:
+        connection = _GatewayConnection(self.gateway_parameters, self.gateway_property)
+        connection.start()
+        return connection
+
     def send_command(self, command: str, retry: bool = True, binary: bool = False) -> Any:
-        answer = super().send_command(command, retry=retry, binary=binary)
+        try:
+            answer = super().send_command(command, retry=retry, binary=binary)
+        except _CallInterrupted as stop:
+            raise stop.by from None
         if not binary and is_error(answer)[0]:
             get_return_value(answer, self, "a Java", "method")
         return answer
+
+
+class _CallInterrupted(BaseException):
+    """Ctrl-C or SIGTERM ended a call into the JVM."""
+
+    def __init__(self, by: KeyboardInterrupt) -> None:
+        self.by = by
+
+
+class _GatewayConnection(GatewayConnection):
+    """Ends an interrupted call by closing the connection.
+
+    py4j 0.10.9.9 handles the interruption itself: it prints a stack trace and calls a method that
+    connections of this kind do not have (``GatewayClient.send_command``).
+    """
+
+    def send_command(self, command: str) -> Any:
+        try:
+            return super().send_command(command)
+        except KeyboardInterrupt as stop:
+            self.close(False)
+            raise _CallInterrupted(stop) from None
+
+    def shutdown_socket(self, *_ports: int) -> None:
+        self.close(False)
 
 
 def _launch(

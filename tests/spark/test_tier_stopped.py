@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +17,7 @@ from click.testing import CliRunner
 
 from sluice.cli.main import cli
 from sluice.client import lease_keeper
+from sluice.driver.jvm import Jvm
 from sluice.driver.tier_lease import TIER_LEASE_MS, tier_lease_id
 from sluice.errors import LeaseLost
 from sluice.model import Claim, LeaseInfo, TieringStatus
@@ -26,7 +29,7 @@ from tests.support.processes import SLUICE, wait_for
 
 from .conftest import STOCK, LocalStock
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("ctrl_c")]
 
 
 @pytest.fixture
@@ -160,6 +163,20 @@ def test_a_signal_before_the_commit_releases_claim_and_lease(
     assert keyed.client.admin.lake_snapshot(STOCK) is None
     keyed.tier()
     keyed.assert_equal()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_a_call_into_java(
+    number: signal.Signals, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    with Jvm() as java:
+        sender = threading.Timer(0.5, lambda: os.kill(os.getpid(), number))
+        sender.start()
+        with pytest.raises(KeyboardInterrupt) as caught, sigterm_raises():
+            java.gateway.jvm.Thread.sleep(60_000)
+        assert isinstance(caught.value, Terminated) == (number == signal.SIGTERM)
+        assert java.gateway.jvm.Math.abs(-1) == 1, "another connection still works"
+    assert (caplog.text, "Traceback" in capfd.readouterr().err) == ("", False)
 
 
 @pytest.mark.parametrize("phase", ["prepare", "lake_commit"])
