@@ -67,7 +67,10 @@ def _log_to_stderr() -> None:
 
 @pytest.fixture
 def ctrl_c() -> Iterator[None]:
-    """Ctrl-C raises KeyboardInterrupt. A SparkContext of an earlier test leaves its own handler."""
+    """Ctrl-C raises KeyboardInterrupt.
+
+    A `sluice serve` or a SparkContext of an earlier test in this process leaves its own handler.
+    """
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
