@@ -103,6 +103,8 @@ def acquire(
         finally:
             # Only now: the coordinator would assign a released table again at once, to this loop.
             for claim, reason in refused.items():
+                if any(plan.claim == claim for plan in plans):
+                    settle.mark_reported(plan_uri(work_uri, lease_id, claim))
                 _report_refused(client, claim, reason)
                 on_refused(claim, reason)
     return entries

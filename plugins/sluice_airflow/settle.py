@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Collection, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -30,7 +29,7 @@ from sluice.rounds.files import (
     round_outcome,
 )
 from sluice_airflow import leasing
-from sluice_airflow.claimed_again import is_started, mark_started, newest_claim
+from sluice_airflow.claimed_again import has_begun, mark_ended, newest_claim
 from sluice_airflow.claims import ClaimedTable
 
 if TYPE_CHECKING:
@@ -97,12 +96,12 @@ def settle(
         outcome = _result(entry["plan_uri"], result)
     else:
         left = _outcome_in_files(entry["plan_uri"])
-        has_begun = bool(failure) or _has_begun(entry["plan_uri"])
-        if not failure and state == "failed" and has_begun and not _is_final(left):
+        begun = bool(failure) or _has_begun(entry["plan_uri"])
+        if not failure and state == "failed" and begun and not _is_final(left):
             left = _wait_for_stop(entry["plan_uri"], left, stop_seen_s)
         if isinstance(left, RoundResult) or _is_stop(left):
             outcome = left
-        elif state == "failed" and not has_begun:
+        elif state == "failed" and not begun:
             outcome = RoundFailure(Reason.from_text(NOT_STARTED, kind=TIER_NOT_STARTED))
         else:
             outcome = _failure(failure, left) if state not in STOPS else left or _stop(state)
@@ -110,7 +109,7 @@ def settle(
     if result and result.get("reported") and isinstance(outcome, RoundResult):
         verdict = _finished(entry["table"], outcome)
     else:
-        _mark_ended(entry["plan_uri"], outcome)
+        mark_reported(entry["plan_uri"])
         verdict = _report(client, claim_of(entry), outcome, TASK_LOST, entry.get("lease_id"))
     failpoint("airflow.settle.before_release")
     leasing.release_snapshots(client, entry)
@@ -163,9 +162,9 @@ def _report_held(
     verdicts = []
     for uri, claim in held.items():
         outcome = _outcome_in_files(uri)
-        has_begun = _has_begun(uri)
-        _mark_ended(uri, outcome)
-        if outcome is None and not has_begun:
+        begun = _has_begun(uri)
+        mark_reported(uri)
+        if outcome is None and not begun:
             verdicts.append(_release(client, claim, NOT_BEGUN))
         else:
             verdicts.append(_report(client, claim, outcome, RUN_ENDED, lease_id))
@@ -195,17 +194,18 @@ def _newest(entry: ClaimedTable) -> ClaimedTable:
 def _has_begun(plan_uri: str) -> bool:
     """Whether a tier task has begun to work on the claim; True if that cannot be read."""
     try:
-        return is_started(plan_uri)
+        return has_begun(plan_uri)
     except UNREADABLE as error:
         log.warning("cannot read whether a task works on %s: %s", plan_uri, mask(str(error)))
         return True
 
 
-def _mark_ended(plan_uri: str, outcome: Outcome | None) -> None:
-    """Keeps the run's keeper from claiming the table again. An outcome does so, too."""
-    if outcome is None:
-        with suppress(*UNREADABLE):
-            mark_started(plan_uri)
+def mark_reported(plan_uri: str) -> None:
+    """Keeps the run's keeper from claiming the table again; call it before a report."""
+    try:
+        mark_ended(plan_uri)
+    except UNREADABLE as error:
+        log.warning("cannot mark that %s is reported: %s", plan_uri, mask(str(error)))
 
 
 def _is_held(client: Client, claim: Claim) -> bool:

@@ -19,7 +19,7 @@ from sluice.rounds.files import PlanFile, read_json
 from sluice.storage import fsspec_file_system
 
 _RUN = re.compile(r"sluice-[\w.-]+")
-_NAME = r"(?:plan|started|claimed-again|(?:result|failure|size)-[^/]+)\.json"
+_NAME = r"(?:plan|started|ended|claimed-again|(?:result|failure|size)-[^/]+)\.json"
 _FILE = re.compile(rf"\d+-\d+/{_NAME}(?:\.[0-9a-f]{{32}}\.tmp)?")
 _UNREADABLE = (OSError, SluiceError, ValueError, KeyError)
 

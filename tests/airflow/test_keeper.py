@@ -10,9 +10,11 @@ import pytest
 
 from sluice.client import connect
 from sluice.config import ServerConfig
+from sluice.errors import LeaseNotObtained
 from sluice.model import Reason, TablePath
 from sluice.rounds.files import RoundResult, claim_of, result_uri, write_json
 from sluice.server.cluster import EmbeddedCluster
+from sluice_airflow import leasing
 from sluice_airflow.acquire import acquire
 from sluice_airflow.claimed_again import mark_started, newest_claim
 from sluice_airflow.claims import ClaimedTable
@@ -160,6 +162,38 @@ def test_a_claim_whose_task_has_started_is_not_taken_again(shop: Shop) -> None:
         assert verdict.table == entries[2]["table"]
     assert not keeper.beat()
     assert {status for status, _ in shop.failures(*paths)} == {"Pending"}
+
+
+@pytest.mark.parametrize("state", ["success", "skipped", "failed", None])
+def test_what_settle_has_reported_is_not_claimed_again(shop: Shop, state: str | None) -> None:
+    """Without a file: a user stopped the task, or its failure is only in XCom."""
+    [path] = shop.tables(1)
+    [entry] = shop.acquire()
+    keeper = shop.keeper()
+    keeper.beat()
+    for _ in range(2):
+        xcom = None if state else {"table": str(path), "kind": "Broken", "reason": "it is"}
+        settle(shop.client, entry, None, xcom, state, 0)
+        assert not keeper.beat()
+        assert shop.failures(path) == [("Pending", 0 if state else 1)]
+
+
+def test_what_acquire_has_reported_is_not_claimed_again(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its retry could not lease the snapshots of a claim that it had taken over."""
+    [path] = shop.tables(1)
+    shop.acquire()
+    keeper = shop.keeper()
+    keeper.beat()
+
+    def refuse(*_: object) -> None:
+        raise LeaseNotObtained("no snapshot is left")
+
+    monkeypatch.setattr(leasing, "renew_snapshots", refuse)
+    assert shop.acquire(JOB, 1) == []
+    assert not keeper.beat()
+    assert shop.failures(path) == [("Pending", 1)]
 
 
 def test_a_task_that_did_not_wait_leaves_no_claim_behind(shop: Shop) -> None:

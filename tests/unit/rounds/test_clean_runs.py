@@ -13,7 +13,7 @@ from sluice.model import Claim, TablePath
 from sluice.rounds.clean_runs import RunFolder, remove_run, run_folders
 from sluice.rounds.copy_size import CopySize, size_uri
 from sluice.rounds.files import PlanFile, plan_uri, result_uri, write_json
-from sluice_airflow.claimed_again import mark_started, replace_claim
+from sluice_airflow.claimed_again import mark_ended, mark_started, replace_claim
 from sluice_airflow.claims import claimed_table
 
 DAY_MS = 86_400_000
@@ -36,6 +36,7 @@ def run_of(work: str, name: str, age_days: float, claim: Claim = CLAIM) -> Path:
     write_json(result_uri(uri, "a"), {"version": 1})
     write_json(size_uri(uri, "a"), CopySize(1, 1).to_json())
     mark_started(uri)
+    mark_ended(uri)
     replace_claim(uri, claimed_table(PlanFile(claim, name, "grpc://x:1"), uri))
     made = folder(work) / name
     for path in made.rglob("*.json"):
@@ -65,7 +66,7 @@ def test_old_runs_that_nobody_holds_go(work: str) -> None:
             assert run.size_bytes > 0
             remove_run(run)
     assert not old.exists()
-    assert len(list(young.rglob("*.json"))) == 5
+    assert len(list(young.rglob("*.json"))) == 6
     assert judged(f"{work}/") == {"sluice-young": "it is younger than --runs-older-than"}
 
 
@@ -126,7 +127,7 @@ def test_files_and_folders_of_others_are_never_touched(work: str) -> None:
 def test_a_cut_removal_leaves_the_plan_to_judge_by(work: str, arm: Callable[[str], None]) -> None:
     made = run_of(work, "sluice-a", 30)
     [run] = run_folders(work, 0, NOW_MS, lambda _: False)
-    arm("clean.run.file.before=raise@5")
+    arm("clean.run.file.before=raise@6")
     with pytest.raises(RuntimeError):
         remove_run(run)
     arm("")
