@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from sluice.client.heartbeats import CLAIM_LOST
+from sluice.client.heartbeats import CLAIM_LOST, Heartbeats
 from sluice.errors import FlussError, TableNotExist, UnknownServerError
 from sluice.masking import mask, reason_text
 from sluice.model import Reason, TablePath
@@ -36,8 +36,12 @@ class ClaimKeeper:
     at a time.
     """
 
-    def __init__(self, client: Client, work_uri: str, lease_id: str) -> None:
+    def __init__(
+        self, client: Client, work_uri: str, lease_id: str, interval_s: float = 20.0
+    ) -> None:
+        """:param interval_s: seconds between two heartbeats while a table is claimed again."""
         self._client = client
+        self._interval_s = interval_s
         self._work_uri = work_uri
         self._lease_id = lease_id
         self._read: set[str] = set()
@@ -66,17 +70,39 @@ class ClaimKeeper:
         return bool(self._lost)
 
     def claim_again(self) -> int:
-        """Claims lost tables that are due again. Returns how many."""
+        """Claims lost tables that are due again. Returns how many.
+
+        Sends the heartbeats of all claims meanwhile, because snapshots are leased one by one.
+        """
         self._again = []
+        refused: list[tuple[PlanFile, str]] = []
         try:
             self._lost = {p: plan for p, plan in self._lost.items() if not self._is_started(plan)}
-            with self._client.tiering.claim_session([*self._lost], by=self._lease_id) as waiting:
-                while self._lost and (claim := waiting.next()) is not None:
-                    before = self._lost.pop(claim.path)
-                    self._renew(before, replace(before, claim=claim))
+            with Heartbeats(self._client.tiering, self._interval_s) as heartbeats:
+                for plan in self._kept.values():
+                    heartbeats.add(plan.claim)
+                self._claim_lost(heartbeats, refused)
         except UNREADABLE as error:
             self._warn("a lost claim was not taken again", error)
+        # Only now: the coordinator would assign a released table again at once, to this session.
+        for plan, why in refused:
+            self._release([plan], why)
         return len(self._again)
+
+    def _claim_lost(self, heartbeats: Heartbeats, refused: list[tuple[PlanFile, str]]) -> None:
+        """Claims the lost tables.
+
+        :param refused: receives the claims that the run cannot continue, and the reasons.
+        """
+        wanted = [*self._lost]
+        with self._client.tiering.claim_session(wanted, by=self._lease_id) as waiting:
+            while self._lost and (claim := waiting.next()) is not None:
+                heartbeats.add(claim)
+                before = self._lost.pop(claim.path, None)
+                if before is None:
+                    refused.append((PlanFile(claim, self._lease_id, ""), "the run has this table"))
+                elif why := self._renew(before, plan := replace(before, claim=claim)):
+                    refused.append((plan, why))
 
     def release_again(self) -> None:
         """Releases what the last :meth:`claim_again` took, because the run ends."""
@@ -123,23 +149,24 @@ class ClaimKeeper:
         if not isinstance(error, TableNotExist):
             self._lost[plan.claim.path] = plan
 
-    def _renew(self, before: PlanFile, plan: PlanFile) -> None:
-        """Leases the snapshots of a table that was claimed again, and writes its plan."""
-        path = plan.claim.path
+    def _renew(self, before: PlanFile, plan: PlanFile) -> str:
+        """Leases the snapshots of a table that was claimed again, and writes its plan.
+
+        :returns: why the run cannot continue this claim; empty: it can.
+        """
         try:
             snapshots = leasing.lease_snapshots(self._client, self._lease_id, plan.claim)
             plan = replace(plan, snapshots=snapshots)
             write_json(self._uri(plan), plan.to_json())
             replace_claim(self._uri(before), claimed_table(plan, self._uri(plan)))
             if self._is_started(before):
-                self._release([plan], "its tier task did not wait for it")
-                return
+                return "its tier task did not wait for it"
         except (*LEASE_REFUSED, *UNREADABLE) as error:
-            self._release([plan], reason_text(f"the run cannot continue it: {error}"))
-            return
-        log.info("%s: claimed again, tiering epoch %d", path, plan.claim.tiering_epoch)
+            return reason_text(f"the run cannot continue it: {error}")
+        log.info("%s: claimed again, tiering epoch %d", plan.claim.path, plan.claim.tiering_epoch)
         self._kept[plan.claim.table_id] = plan
         self._again.append(plan)
+        return ""
 
     def _release(self, plans: Iterable[PlanFile], reason: str) -> None:
         for plan in plans:

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from sluice.client import connect
+from sluice.client import Client, connect
+from sluice.client.tiering import TieringClient
 from sluice.config import ServerConfig
-from sluice.errors import LeaseNotObtained
-from sluice.model import Reason, TablePath
+from sluice.errors import FlussError, LeaseNotObtained
+from sluice.model import BucketSnapshot, Claim, Reason, TablePath
 from sluice.rounds.files import RoundResult, claim_of, result_uri, write_json
 from sluice.server.cluster import EmbeddedCluster
 from sluice_airflow import leasing
@@ -206,6 +207,65 @@ def test_a_task_that_did_not_wait_leaves_no_claim_behind(shop: Shop) -> None:
     mark_started(entry["plan_uri"])
     assert keeper.claim_again() == 0
     assert shop.failures(path) == [("Pending", 0)]
+
+
+def test_a_table_that_cannot_be_claimed_again_is_released_at_the_end(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Released at once, it would be assigned to the same session again."""
+    path, other = shop.tables(2)
+    entries = shop.acquire()
+    keeper = shop.keeper()
+    keeper.beat()
+    for entry in entries:
+        shop.client.tiering.release(claim_of(entry), Reason.from_text("another client"))
+    assert shop.client.tiering.claim([other]), "it has this table longer"
+    assert keeper.beat()
+    calls: list[TablePath] = []
+
+    def refuse(_client: Client, _lease_id: str, claim: Claim) -> None:
+        calls.append(claim.path)
+        raise LeaseNotObtained("no snapshot is left")
+
+    monkeypatch.setattr(leasing, "lease_snapshots", refuse)
+    assert keeper.claim_again() == 0
+    assert calls == [path]
+    assert shop.failures(path, other) == [("Pending", 0), ("Tiering", 0)]
+
+
+def test_claims_have_heartbeats_while_another_is_claimed_again(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Snapshots are leased one after the other, which may take minutes."""
+    paths = shop.tables(4)
+    entries = shop.acquire()
+    keeper = ClaimKeeper(shop.client, shop.work_uri, JOB, interval_s=0.02)
+    keeper.beat()
+    for entry in entries[2:]:
+        shop.client.tiering.release(claim_of(entry), Reason.from_text("another client"))
+    assert keeper.beat()
+    beats: list[int] = []
+    heartbeat, lease_snapshots = TieringClient.heartbeat, leasing.lease_snapshots
+
+    def counted(
+        tiering: TieringClient, claims: list[Claim], *, retry: bool = True
+    ) -> dict[int, FlussError | None]:
+        answers = heartbeat(tiering, claims, retry=retry)
+        beats.append(len(claims))
+        return answers
+
+    def slow(client: Client, lease_id: str, claim: Claim) -> tuple[BucketSnapshot, ...]:
+        for _ in range(4):
+            shop.clock.ms += 50_000
+            seen = len(beats)
+            wait_until(lambda seen=seen: len(beats) > seen + 1, 10, "a heartbeat")  # type: ignore[misc]
+        return lease_snapshots(client, lease_id, claim)
+
+    monkeypatch.setattr(TieringClient, "heartbeat", counted)
+    monkeypatch.setattr(leasing, "lease_snapshots", slow)
+    assert keeper.claim_again() == 2
+    assert beats[0] == 3
+    assert set(shop.failures(*paths)) == {("Tiering", 0)}
 
 
 def test_what_was_taken_again_is_released_if_the_run_ends_meanwhile(shop: Shop) -> None:
