@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
     from sluice.client import Client
 
 log = logging.getLogger(__name__)
-
-LOST = (*CLAIM_LOST, UnknownServerError)
-"""Answers to a heartbeat whose claim has ended. The last one: the table is in no round."""
 
 
 class ClaimKeeper:
@@ -49,24 +47,19 @@ class ClaimKeeper:
         self._lost: dict[TablePath, PlanFile] = {}
         self._lost_count = 0
         self._again: list[PlanFile] = []
-        self._trouble = ""
+        self._unknown: set[int] = set()
+        self._troubles: dict[str, str] = {}
 
     def beat(self) -> bool:
         """Sends one heartbeat for all claims. Returns whether one can be claimed again.
 
         Errors of the cluster and of the work folder are logged, once in a row.
         """
-        try:
-            self._read_plans()
+        self._read_plans()
+        with self._logged("the claims of the run got no heartbeat"):
             if self._kept:
                 claims = [plan.claim for plan in self._kept.values()]
-                answers = self._client.tiering.heartbeat(claims, retry=False)
-                for table_id, error in answers.items():
-                    if isinstance(error, LOST):
-                        self._ended(self._kept[table_id], error)
-            self._trouble = ""
-        except UNREADABLE as error:
-            self._warn("the claims of the run got no heartbeat", error)
+                self._judge(self._client.tiering.heartbeat(claims, retry=False))
         return bool(self._lost)
 
     def claim_again(self) -> int:
@@ -76,14 +69,12 @@ class ClaimKeeper:
         """
         self._again = []
         refused: list[tuple[PlanFile, str]] = []
-        try:
+        with self._logged("a lost claim was not taken again"):
             self._lost = {p: plan for p, plan in self._lost.items() if not self._is_started(plan)}
             with Heartbeats(self._client.tiering, self._interval_s) as heartbeats:
                 for plan in self._kept.values():
                     heartbeats.add(plan.claim)
                 self._claim_lost(heartbeats, refused)
-        except UNREADABLE as error:
-            self._warn("a lost claim was not taken again", error)
         # Only now: the coordinator would assign a released table again at once, to this session.
         for plan, why in refused:
             self._release([plan], why)
@@ -113,30 +104,41 @@ class ClaimKeeper:
 
         The tier task of a running driver also sends the heartbeats of the waiting claims.
         """
-        try:
+        with self._logged("the claims of the run were not released"):
             started = {i for i, plan in self._kept.items() if self._is_started(plan)}
             if any(round_outcome(self._uri(self._kept[i])) is None for i in started):
                 return
             self._release([p for i, p in self._kept.items() if i not in started], reason)
-        except UNREADABLE as error:
-            self._warn("the claims of the run were not released", error)
 
     def summary(self) -> str:
         """One line about the work done."""
         return f"{len(self._read)} claims kept, {self._lost_count} lost before their tier task"
 
     def _read_plans(self) -> None:
-        for uri in plan_uris(self._work_uri, self._lease_id):
-            if uri in self._read:
-                continue
-            plan = PlanFile.from_json(read_json(uri) or {})
-            self._read.add(uri)
-            self._keep(plan)
+        """Finds new plans. Claims are kept also while the work folder cannot be read."""
+        with self._logged("the plans of the run cannot be read"):
+            for uri in plan_uris(self._work_uri, self._lease_id):
+                if uri in self._read:
+                    continue
+                with self._logged("one of the run's plans cannot be read", uri):
+                    plan = PlanFile.from_json(read_json(uri) or {})
+                    self._read.add(uri)
+                    self._keep(plan)
 
     def _keep(self, plan: PlanFile) -> None:
         known = self._kept.get(plan.claim.table_id)
         if known is None or _age(known) < _age(plan):
             self._kept[plan.claim.table_id] = plan
+
+    def _judge(self, answers: Mapping[int, FlussError | None]) -> None:
+        unknown = {i for i, error in answers.items() if isinstance(error, UnknownServerError)}
+        # Once, it may be any error of the coordinator. Twice, the table is in no round.
+        twice, self._unknown = unknown & self._unknown, unknown
+        for table_id, error in answers.items():
+            if error is not None and (isinstance(error, CLAIM_LOST) or table_id in twice):
+                plan = self._kept[table_id]
+                with self._logged("the end of a claim was not judged", str(plan.claim.path)):
+                    self._ended(plan, error)
 
     def _ended(self, plan: PlanFile, error: FlussError) -> None:
         """Decides whether a claim was reported, or lost before its tier task started."""
@@ -185,11 +187,18 @@ class ClaimKeeper:
     def _uri(self, plan: PlanFile) -> str:
         return plan_uri(self._work_uri, self._lease_id, plan.claim)
 
-    def _warn(self, what: str, error: Exception) -> None:
-        text = f"{what}: {mask(str(error))}"
-        if text != self._trouble:
-            log.warning("%s", text)
-        self._trouble = text
+    @contextmanager
+    def _logged(self, what: str, where: str = "") -> Iterator[None]:
+        """Logs an error of its block, once in a row. File systems raise errors of many kinds."""
+        key = f"{what}: {where}" if where else what
+        try:
+            yield
+            self._troubles.pop(key, None)
+        except Exception as error:
+            text = f"{key}: {mask(str(error))}"
+            if self._troubles.get(key) != text:
+                log.warning("%s", text)
+            self._troubles[key] = text
 
 
 def _age(plan: PlanFile) -> tuple[int, int]:

@@ -11,7 +11,7 @@ import pytest
 from sluice.client import Client, connect
 from sluice.client.tiering import TieringClient
 from sluice.config import ServerConfig
-from sluice.errors import FlussError, LeaseNotObtained
+from sluice.errors import FlussError, LeaseNotObtained, UnknownServerError
 from sluice.model import BucketSnapshot, Claim, Reason, TablePath
 from sluice.rounds.files import RoundResult, claim_of, result_uri, write_json
 from sluice.server.cluster import EmbeddedCluster
@@ -293,6 +293,75 @@ def test_claims_of_a_run_that_takes_too_long_are_released(shop: Shop) -> None:
     assert sorted(shop.failures(*paths)) == [("Pending", 0), ("Tiering", 0)]
 
 
+def test_a_plan_that_cannot_be_read_ends_no_other_heartbeat(
+    shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    paths = shop.tables(2)
+    one, other = shop.acquire()
+    Path(one["plan_uri"].removeprefix("file://")).write_text("{}")
+    shop.pass_by(TEN_MINUTES_MS, shop.keeper())
+    assert caplog.text.count("one of the run's plans cannot be read") == 1
+    found = dict(zip(map(str, paths), shop.failures(*paths), strict=True))
+    assert found[other["table"]] == ("Tiering", 0)
+
+
+@pytest.mark.parametrize("error", [OSError, RuntimeError])
+def test_a_work_folder_that_cannot_be_read_ends_no_heartbeat(
+    shop: Shop,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: type[Exception],
+) -> None:
+    """Some file systems raise errors of their own."""
+    paths = shop.tables(2)
+    one, _ = shop.acquire()
+    keeper = shop.keeper()
+    keeper.beat()
+
+    def refuse(*_: object) -> None:
+        raise error("away: password=planted")
+
+    with monkeypatch.context() as storage:
+        storage.setattr("sluice.storage.fsspec_file_system", refuse)
+        shop.client.tiering.release(claim_of(one), Reason.from_text("another client"))
+        shop.pass_by(TEN_MINUTES_MS, keeper)
+        assert keeper.claim_again() == 0
+    assert caplog.text.count("the plans of the run cannot be read") == 1
+    assert "planted" not in caplog.text
+    found = dict(zip(map(str, paths), shop.failures(*paths), strict=True))
+    assert sorted(found.values()) == [("Pending", 0), ("Tiering", 0)]
+    assert keeper.beat(), "the lost claim is judged when its folder can be read"
+    assert keeper.claim_again() == 1
+
+
+def test_a_single_unknown_error_ends_no_claim(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Such an error may be transient; the same answer again means that the claim has ended."""
+    shop.tables(1)
+    [entry] = shop.acquire()
+    keeper = shop.keeper()
+    heartbeat = TieringClient.heartbeat
+    failing = True
+
+    def answer(
+        tiering: TieringClient, claims: list[Claim], *, retry: bool = True
+    ) -> dict[int, FlussError | None]:
+        if failing:
+            return {claim.table_id: UnknownServerError("busy") for claim in claims}
+        return heartbeat(tiering, claims, retry=retry)
+
+    monkeypatch.setattr(TieringClient, "heartbeat", answer)
+    assert not keeper.beat()
+    failing = False
+    assert not keeper.beat()
+    failing = True
+    assert not keeper.beat()
+    assert keeper.beat()
+    assert keeper.summary() == "1 claims kept, 1 lost before their tier task"
+    assert entry["table"] in caplog.text
+
+
 def test_trouble_is_logged_once_and_ends_by_itself(
     shop: Shop, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -304,7 +373,7 @@ def test_trouble_is_logged_once_and_ends_by_itself(
     plan.write_text("{")
     keeper.beat()
     keeper.beat()
-    assert caplog.text.count("the claims of the run got no heartbeat") == 1
+    assert caplog.text.count("one of the run's plans cannot be read") == 1
     plan.write_text(content)
     shop.pass_by(TEN_MINUTES_MS, keeper)
     assert shop.failures(path) == [("Tiering", 0)]
