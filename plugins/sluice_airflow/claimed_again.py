@@ -4,15 +4,16 @@
                                                      ended.json
                                                      claimed-again.json
 
-``started.json``: a tier task works on the claim. ``ended.json``: another task of the run reports or
-releases it. With one of them, the keeper of the run does not claim the table again.
-``claimed-again.json``: the claimed table that replaces this one. The tier task writes the first
+``started.json``: the last try of the tier task that began. ``ended.json``: another task of the run
+reports or releases the claim. With one of them, the keeper of the run does not claim the table
+again. ``claimed-again.json``: the claimed table that replaces this one. The tier task writes the first
 file before it reads the third; the keeper writes the third before it reads the first. So at least
 one of them notices the other.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, cast
 
 from sluice.rounds.files import read_json, round_outcome, write_json
@@ -21,9 +22,34 @@ from sluice_airflow.claims import ClaimedTable
 VERSION = 1
 
 
-def mark_started(plan_uri: str) -> None:
-    """:raises OSError: the file cannot be written."""
-    write_json(_next_to(plan_uri, "started"), {"version": VERSION})
+def mark_started(plan_uri: str, attempt: str) -> None:
+    """Call it before a try of the tier task works on the claim.
+
+    :raises OSError: the file cannot be written.
+    """
+    write_json(_next_to(plan_uri, "started"), {"version": VERSION, "attempt": attempt})
+
+
+def started_attempt(plan_uri: str) -> str | None:
+    """The last try of the tier task that has begun; None if none has.
+
+    :raises OSError, ValueError: the file cannot be read.
+    """
+    content = read_json(_next_to(plan_uri, "started"))
+    return None if content is None else str(content.get("attempt", ""))
+
+
+def is_at_work(plan_uri: str, names: Collection[str]) -> bool:
+    """Returns whether a try of the tier task works on the claim, and sends its heartbeats.
+
+    A try that was killed leaves no outcome, so this stays true after its end.
+
+    :param names: the files next to the plan.
+    """
+    if "started.json" not in names:
+        return False
+    attempt = started_attempt(plan_uri)
+    return not {f"result-{attempt}.json", f"failure-{attempt}.json"} & set(names)
 
 
 def mark_ended(plan_uri: str) -> None:

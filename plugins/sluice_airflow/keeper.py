@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from sluice.client.heartbeats import CLAIM_LOST, Heartbeats
 from sluice.errors import FlussError, TableNotExist, UnknownServerError
 from sluice.masking import mask, reason_text
-from sluice.model import Reason, TablePath
-from sluice.rounds.files import PlanFile, plan_uri, plan_uris, read_json, round_outcome, write_json
+from sluice.model import Claim, Reason, TablePath
+from sluice.rounds.files import PlanFile, plan_uri, read_json, round_outcome, run_files, write_json
 from sluice_airflow import leasing
 from sluice_airflow.acquire import LEASE_REFUSED
-from sluice_airflow.claimed_again import is_started, replace_claim
+from sluice_airflow.claimed_again import is_at_work, is_started, replace_claim
 from sluice_airflow.claims import claimed_table
 from sluice_airflow.settle import UNREADABLE
 
@@ -29,7 +29,8 @@ class ClaimKeeper:
     """Sends the heartbeats of all claims of a run, and claims again what the run has lost.
 
     It finds the claims in the run's plans, which acquire_lease writes one by one. It sends the
-    heartbeats of a claim until the coordinator ends the claim: it does not read which tasks run. A
+    heartbeats of a claim before, between and after the tries of its tier task, until the
+    coordinator ends the claim. During a try the tier task sends them, so that they end with it. A
     lost claim whose tier task has not started is claimed again, under a new plan. For one thread
     at a time.
     """
@@ -43,6 +44,8 @@ class ClaimKeeper:
         self._work_uri = work_uri
         self._lease_id = lease_id
         self._read: set[str] = set()
+        self._files: dict[str, set[str]] = {}
+        """The names of the files in each round's folder, when they were last listed."""
         self._kept: dict[int, PlanFile] = {}
         self._lost: dict[TablePath, PlanFile] = {}
         self._lost_count = 0
@@ -57,8 +60,7 @@ class ClaimKeeper:
         """
         self._read_plans()
         with self._logged("the claims of the run got no heartbeat"):
-            if self._kept:
-                claims = [plan.claim for plan in self._kept.values()]
+            if claims := self._claims_to_keep():
                 self._judge(self._client.tiering.heartbeat(claims, retry=False))
         return bool(self._lost)
 
@@ -72,8 +74,8 @@ class ClaimKeeper:
         with self._logged("a lost claim was not taken again"):
             self._lost = {p: plan for p, plan in self._lost.items() if not self._is_started(plan)}
             with Heartbeats(self._client.tiering, self._interval_s) as heartbeats:
-                for plan in self._kept.values():
-                    heartbeats.add(plan.claim)
+                for claim in self._claims_to_keep():
+                    heartbeats.add(claim)
                 self._claim_lost(heartbeats, refused)
         # Only now: the coordinator would assign a released table again at once, to this session.
         for plan, why in refused:
@@ -117,13 +119,29 @@ class ClaimKeeper:
     def _read_plans(self) -> None:
         """Finds new plans. Claims are kept also while the work folder cannot be read."""
         with self._logged("the plans of the run cannot be read"):
-            for uri in plan_uris(self._work_uri, self._lease_id):
-                if uri in self._read:
+            files: dict[str, set[str]] = {}
+            for uri in run_files(self._work_uri, self._lease_id):
+                _, folder, name = uri.rsplit("/", 2)
+                files.setdefault(folder, set()).add(name)
+                if name != "plan.json" or uri in self._read:
                     continue
                 with self._logged("one of the run's plans cannot be read", uri):
                     plan = PlanFile.from_json(read_json(uri) or {})
                     self._read.add(uri)
                     self._keep(plan)
+            self._files = files
+
+    def _claims_to_keep(self) -> list[Claim]:
+        """The claims whose own tier task sends no heartbeats: before, between and after tries."""
+        claims = []
+        for plan in self._kept.values():
+            at_work = False
+            with self._logged("the start of a tier task cannot be read", str(plan.claim.path)):
+                uri = self._uri(plan)
+                at_work = is_at_work(uri, self._files.get(uri.rsplit("/", 2)[1], ()))
+            if not at_work:
+                claims.append(plan.claim)
+        return claims
 
     def _keep(self, plan: PlanFile) -> None:
         known = self._kept.get(plan.claim.table_id)

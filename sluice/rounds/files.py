@@ -277,6 +277,11 @@ def plan_uris(work_uri: str, lease_id: str) -> list[str]:
     return _matching(f"{work_uri.rstrip('/')}/{lease_id}", "*/plan.json")
 
 
+def run_files(work_uri: str, lease_id: str) -> list[str]:
+    """All files of one run's rounds: one listing, which costs as much as that of the plans."""
+    return _matching(f"{work_uri.rstrip('/')}/{lease_id}", "*/*.json")
+
+
 def round_outcome(plan: str) -> RoundResult | RoundFailure | None:
     """The outcome of a round: a result if any attempt has one, else the last failure, else None.
 

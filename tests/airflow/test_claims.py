@@ -352,7 +352,7 @@ def test_drop_of_a_task_that_left_nothing(run: Run) -> None:
     """It had begun, so its worker was lost, and its settle task never ran."""
     [path] = waiting(run, "a")
     [entry] = run.acquire()
-    mark_started(entry["plan_uri"])
+    mark_started(entry["plan_uri"], "1")
     assert run.drop() == [("shop.a", "failed", RUN_ENDED)]
     assert run.status(path).failures == 1
 

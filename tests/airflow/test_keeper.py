@@ -13,7 +13,14 @@ from sluice.client.tiering import TieringClient
 from sluice.config import ServerConfig
 from sluice.errors import FlussError, LeaseNotObtained, UnknownServerError
 from sluice.model import BucketSnapshot, Claim, Reason, TablePath
-from sluice.rounds.files import RoundResult, claim_of, result_uri, write_json
+from sluice.rounds.files import (
+    RoundFailure,
+    RoundResult,
+    claim_of,
+    failure_uri,
+    result_uri,
+    write_json,
+)
 from sluice.server.cluster import EmbeddedCluster
 from sluice_airflow import leasing
 from sluice_airflow.acquire import acquire
@@ -149,13 +156,47 @@ def test_a_lost_claim_is_taken_again_before_its_driver_starts(
     assert shop.failures(path) == [("Scheduled", 0)]
 
 
+def test_a_killed_worker_loses_its_claim(shop: Shop) -> None:
+    """Its tier task sent the heartbeats; it left no outcome."""
+    [path] = shop.tables(1)
+    [entry] = shop.acquire()
+    keeper = shop.keeper()
+    shop.pass_by(TEN_MINUTES_MS, keeper)
+    assert shop.failures(path) == [("Tiering", 0)]
+    mark_started(entry["plan_uri"], "try-1")
+    shop.pass_by(180_000, keeper)
+    wait_until(lambda: shop.failures(path)[0][1] == 1, 60, "the worker to be taken for lost")
+    assert not keeper.beat()
+
+
+@pytest.mark.parametrize("outcome", ["failure", "result"])
+def test_a_claim_is_kept_between_two_tries(shop: Shop, outcome: str) -> None:
+    """And from the last try to settle, if the pool is full."""
+    [path] = shop.tables(1)
+    [entry] = shop.acquire()
+    keeper = shop.keeper()
+    mark_started(entry["plan_uri"], "try-1")
+    keeper.beat()
+    if outcome == "failure":
+        failure = RoundFailure(Reason("NetworkError", "away", retryable=True))
+        write_json(failure_uri(entry["plan_uri"], "try-1"), failure.to_json())
+    else:
+        result = RoundResult.of(claim_of(entry), "committed")
+        write_json(result_uri(entry["plan_uri"], "try-1"), result.to_json())
+    shop.pass_by(TEN_MINUTES_MS, keeper)
+    assert shop.failures(path) == [("Tiering", 0)]
+    mark_started(entry["plan_uri"], "try-2")
+    shop.pass_by(180_000, keeper)
+    wait_until(lambda: shop.failures(path)[0][1] == 1, 60, "the worker to be taken for lost")
+
+
 def test_a_claim_whose_task_has_started_is_not_taken_again(shop: Shop) -> None:
     paths = shop.tables(3)
     entries = shop.acquire()
     keeper = shop.keeper()
     keeper.beat()
     started, reported, _ = entries
-    mark_started(started["plan_uri"])
+    mark_started(started["plan_uri"], "1")
     shop.client.tiering.release(claim_of(started), Reason.from_text("another client"))
     settle(shop.client, reported, None, None)  # the task was killed before it left a file
     assert not keeper.beat()
@@ -204,7 +245,7 @@ def test_a_task_that_did_not_wait_leaves_no_claim_behind(shop: Shop) -> None:
     keeper = shop.keeper()
     shop.client.tiering.release(claim_of(entry), Reason.from_text("another client"))
     assert keeper.beat()
-    mark_started(entry["plan_uri"])
+    mark_started(entry["plan_uri"], "1")
     assert keeper.claim_again() == 0
     assert shop.failures(path) == [("Pending", 0)]
 
@@ -285,7 +326,7 @@ def test_claims_of_a_run_that_takes_too_long_are_released(shop: Shop) -> None:
     first, _ = shop.acquire()
     keeper = shop.keeper()
     keeper.beat()
-    mark_started(first["plan_uri"])
+    mark_started(first["plan_uri"], "1")
     keeper.give_up("the run has taken too long")
     assert set(shop.failures(*paths)) == {("Tiering", 0)}, "the driver's task keeps the other"
     committed(first)

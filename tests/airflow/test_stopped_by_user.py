@@ -71,7 +71,7 @@ def test_marked_failed_while_it_ran(run: Run) -> None:
         time.sleep(0.3)
         write_json(failure_uri(entry["plan_uri"], "1"), stopped.to_json())
 
-    mark_started(entry["plan_uri"])
+    mark_started(entry["plan_uri"], "1")
     thread = threading.Thread(target=leave)
     thread.start()
     verdict = settle(run.client, entry, None, None, "failed", 30)
@@ -92,7 +92,7 @@ def test_a_task_that_failed_before_it_began(run: Run) -> None:
 
 def test_a_lost_worker_is_a_failure(run: Run) -> None:
     path, entry = claimed(run)
-    mark_started(entry["plan_uri"])
+    mark_started(entry["plan_uri"], "1")
     assert settle(run.client, entry, None, None, "failed", 0.01).reported == "failed"
     assert (run.status(path).failures, run.status(path).last_error) == (1, TASK_LOST)
 

@@ -207,7 +207,7 @@ class SluiceTierOperator(SparkSubmitOperator):
         self._secret_environment = connection.secret_environment()
         self._secrets = connection.secrets()
         with hook.get_client() as client:
-            claim = self._start_claim(client)
+            claim = self._start_claim(client, attempt)
             self.name = f"sluice {claim.path} epoch {claim.tiering_epoch}"
             self.application_args = ["--plan", self.entry["plan_uri"], "--attempt", attempt]
             interval_s = self.heartbeat_interval_s
@@ -236,7 +236,7 @@ class SluiceTierOperator(SparkSubmitOperator):
                     self._reported = self._report_success(client, claim, outcome)
         return outcome
 
-    def _start_claim(self, client: Client) -> Claim:
+    def _start_claim(self, client: Client, attempt: str) -> Claim:
         """Returns the newest claim of the table, and marks that this task works on it.
 
         If the claim was lost, the keeper of the run may take the table again, at its next
@@ -257,7 +257,7 @@ class SluiceTierOperator(SparkSubmitOperator):
             gives_up = time.monotonic() >= until or is_started(newest["plan_uri"])
             if error is None or gives_up:
                 # From now on the keeper does not take the table again. It may just have done so.
-                mark_started(newest["plan_uri"])
+                mark_started(newest["plan_uri"], attempt)
             if error is None:
                 return claim
             if not gives_up:

@@ -35,7 +35,7 @@ def run_of(work: str, name: str, age_days: float, claim: Claim = CLAIM) -> Path:
     write_json(uri, PlanFile(claim, name, "grpc://x:1").to_json())
     write_json(result_uri(uri, "a"), {"version": 1})
     write_json(size_uri(uri, "a"), CopySize(1, 1).to_json())
-    mark_started(uri)
+    mark_started(uri, "a")
     mark_ended(uri)
     replace_claim(uri, claimed_table(PlanFile(claim, name, "grpc://x:1"), uri))
     made = folder(work) / name
