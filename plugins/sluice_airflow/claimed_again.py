@@ -6,9 +6,9 @@
 
 ``started.json``: the last try of the tier task that began. ``ended.json``: another task of the run
 reports or releases the claim. With one of them, the keeper of the run does not claim the table
-again. ``claimed-again.json``: the claimed table that replaces this one. The tier task writes the first
-file before it reads the third; the keeper writes the third before it reads the first. So at least
-one of them notices the other.
+again. ``claimed-again.json``: the claimed table that replaces this one. The tier task writes the
+first file before it reads the third; the keeper writes the third before it reads the first. So at
+least one of them notices the other.
 """
 
 from __future__ import annotations

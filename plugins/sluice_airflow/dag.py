@@ -26,7 +26,7 @@ from sluice_airflow.airflow_names import AirflowException, AirflowFailException
 from sluice_airflow.claims import ClaimedTable
 from sluice_airflow.deployment import lease_of_run
 from sluice_airflow.hooks.fluss import FlussHook
-from sluice_airflow.operators.keep import KeepClaimsOperator
+from sluice_airflow.operators.keep import KeepClaimsOperator, end_keeper
 from sluice_airflow.operators.tier import SluiceTierOperator
 from sluice_airflow.settings import Settings, load_settings, slots_at_once
 
@@ -248,8 +248,11 @@ def _settle(hook: FlussHook, entry: ClaimedTable) -> dict[str, str]:
 def _drop(hook: FlussHook, job: str) -> None:
     ti = get_current_context()["ti"]
     entries = ti.xcom_pull(task_ids=ACQUIRE) or []
-    with hook.get_client() as client:
-        verdicts = settling.drop(client, hook.config().require_work_uri(), job, entries)
+    try:
+        with hook.get_client() as client:
+            verdicts = settling.drop(client, hook.config().require_work_uri(), job, entries)
+    finally:
+        end_keeper(ti, KEEP)
     for verdict in verdicts:
         _log_verdict(logging.WARNING, verdict)
     acquired = _states(ti, ACQUIRE).get(ACQUIRE)

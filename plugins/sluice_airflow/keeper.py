@@ -12,7 +12,7 @@ from sluice.client.heartbeats import CLAIM_LOST, Heartbeats
 from sluice.errors import FlussError, TableNotExist, UnknownServerError
 from sluice.masking import mask, reason_text
 from sluice.model import Claim, Reason, TablePath
-from sluice.rounds.files import PlanFile, plan_uri, read_json, round_outcome, run_files, write_json
+from sluice.rounds.files import PlanFile, plan_uri, read_json, run_files, write_json
 from sluice_airflow import leasing
 from sluice_airflow.acquire import LEASE_REFUSED
 from sluice_airflow.claimed_again import is_at_work, is_started, replace_claim
@@ -100,17 +100,6 @@ class ClaimKeeper:
     def release_again(self) -> None:
         """Releases what the last :meth:`claim_again` took, because the run ends."""
         self._release(self._again, "the run has ended")
-
-    def give_up(self, reason: str) -> None:
-        """Releases the claims whose tier tasks have not started, unless a driver is running.
-
-        The tier task of a running driver also sends the heartbeats of the waiting claims.
-        """
-        with self._logged("the claims of the run were not released"):
-            started = {i for i, plan in self._kept.items() if self._is_started(plan)}
-            if any(round_outcome(self._uri(self._kept[i])) is None for i in started):
-                return
-            self._release([p for i, p in self._kept.items() if i not in started], reason)
 
     def summary(self) -> str:
         """One line about the work done."""

@@ -134,7 +134,7 @@ def test_the_keeper_task_never_fails(airflow_environment: dict[str, str]) -> Non
         "from sluice_airflow.triggers.keep import ARGUMENTS, KeepClaimsTrigger\n"
         "task = KeepClaimsOperator(task_id='keep', lease_id='job', drop_task_id='drop')\n"
         "task.execute({'dag_run': Some(triggering_user_name='me', run_id='r')})\n"
-        "task.resume_execution('__fail__', {'error': 'Trigger timeout'}, {})\n"
+        "task.resume_execution('__fail__', {'error': 'Trigger failure'}, {})\n"
         "trigger = KeepClaimsTrigger('fluss', 'job', 'dag', 'r', 'drop', 20.0, 1.5)\n"
         "path, arguments = trigger.serialize()\n"
         "again = locate(path)(**arguments)\n"

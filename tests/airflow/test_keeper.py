@@ -321,19 +321,6 @@ def test_what_was_taken_again_is_released_if_the_run_ends_meanwhile(shop: Shop) 
     keeper.release_again()
 
 
-def test_claims_of_a_run_that_takes_too_long_are_released(shop: Shop) -> None:
-    paths = shop.tables(2)
-    first, _ = shop.acquire()
-    keeper = shop.keeper()
-    keeper.beat()
-    mark_started(first["plan_uri"], "1")
-    keeper.give_up("the run has taken too long")
-    assert set(shop.failures(*paths)) == {("Tiering", 0)}, "the driver's task keeps the other"
-    committed(first)
-    keeper.give_up("the run has taken too long")
-    assert sorted(shop.failures(*paths)) == [("Pending", 0), ("Tiering", 0)]
-
-
 def test_a_plan_that_cannot_be_read_ends_no_other_heartbeat(
     shop: Shop, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -130,12 +130,22 @@ def test_a_full_pool_and_a_paused_dag(live: LiveWithTriggerer) -> None:
     assert said.count("1 claims kept, 0 lost before their tier task") == 1
 
 
-def test_a_missing_triggerer_holds_no_run_up(live: LiveWithTriggerer) -> None:
-    live.triggerer.terminate()
-    live.wait(lambda: not live.triggerer_is_alive(), "the triggerer to end")
-    path = live.place.table("ok_2")
-    live.place.wait(path)
+def test_a_triggerer_that_stops_holds_no_run_up(live: LiveWithTriggerer) -> None:
+    """Neither the run that it kept, nor the next one."""
+    paths = [live.place.table(name) for name in ("ok_2", "ok_3")]
+    live.place.wait(*paths)
+    pool(live, 0)
     run_id = live.trigger("shop.ok_2")
+    live.wait(lambda: live.tasks(run_id).get("acquire_lease[-1]") == "success", "the claim")
+    live.wait(lambda: live.tasks(run_id).get("keep_claims[-1]") == "deferred", "the keeper")
+    live.triggerer.terminate()
+    pool(live, 4)
+    assert live.ended(run_id) == "success"
+    assert live.tasks(run_id)["keep_claims[-1]"] == "skipped"
+    assert "the triggerer did not end keep_claims; it is skipped" in logs(live, "drop_lease")
+
+    live.wait(lambda: not live.triggerer_is_alive(), "the triggerer to end")
+    run_id = live.trigger("shop.ok_3")
     assert live.ended(run_id) == "success"
     assert live.tasks(run_id)["keep_claims[-1]"] == "success"
     assert "no triggerer runs; the claims of this run are kept only while" in logs(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import ssl
 import time
 import urllib.request
@@ -14,15 +15,25 @@ from airflow.sdk import BaseOperator
 
 from sluice_airflow.airflow_names import conf
 from sluice_airflow.hooks.fluss import FlussHook
+from sluice_airflow.task_states import STARTED
 from sluice_airflow.triggers.keep import KeepClaimsTrigger
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-KEPT_S = 3600.0
-"""How long a run's claims are kept at most. Also the longest that a run waits for a triggerer that
-stopped after the run had begun."""
+log = logging.getLogger(__name__)
+
+DEFERRED_S = 6 * 3600.0
+"""After this time the task is deferred again, if the run continues.
+
+That needs a worker and a pool slot, and the DAG must not be paused, which is when waiting claims
+depend on their keeper. So the time is long; drop_lease ends a task whose triggerer has stopped.
+"""
 GRACE_S = 60.0
+END_S = 15.0
+"""How long drop_lease waits for the trigger, which reads its state every few seconds."""
+TIMED_OUT = "Trigger timeout"
+"""Airflow's text for a deferral that took too long."""
 HEALTH_TIMEOUT_S = 5.0
 
 
@@ -54,6 +65,9 @@ class KeepClaimsOperator(BaseOperator):
         self.heartbeat_interval_s = heartbeat_interval_s
 
     def execute(self, context: Context) -> None:
+        self._defer(context)
+
+    def _defer(self, context: Context) -> None:
         dag_run = context["dag_run"]
         if dag_run.triggering_user_name == "dag_test":
             self.log.info("a test run has no triggerer; waiting claims are not kept")
@@ -72,26 +86,62 @@ class KeepClaimsOperator(BaseOperator):
             run_id=dag_run.run_id,
             drop_task_id=self.drop_task_id,
             interval_s=self.heartbeat_interval_s,
-            until=time.time() + KEPT_S,
+            until=time.time() + DEFERRED_S,
         )
         self.defer(
             trigger=trigger,
             method_name="resume_execution",
-            timeout=timedelta(seconds=KEPT_S + GRACE_S),
+            timeout=timedelta(seconds=DEFERRED_S + GRACE_S),
         )
 
     def resume_execution(
         self,
         next_method: str,  # noqa: ARG002
         next_kwargs: dict[str, Any] | None,
-        context: Context,  # noqa: ARG002
+        context: Context,
     ) -> None:
-        """Airflow calls this only if the trigger failed, or no triggerer ended it in time."""
+        """Airflow calls this if the trigger failed, or if its time has passed."""
         found = next_kwargs or {}
-        trace = "\n".join(found.get("traceback") or ())
-        self.log.warning(
-            "the claims of this run were not kept any more: %s\n%s", found.get("error"), trace
-        )
+        error = found.get("error")
+        if error is not None and getattr(error, "value", error) != TIMED_OUT:
+            trace = "\n".join(found.get("traceback") or ())
+            self.log.warning("the claims of this run are not kept any more: %s\n%s", error, trace)
+        elif not self._is_ending(context["ti"]):
+            self._defer(context)
+
+    def _is_ending(self, ti: Any) -> bool:
+        try:
+            return state_of(ti, self.drop_task_id) in STARTED
+        except Exception as error:  # the trigger reads it again
+            self.log.warning("cannot read the state of %s: %s", self.drop_task_id, error)
+            return False
+
+
+def end_keeper(ti: Any, task_id: str, wait_s: float = END_S) -> None:
+    """Ends the task that keeps the claims of a run if no triggerer does. For drop_lease.
+
+    A deferred task would keep its run open until a triggerer is back.
+    """
+    from airflow.sdk.execution_time import task_runner
+    from airflow.sdk.execution_time.comms import SkipDownstreamTasks
+
+    try:
+        until = time.monotonic() + wait_s
+        while state_of(ti, task_id) == "deferred":
+            if time.monotonic() >= until:
+                log.warning("the triggerer did not end %s; it is skipped", task_id)
+                task_runner.SUPERVISOR_COMMS.send(SkipDownstreamTasks(tasks=[task_id]))
+                return
+            time.sleep(min(1.0, wait_s))
+    except Exception as error:  # Airflow's API may be unavailable
+        log.warning("cannot read whether %s has ended: %s", task_id, error)
+
+
+def state_of(ti: Any, task_id: str) -> str | None:
+    """The state of another task of the same run."""
+    found = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id], task_ids=[task_id])
+    state: str | None = found.get(ti.run_id, {}).get(task_id)
+    return state
 
 
 def missing_triggerer() -> str:

@@ -34,7 +34,7 @@ heartbeat to Airflow."""
 class KeepClaimsTrigger(BaseTrigger):
     """Sends the heartbeats of a run's claims until its drop_lease task starts.
 
-    :param until: time (in seconds since 1970) after which the claims are released.
+    :param until: time (in seconds since 1970) after which the task is to be deferred again.
     """
 
     def __init__(
@@ -61,31 +61,32 @@ class KeepClaimsTrigger(BaseTrigger):
         return path, {name: getattr(self, name) for name in ARGUMENTS}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Ends the task by itself, so that no worker has to resume it."""
+        """Ends the task with its run by itself, so that no worker has to resume it."""
         # Airflow's calls need its own event loop, which sync_to_async passes on to the thread.
         connection = await sync_to_async(FlussHook(self.fluss_conn_id).config)()
         # Imported in a thread: it loads pyarrow and gRPC.
         client, keeper = await asyncio.to_thread(_open, connection, self.lease_id)
         self.log.info("lease %s: keeping the claims of the run", self.lease_id)
         try:
-            await self._keep(keeper)
+            run_ended = await self._keep(keeper)
         finally:
             await asyncio.to_thread(client.close)
         self.log.info("lease %s: %s", self.lease_id, keeper.summary())
-        yield TaskSuccessEvent()
+        yield TaskSuccessEvent() if run_ended else TriggerEvent("defer again")
 
-    async def _keep(self, keeper: ClaimKeeper) -> None:
+    async def _keep(self, keeper: ClaimKeeper) -> bool:
+        """Returns whether the run has ended; else the time has passed."""
         # In a task of its own: Airflow's first answer may take longer than a heartbeat may wait.
         end = asyncio.create_task(self._wait_for_end())
         try:
             while not end.done():
                 if time.time() >= self.until:
-                    await asyncio.to_thread(keeper.give_up, "the run has taken too long")
-                    return
+                    return False
                 if await asyncio.to_thread(keeper.beat):
                     await self._claim_again(keeper)
                 # Jitter spreads the heartbeats of many runs over time.
                 await asyncio.wait({end}, timeout=self.interval_s * random.uniform(0.5, 1.0))
+            return True
         finally:
             end.cancel()
 
