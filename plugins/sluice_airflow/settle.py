@@ -26,10 +26,11 @@ from sluice.rounds.files import (
     claim_of,
     plan_uris,
     read_json,
+    round_failures,
     round_outcome,
 )
 from sluice_airflow import leasing
-from sluice_airflow.claimed_again import has_begun, mark_ended, newest_claim
+from sluice_airflow.claimed_again import has_begun, mark_ended, newest_claim, started_attempt
 from sluice_airflow.claims import ClaimedTable
 
 if TYPE_CHECKING:
@@ -95,16 +96,7 @@ def settle(
     if result:
         outcome = _result(entry["plan_uri"], result)
     else:
-        left = _outcome_in_files(entry["plan_uri"])
-        begun = bool(failure) or _has_begun(entry["plan_uri"])
-        if not failure and state == "failed" and begun and not _is_final(left):
-            left = _wait_for_stop(entry["plan_uri"], left, stop_seen_s)
-        if isinstance(left, RoundResult) or _is_stop(left):
-            outcome = left
-        elif state == "failed" and not begun:
-            outcome = RoundFailure(Reason.from_text(NOT_STARTED, kind=TIER_NOT_STARTED))
-        else:
-            outcome = _failure(failure, left) if state not in STOPS else left or _stop(state)
+        outcome = _outcome_without_result(entry["plan_uri"], failure, state, stop_seen_s)
     failpoint("airflow.settle.before_report")
     if result and result.get("reported") and isinstance(outcome, RoundResult):
         verdict = _finished(entry["table"], outcome)
@@ -114,6 +106,24 @@ def settle(
     failpoint("airflow.settle.before_release")
     leasing.release_snapshots(client, entry)
     return verdict
+
+
+def _outcome_without_result(
+    plan_uri: str, failure: Mapping[str, Any] | None, state: str | None, stop_seen_s: float
+) -> Outcome | None:
+    """The outcome of a tier task that left no result XCom. None: its worker was lost."""
+    left = _outcome_in_files(plan_uri)
+    begun = bool(failure) or _has_begun(plan_uri)
+    at_work = not failure and _is_without_failure(plan_uri)
+    if at_work if state in STOPS else state == "failed" and begun and not failure:
+        left = _wait_for_stop(plan_uri, left, stop_seen_s)
+    if isinstance(left, RoundResult) or _is_stop(left):
+        return left
+    if state == "failed" and not begun:
+        return RoundFailure(Reason.from_text(NOT_STARTED, kind=TIER_NOT_STARTED))
+    if state in STOPS:  # an earlier try's failure does not count for a try that a user stopped
+        return _stop(state) if left is None or at_work else left
+    return _failure(failure, left)
 
 
 def drop(
@@ -214,11 +224,27 @@ def _is_held(client: Client, claim: Claim) -> bool:
 
 
 def _outcome_in_files(plan_uri: str) -> Outcome | None:
+    """The outcome of the round. A stop counts only for the last try that began."""
     try:
-        return round_outcome(plan_uri)
+        outcome = round_outcome(plan_uri)
+        if not _is_stop(outcome):
+            return outcome
+        last, failures = started_attempt(plan_uri), round_failures(plan_uri)
+        counted = [f for a, f in failures.items() if last in (None, a) or not _is_stop(f)]
+        return counted[-1] if counted else None
     except UNREADABLE as error:
         log.warning("cannot read the outcome next to %s: %s", plan_uri, mask(str(error)))
         return None
+
+
+def _is_without_failure(plan_uri: str) -> bool:
+    """Whether the last try that began left no failure file."""
+    try:
+        last = started_attempt(plan_uri)
+        return last is not None and last not in round_failures(plan_uri)
+    except UNREADABLE as error:
+        log.warning("cannot read the failures next to %s: %s", plan_uri, mask(str(error)))
+        return False
 
 
 def _result(plan_uri: str, xcom: Mapping[str, Any]) -> RoundResult:

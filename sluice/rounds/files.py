@@ -291,8 +291,18 @@ def round_outcome(plan: str) -> RoundResult | RoundFailure | None:
     results = [RoundResult.from_json(content) for content in _contents(folder, "result-*.json")]
     if results:
         return next((r for r in results if r.outcome != "claim_lost"), results[0])
-    failures = [RoundFailure.from_json(content) for content in _contents(folder, "failure-*.json")]
-    return failures[-1] if failures else None
+    failures = round_failures(plan)
+    return [*failures.values()][-1] if failures else None
+
+
+def round_failures(plan: str) -> dict[str, RoundFailure]:
+    """The failures of a round by attempt, the oldest first."""
+    found = {}
+    for uri in _matching(plan.rsplit("/", 1)[0], "failure-*.json"):
+        if (content := read_json(uri)) is not None:
+            attempt = uri.rsplit("/failure-", 1)[1].removesuffix(".json")
+            found[attempt] = RoundFailure.from_json(content)
+    return found
 
 
 def _contents(folder: str, pattern: str) -> list[dict[str, Any]]:

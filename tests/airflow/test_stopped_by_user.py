@@ -81,6 +81,56 @@ def test_marked_failed_while_it_ran(run: Run) -> None:
     assert run.status(path).stopped == str(stopped.reason)
 
 
+def test_a_lost_worker_after_a_clear_is_a_failure(run: Run) -> None:
+    """The stop file of the cleared try is older than the try whose worker was lost."""
+    path, entry = claimed(run)
+    mark_started(entry["plan_uri"], "1")
+    left_by(entry, RoundFailure(Reason("StoppedByUser", str(stop_of("restarting")))))
+    mark_started(entry["plan_uri"], "2")
+    assert settle(run.client, entry, None, None, "failed", 0.01).reported == "failed"
+    assert (run.status(path).failures, run.status(path).last_error) == (1, TASK_LOST)
+
+
+def test_a_lost_worker_after_a_clear_is_a_failure_for_drop(run: Run) -> None:
+    path, entry = claimed(run)
+    mark_started(entry["plan_uri"], "1")
+    left_by(entry, RoundFailure(Reason("StoppedByUser", str(stop_of("restarting")))))
+    mark_started(entry["plan_uri"], "2")
+    assert [reported for _, reported, _ in run.drop()] == ["failed"]
+    assert run.status(path).failures == 1
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+def test_a_retry_that_is_marked_success_while_it_runs(run: Run, leaves: bool) -> None:
+    """The first try has failed. Airflow kills the second one, which may leave its file."""
+    path, entry = claimed(run)
+    mark_started(entry["plan_uri"], "1")
+    left_by(entry, RoundFailure(Reason("NetworkError", "away")))
+    mark_started(entry["plan_uri"], "2")
+    stopped = RoundFailure(Reason("StoppedByUser", str(stop_of("success"))))
+
+    def leave() -> None:
+        time.sleep(0.3)
+        if leaves:
+            write_json(failure_uri(entry["plan_uri"], "2"), stopped.to_json())
+
+    thread = threading.Thread(target=leave)
+    thread.start()
+    verdict = settle(run.client, entry, None, None, "success", 30 if leaves else 0.01)
+    thread.join()
+    assert verdict.reported == "released"
+    assert is_no_failure(run.status(path))
+    assert run.status(path).stopped == (str(stopped.reason) if leaves else MARKED)
+
+
+def test_a_failed_try_that_is_marked_success_stays_a_failure(run: Run) -> None:
+    path, entry = claimed(run)
+    mark_started(entry["plan_uri"], "1")
+    left_by(entry, RoundFailure(Reason("NetworkError", "away")))
+    assert settle(run.client, entry, None, None, "success", 30).reported == "failed"
+    assert run.status(path).last_error == "NetworkError: away"
+
+
 def test_a_task_that_failed_before_it_began(run: Run) -> None:
     """A user marked it, or the executor lost it: the table has done nothing wrong."""
     path, entry = claimed(run)
