@@ -86,6 +86,22 @@ def test_a_size_that_cannot_be_read_extends_nothing(
     assert f"cannot read {one.uri}" in caplog.text
 
 
+def test_an_error_of_a_file_system_does_not_end_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Some file systems raise errors of their own. The thread would end without a word."""
+
+    def refuse(*_: object) -> None:
+        raise RuntimeError("away: password=planted")
+
+    monkeypatch.setattr("sluice.storage.fsspec_file_system", refuse)
+    reached = threading.Event()
+    with TimeLimit(0.01, f"file://{tmp_path}/size-a1.json", lambda _: reached.set()):
+        assert reached.wait(5)
+    assert "size-a1.json: away" in caplog.text
+    assert "planted" not in caplog.text
+
+
 def test_a_block_that_takes_too_long_is_reported_once(tmp_path: Path) -> None:
     reached = threading.Event()
     calls: list[TierTimedOut] = []

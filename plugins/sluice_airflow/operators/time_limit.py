@@ -11,7 +11,6 @@ from sluice.errors import TierTimedOut
 from sluice.masking import mask
 from sluice.rounds.copy_size import CopySize
 from sluice.rounds.files import read_json
-from sluice_airflow.settle import UNREADABLE
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +85,7 @@ class TimeLimit:
         try:
             content = read_json(self._size_uri)
             return CopySize() if content is None else CopySize.from_json(content)
-        except (*UNREADABLE, KeyError, TypeError) as error:
+        except Exception as error:  # some file systems raise errors of their own
             log.warning("cannot read %s: %s", self._size_uri, mask(str(error)))
             return CopySize()
 
