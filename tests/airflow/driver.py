@@ -46,9 +46,8 @@ def main(arguments: list[str]) -> int:
             print(f"--{name} {value}", flush=True)
             print(f"cannot log in as {value}, nor read {SIGNED}", flush=True)
         return 3
-    if kind == "slow":
-        (folder / "started").write_text(str(os.getpid()))
-        time.sleep(LONG_S)
+    if kind in ("slow", "last", "late"):
+        return hang(uri, attempt, folder / "started", kind)
     if kind == "huge":  # 2 GB at 2 MB/s: 1,000 s more than tier_timeout_seconds
         from sluice.rounds.copy_size import CopySize, size_uri
         from sluice.rounds.files import write_json
@@ -86,6 +85,29 @@ def leased(uri: str) -> dict[str, int]:
 
     with connect(PlanFile.from_json(read_json(uri) or {}).bootstrap) as client:
         return {lease.lease_id: lease.buckets for lease in client.leases.all()}
+
+
+def hang(uri: str, attempt: str, started: Path, kind: str) -> int:
+    """Hangs, as a JVM whose threads do not end: "late" after a reason, "last" before its reason."""
+
+    def speak(*_: object) -> None:
+        fail(uri, attempt, "SparkError", "the Spark context was shut down", retryable=False)
+
+    if kind == "late":
+        speak()
+    if kind == "last":
+        signal.signal(signal.SIGTERM, speak)
+    started.write_text(str(os.getpid()))
+    until = time.monotonic() + LONG_S
+    while time.monotonic() < until and (kind != "last" or not left(uri, attempt)):
+        time.sleep(0.05)
+    return 1
+
+
+def left(uri: str, attempt: str) -> bool:
+    from sluice.rounds.files import failure_uri, read_json
+
+    return read_json(failure_uri(uri, attempt)) is not None
 
 
 def work_on(started: Path) -> int:

@@ -247,6 +247,16 @@ def test_a_driver_that_takes_too_long_is_ended(place: Place) -> None:
         assert [pid for pid in started if lives(int(pid))] == []
 
 
+def test_the_last_words_of_a_driver_that_is_ended(place: Place) -> None:
+    """They do not count: it was ended. A reason that it gave before it hung does."""
+    last, late = place.table("last"), place.table("late")
+    place.wait(last, late)
+    run = place.run(AIRFLOW__SLUICE__TIER_RETRIES="0", AIRFLOW__SLUICE__TIER_TIMEOUT_SECONDS="5")
+    assert run["state"] == "failed"
+    assert (place.status(last).last_error or "").startswith("TierTimedOut: this try took longer")
+    assert place.status(late).last_error == "SparkError: the Spark context was shut down"
+
+
 def test_spark_submit_that_does_not_start(place: Place) -> None:
     path = place.table("ok")
     place.wait(path)

@@ -112,6 +112,7 @@ class SluiceTierOperator(SparkSubmitOperator):
         self.time_limit_s = time_limit_s
         self._killed = False
         self._lost: ClaimLost | LeaseLost | TierTimedOut | None = None
+        self._left_before: dict[str, Any] | None = None
         self._reported = False
         self._ti: Any = None
         self._asked = Event()
@@ -211,7 +212,7 @@ class SluiceTierOperator(SparkSubmitOperator):
             self.name = f"sluice {claim.path} epoch {claim.tiering_epoch}"
             self.application_args = ["--plan", self.entry["plan_uri"], "--attempt", attempt]
             interval_s = self.heartbeat_interval_s
-            self._lost = None
+            self._lost = self._left_before = None
 
             def on_lost(lost: Claim, why: ClaimLost) -> None:
                 if lost == claim:
@@ -284,8 +285,14 @@ class SluiceTierOperator(SparkSubmitOperator):
     def _stop_driver(self, why: ClaimLost | LeaseLost | TierTimedOut) -> None:
         """Stops the driver: its commit would be refused, its input may be deleted, or it hangs.
 
-        The thread that detects this calls it.
+        The thread that detects this calls it. The first reason counts.
         """
+        if self._lost is not None:
+            return
+        if isinstance(why, TierTimedOut) and self._ti is not None:
+            with suppress(Exception):  # without the file, the try took too long
+                uri = failure_uri(self.entry["plan_uri"], str(self._ti.id))
+                self._left_before = read_json(uri)
         self.log.warning("%s; stopping the Spark driver", mask(str(why)))
         self._lost = why
         if self._hook is not None:
@@ -345,7 +352,11 @@ class SluiceTierOperator(SparkSubmitOperator):
                 return RoundResult.from_json(content)
             if isinstance(ended, ClaimLost | LeaseLost):
                 raise ended  # a reason that the driver gives while it is stopped does not count
-            stopped = isinstance(ended, StoppedByUser)
+            if isinstance(ended, TierTimedOut) and self._left_before:
+                failure = RoundFailure.from_json(self._left_before)
+                self._write_failure(attempt, failure)
+                return failure
+            stopped = isinstance(ended, StoppedByUser | TierTimedOut)
             if not stopped and (content := read_json(failure_uri(plan, attempt))):
                 return RoundFailure.from_json(content)
         except OSError as error:
