@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+PLANLESS_BEATS = 4
+"""After so many heartbeats a run with claims has a plan."""
+
 
 class ClaimKeeper:
     """Sends the heartbeats of all claims of a run, and claims again what the run has lost.
@@ -50,6 +53,8 @@ class ClaimKeeper:
         self._lost: dict[TablePath, PlanFile] = {}
         self._lost_count = 0
         self._again: list[PlanFile] = []
+        self._planless = 0
+        self._planless_logged = False
         self._unknown: set[int] = set()
         self._troubles: dict[str, str] = {}
 
@@ -59,6 +64,8 @@ class ClaimKeeper:
         Errors of the cluster and of the work folder are logged, once in a row.
         """
         self._read_plans()
+        if not self._read:
+            self._warn_without_plans()
         with self._logged("the claims of the run got no heartbeat"):
             if claims := self._claims_to_keep():
                 self._judge(self._client.tiering.heartbeat(claims, retry=False))
@@ -119,6 +126,25 @@ class ClaimKeeper:
                     self._read.add(uri)
                     self._keep(plan)
             self._files = files
+
+    def _warn_without_plans(self) -> None:
+        """Logs once that the run has claims, and its plans are not seen here.
+
+        acquire_lease writes a plan some seconds after its claim.
+        """
+        self._planless += 1
+        if self._planless < PLANLESS_BEATS or self._planless_logged:
+            return
+        with self._logged("the claims of the run cannot be listed"):
+            if claims := self._client.tiering.claims_of(self._lease_id):
+                self._planless_logged = True
+                log.warning(
+                    "%d claims of the run are not kept: the triggerer sees no plan in %s/%s;"
+                    " work_uri must be storage that the triggerer and all workers share",
+                    len(claims),
+                    self._work_uri.rstrip("/"),
+                    self._lease_id,
+                )
 
     def _claims_to_keep(self) -> list[Claim]:
         """The claims whose own tier task sends no heartbeats: before, between and after tries."""

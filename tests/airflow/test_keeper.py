@@ -362,6 +362,23 @@ def test_a_work_folder_that_cannot_be_read_ends_no_heartbeat(
     assert keeper.claim_again() == 1
 
 
+@pytest.mark.parametrize("claims", [0, 1])
+def test_a_triggerer_that_sees_no_plan_says_so_once(
+    shop: Shop, tmp_path: Path, caplog: pytest.LogCaptureFixture, claims: int
+) -> None:
+    shop.tables(1)
+    shop.acquire(JOB, claims)
+    elsewhere = f"file://{tmp_path / 'elsewhere'}"
+    keeper = ClaimKeeper(shop.client, elsewhere, JOB)
+    caplog.clear()
+    for beats in range(8):
+        keeper.beat()
+        assert beats > 2 or caplog.text == "", "acquire_lease may be about to write it"
+    text = f"1 claims of the run are not kept: the triggerer sees no plan in {elsewhere}/{JOB}"
+    assert caplog.text.count(text) == claims
+    assert len(caplog.records) == claims
+
+
 def test_a_single_unknown_error_ends_no_claim(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
