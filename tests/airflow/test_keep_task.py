@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +16,14 @@ from airflow.sdk.exceptions import TaskDeferred
 from airflow.sdk.execution_time import task_runner
 from airflow.sdk.execution_time.comms import SkipDownstreamTasks
 
+from sluice.model import Reason
+from sluice.rounds.files import claim_of
+from sluice_airflow.claimed_again import newest_claim
 from sluice_airflow.operators.keep import TIMED_OUT, KeepClaimsOperator, end_keeper
+from sluice_airflow.triggers import keep as triggers
+from tests.airflow.place import wait_until
+from tests.airflow.test_keeper import JOB, Shop
+from tests.airflow.test_keeper import shop as shop
 
 RUN_ID = "manual__1"
 DROP = "drop_lease"
@@ -28,11 +38,14 @@ class Airflow:
         self.triggerer = "healthy"
         self.sent: list[Any] = []
         self.run_id, self.dag_id = RUN_ID, "sluice_lake_tiering"
+        self.is_available: Callable[[], bool] = lambda: True
 
     def get_task_states(
         self, dag_id: str, task_ids: list[str], run_ids: list[str]
     ) -> dict[str, dict[str, str | None]]:
         assert (dag_id, run_ids) == (self.dag_id, [RUN_ID])
+        if not self.is_available():
+            raise ConnectionError("the database is away")
         return {RUN_ID: {name: self.states[name] for name in task_ids}}
 
     def urlopen(self, url: str, **_: Any) -> io.BytesIO:
@@ -127,3 +140,87 @@ def test_a_keeper_whose_state_cannot_be_read_does_not_fail_the_run(airflow: Airf
     del airflow.states[KEEP]
     end_keeper(airflow, KEEP)
     assert airflow.sent == []
+
+
+class Triggerer:
+    """Runs the trigger of a run; its heartbeats follow each other quickly."""
+
+    def __init__(self, airflow: Airflow, pool: ThreadPoolExecutor) -> None:
+        self._airflow, self._pool = airflow, pool
+
+    def start(self, seconds: float = 60.0) -> Future[list[str]]:
+        trigger = triggers.KeepClaimsTrigger(
+            "fluss_default", JOB, self._airflow.dag_id, RUN_ID, DROP, 0.05, time.time() + seconds
+        )
+
+        async def events() -> list[str]:
+            return [type(event).__name__ async for event in trigger.run()]
+
+        return self._pool.submit(lambda: asyncio.run(events()))
+
+
+@pytest.fixture
+def triggerer(airflow: Airflow, shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Iterator[Triggerer]:
+    monkeypatch.setattr(triggers, "POLL_S", 0.05)
+    monkeypatch.setattr(
+        task_runner.RuntimeTaskInstance, "get_task_states", staticmethod(airflow.get_task_states)
+    )
+    for name, value in shop.connection().items():
+        monkeypatch.setenv(name, value)
+    with ThreadPoolExecutor(1) as pool:
+        yield Triggerer(airflow, pool)
+        airflow.states[DROP] = "running"  # after a failed test, too
+        airflow.is_available = lambda: True
+
+
+def test_the_trigger_claims_again_and_ends_with_the_run(
+    shop: Shop, airflow: Airflow, triggerer: Triggerer
+) -> None:
+    [path] = shop.tables(1)
+    [entry] = shop.acquire()
+    running = triggerer.start()
+    shop.client.tiering.release(claim_of(entry), Reason.from_text("another client"))
+    wait_until(lambda: newest_claim(entry) != entry, 30, "the claim")
+    assert shop.failures(path) == [("Tiering", 0)]
+    airflow.states[DROP] = "running"
+    assert running.result(30) == ["TaskSuccessEvent"]
+
+
+def test_the_trigger_claims_nothing_again_for_a_run_whose_state_is_unknown(
+    shop: Shop, airflow: Airflow, triggerer: Triggerer
+) -> None:
+    """It releases a claim that it has just taken: drop_lease may be over already."""
+    [path] = shop.tables(1)
+    [entry] = shop.acquire()
+    airflow.is_available = lambda: newest_claim(entry) == entry
+    running = triggerer.start()
+    shop.client.tiering.release(claim_of(entry), Reason.from_text("another client"))
+    wait_until(lambda: newest_claim(entry) != entry, 30, "the claim")
+    wait_until(lambda: shop.failures(path) == [("Pending", 0)], 30, "its release")
+    airflow.is_available = lambda: True
+    airflow.states[DROP] = "success"
+    assert running.result(30) == ["TaskSuccessEvent"]
+
+
+def test_the_trigger_defers_again_after_its_time(shop: Shop, triggerer: Triggerer) -> None:
+    shop.tables(1)
+    shop.acquire()
+    assert triggerer.start(0.2).result(30) == ["TriggerEvent"]
+
+
+def test_the_trigger_waits_for_a_cluster_and_a_connection(
+    shop: Shop, airflow: Airflow, triggerer: Triggerer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error when it starts is not the end of the keeping."""
+    [path] = shop.tables(1)
+    [entry] = shop.acquire()
+    [(name, value)] = shop.connection().items()
+    monkeypatch.delenv(name)
+    running = triggerer.start()
+    time.sleep(0.3)
+    monkeypatch.setenv(name, value)
+    shop.client.tiering.release(claim_of(entry), Reason.from_text("another client"))
+    wait_until(lambda: running.done() or newest_claim(entry) != entry, 30, "the claim")
+    assert shop.failures(path) == [("Tiering", 0)]
+    airflow.states[DROP] = "running"
+    assert running.result(30) == ["TaskSuccessEvent"]

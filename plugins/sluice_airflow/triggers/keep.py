@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 from airflow.triggers.base import BaseTrigger, TaskSuccessEvent, TriggerEvent
 from asgiref.sync import sync_to_async
 
+from sluice.masking import mask
 from sluice_airflow.hooks.fluss import FlussHook
 from sluice_airflow.task_states import STARTED
 
 if TYPE_CHECKING:
+    from sluice.client import Client
     from sluice_airflow.keeper import ClaimKeeper
 
 ARGUMENTS = (
@@ -62,62 +64,84 @@ class KeepClaimsTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Ends the task with its run by itself, so that no worker has to resume it."""
-        # Airflow's calls need its own event loop, which sync_to_async passes on to the thread.
-        connection = await sync_to_async(FlussHook(self.fluss_conn_id).config)()
-        # Imported in a thread: it loads pyarrow and gRPC.
-        client, keeper = await asyncio.to_thread(_open, connection, self.lease_id)
-        self.log.info("lease %s: keeping the claims of the run", self.lease_id)
-        try:
-            run_ended = await self._keep(keeper)
-        finally:
-            await asyncio.to_thread(client.close)
-        self.log.info("lease %s: %s", self.lease_id, keeper.summary())
-        yield TaskSuccessEvent() if run_ended else TriggerEvent("defer again")
-
-    async def _keep(self, keeper: ClaimKeeper) -> bool:
-        """Returns whether the run has ended; else the time has passed."""
         # In a task of its own: Airflow's first answer may take longer than a heartbeat may wait.
         end = asyncio.create_task(self._wait_for_end())
         try:
-            while not end.done():
-                if time.time() >= self.until:
-                    return False
-                if await asyncio.to_thread(keeper.beat):
-                    await self._claim_again(keeper)
-                # Jitter spreads the heartbeats of many runs over time.
-                await asyncio.wait({end}, timeout=self.interval_s * random.uniform(0.5, 1.0))
-            return True
+            opened = None
+            while opened is None and not self._is_over(end):
+                opened = await self._open(end)
+            if opened is not None:
+                client, keeper = opened
+                try:
+                    await self._keep(keeper, end)
+                finally:
+                    await asyncio.to_thread(client.close)
+                self.log.info("lease %s: %s", self.lease_id, keeper.summary())
+            run_ended = end.done()
         finally:
             end.cancel()
+        yield TaskSuccessEvent() if run_ended else TriggerEvent("defer again")
+
+    async def _open(self, end: asyncio.Task[None]) -> tuple[Client, ClaimKeeper] | None:
+        """Opens the connection. After an error it waits until the next heartbeat would be due."""
+        try:
+            # Airflow's calls need its own event loop, which sync_to_async passes on to the thread.
+            connection = await sync_to_async(FlussHook(self.fluss_conn_id).config)()
+            # Imported in a thread: it loads pyarrow and gRPC.
+            opened = await asyncio.to_thread(_open, connection, self.lease_id, self.interval_s)
+        except Exception as error:
+            self.log.warning(
+                "lease %s: the claims of the run are not kept yet: %s",
+                self.lease_id,
+                mask(str(error)),
+            )
+            await asyncio.wait({end}, timeout=self.interval_s)
+            return None
+        self.log.info("lease %s: keeping the claims of the run", self.lease_id)
+        return opened
+
+    async def _keep(self, keeper: ClaimKeeper, end: asyncio.Task[None]) -> None:
+        while not self._is_over(end):
+            if await asyncio.to_thread(keeper.beat):
+                await self._claim_again(keeper)
+            # Jitter spreads the heartbeats of many runs over time.
+            await asyncio.wait({end}, timeout=self.interval_s * random.uniform(0.5, 1.0))
+
+    def _is_over(self, end: asyncio.Task[None]) -> bool:
+        return end.done() or time.time() >= self.until
 
     async def _wait_for_end(self) -> None:
-        while not await self._is_ending():
+        while not await self._is_ending(on_error=False):
             await asyncio.sleep(POLL_S)
 
     async def _claim_again(self, keeper: ClaimKeeper) -> None:
-        if await self._is_ending():
+        if await self._is_ending(on_error=True):
             return
         # If drop_lease starts after the next check, it finds the new plans.
-        if await asyncio.to_thread(keeper.claim_again) and await self._is_ending():
+        if await asyncio.to_thread(keeper.claim_again) and await self._is_ending(on_error=True):
             await asyncio.to_thread(keeper.release_again)
 
-    async def _is_ending(self) -> bool:
-        """Returns whether drop_lease has started. Then it ends the claims."""
+    async def _is_ending(self, *, on_error: bool) -> bool:
+        """Returns whether drop_lease has started. Then it ends the claims.
+
+        :param on_error: the answer if Airflow's database is unavailable.
+        """
         from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
         try:
             found = await sync_to_async(RuntimeTaskInstance.get_task_states)(
                 dag_id=self.dag_id, task_ids=[self.drop_task_id], run_ids=[self.run_id]
             )
-        except Exception as error:  # Airflow's database may be unavailable: keep the claims
+        except Exception as error:
             self.log.warning("cannot read the state of %s: %s", self.drop_task_id, error)
-            return False
+            return on_error
         return found.get(self.run_id, {}).get(self.drop_task_id) in STARTED
 
 
-def _open(connection: Any, lease_id: str) -> tuple[Any, ClaimKeeper]:
+def _open(connection: Any, lease_id: str, interval_s: float) -> tuple[Client, ClaimKeeper]:
     from sluice.client import connect
     from sluice_airflow.keeper import ClaimKeeper
 
+    work_uri = connection.require_work_uri()
     client = connect(connection.client_config())
-    return client, ClaimKeeper(client, connection.require_work_uri(), lease_id)
+    return client, ClaimKeeper(client, work_uri, lease_id, interval_s)
