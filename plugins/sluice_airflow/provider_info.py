@@ -144,8 +144,8 @@ OPTIONS: dict[str, tuple[str, str, str]] = {
     "tier_retry_delay_seconds": (
         "integer",
         "10",
-        "Seconds before a failed tier task is retried. Keep it below 60, or the coordinator may"
-        " assign the table to another worker in the meantime.",
+        "Seconds before a failed tier task is retried. Without a triggerer, keep it below 60, or"
+        " the coordinator may assign the table to another worker in the meantime.",
     ),
     "tier_timeout_seconds": (
         "integer",
