@@ -33,6 +33,7 @@ from sluice.rounds.phases import seconds_of
 from sluice.rounds.ports import SplitRunner, SplitWriterFactory
 from sluice.rounds.progress import NoProgress, Progress
 from sluice.rounds.reasons import failure_of, reason_of
+from sluice.rounds.repair import RepairAction
 from sluice.rounds.retier import RepairMode
 from sluice.rounds.round import run_round
 from sluice.rounds.types import OffsetRange
@@ -50,6 +51,7 @@ def tier_once(
     jvm: Jvm | None = None,
     repair_mode: RepairMode | None = None,
     unreadable: OffsetRange | None = None,
+    accepted: RepairAction | None = None,
 ) -> RoundResult:
     """Claims a table, runs one round in this process, and reports the result to the coordinator.
 
@@ -58,6 +60,7 @@ def tier_once(
     :param jvm: a running JVM, for several rounds; None: this function starts one and ends it.
     :param repair_mode: how to repair the lake; None: raise an error if it needs a repair.
     :param unreadable: the batch to skip, or whose bucket to rebuild.
+    :param accepted: the repair with the losses that the user saw; a round that loses more fails.
     :raises ConfigurationError: this machine lacks something; nothing was claimed.
     :raises TableNotDue: no table can be claimed now; says why, and whether waiting helps.
     :raises SluiceError: why the round failed, as reported to the coordinator.
@@ -88,6 +91,7 @@ def tier_once(
                         observer,
                         repair_mode,
                         unreadable,
+                        accepted,
                     )
                 deferred.enter_context(signals_deferred())
             except BaseException as error:
@@ -139,6 +143,7 @@ def _run(
     progress: Progress,
     repair_mode: RepairMode | None,
     unreadable: OffsetRange | None = None,
+    accepted: RepairAction | None = None,
 ) -> RoundResult:
     def runner(info: TableInfo, writers: SplitWriterFactory) -> SplitRunner:
         source = ClientLogSource(config.client, claim.path, info)
@@ -163,6 +168,7 @@ def _run(
                 limits=round_limits(config),
                 repair_mode=repair_mode,
                 unreadable=unreadable,
+                accepted=accepted,
                 keyed=keyed_round_options(config, snapshots),
                 parts=PartRules(config.tiering.parallelism, config.tiering.part_offsets),
             )

@@ -112,6 +112,7 @@ def repair(
                     jvm=java,
                     repair_mode=repair_mode,
                     unreadable=unreadable,
+                    accepted=action,
                 )
                 return RepairResult(found, action, result.notes, result)
             except TableNotDue:

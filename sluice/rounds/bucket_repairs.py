@@ -30,7 +30,7 @@ class BucketRepairs:
     """The repairs of one round, at most one for each bucket."""
 
     gaps: tuple[OffsetRange, ...] = ()
-    """Ranges that the logs have lost and that the lake will lack."""
+    """Ranges that no log has any more and that the lake will lack."""
     skipped: tuple[OffsetRange, ...] = ()
     """Batches that cannot be read and that the lake will lack."""
     rebuilt: tuple[OffsetRange, ...] = ()
@@ -64,7 +64,7 @@ class BucketRepairs:
 
     def accepted(self) -> str:
         """What the lake will lack, for the status of the table; empty if it lacks nothing."""
-        texts = [f"{gap} were lost before the log's start" for gap in self.gaps]
+        texts = [f"{gap} were no longer in the log" for gap in self.gaps]
         return "; ".join([*texts, *(f"{one} were skipped" for one in self.skipped)])
 
     def notes(self) -> list[str]:

@@ -13,7 +13,6 @@ from typing import Any
 from sluice.errors import (
     LakeCommitOutcomeUnknown,
     LakeOffsetsLost,
-    LakeRolledBack,
     LakeTableMismatch,
     LogBehindLake,
 )
@@ -41,6 +40,8 @@ REGISTER, RESTORE, TAG = "register", "restore", "tag"
 ADOPT, RETIER = RepairMode.ADOPT.value, RepairMode.RETIER.value
 ACCEPT_GAP, SKIP = RepairMode.ACCEPT_GAP.value, RepairMode.SKIP.value
 REBUILD = RepairMode.REBUILD.value
+LOST = "lost for good: "
+"""The beginning of a risk that names an offset range."""
 _NAMED_MAX = 5
 _NO_HISTORY = LakeHistory(None, None, {})
 _NOTHING = LakeComparison(LakeStatus.EMPTY)
@@ -54,6 +55,8 @@ class RepairAction:
     effect: str
     risks: tuple[str, ...] = ()
     """What it loses or may lose; empty: it is safe to apply without asking."""
+    ranges: tuple[OffsetRange, ...] = ()
+    """The offsets that the lake will lack. For ``rebuild``, the gaps of the buckets to rebuild."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,24 +221,6 @@ def apply_action(action: RepairAction, observed: TableState) -> list[str]:
     return [] if ours is None else move_tag(observed.table, ours)
 
 
-def needs_repair_round(repair_mode: RepairMode, observed: TableState, cluster: Cluster) -> bool:
-    """Whether a round has to repair the table in this mode; False if it can run as usual.
-
-    :raises LakeRolledBack: the table needs a repair, and this mode is not among the possible ones.
-    """
-    answer = diagnose(observed, cluster)
-    names = {action.name for action in answer.actions}
-    if repair_mode.value in names:
-        return True
-    if answer.healthy or names & {REGISTER, TAG}:  # a round does these automatically
-        return False
-    raise LakeRolledBack(
-        f"--by {repair_mode.value} does not repair this table: {answer.state}. Run `sluice repair"
-        f" {answer.table}` again to see what does",
-        table=answer.table,
-    )
-
-
 def diagnose_unreadable(observed: TableState, batch: OffsetRange, why: str) -> Diagnosis:
     """The repairs of a batch that cannot be read, in a table that is healthy otherwise.
 
@@ -245,7 +230,7 @@ def diagnose_unreadable(observed: TableState, batch: OffsetRange, why: str) -> D
     actions, advice = [], []
     name = batch.bucket.name
     if batch.start < batch.stop:
-        risks = [f"lost for good: {batch} (the batch cannot be read)"]
+        risks = [f"{LOST}{batch} (the batch cannot be read)"]
         if observed.info.has_primary_key:
             risks.append("the lake keeps the old rows of keys that this batch updates or deletes")
         effect = (
@@ -269,11 +254,13 @@ def _with_gaps(observed: TableState, gaps: Sequence[OffsetRange]) -> Diagnosis:
     state = "; ".join(begins_text(gap) for gap in gaps[:_NAMED_MAX]) + more
     if observed.info.has_primary_key:
         return _answer(observed, state, [_rebuild(observed, gaps)], [])
-    risks = [f"lost for good: {gap} (its log starts at {gap.stop})" for gap in gaps[:_NAMED_MAX]]
+    risks = [f"{LOST}{gap} (its log starts at {gap.stop})" for gap in gaps[:_NAMED_MAX]]
     if more:
         risks.append(f"and {len(gaps) - _NAMED_MAX} more buckets")
+    risks.append("if a tablet server has just restarted, check again in a minute")
     effect = "run a round that moves on to where the logs begin, and records the gaps in the lake"
-    return _answer(observed, state, [RepairAction(ACCEPT_GAP, effect, tuple(risks))], [])
+    accept = RepairAction(ACCEPT_GAP, effect, tuple(risks), tuple(gaps))
+    return _answer(observed, state, [accept], [])
 
 
 def _rebuild(observed: TableState, lost: Sequence[OffsetRange]) -> RepairAction:
@@ -285,11 +272,10 @@ def _rebuild(observed: TableState, lost: Sequence[OffsetRange]) -> RepairAction:
         f"run a round that reads {plural} {named} again from a KV snapshot or a scan, and replaces"
         " the files in the lake"
     )
-    if observed.table is None or _only_tiering_wrote(observed):
-        return RepairAction(REBUILD, effect)
-    return RepairAction(
-        REBUILD, effect, (f"main loses the rows that other writers added to {plural} {named}",)
-    )
+    risks: tuple[str, ...] = ()
+    if observed.table is not None and not _only_tiering_wrote(observed):
+        risks = (f"main loses the rows that other writers added to {plural} {named}",)
+    return RepairAction(REBUILD, effect, risks, tuple(lost))
 
 
 _START_FROM_SCRATCH = (
@@ -454,11 +440,11 @@ def _add_retier(
     except LogBehindLake as behind:
         advice.append(f"the logs no longer hold what the lake lacks: {behind}")
         return
-    if not start.repeated_offsets and not start.lost_ranges:
+    if not start.repeated_offsets and not start.lost:
         return  # the lake lacks nothing
-    risks = [f"lost for good: {text}" for text in start.lost_ranges[:_NAMED_MAX]]
-    if len(start.lost_ranges) > _NAMED_MAX:
-        risks.append(f"and {len(start.lost_ranges) - _NAMED_MAX} more buckets")
+    risks = [f"{LOST}{text}" for text in start.lost_texts[:_NAMED_MAX]]
+    if len(start.lost) > _NAMED_MAX:
+        risks.append(f"and {len(start.lost) - _NAMED_MAX} more buckets")
     main = observed.history.snapshots.get(observed.history.main or -1)
     if observed.table is None:
         risks.append("if the lake table exists in another lake, this creates a second one")
@@ -472,7 +458,7 @@ def _add_retier(
         f"run a round that copies {start.repeated_offsets} offsets from the logs again, and the new"
         f" rows, {'into a new lake table' if observed.table is None else 'on top of main'}"
     )
-    actions.append(RepairAction(RETIER, effect, tuple(risks)))
+    actions.append(RepairAction(RETIER, effect, tuple(risks), start.lost))
 
 
 def _replaced(observed: TableState, partitions: Sequence[tuple[str, ...]]) -> list[str]:

@@ -7,12 +7,13 @@ registered. If the round dies in between, the next round recovers.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from sluice.errors import LogBehindLake
 from sluice.model import LakeSnapshotInfo, TableBucket, TableInfo
 from sluice.rounds.ports import Cluster
+from sluice.rounds.types import OffsetRange, Split
 
 
 class RepairMode(Enum):
@@ -40,10 +41,24 @@ class RetierPlan:
     """Registered offsets of buckets that still exist: no commit may end below them."""
     repeated_offsets: int
     """The number of offsets that were tiered before and are copied again."""
-    lost_ranges: tuple[str, ...] = field(default=())
-    """Descriptions of offset ranges that the lake lacks and no log holds any more."""
+    first_offsets: Mapping[TableBucket, int]
+    """The first offset to copy of each bucket that still exists."""
+    lost: tuple[OffsetRange, ...] = field(default=())
+    """Offset ranges that the lake lacks and no log holds any more, at most one for each bucket."""
+    lost_texts: tuple[str, ...] = field(default=())
+    """Descriptions of these ranges."""
     new_partitions: tuple[tuple[str, ...], ...] = field(default=())
     """Values of partitions that the lake never had: rows that it has there are deleted."""
+
+    def begun(self, split: Split) -> Split:
+        """The split with the planned start offset, if the lake has nothing of its bucket.
+
+        If retention then deletes more of the log, the split fails, and no row is lost unnoticed.
+        """
+        if split.start_offset >= 0 or split.keyed or split.bucket not in self.first_offsets:
+            return split
+        first = self.first_offsets[split.bucket]
+        return replace(split, start_offset=first, earliest_offset=first)
 
 
 def plan_retier(
@@ -58,7 +73,8 @@ def plan_retier(
     :raises LogBehindLake: a log ends before its registered offset, or it has lost changes to keys
         whose rows are in the lake.
     """
-    known, floor, lost, again = {**registered.offsets, **held}, {}, list[str](), 0
+    known, floor, first_offsets, again = {**registered.offsets, **held}, {}, {}, 0
+    lost: list[tuple[OffsetRange, str]] = []
     living: dict[int | None, tuple[str, ...]] = {None: ()}
     if info.is_partitioned:
         living = {p.partition_id: p.values for p in cluster.partitions(info.path)}
@@ -68,9 +84,8 @@ def plan_retier(
                 end = registered.offsets[bucket]
                 known[bucket] = max(held.get(bucket, 0), end)
                 if held.get(bucket, 0) < end:
-                    lost.append(
-                        _range(bucket, held.get(bucket, 0), end, "its partition was dropped")
-                    )
+                    gone = OffsetRange(bucket, held.get(bucket, 0), end)
+                    lost.append((gone, "its partition was dropped"))
             continue
         numbers = [bucket.bucket for bucket in buckets]
         where = (info.path, info.table_id, partition_id, numbers)
@@ -83,8 +98,8 @@ def plan_retier(
             has = held.get(bucket, 0)
             first = _first(info, bucket, held.get(bucket), start)
             if first > has:
-                lost.append(_range(bucket, has, first, f"its log starts at {first}"))
-            known[bucket] = first
+                lost.append((OffsetRange(bucket, has, first), f"its log starts at {first}"))
+            known[bucket] = first_offsets[bucket] = first
             again += max(0, floor[bucket] - first)
             if bucket not in held and first < end:
                 del known[
@@ -94,7 +109,8 @@ def plan_retier(
     new_partitions = [
         living[one] for one in _by_partition(floor) if one is not None and one not in begun
     ]
-    return RetierPlan(known, floor, again, tuple(lost), tuple(new_partitions))
+    ranges, texts = tuple(one for one, _ in lost), tuple(_text(*entry) for entry in lost)
+    return RetierPlan(known, floor, again, first_offsets, ranges, texts, tuple(new_partitions))
 
 
 def _by_partition(buckets: Iterable[TableBucket]) -> dict[int | None, list[TableBucket]]:
@@ -104,8 +120,8 @@ def _by_partition(buckets: Iterable[TableBucket]) -> dict[int | None, list[Table
     return found
 
 
-def _range(bucket: TableBucket, start: int, end: int, why: str) -> str:
-    return f"bucket {bucket}: offsets {start} to {end - 1} ({why})"
+def _text(lost: OffsetRange, why: str) -> str:
+    return f"bucket {lost.bucket}: offsets {lost.start} to {lost.stop - 1} ({why})"
 
 
 def _cut(info: TableInfo, bucket: TableBucket, end: int, registered: int) -> LogBehindLake:

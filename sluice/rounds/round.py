@@ -14,7 +14,13 @@ from sluice.errors import (
     SluiceError,
 )
 from sluice.model import Claim, LakeSnapshotInfo, TableBucket, TableInfo
-from sluice.rounds.bucket_repairs import BUCKET_MODES, log_gaps, repaired_splits
+from sluice.rounds.accepted_losses import check_ranges, needs_repair_round
+from sluice.rounds.bucket_repairs import (
+    BUCKET_MODES,
+    BucketRepairs,
+    log_gaps,
+    repaired_splits,
+)
 from sluice.rounds.commit import (
     commit_round,
     discard,
@@ -35,8 +41,8 @@ from sluice.rounds.ports import Cluster, Lake, LakeTable, RunnerFactory
 from sluice.rounds.progress import NoProgress, Progress
 from sluice.rounds.reasons import reason_of
 from sluice.rounds.recover import register_unknown, table_missing
-from sluice.rounds.repair import TableState, needs_repair_round, offsets_in_lake, read_table_state
-from sluice.rounds.retier import RepairMode, plan_retier
+from sluice.rounds.repair import RepairAction, TableState, offsets_in_lake, read_table_state
+from sluice.rounds.retier import RepairMode, RetierPlan, plan_retier
 from sluice.rounds.split_outcomes import SplitOutcomes, sort_outcomes
 from sluice.rounds.types import LakeSnapshot, OffsetRange, SplitFailure, SplitResult
 from sluice.rounds.write_ids import new_write_id
@@ -58,6 +64,7 @@ def run_round(
     limits: RoundLimits | None = None,
     repair_mode: RepairMode | None = None,
     unreadable: OffsetRange | None = None,
+    accepted: RepairAction | None = None,
     keyed: KeyedRoundOptions = NO_KEYED_OPTIONS,
     parts: PartRules = NO_PARTS,
 ) -> RoundResult:
@@ -70,6 +77,8 @@ def run_round(
         limit (``forced``); None: no limits.
     :param repair_mode: how to repair the lake, if a user requested it.
     :param unreadable: the batch to skip, or whose bucket to rebuild, if a user named one.
+    :param accepted: the repair with the losses and risks that the user saw; None: there were none.
+        The round commits nothing if there are others.
     :param keyed: for a table with a primary key: leased KV snapshots, memory and spill folder.
     :param parts: how the windows of log tables are divided into parts.
     :raises SplitFailed: buckets could not be copied; its detail ``committed`` is the result of what
@@ -91,6 +100,7 @@ def run_round(
         started_ms,
         repair_mode,
         unreadable,
+        accepted,
         keyed,
         parts,
     )
@@ -124,11 +134,13 @@ class _Round:
     _started_ms: int
     _repair_mode: RepairMode | None
     _unreadable: OffsetRange | None
+    _accepted: RepairAction | None
     _keyed: KeyedRoundOptions
     _parts: PartRules
     _recovered: int | None = None
     _notes: list[str] = field(default_factory=list)
     _repaired_with: RepairMode | None = None
+    _retier: RetierPlan | None = None
     _floor: Mapping[TableBucket, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -200,11 +212,19 @@ class _Round:
         return info
 
     def _with_repairs(self, plan: RoundPlan) -> RoundPlan:
-        """The plan with the repairs of buckets that a user requested."""
+        """The plan with the repairs that a user requested."""
         mode = self._repair_mode
+        if self._retier is not None:
+            begun = tuple(self._retier.begun(split) for split in plan.splits)
+            return replace(plan, splits=begun, repairs=BucketRepairs(gaps=self._retier.lost))
         if mode is None or mode not in BUCKET_MODES:
             return plan
         gaps = [] if self._unreadable else log_gaps(plan.info, self._cluster, plan.known)
+        if mode is RepairMode.ACCEPT_GAP:
+            check_ranges(plan.info.path, gaps, self._accepted)
+        elif gaps:  # other buckets may have rows of other writers
+            named = {one.bucket for one in (self._accepted.ranges if self._accepted else ())}
+            gaps = [gap for gap in gaps if gap.bucket in named]
         splits, repairs = repaired_splits(
             mode, plan.info, gaps, self._unreadable, plan.splits, self._keyed
         )
@@ -233,7 +253,9 @@ class _Round:
         if repair_mode is not None and repair_mode not in BUCKET_MODES:
             seen = read_table_state(claim.path, cluster, self._lake)
             if again_if_dropped(
-                info, cluster, lambda: needs_repair_round(repair_mode, seen, cluster)
+                info,
+                cluster,
+                lambda: needs_repair_round(repair_mode, seen, cluster, self._accepted),
             ):
                 return self._repair_base(repair_mode, info, seen)
         registered = cluster.lake_snapshot(claim.path)
@@ -287,11 +309,11 @@ class _Round:
         if repair_mode is RepairMode.RETIER:
             held, cluster, known = offsets_in_lake(seen)[0] or {}, self._cluster, seen.registered
             start = again_if_dropped(info, cluster, lambda: plan_retier(info, cluster, held, known))
-            self._floor = start.minimum_offsets
+            check_ranges(info.path, start.lost, self._accepted)  # the logs were read again
+            self._retier, self._floor = start, start.minimum_offsets
             self._notes += [
                 f"{start.repeated_offsets} offsets that the lake lacked were copied again"
             ]
-            self._notes += [f"lost for good: {text}" for text in start.lost_ranges]
             return table, seen.ours, replace(seen.registered, offsets=start.start_offsets)
         plan = RoundPlan(info, None, seen.registered, (), 0)
         write_id = self._write_id(table, None)
@@ -362,7 +384,7 @@ class _Round:
         assert plan.registered is not None
         known = {b: max(offset, plan.known.get(b, 0)) for b, offset in gone.items()}
         registered = replace(plan.registered, offsets={**plan.known, **known})
-        return replace(plan, registered=registered)
+        return replace(plan, registered=registered, repairs=plan.repairs.without(gone))
 
     def _commit(self, outcomes: SplitOutcomes, table: LakeTable, write_id: str) -> RoundResult:
         plan, results = self._without_dropped(outcomes.plan), outcomes.results
@@ -376,7 +398,7 @@ class _Round:
             registered = self._cluster.lake_snapshot(self._claim.path)
             return self._already_landed(committed.snapshot, registered)
         forced = forced_finish_text(plan.splits, results, self._limits or RoundLimits(), plan.info)
-        if plan.repairs:
+        if plan.repairs and self._retier is None:
             forced = _REPAIRED_ONLY
         return self.result(
             "committed",

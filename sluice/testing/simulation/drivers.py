@@ -91,6 +91,7 @@ class Round:
     repair_mode: RepairMode | None
     checker: RoundChecker
     unreadable: OffsetRange | None = None
+    accepted: RepairAction | None = None
     lost: bool = False
 
 
@@ -132,6 +133,7 @@ class ActorFactory:
         again: Claim | None = None,
         repair_mode: RepairMode | None = None,
         unreadable: OffsetRange | None = None,
+        accepted: RepairAction | None = None,
     ) -> Callable[[Actor], None]:
         """A driver that claims a table, or continues a claim, and runs one round."""
 
@@ -143,7 +145,7 @@ class ActorFactory:
                 return
             if claim is not None:
                 self.claims = [*self.claims[-3:], claim]
-                self._tier(actor, client, claim, repair_mode, unreadable)
+                self._tier(actor, client, claim, repair_mode, unreadable, accepted)
 
         return body
 
@@ -154,6 +156,7 @@ class ActorFactory:
         claim: Claim,
         repair_mode: RepairMode | None,
         unreadable: OffsetRange | None,
+        accepted: RepairAction | None,
     ) -> None:
         def on_lost(_claim: Claim, _error: ClaimLost) -> None:
             self.note("heartbeat found the claim lost")
@@ -165,7 +168,9 @@ class ActorFactory:
         keeper.add(claim)
         checker = RoundChecker(self.network.cluster, actor, claim, self.wrong)
         next_beat_ms = self.clock.now_ms() + HEARTBEAT_MS
-        running = Round(actor, claim, keeper, next_beat_ms, repair_mode, checker, unreadable)
+        running = Round(
+            actor, claim, keeper, next_beat_ms, repair_mode, checker, unreadable, accepted
+        )
         self.rounds[actor] = running
         try:
             self._report(client, running, self._round(running, client))
@@ -195,6 +200,7 @@ class ActorFactory:
             limits=limits,
             repair_mode=running.repair_mode,
             unreadable=running.unreadable,
+            accepted=running.accepted,
             keyed=self._leased(claim),
             parts=self.part_rules(parallelism=2, offsets=self.rng.randint(1, 6)),
         )
@@ -325,7 +331,7 @@ class ActorFactory:
                 return
             except (FlussError, LakeTableMismatch):
                 return
-            self.driver(path, repair_mode=RepairMode(action.name))(actor)
+            self.driver(path, repair_mode=RepairMode(action.name), accepted=action)(actor)
 
         return body
 

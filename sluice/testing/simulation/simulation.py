@@ -25,7 +25,6 @@ _TURNS = 260
 _HEAL_ROUNDS_MAX = 12
 _HEAL_STEPS_MAX = 20_000
 _TIME_PIECE_MS = 10_000
-_REPAIRER = "user"
 _HOT = 5
 """How much more often actors are killed, stopped or interrupted at these steps."""
 _HOT_STEPS = frozenset(
@@ -291,15 +290,10 @@ class Simulation:
             self.spawn("driver", actor_factory.driver(path if roll < 0.7 else None))
 
     def _spawn_repairer(self, path: TablePath) -> None:
-        self.spawn(_REPAIRER, self.actor_factory.repairer(path))
+        self.spawn("user", self.actor_factory.repairer(path))
 
     def _may_roll_back(self) -> bool:
-        """Whether a user may roll back: not while clean-up and drivers run (docs/clean-up.md).
-
-        Nor while a user repairs, who would lose rows that were there when the repair was chosen.
-        """
-        if any(actor.name.startswith(_REPAIRER) for actor in self.actors):
-            return False
+        """Whether a user may roll back: not while clean-up and drivers run (docs/clean-up.md)."""
         return not self.cleans or not self.actors
 
     def _cleaner(self, path: TablePath) -> Callable[[Actor], None]:

@@ -112,3 +112,15 @@ def arm(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
         monkeypatch.setattr(failpoints, "_passages", {})
 
     return apply
+
+
+@pytest.fixture
+def at(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Callable[[], None]], None]:
+    """Runs something once at a step: ``at("copy.before", drop)``."""
+    waiting: dict[str, Callable[[], None]] = {}
+
+    def failpoint(name: str) -> None:
+        waiting.pop(name.removeprefix("round."), lambda: None)()
+
+    monkeypatch.setattr("sluice.rounds.phases.failpoint", failpoint)
+    return waiting.__setitem__

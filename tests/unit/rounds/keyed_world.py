@@ -21,6 +21,7 @@ from sluice.rounds.files import RoundResult
 from sluice.rounds.keyed_options import KeyedRoundOptions
 from sluice.rounds.limits import RoundLimits
 from sluice.rounds.ports import SplitRunner, SplitWriterFactory
+from sluice.rounds.repair import diagnose, read_table_state
 from sluice.rounds.retier import RepairMode
 from sluice.rounds.round import run_round
 from sluice.testing.memory_cluster import MemoryCluster
@@ -132,6 +133,12 @@ class KeyedWorld:
         self, claim: Claim | None = None, repair_mode: RepairMode | None = None
     ) -> RoundResult:
         self.attempts += 1
+        accepted = None
+        if repair_mode is not None:
+            assert self.cluster.info is not None
+            seen = read_table_state(self.cluster.info.path, self.cluster, self.lake)
+            actions = diagnose(seen, self.cluster).actions
+            accepted = next((one for one in actions if one.name == repair_mode.value), None)
         return run_round(
             claim or self.cluster.begin_round(),
             self.cluster,
@@ -140,6 +147,7 @@ class KeyedWorld:
             attempt=str(self.attempts),
             limits=self.limits,
             repair_mode=repair_mode,
+            accepted=accepted,
             keyed=KeyedRoundOptions(dict(self.leased), self.memory_bytes, self.spill_dir),
         )
 

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from sluice.rounds.files import RoundResult
 from sluice.rounds.limits import RoundLimits
-from sluice.rounds.repair import Diagnosis, TableState, apply_action, diagnose, read_table_state
+from sluice.rounds.repair import (
+    Diagnosis,
+    RepairAction,
+    TableState,
+    apply_action,
+    diagnose,
+    read_table_state,
+)
 from sluice.rounds.retier import RepairMode
 from sluice.rounds.round import run_round
 
@@ -25,8 +32,20 @@ def ways(world: World) -> dict[str, bool]:
     return {way.name: not way.risks for way in found(world).actions}
 
 
-def mended(world: World, repair_mode: RepairMode, limits: RoundLimits | None = None) -> RoundResult:
+def shown(world: World, repair_mode: RepairMode) -> RepairAction | None:
+    """The repair as a user would see it now."""
+    return next((one for one in found(world).actions if one.name == repair_mode.value), None)
+
+
+def mended(
+    world: World,
+    repair_mode: RepairMode,
+    limits: RoundLimits | None = None,
+    accepted: RepairAction | None = None,
+) -> RoundResult:
+    """:param accepted: the repair as the user chose it; None: as it is shown now."""
     world.attempts += 1
+    accepted = accepted or shown(world, repair_mode)
     return run_round(
         world.cluster.begin_round(),
         world.cluster,
@@ -35,6 +54,7 @@ def mended(world: World, repair_mode: RepairMode, limits: RoundLimits | None = N
         attempt=str(world.attempts),
         limits=limits,
         repair_mode=repair_mode,
+        accepted=accepted,
     )
 
 

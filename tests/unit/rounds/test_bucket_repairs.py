@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from sluice.errors import LogBeginsAfterLake, SplitFailed
+from sluice.errors import LakeRolledBack, LogBeginsAfterLake, SplitFailed
 from sluice.rounds.bucket_repairs import GAPS_KEY, REBUILT_KEY, SKIPPED_KEY
 from sluice.rounds.files import RoundResult
 from sluice.rounds.retier import RepairMode
@@ -17,7 +17,7 @@ from sluice.testing.memory_cluster import MemoryCluster
 
 from .conftest import World
 from .keyed_world import KeyedWorld
-from .repairs import found, mended, ways
+from .repairs import found, mended, shown, ways
 
 
 @pytest.fixture
@@ -48,7 +48,10 @@ def test_repair_names_the_range_and_changes_nothing(late: World) -> None:
     [accept] = answer.actions
     assert (accept.name, accept.risks) == (
         "accept-gap",
-        ("lost for good: bucket 0: offsets 3 to 4 (its log starts at 5)",),
+        (
+            "lost for good: bucket 0: offsets 3 to 4 (its log starts at 5)",
+            "if a tablet server has just restarted, check again in a minute",
+        ),
     )
     assert answer.recommended is None
 
@@ -62,13 +65,29 @@ def test_an_accepted_gap_is_recorded_and_rounds_continue(late: World) -> None:
     assert late.offsets_in_lake(1) == [0, 1, 2]
     _, repaired, *_ = late.table.snapshots()
     assert json.loads(repaired.summary[GAPS_KEY]) == {"0": [3, 5]}
-    assert result.accepted == "bucket 0: offsets 3 to 4 were lost before the log's start"
+    assert result.accepted == "bucket 0: offsets 3 to 4 were no longer in the log"
     assert found(late).healthy
     late.append(0, 1)
     assert late.round().rows == 1
     newest = late.table.newest_tiering_snapshot()
     assert newest is not None
     assert GAPS_KEY not in newest.summary
+
+
+def test_a_gap_that_has_grown_is_not_accepted(late: World) -> None:
+    chosen = shown(late, RepairMode.ACCEPT_GAP)
+    late.append(0, 2)
+    late.cluster.truncate_before(late.bucket(0), 9)
+    with pytest.raises(LakeRolledBack, match="lost for good: bucket 0: offsets 3 to 8"):
+        mended(late, RepairMode.ACCEPT_GAP, accepted=chosen)
+    assert late.offsets_in_lake(0) == [0, 1, 2]
+
+
+def test_a_gap_that_nobody_saw_is_not_accepted(late: World) -> None:
+    chosen = shown(late, RepairMode.ACCEPT_GAP)
+    late.cluster.truncate_before(late.bucket(1), 3)
+    with pytest.raises(LakeRolledBack, match="lost for good: bucket 1: offsets 1 to 2"):
+        mended(late, RepairMode.ACCEPT_GAP, accepted=chosen)
 
 
 def test_a_gap_without_newer_rows_is_committed_too(world: World) -> None:

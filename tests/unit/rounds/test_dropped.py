@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sluice.errors import PartitionNotExists, SplitFailed, TableNotExist
+from sluice.errors import LakeRolledBack, PartitionNotExists, SplitFailed, TableNotExist
 from sluice.model import Partition, TableBucket, TableInfo, TablePath
 from sluice.rounds.ports import SplitRunner, SplitWriterFactory
 from sluice.rounds.retier import RepairMode
@@ -17,22 +17,11 @@ from sluice.rounds.types import Split, SplitFailure, SplitResult
 from sluice.testing.memory_cluster import MemoryCluster
 
 from .conftest import World
+from .repairs import mended
 
 PHASES = ("recover", "plan", "copy", "prepare", "lake_commit", "fluss_commit")
 STEPS = [f"{phase}.{when}" for phase in PHASES for when in ("before", "after")]
 DROPPED = "partition mon (id 5) was dropped during the round"
-
-
-@pytest.fixture
-def at(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Callable[[], None]], None]:
-    """Runs something once at a step: ``at("copy.before", drop)``."""
-    waiting: dict[str, Callable[[], None]] = {}
-
-    def failpoint(name: str) -> None:
-        waiting.pop(name.removeprefix("round."), lambda: None)()
-
-    monkeypatch.setattr("sluice.rounds.phases.failpoint", failpoint)
-    return waiting.__setitem__
 
 
 def appended(world: World) -> World:
@@ -248,15 +237,18 @@ def test_a_partition_dropped_between_list_and_offsets_of_a_repair(partitioned: W
             return found
 
     world.cluster.__class__ = Dropping
-    result = run_round(
-        world.cluster.begin_round(),
-        world.cluster,
-        world.lake,
-        world.runner,
-        attempt="x",
-        repair_mode=RepairMode.RETIER,
-    )
+    with pytest.raises(LakeRolledBack, match="new risk: lost for good: bucket 5/0: offsets 3 to 4"):
+        run_round(
+            world.cluster.begin_round(),
+            world.cluster,
+            world.lake,
+            world.runner,
+            attempt="x",
+            repair_mode=RepairMode.RETIER,
+        )
+    result = mended(world, RepairMode.RETIER)  # the user has seen it now
     assert (result.outcome, result.rows) == ("committed", 2)
+    assert result.accepted == "bucket 5/0: offsets 3 to 4 were no longer in the log"
 
 
 def no_such(*_: Any, **__: Any) -> Any:

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from sluice.errors import LakeCommitRefused, LakeRolledBack
+from sluice.errors import LakeCommitRefused, LakeRolledBack, SplitFailed
 from sluice.model import LakeSnapshotInfo, Partition, TableBucket
 from sluice.model import types as t
+from sluice.rounds.bucket_repairs import GAPS_KEY
 from sluice.rounds.limits import RoundLimits
 from sluice.rounds.ports import Cluster
 from sluice.rounds.retier import RepairMode, plan_retier
 from sluice.testing.tables import table_info
 
 from .conftest import World
-from .repairs import forget_ours, found, lose_newer, mended, ways
+from .repairs import forget_ours, found, lose_newer, mended, shown, ways
 
 # ---- copied again from the logs ----
 
@@ -120,10 +122,55 @@ def test_what_no_log_holds_any_more_is_named_and_must_be_wanted(rolled_back: Wor
         "lost for good: bucket 1:1: offsets 0 to 3 (its log starts at 4)",
     )
     result = mended(rolled_back, RepairMode.RETIER)
-    assert any("offsets 0 to 3" in note for note in result.notes)
+    assert result.accepted == "bucket 1: offsets 0 to 3 were no longer in the log"
+    assert result.accepted in result.notes
+    newest = rolled_back.table.newest_tiering_snapshot()
+    assert newest is not None
+    assert json.loads(newest.summary[GAPS_KEY]) == {"1": [0, 4]}
+    assert result.forced == ""
     assert rolled_back.offsets_in_lake(0) == [0, 1, 2, 3, 4]
     assert rolled_back.offsets_in_lake(1) == [4]
     assert found(rolled_back).healthy
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_what_nobody_accepted_is_not_lost(rolled_back: World, begun: bool) -> None:
+    """Retention, between the diagnosis and the round: a bucket that main has, or never had."""
+    world = rolled_back
+    lose_newer(world)
+    safe = shown(world, RepairMode.RETIER)
+    assert safe is not None
+    assert not safe.risks
+    bucket, start, rest = (0, 5, "offsets 3 to 4") if begun else (1, 4, "offsets 0 to 3")
+    world.cluster.truncate_before(world.bucket(bucket), start)
+    before = world.table.snapshots()
+    message = rf"new risk: lost for good: bucket {bucket}: {rest}\. .*Run `sluice repair db\.t`"
+    with pytest.raises(LakeRolledBack, match=message):
+        mended(world, RepairMode.RETIER, accepted=safe)
+    assert world.table.snapshots() == before
+    assert mended(world, RepairMode.RETIER).accepted  # the losses as they are now
+
+
+def test_a_log_that_shrinks_during_a_repair_fails_it(
+    rolled_back: World, at: Callable[[str, Callable[[], None]], None]
+) -> None:
+    world = rolled_back
+    lose_newer(world)
+    before = world.table.snapshots()
+    at("copy.before", lambda: world.cluster.truncate_before(world.bucket(1), 4))
+    with pytest.raises(SplitFailed, match="LogOffsetOutOfRange: bucket 1:1: 0 is before 4"):
+        mended(world, RepairMode.RETIER)
+    assert world.table.snapshots() == before
+
+
+def test_adopting_must_still_be_without_risk(world: World) -> None:
+    world.append(0, 3)
+    forget_ours(world, world.round())
+    safe = shown(world, RepairMode.ADOPT)
+    world.table.forget_expired()
+    with pytest.raises(LakeRolledBack, match="new risk: no metadata file shows"):
+        mended(world, RepairMode.ADOPT, accepted=safe)
+    assert world.table.newest_tiering_snapshot() is None
 
 
 def test_where_the_logs_hold_nothing_any_more_an_empty_commit_mends(rolled_back: World) -> None:
@@ -227,7 +274,7 @@ def test_where_to_begin_again() -> None:
     assert start.start_offsets == of({0: 2, 1: 4, 2: 6, 4: 9})
     assert start.minimum_offsets == registered.offsets
     assert start.repeated_offsets == 3 + 1 + 0 + 2 + 0
-    assert [text.split(" (")[0] for text in start.lost_ranges] == [
+    assert [text.split(" (")[0] for text in start.lost_texts] == [
         "bucket 1:1: offsets 1 to 3",
         "bucket 1:2: offsets 3 to 5",
         "bucket 1:3: offsets 0 to 4",
