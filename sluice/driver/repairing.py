@@ -14,7 +14,14 @@ from sluice.config import Config
 from sluice.driver.jvm import Jvm
 from sluice.driver.local import tier_once
 from sluice.driver.open_lake import checked_jvm, open_lake
-from sluice.errors import ConfigurationError, FlussError, LakeRolledBack, TableNotDue
+from sluice.errors import (
+    ClaimLost,
+    ConfigurationError,
+    FlussError,
+    LakeRolledBack,
+    TableNotDue,
+    TableNotExist,
+)
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.model import TableBucket, TablePath
 from sluice.rounds.files import RoundResult
@@ -124,8 +131,14 @@ def repair(
 def _diagnosis(
     client: Client, seen: TableState, skip: BatchName | None
 ) -> tuple[Diagnosis, OffsetRange | None]:
-    """The diagnosis, and the batch that the user named if everything else is healthy."""
-    found = diagnose(seen, client.tiering)
+    """The diagnosis, and the batch that the user named if everything else is healthy.
+
+    :raises TableNotExist: the table was dropped meanwhile.
+    """
+    try:
+        found = diagnose(seen, client.tiering)
+    except ClaimLost as dropped:
+        raise TableNotExist(str(dropped)) from None
     if skip is None or not found.healthy:
         return found, None
     bucket = TableBucket.named(seen.info.table_id, skip[0])

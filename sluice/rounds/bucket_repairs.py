@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from sluice.errors import PartitionNotExists
 from sluice.model import TableBucket, TableInfo
+from sluice.rounds.dropped import dropped_of
 from sluice.rounds.keyed_options import KeyedRoundOptions
 from sluice.rounds.ports import Cluster
 from sluice.rounds.retier import RepairMode
@@ -108,8 +109,10 @@ def log_gaps(
         numbers = sorted(buckets[partition_id])
         try:
             starts = cluster.earliest_offsets(info.path, info.table_id, partition_id, numbers)
-        except PartitionNotExists:
-            continue  # it was dropped meanwhile
+        except PartitionNotExists:  # a tablet server that has just started says so too
+            if not dropped_of([partition_id], info, cluster):
+                raise
+            continue
         for number in numbers:
             bucket = TableBucket(info.table_id, partition_id, number)
             if starts[number] > known[bucket]:

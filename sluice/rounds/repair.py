@@ -20,6 +20,7 @@ from sluice.failpoints import failpoint
 from sluice.model import LakeSnapshotInfo, TableBucket, TableInfo, TablePath
 from sluice.rounds.bucket_repairs import log_gaps
 from sluice.rounds.commit import move_tag
+from sluice.rounds.dropped import again_if_dropped
 from sluice.rounds.failures import begins_text
 from sluice.rounds.history import HistoryEntry, LakeHistory
 from sluice.rounds.offsets import offsets_of
@@ -135,6 +136,7 @@ def diagnose(observed: TableState, cluster: Cluster) -> Diagnosis:
 
     :raises UnsupportedLakeOption: the table was never tiered, and rounds refuse one of its options.
     :raises FlussError: the cluster does not report the offsets of its logs.
+    :raises ClaimLost: the table was dropped meanwhile.
     """
     if observed.registered is None:
         check_options(observed.info)
@@ -436,7 +438,8 @@ def _add_retier(
 ) -> None:
     assert observed.registered is not None
     try:
-        start = plan_retier(observed.info, cluster, held, observed.registered)
+        info, known = observed.info, observed.registered
+        start = again_if_dropped(info, cluster, lambda: plan_retier(info, cluster, held, known))
     except LogBehindLake as behind:
         advice.append(f"the logs no longer hold what the lake lacks: {behind}")
         return

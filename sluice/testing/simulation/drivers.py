@@ -329,7 +329,7 @@ class ActorFactory:
                 self.network.cluster.retry(path)
             except (LakeCommitRefused, LakeCommitOutcomeUnknown, LakeNotWritable):
                 return
-            except (FlussError, LakeTableMismatch):
+            except (ClaimLost, FlussError, LakeTableMismatch):
                 return
             self.driver(path, repair_mode=RepairMode(action.name), accepted=action)(actor)
 

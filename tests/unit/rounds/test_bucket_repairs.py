@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from sluice.errors import LakeRolledBack, LogBeginsAfterLake, SplitFailed
+from sluice.errors import (
+    LakeRolledBack,
+    LogBeginsAfterLake,
+    PartitionNotExists,
+    SplitFailed,
+)
+from sluice.model import TablePath
 from sluice.rounds.bucket_repairs import GAPS_KEY, REBUILT_KEY, SKIPPED_KEY
 from sluice.rounds.files import RoundResult
 from sluice.rounds.retier import RepairMode
@@ -88,6 +94,30 @@ def test_a_gap_that_nobody_saw_is_not_accepted(late: World) -> None:
     late.cluster.truncate_before(late.bucket(1), 3)
     with pytest.raises(LakeRolledBack, match="lost for good: bucket 1: offsets 1 to 2"):
         mended(late, RepairMode.ACCEPT_GAP, accepted=chosen)
+
+
+def test_a_tablet_servers_answer_alone_closes_no_gap(partitioned: World) -> None:
+    """The server has just started and does not know the partition yet."""
+    world = partitioned
+    world.append(0, 2, 5)
+    world.append(0, 2, 6)
+    world.round()
+    world.append(0, 2, 5)
+    world.cluster.truncate_before(world.bucket(0, 5), 4)
+
+    class Stale(MemoryCluster):
+        def earliest_offsets(
+            self, path: TablePath, table_id: int, partition_id: int | None, buckets: Sequence[int]
+        ) -> dict[int, int]:
+            if partition_id == 5:
+                raise PartitionNotExists("unknown")
+            return super().earliest_offsets(path, table_id, partition_id, buckets)
+
+    world.cluster.__class__ = Stale
+    with pytest.raises(PartitionNotExists):
+        found(world)
+    world.cluster.drop_partition(5)
+    assert found(world).healthy
 
 
 def test_a_gap_without_newer_rows_is_committed_too(world: World) -> None:
