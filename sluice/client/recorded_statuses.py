@@ -232,6 +232,7 @@ class RecordedStatuses:
                 str(reason),
                 freshness_ms=freshness_ms,
                 backoff_ms=self._backoff_ms,
+                details=details,
             )
 
         self._end(claim, end, details)

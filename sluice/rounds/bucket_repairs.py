@@ -17,7 +17,7 @@ from sluice.rounds.dropped import dropped_of
 from sluice.rounds.keyed_options import KeyedRoundOptions
 from sluice.rounds.ports import Cluster
 from sluice.rounds.retier import RepairMode
-from sluice.rounds.types import LakePart, OffsetRange, Split, SplitResult, StartMode
+from sluice.rounds.types import LakePart, LakeSnapshot, OffsetRange, Split, SplitResult, StartMode
 
 GAPS_KEY = "sluice.gaps"
 SKIPPED_KEY = "sluice.skipped"
@@ -78,6 +78,21 @@ class BucketRepairs:
 
 
 NO_REPAIRS = BucketRepairs()
+
+
+def accepted_in(table_id: int, snapshot: LakeSnapshot | None) -> str:
+    """What a snapshot's summary records as missing, in the words of ``BucketRepairs.accepted``.
+
+    The round that committed it may have died before its report.
+    """
+    if snapshot is None:
+        return ""
+
+    def ranges(key: str) -> tuple[OffsetRange, ...]:
+        found = ranges_in(table_id, snapshot.summary, key)
+        return tuple(OffsetRange(bucket, *ends) for bucket, ends in found.items())
+
+    return BucketRepairs(gaps=ranges(GAPS_KEY), skipped=ranges(SKIPPED_KEY)).accepted()
 
 
 def ranges_in(

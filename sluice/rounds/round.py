@@ -18,6 +18,7 @@ from sluice.rounds.accepted_losses import check_ranges, needs_repair_round
 from sluice.rounds.bucket_repairs import (
     BUCKET_MODES,
     BucketRepairs,
+    accepted_in,
     log_gaps,
     repaired_splits,
 )
@@ -141,6 +142,8 @@ class _Round:
     _notes: list[str] = field(default_factory=list)
     _repaired_with: RepairMode | None = None
     _retier: RetierPlan | None = None
+    _accepted_before: str = ""
+    """What the base records as missing: the round that committed it may not have reported it."""
     _floor: Mapping[TableBucket, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -151,6 +154,7 @@ class _Round:
         info = self._table_info()
         with self._phases("recover"):
             table, base, registered = self._recover(info)
+            self._accepted_before = accepted_in(info.table_id, base)
         # Another attempt of this round may have committed. Newer rows are still copied:
         # epochs start again when tiering is disabled and enabled, so an old round may have the
         # same epoch.
@@ -200,9 +204,14 @@ class _Round:
         return str(new_write_id(self._claim, self._attempt, table.uuid, base))
 
     def result(self, outcome: str, **facts: object) -> RoundResult:
-        recovered, seconds = self._recovered, self._phases.seconds()
+        texts = (str(facts.pop("accepted", "")), self._accepted_before)
         return RoundResult.of(
-            self._claim, outcome, recovered_snapshot_id=recovered, seconds=seconds, **facts
+            self._claim,
+            outcome,
+            recovered_snapshot_id=self._recovered,
+            seconds=self._phases.seconds(),
+            accepted="; ".join(text for text in texts if text),
+            **facts,
         )
 
     def _table_info(self) -> TableInfo:
@@ -322,13 +331,15 @@ class _Round:
         return table, *self._agreed(table, self._cluster.lake_snapshot(info.path))
 
     def _already_landed(
-        self, base: LakeSnapshot, registered: LakeSnapshotInfo | None
+        self, landed: LakeSnapshot, registered: LakeSnapshotInfo | None
     ) -> RoundResult:
+        """:param landed: the snapshot that another attempt of this round committed."""
         return self.result(
             "already_landed",
             offsets=offsets_for_result(registered.offsets if registered else {}),
-            lake_snapshot_id=base.snapshot_id,
+            lake_snapshot_id=landed.snapshot_id,
             notes=tuple(self._notes),
+            accepted=accepted_in(self._claim.table_id, landed),
         )
 
     def _copy(

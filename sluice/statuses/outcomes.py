@@ -15,6 +15,8 @@ BACKOFF_MS = 10_000
 BACKOFF_MAX_MS = 300_000
 """Maximum wait after failures, or the table's freshness if that is longer."""
 
+_SEPARATOR = "; "
+
 
 def after_success(
     before: KeptStatus | None,
@@ -47,10 +49,12 @@ def after_failure(
     *,
     freshness_ms: int,
     backoff_ms: int,
+    details: TieringRound | None = None,
 ) -> dict[str, Any]:
     """The fields that a failed round sets: one more failure, and a longer wait.
 
     :param backoff_ms: wait after the first failure; 0: no wait.
+    :param details: what the worker reported: the round may have committed other buckets.
     """
     failures = ((before.failures if before is not None else None) or 0) + 1
     return {
@@ -60,6 +64,7 @@ def after_failure(
         "stopped": None,
         "failures": failures,
         "next_attempt_ms": now_ms + wait_ms(backoff_ms, failures, freshness_ms),
+        **_accepted(before, details),
     }
 
 
@@ -69,13 +74,28 @@ def wait_ms(backoff_ms: int, failures: int, freshness_ms: int) -> int:
     return min(backoff_ms << doublings, max(freshness_ms, BACKOFF_MAX_MS))
 
 
+def newly_accepted(before: KeptStatus | None, details: TieringRound | None) -> str | None:
+    """The ranges that users accepted as missing and that the status does not have yet.
+
+    An end may be reported twice, and each round after a repair reports its ranges again until
+    another snapshot follows.
+    """
+    old = set(_ranges(before.accepted if before is not None else None))
+    new = _ranges(details.accepted if details is not None else None)
+    return _SEPARATOR.join(one for one in dict.fromkeys(new) if one not in old) or None
+
+
 def _accepted(before: KeptStatus | None, details: TieringRound | None) -> dict[str, str]:
     """All ranges that users accepted as missing, the newest first; the oldest are cut."""
-    old = (before.accepted if before is not None else None) or ""
-    new = details.accepted if details is not None else None
-    if not new or old.startswith(new):  # an end may be reported twice
+    new = newly_accepted(before, details)
+    if new is None:
         return {}
-    return {"accepted": (f"{new}; {old}" if old else new)[:ERROR_CHARS_MAX]}
+    old = _ranges(before.accepted if before is not None else None)
+    return {"accepted": _SEPARATOR.join([new, *old])[:ERROR_CHARS_MAX]}
+
+
+def _ranges(accepted: str | None) -> list[str]:
+    return accepted.split(_SEPARATOR) if accepted else []
 
 
 def _rounds(before: KeptStatus | None) -> int:

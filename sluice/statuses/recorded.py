@@ -14,7 +14,7 @@ from sluice.model import Claim, KeptStatus, TablePath, TieringRound, TieringStat
 from sluice.model import types as t
 from sluice.model.record_fields import TIME, described
 from sluice.model.tiering import kept_values
-from sluice.statuses.outcomes import after_failure, after_success
+from sluice.statuses.outcomes import after_failure, after_success, newly_accepted
 from sluice.statuses.transitions import State
 
 UNKNOWN = "Unknown"
@@ -133,6 +133,7 @@ def failed(
     *,
     freshness_ms: int,
     backoff_ms: int,
+    details: TieringRound | None = None,
 ) -> Columns:
     """Records a failed round: see :func:`after_failure`."""
     kept = after_failure(
@@ -141,6 +142,7 @@ def failed(
         reason,
         freshness_ms=freshness_ms,
         backoff_ms=backoff_ms,
+        details=details,
     )
     return {**_ended(claim, now_ms, FAILED), **kept, **_counted(before, claim)}
 
@@ -178,6 +180,7 @@ def round_of(
     details = details or TieringRound()
     has_failed = ended["outcome"] == FAILED
     mine = before if before is not None and before.is_of(claim) else None
+    is_repeated = before is not None and before.has_ended(claim)
     return replace(
         details,
         table_id=claim.table_id,
@@ -188,6 +191,7 @@ def round_of(
         ended_ms=ended["ended_ms"],
         outcome=FAILED if has_failed else details.outcome or FINISHED,
         reason=ended["last_error"],
+        accepted=details.accepted if is_repeated else newly_accepted(before, details),
         worker=details.worker or (mine.claimed_by if mine is not None else None),
     )
 

@@ -21,7 +21,7 @@ from sluice.errors import (
 )
 from sluice.model import TablePath, TieringRound
 from sluice.model.tiering_round import FAILED
-from sluice.statuses.outcomes import BACKOFF_MS, after_failure, after_success
+from sluice.statuses.outcomes import BACKOFF_MS, after_failure, after_success, newly_accepted
 from sluice.statuses.transitions import State, TableStatus, may_enter
 
 
@@ -350,6 +350,7 @@ class TieringStatuses:
             coordinator_epoch=self.coordinator_epoch,
             started_ms=claimed_ms,
             ended_ms=now_ms,
+            accepted=newly_accepted(status, details),
         )
         self.ended.append(ended)
 
@@ -369,6 +370,7 @@ class TieringStatuses:
             reason,
             freshness_ms=status.freshness_ms,
             backoff_ms=self._backoff_ms,
+            details=details,
         )
         self._enter(table_id, State.FAILED, **kept)
         if not self._backoff_ms:

@@ -139,7 +139,9 @@ def test_without_a_gap_a_repair_is_an_ordinary_round(world: World) -> None:
     world.assert_exactly_once()
 
 
-@pytest.mark.parametrize("step", ["lake_commit.before", "fluss_commit.before"])
+@pytest.mark.parametrize(
+    "step", ["lake_commit.before", "fluss_commit.before", "fluss_commit.after"]
+)
 def test_a_killed_acceptance_leaves_the_old_state_or_the_new_one(
     late: World, arm: Callable[[str], None], step: str
 ) -> None:
@@ -147,13 +149,17 @@ def test_a_killed_acceptance_leaves_the_old_state_or_the_new_one(
     with pytest.raises(RuntimeError):
         mended(late, RepairMode.ACCEPT_GAP)
     arm("")
-    landed = step == "fluss_commit.before"
-    assert ways(late) == ({"register": True} if landed else {"accept-gap": False})
-    if landed:
-        late.round()
-    else:
-        mended(late, RepairMode.ACCEPT_GAP)
+    landed = step != "lake_commit.before"
+    state = {
+        "lake_commit.before": {"accept-gap": False},
+        "fluss_commit.before": {"register": True},
+        "fluss_commit.after": {},
+    }
+    assert ways(late) == state[step]
+    result = late.round() if landed else mended(late, RepairMode.ACCEPT_GAP)
+    assert result.accepted == "bucket 0: offsets 3 to 4 were no longer in the log"
     late.round()
+    assert late.round().accepted == ""
     assert late.offsets_in_lake(0) == [0, 1, 2, 5, 6, 7, 8]
 
 
@@ -249,8 +255,10 @@ def test_a_killed_skip_leaves_the_old_state_or_the_new_one(
         skipped(damaged, 5, 9)
     arm("")
     if step == "fluss_commit.before":
-        with pytest.raises(SplitFailed, match="--skip 0:11`"):
-            damaged.round()  # it registers the snapshot first
+        with pytest.raises(SplitFailed, match="--skip 0:11`") as failed:
+            damaged.round()  # it registers the snapshot first, and commits bucket 1
+        committed = failed.value.details["committed"]
+        assert committed.accepted == "bucket 0: offsets 5 to 8 were skipped"
     else:
         assert damaged.offsets_in_lake(0) == [0, 1, 2]
         skipped(damaged, 5, 9)

@@ -231,3 +231,20 @@ def test_what_users_accepted_is_kept_the_newest_first() -> None:
     assert row.accepted == "bucket 1: offset 7; bucket 0: offsets 3 to 4"
     again = after(repaired(later, "bucket 1: offset 7"), repaired(last, None), row=row)
     assert seen(after(failure(last, NOW), row=again), NOW).accepted == row.accepted
+    both = "bucket 0: offsets 3 to 4; bucket 2: offset 1"  # the first was reported before
+    assert after(repaired(last, both), row=again).accepted == f"bucket 2: offset 1; {row.accepted}"
+
+
+def test_a_round_that_failed_after_a_commit_reports_what_users_accepted() -> None:
+    details = TieringRound(accepted="bucket 0: offsets 3 to 4")
+
+    def failed(row: RecordedStatus | None) -> Any:
+        return recorded.failed(CLAIM, row, NOW, "no", freshness_ms=0, backoff_ms=0, details=details)
+
+    row = after(failed)
+    assert row.accepted == "bucket 0: offsets 3 to 4"
+    assert recorded.round_of(CLAIM, None, failed(None), details).accepted == row.accepted
+    later = replace(CLAIM, tiering_epoch=6)
+    again = recorded.finished(later, row, NOW, forced=False, details=details)
+    assert recorded.round_of(later, row, again, details).accepted is None, "one round has it"
+    assert recorded.round_of(CLAIM, row, failed(row), details).accepted == row.accepted, "repeated"

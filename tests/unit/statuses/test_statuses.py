@@ -10,7 +10,7 @@ from sluice.errors import (
     TableNotExist,
     UnknownServerError,
 )
-from sluice.model import TablePath
+from sluice.model import TablePath, TieringRound
 from sluice.statuses import BACKOFF_MS, ERROR_CHARS_MAX, State, TableStatus, TieringStatuses
 
 EPOCH = 7
@@ -248,3 +248,19 @@ def test_a_draft_leaves_the_original_alone(statuses: TieringStatuses) -> None:
     assert draft.changed == {1}
     assert state(statuses) is State.TIERING
     assert statuses.pending == []
+
+
+def test_what_users_accepted_is_listed_once(statuses: TieringStatuses) -> None:
+    """A round after a repair reports it again, also one that fails after its commit."""
+    details = TieringRound(accepted="bucket 0: offsets 3 to 4")
+    first = claimed(statuses)
+    assert statuses.failed(1, EPOCH, first.tiering_epoch, 1_500, "no", details)
+    status = statuses.get(1)
+    assert status is not None
+    assert status.accepted == "bucket 0: offsets 3 to 4"
+    second = reclaimed(statuses, 100_000)
+    assert statuses.finished(1, EPOCH, second.tiering_epoch, 101_000, details=details)
+    status = statuses.get(1)
+    assert status is not None
+    assert status.accepted == "bucket 0: offsets 3 to 4"
+    assert [ended.accepted for ended in statuses.ended] == ["bucket 0: offsets 3 to 4", None]
