@@ -12,7 +12,7 @@ from sluice.rounds.dropped import dropped_of, is_unanswered, not_tiered
 from sluice.rounds.keyed_options import NO_KEYED_OPTIONS, KeyedRoundOptions
 from sluice.rounds.limits import RoundLimits, with_limits
 from sluice.rounds.ports import Cluster
-from sluice.rounds.types import LakeSnapshot, Split
+from sluice.rounds.types import LakeSnapshot, OffsetRange, Split
 
 _NOT_HONOURED = {
     "table.datalake.auto-compaction": "compact with Iceberg's rewrite_data_files instead",
@@ -170,6 +170,21 @@ def _splits_of(
         splits.append(Split(bucket, values, first, stop, keyed=changes, earliest_offset=start))
         covered.append(stop - start)
     return splits, covered
+
+
+def late_starts(plan: RoundPlan) -> list[str]:
+    """Notes on buckets whose log lost its beginning before the first round copied them.
+
+    Only for a table that was tiered before: the first round of a table may come late.
+    """
+    if plan.registered is None:
+        return []
+    return [
+        f"{OffsetRange(split.bucket, 0, split.earliest_offset)} were no longer in the log when the"
+        " bucket was first tiered"
+        for split in plan.splits
+        if split.start_offset == EARLIEST and split.keyed is None and split.earliest_offset > 0
+    ]
 
 
 def _log_behind(info: TableInfo, bucket: TableBucket, tiered: int, end: int) -> LogBehindLake:

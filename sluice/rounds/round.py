@@ -37,15 +37,15 @@ from sluice.rounds.limits import RoundLimits, forced_finish_text, offsets_left
 from sluice.rounds.offsets import offsets_for_result
 from sluice.rounds.parts import NO_PARTS, PartRules
 from sluice.rounds.phases import Phases
-from sluice.rounds.plan import RoundPlan, check_options, make_plan
+from sluice.rounds.plan import RoundPlan, check_options, late_starts, make_plan
 from sluice.rounds.ports import Cluster, Lake, LakeTable, RunnerFactory
 from sluice.rounds.progress import NoProgress, Progress
 from sluice.rounds.reasons import reason_of
 from sluice.rounds.recover import register_unknown, table_missing
 from sluice.rounds.repair import RepairAction, TableState, offsets_in_lake, read_table_state
 from sluice.rounds.retier import RepairMode, RetierPlan, plan_retier
-from sluice.rounds.split_outcomes import SplitOutcomes, sort_outcomes
-from sluice.rounds.types import LakeSnapshot, OffsetRange, SplitFailure, SplitResult
+from sluice.rounds.split_outcomes import SplitOutcomes, offsets_missing, sort_outcomes
+from sluice.rounds.types import LakeSnapshot, OffsetRange, Split, SplitFailure, SplitResult
 from sluice.rounds.write_ids import new_write_id
 
 _REGISTRATIONS_MAX = 5
@@ -141,6 +141,8 @@ class _Round:
     _recovered: int | None = None
     _notes: list[str] = field(default_factory=list)
     _repaired_with: RepairMode | None = None
+    _planned: tuple[Split, ...] = ()
+    """All splits that an ordinary round would copy, from which a repair chooses."""
     _retier: RetierPlan | None = None
     _accepted_before: str = ""
     """What the base records as missing: the round that committed it may not have reported it."""
@@ -168,8 +170,10 @@ class _Round:
                 self._started_ms,
                 self._keyed,
             )
+            self._planned = plan.splits
             plan = self._with_newest_schema(self._with_repairs(plan), table)
         write_id = self._write_id(table, base)
+        self._notes += late_starts(plan)
         outcomes = SplitOutcomes(plan, (), ())
         if plan.splits:
             progress.planned(len(plan.splits), plan.offsets)
@@ -196,7 +200,7 @@ class _Round:
             offsets=offsets_for_result(plan.known),
             lake_snapshot_id=registered.snapshot_id if registered else None,
             lag_rows_before=plan.offsets,
-            lag_rows_after=0,
+            lag_rows_after=self._left_out(plan, plan.known),
             notes=tuple(self._notes),
         )
 
@@ -371,6 +375,14 @@ class _Round:
             self._notes += discard(table, joined.unused)
         return found
 
+    def _left_out(self, plan: RoundPlan, ends: Mapping[TableBucket, int]) -> int:
+        """About the number of offsets that a repair of single buckets left to the next round."""
+        if self._repair_mode not in BUCKET_MODES:
+            return 0
+        repaired = {split.bucket for split in plan.splits if split.skipped is None}
+        splits = [split for split in self._planned if split.bucket not in repaired]
+        return offsets_missing(splits, ends, plan.partitions)
+
     def _split_failed(
         self,
         plan: RoundPlan,
@@ -422,7 +434,9 @@ class _Round:
             offsets=offsets_for_result(offsets),
             lake_snapshot_id=committed.snapshot.snapshot_id,
             lag_rows_before=plan.offsets,
-            lag_rows_after=offsets_left(plan.splits, results) + outcomes.offsets_not_copied,
+            lag_rows_after=offsets_left(plan.splits, results)
+            + outcomes.offsets_not_copied
+            + self._left_out(plan, offsets),
             notes=tuple(self._notes),
             accepted=committed.accepted,
         )

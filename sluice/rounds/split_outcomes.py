@@ -6,10 +6,10 @@ because no later round could copy those rows. Every other failure fails the roun
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
-from sluice.errors import ClaimLost, SplitFailed
+from sluice.errors import ClaimLost, FlussError, SplitFailed
 from sluice.model import TableBucket
 from sluice.rounds.dropped import dropped_of
 from sluice.rounds.plan import RoundPlan
@@ -43,6 +43,8 @@ def sort_outcomes(
 ) -> SplitOutcomes:
     """Sorts the outcomes, and asks the coordinator about the partitions of failed splits.
 
+    If the coordinator does not answer, there are no results: the table may have been dropped.
+
     :param results: at most one for each bucket. A failed bucket has one if the first part of its
         window was copied.
     :raises ClaimLost: the table was dropped.
@@ -56,7 +58,10 @@ def sort_outcomes(
             reason = failure.reason.caused(SplitFailed.__name__, words)
             raise SplitFailed(reason.text, reason=reason)
     if failed:
-        dropped = dropped_of({b.partition_id for b in failed}, plan.info, cluster)
+        try:
+            dropped = dropped_of({b.partition_id for b in failed}, plan.info, cluster)
+        except FlussError:  # the errors of the splits say more
+            return SplitOutcomes(plan, (), failures)
         left = [_rest(split, ends) for split in plan.splits if split.bucket in failed]
         plan = plan.without_dropped(left, dropped)
     # A partition without a result is not in the offsets of this commit.
@@ -64,6 +69,17 @@ def sort_outcomes(
     created = tuple(values for values in plan.created_again if values in begun)
     failures = [failed[split.bucket] for split in plan.splits if split.bucket in failed]
     return SplitOutcomes(replace(plan, created_again=created), results, failures)
+
+
+def offsets_missing(
+    splits: Sequence[Split], ends: Mapping[TableBucket, int], partitions: Set[int | None]
+) -> int:
+    """About the number of offsets that the lake lacks of splits in existing partitions.
+
+    :param ends: end offset of each bucket in the lake.
+    """
+    left = [split for split in splits if ends.get(split.bucket, -1) < split.stop_offset]
+    return sum(_rest(one, ends).weight for one in left if one.bucket.partition_id in partitions)
 
 
 def _rest(split: Split, ends: Mapping[TableBucket, int]) -> Split:

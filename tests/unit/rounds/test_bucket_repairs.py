@@ -66,6 +66,7 @@ def test_an_accepted_gap_is_recorded_and_rounds_continue(late: World) -> None:
     result = mended(late, RepairMode.ACCEPT_GAP)
     assert (result.outcome, result.rows) == ("committed", 0)
     assert "the next round copies the other rows" in result.forced
+    assert (result.lag_rows_before, result.lag_rows_after) == (8, 6)
     late.round()
     assert late.offsets_in_lake(0) == [0, 1, 2, 5, 6, 7, 8]
     assert late.offsets_in_lake(1) == [0, 1, 2]
@@ -201,6 +202,7 @@ def test_each_batch_is_skipped_by_itself_and_everything_else_is_copied(damaged: 
     first = skipped(damaged, 5, 9)
     assert (first.rows, first.offsets) == (2, {"0": 9})
     assert first.accepted == "bucket 0: offsets 5 to 8 were skipped"
+    assert (first.lag_rows_before, first.lag_rows_after) == (14, 8)
     newest = damaged.table.newest_tiering_snapshot()
     assert newest is not None
     assert json.loads(newest.summary[SKIPPED_KEY]) == {"0": [5, 9]}

@@ -153,7 +153,7 @@ def test_if_the_coordinator_does_not_answer_after_a_failure_nothing_is_committed
         return world.runner(info, writers)
 
     claim = world.cluster.begin_round()
-    with pytest.raises(NetworkError):
+    with pytest.raises(SplitFailed, match=r"bucket 1:1 .*: disk on fire"):
         run_round(claim, world.cluster, world.lake, runner, attempt="x")
     assert world.table.files == {}
 

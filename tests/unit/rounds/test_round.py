@@ -526,3 +526,22 @@ def test_an_attempt_that_is_started_again_writes_to_other_files(
     assert left == world.table.unreferenced_files()
     assert len(left) == 1
     world.assert_exactly_once()
+
+
+def test_a_bucket_that_begins_late_is_named(world: World) -> None:
+    """Its log lost its beginning before it was tiered; the table itself was tiered before."""
+    world.append(0, 3)
+    world.round()
+    world.append(1, 4)
+    world.append(1, 2)
+    world.cluster.truncate_before(world.bucket(1), 4)
+    note = "bucket 1: offsets 0 to 3 were no longer in the log when the bucket was first tiered"
+    assert world.round().notes == (note,)
+    assert world.round().notes == ()
+
+
+def test_the_first_round_of_a_table_may_come_late(world: World) -> None:
+    world.append(1, 4)
+    world.append(1, 2)
+    world.cluster.truncate_before(world.bucket(1), 4)
+    assert world.round().notes == ()
