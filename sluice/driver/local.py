@@ -77,7 +77,7 @@ def tier_once(
         failpoint("round.claim.after")
         with Heartbeats(client.tiering, on_lost=lambda *_: stopped.set()) as heartbeats:
             heartbeats.add(claim)
-            observer = _CommitObserver(progress or NoProgress(), deferred)
+            observer = CommitObserver(progress or NoProgress(), deferred)
             try:
                 deferred.close()
                 with jvm_context as java, open_lake(config, java.gateway) as lake:
@@ -106,15 +106,20 @@ def tier_once(
         return result
 
 
-class _CommitObserver:
-    """Passes progress on. When the commit begins, it defers signals until the round is reported."""
+class CommitObserver:
+    """Passes progress on. When the commit begins, it defers signals until the round is reported.
+
+    The commit of ``adopt`` comes before the plan. The copying after it can be interrupted.
+    """
 
     def __init__(self, progress: Progress, deferred: ExitStack) -> None:
         self._progress, self._deferred = progress, deferred
         self.planned, self.copied = progress.planned, progress.copied
 
     def phase(self, name: str) -> None:
-        if name == "prepare":
+        if name == "plan":
+            self._deferred.close()
+        elif name == "prepare":
             self._deferred.enter_context(signals_deferred())
         self._progress.phase(name)
 

@@ -1,0 +1,39 @@
+"""Until when SIGTERM waits for a commit."""
+
+from __future__ import annotations
+
+import signal
+from contextlib import ExitStack
+
+import pytest
+
+from sluice.driver.local import CommitObserver
+from sluice.rounds.progress import NoProgress
+from sluice.stop_signals import Terminated, sigterm_raises
+
+
+def test_sigterm_waits_for_the_commit_of_an_adoption_and_not_for_the_copy_after_it() -> None:
+    with sigterm_raises(), ExitStack() as deferred:
+        observer = CommitObserver(NoProgress(), deferred)
+        for phase in ("recover", "prepare"):
+            observer.phase(phase)
+        signal.raise_signal(signal.SIGTERM)  # arrives, and waits
+        for phase in ("lake_commit", "fluss_commit"):
+            observer.phase(phase)
+        with pytest.raises(Terminated):
+            observer.phase("plan")
+
+
+def test_sigterm_interrupts_a_copy_and_waits_for_the_commit_after_it() -> None:
+    with sigterm_raises(), ExitStack() as deferred:
+        observer = CommitObserver(NoProgress(), deferred)
+        for phase in ("recover", "prepare", "lake_commit", "fluss_commit", "plan", "copy"):
+            observer.phase(phase)
+        with pytest.raises(Terminated):
+            signal.raise_signal(signal.SIGTERM)
+    with pytest.raises(Terminated), sigterm_raises(), ExitStack() as deferred:
+        observer = CommitObserver(NoProgress(), deferred)
+        for phase in ("plan", "copy", "prepare"):
+            observer.phase(phase)
+        signal.raise_signal(signal.SIGTERM)
+        observer.phase("lake_commit")
