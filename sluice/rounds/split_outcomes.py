@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from sluice.errors import ClaimLost, FlussError, SplitFailed
 from sluice.model import TableBucket
-from sluice.rounds.dropped import dropped_of
+from sluice.rounds.dropped import dropped_of, is_unanswered
 from sluice.rounds.plan import RoundPlan
 from sluice.rounds.ports import Cluster
 from sluice.rounds.types import Split, SplitFailure, SplitResult
@@ -60,8 +60,10 @@ def sort_outcomes(
     if failed:
         try:
             dropped = dropped_of({b.partition_id for b in failed}, plan.info, cluster)
-        except FlussError:  # the errors of the splits say more
-            return SplitOutcomes(plan, (), failures)
+        except FlussError as error:
+            if not is_unanswered(error):
+                raise
+            return SplitOutcomes(plan, (), failures)  # the errors of the splits say more
         left = [_rest(split, ends) for split in plan.splits if split.bucket in failed]
         plan = plan.without_dropped(left, dropped)
     # A partition without a result is not in the offsets of this commit.
