@@ -11,6 +11,8 @@ from collections.abc import Callable
 
 from greenlet import getcurrent, greenlet
 
+from sluice.model import LakeSnapshotInfo, TablePath
+
 ACTORS_MAX = 4
 """Most actors that are alive at once."""
 
@@ -33,6 +35,8 @@ class Actor:
         self.error: BaseException | None = None
         self.faults: set[str] = set()
         """The faults of network and storage that hit it."""
+        self.registered: dict[TablePath, LakeSnapshotInfo | None] = {}
+        """The last answer that it received about the lake snapshot of each table."""
         self.greenlet: greenlet | None = None
 
 

@@ -208,10 +208,15 @@ class Checker:
                     if dead and write_id.is_of(table.uuid):
                         self.wrong(f"{table.location}: left by clean-up: {path}")
 
-    def behind(self, fluss: FlussTable, table: SimTable) -> bool:
+    def is_behind(self, fluss: FlussTable, table: SimTable) -> bool:
         """Whether the lake lacks rows that Fluss has registered."""
-        registered = fluss.latest_registered()
-        if registered is None:
+        return self.behind(fluss, table, fluss.latest_registered())
+
+    def behind(
+        self, fluss: FlussTable, table: SimTable, registered: LakeSnapshotInfo | None
+    ) -> bool:
+        """Whether the lake lacks rows of a registered snapshot."""
+        if registered is None or registered.table_id != fluss.described.table_id:
             return False
         ours = table.newest_tiering_snapshot()
         if ours is None or ours.summary.get(TABLE_ID_KEY) != str(fluss.described.table_id):

@@ -26,7 +26,7 @@ from sluice.errors import (
     SluiceError,
     StorageError,
 )
-from sluice.model import Claim, TableInfo, TablePath
+from sluice.model import Claim, TableBucket, TableInfo, TablePath
 from sluice.rounds.clean import clean
 from sluice.rounds.copy import copy_split
 from sluice.rounds.files import RoundResult
@@ -249,13 +249,19 @@ class ActorFactory:
 
     def _names_damage(self, claim: Claim, error: SluiceError) -> bool:
         """Whether a round calls a log damaged. Checks that it is; remembers the named batch."""
-        batch = named_batch(str(error))
-        if batch is None and not isinstance(error, LogBeginsAfterLake):
-            return False
-        if not any(bucket.table_id == claim.table_id for bucket in self.damage.unreadable):
-            self.wrong(f"a round failed without a cause: {error}")
+        batch, unreadable = named_batch(str(error)), self.damage.unreadable
         if batch is not None:
+            bucket, offset = TableBucket.named(claim.table_id, batch[1]), batch[2]
+            known = (bucket, offset) in self.damage.batches
             self.named[batch[0]] = batch[1:]
+        elif isinstance(error, LogBeginsAfterLake):
+            bucket = error.details["bucket"]
+            gap = range(error.details["tiered_offset"], error.details["log_start_offset"])
+            known = unreadable.get(bucket, set()).issuperset(gap)
+        else:
+            return False
+        if not known:
+            self.wrong(f"a round failed without a cause: {error}")
         return True
 
     def _runner(self, running: Round, writers: SplitWriterFactory) -> SplitRunner:

@@ -30,6 +30,8 @@ class LogDamage:
         self._left = _EVENTS_MAX
         self.unreadable: dict[TableBucket, set[int]] = {}
         """Offsets that were lost or damaged before they were tiered."""
+        self.batches: set[tuple[TableBucket, int]] = set()
+        """Damaged batches: bucket and base offset."""
 
     def has(self, fluss: FlussTable) -> bool:
         """Whether a log of the table was ever damaged."""
@@ -58,6 +60,7 @@ class LogDamage:
         else:
             self._note(DAMAGED)
             fluss.unreadable.add((bucket, batch.base_offset))
+            self.batches.add((bucket, batch.base_offset))
             lost = range(batch.base_offset, batch.next_offset)
         self.unreadable.setdefault(bucket, set()).update(lost)
 

@@ -43,7 +43,7 @@ class SimConnection:
     def __init__(self, network: NetworkContext, actor: Actor | None) -> None:
         """:param actor: yields to others at each call; None: no other actor runs in between."""
         self._network = network
-        self._actor = actor
+        self.actor = self._actor = actor
 
     def call_coordinator(
         self,
@@ -169,6 +169,9 @@ class SimAdmin:
     def lake_snapshot(
         self, path: TablePath, snapshot_id: int | None = None
     ) -> LakeSnapshotInfo | None:
-        return self._connection.ask(
+        answer = self._connection.ask(
             "lake_snapshot", lambda: self._cluster.lake_snapshot(path, snapshot_id)
         )
+        if snapshot_id is None and self._connection.actor is not None:
+            self._connection.actor.registered[path] = answer
+        return answer

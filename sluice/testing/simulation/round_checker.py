@@ -50,6 +50,15 @@ class RoundChecker:
         table = self._cluster.tables.get(self._claim.path)
         return None if table is None else table.latest()
 
+    def _gaps(self) -> bool:
+        """Whether a log of the table begins after what Fluss has registered."""
+        table = self._cluster.tables.get(self._claim.path)
+        registered = None if table is None else table.latest_registered()
+        if table is None or registered is None:
+            return False
+        known = registered.offsets
+        return any(table.starts.get(b, 0) > known[b] for b in table.buckets() if b in known)
+
     def registered_since(self) -> bool:
         """Whether another snapshot was registered after the round began."""
         return self._newest() != self._registered
@@ -101,7 +110,7 @@ class RoundChecker:
         """
         kind = type(error).__name__
         deleted = any(text in str(error) for text in _DELETED)
-        if deleted and self.registered_since():
+        if deleted and self.registered_since() and not self._gaps():
             return  # another try of the same claim has tiered those rows, and retention came
         if kind in _NEEDS_CAUSE and not (has_cause or self._actor.faults):
             self._wrong(f"{self._actor.name} failed without a cause: {kind}: {error}")

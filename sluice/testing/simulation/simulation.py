@@ -211,18 +211,16 @@ class Simulation:
         self.checker.snapshot_made(table)
 
     def committing(self, actor: Actor, path: TablePath) -> None:
-        """Called at a commit. After a rollback, only older actors and repairs may commit.
+        """Called at a commit: only repairs commit to a lake that lacks registered rows.
 
-        A dead round may register what was rolled back after this round has read what is registered.
-        This round's own registration then follows, and nothing is lost.
+        Registered is what the round has read last. What a dead round registers after that follows
+        in its own registration, and nothing is lost.
         """
         table, fluss = self.lake.tables[path], self.cluster.tables.get(path)
         running = self.actor_factory.rounds.get(actor)
         if fluss is None or running is None or running.repair_mode is not None:
             return
-        if running.checker.registered_since():
-            return
-        if 0 <= table.rolled_back_at < actor.born and self.checker.behind(fluss, table):
+        if self.checker.behind(fluss, table, actor.registered.get(path)):
             self.checker.wrong(f"{actor.name} commits to {path}, which is behind Fluss")
 
     # ---- the run ----

@@ -190,4 +190,4 @@ class WorldEvents:
         table = self._world.lake.tables.get(fluss.described.path)
         if table is None:
             return fluss.latest_registered() is not None
-        return self._world.checker.behind(fluss, table)
+        return self._world.checker.is_behind(fluss, table)
