@@ -9,6 +9,7 @@ KINDS = (
     "rows appended",
     "empty batch appended",
     "log truncated",
+    "log truncated during a repair",
     "log lost its beginning",
     "batch damaged",
     "coordinator restarted",
@@ -121,10 +122,25 @@ _WORST = {
 }
 
 
-def draw(rng: random.Random) -> Faults:
+_EXCUSES = (
+    "refused",
+    "request_lost",
+    "request_late",
+    "reply_lost",
+    "read_failed",
+    "tablet_stale",
+)
+"""Faults that excuse a failure of the round that they hit."""
+_WITHOUT_EXCUSES = 0.1
+"""How many runs have none of these."""
+
+
+def draw(rng: random.Random, seed: int) -> Faults:
     """Draws the faults of one run, without a third of the kinds, so that the others show."""
     drawn = {"switch": rng.uniform(0.1, 0.6)}
     for one in fields(Faults):
         if one.name in _WORST and rng.random() < 0.66:
             drawn[one.name] = _WORST[one.name] * rng.random()
+    if random.Random(f"faults {seed}").random() < _WITHOUT_EXCUSES:
+        drawn |= dict.fromkeys(_EXCUSES, 0.0)
     return Faults(**drawn)

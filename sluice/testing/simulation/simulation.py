@@ -25,6 +25,7 @@ _TURNS = 260
 _HEAL_ROUNDS_MAX = 12
 _HEAL_STEPS_MAX = 20_000
 _TIME_PIECE_MS = 10_000
+_REPAIRER = "user"
 _HOT = 5
 """How much more often actors are killed, stopped or interrupted at these steps."""
 _HOT_STEPS = frozenset(
@@ -90,7 +91,7 @@ class Simulation:
         self.happened: Counter[str] = Counter()
         self.trace: list[str] | None = [] if trace else None
         self._digest = 0
-        self.faults = faults.draw(self.rng)
+        self.faults = faults.draw(self.rng, seed)
         self.cleans = self.rng.random() < 0.7
         self._scheduler = ActorScheduler()
         self.actors: list[Actor] = []
@@ -153,6 +154,7 @@ class Simulation:
             lambda: self.born,
             self._spawn_repairer,
             self._may_roll_back,
+            lambda: [actor for actor in self.actors if actor.name.startswith(_REPAIRER)],
             self.checker.damage,
         )
 
@@ -288,7 +290,7 @@ class Simulation:
             self.spawn("driver", actor_factory.driver(path if roll < 0.7 else None))
 
     def _spawn_repairer(self, path: TablePath) -> None:
-        self.spawn("user", self.actor_factory.repairer(path))
+        self.spawn(_REPAIRER, self.actor_factory.repairer(path))
 
     def _may_roll_back(self) -> bool:
         """Whether a user may roll back: not while clean-up and drivers run (docs/clean-up.md)."""

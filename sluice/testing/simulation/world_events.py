@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from sluice.model import Partition, TablePath
 from sluice.rounds.offsets import TABLE_ID_KEY
+from sluice.testing.simulation.actors import Actor
 from sluice.testing.simulation.checker import Checker
 from sluice.testing.simulation.clock import ManualClock
 from sluice.testing.simulation.cluster import FlussTable, SimCluster
@@ -17,6 +18,8 @@ from sluice.testing.simulation.log_damage import LogDamage
 
 _DAYS = ("mon", "tue", "wed")
 _ROWS_MAX = 5
+_BUSY = 0.3
+"""How many of the events while a user repairs a table change what the repair may lose."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,8 @@ class WorldContext:
     actors_born: Callable[[], int]
     spawn_repairer: Callable[[TablePath], object]
     may_roll_back: Callable[[], bool]
+    repairers: Callable[[], list[Actor]]
+    """The users who repair a table now."""
     damage: LogDamage
 
 
@@ -71,6 +76,8 @@ class WorldEvents:
         if world.damage.is_due() and not self._is_behind(fluss):
             world.damage.happen(fluss)
             return
+        if world.repairers() and self._rng.random() < _BUSY:
+            roll = self._rng.choice((0.55, 0.97))  # retention, or another rollback
         if roll < 0.5:
             self._append(fluss, empty=roll < 0.08)
         elif roll < 0.56:
@@ -128,15 +135,21 @@ class WorldEvents:
         self._world.note("empty batch appended" if empty else "rows appended")
 
     def _truncate(self, fluss: FlussTable) -> None:
-        """Applies log retention to rows that the lake has; other rows would be lost for good."""
+        """Applies log retention to rows that Fluss has registered.
+
+        The lake may lack them only while a user repairs it: the user can always restore them.
+        """
         registered = fluss.latest_registered()
-        if registered is None or self._is_behind(fluss):
+        is_behind, repairers = self._is_behind(fluss), self._world.repairers()
+        if registered is None or (is_behind and not repairers):
             return
         for bucket in fluss.buckets():
             held = registered.offsets.get(bucket, 0)
             log = fluss.logs.get(bucket, [])
             if log and log[0].next_offset <= held:
-                self._world.note("log truncated")
+                self._world.note("log truncated during a repair" if is_behind else "log truncated")
+                for actor in repairers if is_behind else ():
+                    actor.faults.add("log truncated")
                 first = next((r.base_offset for r in log if r.next_offset > held), held)
                 fluss.truncate_before(bucket, first)
 
