@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from sluice.clock import Clock, SystemClock
@@ -172,6 +172,7 @@ class _Round:
             )
             self._planned = plan.splits
             plan = self._with_newest_schema(self._with_repairs(plan), table)
+            self._check_dropped(plan)
         write_id = self._write_id(table, base)
         self._notes += late_starts(plan)
         outcomes = SplitOutcomes(plan, (), ())
@@ -363,6 +364,7 @@ class _Round:
             arrived.extend(outcomes)  # to the end: a failed split does not end the others
             joined = self._parts.join(parts, arrived)
             found = sort_outcomes(plan, self._cluster, joined.results, joined.failures)
+            self._check_dropped(found.plan, {result.bucket for result in found.results})
             if found.failures and (self._repaired_with or not found.results):
                 raise self._split_failed(plan, found.failures)
         except BaseException:  # also an error of the engine, or Ctrl-C: nothing was committed
@@ -391,6 +393,19 @@ class _Round:
         results: Sequence[SplitResult] = (),
     ) -> SluiceError:
         return split_failed(self._claim, self._cluster, plan.splits, failures, committed, results)
+
+    def _check_dropped(self, plan: RoundPlan, copied: Set[TableBucket] = frozenset()) -> None:
+        """Checks that the lake lacks nothing of partitions that were dropped during a repair.
+
+        :raises LakeRolledBack: it lacks offsets that the user did not accept as missing.
+        """
+        gone = [
+            OffsetRange(bucket, plan.known.get(bucket, 0), offset)
+            for bucket, offset in self._floor.items()
+            if bucket.partition_id not in plan.partitions and bucket not in copied
+        ]
+        lost = [one for one in gone if one.start < one.stop]
+        check_ranges(plan.info.path, lost, self._accepted)
 
     def _without_dropped(self, plan: RoundPlan) -> RoundPlan:
         """The plan of a repair, with the registered offsets of partitions that were dropped.
