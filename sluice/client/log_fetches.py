@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from sluice.client.connection import Connection
 from sluice.client.remote_files import RemoteFiles
@@ -23,7 +23,7 @@ from sluice.errors import (
     StorageError,
     from_code,
 )
-from sluice.formats.log_batch import Buffer, complete_batches, offset_after
+from sluice.formats.log_batch import Buffer, complete_batches
 from sluice.model import TableBucket, TableInfo
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
@@ -32,6 +32,8 @@ from sluice.wire.fetch_response import FetchedBucket, read_fetch_response
 _POLL_MS = 500
 _PAUSE_S = 0.05
 _REMOTE_TRIES_MAX = 3
+_ANSWER_OVERHEAD_BYTES = 1024
+"""Bytes of a response around the records of one bucket, generously."""
 _BUCKETS_MAX = 256
 """Maximum number of buckets in one request."""
 
@@ -111,57 +113,26 @@ class LogFetches:
     def name(self, window: FetchRange) -> str:
         return f"bucket {window.bucket} of {self._info.path}"
 
-    def following_offset(self, bucket: TableBucket, offset: int) -> int | None:
-        """The offset after the batch at ``offset``, which may be damaged; None: it is unknown.
+    def bytes_from(self, bucket: TableBucket, offset: int, count: int = 0) -> Buffer:
+        """The bytes of the log as stored, from the batch that holds ``offset`` or an earlier one.
 
-        The length of a batch is outside its checksum, so the next batch can be found. Where the
-        batch is the last in its file, its header must name an offset at which a batch begins.
+        They are not checked, and may end within a batch.
+
+        :param count: the bytes that are needed, if the batch is larger than a usual fetch.
         """
         window = FetchRange(bucket, offset, offset + 1, offset)
-        bytes_max, claimed = 0, None
-        for _ in range(2):  # again, if the next batch is beyond the limit of a fetch
-            answers, _ = self._timed([window], 0, threading.Event(), bytes_max)
-            answer = answers[bucket]
-            found, needed = self._after(answer, offset, bytes_max)
-            if found is not None:
-                return found if found > offset else None
-            claimed = self._claimed(answer, offset)
-            bytes_max = needed
-            if not needed:
-                break
-        if claimed is None or claimed <= offset:
-            return None
-        if claimed == answer.high_watermark:
-            return claimed
-        answers, _ = self._timed([replace(window, offset=claimed)], 0, threading.Event())
-        return claimed if self._begins_at(answers[bucket], claimed) else None
-
-    def _after(self, answer: FetchedBucket, offset: int, bytes_min: int) -> tuple[int | None, int]:
-        if answer.remote_log_fetch_info is None:
-            return offset_after(answer.records or b"", offset)
-        count = max(bytes_min, self._connection.config.fetch_max_bytes_per_bucket)
+        answers, _ = self._timed([window], 0, threading.Event(), count)
+        answer = answers.get(bucket)
+        if answer is None or answer.remote_log_fetch_info is None:
+            return (answer and answer.records) or b""
         segment = next(iter(segments_of(answer.remote_log_fetch_info)))
-        return offset_after(read_ahead(segment, self._files, count), offset)
+        count = max(count, self._connection.config.fetch_max_bytes_per_bucket)
+        return read_ahead(segment, self._files, count)
 
-    def _claimed(self, answer: FetchedBucket, offset: int) -> int | None:
-        """The end of the batch at ``offset`` by its own header; None if that is not valid."""
-        records: Buffer = answer.records or b""
-        if answer.remote_log_fetch_info is not None:
-            segment = next(iter(segments_of(answer.remote_log_fetch_info)))
-            count = self._connection.config.fetch_max_bytes_per_bucket
-            records = read_ahead(segment, self._files, count)
-        batches, _ = complete_batches(records)
-        return next((h.next_offset for h, _ in batches if h.base_offset == offset), None)
-
-    def _begins_at(self, answer: FetchedBucket, offset: int) -> bool:
-        """Whether a batch in the response begins at that offset."""
-        if answer.remote_log_fetch_info is not None:
-            return any(
-                segment.start_offset == offset
-                for segment in segments_of(answer.remote_log_fetch_info)
-            )
-        batches, _ = complete_batches(answer.records or b"")
-        return any(header.base_offset == offset for header, _ in batches)
+    @property
+    def bytes_max(self) -> int:
+        """The largest ``count`` of :meth:`bytes_from`."""
+        return self._connection.config.max_message_bytes - _ANSWER_OVERHEAD_BYTES
 
     # ---- requests ----
 
@@ -313,6 +284,8 @@ class LogFetches:
                     f" {len(info.remote_log_segments)} segments that the server named"
                 )
         except CorruptRecord as error:
+            if "base_offset" in error.details:
+                raise
             raise self._unreadable(window, error) from error
         except StorageError as error:
             window.remote_failures += 1
@@ -332,9 +305,10 @@ class LogFetches:
             if window.offset >= window.stop:
                 break
             if header.base_offset > window.offset:
-                raise CorruptRecord(
-                    f"{self.name(window)}: offset {window.offset} is missing, the next batch starts"
-                    f" at offset {header.base_offset}" + (f" (in {source})" if source else "")
+                raise self._unreadable(
+                    window,
+                    f"offset {window.offset} is missing, the next batch starts at offset"
+                    f" {header.base_offset}" + (f" (in {source})" if source else ""),
                 )
             wanted.append((header, view))
             window.offset = header.next_offset

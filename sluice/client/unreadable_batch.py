@@ -9,10 +9,13 @@ from sluice.client.log_fetches import FetchRange, LogFetches
 from sluice.client.log_reader import LogReader
 from sluice.errors import (
     ConfigurationError,
+    CorruptMessage,
     CorruptRecord,
+    LogOffsetOutOfRange,
     PartitionNotExists,
     UnknownTableOrBucket,
 )
+from sluice.formats.log_batch import LogBatchHeader, batch_ends, check_crc, complete_batches
 from sluice.model import TableBucket, TablePath
 from sluice.rounds.types import OffsetRange
 
@@ -47,9 +50,59 @@ def unreadable_batch(
     except CorruptRecord as error:
         if error.details.get("base_offset") != offset:
             raise
-        stop = fetches.following_offset(bucket, offset)
+        stop = _end_of_batch(fetches, bucket, offset, end)
         return OffsetRange(bucket, offset, offset if stop is None else stop), str(error)
     raise ConfigurationError(f"{option}: the batch can be read: there is nothing to skip")
+
+
+def _end_of_batch(fetches: LogFetches, bucket: TableBucket, offset: int, end: int) -> int | None:
+    """The offset after a damaged batch; None: it is unknown.
+
+    No checksum covers the length of a batch and base offsets. A wrong end would lose rows that can
+    be read. So an end counts only if two of these agree: the header of the damaged batch, the base
+    offset of the next one, and what the log has at that offset.
+
+    :param end: the end of the log.
+    """
+    ends = batch_ends(fetches.bytes_from(bucket, offset), offset)
+    if 0 < ends.bytes_needed <= fetches.bytes_max:
+        ends = batch_ends(fetches.bytes_from(bucket, offset, ends.bytes_needed), offset)
+    found = ends.following if ends.own is None else ends.own
+    if found is None or not offset < found <= end:
+        return None
+    if found == end:
+        return end if ends.own == end else None  # no batch begins at the end
+    confirmed = ends.own == ends.following or _continues_at(fetches, bucket, found, end)
+    return found if confirmed else None
+
+
+def _continues_at(fetches: LogFetches, bucket: TableBucket, offset: int, end: int) -> bool:
+    """Whether a readable batch begins exactly there, and the log continues after it."""
+    batch = _batch_at(fetches, bucket, offset)
+    if batch is None or batch[0].next_offset > end:
+        return False
+    header, view = batch
+    try:
+        check_crc(view, header)
+    except CorruptRecord:
+        return False
+    after = header.next_offset
+    return after == end or _batch_at(fetches, bucket, after) is not None
+
+
+def _batch_at(
+    fetches: LogFetches, bucket: TableBucket, offset: int
+) -> tuple[LogBatchHeader, memoryview] | None:
+    """The complete batch that begins exactly at an offset, if the log has one."""
+    try:
+        content = fetches.bytes_from(bucket, offset)
+        needed = batch_ends(content, offset).bytes_needed
+        if len(content) < needed <= fetches.bytes_max:
+            content = fetches.bytes_from(bucket, offset, needed)
+    except (CorruptMessage, CorruptRecord, LogOffsetOutOfRange):
+        return None
+    batches, _ = complete_batches(content)
+    return next((one for one in batches if one[0].base_offset == offset), None)
 
 
 def _bounds(

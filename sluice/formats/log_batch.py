@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -155,28 +156,43 @@ def complete_batches(
     return found, None
 
 
-def offset_after(buf: Buffer, base_offset: int) -> tuple[int | None, int]:
-    """The base offset of the batch that follows the batch at ``base_offset``.
+@dataclass(frozen=True, slots=True)
+class BatchEnds:
+    """Where a batch that may be damaged ends, by what is stored in it and after it."""
 
-    Only lengths and base offsets are read, which no checksum covers: the batch may be damaged.
+    own: int | None = None
+    """By its header; None if that is not valid."""
+    following: int | None = None
+    """The base offset of the next batch; None if it was not found."""
+    bytes_needed: int = 0
+    """How many bytes show the next batch, if fewer were given."""
 
-    :returns: that offset, or None if the bytes end before it or lack the batch; and how many bytes
-        are needed to see it, 0 if the batch is not there or has no valid length.
+
+def batch_ends(buf: Buffer, base_offset: int) -> BatchEnds:
+    """The ends of the batch at ``base_offset``, in bytes that begin with it or an earlier batch.
+
+    No checksum covers lengths and base offsets, so neither end is certain. If the batch itself has
+    another base offset, its ends count only if they are the same.
     """
     view = memoryview(buf)
     position = 0
     while len(view) - position >= LENGTH_OVERHEAD:
         base = _I64.unpack_from(view, position)[0]
         size = _LENGTH.unpack_from(view, position + _LENGTH_AT)[0] + LENGTH_OVERHEAD
-        if size < V0_HEADER_SIZE or base > base_offset:
-            break
-        position += size
-        if base < base_offset:
+        after = position + size
+        if base < base_offset and size >= V0_HEADER_SIZE:
+            position = after
             continue
-        if len(view) - position < _I64.size:
-            return None, position + _I64.size
-        return _I64.unpack_from(view, position)[0], position + _I64.size
-    return None, 0
+        own = following = None
+        with suppress(CorruptRecord):
+            own = base_offset + read_header(view, position).last_offset_delta + 1
+        if size >= V0_HEADER_SIZE and len(view) - after >= _I64.size:
+            following = _I64.unpack_from(view, after)[0]
+        if base != base_offset and own != following:
+            return BatchEnds()
+        needed = after + _I64.size if size >= V0_HEADER_SIZE and following is None else 0
+        return BatchEnds(own, following, needed)
+    return BatchEnds()
 
 
 def check_crc(view: Buffer, header: LogBatchHeader) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from sluice.client import Client
 from sluice.client.unreadable_batch import unreadable_batch
 from sluice.errors import ConfigurationError, CorruptRecord
-from sluice.formats.log_batch import iter_batches
+from sluice.formats.log_batch import LENGTH_OVERHEAD
 from sluice.rounds.types import OffsetRange
 from tests.support.orders import PATH, PLAIN, bucket, create, ids, orders, write
 
@@ -29,12 +30,32 @@ def log(client: Client, cluster: Any, tmp_path: Path) -> Path:
 def damage(log: Path, batch: int, at: int = -3, change: int = 1) -> None:
     """Changes one byte of a batch."""
     content = bytearray(log.read_bytes())
-    position = 0
-    for number, (header, _) in enumerate(iter_batches(bytes(content))):
-        if number == batch:
-            content[position + (at if at >= 0 else header.size + at)] ^= change
-        position += header.size
+    position, size = places(log)[batch]
+    content[position + (at if at >= 0 else size + at)] ^= change
     log.write_bytes(content)
+
+
+def places(log: Path) -> list[tuple[int, int]]:
+    """Position and size of each batch, by the length fields."""
+    found, position, content = list[tuple[int, int]](), 0, log.read_bytes()
+    while position < len(content):
+        (length,) = struct.unpack_from("<i", content, position + LENGTH_AT)
+        found.append((position, length + LENGTH_OVERHEAD))
+        position += length + LENGTH_OVERHEAD
+    return found
+
+
+def put(log: Path, position: int, content: bytes) -> None:
+    """Overwrites bytes of the log."""
+    with log.open("r+b") as file:
+        file.seek(position)
+        file.write(content)
+
+
+def set_length(log: Path, batch: int, size: int) -> None:
+    """Sets the length field of a batch, for a batch of that many bytes."""
+    position, _ = places(log)[batch]
+    put(log, position + LENGTH_AT, struct.pack("<i", size - LENGTH_OVERHEAD))
 
 
 def found(client: Client, offset: int, tiered: int = 0) -> OffsetRange:
@@ -74,8 +95,52 @@ def test_an_end_beyond_one_fetch_is_found(client: Client, cluster: Any, tmp_path
     assert found(client, 0).stop > 0
 
 
-def test_without_a_length_the_end_is_unknown(client: Client, log: Path) -> None:
-    damage(log, 1, LENGTH_AT + 2, 0x40)
+@pytest.mark.parametrize("less", [1, 8, 16, 200, -1, -8, -16, -200])
+@pytest.mark.parametrize("delta_too", [False, True])
+def test_a_damaged_length_moves_the_end_nowhere(
+    client: Client, log: Path, less: int, *, delta_too: bool
+) -> None:
+    """The header's own end counts, if a readable batch begins there. Else the end is unknown."""
+    _, size = places(log)[1]
+    if delta_too:
+        damage(log, 1, DELTA_AT)
+    set_length(log, 1, size - less)
+    assert found(client, 10) == OffsetRange(bucket(client), 10, 10 if delta_too else 20)
+
+
+@pytest.mark.parametrize("size", [1 << 30, (1 << 31) - 1])
+def test_a_length_of_gigabytes_is_not_fetched(client: Client, log: Path, size: int) -> None:
+    damage(log, 1, DELTA_AT)
+    set_length(log, 1, size)
+    assert found(client, 10) == OffsetRange(bucket(client), 10, 10)
+
+
+@pytest.mark.parametrize("base_offset", [1 << 50, 30, 24, 19, 10, -1])
+@pytest.mark.parametrize("delta_too", [False, True])
+def test_a_damaged_base_offset_of_the_next_batch_is_not_believed(
+    client: Client, log: Path, base_offset: int, *, delta_too: bool
+) -> None:
+    damage(log, 1, DELTA_AT if delta_too else -3)
+    put(log, places(log)[2][0], struct.pack("<q", base_offset))
+    assert found(client, 10) == OffsetRange(bucket(client), 10, 10)
+
+
+def test_damage_across_a_boundary_leaves_the_end_unknown(client: Client, log: Path) -> None:
+    position, _ = places(log)[2]
+    put(log, position - 40, b"\xa5" * 80)
+    assert found(client, 10) == OffsetRange(bucket(client), 10, 10)
+
+
+def test_two_damaged_batches_in_a_row_are_skipped_one_by_one(client: Client, log: Path) -> None:
+    damage(log, 1)
+    damage(log, 2)
+    assert found(client, 10) == OffsetRange(bucket(client), 10, 20)
+    assert found(client, 20) == OffsetRange(bucket(client), 20, 30)
+
+
+def test_an_end_that_only_a_damaged_batch_confirms_is_unknown(client: Client, log: Path) -> None:
+    damage(log, 1, DELTA_AT)
+    damage(log, 2)
     assert found(client, 10) == OffsetRange(bucket(client), 10, 10)
 
 
@@ -100,3 +165,14 @@ def test_a_bucket_that_is_not_there_is_named(client: Client, log: Path) -> None:
     with pytest.raises(ConfigurationError, match="--skip 7:0: "):
         other = bucket(client, 7)
         unreadable_batch(client, PATH, other, 0, 0)
+
+
+@pytest.mark.parametrize(("base_offset", "stop"), [(12, 20), (1 << 50, 20), (-1, 10)])
+def test_a_damaged_base_offset_names_the_batch(
+    client: Client, log: Path, base_offset: int, stop: int
+) -> None:
+    put(log, places(log)[1][0], struct.pack("<q", base_offset))
+    with pytest.raises(CorruptRecord, match="the batch at offset 10: ") as no:
+        list(client.log_reader(PATH).read(bucket(client)))
+    assert (no.value.details["bucket"], no.value.details["base_offset"]) == (bucket(client), 10)
+    assert found(client, 10) == OffsetRange(bucket(client), 10, stop)
