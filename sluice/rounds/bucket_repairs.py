@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from sluice.errors import PartitionNotExists
+from sluice.errors import ConfigurationError, PartitionNotExists
 from sluice.model import TableBucket, TableInfo
 from sluice.rounds.dropped import dropped_of
 from sluice.rounds.keyed_options import KeyedRoundOptions
@@ -149,6 +149,7 @@ def repaired_splits(
     round copies the rest.
 
     :param unreadable: the batch that a user named; None: repair the buckets with gaps.
+    :raises ConfigurationError: the log ends before the batch does.
     """
     if repair_mode is RepairMode.ACCEPT_GAP:
         return (), BucketRepairs(gaps=tuple(gaps))
@@ -164,6 +165,15 @@ def repaired_splits(
 
 
 def _skipping(split: Split, batch: OffsetRange) -> Split:
+    """Copies the bucket up to the batch, and ends after it.
+
+    :raises ConfigurationError: the log ends before the batch does.
+    """
+    if batch.stop > split.stop_offset:
+        raise ConfigurationError(
+            f"the batch to skip has offsets {batch.start} to {batch.stop - 1}, but the log of"
+            f" bucket {batch.bucket.name} ends at offset {split.stop_offset}. Nothing was committed"
+        )
     return replace(split, stop_offset=batch.stop, skipped=batch)
 
 
@@ -175,15 +185,14 @@ def _starts_before(split: Split, lost: OffsetRange) -> bool:
 def _rebuilding(
     split: Split, lost: OffsetRange, info: TableInfo, keyed: KeyedRoundOptions
 ) -> Split:
-    """Reads the bucket from a KV snapshot behind the lost range, and the log after it.
+    """Reads the bucket from a KV snapshot behind the lost range; the next round reads the log.
 
-    Without such a snapshot the bucket is scanned.
+    Without such a snapshot the bucket is scanned. Of a batch whose end is unknown, the lost range
+    is empty: a snapshot taken exactly at its start is still before it.
     """
     snapshot = keyed.snapshots.get(split.bucket)
-    if snapshot is not None and snapshot.log_offset >= lost.stop:
-        return keyed.first_split(
-            info, split.bucket, split.partition_values, lost.stop, split.stop_offset
-        )
+    if snapshot is not None and snapshot.log_offset >= max(lost.stop, lost.start + 1):
+        return keyed.first_split(info, split.bucket, split.partition_values, lost.stop, 0)
     stop = split.stop_offset
     scan = keyed.split_options(info, StartMode.SCAN)
     return replace(split, start_offset=stop, stop_offset=stop, keyed=scan)

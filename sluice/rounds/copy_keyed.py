@@ -119,7 +119,9 @@ class _Copy:
         if records.change_types is None:
             raise CorruptRecord(
                 f"bucket {self._window.bucket}: the batch at offset {records.base_offset} has no"
-                " change types, but the table has a primary key"
+                " change types, but the table has a primary key",
+                bucket=self._window.bucket,
+                base_offset=records.base_offset,
             )
         if records.batch.num_rows == 0:
             return

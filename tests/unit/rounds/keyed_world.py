@@ -24,6 +24,7 @@ from sluice.rounds.ports import SplitRunner, SplitWriterFactory
 from sluice.rounds.repair import diagnose, read_table_state
 from sluice.rounds.retier import RepairMode
 from sluice.rounds.round import run_round
+from sluice.rounds.types import OffsetRange
 from sluice.testing.memory_cluster import MemoryCluster
 from sluice.testing.memory_lake import MemoryLake, MemoryLakeTable
 from sluice.testing.tables import table_info
@@ -130,7 +131,10 @@ class KeyedWorld:
             self.leased.pop(bucket, None)
 
     def round(
-        self, claim: Claim | None = None, repair_mode: RepairMode | None = None
+        self,
+        claim: Claim | None = None,
+        repair_mode: RepairMode | None = None,
+        unreadable: OffsetRange | None = None,
     ) -> RoundResult:
         self.attempts += 1
         accepted = None
@@ -148,6 +152,7 @@ class KeyedWorld:
             limits=self.limits,
             repair_mode=repair_mode,
             accepted=accepted,
+            unreadable=unreadable,
             keyed=KeyedRoundOptions(dict(self.leased), self.memory_bytes, self.spill_dir),
         )
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from sluice.errors import (
+    ConfigurationError,
     LakeRolledBack,
     LogBeginsAfterLake,
     PartitionNotExists,
@@ -221,6 +222,12 @@ def test_a_batch_that_the_lake_has_is_not_skipped(damaged: World) -> None:
     assert (result.outcome, result.accepted) == ("nothing_new", "")
 
 
+def test_a_skip_beyond_the_end_of_the_log_is_refused(damaged: World) -> None:
+    with pytest.raises(ConfigurationError, match="5 to 99, but the log of bucket 0 ends at off"):
+        skipped(damaged, 5, 100)
+    assert damaged.offsets_in_lake(0) == [0, 1, 2]
+
+
 def test_a_repair_of_a_dropped_partition_leaves_the_other_rows_to_the_next_round(
     partitioned: World,
 ) -> None:
@@ -326,6 +333,30 @@ def test_a_snapshot_older_than_the_logs_start_is_not_used(keyed: KeyedWorld) -> 
     keyed.leased[keyed.bucket(0)] = type(old)(old.bucket, old.snapshot_id, 4)
     with pytest.raises(Exception, match="KeyedSplitOptions"):  # the model supports no scans
         keyed.round(repair_mode=RepairMode.REBUILD)
+
+
+def test_damage_after_the_snapshot_does_not_prevent_a_rebuild(keyed: KeyedWorld) -> None:
+    zero = keyed.bucket(0)
+    snapshot = keyed.snapshot(zero)
+    keyed.put(zero, k6=3)
+    keyed.cluster.unreadable = {(zero, snapshot.log_offset)}
+    result = keyed.round(repair_mode=RepairMode.REBUILD)
+    assert result.outcome == "committed"
+    assert result.offsets is not None
+    assert result.offsets["0"] == snapshot.log_offset
+    with pytest.raises(SplitFailed, match=f"--skip 0:{snapshot.log_offset}`"):
+        keyed.round()
+
+
+def test_a_snapshot_before_a_batch_of_unknown_end_is_not_used(keyed: KeyedWorld) -> None:
+    """With that snapshot the next round would meet the same batch again."""
+    zero = keyed.bucket(0)
+    snapshot = keyed.snapshot(zero)
+    keyed.put(zero, k6=3)
+    keyed.cluster.unreadable = {(zero, snapshot.log_offset)}
+    batch = OffsetRange(zero, snapshot.log_offset, snapshot.log_offset)
+    with pytest.raises(Exception, match="KeyedSplitOptions"):  # the model supports no scans
+        keyed.round(repair_mode=RepairMode.REBUILD, unreadable=batch)
 
 
 @pytest.mark.parametrize("step", ["copy.after", "lake_commit.before", "fluss_commit.before"])
