@@ -21,10 +21,11 @@ from sluice.lake.fence import Fence
 from sluice.lake.iceberg_files import IcebergReferences, StoredFiles, folders_of
 from sluice.lake.iceberg_history import IcebergHistory
 from sluice.lake.iceberg_schema import check_spec, column_type_json, missing_columns
-from sluice.lake.java import class_name, deepest, iterate, lake_errors
+from sluice.lake.java import class_name, deepest, lake_errors
 from sluice.lake.new_files import NewFiles, partition_of, to_iceberg_files
 from sluice.lake.parquet import ParquetWriterFactory, bucket_file_prefix
 from sluice.lake.parquet_files import WriteOptions
+from sluice.lake.part_files import PartFiles
 from sluice.lake.small_files import read_file, write_file
 from sluice.lake.storage import OPTION_PREFIXES, delete
 from sluice.lake.tagged_update import TaggedUpdate
@@ -74,6 +75,7 @@ class IcebergTable:
         self._catalog_properties = properties
         self._tiering = tiering
         self._history = IcebergHistory(self._jvm, table, TAG)
+        self._parts = PartFiles(gateway, table, path)
         self.location: str = table.location()
         self.uuid: str = table.operations().current().uuid() or ""  # none in Iceberg's first format
 
@@ -185,7 +187,7 @@ class IcebergTable:
 
     def _has_rows(self, partition_values: Sequence[str]) -> bool:
         """The same in the metadata that was read last."""
-        scan = self._table.newScan().filter(self._in_partitions([tuple(partition_values)]))
+        scan = self._table.newScan().filter(self._parts.row_filter([tuple(partition_values)]))
         tasks = scan.planFiles()
         try:
             return bool(tasks.iterator().hasNext())
@@ -415,15 +417,16 @@ class IcebergTable:
         if new.deletes or buckets:
             tagged = TaggedUpdate(self._table, TAG, "newRowDelta")
             if partitions:
-                self._remove_partitions(tagged.update, partitions)
+                self._parts.remove_partitions(tagged.update, partitions)
             if buckets:
-                self._remove_buckets(tagged.update, buckets)
+                self._check_unchanged(buckets)
+                self._parts.remove_buckets(tagged.update, buckets)
             for delete_file in new.deletes:
                 tagged.update.addDeletes(delete_file)
             add = tagged.update.addRows
         elif partitions:
             tagged = TaggedUpdate(self._table, TAG, "newOverwrite")
-            tagged.update.overwriteByRowFilter(self._in_partitions(partitions))
+            tagged.update.overwriteByRowFilter(self._parts.row_filter(partitions))
             add = tagged.update.addFile
         else:
             tagged = TaggedUpdate(self._table, TAG, "newAppend")
@@ -432,62 +435,18 @@ class IcebergTable:
             add(data_file)
         return tagged
 
-    def _remove_partitions(self, delta: Any, partitions: Sequence[tuple[str, ...]]) -> None:
-        tasks = self._table.newScan().filter(self._in_partitions(partitions)).planFiles()
-        try:
-            for task in iterate(tasks):
-                delta.removeRows(task.file())
-        finally:
-            tasks.close()
+    def _check_unchanged(self, buckets: Sequence[LakePart]) -> None:
+        """Checks that a user saw the rows that the removal of these buckets deletes.
 
-    def _remove_buckets(self, delta: Any, buckets: Sequence[LakePart]) -> None:
-        """Removes the data files of exactly these buckets, and the delete files that apply to them.
-
-        :raises LakeCommitRefused: a file was written with another partition spec, so its bucket is
-            unknown.
+        :raises LakeCommitRefused: other writers have changed rows since.
         """
-        spec = self._spec()
-        wanted = {
-            spec.partitionToPath(
-                partition_of(self._gateway, spec, (*part.partition_values, str(part.bucket)))
-            )
-            for part in buckets
-        }
-        values = [part.partition_values for part in buckets]
-        removed: set[str] = set()
-        tasks = self._table.newScan().filter(self._in_partitions(values)).planFiles()
-        try:
-            for task in iterate(tasks):
-                for file, remove in (
-                    (task.file(), delta.removeRows),
-                    *((one, delta.removeDeletes) for one in iterate(task.deletes())),
-                ):
-                    if file.specId() != spec.specId():
-                        raise LakeCommitRefused(
-                            f"lake table {self._path}: file {file.location()} has another partition"
-                            " spec, so its bucket is unknown. Rewrite the table's files with"
-                            " Iceberg's rewrite_data_files first. Nothing was committed"
-                        )
-                    if spec.partitionToPath(file.partition()) not in wanted:
-                        continue
-                    if file.location() not in removed:
-                        removed.add(file.location())
-                        remove(file)
-        finally:
-            tasks.close()
-
-    def _in_partitions(self, partitions: Sequence[tuple[str, ...]]) -> Any:
-        """The filter for rows of these partitions, by the columns of the partition keys."""
-        expressions = self._jvm.org.apache.iceberg.expressions.Expressions
-        schema = self._table.schema()
-        columns = [schema.findColumnName(f.sourceId()) for f in iterate(self._spec().fields())]
-        found = expressions.alwaysFalse()
-        for values in partitions:
-            one = expressions.alwaysTrue()
-            for column, value in zip(columns, values, strict=False):
-                one = getattr(expressions, "and")(one, expressions.equal(column, value))
-            found = getattr(expressions, "or")(found, one)
-        return found
+        for seen in {part.seen_main for part in buckets if part.seen_main is not None}:
+            if why := self._history.read().changed_since(seen):
+                raise LakeCommitRefused(
+                    f"lake table {self._path}: since you chose to rebuild, {why}, and its rows"
+                    " would be deleted. Nothing was committed. Run"
+                    f" `sluice repair {self._path}` again"
+                )
 
     def _schema(self) -> dict[str, Any]:
         content = json.loads(self._jvm.org.apache.iceberg.SchemaParser.toJson(self._table.schema()))

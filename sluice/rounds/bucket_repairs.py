@@ -36,6 +36,8 @@ class BucketRepairs:
     """Batches that cannot be read and that the lake will lack."""
     rebuilt: tuple[OffsetRange, ...] = ()
     """Ranges that are not copied, because their buckets are read from the current rows."""
+    seen_main: int | None = None
+    """The snapshot of main that the user saw before a bucket is rebuilt; None: not known."""
 
     def __bool__(self) -> bool:
         return bool(self.gaps or self.skipped or self.rebuilt)
@@ -47,7 +49,9 @@ class BucketRepairs:
         def kept(ranges: Sequence[OffsetRange]) -> tuple[OffsetRange, ...]:
             return tuple(one for one in ranges if one.bucket not in left)
 
-        return BucketRepairs(kept(self.gaps), kept(self.skipped), kept(self.rebuilt))
+        return replace(
+            self, gaps=kept(self.gaps), skipped=kept(self.skipped), rebuilt=kept(self.rebuilt)
+        )
 
     def offsets(self) -> dict[TableBucket, int]:
         """The new offsets of buckets that accept a gap."""
@@ -56,7 +60,11 @@ class BucketRepairs:
     def replaced(self, splits: Sequence[Split]) -> list[LakePart]:
         """The buckets whose files the commit removes."""
         again = {one.bucket for one in self.rebuilt}
-        return [LakePart(s.partition_values, s.bucket.bucket) for s in splits if s.bucket in again]
+        return [
+            LakePart(s.partition_values, s.bucket.bucket, self.seen_main)
+            for s in splits
+            if s.bucket in again
+        ]
 
     def summary(self) -> dict[str, str]:
         """The entries of the snapshot's summary."""

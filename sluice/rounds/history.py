@@ -27,6 +27,11 @@ class HistoryEntry:
         return self.summary.get("operation", "append")
 
     @property
+    def changes_rows(self) -> bool:
+        """Whether it is another writer's snapshot that changes rows; a compaction does not."""
+        return not self.is_tiering and self.operation != "replace"
+
+    @property
     def total_rows(self) -> int | None:
         """Number of rows in the table at this snapshot; None if its writer did not record it."""
         text = self.summary.get("total-records", "")
@@ -82,6 +87,17 @@ class LakeHistory:
         """The known snapshots that main gains if it is set to this one."""
         new = self._beyond(snapshot_id, self.main) or []
         return [one for one in map(self.entry, new) if one is not None]
+
+    def changed_since(self, snapshot_id: int) -> str:
+        """How other writers have changed rows of main since a snapshot; empty if they have not."""
+        chain = self.ancestors(self.main)
+        if snapshot_id not in chain:
+            return f"main no longer descends from snapshot {snapshot_id}"
+        for one in chain[: chain.index(snapshot_id)]:
+            entry = self.entry(one)
+            if entry is None or entry.changes_rows:
+                return f"another writer has committed snapshot {one}"
+        return ""
 
     def _beyond(self, snapshot_id: int | None, other: int | None) -> list[int] | None:
         """Ancestors of the first snapshot that are not ancestors of the other, oldest first."""

@@ -58,6 +58,8 @@ class RepairAction:
     """What it loses or may lose; empty: it is safe to apply without asking."""
     ranges: tuple[OffsetRange, ...] = ()
     """The offsets that the lake will lack. For ``rebuild``, the gaps of the buckets to rebuild."""
+    seen_main: int | None = None
+    """For ``rebuild``: the snapshot of main that its risks are about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +279,7 @@ def _rebuild(observed: TableState, lost: Sequence[OffsetRange]) -> RepairAction:
     risks: tuple[str, ...] = ()
     if observed.table is not None and not _only_tiering_wrote(observed):
         risks = (f"main loses the rows that other writers added to {plural} {named}",)
-    return RepairAction(REBUILD, effect, risks, tuple(lost))
+    return RepairAction(REBUILD, effect, risks, tuple(lost), observed.history.main)
 
 
 _START_FROM_SCRATCH = (
@@ -375,11 +377,11 @@ def _restore(observed: TableState) -> RepairAction:
         )
         return RepairAction(RESTORE, effect, (risk,))
     # The logs still have the rows of later tiering snapshots, from the registered offsets on.
-    risks = [f"main loses {_described(entry)}" for entry in leaving if _changes_rows(entry)]
+    risks = [f"main loses {_described(entry)}" for entry in leaving if entry.changes_rows]
     risks += [
         f"main gets back {_described(entry)}, which may have been rolled back on purpose"
         for entry in observed.history.added_by(target)
-        if _changes_rows(entry)
+        if entry.changes_rows
     ]
     risks = _revived(observed, leaving) + risks
     more = [f"and {len(risks) - _NAMED_MAX} more such snapshots"] if len(risks) > _NAMED_MAX else []
@@ -404,11 +406,6 @@ def _revived(observed: TableState, leaving: Sequence[HistoryEntry]) -> list[str]
         f" its round from snapshot {target.snapshot_id} and is still running could commit files"
         " that `sluice clean` has deleted. End such drivers first"
     ]
-
-
-def _changes_rows(entry: HistoryEntry) -> bool:
-    """Whether it is another writer's snapshot that changes rows; a compaction does not."""
-    return not entry.is_tiering and entry.operation != "replace"
 
 
 def _adopt(observed: TableState) -> RepairAction:
@@ -481,7 +478,7 @@ def _only_tiering_wrote(observed: TableState) -> bool:
     """Whether tiering wrote all rows of main."""
     history = observed.history
     entries = [history.entry(one) for one in history.ancestors(history.main)]
-    return all(entry is not None and not _changes_rows(entry) for entry in entries)
+    return all(entry is not None and not entry.changes_rows for entry in entries)
 
 
 def _answer(

@@ -244,6 +244,8 @@ class _Round:
         )
         if not repairs:
             return plan
+        if self._accepted is not None:
+            repairs = replace(repairs, seen_main=self._accepted.seen_main)
         values = {split.partition_values for split in splits}
         again = tuple(one for one in plan.created_again if one in values)
         return replace(plan, splits=splits, repairs=repairs, created_again=again)

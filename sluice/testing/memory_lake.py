@@ -240,6 +240,10 @@ class MemoryLakeTable:
         if newest != base:
             self.blind, self.blind_after_commit = self.blind_after_commit, False
             raise LakeCommitRefused(f"our newest snapshot is {newest}, planned was {base}")
+        for part in replaced:
+            seen = part.seen_main
+            if seen is not None and (why := self.history().changed_since(seen)):
+                raise LakeCommitRefused(why)
         self.blind, self.blind_after_commit = self.blind_after_commit, False
         if self.lose_commit:
             self.lose_commit = False

@@ -14,10 +14,11 @@ from sluice.client import connect
 from sluice.config import ClientConfig, Config, DatalakeConfig, ServerConfig
 from sluice.driver.jvm import Jvm
 from sluice.driver.repairing import diagnose_table, repair
-from sluice.errors import LogBeginsAfterLake, SplitFailed
+from sluice.errors import LakeCommitRefused, LogBeginsAfterLake, SplitFailed
 from sluice.formats.log_batch import iter_batches
 from sluice.model import TablePath
 from sluice.model import types as t
+from sluice.rounds.progress import NoProgress
 from sluice.server.cluster import EmbeddedCluster
 
 from .conftest import LONG_MS, STOCK, LocalStock, Site
@@ -93,6 +94,22 @@ def test_a_bucket_with_a_primary_key_is_rebuilt(stock: LocalStock) -> None:
     before = stock.rows("SELECT file_path FROM {lake}.files WHERE partition.id_bucket = 0")
     actions = diagnose_table(stock.site.config, STOCK, stock.site.jvm, skip).actions
     assert [(one.name, len(one.risks)) for one in actions] == [("rebuild", 0), ("skip", 2)]
+
+    class OtherWriter(NoProgress):
+        def phase(self, name: str) -> None:
+            if name == "lake_commit":
+                stock.rows("INSERT INTO {lake} SELECT * FROM {lake} WHERE false")
+
+    with pytest.raises(LakeCommitRefused, match=r"another writer has committed .*Run `sluice repa"):
+        repair(
+            stock.site.config,
+            STOCK,
+            "rebuild",
+            skip=skip,
+            jvm=stock.site.jvm,
+            progress=OtherWriter(),
+            wait_ms=20_000,
+        )
     done = repair(
         stock.site.config, STOCK, "rebuild", skip=skip, jvm=stock.site.jvm, wait_ms=20_000
     )

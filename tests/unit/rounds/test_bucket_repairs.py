@@ -9,6 +9,7 @@ import pytest
 
 from sluice.errors import (
     ConfigurationError,
+    LakeCommitRefused,
     LakeRolledBack,
     LogBeginsAfterLake,
     PartitionNotExists,
@@ -333,6 +334,30 @@ def test_a_snapshot_older_than_the_logs_start_is_not_used(keyed: KeyedWorld) -> 
     keyed.leased[keyed.bucket(0)] = type(old)(old.bucket, old.snapshot_id, 4)
     with pytest.raises(Exception, match="KeyedSplitOptions"):  # the model supports no scans
         keyed.round(repair_mode=RepairMode.REBUILD)
+
+
+def test_rows_that_arrive_during_a_rebuild_are_not_deleted(keyed: KeyedWorld) -> None:
+    keyed.snapshot(keyed.bucket(0))
+
+    def other_writer() -> None:
+        keyed.table.foreign_commit(summary={"operation": "append"})
+
+    keyed.table.before_commit = other_writer
+    before = keyed.table.paths()
+    with pytest.raises(LakeCommitRefused, match="another writer has committed snapshot"):
+        keyed.round(repair_mode=RepairMode.REBUILD)
+    assert before < keyed.table.paths()
+    assert keyed.round(repair_mode=RepairMode.REBUILD).outcome == "committed"  # seen by the user
+
+
+def test_a_compaction_during_a_rebuild_does_not_prevent_it(keyed: KeyedWorld) -> None:
+    keyed.snapshot(keyed.bucket(0))
+
+    def other_writer() -> None:
+        keyed.table.foreign_commit(summary={"operation": "replace"})
+
+    keyed.table.before_commit = other_writer
+    assert keyed.round(repair_mode=RepairMode.REBUILD).outcome == "committed"
 
 
 def test_damage_after_the_snapshot_does_not_prevent_a_rebuild(keyed: KeyedWorld) -> None:

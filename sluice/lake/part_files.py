@@ -1,0 +1,82 @@
+"""Finds the files of partitions and buckets of an Iceberg table, which a commit removes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sluice.errors import LakeCommitRefused
+from sluice.lake.java import iterate
+from sluice.lake.new_files import partition_of
+from sluice.model import TablePath
+from sluice.rounds.types import LakePart
+
+
+class PartFiles:
+    """The files of one table by partition and bucket, as of the last refresh."""
+
+    def __init__(self, gateway: Any, table: Any, path: TablePath) -> None:
+        """:param table: Iceberg's table object."""
+        self._gateway, self._table, self._path = gateway, table, path
+
+    def remove_partitions(self, delta: Any, partitions: Sequence[tuple[str, ...]]) -> None:
+        """Removes the data files of these partitions."""
+        tasks = self._table.newScan().filter(self.row_filter(partitions)).planFiles()
+        try:
+            for task in iterate(tasks):
+                delta.removeRows(task.file())
+        finally:
+            tasks.close()
+
+    def remove_buckets(self, delta: Any, buckets: Sequence[LakePart]) -> None:
+        """Removes the data files of exactly these buckets, and the delete files that apply to them.
+
+        :raises LakeCommitRefused: a file was written with another partition spec, so its bucket is
+            unknown.
+        """
+        spec = self._table.spec()
+        wanted = {
+            spec.partitionToPath(
+                partition_of(self._gateway, spec, (*part.partition_values, str(part.bucket)))
+            )
+            for part in buckets
+        }
+        values = [part.partition_values for part in buckets]
+        removed: set[str] = set()
+        tasks = self._table.newScan().filter(self.row_filter(values)).planFiles()
+        try:
+            for task in iterate(tasks):
+                for file, remove in (
+                    (task.file(), delta.removeRows),
+                    *((one, delta.removeDeletes) for one in iterate(task.deletes())),
+                ):
+                    if file.specId() != spec.specId():
+                        raise LakeCommitRefused(
+                            f"lake table {self._path}: file {file.location()} has another partition"
+                            " spec, so its bucket is unknown. Nothing was committed. Rewrite the"
+                            " table's files first, in Spark SQL: CALL CATALOG.system."
+                            f"rewrite_data_files(table => '{self._path}', options =>"
+                            " map('rewrite-all', 'true'))"
+                        )
+                    if spec.partitionToPath(file.partition()) not in wanted:
+                        continue
+                    if file.location() not in removed:
+                        removed.add(file.location())
+                        remove(file)
+        finally:
+            tasks.close()
+
+    def row_filter(self, partitions: Sequence[tuple[str, ...]]) -> Any:
+        """The filter for rows of these partitions, by the columns of the partition keys."""
+        expressions = self._gateway.jvm.org.apache.iceberg.expressions.Expressions
+        schema = self._table.schema()
+        columns = [
+            schema.findColumnName(f.sourceId()) for f in iterate(self._table.spec().fields())
+        ]
+        found = expressions.alwaysFalse()
+        for values in partitions:
+            one = expressions.alwaysTrue()
+            for column, value in zip(columns, values, strict=False):
+                one = getattr(expressions, "and")(one, expressions.equal(column, value))
+            found = getattr(expressions, "or")(found, one)
+        return found
