@@ -24,7 +24,7 @@ _BUCKET = re.compile(r"(\d+/)?\d+")
 
 if TYPE_CHECKING:
     from sluice.driver.repairing import BatchName, RepairResult
-    from sluice.rounds.repair import Diagnosis
+    from sluice.rounds.diagnosis import Diagnosis
 
     _ParamType = click.ParamType[BatchName]
 else:

@@ -24,6 +24,7 @@ from sluice.errors import ClaimLost, FlussError, LeaseLost, SluiceError, SplitFa
 from sluice.failpoints import failpoint
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.model import BucketSnapshot, Claim, Reason, TableInfo, TablePath
+from sluice.rounds.diagnosis import RepairAction
 from sluice.rounds.dropped import table_dropped
 from sluice.rounds.files import RoundResult
 from sluice.rounds.keyed_options import KeyedRoundOptions
@@ -33,7 +34,6 @@ from sluice.rounds.phases import seconds_of
 from sluice.rounds.ports import SplitRunner, SplitWriterFactory
 from sluice.rounds.progress import NoProgress, Progress
 from sluice.rounds.reasons import failure_of, reason_of
-from sluice.rounds.repair import RepairAction
 from sluice.rounds.retier import RepairMode
 from sluice.rounds.round import run_round
 from sluice.rounds.types import OffsetRange

@@ -24,16 +24,14 @@ from sluice.errors import (
 )
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.model import TableBucket, TablePath
+from sluice.rounds.bucket_diagnoses import diagnose_unreadable
+from sluice.rounds.diagnosis import Diagnosis, RepairAction, TableState
 from sluice.rounds.files import RoundResult
 from sluice.rounds.progress import Progress
 from sluice.rounds.repair import (
     REGISTER,
-    Diagnosis,
-    RepairAction,
-    TableState,
     apply_action,
     diagnose,
-    diagnose_unreadable,
     read_table_state,
 )
 from sluice.rounds.retier import RepairMode

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 
 from sluice.errors import LakeRolledBack
 from sluice.model import TablePath
+from sluice.rounds.diagnosis import LOST, RepairAction, TableState
 from sluice.rounds.ports import Cluster
-from sluice.rounds.repair import LOST, REGISTER, TAG, RepairAction, TableState, diagnose
+from sluice.rounds.repair import REGISTER, TAG, diagnose
 from sluice.rounds.retier import RepairMode
 from sluice.rounds.types import OffsetRange
 

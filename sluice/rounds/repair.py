@@ -7,8 +7,7 @@ rounds (:class:`sluice.rounds.retier.RepairMode`), with a claim and the fence of
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 from sluice.errors import (
     LakeCommitOutcomeUnknown,
@@ -17,17 +16,26 @@ from sluice.errors import (
     LogBehindLake,
 )
 from sluice.failpoints import failpoint
-from sluice.model import LakeSnapshotInfo, TableBucket, TableInfo, TablePath
+from sluice.model import TableBucket, TablePath
+from sluice.rounds.bucket_diagnoses import diagnose_gaps
 from sluice.rounds.bucket_repairs import log_gaps
 from sluice.rounds.commit import move_tag
+from sluice.rounds.diagnosis import (
+    LOST,
+    NAMED_MAX,
+    Diagnosis,
+    RepairAction,
+    TableState,
+    described,
+    only_tiering_wrote,
+    unhealthy,
+)
 from sluice.rounds.dropped import again_if_dropped
-from sluice.rounds.failures import begins_text
-from sluice.rounds.history import HistoryEntry, LakeHistory
+from sluice.rounds.history import HistoryEntry
 from sluice.rounds.offsets import offsets_of
 from sluice.rounds.plan import check_options
-from sluice.rounds.ports import Cluster, Lake, LakeTable
+from sluice.rounds.ports import Cluster, Lake
 from sluice.rounds.recover import (
-    LakeComparison,
     LakeStatus,
     behind_text,
     check_owner,
@@ -35,81 +43,12 @@ from sluice.rounds.recover import (
     missing_text,
 )
 from sluice.rounds.retier import RepairMode, plan_retier
-from sluice.rounds.types import LakeSnapshot, OffsetRange
+from sluice.rounds.types import LakeSnapshot
 
 REGISTER, RESTORE, TAG = "register", "restore", "tag"
 ADOPT, RETIER = RepairMode.ADOPT.value, RepairMode.RETIER.value
 ACCEPT_GAP, SKIP = RepairMode.ACCEPT_GAP.value, RepairMode.SKIP.value
 REBUILD = RepairMode.REBUILD.value
-LOST = "lost for good: "
-"""The beginning of a risk that names an offset range."""
-_NAMED_MAX = 5
-_NO_HISTORY = LakeHistory(None, None, {})
-_NOTHING = LakeComparison(LakeStatus.EMPTY)
-
-
-@dataclass(frozen=True, slots=True)
-class RepairAction:
-    """One repair of a table."""
-
-    name: str
-    effect: str
-    risks: tuple[str, ...] = ()
-    """What it loses or may lose; empty: it is safe to apply without asking."""
-    ranges: tuple[OffsetRange, ...] = ()
-    """The offsets that the lake will lack. For ``rebuild``, the gaps of the buckets to rebuild."""
-    seen_main: int | None = None
-    """For ``rebuild``: the snapshot of main that its risks are about."""
-
-
-@dataclass(frozen=True, slots=True)
-class Diagnosis:
-    """The state of a table in words, and the possible repairs, the best one first."""
-
-    table: str
-    healthy: bool
-    state: str
-    facts: Mapping[str, str]
-    actions: tuple[RepairAction, ...] = ()
-    advice: tuple[str, ...] = ()
-
-    @property
-    def recommended(self) -> RepairAction | None:
-        """The action that loses nothing; None if every action loses something."""
-        return self.actions[0] if self.actions and not self.actions[0].risks else None
-
-    def to_json(self) -> dict[str, Any]:
-        best = self.recommended
-        return {
-            "table": self.table,
-            "healthy": self.healthy,
-            "state": self.state,
-            "facts": dict(self.facts),
-            "repairs": [
-                {"name": action.name, "effect": action.effect, "risks": list(action.risks)}
-                for action in self.actions
-            ],
-            "recommended": best.name if best else None,
-            "advice": list(self.advice),
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class TableState:
-    """The state of one table in Fluss and in the lake, read at one time."""
-
-    path: TablePath
-    info: TableInfo
-    table: LakeTable | None
-    registered: LakeSnapshotInfo | None
-    ours: LakeSnapshot | None = None
-    history: LakeHistory = _NO_HISTORY
-    comparison: LakeComparison = _NOTHING
-    error: str = ""
-    """Why the newest tiering snapshot could not be compared with what Fluss has registered."""
-    offsets_lost: bool = False
-    where: str = ""
-    """The name of the lake, for messages."""
 
 
 def read_table_state(path: TablePath, cluster: Cluster, lake: Lake) -> TableState:
@@ -147,12 +86,12 @@ def diagnose(observed: TableState, cluster: Cluster) -> Diagnosis:
     if observed.error:
         actions = [_restore(observed)] if observed.offsets_lost and _is_there(observed) else []
         advice = [] if actions or not observed.offsets_lost else [_START_FROM_SCRATCH]
-        return _answer(observed, observed.error, actions, advice)
+        return unhealthy(observed, observed.error, actions, advice)
     status = observed.comparison.status
     if status is LakeStatus.BEHIND:
         assert observed.registered is not None
         actions, advice = _behind(observed, cluster)
-        return _answer(
+        return unhealthy(
             observed,
             behind_text(observed.path, observed.registered, observed.comparison.why),
             actions,
@@ -166,7 +105,7 @@ def diagnose(observed: TableState, cluster: Cluster) -> Diagnosis:
             f"lake snapshot {snapshot_id} is not registered with Fluss: a round died after its lake"
             " commit"
         )
-        return _answer(
+        return unhealthy(
             observed,
             state,
             [RepairAction(REGISTER, effect)],
@@ -175,7 +114,7 @@ def diagnose(observed: TableState, cluster: Cluster) -> Diagnosis:
     if observed.registered is not None:
         gaps = log_gaps(observed.info, cluster, observed.registered.offsets)
         if gaps:
-            return _with_gaps(observed, gaps)
+            return diagnose_gaps(observed, gaps)
     if (
         status is LakeStatus.SAME
         and observed.ours
@@ -187,7 +126,7 @@ def diagnose(observed: TableState, cluster: Cluster) -> Diagnosis:
             f"the tag sluice-tiered is not at the newest tiering snapshot, {snapshot_id}: expiry"
             " could delete it"
         )
-        return _answer(
+        return unhealthy(
             observed,
             state,
             [RepairAction(TAG, effect)],
@@ -197,7 +136,7 @@ def diagnose(observed: TableState, cluster: Cluster) -> Diagnosis:
         LakeStatus.SAME: "Fluss has registered the newest tiering snapshot of the lake",
         LakeStatus.EMPTY: "the table was never tiered",
     }
-    return replace(_answer(observed, texts[status], [], []), healthy=True)
+    return replace(unhealthy(observed, texts[status], [], []), healthy=True)
 
 
 def apply_action(action: RepairAction, observed: TableState) -> list[str]:
@@ -223,63 +162,6 @@ def apply_action(action: RepairAction, observed: TableState) -> list[str]:
     failpoint("repair.restore.after")
     ours = observed.table.newest_tiering_snapshot()
     return [] if ours is None else move_tag(observed.table, ours)
-
-
-def diagnose_unreadable(observed: TableState, batch: OffsetRange, why: str) -> Diagnosis:
-    """The repairs of a batch that cannot be read, in a table that is healthy otherwise.
-
-    :param batch: its offsets; it is empty if they end at an unknown offset.
-    :param why: the text of the error.
-    """
-    actions, advice = [], []
-    name = batch.bucket.name
-    if batch.start < batch.stop:
-        risks = [f"{LOST}{batch} (the batch cannot be read)"]
-        if observed.info.has_primary_key:
-            risks.append("the lake keeps the old rows of keys that this batch updates or deletes")
-        effect = (
-            "run a round that copies up to this batch, leaves it out and records that in the lake"
-        )
-        actions.append(RepairAction(SKIP, effect, tuple(risks)))
-    else:
-        advice.append(
-            "the header of the batch is damaged too, so where the next one begins is unknown. Once"
-            f" the log of bucket {name} has lost the batch (table.log.ttl), --by accept-gap"
-            " continues behind it"
-        )
-    if observed.info.has_primary_key:
-        actions.append(_rebuild(observed, [batch]))
-    actions.sort(key=lambda action: bool(action.risks))
-    return _answer(observed, f"the batch cannot be read: {why}", actions, advice)
-
-
-def _with_gaps(observed: TableState, gaps: Sequence[OffsetRange]) -> Diagnosis:
-    more = f", and {len(gaps) - _NAMED_MAX} more" if len(gaps) > _NAMED_MAX else ""
-    state = "; ".join(begins_text(gap) for gap in gaps[:_NAMED_MAX]) + more
-    if observed.info.has_primary_key:
-        return _answer(observed, state, [_rebuild(observed, gaps)], [])
-    risks = [f"{LOST}{gap} (its log starts at {gap.stop})" for gap in gaps[:_NAMED_MAX]]
-    if more:
-        risks.append(f"and {len(gaps) - _NAMED_MAX} more buckets")
-    risks.append("if a tablet server has just restarted, check again in a minute")
-    effect = "run a round that moves on to where the logs begin, and records the gaps in the lake"
-    accept = RepairAction(ACCEPT_GAP, effect, tuple(risks), tuple(gaps))
-    return _answer(observed, state, [accept], [])
-
-
-def _rebuild(observed: TableState, lost: Sequence[OffsetRange]) -> RepairAction:
-    names = [one.bucket.name for one in lost]
-    more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
-    named = ", ".join(names[:_NAMED_MAX]) + more
-    plural = "buckets" if len(names) > 1 else "bucket"
-    effect = (
-        f"run a round that reads {plural} {named} again from a KV snapshot or a scan, and replaces"
-        " the files in the lake"
-    )
-    risks: tuple[str, ...] = ()
-    if observed.table is not None and not _only_tiering_wrote(observed):
-        risks = (f"main loses the rows that other writers added to {plural} {named}",)
-    return RepairAction(REBUILD, effect, risks, tuple(lost), observed.history.main)
 
 
 _START_FROM_SCRATCH = (
@@ -341,7 +223,9 @@ def offsets_in_lake(observed: TableState) -> tuple[Mapping[TableBucket, int] | N
 
 def _without_table(observed: TableState, cluster: Cluster) -> Diagnosis:
     if observed.registered is None:
-        answer = _answer(observed, "there is no lake table yet: the first round creates it", [], [])
+        answer = unhealthy(
+            observed, "there is no lake table yet: the first round creates it", [], []
+        )
         return replace(answer, healthy=True)
     actions: list[RepairAction] = []
     advice = [
@@ -350,7 +234,7 @@ def _without_table(observed: TableState, cluster: Cluster) -> Diagnosis:
         f" SQL: CALL CATALOG.system.register_table('{observed.path}', 'METADATA_FILE')",
     ]
     _add_retier(observed, cluster, {}, actions, advice)
-    return _answer(
+    return unhealthy(
         observed, missing_text(observed.path, observed.registered, observed.where), actions, advice
     )
 
@@ -377,15 +261,15 @@ def _restore(observed: TableState) -> RepairAction:
         )
         return RepairAction(RESTORE, effect, (risk,))
     # The logs still have the rows of later tiering snapshots, from the registered offsets on.
-    risks = [f"main loses {_described(entry)}" for entry in leaving if entry.changes_rows]
+    risks = [f"main loses {described(entry)}" for entry in leaving if entry.changes_rows]
     risks += [
-        f"main gets back {_described(entry)}, which may have been rolled back on purpose"
+        f"main gets back {described(entry)}, which may have been rolled back on purpose"
         for entry in observed.history.added_by(target)
         if entry.changes_rows
     ]
     risks = _revived(observed, leaving) + risks
-    more = [f"and {len(risks) - _NAMED_MAX} more such snapshots"] if len(risks) > _NAMED_MAX else []
-    return RepairAction(RESTORE, effect, (*risks[:_NAMED_MAX], *more))
+    more = [f"and {len(risks) - NAMED_MAX} more such snapshots"] if len(risks) > NAMED_MAX else []
+    return RepairAction(RESTORE, effect, (*risks[:NAMED_MAX], *more))
 
 
 def _revived(observed: TableState, leaving: Sequence[HistoryEntry]) -> list[str]:
@@ -442,9 +326,9 @@ def _add_retier(
         return
     if not start.repeated_offsets and not start.lost:
         return  # the lake lacks nothing
-    risks = [f"{LOST}{text}" for text in start.lost_texts[:_NAMED_MAX]]
-    if len(start.lost) > _NAMED_MAX:
-        risks.append(f"and {len(start.lost) - _NAMED_MAX} more buckets")
+    risks = [f"{LOST}{text}" for text in start.lost_texts[:NAMED_MAX]]
+    if len(start.lost) > NAMED_MAX:
+        risks.append(f"and {len(start.lost) - NAMED_MAX} more buckets")
     main = observed.history.snapshots.get(observed.history.main or -1)
     if observed.table is None:
         risks.append("if the lake table exists in another lake, this creates a second one")
@@ -464,61 +348,11 @@ def _add_retier(
 def _replaced(observed: TableState, partitions: Sequence[tuple[str, ...]]) -> list[str]:
     """The risk that rows of other writers are deleted in partitions that start from scratch."""
     table = observed.table
-    if table is None or _only_tiering_wrote(observed):
+    if table is None or only_tiering_wrote(observed):
         return []
     found = ["/".join(values) for values in partitions if table.has_rows(values)]
     if not found:
         return []
-    more = f" and {len(found) - _NAMED_MAX} more" if len(found) > _NAMED_MAX else ""
-    named = ", ".join(found[:_NAMED_MAX]) + more
+    more = f" and {len(found) - NAMED_MAX} more" if len(found) > NAMED_MAX else ""
+    named = ", ".join(found[:NAMED_MAX]) + more
     return [f"main loses all its rows of partition {named}, including other writers' rows"]
-
-
-def _only_tiering_wrote(observed: TableState) -> bool:
-    """Whether tiering wrote all rows of main."""
-    history = observed.history
-    entries = [history.entry(one) for one in history.ancestors(history.main)]
-    return all(entry is not None and not entry.changes_rows for entry in entries)
-
-
-def _answer(
-    observed: TableState, state: str, actions: list[RepairAction], advice: list[str]
-) -> Diagnosis:
-    return Diagnosis(
-        str(observed.path), False, state, _facts(observed), tuple(actions), tuple(advice)
-    )
-
-
-def _facts(observed: TableState) -> dict[str, str]:
-    registered, ours, history = observed.registered, observed.ours, observed.history
-    facts = {"Fluss table id": str(observed.info.table_id)}
-    facts["registered with Fluss"] = (
-        "nothing"
-        if registered is None
-        else f"snapshot {registered.snapshot_id}, {_size(registered.offsets)}"
-    )
-    if observed.table is None:
-        return {**facts, "lake table": "missing"}
-    main = history.snapshots.get(history.main or -1)
-    facts["main of the lake"] = "no snapshot" if main is None else _described(main)
-    facts["newest tiering snapshot on main"] = "none"
-    if ours is not None:
-        offsets = observed.comparison.offsets
-        held = "" if offsets is None else f", {_size(offsets)}"
-        facts["newest tiering snapshot on main"] = f"snapshot {ours.snapshot_id}{held}"
-    facts["tag sluice-tiered"] = f"snapshot {history.tagged}" if history.tagged else "none"
-    return facts
-
-
-def _size(offsets: Mapping[TableBucket, int]) -> str:
-    return f"{sum(offsets.values())} offsets in {len(offsets)} buckets"
-
-
-def _described(entry: HistoryEntry) -> str:
-    whose = "tiering" if entry.is_tiering else "another writer's"
-    rows = [
-        f"{sign}{entry.summary[key]} rows"
-        for sign, key in (("+", "added-records"), ("-", "deleted-records"))
-        if entry.summary.get(key, "0") != "0"
-    ]
-    return f"snapshot {entry.snapshot_id} ({', '.join([whose, entry.operation, *rows])})"

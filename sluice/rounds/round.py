@@ -29,6 +29,7 @@ from sluice.rounds.commit import (
     offsets_after,
     round_identity,
 )
+from sluice.rounds.diagnosis import RepairAction, TableState
 from sluice.rounds.dropped import again_if_dropped, existing_table, table_dropped
 from sluice.rounds.failures import split_failed
 from sluice.rounds.files import RoundResult
@@ -42,7 +43,7 @@ from sluice.rounds.ports import Cluster, Lake, LakeTable, RunnerFactory
 from sluice.rounds.progress import NoProgress, Progress
 from sluice.rounds.reasons import reason_of
 from sluice.rounds.recover import register_unknown, table_missing
-from sluice.rounds.repair import RepairAction, TableState, offsets_in_lake, read_table_state
+from sluice.rounds.repair import offsets_in_lake, read_table_state
 from sluice.rounds.retier import RepairMode, RetierPlan, plan_retier
 from sluice.rounds.split_outcomes import SplitOutcomes, offsets_missing, sort_outcomes
 from sluice.rounds.types import LakeSnapshot, OffsetRange, Split, SplitFailure, SplitResult

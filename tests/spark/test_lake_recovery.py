@@ -22,11 +22,11 @@ from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.model import Claim, LakeSnapshotInfo, TableBucket, TablePath
 from sluice.model import types as t
 from sluice.rounds.commit import commit_round
+from sluice.rounds.diagnosis import Diagnosis
 from sluice.rounds.files import RoundResult
 from sluice.rounds.phases import Phases
 from sluice.rounds.plan import RoundPlan
 from sluice.rounds.progress import NoProgress
-from sluice.rounds.repair import Diagnosis
 
 from .conftest import Site
 

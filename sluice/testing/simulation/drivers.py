@@ -29,6 +29,7 @@ from sluice.errors import (
 from sluice.model import Claim, TableBucket, TableInfo, TablePath
 from sluice.rounds.clean import clean
 from sluice.rounds.copy import copy_split
+from sluice.rounds.diagnosis import Diagnosis, RepairAction
 from sluice.rounds.files import RoundResult
 from sluice.rounds.keyed_options import NO_KEYED_OPTIONS, KeyedRoundOptions
 from sluice.rounds.limits import RoundLimits
@@ -42,8 +43,6 @@ from sluice.rounds.repair import (
     RESTORE,
     RETIER,
     TAG,
-    Diagnosis,
-    RepairAction,
     apply_action,
     diagnose,
     read_table_state,

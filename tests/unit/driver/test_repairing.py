@@ -6,7 +6,7 @@ import pytest
 
 from sluice.driver.repairing import choose_action
 from sluice.errors import ConfigurationError, LakeRolledBack
-from sluice.rounds.repair import Diagnosis, RepairAction
+from sluice.rounds.diagnosis import Diagnosis, RepairAction
 
 SAFE = RepairAction("restore", "set main back")
 RISKY = RepairAction("retier", "copy again", ("lost for good: 3 rows",))

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
+from sluice.rounds.diagnosis import Diagnosis, RepairAction, TableState
 from sluice.rounds.files import RoundResult
 from sluice.rounds.limits import RoundLimits
-from sluice.rounds.repair import (
-    Diagnosis,
-    RepairAction,
-    TableState,
-    apply_action,
-    diagnose,
-    read_table_state,
-)
+from sluice.rounds.repair import apply_action, diagnose, read_table_state
 from sluice.rounds.retier import RepairMode
 from sluice.rounds.round import run_round
 

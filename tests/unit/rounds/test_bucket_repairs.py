@@ -16,8 +16,10 @@ from sluice.errors import (
     SplitFailed,
 )
 from sluice.model import TablePath
+from sluice.rounds.bucket_diagnoses import diagnose_unreadable
 from sluice.rounds.bucket_repairs import GAPS_KEY, REBUILT_KEY, SKIPPED_KEY
 from sluice.rounds.files import RoundResult
+from sluice.rounds.repair import read_table_state
 from sluice.rounds.retier import RepairMode
 from sluice.rounds.round import run_round
 from sluice.rounds.types import LogRecords, OffsetRange, Split
@@ -25,7 +27,7 @@ from sluice.testing.memory_cluster import MemoryCluster
 
 from .conftest import World
 from .keyed_world import KeyedWorld
-from .repairs import found, mended, shown, ways
+from .repairs import found, mended, seen, shown, ways
 
 
 @pytest.fixture
@@ -221,6 +223,25 @@ def test_a_batch_that_the_lake_has_is_not_skipped(damaged: World) -> None:
     damaged.round()
     result = skipped(damaged, 5, 9)
     assert (result.outcome, result.accepted) == ("nothing_new", "")
+
+
+def test_the_risk_of_a_skip_names_replicas_and_an_unknown_end_the_next_step(
+    damaged: World,
+) -> None:
+    bucket = damaged.bucket(0)
+    [skip] = diagnose_unreadable(seen(damaged), OffsetRange(bucket, 5, 9), "why").actions
+    assert any("another replica" in risk for risk in skip.risks)
+    unknown = diagnose_unreadable(seen(damaged), OffsetRange(bucket, 5, 5), "why")
+    assert (unknown.actions, unknown.batch) == ((), "0:5")
+    assert "`sluice repair db.t --by accept-gap --yes`" in unknown.advice[0]
+
+
+def test_an_unknown_end_in_a_keyed_table_leaves_only_a_rebuild(keyed: KeyedWorld) -> None:
+    assert keyed.cluster.info is not None
+    state = read_table_state(keyed.cluster.info.path, keyed.cluster, keyed.lake)
+    answer = diagnose_unreadable(state, OffsetRange(keyed.bucket(0), 5, 5), "why")
+    assert [one.name for one in answer.actions] == ["rebuild"]
+    assert "accept-gap" not in answer.advice[0]
 
 
 def test_a_skip_beyond_the_end_of_the_log_is_refused(damaged: World) -> None:

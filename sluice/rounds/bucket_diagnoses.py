@@ -1,0 +1,94 @@
+"""Lists the repairs of buckets whose log cannot be copied."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from sluice.rounds.diagnosis import (
+    LOST,
+    NAMED_MAX,
+    Diagnosis,
+    RepairAction,
+    TableState,
+    only_tiering_wrote,
+    unhealthy,
+)
+from sluice.rounds.failures import begins_text
+from sluice.rounds.retier import RepairMode
+from sluice.rounds.types import OffsetRange
+
+ACCEPT_GAP, SKIP = RepairMode.ACCEPT_GAP.value, RepairMode.SKIP.value
+REBUILD = RepairMode.REBUILD.value
+
+
+def diagnose_unreadable(observed: TableState, batch: OffsetRange, why: str) -> Diagnosis:
+    """The repairs of a batch that cannot be read, in a table that is healthy otherwise.
+
+    :param batch: its offsets; it is empty if they end at an unknown offset.
+    :param why: the text of the error.
+    """
+    actions, advice = [], []
+    if observed.info.has_primary_key:
+        actions.append(_rebuild(observed, [batch]))
+    if batch.start < batch.stop:
+        actions.append(_skip(observed, batch))
+    else:
+        advice.append(_unknown_end(observed, batch))
+    actions.sort(key=lambda action: bool(action.risks))
+    found = unhealthy(observed, f"the batch cannot be read: {why}", actions, advice)
+    return replace(found, batch=f"{batch.bucket.name}:{batch.start}")
+
+
+def _skip(observed: TableState, batch: OffsetRange) -> RepairAction:
+    risks = [
+        f"{LOST}{batch} (the batch cannot be read)",
+        "with replication, another replica may have an intact batch: let it lead the bucket first",
+    ]
+    if observed.info.has_primary_key:
+        risks.append("the lake keeps the old rows of keys that this batch updates or deletes")
+    effect = "run a round that copies up to this batch, leaves it out and records that in the lake"
+    return RepairAction(SKIP, effect, tuple(risks))
+
+
+def _unknown_end(observed: TableState, batch: OffsetRange) -> str:
+    """Advice for a batch whose length or header is damaged too."""
+    unknown = "where the next batch begins is unknown, because lengths or offsets are damaged too"
+    if observed.info.has_primary_key:
+        return f"{unknown}: only rebuild is possible"
+    return (
+        f"{unknown}. With replication, let another replica lead bucket {batch.bucket.name}: it may"
+        " have an intact batch. Otherwise wait until Fluss has deleted the batch (table.log.ttl),"
+        f" then run `sluice repair {observed.path} --by accept-gap --yes`. Other buckets are still"
+        " tiered"
+    )
+
+
+def diagnose_gaps(observed: TableState, gaps: Sequence[OffsetRange]) -> Diagnosis:
+    """The repairs of logs that begin after the lake's end."""
+    more = f", and {len(gaps) - NAMED_MAX} more" if len(gaps) > NAMED_MAX else ""
+    state = "; ".join(begins_text(gap) for gap in gaps[:NAMED_MAX]) + more
+    if observed.info.has_primary_key:
+        return unhealthy(observed, state, [_rebuild(observed, gaps)], [])
+    risks = [f"{LOST}{gap} (its log starts at {gap.stop})" for gap in gaps[:NAMED_MAX]]
+    if more:
+        risks.append(f"and {len(gaps) - NAMED_MAX} more buckets")
+    risks.append("if a tablet server has just restarted, check again in a minute")
+    effect = "run a round that moves on to where the logs begin, and records the gaps in the lake"
+    accept = RepairAction(ACCEPT_GAP, effect, tuple(risks), tuple(gaps))
+    return unhealthy(observed, state, [accept], [])
+
+
+def _rebuild(observed: TableState, lost: Sequence[OffsetRange]) -> RepairAction:
+    names = [one.bucket.name for one in lost]
+    more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
+    named = ", ".join(names[:NAMED_MAX]) + more
+    plural = "buckets" if len(names) > 1 else "bucket"
+    effect = (
+        f"run a round that reads {plural} {named} again from a KV snapshot or a scan, and replaces"
+        " the files in the lake"
+    )
+    risks: tuple[str, ...] = ()
+    if observed.table is not None and not only_tiering_wrote(observed):
+        risks = (f"main loses the rows that other writers added to {plural} {named}",)
+    return RepairAction(REBUILD, effect, risks, tuple(lost), observed.history.main)
