@@ -74,8 +74,8 @@ BATCH = BatchType()
 @click.option(
     "--skip",
     type=BATCH,
-    help="A batch that cannot be read, as the error of the round names it. The repair is then"
-    " skip, unless --by names another one.",
+    help="A batch that cannot be read, as the error of the round names it. --by chooses between"
+    " skip and rebuild; a log table needs no --by.",
 )
 @click.option(
     "--wait",
@@ -121,14 +121,12 @@ def repair(
     from sluice.driver import repairing
 
     require_cluster(config.client)
-    if skip is not None and by is None:
-        by = "skip"
     if not yes:
         found = repairing.diagnose_table(config, table, skip=skip)
         if output_format == "json":
             _print_json(found, None)
         else:
-            _print_found(found, by)
+            _print_found(found, by, skip)
         return
     with RoundBar(str(table)) as bar, sigterm_raises():
         done = repairing.repair(config, table, by, skip=skip, wait_ms=wait_ms, progress=bar)
@@ -153,7 +151,7 @@ def _print_json(found: Diagnosis, done: RepairResult | None) -> None:
     print_json(content)
 
 
-def _print_found(found: Diagnosis, by: str | None) -> None:
+def _print_found(found: Diagnosis, by: str | None, skip: BatchName | None = None) -> None:
     from sluice.cli.output import print_table
 
     click.echo(f"{found.table}: {'nothing to repair: ' if found.healthy else ''}{found.state}")
@@ -165,26 +163,45 @@ def _print_found(found: Diagnosis, by: str | None) -> None:
         click.echo(f"note: {line}")
     if found.healthy:
         return
-    best = found.recommended.name if found.recommended else None
+    click.echo(f"nothing was changed; {_next_step(found, by, skip)}")
+
+
+def _next_step(found: Diagnosis, by: str | None, skip: BatchName | None) -> str:
+    """What the user can run now."""
+    from sluice.rounds.failures import WITH_LAKE
+
     names = [one.name for one in found.actions]
+    run = f"run {found.commands()} {WITH_LAKE}"
+    if not names and by is not None:
+        return f"--by {by} is not available for this table"
+    if not names:
+        yet = "no repair is possible yet; the note says what to do"
+        return yet if found.batch else "this command has no repair for it"
+    if skip is not None and not found.batch:
+        return f"first {run}, then repeat this command"
     if by is not None and by not in names:
-        click.echo(f"nothing was changed; --by {by} is not available for this table")
-    elif by is not None or best is not None:
-        named = f"--by {by} " if by else ""
-        click.echo(f"nothing was changed; {named}--yes runs the repair {by or best}")
-    elif names:
-        click.echo(f"nothing was changed; name a repair: --by {'|'.join(names)} --yes")
-    else:
-        click.echo("nothing was changed, and this command has no repair for it")
+        return f"--by {by} is not available for this table; {run}"
+    if by is not None:
+        return f"--by {by} --yes runs the repair {by}"
+    if found.batch:
+        return run
+    if found.recommended is not None:
+        return f"--yes runs the repair {found.recommended.name}"
+    return f"name a repair: --by {'|'.join(names)} --yes"
 
 
 def _print_done(done: RepairResult) -> None:
     if done.action is None:
         click.echo(f"{done.diagnosis.table}: nothing to repair: {done.diagnosis.state}")
         return
-    lost = "not done, because the claim was lost; run the command again"
-    outcome = lost if _given_up(done) else "done"
-    click.echo(f"{done.diagnosis.table}: {outcome}: {done.action.effect}")
+    effect = done.action.effect
+    if _given_up(done):
+        outcome = f"not done, because the claim was lost; run the command again: {effect}"
+    elif done.repaired_nothing:
+        outcome = f"nothing was left to repair by {done.action.name}"
+    else:
+        outcome = f"done: {effect}"
+    click.echo(f"{done.diagnosis.table}: {outcome}")
     if done.result is not None:
         from sluice.cli.output import counted
 

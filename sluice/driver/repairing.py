@@ -25,6 +25,7 @@ from sluice.errors import (
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.model import TableBucket, TablePath
 from sluice.rounds.bucket_diagnoses import diagnose_unreadable
+from sluice.rounds.bucket_repairs import BUCKET_MODES, is_note_of_repair
 from sluice.rounds.diagnosis import Diagnosis, RepairAction, TableState
 from sluice.rounds.files import RoundResult
 from sluice.rounds.progress import Progress
@@ -53,6 +54,15 @@ class RepairResult:
     notes: tuple[str, ...] = ()
     result: RoundResult | None = None
     """The result of the round, if the action was a round."""
+
+    @property
+    def repaired_nothing(self) -> bool:
+        """Whether a round that was to repair buckets found that nothing was left to repair."""
+        if self.action is None or self.result is None or self.result.outcome == "already_landed":
+            return False
+        if _REPAIR_MODES.get(self.action.name) not in BUCKET_MODES:
+            return False
+        return not any(is_note_of_repair(note) for note in self.notes)
 
 
 def diagnose_table(
@@ -86,7 +96,8 @@ def repair(
 
     Setting main is a compare-and-swap. Every other action is a round, with its claim and its fence.
 
-    :param by: the name of the action; None: the best one, which must lose nothing.
+    :param by: the name of the action; None: the best one, which must lose nothing, or to skip a
+        batch of a log table.
     :param skip: a batch that cannot be read, as the user named it.
     :param wait_ms: how long to wait until the coordinator assigns the table for a round.
     :raises ConfigurationError: the named action is not available; the message lists those that are.
@@ -100,7 +111,7 @@ def repair(
         found, unreadable = _diagnosis(client, seen, skip)
         if found.healthy:
             return RepairResult(found)
-        action = choose_action(found, by)
+        action = choose_action(found, by, skip)
         if action.name not in _REPAIR_MODES and action.name != REGISTER:
             return RepairResult(found, action, tuple(apply_action(action, seen)))
         with suppress(FlussError, TableNotDue):  # saves time; not every server or user may do it
@@ -145,16 +156,29 @@ def _diagnosis(
     return diagnose_unreadable(seen, batch, why), batch
 
 
-def choose_action(found: Diagnosis, by: str | None) -> RepairAction:
+def choose_action(found: Diagnosis, by: str | None, skip: BatchName | None = None) -> RepairAction:
     """The action to apply: the named one, or the recommended one.
 
-    :param by: the name of an action; None: the recommended one.
-    :raises ConfigurationError: the named action is not available.
+    :param by: the name of an action; None: the recommended one, or to skip a batch of a log table.
+    :param skip: the batch that the user named.
+    :raises ConfigurationError: the named action is not available, or the table needs another repair
+        before the batch.
     :raises LakeRolledBack: none was named and every one loses something.
     """
     names = [action.name for action in found.actions]
-    if by is None and found.recommended is not None:
-        return found.recommended
+    if skip is not None and not found.batch:
+        first = f"First run {found.commands()}" if names else "`sluice repair` has no repair for it"
+        raise ConfigurationError(
+            f"--skip {skip[0]}:{skip[1]}: table {found.table} has another problem: {found.state}."
+            f" {first}"
+        )
+    if by is None and found.unnamed is not None:
+        return found.unnamed
+    if by is None and names and found.batch:
+        raise ConfigurationError(
+            f"--skip {found.batch}: choose the repair: {found.commands()}. `sluice repair"
+            f" {found.table} --skip {found.batch}` shows what each does"
+        )
     if by is None and names:
         raise LakeRolledBack(
             f"table {found.table}: every available repair loses something or may do so. Choose one:"

@@ -23,6 +23,8 @@ GAPS_KEY = "sluice.gaps"
 SKIPPED_KEY = "sluice.skipped"
 REBUILT_KEY = "sluice.rebuilt"
 """Keys in a snapshot summary: offset ranges by bucket, as JSON ``{"BUCKET": [START, STOP]}``."""
+_NOT_IN_LOG, _SKIPPED = "were no longer in the log", "were skipped"
+_REBUILT = "was rebuilt"
 BUCKET_MODES = frozenset({RepairMode.ACCEPT_GAP, RepairMode.SKIP, RepairMode.REBUILD})
 
 
@@ -73,19 +75,24 @@ class BucketRepairs:
 
     def accepted(self) -> str:
         """What the lake will lack, for the status of the table; empty if it lacks nothing."""
-        texts = [f"{gap} were no longer in the log" for gap in self.gaps]
-        return "; ".join([*texts, *(f"{one} were skipped" for one in self.skipped)])
+        texts = [f"{gap} {_NOT_IN_LOG}" for gap in self.gaps]
+        return "; ".join([*texts, *(f"{one} {_SKIPPED}" for one in self.skipped)])
 
     def notes(self) -> list[str]:
         """Notes for users about the repairs."""
         found = [self.accepted()] if self.gaps or self.skipped else []
         return found + [
-            f"bucket {one.bucket.name} was rebuilt: its files were replaced by its current rows"
+            f"bucket {one.bucket.name} {_REBUILT}: its files were replaced by its current rows"
             for one in self.rebuilt
         ]
 
 
 NO_REPAIRS = BucketRepairs()
+
+
+def is_note_of_repair(note: str) -> bool:
+    """Whether a note of a round names a bucket that was repaired."""
+    return any(words in note for words in (_NOT_IN_LOG, _SKIPPED, _REBUILT))
 
 
 def accepted_in(table_id: int, snapshot: LakeSnapshot | None) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from click.testing import CliRunner
 
@@ -13,16 +15,31 @@ from sluice.rounds.files import RoundResult
 
 SAFE = RepairAction("restore", "set main of the lake table to snapshot 7 again")
 RISKY = RepairAction("retier", "run a round", ("lost for good: 3 rows", "and 2 more buckets"))
+SKIP = RepairAction("skip", "leave it out", ("lost for good: 10 rows",))
+REBUILD = RepairAction("rebuild", "read the bucket again")
+GAP = RepairAction("accept-gap", "move on", ("lost for good: 3 rows",))
+TAG = RepairAction("tag", "set the tag")
+LAKE = "with the same --warehouse or --config"
 FACTS = {"Fluss table id": "1"}
 
 
-def said(capsys: pytest.CaptureFixture[str], found: Diagnosis, by: str | None = None) -> str:
-    _print_found(found, by)
+def said(
+    capsys: pytest.CaptureFixture[str],
+    found: Diagnosis,
+    by: str | None = None,
+    skip: tuple[str, int] | None = None,
+) -> str:
+    _print_found(found, by, skip)
     return capsys.readouterr().out
 
 
 def of(*actions: RepairAction, advice: tuple[str, ...] = ()) -> Diagnosis:
     return Diagnosis("db.t", False, "the lake is behind", FACTS, actions, advice)
+
+
+def batch(*actions: RepairAction) -> Diagnosis:
+    """The diagnosis of the batch that ``--skip 1:7`` names."""
+    return replace(of(*actions), batch="1:7")
 
 
 @pytest.mark.parametrize(
@@ -34,9 +51,15 @@ def of(*actions: RepairAction, advice: tuple[str, ...] = ()) -> Diagnosis:
             "retier",
             "nothing was changed; --by retier --yes runs the repair retier",
         ),
-        (of(SAFE), "adopt", "nothing was changed; --by adopt is not available for this table"),
+        (
+            of(SAFE),
+            "adopt",
+            "nothing was changed; --by adopt is not available for this table; run"
+            f" `sluice repair db.t --yes` {LAKE}",
+        ),
         (of(RISKY), None, "nothing was changed; name a repair: --by retier --yes"),
-        (of(), None, "nothing was changed, and this command has no repair for it"),
+        (of(), None, "nothing was changed; this command has no repair for it"),
+        (of(), "adopt", "nothing was changed; --by adopt is not available for this table"),
     ],
 )
 def test_the_last_line_says_what_to_type(
@@ -44,6 +67,36 @@ def test_the_last_line_says_what_to_type(
 ) -> None:
     lines = said(capsys, found, by).splitlines()
     assert (lines[0], lines[-1]) == ("db.t: the lake is behind", last)
+
+
+@pytest.mark.parametrize(
+    ("found", "by", "last"),
+    [
+        (batch(SKIP), None, f"run `sluice repair db.t --skip 1:7 --yes` {LAKE}"),
+        (
+            batch(REBUILD, SKIP),
+            None,
+            "run `sluice repair db.t --skip 1:7 --by rebuild --yes` or `sluice repair db.t --skip"
+            f" 1:7 --by skip --yes` {LAKE}",
+        ),
+        (batch(REBUILD, SKIP), "skip", "--by skip --yes runs the repair skip"),
+        (batch(REBUILD), None, f"run `sluice repair db.t --skip 1:7 --by rebuild --yes` {LAKE}"),
+        (batch(), None, "no repair is possible yet; the note says what to do"),
+        (
+            of(GAP),
+            None,
+            f"first run `sluice repair db.t --by accept-gap --yes` {LAKE}, then repeat this"
+            " command",
+        ),
+        (of(TAG), None, f"first run `sluice repair db.t --yes` {LAKE}, then repeat this command"),
+        (of(TAG), "skip", f"first run `sluice repair db.t --yes` {LAKE}, then repeat this command"),
+    ],
+)
+def test_the_last_line_of_a_batch_names_the_next_command(
+    capsys: pytest.CaptureFixture[str], found: Diagnosis, by: str | None, last: str
+) -> None:
+    lines = said(capsys, found, by, ("1", 7)).splitlines()
+    assert lines[-1] == f"nothing was changed; {last}"
 
 
 def test_losses_and_advice_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
@@ -72,6 +125,25 @@ def test_what_was_done_is_said(capsys: pytest.CaptureFixture[str]) -> None:
         assert part in text
     _print_json(done.diagnosis, done)
     assert '"repair": "retier"' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("action", "notes", "outcome"),
+    [
+        (GAP, ("bucket 0: offsets 3 to 4 were no longer in the log",), "done: move on"),
+        (GAP, ("partition 7 was dropped",), "nothing was left to repair by accept-gap"),
+        (REBUILD, ("bucket 0 was rebuilt: its files",), "done: read the bucket again"),
+        (REBUILD, (), "nothing was left to repair by rebuild"),
+        (RISKY, (), "done: run a round"),
+    ],
+)
+def test_a_round_that_repaired_nothing_is_not_said_to_be_done(
+    capsys: pytest.CaptureFixture[str], action: RepairAction, notes: tuple[str, ...], outcome: str
+) -> None:
+    before = "bucket 1: offsets 0 to 4 were skipped"  # accepted by an earlier round
+    result = RoundResult("db.t", 1, 2, 3, "nothing_new", accepted=before)
+    _print_done(RepairResult(of(action), action, notes, result))
+    assert capsys.readouterr().out.splitlines()[0] == f"db.t: {outcome}"
 
 
 @pytest.mark.parametrize(("snapshot_id", "given_up"), [(None, True), (9, False)])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from sluice.driver.repairing import choose_action
@@ -9,6 +11,8 @@ from sluice.errors import ConfigurationError, LakeRolledBack
 from sluice.rounds.diagnosis import Diagnosis, RepairAction
 
 SAFE = RepairAction("restore", "set main back")
+SKIP = RepairAction("skip", "leave it out", ("lost for good: 10 rows",))
+REBUILD = RepairAction("rebuild", "read the bucket again")
 RISKY = RepairAction("retier", "copy again", ("lost for good: 3 rows",))
 
 
@@ -23,6 +27,27 @@ def test_the_first_repair_is_chosen_if_it_loses_nothing() -> None:
 def test_every_available_repair_can_be_named() -> None:
     assert choose_action(found(SAFE, RISKY), "retier") is RISKY
     assert choose_action(found(RISKY), "retier") is RISKY
+
+
+def batch(*actions: RepairAction) -> Diagnosis:
+    return replace(found(*actions), batch="1:7")
+
+
+def test_a_batch_of_a_log_table_is_skipped_without_a_name() -> None:
+    assert choose_action(batch(SKIP), None, ("1", 7)) is SKIP
+    assert choose_action(batch(SAFE, SKIP), "skip", ("1", 7)) is SKIP
+
+
+@pytest.mark.parametrize("actions", [(REBUILD, SKIP), (REBUILD,)])
+def test_a_batch_with_another_repair_needs_a_name(actions: tuple[RepairAction, ...]) -> None:
+    with pytest.raises(ConfigurationError, match="--skip 1:7: choose the repair: .*--by rebuild"):
+        choose_action(batch(*actions), None, ("1", 7))
+
+
+@pytest.mark.parametrize("by", [None, "skip", "restore"])
+def test_another_problem_of_the_table_comes_before_the_batch(by: str | None) -> None:
+    with pytest.raises(ConfigurationError, match="the lake is behind. First run `sluice repair db"):
+        choose_action(found(SAFE), by, ("1", 7))
 
 
 @pytest.mark.parametrize(
