@@ -101,8 +101,9 @@ def cli(debug: bool) -> None:
       1  The command failed. Standard error has the reason.
       2  An argument, a setting or the installation is wrong.
       3  The round lost its claim before its commit. A later round copies the
-         rows.
-    143  SIGTERM ended `sluice tier` or `sluice repair`.
+         rows, unless the table was dropped.
+    130  Ctrl-C ended `sluice tier` or `sluice repair --yes`.
+    143  SIGTERM ended `sluice tier` or `sluice repair --yes`.
     """
     del debug  # _Commands reads it from the context
 

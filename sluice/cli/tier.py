@@ -92,8 +92,9 @@ def tier(
     Exit code 0: the lake has the rows, or there were no new rows. 1: the round failed (buckets that
     did not fail may be committed), or the table could not be claimed. 2: wrong arguments or
     settings. 3: the round lost its claim before the commit, because the coordinator assigned the
-    table to another round or was restarted, or because the table was dropped. Nothing was committed
-    then, and the next round copies the rows. 143: SIGTERM ended the command.
+    table to another round or was restarted. Nothing was committed then, and the next round copies
+    the rows. 3 is also the code of a table that was dropped during the round; the line says so, and
+    no round copies its rows. 130: Ctrl-C ended the command. 143: SIGTERM ended it.
     """
     config = settings.lake_config(must_exist=False, parallelism=parallelism)
     from sluice.cli.cluster import require_cluster, suggested_names
@@ -166,6 +167,10 @@ def summary(result: RoundResult, spent_s: float) -> str:
             parts.append(f"{counted(result.deletes, 'key')} deleted or changed")
         parts += [counted(result.files, "file"), byte_size(result.bytes_written)]
     head = f"{result.table}: {ended(result)}{': ' if parts else ', '}"
+    if result.table_dropped:
+        if result.is_given_up:
+            return "nothing was committed: the table was dropped during the round"
+        return "committed to the lake; the table was dropped before the registration with Fluss"
     if result.lake_snapshot_id is not None:
         parts.append(f"lake snapshot id {result.lake_snapshot_id}")
     return f"{head}{', '.join([*parts, f'{spent_s:.1f} s'])}"

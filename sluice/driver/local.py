@@ -25,7 +25,7 @@ from sluice.failpoints import failpoint
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.model import BucketSnapshot, Claim, Reason, TableInfo, TablePath
 from sluice.rounds.diagnosis import RepairAction
-from sluice.rounds.dropped import table_dropped
+from sluice.rounds.dropped import how_dropped, table_dropped
 from sluice.rounds.files import RoundResult
 from sluice.rounds.keyed_options import KeyedRoundOptions
 from sluice.rounds.limits import RoundLimits
@@ -100,6 +100,8 @@ def tier_once(
                 raise
             finally:
                 heartbeats.remove(claim)
+        if result.outcome == "claim_lost" and (note := how_dropped(client.tiering, claim)):
+            result = replace(result, notes=(note,), table_dropped=True)
         failpoint("round.report.before")
         result = _report(client, claim, result.checked(config.secrets()))
         failpoint("round.report.after")

@@ -53,6 +53,11 @@ def table_dropped(error: BaseException, cluster: Cluster, claim: Claim) -> str:
     """
     if not isinstance(error, FlussError) or is_unanswered(error):
         return ""
+    return how_dropped(cluster, claim)
+
+
+def how_dropped(cluster: Cluster, claim: Claim) -> str:
+    """How the claimed table was dropped; empty if it exists or the coordinator does not answer."""
     try:
         existing_table(cluster, claim.path, claim.table_id)
     except ClaimLost as lost:

@@ -124,6 +124,8 @@ class RoundResult:
     """Those of them that it left to the next round."""
     accepted: str = ""
     """Offset ranges that a user accepted as missing from the lake."""
+    table_dropped: bool = False
+    """Whether the claim was lost because the table was dropped: no later round copies the rows."""
 
     @classmethod
     def of(cls, claim: Claim, outcome: str, **facts: Any) -> RoundResult:
@@ -133,7 +135,7 @@ class RoundResult:
 
     @property
     def is_given_up(self) -> bool:
-        """Whether the claim was lost before the lake commit: another round must copy the rows."""
+        """Whether the claim was lost before the lake commit: this round copied no rows."""
         return self.outcome == "claim_lost" and self.lake_snapshot_id is None
 
     def details(self, worker: str | None = None) -> TieringRound:

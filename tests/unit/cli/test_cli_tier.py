@@ -27,6 +27,16 @@ def test_a_lost_claim_says_whether_its_rows_are_in_the_lake(
     assert (ended(result).startswith(told), result.is_given_up) == (True, given_up)
 
 
+def test_no_next_round_is_promised_for_a_dropped_table() -> None:
+    lost = RoundResult("shop.gone", 3, 1, 1, "claim_lost", table_dropped=True)
+    assert summary(lost, 3.6) == (
+        "shop.gone: nothing was committed: the table was dropped during the round, 3.6 s"
+    )
+    assert ended(replace(lost, lake_snapshot_id=7)) == (
+        "committed to the lake; the table was dropped before the registration with Fluss"
+    )
+
+
 def test_a_round_is_one_line() -> None:
     done = RoundResult(
         "shop.orders", 0, 1, 1, "committed", rows=1, bytes_written=1_934, files=1,
