@@ -12,6 +12,8 @@ from typing import Any
 
 EXIT_TERMINATED = 128 + signal.SIGTERM
 """The exit code of a command that SIGTERM ended."""
+EXIT_INTERRUPTED = 128 + signal.SIGINT
+"""The exit code of a round that Ctrl-C ended."""
 _REPEATED_S = 1.0
 """Some senders, such as `timeout`, send SIGTERM twice at once."""
 
@@ -20,11 +22,22 @@ class Terminated(KeyboardInterrupt):
     """SIGTERM arrived; whatever handles Ctrl-C handles it, too."""
 
 
+def explain_stop(stop: KeyboardInterrupt, effect: str = "") -> None:
+    """Adds a note, which the command prints: the signal, and what the round had done until then.
+
+    :param effect: begins with its punctuation. The first explanation counts.
+    """
+    if not getattr(stop, "__notes__", ()):
+        name = "SIGTERM" if isinstance(stop, Terminated) else "Ctrl-C"
+        stop.add_note(f"stopped by {name}{effect}")
+
+
 @contextmanager
 def sigterm_raises() -> Iterator[None]:
     """Inside, SIGTERM raises Terminated in the main thread, as Ctrl-C raises KeyboardInterrupt.
 
-    Does nothing in other threads, which receive no signals.
+    Both leave the block with an explanation (:func:`explain_stop`). Does nothing in other threads,
+    which receive no signals.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -42,6 +55,9 @@ def sigterm_raises() -> Iterator[None]:
     before = signal.signal(signal.SIGTERM, handle)
     try:
         yield
+    except KeyboardInterrupt as stop:
+        explain_stop(stop)
+        raise
     finally:
         signal.signal(signal.SIGTERM, before)
 

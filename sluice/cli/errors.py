@@ -20,6 +20,7 @@ from sluice.errors import (
     TableNotExist,
 )
 from sluice.masking import mask
+from sluice.stop_signals import EXIT_INTERRUPTED, EXIT_TERMINATED, Terminated
 
 EXIT_FAILED = 1
 EXIT_WRONG_ARGUMENTS = 2
@@ -52,6 +53,17 @@ def show(error: Exception) -> int:
         for command in _commands(error):
             click.echo(command, err=True)  # to be copied: neither joined nor masked
     return code
+
+
+def show_stop(stop: BaseException | None) -> int:
+    """Prints why a command ended early and returns the exit code: a stopped round explains it."""
+    notes = getattr(stop, "__notes__", ())
+    if not notes:
+        click.echo("Aborted!", err=True)
+        return EXIT_FAILED
+    for note in notes:
+        click.secho(f"sluice: {mask(note)}", fg="red", err=True)
+    return EXIT_TERMINATED if isinstance(stop, Terminated) else EXIT_INTERRUPTED
 
 
 def _text_of(error: Exception) -> tuple[str, int]:

@@ -21,7 +21,7 @@ from sluice.cli.clean import clean
 from sluice.cli.command_group import CommandGroup
 from sluice.cli.create_table import create_table
 from sluice.cli.doctor import doctor
-from sluice.cli.errors import EXIT_FAILED, show
+from sluice.cli.errors import show, show_stop
 from sluice.cli.exporter import exporter
 from sluice.cli.history import history
 from sluice.cli.jars import jars
@@ -38,7 +38,6 @@ from sluice.cli.tables import tables
 from sluice.cli.tier import tier
 from sluice.cli.warm import warm
 from sluice.masking import MaskingFormatter
-from sluice.stop_signals import EXIT_TERMINATED, Terminated
 
 
 class _Commands(CommandGroup):
@@ -58,9 +57,7 @@ class _Commands(CommandGroup):
         except click.ClickException as error:
             sys.exit(show(error))
         except click.Abort as error:
-            click.echo("Aborted!", err=True)
-            by_sigterm = isinstance(error.__cause__, Terminated)
-            sys.exit(EXIT_TERMINATED if by_sigterm else EXIT_FAILED)
+            sys.exit(show_stop(error.__cause__))
         sys.exit(code if isinstance(code, int) else 0)
 
     def invoke(self, ctx: click.Context) -> Any:

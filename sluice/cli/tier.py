@@ -17,7 +17,7 @@ from sluice.cli.options import (
     with_settings,
 )
 from sluice.model import TablePath
-from sluice.stop_signals import sigterm_raises
+from sluice.stop_signals import explain_stop, sigterm_raises
 
 if TYPE_CHECKING:
     from sluice.config import Config
@@ -29,6 +29,7 @@ POLL_S = 0.5
 POLL_S_MAX = 10.0
 """The longest interval. An Apache Fluss coordinator assigns another table that is due at each
 request, and Sluice releases that table."""
+_NOT_CLAIMED = ": nothing was committed, because the table was not claimed yet"
 
 
 @click.command(
@@ -85,7 +86,7 @@ def tier(
     copied rows, and the rest is due at once.
 
     Ctrl-C and SIGTERM end the command and release the table, which is no failure of it. If the
-    commit has begun, the command ends after it.
+    commit has begun, the command completes it and prints its result line before it ends.
 
     Needs Java 17 or newer and pip install 'fluss-sluice[spark]'.
 
@@ -100,33 +101,47 @@ def tier(
     from sluice.cli.cluster import require_cluster, suggested_names
 
     require_cluster(config.client)
-    with suggested_names(config.client), sigterm_raises():
-        result, spent_s = _tier(config, table, wait_ms, now)
-    if output_format == "json":
-        from sluice.cli.output import print_json
-
-        print_json(result.to_json())
-    else:
-        _print(result, spent_s)
+    rounds: list[tuple[RoundResult, float]] = []
+    try:
+        with suggested_names(config.client), sigterm_raises():
+            _tier(config, table, wait_ms, now, rounds)
+    finally:  # if a signal arrived during the commit, the round has a result
+        for result, spent_s in rounds:
+            _print(result, spent_s, output_format)
     ctx.exit(EXIT_GIVEN_UP if result.is_given_up else 0)
 
 
-def _tier(config: Config, table: TablePath, wait_ms: int, now: bool) -> tuple[RoundResult, float]:
-    """Runs a round as soon as the table is due; returns its result and its length in seconds.
+def _tier(
+    config: Config,
+    table: TablePath,
+    wait_ms: int,
+    now: bool,
+    rounds: list[tuple[RoundResult, float]],
+) -> None:
+    """Runs a round as soon as the table is due.
 
+    :param rounds: receives the round's result and its length in seconds, also if a signal that
+        arrived during the commit is raised after it.
     :raises TableNotDue: the table did not become due in that time, or cannot.
     """
     from sluice.cli.progress import RoundBar
     from sluice.driver.local import tier_once
     from sluice.errors import TableNotDue
 
-    asked = time.monotonic()
+    asked = started = time.monotonic()
+
+    def on_result(result: RoundResult) -> None:
+        rounds.append((result, time.monotonic() - started))
+
     with RoundBar(str(table)) as bar:
         while True:
             started = time.monotonic()
             try:
-                result = tier_once(config, table, now=now, progress=bar)
-                return result, time.monotonic() - started
+                tier_once(config, table, now=now, progress=bar, on_result=on_result)
+                return
+            except KeyboardInterrupt as stop:
+                explain_stop(stop, _NOT_CLAIMED)
+                raise
             except TableNotDue as error:
                 waited_s = time.monotonic() - asked
                 left_s = wait_ms / 1000 - waited_s
@@ -134,7 +149,15 @@ def _tier(config: Config, table: TablePath, wait_ms: int, now: bool) -> tuple[Ro
                     raise
                 now = now and error.details.get("ask_again", True)
                 bar.phase("wait")
-                time.sleep(min(left_s, poll_interval_s(waited_s)))
+                _wait(min(left_s, poll_interval_s(waited_s)))
+
+
+def _wait(seconds: float) -> None:
+    try:
+        time.sleep(seconds)
+    except KeyboardInterrupt as stop:
+        explain_stop(stop, _NOT_CLAIMED)
+        raise
 
 
 def poll_interval_s(waited_s: float) -> float:
@@ -144,6 +167,10 @@ def poll_interval_s(waited_s: float) -> float:
 
 def ended(result: RoundResult) -> str:
     """The outcome of a round in words."""
+    if result.table_dropped:
+        if result.is_given_up:
+            return "nothing was committed: the table was dropped during the round"
+        return "committed to the lake; the table was dropped before the registration with Fluss"
     if result.is_given_up:
         return "nothing was committed: the claim was lost; the next round copies the rows"
     words = {
@@ -167,16 +194,17 @@ def summary(result: RoundResult, spent_s: float) -> str:
             parts.append(f"{counted(result.deletes, 'key')} deleted or changed")
         parts += [counted(result.files, "file"), byte_size(result.bytes_written)]
     head = f"{result.table}: {ended(result)}{': ' if parts else ', '}"
-    if result.table_dropped:
-        if result.is_given_up:
-            return "nothing was committed: the table was dropped during the round"
-        return "committed to the lake; the table was dropped before the registration with Fluss"
     if result.lake_snapshot_id is not None:
         parts.append(f"lake snapshot id {result.lake_snapshot_id}")
     return f"{head}{', '.join([*parts, f'{spent_s:.1f} s'])}"
 
 
-def _print(result: RoundResult, spent_s: float) -> None:
+def _print(result: RoundResult, spent_s: float, output_format: str) -> None:
+    if output_format == "json":
+        from sluice.cli.output import print_json
+
+        print_json(result.to_json())
+        return
     click.echo(summary(result, spent_s))
     if result.forced:
         click.echo(f"note: {result.forced}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
@@ -37,7 +37,7 @@ from sluice.rounds.reasons import failure_of, reason_of
 from sluice.rounds.retier import RepairMode
 from sluice.rounds.round import run_round
 from sluice.rounds.types import OffsetRange
-from sluice.stop_signals import signals_deferred
+from sluice.stop_signals import explain_stop, signals_deferred
 
 _LOG = logging.getLogger(__name__)
 
@@ -52,6 +52,7 @@ def tier_once(
     repair_mode: RepairMode | None = None,
     unreadable: OffsetRange | None = None,
     accepted: RepairAction | None = None,
+    on_result: Callable[[RoundResult], object] | None = None,
 ) -> RoundResult:
     """Claims a table, runs one round in this process, and reports the result to the coordinator.
 
@@ -61,15 +62,17 @@ def tier_once(
     :param repair_mode: how to repair the lake; None: raise an error if it needs a repair.
     :param unreadable: the batch to skip, or whose bucket to rebuild.
     :param accepted: the repair with the losses that the user saw; a round that loses more fails.
+    :param on_result: called with the result, also if a signal then prevents the return.
     :raises ConfigurationError: this machine lacks something; nothing was claimed.
     :raises TableNotDue: no table can be claimed now; says why, and whether waiting helps.
     :raises SluiceError: why the round failed, as reported to the coordinator.
     :raises KeyboardInterrupt: Ctrl-C or SIGTERM (``sigterm_raises``) ended the round, and its claim
-        was released. If the signal arrived during the commit, the round was first completed.
+        was released. If the signal arrived during the commit, the round was first completed. A
+        note says which.
     """
     jvm_context = checked_jvm(config, jvm)
     stopped = threading.Event()
-    with connect(config.client) as client, ExitStack() as deferred:
+    with _explained_stop() as ends, connect(config.client) as client, ExitStack() as deferred:
         # If the claim were interrupted, it would expire, as a failure of the table.
         deferred.enter_context(signals_deferred())
         failpoint("round.claim.before")
@@ -95,8 +98,11 @@ def tier_once(
                     )
                 deferred.enter_context(signals_deferred())
             except BaseException as error:
+                ends.append(f": the round failed: {reason_of(error, config.secrets())}")
                 with signals_deferred():
-                    _report_failure(client, claim, error, config.secrets())
+                    released = _report_failure(client, claim, error, config.secrets())
+                if isinstance(error, KeyboardInterrupt):
+                    ends.append(observer.effect(claim, released))
                 raise
             finally:
                 heartbeats.remove(claim)
@@ -105,7 +111,23 @@ def tier_once(
         failpoint("round.report.before")
         result = _report(client, claim, result.checked(config.secrets()))
         failpoint("round.report.after")
+        landed = result.outcome in ("committed", "already_landed")
+        ends.append(" after the commit" if landed else " after the round")
+        if on_result is not None:
+            on_result(result)
         return result
+
+
+@contextmanager
+def _explained_stop() -> Iterator[list[str]]:
+    """Explains a signal that was deferred until the round had ended, by how the round ended."""
+    ends: list[str] = []
+    try:
+        yield ends
+    except KeyboardInterrupt as stop:
+        if ends:
+            explain_stop(stop, ends[-1])
+        raise
 
 
 class CommitObserver:
@@ -116,14 +138,24 @@ class CommitObserver:
 
     def __init__(self, progress: Progress, deferred: ExitStack) -> None:
         self._progress, self._deferred = progress, deferred
+        self._in_commit = False
         self.planned, self.copied = progress.planned, progress.copied
 
     def phase(self, name: str) -> None:
         if name == "plan":
+            self._in_commit = False
             self._deferred.close()
         elif name == "prepare":
+            self._in_commit = True
             self._deferred.enter_context(signals_deferred())
         self._progress.phase(name)
+
+    def effect(self, claim: Claim, released: bool) -> str:
+        """What an interrupted round did, for :func:`explain_stop`."""
+        done = ": nothing was committed"
+        if self._in_commit:  # by a second Ctrl-C
+            done = " during the commit: the next round finds out whether the lake has the rows"
+        return f"{done}, {claim.path} is released and due at once" if released else done
 
 
 def round_limits(config: Config) -> RoundLimits:
@@ -260,14 +292,17 @@ def _report(client: Client, claim: Claim, result: RoundResult) -> RoundResult:
 
 def _report_failure(
     client: Client, claim: Claim, error: BaseException, secrets: Sequence[str]
-) -> None:
-    """Reports the failure of a round; an interrupted round releases its claim instead."""
+) -> bool:
+    """Reports the failure of a round; an interrupted round releases its claim instead.
+
+    :return: whether the coordinator released the claim.
+    """
     if isinstance(error, ClaimLost):
-        return
+        return False
     try:
         if not isinstance(error, Exception):  # Ctrl-C or SIGTERM
             client.tiering.release(claim, Reason.from_text("the round was interrupted"))
-            return
+            return True
         # Without its kind: users of `sluice tier` know what failed, and read the text.
         failure = failure_of(error, secrets)
         client.tiering.failed(claim, replace(failure.reason, kind=""), failure.details())
@@ -277,3 +312,4 @@ def _report_failure(
             claim.path,
             unheard,
         )
+    return False

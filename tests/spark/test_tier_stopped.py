@@ -144,7 +144,11 @@ def test_sigterm_while_the_command_waits_ends_it(
     )
     monkeypatch.setattr("sluice.cli.tier.time", waiting)
     done = CliRunner().invoke(cli, [*words(keyed), "--wait", "5min"])
-    assert (done.exit_code, done.stderr) == (128 + signal.SIGTERM, "\nAborted!\n")
+    assert (done.exit_code, done.stderr) == (
+        128 + signal.SIGTERM,
+        "\nsluice: stopped by SIGTERM: nothing was committed, because the table was not claimed"
+        " yet\n",
+    )
     assert keyed.client.tiering.beat([claim]) == {claim.table_id: None}
 
 
