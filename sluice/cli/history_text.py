@@ -11,10 +11,12 @@ from sluice.model import TieringRound
 _DELETES = "deletes"
 COLUMNS = ("ended", "outcome", "duration", "rows", _DELETES, "files", "bytes", "lag")
 _STYLES = {"failed": "red", "committed": "green"}
+_EARLY = "ended early "
+"""The note of a round that reached a limit begins with it."""
 
 
 def print_rounds(rounds: Sequence[TieringRound], now_ms: int, empty: str) -> None:
-    """Prints the columns that fit 80 characters, then why rounds failed or ended early.
+    """Prints the columns that fit 80 characters, then why rounds failed and their notes.
 
     :param empty: the line to print if there are no rounds.
     """
@@ -23,8 +25,10 @@ def print_rounds(rounds: Sequence[TieringRound], now_ms: int, empty: str) -> Non
     rows = [_row(each, now_ms) for each in rounds]
     print_table([COLUMNS[at] for at in shown], [[row[at] for at in shown] for row in rows], empty)
     failed = [(each, each.reason or "no reason reported") for each in rounds if not each.succeeded]
-    early = [(each, each.note.removeprefix("ended early ")) for each in rounds if each.note]
-    for what, found in (("failed", failed), ("ended early", early)):
+    notes = [(each, each.note) for each in rounds if each.note]
+    early = [(each, note.removeprefix(_EARLY)) for each, note in notes if note.startswith(_EARLY)]
+    others = [(each, note) for each, note in notes if not note.startswith(_EARLY)]
+    for what, found in (("failed", failed), ("ended early", early), ("noted", others)):
         for line in _grouped(what, found, now_ms):
             print_wrapped(line)
 

@@ -83,7 +83,12 @@ class TieringRound:
         t.BIGINT, "Time spent to register it", number=21, heading="fluss commit"
     )
     reason: str | None = described(t.STRING, "Why it failed", number=22, heading="reason")
-    note: str | None = described(t.STRING, "Which limit ended it early", number=23, heading="note")
+    note: str | None = described(
+        t.STRING,
+        "Which limit ended it early, and the untiered rows of partitions dropped during it",
+        number=23,
+        heading="note",
+    )
     worker: str | None = described(
         t.STRING, "The run or process that tiered it", number=24, heading="worker"
     )

@@ -16,7 +16,7 @@ from __future__ import annotations
 import glob
 import json
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -124,6 +124,8 @@ class RoundResult:
     """Those of them that it left to the next round."""
     accepted: str = ""
     """Offset ranges that a user accepted as missing from the lake."""
+    not_tiered: tuple[str, ...] = ()
+    """Those of the notes that name the untiered rows of partitions dropped during the round."""
     table_dropped: bool = False
     """Whether the claim was lost because the table was dropped: no later round copies the rows."""
 
@@ -150,7 +152,7 @@ class RoundResult:
             lag_rows_before=self.lag_rows_before,
             lag_rows_after=self.lag_rows_after,
             lake_snapshot_id=self.lake_snapshot_id,
-            note=self.forced or None,
+            note="; ".join(filter(None, (self.forced, *self.not_tiered))) or None,
             accepted=self.accepted or None,
             worker=worker,
             **phases_ms(self.seconds),
@@ -159,8 +161,11 @@ class RoundResult:
     def checked(self, secrets: Iterable[str] = ()) -> RoundResult:
         """This result to show or to store, without notes that contain a secret."""
         hidden = tuple(secrets)
-        notes = (WITHHELD if holds_secret(note, hidden) else note for note in self.notes)
-        return replace(self, notes=tuple(notes))
+
+        def shown(notes: Sequence[str]) -> tuple[str, ...]:
+            return tuple(WITHHELD if holds_secret(note, hidden) else note for note in notes)
+
+        return replace(self, notes=shown(self.notes), not_tiered=shown(self.not_tiered))
 
     def to_json(self) -> dict[str, Any]:
         return {"version": VERSION, **asdict(self)}
@@ -169,7 +174,8 @@ class RoundResult:
     def from_json(cls, content: dict[str, Any]) -> RoundResult:
         _check_version("result", content)
         known = {name: content[name] for name in cls.__slots__ if name in content}
-        return cls(**{**known, "notes": tuple(known.get("notes", ()))})
+        lists = {name: tuple(known.get(name, ())) for name in ("notes", "not_tiered")}
+        return cls(**{**known, **lists})
 
 
 @dataclass(frozen=True, slots=True)

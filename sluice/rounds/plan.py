@@ -38,6 +38,8 @@ class RoundPlan:
     partitions: frozenset[int | None] = frozenset({None})
     """The ids of the partitions that exist; None: the table has no partitions."""
     notes: tuple[str, ...] = ()
+    not_tiered: tuple[str, ...] = ()
+    """Notes that name the rows of partitions that were dropped during the round."""
     repairs: BucketRepairs = NO_REPAIRS
 
     @property
@@ -55,7 +57,7 @@ class RoundPlan:
             self,
             splits=tuple(split for split in self.splits if split.bucket not in buckets),
             partitions=self.partitions - dropped,
-            notes=(*self.notes, *not_tiered(gone)),
+            not_tiered=(*self.not_tiered, *not_tiered(gone)),
             repairs=self.repairs.without(split.bucket for split in gone),
         )
 
@@ -93,7 +95,7 @@ def make_plan(
     :raises ClaimLost: the table was dropped.
     """
     known = registered.offsets if registered else {}
-    notes: list[str] = []
+    dropped: list[str] = []
     partitions: Sequence[Partition | None] = (None,)
     if info.is_partitioned:
         partitions = cluster.partitions(info.path)
@@ -111,7 +113,7 @@ def make_plan(
             if not dropped_of([partition.partition_id], info, cluster):
                 raise
             if partition.partition_id not in tiered_before:
-                notes.append(
+                dropped.append(
                     f"partition {'/'.join(partition.values)} (id {partition.partition_id}) was"
                     " dropped during the round: none of its rows was tiered"
                 )
@@ -131,7 +133,8 @@ def make_plan(
         sum(covered),
         tuple(created_again),
         frozenset(present),
-        (*_expired(known, present), *notes),
+        tuple(_expired(known, present)),
+        tuple(dropped),
     )
 
 

@@ -191,7 +191,7 @@ class _Round:
         return result
 
     def _nothing_to_commit(self, plan: RoundPlan, forced: str) -> RoundResult:
-        self._notes += plan.notes
+        self._notes += [*plan.notes, *plan.not_tiered]
         base, registered = plan.base, plan.registered
         mine = base is not None and round_identity(self._claim).items() <= base.summary.items()
         if base is not None and mine and self._repaired_with is None:
@@ -204,6 +204,7 @@ class _Round:
             lag_rows_before=plan.offsets,
             lag_rows_after=self._left_out(plan, plan.known),
             notes=tuple(self._notes),
+            not_tiered=plan.not_tiered,
         )
 
     def _write_id(self, table: LakeTable, base: LakeSnapshot | None) -> str:
@@ -433,7 +434,7 @@ class _Round:
             self._claim, self._cluster, table, plan, results, write_id, self._phases, self._floor
         )
         offsets = offsets_after(plan, results)
-        self._notes += [*plan.notes, *committed.notes]
+        self._notes += [*plan.notes, *plan.not_tiered, *committed.notes]
         self._notes += [note for result in results for note in result.notes]
         if committed.by_earlier_attempt:
             registered = self._cluster.lake_snapshot(self._claim.path)
@@ -456,5 +457,6 @@ class _Round:
             + outcomes.offsets_not_copied
             + self._left_out(plan, offsets),
             notes=tuple(self._notes),
+            not_tiered=plan.not_tiered,
             accepted=committed.accepted,
         )

@@ -34,7 +34,8 @@ DID = TieringRound(
     copy_ms=1_234,
     worker="run-7",
 )
-CUT = replace(DID, keys_deleted=40, lag_rows_after=500, note="bytes limit: 500 rows left")
+NOTED = replace(DID, note="partition mon (id 5) was dropped: no row was tiered")
+CUT = replace(DID, keys_deleted=40, lag_rows_after=500, note="ended early after 9 s: 500 rows left")
 
 
 @pytest.fixture(params=["keeps statuses", "like Apache Fluss"])
@@ -55,7 +56,7 @@ def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shop]:
 def orders(shop: Shop) -> TablePath:
     path = shop.create("orders")
     tiering = shop.client.tiering
-    for details in (DID, None, None, CUT):
+    for details in (NOTED, None, None, CUT):
         claim = shop.claim(path)
         shop.clock.ms += 2_500
         if details is None:
@@ -86,7 +87,8 @@ def test_the_newest_rounds_of_a_table(shop: Shop, monkeypatch: pytest.MonkeyPatc
         "2 min ago failed 2.5 s",
         "3 min ago committed 2.5 s 1,500 0 2 12.3 kB 1,500 → 0",
         "2 rounds failed, the last 1 min ago: s3://lake: token=*** is refused",
-        "1 round ended early 0 s ago: bytes limit: 500 rows left",
+        "1 round ended early 0 s ago: after 9 s: 500 rows left",
+        "1 round noted 3 min ago: partition mon (id 5) was dropped: no row was tiered",
     ]
     limited = run(shop, "shop.orders", "--limit", "1").stdout.splitlines()[2:]
     assert [line.split()[3] for line in limited] == ["committed", "early"]
@@ -102,7 +104,7 @@ def test_wide_and_json_have_every_field(shop: Shop) -> None:
     assert "2026-09-21 14:1" in wide[2]
     assert "1.2 s" in wide[2]
     assert "7700077" in wide[2], "an id is no number"
-    assert wide[2].endswith("bytes limit: 500 rows left")
+    assert wide[2].endswith("ended early after 9 s: 500 rows left")
     assert wide[3].rstrip().endswith("s3://lake: token=*** is refused")
     newest, failed, _, first = json.loads(run(shop, "shop.orders", "--format", "json").stdout)
     assert list(newest) == sorted(["path", *(entry.name for entry in fields_of(TieringRound))])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from sluice.errors import LakeRolledBack, PartitionNotExists, SplitFailed, TableNotExist
 from sluice.model import Partition, TableBucket, TableInfo, TablePath
+from sluice.rounds.files import RoundResult
 from sluice.rounds.ports import SplitRunner, SplitWriterFactory
 from sluice.rounds.retier import RepairMode
 from sluice.rounds.round import run_round
@@ -56,6 +58,7 @@ def test_a_partition_dropped_at_any_step_fails_no_round(
     assert lake_ends(world) == {world.bucket(0, 5): 5 if copied else 3, world.bucket(0, 6): 5}
     noted = (f"{DROPPED}: bucket 0 offsets [3, 5) were not tiered",)
     assert (result.notes == noted) == (step in ("plan.after", "copy.before"))
+    assert result.details().note == (result.notes[0] if result.notes == noted else None)
     assert world.round().outcome == "nothing_new"
     assert world.table.unreferenced_files() == set()
 
@@ -163,6 +166,16 @@ def test_a_round_whose_only_partition_is_dropped_has_nothing_to_commit(
     result = world.round()
     assert (result.outcome, result.offsets) == ("nothing_new", {})
     assert result.notes == (f"{DROPPED}: bucket 0 offsets below 3 were not tiered",)
+    assert result.details().note == result.notes[0]
+    assert RoundResult.from_json(json.loads(json.dumps(result.to_json()))) == result
+    [checked] = (
+        replace(result, not_tiered=("partition password=hunter2 (id 5)",))
+        .checked(["hunter2"])
+        .not_tiered
+    )
+    assert "hunter2" not in checked
+    both = replace(result, forced="the size limit was reached").details().note
+    assert both == f"the size limit was reached; {result.notes[0]}"
     assert world.table.snapshots() == []
 
 
