@@ -33,7 +33,12 @@ def leases(ctx: click.Context, output_format: str, settings: Settings) -> None:
 
     The server keeps a snapshot while a lease holds it. A lease ends when its owner drops it, or
     when it expires without renewal. Each run of the DAG sluice_lake_tiering has a lease, whose id
-    begins with sluice- and the id of its Airflow. --format json also has the times in milliseconds.
+    begins with sluice- and the id of its Airflow. A round of `sluice tier` on a table with a
+    primary key has the lease sluice-tier-INSTALLATION-TABLE, with the id of its installation and
+    the id of the table. It expires after ten minutes without renewal. A second process that tiers
+    the table adds .2.
+
+    --format json also has the times in milliseconds.
     """
     if ctx.invoked_subcommand is not None:
         return
@@ -106,7 +111,7 @@ def _oldest(lease: LeaseInfo) -> str:
     if lease.oldest.partition_id is not None:
         table += f", partition {lease.oldest.partition_id}"
     return (
-        f"its oldest snapshot is {lease.oldest_snapshot_id} of {table}, bucket"
+        f"its oldest is snapshot {lease.oldest_snapshot_id} of {table}, bucket"
         f" {lease.oldest.bucket}"
     )
 

@@ -53,7 +53,7 @@ def test_leases_for_people(cluster: EmbeddedCluster) -> None:
     assert lines[0].split() == ["lease", "buckets", "age", "expires", "in"]
     assert lines[2].split()[:2] == ["job-7", "2"]
     assert lines[2].endswith(("1 d 1 h", "1 d", "24 h 59 min"))
-    assert lines[3:] == ["job-7: its oldest snapshot is 0 of db.kv, bucket 0"]
+    assert lines[3:] == ["job-7: its oldest is snapshot 0 of db.kv, bucket 0"]
 
 
 def test_leases_for_machines(cluster: EmbeddedCluster) -> None:
