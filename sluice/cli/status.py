@@ -51,7 +51,12 @@ def status(
 
     A line has the coordinator's state of a table, the time since its last successful round, its
     lag (the rows that the lake lacks, and the age of the oldest), and when the next round may
-    start. Below the table, each failing table has a line with its failures and its last error.
+    start. Last tiered is `never` until a round succeeds. It is `unknown` if the lake has rows of a
+    round that was not recorded.
+
+    Below the table, each failing table has a line with its failures and its last error. Another
+    line says that rows are missing in the lake, because a user accepted that in `sluice repair`.
+    The line `last round stopped` says who stopped a round, which is no failure.
 
     A terminal shortens long names and errors; `sluice status TABLE` prints the complete error. A
     file or a pipe gets one complete line for each table and each error. Scripts read --format json;

@@ -32,7 +32,10 @@ def print_statuses(
                 more=f"`sluice status {entry.path}` prints the complete error",
             )
         if entry.accepted:
-            print_wrapped(f"{entry.path}: missing from the lake, accepted: {entry.accepted}")
+            print_wrapped(
+                f"{entry.path}: rows are missing in the lake, as accepted by a user"
+                f" ({entry.accepted})"
+            )
     print_notes(statuses)
 
 
@@ -92,8 +95,8 @@ def _due(next_attempt_ms: int | None, now_ms: int) -> str | None:
 
 
 def _never(entry: TieringStatus) -> str:
-    """``unknown`` where a lake snapshot exists that no round of Sluice has reported."""
-    return "never" if entry.lake_snapshot_id is None else "unknown"
+    """``unknown`` where a lake snapshot exists that no recorded round can have committed."""
+    return "never" if entry.lake_snapshot_id is None or entry.rounds else "unknown"
 
 
 def _lag(entry: TieringStatus) -> str | None:

@@ -38,7 +38,10 @@ class KeptStatus:
         t.STRING, "Why the last round failed; null if it succeeded", number=5, heading="last error"
     )
     last_error_ms: int | None = described(
-        TIME, "When the last round failed; null if it succeeded", number=6, heading="at"
+        TIME,
+        "When the last round failed; null if it succeeded",
+        number=6,
+        heading="last error at",
     )
     failures: int | None = described(
         t.INT,

@@ -81,7 +81,9 @@ def test_a_batch_that_cannot_be_read_is_skipped_on_a_users_word(site: Site, tmp_
     [status] = site.client.statuses.list(PATH)
     assert status.accepted == "bucket 0: offsets 10 to 19 were skipped"
     shown = CliRunner().invoke(cli, ["status", "--bootstrap", site.config.client.bootstrap])
-    assert f"missing from the lake, accepted: {status.accepted}" in shown.output
+    assert (
+        f"rows are missing in the lake, as accepted by a user ({status.accepted})" in shown.output
+    )
 
 
 def test_a_bucket_with_a_primary_key_is_rebuilt(stock: LocalStock) -> None:

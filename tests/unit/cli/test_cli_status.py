@@ -117,7 +117,7 @@ def test_wide_shows_every_condition(shop: Shop) -> None:
     headings, _, *lines = shown.output.rstrip().splitlines()
     named = (
         "table state epoch last tiered failures next attempt lag rows lag lake snapshot last round"
-        " rounds accepted last error at"
+        " rounds accepted last error last error at"
     )
     assert " ".join(headings.split()) == named
     by_table = {line.split()[0].partition(".")[2]: line for line in lines}

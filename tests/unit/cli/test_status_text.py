@@ -165,7 +165,7 @@ def test_wide_has_every_column(capsys: pytest.CaptureFixture[str]) -> None:
     headings, _, orders, prices, stock, visits = capsys.readouterr().out.splitlines()
     named = (
         "table state epoch last tiered failures next attempt lag rows lag lake snapshot last round"
-        " rounds accepted last error at"
+        " rounds accepted last error last error at"
     )
     assert " ".join(headings.split()) == named
     assert "2026-09-21 14:13:07Z" in orders
@@ -178,3 +178,21 @@ def test_wide_has_every_column(capsys: pytest.CaptureFixture[str]) -> None:
 def test_no_tables(capsys: pytest.CaptureFixture[str]) -> None:
     assert printed(capsys) == ["no table is tiered"]
     assert len(COLUMNS) == 5
+
+
+@pytest.mark.parametrize(
+    ("rounds", "shown"), [(1, "never"), (0, "unknown"), (None, "unknown")], ids=str
+)
+def test_a_table_whose_rounds_all_failed_was_never_tiered(
+    capsys: pytest.CaptureFixture[str], rounds: int | None, shown: str
+) -> None:
+    failed = replace(PRICES, lake_snapshot_id=7, rounds=rounds)
+    assert printed(capsys, failed)[2].split()[2] == shown
+
+
+def test_accepted_losses_are_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    lost = replace(ORDERS, accepted="bucket 0: offsets 200 to 299 were skipped")
+    assert printed(capsys, lost)[-1] == (
+        "shop.orders: rows are missing in the lake, as accepted by a user (bucket 0: offsets 200 to"
+        " 299 were skipped)"
+    )
