@@ -340,6 +340,13 @@ class BucketLog:
 
     def _read_through(self, segment: Segment, *, is_last: bool) -> None:
         problem = segment.scan()
+        if segment.damaged_offsets:
+            _log.error(
+                "kept damaged log batches, because valid ones follow; reads report them",
+                bucket=self.name,
+                segment=segment.path.name,
+                offsets=segment.damaged_offsets,
+            )
         if problem is not None:
             there = segment.path.stat().st_size
             if not is_last:

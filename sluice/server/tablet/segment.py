@@ -14,10 +14,10 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from sluice.errors import CorruptRecord
-from sluice.formats.log_batch import V0_HEADER_SIZE, check_crc, crc32c, read_header
+from sluice.formats.log_batch import V0_HEADER_SIZE, LogBatchHeader, check_crc, crc32c, read_header
 from sluice.server.data_dir import write_durably
 
 _MAGIC = b"SLIX\x01"
@@ -58,6 +58,8 @@ class Segment:
         self.next_offset = base_offset
         self.size = 0
         self.last_timestamp_ms = -1
+        self.damaged_offsets: list[int] = []
+        """Base offsets of damaged batches that a scan has found before valid ones."""
         self._offsets = array("q")
         self._positions = array("q")
         self._timestamps = array("q")
@@ -155,7 +157,10 @@ class Segment:
         return True
 
     def scan(self) -> str | None:
-        """Loads the valid batches of the file; returns the problem after them, or None."""
+        """Loads the batches of the file; returns the problem after them, or None.
+
+        A damaged batch is loaded if a valid one follows: a crash damages only the end.
+        """
         with self.path.open("rb") as file:
             while True:
                 head = file.read(V0_HEADER_SIZE)
@@ -173,8 +178,50 @@ class Segment:
                     header = read_header(batch)
                     check_crc(memoryview(batch), header)
                 except CorruptRecord as error:
-                    return str(error)
+                    if not self._add_damaged(file):
+                        return str(error)
+                    file.seek(self.size)
+                    continue
                 entry = Entry(
                     offset, self.size, header.timestamp_ms, header.writer_id, header.batch_sequence
                 )
                 self.add(entry, header.next_offset, len(batch))
+
+    def _add_damaged(self, file: BinaryIO) -> bool:
+        """Adds the damaged batches from ``size`` on, if a valid batch follows them.
+
+        Only their lengths and base offsets are read, which no checksum covers.
+        """
+        found: list[tuple[int, int]] = []  # base offset and position
+        position = self.size
+        while True:
+            file.seek(position)
+            head = file.read(V0_HEADER_SIZE)
+            if len(head) < V0_HEADER_SIZE:
+                return False
+            offset, length = _START.unpack_from(head)
+            if length < V0_HEADER_SIZE - 12 or (found and offset <= found[-1][0]):
+                return False
+            batch = head + file.read(length + 12 - len(head))
+            if len(batch) < length + 12:
+                return False
+            if (following := _valid(batch)) is not None:
+                break
+            found.append((offset, position))
+            position += len(batch)
+        ends = [*found[1:], (offset, position)]
+        for (base, start), (next_offset, end) in zip(found, ends, strict=True):
+            # Its writer and its time may be damaged too.
+            entry = Entry(base, start, following.timestamp_ms, -1, -1)
+            self.add(entry, next_offset, end - start)
+            self.damaged_offsets.append(base)
+        return True
+
+
+def _valid(batch: bytes) -> LogBatchHeader | None:
+    try:
+        header = read_header(batch)
+        check_crc(memoryview(batch), header)
+    except CorruptRecord:
+        return None
+    return header

@@ -122,6 +122,31 @@ def test_a_bad_checksum_in_the_tail_is_cut(start: Callable[..., Node], tmp_path:
         other.stop()
 
 
+@pytest.mark.parametrize("damaged", [(0,), (4,), (4, 5), (2, 7)])
+def test_a_damaged_batch_takes_no_later_batch_with_it(
+    start: Callable[..., Node], tmp_path: Path, damaged: tuple[int, ...]
+) -> None:
+    node = start()
+    table = fill(node.caller)
+    before = node.caller.read_all(table)
+    log = folder_of(tmp_path, table) / f"{0:020d}.log"
+    content = bytearray(log.read_bytes())
+    size = len(content) // 10
+    for number in damaged:
+        content[(number + 1) * size - 1] ^= 1
+    log.write_bytes(content + b"torn")
+    other = crash_copy(tmp_path, start)
+    try:
+        assert len(log.read_bytes()) == 10 * size + 4
+        found = other.caller.read_all(table)
+        assert [offset for offset, _ in found] == list(range(0, 20, 2))
+        differ = [one[0] for one, old in zip(found, before, strict=True) if one != old]
+        assert differ == [2 * number for number in damaged]
+        assert other.caller.produce(table, batch("x", writer_id=0, sequence=10)) == 20
+    finally:
+        other.stop()
+
+
 def test_a_hole_in_the_log_is_refused(start: Callable[..., Node], tmp_path: Path) -> None:
     node = start(segment_bytes=1_300)
     table = fill(node.caller)
