@@ -106,11 +106,7 @@ def tier_once(
                 raise
             finally:
                 heartbeats.remove(claim)
-        if result.outcome == "claim_lost" and (note := how_dropped(client.tiering, claim)):
-            result = replace(result, notes=(note,), table_dropped=True)
-        failpoint("round.report.before")
         result = _report(client, claim, result.checked(config.secrets()))
-        failpoint("round.report.after")
         landed = result.outcome in ("committed", "already_landed")
         ends.append(" after the commit" if landed else " after the round")
         if on_result is not None:
@@ -276,8 +272,10 @@ def _drop_left_over(client: Client, lease_id: str) -> None:
 
 def _report(client: Client, claim: Claim, result: RoundResult) -> RoundResult:
     """Reports a finished round to the coordinator, unless the claim was lost."""
+    failpoint("round.report.before")
     if result.outcome == "claim_lost":
-        return result
+        note = how_dropped(client.tiering, claim)
+        return replace(result, notes=(note,), table_dropped=True) if note else result
     try:
         # No statistics: Fluss expects totals of the lake table, which a round does not know.
         client.tiering.finished(claim, forced=bool(result.forced), details=result.details())
@@ -287,6 +285,7 @@ def _report(client: Client, claim: Claim, result: RoundResult) -> RoundResult:
             claim.path,
             error,
         )
+    failpoint("round.report.after")
     return result
 
 
