@@ -65,15 +65,14 @@ def _log_to_stderr() -> None:
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.__stderr__))
 
 
-@pytest.fixture
-def ctrl_c() -> Iterator[None]:
-    """Ctrl-C raises KeyboardInterrupt.
+@pytest.fixture(autouse=True)
+def _signals() -> None:
+    """Each test begins with Python's own handlers.
 
-    A `sluice serve` or a SparkContext of an earlier test in this process leaves its own handler.
+    A `sluice serve` or a SparkContext of an earlier test in this process leaves its handlers.
     """
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -29,7 +29,7 @@ from tests.support.processes import SLUICE, wait_for
 
 from .conftest import STOCK, LocalStock
 
-pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("ctrl_c")]
+pytestmark = pytest.mark.spark
 
 
 @pytest.fixture

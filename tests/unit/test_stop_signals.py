@@ -11,8 +11,6 @@ import pytest
 
 from sluice.stop_signals import Terminated, signals_deferred, sigterm_raises
 
-pytestmark = pytest.mark.usefixtures("ctrl_c")
-
 SIGNAL_AT_EACH_LINE = """
 import signal, sys
 from sluice.stop_signals import StopSignals
