@@ -29,6 +29,7 @@ from sluice_airflow.hooks.fluss import FlussHook
 from sluice_airflow.operators.keep import KeepClaimsOperator, end_keeper
 from sluice_airflow.operators.tier import SluiceTierOperator
 from sluice_airflow.settings import Settings, load_settings, slots_at_once
+from sluice_airflow.task_states import state_of, states_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -238,7 +239,7 @@ def _settle(hook: FlussHook, entry: ClaimedTable) -> dict[str, str]:
     failure = state = None
     if not result:  # Airflow logs an error for an XCom that does not exist
         failure = ti.xcom_pull(task_ids=TIER, key="failure", map_indexes=ti.map_index)
-        state = _states(ti, TIER).get(f"{TIER}_{ti.map_index}")
+        state = state_of(ti, TIER, ti.map_index)
     with hook.get_client() as client:
         verdict = settling.settle(client, entry, result, failure, state)
     _log_verdict(logging.INFO, verdict)
@@ -255,7 +256,7 @@ def _drop(hook: FlussHook, job: str) -> None:
         end_keeper(ti, KEEP)
     for verdict in verdicts:
         _log_verdict(logging.WARNING, verdict)
-    acquired = _states(ti, ACQUIRE).get(ACQUIRE)
+    acquired = state_of(ti, ACQUIRE)
     if acquired != "success":
         raise AirflowFailException(
             f"no table was tiered: the task {ACQUIRE} ended as {acquired}; see its log"
@@ -276,7 +277,7 @@ def _drop(hook: FlussHook, job: str) -> None:
         raise AirflowFailException(
             f"{len(left)} of {tables} tables were not tiered: {names}; `sluice status` shows why"
         )
-    ended = [state for state in _states(ti, TIER).values() if state != "success"]
+    ended = [state for state in states_of(ti, TIER).values() if state != "success"]
     if ended:
         raise AirflowFailException(
             f"all tables were tiered, but {len(ended)} of {len(entries)} tier tasks did not"
@@ -287,9 +288,3 @@ def _drop(hook: FlussHook, job: str) -> None:
 def _log_verdict(level: int, verdict: settling.Verdict) -> None:
     reason = f" ({verdict.reason})" if verdict.reason else ""
     log.log(level, "%s: reported to the coordinator: %s%s", verdict.table, verdict.reported, reason)
-
-
-def _states(ti: Any, task_id: str) -> dict[str, Any]:
-    """Returns the states of a task of this run. The key of a mapped task is TASK_INDEX."""
-    found = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id], task_ids=[task_id])
-    return dict(found.get(ti.run_id, {}))

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 STARTED = frozenset(
     {"running", "success", "failed", "skipped", "upstream_failed", "removed", "restarting"}
 )
 """States of a task that has started, or that will not start."""
+
+
+def states_of(ti: Any, task_id: str) -> dict[str, str | None]:
+    """Returns the states of a task of the run of ``ti``. The key of a mapped task is TASK_INDEX."""
+    found = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id], task_ids=[task_id])
+    return dict(found.get(ti.run_id, {}))
+
+
+def state_of(ti: Any, task_id: str, map_index: int = -1) -> str | None:
+    """Returns the state of a task of the run of ``ti``, or of one of its mapped instances."""
+    return states_of(ti, task_id).get(task_id if map_index < 0 else f"{task_id}_{map_index}")

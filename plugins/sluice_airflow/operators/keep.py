@@ -15,7 +15,7 @@ from airflow.sdk import BaseOperator
 
 from sluice_airflow.airflow_names import conf
 from sluice_airflow.hooks.fluss import FlussHook
-from sluice_airflow.task_states import STARTED
+from sluice_airflow.task_states import STARTED, state_of
 from sluice_airflow.triggers.keep import KeepClaimsTrigger
 
 if TYPE_CHECKING:
@@ -135,13 +135,6 @@ def end_keeper(ti: Any, task_id: str, wait_s: float = END_S) -> None:
             time.sleep(min(1.0, wait_s))
     except Exception as error:  # Airflow's API may be unavailable
         log.warning("cannot read whether %s has ended: %s", task_id, error)
-
-
-def state_of(ti: Any, task_id: str) -> str | None:
-    """The state of another task of the same run."""
-    found = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id], task_ids=[task_id])
-    state: str | None = found.get(ti.run_id, {}).get(task_id)
-    return state
 
 
 def missing_triggerer() -> str:

@@ -50,6 +50,7 @@ from sluice_airflow.hooks.fluss import FlussHook
 from sluice_airflow.operators.time_limit import TimeLimit
 from sluice_airflow.operators.waiting import WaitingClaims
 from sluice_airflow.settle import NO_REPORT_EXPECTED, UNREADABLE
+from sluice_airflow.task_states import state_of, states_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -174,11 +175,7 @@ class SluiceTierOperator(SparkSubmitOperator):
         """
         ti = self._ti
         try:
-            found = ti.get_task_states(
-                dag_id=ti.dag_id, run_ids=[ti.run_id], task_ids=[ti.task_id]
-            ).get(ti.run_id, {})
-            name = ti.task_id if ti.map_index < 0 else f"{ti.task_id}_{ti.map_index}"
-            if (stopped := stop_of(found.get(name))) is not None:
+            if (stopped := stop_of(state_of(ti, ti.task_id, ti.map_index))) is not None:
                 self._stopped = stopped
                 kind = StoppedByUser.__name__
                 reason = Reason.from_text(str(stopped), kind=kind, retryable=True)
@@ -306,14 +303,10 @@ class SluiceTierOperator(SparkSubmitOperator):
         claims = {i: claim_of(entry) for i, entry in enumerate(entries) if i != ti.map_index}
 
         def states() -> dict[int, str | None]:
-            answer = ti.get_task_states(
-                dag_id=ti.dag_id, run_ids=[ti.run_id], task_ids=[ti.task_id]
-            )
-            prefix = f"{ti.task_id}_"  # the API names a mapped task TASK_INDEX
-            found = answer.get(ti.run_id, {})
+            prefix = f"{ti.task_id}_"
             return {
                 int(name.removeprefix(prefix)): state
-                for name, state in found.items()
+                for name, state in states_of(ti, ti.task_id).items()
                 if name.startswith(prefix)
             }
 
