@@ -83,12 +83,8 @@ class CommitResult:
     notes: list[str] = field(default_factory=list)
     accepted: str = ""
     """Offset ranges that a user accepted as missing from the lake."""
-
-
-def offsets_after(plan: RoundPlan, results: Sequence[SplitResult]) -> dict[TableBucket, int]:
-    """The end offset of each bucket after the round."""
-    accepted = done(plan.repairs, plan.splits, results).offsets()
-    return {**plan.known, **accepted, **{r.bucket: r.next_offset for r in results}}
+    offsets: Mapping[TableBucket, int] = field(default_factory=dict)
+    """The end offset of each bucket after the round; empty if an earlier attempt committed."""
 
 
 def commit_round(
@@ -115,7 +111,8 @@ def commit_round(
         if (earlier := committed_since(claim, table, plan.base)) is not None:
             return _committed_earlier(claim, cluster, table, earlier, files)
         repairs = done(plan.repairs, plan.splits, results)
-        offsets = offsets_after(plan, results)
+        copied = {result.bucket: result.next_offset for result in results}
+        offsets = {**plan.known, **repairs.offsets(), **copied}
         _check_floor(claim, offsets, floor)
         created = plan.created_again
         again = table.partitions_with_rows(created, plan.base) if created else []
@@ -149,7 +146,7 @@ def commit_round(
         for values in again
     ]
     committed.notes += repairs.notes()
-    committed.accepted = repairs.accepted()
+    committed.accepted, committed.offsets = repairs.accepted(), offsets
     with phases("fluss_commit"):
         _commit_fluss(claim, cluster, plan, results, offsets, path, committed)
     return committed

@@ -26,7 +26,6 @@ from sluice.rounds.commit import (
     commit_round,
     discard,
     move_tag,
-    offsets_after,
     round_identity,
 )
 from sluice.rounds.diagnosis import RepairAction, TableState
@@ -405,22 +404,22 @@ class _Round:
         """
         gone = [
             OffsetRange(bucket, plan.known.get(bucket, 0), offset)
-            for bucket, offset in self._floor.items()
-            if bucket.partition_id not in plan.partitions and bucket not in copied
+            for bucket, offset in self._dropped(plan).items()
+            if bucket not in copied
         ]
         lost = [one for one in gone if one.start < one.stop]
         check_ranges(plan.info.path, lost, self._accepted)
+
+    def _dropped(self, plan: RoundPlan) -> dict[TableBucket, int]:
+        """The registered offsets of dropped partitions that a repair has to reach."""
+        return {b: end for b, end in self._floor.items() if b.partition_id not in plan.partitions}
 
     def _without_dropped(self, plan: RoundPlan) -> RoundPlan:
         """The plan of a repair, with the registered offsets of partitions that were dropped.
 
         A repair starts below them, but those rows no longer exist, and offsets never go back.
         """
-        gone = {
-            bucket: offset
-            for bucket, offset in self._floor.items()
-            if bucket.partition_id not in plan.partitions
-        }
+        gone = self._dropped(plan)
         if not gone:
             return plan
         assert plan.registered is not None
@@ -433,7 +432,6 @@ class _Round:
         committed = commit_round(
             self._claim, self._cluster, table, plan, results, write_id, self._phases, self._floor
         )
-        offsets = offsets_after(plan, results)
         self._notes += [*plan.notes, *plan.not_tiered, *committed.notes]
         self._notes += [note for result in results for note in result.notes]
         if committed.by_earlier_attempt:
@@ -450,12 +448,12 @@ class _Round:
             bytes_read=sum(r.bytes_read for r in results),
             bytes_written=sum(f.size_bytes for r in results for f in r.files),
             files=sum(len(r.files) for r in results),
-            offsets=offsets_for_result(offsets),
+            offsets=offsets_for_result(committed.offsets),
             lake_snapshot_id=committed.snapshot.snapshot_id,
             lag_rows_before=plan.offsets,
             lag_rows_after=offsets_left(plan.splits, results)
             + outcomes.offsets_not_copied
-            + self._left_out(plan, offsets),
+            + self._left_out(plan, committed.offsets),
             notes=tuple(self._notes),
             not_tiered=plan.not_tiered,
             accepted=committed.accepted,
