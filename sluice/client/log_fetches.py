@@ -111,7 +111,7 @@ class LogFetches:
             )
 
     def name(self, window: FetchRange) -> str:
-        return f"bucket {window.bucket} of {self._info.path}"
+        return f"bucket {window.bucket.name} of table {self._info.path}"
 
     def bytes_from(self, bucket: TableBucket, offset: int, count: int = 0) -> Buffer:
         """The bytes of the log as stored, from the batch that holds ``offset`` or an earlier one.
@@ -249,10 +249,8 @@ class LogFetches:
 
     def _unreadable(self, window: FetchRange, why: object) -> CorruptRecord:
         """The error of a batch that begins at the range's offset."""
-        return CorruptRecord(
-            f"{self.name(window)}: the batch at offset {window.offset}: {why}",
-            bucket=window.bucket,
-            base_offset=window.offset,
+        return CorruptRecord.of_batch(
+            self.name(window), window.offset, str(why), bucket=window.bucket
         )
 
     def _from_remote(

@@ -141,11 +141,12 @@ class LogReader:
             batch, kinds = self._decoded(header, view, schema)
         except CorruptRecord as error:
             where = f" (in {fetched.source})" if fetched.source else ""
-            raise CorruptRecord(
-                f"{self._fetches.name(fetched.window)}: {error}{where} (offsets"
-                f" {header.base_offset} to {header.next_offset - 1} by its header)",
+            problem = str(error).removeprefix(f"log batch at offset {header.base_offset}: ")
+            raise CorruptRecord.of_batch(
+                self._fetches.name(fetched.window),
+                header.base_offset,
+                f"{problem}{where}",
                 bucket=fetched.window.bucket,
-                base_offset=header.base_offset,
                 next_offset=header.next_offset,
             ) from error
         batch = align(batch, schema, self.info.schema)

@@ -108,7 +108,7 @@ class ClientLogSource:
         why = "it has no KV snapshot"
         if unread is not None:
             why = f"its KV snapshot could not be read: {reason_of(unread).text}"
-        return _ScannedRows(rows, f"bucket {split.bucket} was scanned, as {why}")
+        return _ScannedRows(rows, f"bucket {split.bucket.name} was scanned, as {why}")
 
     def _open(self) -> LogReader:
         with self._lock:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from sluice.errors.base import SluiceError
 
@@ -79,6 +79,15 @@ class RecordTooLarge(FlussError, code=13):
 
 class CorruptRecord(FlussError, code=14, retryable=True):
     """Bytes that fail their checksum or do not follow the format."""
+
+    @classmethod
+    def of_batch(cls, place: str, offset: int, problem: str, **details: Any) -> CorruptRecord:
+        """The error of a batch in a log.
+
+        :param place: its bucket in words. :param offset: its base offset.
+        """
+        text = f"{place}: the batch at offset {offset} cannot be read: {problem}"
+        return cls(text, base_offset=offset, problem=problem, **details)
 
 
 class InvalidTable(FlussError, code=15):

@@ -26,7 +26,7 @@ def diagnose_unreadable(observed: TableState, batch: OffsetRange, why: str) -> D
     """The repairs of a batch that cannot be read, in a table that is healthy otherwise.
 
     :param batch: its offsets; it is empty if they end at an unknown offset.
-    :param why: the text of the error.
+    :param why: the bucket, the batch and what is wrong with it.
     """
     actions, advice = [], []
     if observed.info.has_primary_key:
@@ -36,7 +36,7 @@ def diagnose_unreadable(observed: TableState, batch: OffsetRange, why: str) -> D
     else:
         advice.append(_unknown_end(observed, batch))
     actions.sort(key=lambda action: bool(action.risks))
-    found = unhealthy(observed, f"the batch cannot be read: {why}", actions, advice)
+    found = unhealthy(observed, why, actions, advice)
     return replace(found, batch=f"{batch.bucket.name}:{batch.start}")
 
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from sluice.clock import Clock, SystemClock
 from sluice.errors import CorruptRecord, LakeNotWritable, SluiceError, SplitFailed
 from sluice.masking import mask
+from sluice.model import Reason
 from sluice.rounds.copy_keyed import copy_keyed
 from sluice.rounds.limits import Limiter
 from sluice.rounds.log_ranges import read_log_range
@@ -56,7 +57,11 @@ def copy_split(
         if not isinstance(error, SluiceError):  # unexpected: the traceback helps
             trace = mask("".join(traceback.format_exception(error)), secrets)
             _LOG.error("bucket %s: an unexpected error:\n%s", split.bucket, trace)
-        unreadable = error.details.get("base_offset") if isinstance(error, CorruptRecord) else None
+        unreadable = None
+        if isinstance(error, CorruptRecord) and "base_offset" in error.details:
+            # The round's error names the bucket and the batch.
+            unreadable, text = error.details["base_offset"], error.details["problem"]
+            reason = Reason.from_text(text, secrets, kind=reason.kind, retryable=reason.retryable)
         return SplitFailure(
             split.bucket, reason, unreadable_offset=unreadable, part_number=split.part_number
         )

@@ -117,11 +117,11 @@ class _Copy:
 
     def _add(self, records: LogRecords) -> None:
         if records.change_types is None:
-            raise CorruptRecord(
-                f"bucket {self._window.bucket}: the batch at offset {records.base_offset} has no"
-                " change types, but the table has a primary key",
+            raise CorruptRecord.of_batch(
+                f"bucket {self._window.bucket.name}",
+                records.base_offset,
+                "it has no change types, but the table has a primary key",
                 bucket=self._window.bucket,
-                base_offset=records.base_offset,
             )
         if records.batch.num_rows == 0:
             return

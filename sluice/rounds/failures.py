@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -13,12 +14,13 @@ from sluice.errors import (
     SluiceError,
     SplitFailed,
 )
-from sluice.model import Claim
+from sluice.model import Claim, Reason, TableBucket, TablePath
 from sluice.rounds.files import RoundResult
 from sluice.rounds.ports import Cluster
 from sluice.rounds.types import OffsetRange, Split, SplitFailure, SplitResult, StartMode
 
 WITH_LAKE = "with the same --warehouse or --config"
+_NAMED = re.compile(r"`sluice repair (\S+) --skip (\S+):(\d+)`")
 
 
 def split_failed(
@@ -38,10 +40,12 @@ def split_failed(
     :param committed: what the round has committed. :param results: of the committed buckets.
     """
     retryable = any(failure.reason.retryable for failure in failures)
+    values = {split.bucket: split.partition_values for split in splits}
     for failure in failures:
         if (gap := _gap(claim, cluster, splits, failure)) is not None:
-            words = _words(claim, failure, failures, committed, results)
-            prefix = "" if words == _bucket(claim, failure) else f"{words}: "
+            place = f"{bucket_text(failure.bucket, values[failure.bucket])} of table {claim.path}"
+            words = _words(place, failure, failures, committed, results)
+            prefix = "" if words == place else f"{words}: "
             return LogBeginsAfterLake(
                 f"{prefix}{begins_text(gap)}. The log has lost the offsets in between. Run"
                 f" `sluice repair {claim.path}` {WITH_LAKE}: it lists the possible repairs",
@@ -53,29 +57,55 @@ def split_failed(
                 committed=committed,
             )
     shown = min(failures, key=lambda one: (one.unreadable_offset is None, one.reason.retryable))
-    words = _words(claim, shown, failures, committed, results)
-    if shown.unreadable_offset is not None:
-        named = f"{shown.bucket.name}:{shown.unreadable_offset}"
-        words += (
-            f": the batch at offset {shown.unreadable_offset} cannot be read; `sluice repair"
-            f" {claim.path} --skip {named}` {WITH_LAKE} shows how to continue without it"
-        )
-    reason = replace(shown.reason.caused(SplitFailed.__name__, words), retryable=retryable)
-    return SplitFailed(reason.text, reason=reason, committed=committed)
+    place = f"{bucket_text(shown.bucket, values.get(shown.bucket, ()))} of table {claim.path}"
+    words = _words(place, shown, failures, committed, results)
+    if shown.unreadable_offset is None:
+        reason = replace(shown.reason.caused(SplitFailed.__name__, words), retryable=retryable)
+        return SplitFailed(reason.text, reason=reason, committed=committed)
+    named = f"{shown.bucket.name}:{shown.unreadable_offset}"
+    reason = Reason.from_text(
+        f"{words}: {unreadable_text(shown.unreadable_offset, shown.reason.text)}. Run `sluice"
+        f" repair {claim.path} --skip {named}` {WITH_LAKE}: it lists the possible repairs",
+        kind=SplitFailed.__name__,
+        deepest_cause=str(shown.reason),
+        retryable=retryable,
+    )
+    return SplitFailed(
+        reason.text,
+        reason=reason,
+        committed=committed,
+        table=str(claim.path),
+        bucket=shown.bucket,
+        unreadable_offset=shown.unreadable_offset,
+    )
 
 
-def _bucket(claim: Claim, failure: SplitFailure) -> str:
-    return f"bucket {failure.bucket} of table {claim.path}"
+def named_batch(text: str) -> tuple[TablePath, str, int] | None:
+    """The batch that cannot be read, by the text of :func:`split_failed`: table, bucket, offset."""
+    found = _NAMED.search(text)
+    return None if found is None else (TablePath.parse(found[1]), found[2], int(found[3]))
+
+
+def bucket_text(bucket: TableBucket, partition_values: Sequence[str]) -> str:
+    """A bucket in words: ``bucket 0`` or ``bucket 0 of partition 2026-11-23``."""
+    if bucket.partition_id is None:
+        return f"bucket {bucket.bucket}"
+    return f"bucket {bucket.bucket} of partition {'/'.join(partition_values)}"
+
+
+def unreadable_text(offset: int, problem: str) -> str:
+    """States which batch cannot be read and why."""
+    return f"the batch at offset {offset} cannot be read: {problem}"
 
 
 def _words(
-    claim: Claim,
+    place: str,
     shown: SplitFailure,
     failures: Sequence[SplitFailure],
     committed: RoundResult | None,
     results: Sequence[SplitResult],
 ) -> str:
-    words = _bucket(claim, shown)
+    words = place
     if len(failures) > 1:
         words += f" and {_buckets(len(failures) - 1)}"
     if committed is None:

@@ -224,10 +224,8 @@ class MemoryCluster:
             if records.next_offset > start and records.base_offset < split.stop_offset:
                 base = records.base_offset
                 if (split.bucket, base) in self.unreadable:
-                    raise CorruptRecord(
-                        f"bucket {split.bucket}: log batch at offset {base}: wrong checksum",
-                        base_offset=base,
-                    )
+                    bucket = f"bucket {split.bucket.name}"
+                    raise CorruptRecord.of_batch(bucket, base, "wrong checksum")
                 yield records
 
     # ---- the KeyedSource port ----

@@ -90,10 +90,8 @@ def test_a_bucket_that_fails_keeps_no_other_from_the_lake(
         patched.setattr(ClientLogSource, "read", failing)
         with pytest.raises(SplitFailed) as caught:
             tier(site)
-    assert (
-        ":1 of table shop.orders failed, 2 other buckets were committed: StorageError: segment"
-        in (str(caught.value))
-    )
+    words = "bucket 1 of table shop.orders failed, 2 other buckets were committed: StorageError: "
+    assert words in str(caught.value)
     registered = site.client.admin.lake_snapshot(PATH)
     assert registered is not None
     assert {bucket.bucket for bucket in registered.offsets} == {0, 2}

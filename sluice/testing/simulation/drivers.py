@@ -30,6 +30,7 @@ from sluice.model import Claim, TableBucket, TableInfo, TablePath
 from sluice.rounds.clean import clean
 from sluice.rounds.copy import copy_split
 from sluice.rounds.diagnosis import Diagnosis, RepairAction
+from sluice.rounds.failures import named_batch
 from sluice.rounds.files import RoundResult
 from sluice.rounds.keyed_options import NO_KEYED_OPTIONS, KeyedRoundOptions
 from sluice.rounds.limits import RoundLimits
@@ -55,7 +56,7 @@ from sluice.testing.simulation.clock import ManualClock
 from sluice.testing.simulation.cluster import FlussTable, SimCluster
 from sluice.testing.simulation.keyed import KeyedFlussTable
 from sluice.testing.simulation.lake import DriverLake, LakeContext
-from sluice.testing.simulation.log_damage import LogDamage, named_batch, unreadable_batch
+from sluice.testing.simulation.log_damage import LogDamage, unreadable_batch
 from sluice.testing.simulation.network import NetworkContext, SimAdmin, SimConnection
 from sluice.testing.simulation.round_checker import RoundChecker
 

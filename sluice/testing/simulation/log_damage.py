@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import random
-import re
 from collections.abc import Callable, Mapping
 
-from sluice.model import TableBucket, TablePath
+from sluice.model import TableBucket
 from sluice.rounds.bucket_repairs import GAPS_KEY, SKIPPED_KEY, ranges_in
 from sluice.rounds.offsets import TABLE_ID_KEY
 from sluice.rounds.types import LakeSnapshot, OffsetRange
@@ -17,7 +16,6 @@ _SHARE = 0.2
 """How many seeds have such logs; the others stay as they are."""
 _OFTEN = 0.06
 _EVENTS_MAX = 3
-_NAMED = re.compile(r"`sluice repair (\S+) --skip (\S+):(\d+)`")
 
 
 class LogDamage:
@@ -63,12 +61,6 @@ class LogDamage:
             self.batches.add((bucket, batch.base_offset))
             lost = range(batch.base_offset, batch.next_offset)
         self.unreadable.setdefault(bucket, set()).update(lost)
-
-
-def named_batch(message: str) -> tuple[TablePath, str, int] | None:
-    """The batch in the command that an error names: table, bucket and offset."""
-    found = _NAMED.search(message)
-    return None if found is None else (TablePath.parse(found[1]), found[2], int(found[3]))
 
 
 def unreadable_batch(fluss: FlussTable, bucket_name: str, offset: int) -> OffsetRange | None:

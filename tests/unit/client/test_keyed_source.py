@@ -92,7 +92,7 @@ def test_a_scan_where_there_is_no_snapshot(site: Site) -> None:
     result, found = site.copied(split)
     assert found == {1: 1, 2: 22, 4: 4}
     assert result.next_offset == site.client.admin.list_offsets(PATH)[0]
-    assert result.notes == (f"bucket {site.bucket} was scanned, as it has no KV snapshot",)
+    assert result.notes == (f"bucket {site.bucket.name} was scanned, as it has no KV snapshot",)
 
 
 def test_a_scan_of_a_bucket_whose_rows_are_all_deleted(site: Site) -> None:

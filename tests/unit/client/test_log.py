@@ -222,7 +222,7 @@ def append_raw(client: Client, records: bytes) -> None:
 def test_offsets_that_the_log_does_not_hold(client: Client) -> None:
     create(client, PLAIN)
     write(client, orders(0, 10))
-    with pytest.raises(LogOffsetOutOfRange, match=r"bucket 0:0 of shop\.orders"):
+    with pytest.raises(LogOffsetOutOfRange, match=r"bucket 0 of table shop\.orders"):
         list(client.log_reader(PATH).read(bucket(client), 50, 60))
 
 

@@ -161,5 +161,5 @@ def test_a_damaged_batch_is_not_passed_on(client: Client, cluster: Any, tmp_path
     content = bytearray(segment.read_bytes())
     content[-10] ^= 1
     segment.write_bytes(content)
-    with pytest.raises(CorruptRecord, match=r"bucket 0:0 of shop\.orders: .*checksum"):
+    with pytest.raises(CorruptRecord, match=r"bucket 0 of table shop\.orders: .*checksum"):
         list(client.log_reader(PATH).read(bucket(client)))

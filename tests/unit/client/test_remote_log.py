@@ -129,7 +129,7 @@ def test_a_segment_that_stays_gone_is_an_error_with_its_file(tmp_path: Path) -> 
         ids(reader, 0, 30)
     text = str(caught.value)
     assert f"{tmp_path}/a/{0:020d}.log cannot be read: FileNotFoundError" in text
-    assert "bucket 1:0 of db.t, offset 0" in text
+    assert "bucket 0 of table db.t, offset 0" in text
     assert "(tried 3 times)" in text
 
 

@@ -95,7 +95,7 @@ def test_the_parts_before_a_failed_one_are_committed(world: World) -> None:
     with pytest.raises(SplitFailed) as caught:
         tier(world, [])
     assert str(caught.value) == (
-        "bucket 1:0 of table db.t failed from offset 10 on: StorageError: disk on fire"
+        "bucket 0 of table db.t failed from offset 10 on: StorageError: disk on fire"
     )
     committed = caught.value.details["committed"]
     assert (committed.rows, committed.offsets) == (10, {"0": 10})
@@ -126,8 +126,8 @@ def test_a_batch_in_a_later_part_is_skipped_from_the_lakes_end_on(world: World) 
     with pytest.raises(SplitFailed) as caught:
         tier(world, [])
     assert str(caught.value).startswith(
-        "bucket 1:0 of table db.t failed from offset 10 on, 1 other bucket was committed: the batch"
-        " at offset 18 cannot be read; `sluice repair db.t --skip 0:18`"
+        "bucket 0 of table db.t failed from offset 10 on, 1 other bucket was committed: the batch"
+        " at offset 18 cannot be read: wrong checksum. Run `sluice repair db.t --skip 0:18`"
     )
     started: list[Split] = []
     skipped = tier(world, started, RepairMode.SKIP, OffsetRange(world.bucket(0), 18, 20))
@@ -172,7 +172,7 @@ def test_a_log_that_retention_shortens_before_a_later_part_is_read(
             attempt="late",
             parts=RULES,
         )
-    expected = f"bucket 1:0 of table db.t failed from offset 8 on: {text}"
+    expected = f"bucket 0 of table db.t failed from offset 8 on: {text}"
     assert str(caught.value).startswith(expected)
     assert world.offsets_in_lake() == list(range(8))
     if log_start == 8:  # the lake has what the log has lost
