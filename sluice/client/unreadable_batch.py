@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from sluice.client.client import Client
 from sluice.client.log_fetches import FetchRange, LogFetches
@@ -16,34 +18,41 @@ from sluice.errors import (
     UnknownTableOrBucket,
 )
 from sluice.formats.log_batch import LogBatchHeader, batch_ends, check_crc, complete_batches
-from sluice.model import TableBucket, TablePath
+from sluice.model import TableBucket, TableInfo, TablePath
+from sluice.rounds.diagnosis import NAMED_MAX
+from sluice.rounds.failures import WITH_LAKE, bucket_text, unreadable_text
 from sluice.rounds.types import OffsetRange
 
 
 def unreadable_batch(
     client: Client, path: TablePath, bucket: TableBucket, offset: int, tiered: int
 ) -> tuple[OffsetRange, str]:
-    """The batch at an offset, which must be unreadable, and the text of its error.
+    """The batch at an offset, which must be unreadable, and a text that says why it is.
 
     The range is empty if its end is unknown, because its header is damaged too.
 
     :param tiered: the end offset of the bucket in the lake.
     :raises ConfigurationError: the bucket does not exist, or no unreadable batch begins there.
     """
-    option = f"--skip {bucket.name}:{offset}"
     reader = client.log_reader(path)
-    start, end = _bounds(reader, path, bucket, option)
+    refused = partial(_refused, path, bucket, offset)
+    place = _place(client, reader.info, bucket, refused)
+    start, end = _bounds(reader, path, bucket, refused)
     if offset < tiered:
-        raise ConfigurationError(f"{option}: the lake already holds offsets up to {tiered - 1}")
+        raise refused(f"the lake already has the offsets below {tiered} of this bucket")
+    if start == end:
+        raise refused(f"the log of this bucket is empty and ends at offset {end}")
     if not start <= offset < end:
-        raise ConfigurationError(f"{option}: the log has offsets {start} to {end - 1}")
+        raise refused(f"the log of this bucket has no offset {offset}, only {start} to {end - 1}")
     fetches = LogFetches(reader.connection, reader.info)
     window = FetchRange(bucket, offset, offset + 1, offset)
     try:
         base_offset = next(fetches.fetch([window], threading.Event())).batches[0][0].base_offset
         if base_offset != offset:
-            raise ConfigurationError(
-                f"{option}: no batch begins there; the batch that holds it begins at {base_offset}"
+            raise refused(
+                f"no batch begins at offset {offset}. The batch that holds it begins at offset"
+                f" {base_offset}",
+                f"Use --skip {bucket.name}:{base_offset}",
             )
         for _ in reader.read(bucket, offset, offset + 1):
             pass
@@ -51,8 +60,52 @@ def unreadable_batch(
         if error.details.get("base_offset") != offset:
             raise
         stop = _end_of_batch(fetches, bucket, offset, end)
-        return OffsetRange(bucket, offset, offset if stop is None else stop), str(error)
-    raise ConfigurationError(f"{option}: the batch can be read: there is nothing to skip")
+        why = f"{place}: {unreadable_text(offset, error.details['problem'])}"
+        return OffsetRange(bucket, offset, offset if stop is None else stop), why
+    raise refused(f"the batch at offset {offset} can be read, so there is nothing to skip")
+
+
+def _refused(
+    path: TablePath, bucket: TableBucket, offset: int, problem: str, advice: str = ""
+) -> ConfigurationError:
+    advice = advice or (
+        f"`sluice repair {path}` {WITH_LAKE} names the batch that the last round could not read"
+    )
+    return ConfigurationError(
+        f"--skip {bucket.name}:{offset}: {problem}. {advice}", problem=problem
+    )
+
+
+def _place(
+    client: Client,
+    info: TableInfo,
+    bucket: TableBucket,
+    refused: Callable[..., ConfigurationError],
+) -> str:
+    """The bucket in words.
+
+    :raises ConfigurationError: it is no bucket of the table.
+    """
+    values: Sequence[str] = ()
+    if not info.is_partitioned and bucket.partition_id is not None:
+        raise refused(f"table {info.path} has no partitions", "Leave out the partition id")
+    if info.is_partitioned:
+        partitions = {one.partition_id: one.values for one in client.admin.partitions(info.path)}
+        if bucket.partition_id not in partitions:
+            named = [f"{number} ({'/'.join(one)})" for number, one in partitions.items()]
+            more = f" and {len(named) - NAMED_MAX} more" if len(named) > NAMED_MAX else ""
+            listed = f"The ids of its partitions are {', '.join(named[:NAMED_MAX])}{more}"
+            raise refused(
+                f"table {info.path} has no partition with the id {bucket.partition_id}"
+                if bucket.partition_id is not None
+                else f"table {info.path} is partitioned: write PARTITION_ID/BUCKET:OFFSET",
+                listed if named else "It has no partition",
+            )
+        values = partitions[bucket.partition_id]
+    if bucket.bucket >= info.bucket_count:
+        last = info.bucket_count - 1
+        raise refused(f"table {info.path} has no bucket {bucket.bucket}, its last is bucket {last}")
+    return bucket_text(bucket, values)
 
 
 def _end_of_batch(fetches: LogFetches, bucket: TableBucket, offset: int, end: int) -> int | None:
@@ -106,7 +159,10 @@ def _batch_at(
 
 
 def _bounds(
-    reader: LogReader, path: TablePath, bucket: TableBucket, option: str
+    reader: LogReader,
+    path: TablePath,
+    bucket: TableBucket,
+    refused: Callable[..., ConfigurationError],
 ) -> tuple[int, int]:
     try:
         found = [
@@ -114,5 +170,5 @@ def _bounds(
             for which in ("earliest", "latest")
         ]
     except (PartitionNotExists, UnknownTableOrBucket) as error:
-        raise ConfigurationError(f"{option}: {error}") from error
+        raise refused(str(error)) from error
     return found[0][bucket.bucket], found[1][bucket.bucket]

@@ -6,15 +6,27 @@ import struct
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from sluice.client import Client
 from sluice.client.unreadable_batch import unreadable_batch
 from sluice.errors import ConfigurationError, CorruptRecord
 from sluice.formats.log_batch import LENGTH_OVERHEAD
+from sluice.model import Column, Schema, TableDescriptor
+from sluice.model import types as t
 from sluice.rounds.types import OffsetRange
 from tests.support.orders import PATH, PLAIN, bucket, create, ids, orders, write
 
+NAMES = (
+    "`sluice repair shop.orders` with the same --warehouse or --config names the batch that the"
+    " last round could not read"
+)
+BY_DAY = TableDescriptor(
+    Schema((Column("id", t.BIGINT, 0), Column("day", t.STRING, 1)), highest_field_id=1),
+    partition_keys=("day",),
+    bucket_count=1,
+)
 LENGTH_AT, DELTA_AT = 8, 28  # of a batch's header, version 0
 
 
@@ -69,7 +81,9 @@ def test_the_error_names_the_batch_and_its_end_is_found(
     client: Client, log: Path, batch: int, start: int, at: int
 ) -> None:
     damage(log, batch, at)
-    with pytest.raises(CorruptRecord, match=rf"bucket 0 of table shop\.orders: .*offset {start}") as no:
+    with pytest.raises(
+        CorruptRecord, match=rf"bucket 0 of table shop\.orders: .*offset {start}"
+    ) as no:
         list(client.log_reader(PATH).read(bucket(client)))
     assert no.value.details["base_offset"] == start
     stop = start + 10
@@ -147,24 +161,71 @@ def test_an_end_that_only_a_damaged_batch_confirms_is_unknown(client: Client, lo
 @pytest.mark.parametrize(
     ("offset", "tiered", "why"),
     [
-        (0, 0, "the batch can be read: there is nothing to skip"),
-        (13, 0, "no batch begins there; the batch that holds it begins at 10"),
-        (10, 20, "the lake already holds offsets up to 19"),
-        (30, 0, "the log has offsets 0 to 29"),
+        (0, 0, f"the batch at offset 0 can be read, so there is nothing to skip. {NAMES}"),
+        (
+            13,
+            0,
+            "no batch begins at offset 13. The batch that holds it begins at offset 10. Use --skip"
+            " 0:10",
+        ),
+        (10, 20, f"the lake already has the offsets below 20 of this bucket. {NAMES}"),
+        (30, 0, f"the log of this bucket has no offset 30, only 0 to 29. {NAMES}"),
     ],
 )
 def test_only_the_start_of_an_unreadable_batch_can_be_skipped(
     client: Client, log: Path, offset: int, tiered: int, why: str
 ) -> None:
     damage(log, 1)
-    with pytest.raises(ConfigurationError, match=f"--skip 0:{offset}: {why}"):
+    with pytest.raises(ConfigurationError) as refused:
         found(client, offset, tiered)
+    assert str(refused.value) == f"--skip 0:{offset}: {why}"
+
+
+def test_an_empty_log_has_no_offset(client: Client) -> None:
+    create(client, PLAIN)
+    with pytest.raises(ConfigurationError) as refused:
+        found(client, 5)
+    assert str(refused.value) == (
+        f"--skip 0:5: the log of this bucket is empty and ends at offset 0. {NAMES}"
+    )
 
 
 def test_a_bucket_that_is_not_there_is_named(client: Client, log: Path) -> None:
-    with pytest.raises(ConfigurationError, match="--skip 7:0: "):
-        other = bucket(client, 7)
-        unreadable_batch(client, PATH, other, 0, 0)
+    with pytest.raises(ConfigurationError) as refused:
+        unreadable_batch(client, PATH, bucket(client, 7), 0, 0)
+    assert str(refused.value) == (
+        f"--skip 7:0: table shop.orders has no bucket 7, its last is bucket 0. {NAMES}"
+    )
+
+
+def test_a_partition_that_the_table_does_not_have_is_named(client: Client, log: Path) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        unreadable_batch(client, PATH, bucket(client, 0, 3), 10, 0)
+    assert str(refused.value) == (
+        "--skip 3/0:10: table shop.orders has no partitions. Leave out the partition id"
+    )
+
+
+def test_batches_of_a_partitioned_table_name_the_partition(client: Client, tmp_path: Path) -> None:
+    create(client, BY_DAY)
+    client.admin.create_partition(PATH, {"day": "mon"})
+    [partition] = client.admin.partitions(PATH)
+    number = partition.partition_id
+    other = number + 4
+    for wrong, problem in (
+        (None, "0:0: table shop.orders is partitioned: write PARTITION_ID/BUCKET:OFFSET"),
+        (other, f"{other}/0:0: table shop.orders has no partition with the id {other}"),
+    ):
+        with pytest.raises(ConfigurationError) as refused:
+            unreadable_batch(client, PATH, bucket(client, 0, wrong), 0, 0)
+        ids_text = f"The ids of its partitions are {number} (mon)"
+        assert str(refused.value) == f"--skip {problem}. {ids_text}"
+    with client.log_writer(PATH) as writer:
+        writer.write(pa.table({"id": [1], "day": ["mon"]}))
+    (log,) = [p for p in (tmp_path / "data").rglob("*.log") if p.stat().st_size > 100]
+    damage(log, 0)
+    _, why = unreadable_batch(client, PATH, bucket(client, 0, number), 0, 0)
+    assert why.startswith("bucket 0 of partition mon: the batch at offset 0 cannot be read: check")
 
 
 @pytest.mark.parametrize(("base_offset", "stop"), [(12, 20), (1 << 50, 20), (-1, 10)])
