@@ -23,7 +23,8 @@ from sluice.stop_signals import sigterm_raises
 _BUCKET = re.compile(r"(\d+/)?\d+")
 
 if TYPE_CHECKING:
-    from sluice.driver.repairing import BatchName, RepairResult
+    from sluice.driver.last_failure import BatchName
+    from sluice.driver.repairing import RepairResult
     from sluice.rounds.diagnosis import Diagnosis
 
     _ParamType = click.ParamType[BatchName]
@@ -154,16 +155,24 @@ def _print_json(found: Diagnosis, done: RepairResult | None) -> None:
 def _print_found(found: Diagnosis, by: str | None, skip: BatchName | None = None) -> None:
     from sluice.cli.output import print_table
 
-    click.echo(f"{found.table}: {'nothing to repair: ' if found.healthy else ''}{found.state}")
+    if found.healthy:
+        _print_healthy(found)
+        print_table(["what", "value"], list(found.facts.items()), empty="")
+        return
+    click.echo(f"{found.table}: {found.state}")
     print_table(["what", "value"], list(found.facts.items()), empty="")
     if found.actions:
         rows = [[one.name, one.effect, "\n".join(one.risks) or "none"] for one in found.actions]
         print_table(["repair", "what it does", "risk"], rows, empty="")
     for line in found.advice:
         click.echo(f"note: {line}")
-    if found.healthy:
-        return
     click.echo(f"nothing was changed; {_next_step(found, by, skip)}")
+
+
+def _print_healthy(found: Diagnosis) -> None:
+    click.echo(f"{found.table}: nothing to repair: {found.state}")
+    for line in found.advice:
+        click.echo(f"note: {line}")
 
 
 def _next_step(found: Diagnosis, by: str | None, skip: BatchName | None) -> str:
@@ -177,6 +186,8 @@ def _next_step(found: Diagnosis, by: str | None, skip: BatchName | None) -> str:
     if not names:
         yet = "no repair is possible yet; the note says what to do"
         return yet if found.batch else "this command has no repair for it"
+    if found.batch and skip is None:
+        return run
     if skip is not None and not found.batch:
         return f"first {run}, then repeat this command"
     if by is not None and by not in names:
@@ -192,7 +203,7 @@ def _next_step(found: Diagnosis, by: str | None, skip: BatchName | None) -> str:
 
 def _print_done(done: RepairResult) -> None:
     if done.action is None:
-        click.echo(f"{done.diagnosis.table}: nothing to repair: {done.diagnosis.state}")
+        _print_healthy(done.diagnosis)
         return
     effect = done.action.effect
     if _given_up(done):

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from sluice.client import connect
 from sluice.client.client import Client
-from sluice.client.unreadable_batch import unreadable_batch
 from sluice.clock import Clock, SystemClock
 from sluice.config import Config
 from sluice.driver.jvm import Jvm
+from sluice.driver.last_failure import BatchName, diagnose_batch, with_last_failure
 from sluice.driver.local import tier_once
 from sluice.driver.open_lake import checked_jvm, open_lake
 from sluice.errors import (
@@ -23,10 +23,10 @@ from sluice.errors import (
     TableNotExist,
 )
 from sluice.lake.iceberg_catalog import IcebergLake
-from sluice.model import TableBucket, TablePath
-from sluice.rounds.bucket_diagnoses import diagnose_unreadable
+from sluice.model import TablePath
 from sluice.rounds.bucket_repairs import BUCKET_MODES, is_note_of_repair
 from sluice.rounds.diagnosis import Diagnosis, RepairAction, TableState
+from sluice.rounds.failures import WITH_LAKE
 from sluice.rounds.files import RoundResult
 from sluice.rounds.progress import Progress
 from sluice.rounds.repair import (
@@ -38,8 +38,6 @@ from sluice.rounds.repair import (
 from sluice.rounds.retier import RepairMode
 from sluice.rounds.types import OffsetRange
 
-BatchName = tuple[str, int]
-"""A batch as users name it: ``BUCKET`` or ``PARTITION_ID/BUCKET``, and its base offset."""
 _POLL_S = 0.5
 _REPAIR_MODES = {mode.value: mode for mode in RepairMode}
 
@@ -140,7 +138,7 @@ def repair(
 def _diagnosis(
     client: Client, seen: TableState, skip: BatchName | None
 ) -> tuple[Diagnosis, OffsetRange | None]:
-    """The diagnosis, and the batch that the user named if everything else is healthy.
+    """The diagnosis, and the batch that the user named if the lake and the logs are healthy.
 
     :raises TableNotExist: the table was dropped meanwhile.
     """
@@ -148,12 +146,11 @@ def _diagnosis(
         found = diagnose(seen, client.tiering)
     except ClaimLost as dropped:
         raise TableNotExist(str(dropped)) from None
-    if skip is None or not found.healthy:
+    if not found.healthy:
         return found, None
-    bucket = TableBucket.named(seen.info.table_id, skip[0])
-    tiered = seen.registered.offsets.get(bucket, 0) if seen.registered else 0
-    batch, why = unreadable_batch(client, seen.path, bucket, skip[1], tiered)
-    return diagnose_unreadable(seen, batch, why), batch
+    if skip is None:
+        return with_last_failure(client, seen, found), None
+    return diagnose_batch(client, seen, skip)
 
 
 def choose_action(found: Diagnosis, by: str | None, skip: BatchName | None = None) -> RepairAction:
@@ -162,10 +159,15 @@ def choose_action(found: Diagnosis, by: str | None, skip: BatchName | None = Non
     :param by: the name of an action; None: the recommended one, or to skip a batch of a log table.
     :param skip: the batch that the user named.
     :raises ConfigurationError: the named action is not available, or the table needs another repair
-        before the batch.
+        before the batch, or the last round failed at a batch that ``skip`` does not name.
     :raises LakeRolledBack: none was named and every one loses something.
     """
     names = [action.name for action in found.actions]
+    if skip is None and found.batch:
+        run = f"run {found.commands()} {WITH_LAKE}" if names else "; ".join(found.advice)
+        raise ConfigurationError(
+            f"table {found.table}: {found.state}. Name the batch to repair it: {run}"
+        )
     if skip is not None and not found.batch:
         first = f"First run {found.commands()}" if names else "`sluice repair` has no repair for it"
         raise ConfigurationError(

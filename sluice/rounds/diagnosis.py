@@ -46,7 +46,7 @@ class Diagnosis:
     actions: tuple[RepairAction, ...] = ()
     advice: tuple[str, ...] = ()
     batch: str = ""
-    """BUCKET:OFFSET, if the repairs are of a batch that the user named."""
+    """BUCKET:OFFSET, if the repairs are of a batch that cannot be read."""
 
     @property
     def unnamed(self) -> RepairAction | None:
@@ -74,6 +74,7 @@ class Diagnosis:
             "table": self.table,
             "healthy": self.healthy,
             "state": self.state,
+            "batch": self.batch or None,
             "facts": dict(self.facts),
             "repairs": [
                 {"name": action.name, "effect": action.effect, "risks": list(action.risks)}

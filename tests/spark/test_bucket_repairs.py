@@ -14,7 +14,12 @@ from sluice.client import connect
 from sluice.config import ClientConfig, Config, DatalakeConfig, ServerConfig
 from sluice.driver.jvm import Jvm
 from sluice.driver.repairing import diagnose_table, repair
-from sluice.errors import LakeCommitRefused, LogBeginsAfterLake, SplitFailed
+from sluice.errors import (
+    ConfigurationError,
+    LakeCommitRefused,
+    LogBeginsAfterLake,
+    SplitFailed,
+)
 from sluice.formats.log_batch import iter_batches
 from sluice.model import TablePath
 from sluice.model import types as t
@@ -59,6 +64,12 @@ def test_a_batch_that_cannot_be_read_is_skipped_on_a_users_word(site: Site, tmp_
             offset = damage_last(log_of(tmp_path / "server", 0))
     with pytest.raises(SplitFailed, match=r"`sluice repair shop\.orders --skip 0:10`"):
         tier(site)
+    last = diagnose_table(site.config, PATH, site.jvm)
+    assert (last.healthy, last.batch) == (False, "0:10")
+    with pytest.raises(
+        ConfigurationError, match=r"run `sluice repair shop\.orders --skip 0:10 --y"
+    ):
+        repair(site.config, PATH, jvm=site.jvm)
     answer = diagnose_table(site.config, PATH, site.jvm, ("0", offset))
     assert [(one.name, one.risks) for one in answer.actions] == [
         (

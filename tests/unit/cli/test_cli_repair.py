@@ -99,6 +99,25 @@ def test_the_last_line_of_a_batch_names_the_next_command(
     assert lines[-1] == f"nothing was changed; {last}"
 
 
+@pytest.mark.parametrize("by", [None, "skip", "rebuild"])
+def test_a_batch_that_the_last_round_named_is_repaired_with_skip(
+    capsys: pytest.CaptureFixture[str], by: str | None
+) -> None:
+    lines = said(capsys, batch(SKIP), by).splitlines()
+    assert lines[-1] == f"nothing was changed; run `sluice repair db.t --skip 1:7 --yes` {LAKE}"
+
+
+def test_the_failure_of_the_last_round_is_a_note_of_a_healthy_table(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    note = "the last round failed: LakeNotWritable: no space left"
+    healthy = Diagnosis("db.t", True, "as it should be", FACTS, advice=(note,))
+    expected = ["db.t: nothing to repair: as it should be", f"note: {note}"]
+    assert said(capsys, healthy).splitlines()[:2] == expected
+    _print_done(RepairResult(healthy))
+    assert capsys.readouterr().out.splitlines() == expected
+
+
 def test_losses_and_advice_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
     text = said(capsys, of(SAFE, RISKY, advice=("look twice",)))
     for part in ("nothing", "lost for good: 3 rows", "and 2 more buckets", "note: look twice"):

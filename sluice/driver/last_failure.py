@@ -1,0 +1,59 @@
+"""Reads why the last round of a table failed, for `sluice repair`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sluice.client.client import Client
+from sluice.client.unreadable_batch import unreadable_batch
+from sluice.errors import ConfigurationError
+from sluice.model import TableBucket
+from sluice.rounds.bucket_diagnoses import diagnose_unreadable
+from sluice.rounds.diagnosis import Diagnosis, TableState
+from sluice.rounds.failures import named_batch
+from sluice.rounds.types import OffsetRange
+
+BatchName = tuple[str, int]
+"""A batch as users name it: ``BUCKET`` or ``PARTITION_ID/BUCKET``, and its base offset."""
+
+
+def diagnose_batch(
+    client: Client, seen: TableState, name: BatchName
+) -> tuple[Diagnosis, OffsetRange]:
+    """The repairs of a batch that cannot be read, in a table that is healthy otherwise.
+
+    :raises ConfigurationError: no unreadable batch begins there.
+    """
+    bucket = TableBucket.named(seen.info.table_id, name[0])
+    tiered = seen.registered.offsets.get(bucket, 0) if seen.registered else 0
+    batch, why = unreadable_batch(client, seen.path, bucket, name[1], tiered)
+    return diagnose_unreadable(seen, batch, why), batch
+
+
+def with_last_failure(client: Client, seen: TableState, found: Diagnosis) -> Diagnosis:
+    """The diagnosis of a table whose lake is healthy, with the failure of its last round.
+
+    If that round could not read a batch, the table is not healthy. This reads only that batch.
+    """
+    [status] = client.statuses.list(seen.path)
+    if status.is_unread:
+        return _noted(found, f"whether the last round failed is not known: {status.note}")
+    if not status.is_failing:
+        return found
+    error = status.last_error or "no reason was reported"
+    named = named_batch(error)
+    if named is None or named[0] != seen.path:
+        return _noted(found, f"the last round failed: {error}")
+    try:
+        unreadable, _ = diagnose_batch(client, seen, named[1:])
+    except ConfigurationError as readable:
+        why = readable.details["problem"]
+        return _noted(
+            found,
+            f"the last round could not read the batch at {named[1]}:{named[2]}, but now {why}",
+        )
+    return replace(unreadable, state=f"the last round failed: {unreadable.state}")
+
+
+def _noted(found: Diagnosis, note: str) -> Diagnosis:
+    return replace(found, advice=(*found.advice, note))

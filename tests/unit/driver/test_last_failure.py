@@ -1,0 +1,104 @@
+"""A table whose lake is healthy, but whose last round failed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from sluice.client import Client, connect
+from sluice.config import ServerConfig
+from sluice.driver.last_failure import with_last_failure
+from sluice.driver.repairing import choose_action
+from sluice.errors import ConfigurationError
+from sluice.model import Column, Reason, Schema, TableDescriptor, TablePath
+from sluice.model import types as t
+from sluice.rounds.diagnosis import Diagnosis, TableState
+from sluice.server.cluster import EmbeddedCluster
+
+PATH = TablePath("shop", "orders")
+NAMED = "bucket 0 failed. Run `sluice repair shop.orders --skip 0:1` with the same --warehouse"
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[Client]:
+    """A table with two batches, each of one row."""
+    config = ServerConfig(str(tmp_path), listen="grpc://127.0.0.1:0", tiering_check_interval_ms=10)
+    columns = (Column("id", t.BIGINT, 0),)
+    properties = {"table.datalake.enabled": "true", "table.datalake.freshness": "0s"}
+    with EmbeddedCluster(config) as cluster, connect(cluster.address) as client:
+        client.admin.create_database("shop")
+        schema = Schema(columns, highest_field_id=0)
+        client.admin.create_table(
+            PATH, TableDescriptor(schema, bucket_count=1, properties=properties)
+        )
+        for number in range(2):
+            with client.log_writer(PATH) as writer:
+                writer.write(pa.table({"id": [number]}))
+        yield client
+
+
+def damage(data_dir: Path) -> None:
+    [log] = [path for path in data_dir.rglob("*.log") if path.stat().st_size]
+    content = bytearray(log.read_bytes())
+    content[-3] ^= 1
+    log.write_bytes(content)
+
+
+def fail(client: Client, text: str) -> None:
+    claim = client.tiering.claim([PATH])
+    assert claim is not None
+    client.tiering.failed(claim, Reason("", text))
+
+
+def diagnosed(client: Client) -> Diagnosis:
+    seen = TableState(PATH, client.admin.table_info(PATH), None, None)
+    return with_last_failure(client, seen, Diagnosis(str(PATH), True, "as it should be", {}))
+
+
+def test_the_batch_that_the_last_round_could_not_read_is_diagnosed(
+    client: Client, tmp_path: Path
+) -> None:
+    damage(tmp_path)
+    fail(client, NAMED)
+    found = diagnosed(client)
+    assert not found.healthy
+    assert found.state.startswith(
+        "the last round failed: bucket 0: the batch at offset 1 cannot be read: checksum "
+    )
+    assert found.commands() == "`sluice repair shop.orders --skip 0:1 --yes`"
+    assert found.to_json()["batch"] == "0:1"
+    for by in (None, "retier", "rebuild"):
+        with pytest.raises(ConfigurationError, match=f"run {found.commands()} with the same"):
+            choose_action(found, by)
+
+
+@pytest.mark.parametrize(
+    ("text", "note"),
+    [
+        ("LakeNotWritable: no space left", "the last round failed: LakeNotWritable: no space left"),
+        (
+            NAMED,
+            "the last round could not read the batch at 0:1, but now the batch at offset 1 can be"
+            " read, so there is nothing to skip",
+        ),
+    ],
+)
+def test_any_other_failure_is_a_note_and_the_lake_stays_healthy(
+    client: Client, text: str, note: str
+) -> None:
+    fail(client, text)
+    found = diagnosed(client)
+    assert (found.healthy, found.state, found.advice) == (True, "as it should be", (note,))
+
+
+def test_a_failure_before_a_round_that_succeeded_is_no_news(client: Client, tmp_path: Path) -> None:
+    fail(client, NAMED)
+    damage(tmp_path)
+    client.statuses.retry(PATH)
+    claim = client.tiering.claim([PATH])
+    assert claim is not None
+    client.tiering.finished(claim)
+    assert diagnosed(client) == Diagnosis(str(PATH), True, "as it should be", {})
