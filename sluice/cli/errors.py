@@ -115,6 +115,9 @@ def _of_parameter(error: click.BadParameter) -> str:
     given = re.match(r"'?(.*?)'? is not (in the range|a valid)", message)
     if given and isinstance(kind, _NUMBER_RANGES):
         message = f"{given[1]!r} is not {_range_text(kind)}"
+    choice = re.match("'(.*?)' is not one of ", message)
+    if choice and isinstance(kind, click.Choice):
+        message = message.removesuffix(".") + did_you_mean(choice[1], kind.choices)
     return f"{names}: {message}" if names else message
 
 

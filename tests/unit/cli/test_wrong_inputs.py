@@ -44,6 +44,14 @@ USAGE = {
         "--freshness: 'soon' is not a duration; write for example 30s or 3min;"
         " see `sluice create-table --help`"
     ),
+    ("status", "--format", "jsno"): (
+        "--format: 'jsno' is not one of 'table', 'json'; did you mean 'json'?"
+        " see `sluice status --help`"
+    ),
+    ("repair", "shop.orders", "--by", "acept-gap"): (
+        "--by: 'acept-gap' is not one of 'register', 'restore', 'adopt', 'retier', 'tag',"
+        " 'accept-gap', 'rebuild', 'skip'; did you mean 'accept-gap'? see `sluice repair --help`"
+    ),
     (*NEW, "--primary-key", "idd"): (
         "--primary-key: no column 'idd'; did you mean 'id'? see `sluice create-table --help`"
     ),
