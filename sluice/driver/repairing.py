@@ -18,7 +18,6 @@ from sluice.errors import (
     ClaimLost,
     ConfigurationError,
     FlussError,
-    LakeRolledBack,
     TableNotDue,
     TableNotExist,
 )
@@ -99,8 +98,8 @@ def repair(
     :param skip: a batch that cannot be read, as the user named it.
     :param wait_ms: how long to wait until the coordinator assigns the table for a round.
     :raises ConfigurationError: the named action is not available; the message lists those that are.
-    :raises LakeRolledBack: no action was named and every one loses something; the message lists
-        them.
+    :raises LakeError, RoundError: no action was named and every one loses something; the message
+        lists them.
     :raises LakeCommitRefused: the lake table has changed since it was read; nothing was done.
     :raises TableNotDue: the coordinator did not assign the table in time.
     """
@@ -160,7 +159,7 @@ def choose_action(found: Diagnosis, by: str | None, skip: BatchName | None = Non
     :param skip: the batch that the user named.
     :raises ConfigurationError: the named action is not available, or the table needs another repair
         before the batch, or the last round failed at a batch that ``skip`` does not name.
-    :raises LakeRolledBack: none was named and every one loses something.
+    :raises LakeError, RoundError: none was named and every one loses something: ``found.error``.
     """
     names = [action.name for action in found.actions]
     if skip is None and found.batch:
@@ -182,13 +181,13 @@ def choose_action(found: Diagnosis, by: str | None, skip: BatchName | None = Non
             f" {found.table} --skip {found.batch}` shows what each does"
         )
     if by is None and names:
-        raise LakeRolledBack(
+        raise found.error(
             f"table {found.table}: every available repair loses something or may do so. Choose one:"
             f" --by {' or --by '.join(names)}",
             table=found.table,
         )
     if by is None:
-        raise LakeRolledBack(
+        raise found.error(
             f"table {found.table}: `sluice repair` has no repair for this state: {found.state}",
             table=found.table,
         )

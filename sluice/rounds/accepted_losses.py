@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sluice.errors import LakeRolledBack
+from sluice.errors import LakeRolledBack, LogBeginsAfterLake
 from sluice.model import TablePath
 from sluice.rounds.diagnosis import LOST, RepairAction, TableState
+from sluice.rounds.failures import WITH_LAKE
 from sluice.rounds.ports import Cluster
 from sluice.rounds.repair import REGISTER, TAG, diagnose
 from sluice.rounds.retier import RepairMode
@@ -26,8 +27,8 @@ def needs_repair_round(
     """Whether a round has to repair the table in this mode; False if it can run as usual.
 
     :param accepted: the repair as the user chose it; None: it had no risk.
-    :raises LakeRolledBack: the table needs a repair, and this mode is not among the possible ones,
-        or it has a risk that the user did not accept.
+    :raises LakeRolledBack: the repair has a risk that the user did not accept.
+    :raises LakeError, RoundError: the table needs a repair, but not this one.
     """
     answer = diagnose(observed, cluster)
     for action in answer.actions:
@@ -38,7 +39,7 @@ def needs_repair_round(
     names = {action.name for action in answer.actions}
     if answer.healthy or names & {REGISTER, TAG}:  # a round does these automatically
         return False
-    raise LakeRolledBack(
+    raise answer.error(
         f"--by {repair_mode.value} does not repair this table: {answer.state}. Run `sluice repair"
         f" {answer.table}` again to see what does",
         table=answer.table,
@@ -52,11 +53,36 @@ def check_ranges(
 
     :raises LakeRolledBack: one of them is not within an accepted range.
     """
-    known = {one.bucket: one for one in accepted.ranges} if accepted is not None else {}
     for one in ranges:
-        within = known.get(one.bucket)
-        if within is None or not (within.start <= one.start and one.stop <= within.stop):
+        if not _is_accepted(one, accepted):
             raise _changed(path, f"{LOST}{one}")
+
+
+def check_gaps(path: TablePath, gaps: Sequence[OffsetRange], accepted: RepairAction | None) -> None:
+    """Checks that a user accepted these gaps before the logs.
+
+    :raises LogBeginsAfterLake: a log has lost more.
+    """
+    for gap in gaps:
+        if not _is_accepted(gap, accepted):
+            raise LogBeginsAfterLake(
+                f"the log of bucket {gap.bucket.name} of table {path} has lost more rows since you"
+                f" chose this repair: it now begins at offset {gap.stop}, the lake ends at offset"
+                f" {gap.start}. Nothing was committed. Run `sluice repair {path}` {WITH_LAKE}"
+                " again",
+                table=str(path),
+                bucket=gap.bucket,
+                tiered_offset=gap.start,
+                log_start_offset=gap.stop,
+            )
+
+
+def _is_accepted(lost: OffsetRange, accepted: RepairAction | None) -> bool:
+    known = accepted.ranges if accepted is not None else ()
+    return any(
+        one.bucket == lost.bucket and one.start <= lost.start and lost.stop <= one.stop
+        for one in known
+    )
 
 
 def _check_risks(path: TablePath, action: RepairAction, accepted: RepairAction | None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from sluice.errors import LogBeginsAfterLake
 from sluice.rounds.diagnosis import (
     LOST,
     NAMED_MAX,
@@ -69,14 +70,15 @@ def diagnose_gaps(observed: TableState, gaps: Sequence[OffsetRange]) -> Diagnosi
     more = f", and {len(gaps) - NAMED_MAX} more" if len(gaps) > NAMED_MAX else ""
     state = "; ".join(begins_text(gap) for gap in gaps[:NAMED_MAX]) + more
     if observed.info.has_primary_key:
-        return unhealthy(observed, state, [_rebuild(observed, gaps)], [])
+        found = unhealthy(observed, state, [_rebuild(observed, gaps)], [])
+        return replace(found, error=LogBeginsAfterLake)
     risks = [f"{LOST}{gap} (its log starts at {gap.stop})" for gap in gaps[:NAMED_MAX]]
     if more:
         risks.append(f"and {len(gaps) - NAMED_MAX} more buckets")
     risks.append("if a tablet server has just restarted, check again in a minute")
     effect = "run a round that moves on to where the logs begin, and records the gaps in the lake"
     accept = RepairAction(ACCEPT_GAP, effect, tuple(risks), tuple(gaps))
-    return unhealthy(observed, state, [accept], [])
+    return replace(unhealthy(observed, state, [accept], []), error=LogBeginsAfterLake)
 
 
 def _rebuild(observed: TableState, lost: Sequence[OffsetRange]) -> RepairAction:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sluice.errors import LakeRolledBack, SluiceError
 from sluice.model import LakeSnapshotInfo, TableBucket, TableInfo, TablePath
 from sluice.rounds.history import HistoryEntry, LakeHistory
 from sluice.rounds.ports import LakeTable
@@ -47,6 +48,8 @@ class Diagnosis:
     advice: tuple[str, ...] = ()
     batch: str = ""
     """BUCKET:OFFSET, if the repairs are of a batch that cannot be read."""
+    error: type[SluiceError] = LakeRolledBack
+    """What a repair raises that cannot be chosen or does not fit this state."""
 
     @property
     def unnamed(self) -> RepairAction | None:

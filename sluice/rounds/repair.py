@@ -13,6 +13,7 @@ from sluice.errors import (
     LakeCommitOutcomeUnknown,
     LakeOffsetsLost,
     LakeTableMismatch,
+    LakeTableMissing,
     LogBehindLake,
 )
 from sluice.failpoints import failpoint
@@ -86,7 +87,8 @@ def diagnose(observed: TableState, cluster: Cluster) -> Diagnosis:
     if observed.error:
         actions = [_restore(observed)] if observed.offsets_lost and _is_there(observed) else []
         advice = [] if actions or not observed.offsets_lost else [_START_FROM_SCRATCH]
-        return unhealthy(observed, observed.error, actions, advice)
+        error = LakeOffsetsLost if observed.offsets_lost else LakeTableMismatch
+        return replace(unhealthy(observed, observed.error, actions, advice), error=error)
     status = observed.comparison.status
     if status is LakeStatus.BEHIND:
         assert observed.registered is not None
@@ -234,9 +236,8 @@ def _without_table(observed: TableState, cluster: Cluster) -> Diagnosis:
         f" SQL: CALL CATALOG.system.register_table('{observed.path}', 'METADATA_FILE')",
     ]
     _add_retier(observed, cluster, {}, actions, advice)
-    return unhealthy(
-        observed, missing_text(observed.path, observed.registered, observed.where), actions, advice
-    )
+    state = missing_text(observed.path, observed.registered, observed.where)
+    return replace(unhealthy(observed, state, actions, advice), error=LakeTableMissing)
 
 
 def _state(error: LakeOffsetsLost | LakeTableMismatch) -> str:

@@ -14,7 +14,7 @@ from sluice.errors import (
     SluiceError,
 )
 from sluice.model import Claim, LakeSnapshotInfo, TableBucket, TableInfo
-from sluice.rounds.accepted_losses import check_ranges, needs_repair_round
+from sluice.rounds.accepted_losses import check_gaps, check_ranges, needs_repair_round
 from sluice.rounds.bucket_repairs import (
     BUCKET_MODES,
     BucketRepairs,
@@ -236,7 +236,7 @@ class _Round:
             return plan
         gaps = [] if self._unreadable else log_gaps(plan.info, self._cluster, plan.known)
         if mode is RepairMode.ACCEPT_GAP:
-            check_ranges(plan.info.path, gaps, self._accepted)
+            check_gaps(plan.info.path, gaps, self._accepted)
         elif gaps:  # other buckets may have rows of other writers
             named = {one.bucket for one in (self._accepted.ranges if self._accepted else ())}
             gaps = [gap for gap in gaps if gap.bucket in named]

@@ -181,6 +181,8 @@ def test_a_log_that_begins_late_is_accepted(tmp_path: Path, jvm: Jvm) -> None:
             tier(again)
         [status] = again.client.statuses.list(PATH)
         assert "Run `sluice repair shop.orders`" in (status.last_error or "")
+        with pytest.raises(LogBeginsAfterLake, match="--by accept-gap"):
+            repair(again.config, PATH, jvm=jvm)
         done = repair(again.config, PATH, "accept-gap", jvm=jvm, wait_ms=20_000)
         assert done.result is not None
         assert (done.result.rows, done.result.offsets) == (0, {"0": 20})

@@ -280,7 +280,7 @@ def test_a_lost_table_is_made_anew_from_the_log_when_that_is_wanted(site: Site) 
     shutil.rmtree(site.warehouse / "shop" / "orders")
     fill(site, 10, 5)
     assert ways(site) == {"retier": False}
-    with pytest.raises(LakeRolledBack, match="--by retier"):
+    with pytest.raises(LakeTableMissing, match="--by retier"):
         put_right(site)
     assert not (site.warehouse / "shop" / "orders").exists()
     done = put_right(site, "retier")

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from sluice.driver.repairing import choose_action
-from sluice.errors import ConfigurationError, LakeRolledBack
+from sluice.errors import ConfigurationError, LakeRolledBack, LogBeginsAfterLake
 from sluice.rounds.diagnosis import Diagnosis, RepairAction
 
 SAFE = RepairAction("restore", "set main back")
@@ -62,6 +62,8 @@ def test_without_a_safe_repair_one_must_be_named(
 ) -> None:
     with pytest.raises(LakeRolledBack, match=message):
         choose_action(found(*actions), None)
+    with pytest.raises(LogBeginsAfterLake, match=message):
+        choose_action(replace(found(*actions), error=LogBeginsAfterLake), None)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import pytest
 from sluice.errors import (
     ConfigurationError,
     LakeCommitRefused,
-    LakeRolledBack,
     LogBeginsAfterLake,
     PartitionNotExists,
     SplitFailed,
@@ -64,6 +63,7 @@ def test_repair_names_the_range_and_changes_nothing(late: World) -> None:
         ),
     )
     assert answer.recommended is None
+    assert answer.error is LogBeginsAfterLake
 
 
 def test_an_accepted_gap_is_recorded_and_rounds_continue(late: World) -> None:
@@ -89,15 +89,21 @@ def test_a_gap_that_has_grown_is_not_accepted(late: World) -> None:
     chosen = shown(late, RepairMode.ACCEPT_GAP)
     late.append(0, 2)
     late.cluster.truncate_before(late.bucket(0), 9)
-    with pytest.raises(LakeRolledBack, match="lost for good: bucket 0: offsets 3 to 8"):
+    with pytest.raises(LogBeginsAfterLake) as failed:
         mended(late, RepairMode.ACCEPT_GAP, accepted=chosen)
+    assert str(failed.value) == (
+        "the log of bucket 0 of table db.t has lost more rows since you chose this repair: it now"
+        " begins at offset 9, the lake ends at offset 3. Nothing was committed. Run `sluice repair"
+        " db.t` with the same --warehouse or --config again"
+    )
+    assert failed.value.details["log_start_offset"] == 9
     assert late.offsets_in_lake(0) == [0, 1, 2]
 
 
 def test_a_gap_that_nobody_saw_is_not_accepted(late: World) -> None:
     chosen = shown(late, RepairMode.ACCEPT_GAP)
     late.cluster.truncate_before(late.bucket(1), 3)
-    with pytest.raises(LakeRolledBack, match="lost for good: bucket 1: offsets 1 to 2"):
+    with pytest.raises(LogBeginsAfterLake, match="bucket 1 of table .* now begins at offset 3"):
         mended(late, RepairMode.ACCEPT_GAP, accepted=chosen)
 
 

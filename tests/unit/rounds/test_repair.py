@@ -10,7 +10,7 @@ import pytest
 from sluice.errors import (
     LakeCommitOutcomeUnknown,
     LakeCommitRefused,
-    LakeRolledBack,
+    LakeTableMissing,
     UnsupportedLakeOption,
 )
 from sluice.model import types as t
@@ -209,7 +209,7 @@ def test_a_missing_lake_table_is_only_made_anew_when_that_is_wanted(
     assert (answer.recommended, [way.name for way in answer.actions]) == (None, ["retier"])
     assert "creates a second one" in answer.actions[0].risks[0]
     assert "register_table('db.t'" in answer.advice[1]
-    with pytest.raises(LakeRolledBack):
+    with pytest.raises(LakeTableMissing):
         mended(world, RepairMode.ADOPT)
     assert world.lake.tables == {}
     arm("round.prepare.before=raise")  # made, and nothing committed
