@@ -82,10 +82,11 @@ BATCH = BatchType()
     "--wait",
     "wait_ms",
     type=DURATION,
-    default="2 min",
+    default="3 min",
     show_default=True,
     metavar="DURATION",
-    help="If the repair is a round: wait this long for a round under way to end.",
+    help="If the repair is a round: wait this long for a round under way to end. The claim of a"
+    " killed round ends after 2 min.",
 )
 @warehouse_option
 @format_option

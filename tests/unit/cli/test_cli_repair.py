@@ -8,7 +8,9 @@ import pytest
 from click.testing import CliRunner
 
 from sluice.cli.main import cli
-from sluice.cli.repair import _given_up, _print_done, _print_found, _print_json
+from sluice.cli.options import DURATION
+from sluice.cli.repair import _given_up, _print_done, _print_found, _print_json, repair
+from sluice.config import ServerConfig
 from sluice.driver.repairing import RepairResult
 from sluice.rounds.diagnosis import Diagnosis, RepairAction
 from sluice.rounds.files import RoundResult
@@ -122,6 +124,12 @@ def test_losses_and_advice_are_shown(capsys: pytest.CaptureFixture[str]) -> None
     text = said(capsys, of(SAFE, RISKY, advice=("look twice",)))
     for part in ("nothing", "lost for good: 3 rows", "and 2 more buckets", "note: look twice"):
         assert part in text
+
+
+def test_a_repair_waits_longer_than_the_claim_of_a_killed_round_lasts() -> None:
+    [wait] = [one for one in repair.params if one.name == "wait_ms"]
+    claim_ms = ServerConfig("data").tiering_timeout_ms
+    assert DURATION.convert(wait.default, wait, None) >= claim_ms + 30_000
 
 
 def test_a_table_in_order(capsys: pytest.CaptureFixture[str]) -> None:
