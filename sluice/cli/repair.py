@@ -18,8 +18,19 @@ from sluice.cli.options import (
 )
 from sluice.cli.tier import EXIT_GIVEN_UP
 from sluice.model import TablePath
-from sluice.stop_signals import sigterm_raises
+from sluice.stop_signals import explain_stop, sigterm_raises
 
+_DONE = {
+    "register": "registered the newest lake snapshot with Fluss",
+    "restore": "set main to the registered snapshot again",
+    "adopt": "marked main as holding what Fluss has registered",
+    "retier": "copied the missing offsets from the logs again",
+    "tag": "set the tag sluice-tiered to the newest tiering snapshot",
+    "accept-gap": "moved on to where the logs begin",
+    "rebuild": "read the damaged buckets again and replaced their files in the lake",
+    "skip": "copied the bucket up to the batch and left the batch out",
+}
+_DUE = "The table is due at once, and the next round copies the other rows"
 _BUCKET = re.compile(r"(\d+/)?\d+")
 
 if TYPE_CHECKING:
@@ -112,8 +123,12 @@ def repair(
     table is moved only if no other commit moved it since; every other repair is itself a round.
 
     Needs Java 17 or newer.
+    Ctrl-C and SIGTERM end the command and change nothing. If the commit has begun, the command
+    completes it and prints its result before it ends.
+
     Exit code 1: nothing could be repaired. 3: the round of the repair lost its claim
-    before the commit; run the command again. 143: SIGTERM ended the command.
+    before the commit; run the command again, unless the table was dropped. 130: Ctrl-C ended the
+    command. 143: SIGTERM ended it.
     """
     if by == "skip" and skip is None:
         raise click.UsageError("--by skip needs --skip BUCKET:OFFSET")
@@ -130,12 +145,28 @@ def repair(
         else:
             _print_found(found, by, skip)
         return
-    with RoundBar(str(table)) as bar, sigterm_raises():
-        done = repairing.repair(config, table, by, skip=skip, wait_ms=wait_ms, progress=bar)
-    if output_format == "json":
-        _print_json(done.diagnosis, done)
-    else:
-        _print_done(done)
+    results: list[RepairResult] = []
+    try:
+        with RoundBar(str(table)) as bar, sigterm_raises():
+            try:
+                repairing.repair(
+                    config,
+                    table,
+                    by,
+                    skip=skip,
+                    wait_ms=wait_ms,
+                    progress=bar,
+                    on_result=results.append,
+                )
+            except KeyboardInterrupt as stop:
+                explain_stop(stop, " after the repair" if results else ": nothing was changed")
+                raise
+    finally:  # if a signal arrived during the commit, the repair has a result
+        for done in results:
+            if output_format == "json":
+                _print_json(done.diagnosis, done)
+            else:
+                _print_done(done)
     ctx.exit(EXIT_GIVEN_UP if _given_up(done) else 0)
 
 
@@ -206,21 +237,41 @@ def _print_done(done: RepairResult) -> None:
     if done.action is None:
         _print_healthy(done.diagnosis)
         return
-    effect = done.action.effect
-    if _given_up(done):
-        outcome = f"not done, because the claim was lost; run the command again: {effect}"
-    elif done.repaired_nothing:
-        outcome = f"nothing was left to repair by {done.action.name}"
-    else:
-        outcome = f"done: {effect}"
-    click.echo(f"{done.diagnosis.table}: {outcome}")
-    if done.result is not None:
+    result = done.result
+    click.echo(f"{done.diagnosis.table}: {_outcome(done)}")
+    if result is not None and not result.is_given_up:
         from sluice.cli.output import counted
+        from sluice.cli.tier import ended
 
-        result = done.result
-        click.echo(
-            f"the round: {result.outcome}, {counted(result.rows, 'row')}, lake snapshot"
-            f" {result.lake_snapshot_id or 'none'}"
-        )
+        parts = [ended(result), counted(result.rows, "row")]
+        if result.lake_snapshot_id is not None:
+            parts.append(f"lake snapshot id {result.lake_snapshot_id}")
+        click.echo(f"the round: {', '.join(parts)}")
     for note in done.notes:
-        click.echo(f"note: {note}")
+        if result is None or note not in result.accepted:
+            click.echo(f"note: {note}")
+
+
+def _outcome(done: RepairResult) -> str:
+    """What the repair did, what is missing in the lake because of it, and the next step."""
+    result = done.result
+    assert done.action is not None
+    if result is None:
+        return f"done: {_DONE[done.action.name]}"
+    if result.is_given_up:
+        from sluice.cli.tier import ended
+
+        if result.table_dropped:
+            return f"not repaired: {ended(result)}"
+        return (
+            "not repaired: nothing was committed, because the claim was lost. Run the command again"
+        )
+    if done.repaired_nothing:
+        sentences = [f"nothing was left to repair by {done.action.name}"]
+    else:
+        sentences = [f"done: {_DONE[done.action.name]}"]
+        if result.accepted:
+            sentences.append(f"Missing in the lake, as accepted: {result.accepted}")
+    if result.forced:
+        sentences.append(_DUE)
+    return ". ".join(sentences)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
@@ -36,6 +36,7 @@ from sluice.rounds.repair import (
 )
 from sluice.rounds.retier import RepairMode
 from sluice.rounds.types import OffsetRange
+from sluice.stop_signals import signals_deferred
 
 _POLL_S = 0.5
 _REPAIR_MODES = {mode.value: mode for mode in RepairMode}
@@ -88,6 +89,7 @@ def repair(
     progress: Progress | None = None,
     clock: Clock | None = None,
     jvm: Jvm | None = None,
+    on_result: Callable[[RepairResult], object] = lambda _: None,
 ) -> RepairResult:
     """Repairs a table by the named action, or by the best one if that loses nothing.
 
@@ -97,6 +99,7 @@ def repair(
         batch of a log table.
     :param skip: a batch that cannot be read, as the user named it.
     :param wait_ms: how long to wait until the coordinator assigns the table for a round.
+    :param on_result: called with the result, also if a signal then prevents the return.
     :raises ConfigurationError: the named action is not available; the message lists those that are.
     :raises LakeError, RoundError: no action was named and every one loses something; the message
         lists them.
@@ -107,10 +110,13 @@ def repair(
         seen = read_table_state(path, client.tiering, lake)
         found, unreadable = _diagnosis(client, seen, skip)
         if found.healthy:
-            return RepairResult(found)
+            on_result(done := RepairResult(found))
+            return done
         action = choose_action(found, by, skip)
         if action.name not in _REPAIR_MODES and action.name != REGISTER:
-            return RepairResult(found, action, tuple(apply_action(action, seen)))
+            with signals_deferred():
+                on_result(done := RepairResult(found, action, tuple(apply_action(action, seen))))
+            return done
         with suppress(FlussError, TableNotDue):  # saves time; not every server or user may do it
             client.statuses.retry(path)
             client.statuses.request_round(path)
@@ -126,12 +132,17 @@ def repair(
                     repair_mode=repair_mode,
                     unreadable=unreadable,
                     accepted=action,
+                    on_result=lambda result: on_result(_of_round(found, action, result)),
                 )
-                return RepairResult(found, action, result.notes, result)
+                return _of_round(found, action, result)
             except TableNotDue:
                 if clock.monotonic_s() >= deadline_s:
                     raise
             clock.sleep(_POLL_S)
+
+
+def _of_round(found: Diagnosis, action: RepairAction, result: RoundResult) -> RepairResult:
+    return RepairResult(found, action, result.notes, result)
 
 
 def _diagnosis(

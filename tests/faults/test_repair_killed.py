@@ -65,7 +65,7 @@ def test_it_shows_what_it_would_do_before_it_does(scene: Scene) -> None:
     assert scene.sql("SELECT * FROM {t}.refs ORDER BY name") == before
     done = sluice(*command(scene, "--yes"))
     assert done.returncode == 0, done.stderr
-    assert "done: set main of the lake table" in done.stdout
+    assert "done: set main to the registered snapshot again" in done.stdout
     scene.check()
 
 
@@ -84,7 +84,7 @@ def test_what_loses_something_is_not_done_unless_it_is_named(scene: Scene) -> No
     assert "--by retier" in refused.stderr
     done = sluice(*command(scene, "--yes", "--by", "retier"))
     assert done.returncode == 0, done.stderr
-    assert "the round: committed, 200 rows" in done.stdout
+    assert "the round: committed to the lake, 200 rows" in done.stdout
     scene.check_whole()
     again = sluice(*command(scene, "--yes", "--format", "json"))
     assert json.loads(again.stdout)["done"] is None

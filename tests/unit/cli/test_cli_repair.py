@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -143,48 +145,101 @@ def test_a_table_in_order(capsys: pytest.CaptureFixture[str]) -> None:
     assert '"done": null' in capsys.readouterr().out
 
 
-def test_what_was_done_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    result = RoundResult("db.t", 1, 2, 3, "committed", rows=5, lake_snapshot_id=9)
-    done = RepairResult(of(RISKY), RISKY, ("lost for good: 3 rows",), result)
-    _print_done(done)
-    text = capsys.readouterr().out
-    for part in ("done: run a round", "committed, 5 rows, lake snapshot 9", "note: lost for good"):
-        assert part in text
-    _print_json(done.diagnosis, done)
-    assert '"repair": "retier"' in capsys.readouterr().out
+DUE = "The table is due at once, and the next round copies the other rows"
+FORCED = "repaired only what was requested: the next round copies the other rows"
+SKIPPED = "bucket 1: offsets 7 to 16 were skipped"
+
+
+def result(outcome: str = "committed", **facts: Any) -> RoundResult:
+    return RoundResult("db.t", 1, 2, 3, outcome, **facts)
 
 
 @pytest.mark.parametrize(
-    ("action", "notes", "outcome"),
+    ("done", "lines"),
     [
-        (GAP, ("bucket 0: offsets 3 to 4 were no longer in the log",), "done: move on"),
-        (GAP, ("partition 7 was dropped",), "nothing was left to repair by accept-gap"),
-        (REBUILD, ("bucket 0 was rebuilt: its files",), "done: read the bucket again"),
-        (REBUILD, (), "nothing was left to repair by rebuild"),
-        (RISKY, (), "done: run a round"),
+        (RepairResult(of(SAFE), SAFE), ["done: set main to the registered snapshot again"]),
+        (
+            RepairResult(
+                of(RISKY), RISKY, ("3 offsets were copied",), result(rows=5, lake_snapshot_id=9)
+            ),
+            [
+                "done: copied the missing offsets from the logs again",
+                "the round: committed to the lake, 5 rows, lake snapshot id 9",
+                "note: 3 offsets were copied",
+            ],
+        ),
+        (
+            RepairResult(
+                batch(SKIP),
+                SKIP,
+                (SKIPPED,),
+                result(accepted=SKIPPED, forced=FORCED, lake_snapshot_id=9),
+            ),
+            [
+                "done: copied the bucket up to the batch and left the batch out. Missing in the"
+                f" lake, as accepted: {SKIPPED}. {DUE}",
+                "the round: committed to the lake, 0 rows, lake snapshot id 9",
+            ],
+        ),
+        (
+            RepairResult(batch(REBUILD), REBUILD, (), result("nothing_new", forced=FORCED)),
+            [f"nothing was left to repair by rebuild. {DUE}", "the round: no new rows, 0 rows"],
+        ),
+        (
+            RepairResult(of(RISKY), RISKY, (), result("claim_lost")),
+            [
+                "not repaired: nothing was committed, because the claim was lost. Run the command"
+                " again"
+            ],
+        ),
+        (
+            RepairResult(of(RISKY), RISKY, (), result("claim_lost", lake_snapshot_id=9)),
+            [
+                "done: copied the missing offsets from the logs again",
+                "the round: committed to the lake; the claim was lost before the registration with"
+                " Fluss, which the next round repeats, 0 rows, lake snapshot id 9",
+            ],
+        ),
+        (
+            RepairResult(
+                of(GAP), GAP, ("table db.t was dropped",), result("claim_lost", table_dropped=True)
+            ),
+            [
+                "not repaired: nothing was committed: the table was dropped during the round",
+                "note: table db.t was dropped",
+            ],
+        ),
+    ],
+)
+def test_a_repair_prints_what_was_done_what_is_missing_and_the_next_step(
+    capsys: pytest.CaptureFixture[str], done: RepairResult, lines: list[str]
+) -> None:
+    _print_done(done)
+    assert capsys.readouterr().out.splitlines() == [f"db.t: {lines[0]}", *lines[1:]]
+    assert _given_up(done) == lines[0].startswith("not repaired")
+    _print_json(done.diagnosis, done)
+    assert done.action is not None
+    assert json.loads(capsys.readouterr().out)["done"]["repair"] == done.action.name
+
+
+@pytest.mark.parametrize(
+    ("action", "notes", "is_done"),
+    [
+        (GAP, ("bucket 0: offsets 3 to 4 were no longer in the log",), True),
+        (GAP, ("partition 7 was dropped",), False),
+        (REBUILD, ("bucket 0 was rebuilt: its files",), True),
+        (REBUILD, (), False),
+        (RISKY, (), True),
     ],
 )
 def test_a_round_that_repaired_nothing_is_not_said_to_be_done(
-    capsys: pytest.CaptureFixture[str], action: RepairAction, notes: tuple[str, ...], outcome: str
+    capsys: pytest.CaptureFixture[str], action: RepairAction, notes: tuple[str, ...], is_done: bool
 ) -> None:
     before = "bucket 1: offsets 0 to 4 were skipped"  # accepted by an earlier round
-    result = RoundResult("db.t", 1, 2, 3, "nothing_new", accepted=before)
-    _print_done(RepairResult(of(action), action, notes, result))
-    assert capsys.readouterr().out.splitlines()[0] == f"db.t: {outcome}"
-
-
-@pytest.mark.parametrize(("snapshot_id", "given_up"), [(None, True), (9, False)])
-def test_a_round_that_lost_its_claim_is_not_said_to_be_done(
-    capsys: pytest.CaptureFixture[str], snapshot_id: int | None, given_up: bool
-) -> None:
-    result = RoundResult("db.t", 1, 2, 3, "claim_lost", lake_snapshot_id=snapshot_id)
-    done = RepairResult(of(SAFE), SAFE, result=result)
-    _print_done(done)
-    told = capsys.readouterr().out.splitlines()[0]
-    lost = "not done, because the claim was lost; run the command again"
-    assert told == f"db.t: {lost if given_up else 'done'}: {SAFE.effect}"
-    assert _given_up(done) is given_up
-    assert not _given_up(RepairResult(of(SAFE), SAFE)), "a move of main has no claim"
+    _print_done(RepairResult(of(action), action, notes, result("nothing_new", accepted=before)))
+    line = capsys.readouterr().out.splitlines()[0]
+    nothing = f"db.t: nothing was left to repair by {action.name}"
+    assert line.startswith("db.t: done: ") if is_done else line == nothing
 
 
 @pytest.mark.parametrize(
