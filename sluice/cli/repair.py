@@ -194,7 +194,7 @@ def _print_found(found: Diagnosis, by: str | None, skip: BatchName | None = None
     click.echo(f"{found.table}: {found.state}")
     print_table(["what", "value"], list(found.facts.items()), empty="")
     if found.actions:
-        rows = [[one.name, one.effect, "\n".join(one.risks) or "none"] for one in found.actions]
+        rows = [[one.name, one.effect, "; ".join(one.risks) or "none"] for one in found.actions]
         print_table(["repair", "what it does", "risk"], rows, empty="")
     for line in found.advice:
         click.echo(f"note: {line}")
