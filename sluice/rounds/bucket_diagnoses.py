@@ -58,10 +58,11 @@ def _unknown_end(observed: TableState, batch: OffsetRange) -> str:
     if observed.info.has_primary_key:
         return f"{unknown}: only rebuild is possible"
     return (
-        f"{unknown}. With replication, let another replica lead bucket {batch.bucket.name}: it may"
-        " have an intact batch. Otherwise wait until Fluss has deleted the batch (table.log.ttl),"
-        f" then run `sluice repair {observed.path} --by accept-gap --yes`. Other buckets are still"
-        " tiered"
+        f"{unknown}. Rounds still tier the other buckets. With replication, let another replica"
+        f" lead bucket {batch.bucket.name}: it may have an intact batch. Otherwise set"
+        " table.datalake.enabled to false until Fluss has deleted the batch (table.log.ttl),"
+        " because before that it keeps what the lake lacks. Set it to true again, then run `sluice"
+        f" repair {observed.path} --by accept-gap --yes`"
     )
 
 
@@ -92,5 +93,7 @@ def _rebuild(observed: TableState, lost: Sequence[OffsetRange]) -> RepairAction:
     )
     risks: tuple[str, ...] = ()
     if observed.table is not None and not only_tiering_wrote(observed):
-        risks = (f"main loses the rows that other writers added to {plural} {named}",)
+        risk = f"main loses any rows that other writers have added to {plural} {named}"
+        unknown = "; its oldest snapshots have expired, so these rows are unknown"
+        risks = (risk if observed.history.is_complete() else risk + unknown,)
     return RepairAction(REBUILD, effect, risks, tuple(lost), observed.history.main)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -362,6 +363,38 @@ def test_a_keyed_bucket_is_read_again_from_its_snapshot(keyed: KeyedWorld) -> No
     keyed.put(keyed.bucket(0), k4=5)
     keyed.round()
     keyed.assert_equal()
+
+
+ANY = "main loses any rows that other writers have added to bucket 0"
+
+
+@pytest.mark.parametrize(
+    ("operation", "is_known", "risks"),
+    [
+        ("replace", True, ()),
+        ("append", True, (ANY,)),
+        (
+            "replace",
+            False,
+            (f"{ANY}; its oldest snapshots have expired, so these rows are unknown",),
+        ),
+    ],
+)
+def test_the_risk_of_a_rebuild_is_that_of_the_lakes_history(
+    keyed: KeyedWorld, operation: str, is_known: bool, risks: tuple[str, ...]
+) -> None:
+    """A rebuild removes all files of the bucket; a compaction by another writer adds no rows."""
+    keyed.table.foreign_commit(summary={"operation": operation})
+    assert keyed.cluster.info is not None
+    state = read_table_state(keyed.cluster.info.path, keyed.cluster, keyed.lake)
+    main = state.history.main
+    assert main is not None
+    if not is_known:
+        known = {main: state.history.snapshots[main]}
+        state = replace(state, history=replace(state.history, snapshots=known))
+    batch = OffsetRange(keyed.bucket(0), 5, 5)
+    [rebuild] = diagnose_unreadable(state, batch, "why").actions
+    assert rebuild.risks == risks
 
 
 def test_the_files_of_other_buckets_stay(keyed: KeyedWorld) -> None:
