@@ -12,7 +12,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import TaskDeferred
 from airflow.sdk.execution_time import task_runner
 from airflow.sdk.execution_time.comms import SkipDownstreamTasks
 
@@ -24,6 +23,11 @@ from sluice_airflow.triggers import keep as triggers
 from tests.airflow.place import wait_until
 from tests.airflow.test_keeper import JOB, Shop
 from tests.airflow.test_keeper import shop as shop
+
+try:
+    from airflow.sdk.exceptions import TaskDeferred
+except ImportError:  # Airflow 3.1
+    from airflow.exceptions import TaskDeferred
 
 RUN_ID = "manual__1"
 DROP = "drop_lease"
