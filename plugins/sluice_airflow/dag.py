@@ -181,6 +181,7 @@ def _tier_arguments(settings: Settings) -> dict[str, Any]:
     return {
         "fluss_conn_id": settings.connection,
         "acquire_task_id": ACQUIRE,
+        "keep_task_id": KEEP,
         "heartbeat_interval_s": float(settings.heartbeat_interval_seconds),
         "conn_id": settings.spark_connection,
         "application": settings.script,

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-STARTED = frozenset(
-    {"running", "success", "failed", "skipped", "upstream_failed", "removed", "restarting"}
-)
+ENDED = frozenset({"success", "failed", "skipped", "upstream_failed", "removed"})
+STARTED = ENDED | {"running", "restarting"}
 """States of a task that has started, or that will not start."""
 
 

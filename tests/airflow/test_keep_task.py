@@ -50,7 +50,7 @@ class Airflow:
         assert (dag_id, run_ids) == (self.dag_id, [RUN_ID])
         if not self.is_available():
             raise ConnectionError("the database is away")
-        return {RUN_ID: {name: self.states[name] for name in task_ids}}
+        return {RUN_ID: {n: state for n, state in self.states.items() if n in task_ids}}
 
     def urlopen(self, url: str, **_: Any) -> io.BytesIO:
         assert url.endswith("/api/v2/monitor/health")

@@ -15,7 +15,7 @@ from airflow.sdk import BaseOperator
 
 from sluice_airflow.airflow_names import conf
 from sluice_airflow.hooks.fluss import FlussHook
-from sluice_airflow.task_states import STARTED, state_of
+from sluice_airflow.task_states import ENDED, STARTED, state_of, states_of
 from sluice_airflow.triggers.keep import KeepClaimsTrigger
 
 if TYPE_CHECKING:
@@ -135,6 +135,24 @@ def end_keeper(ti: Any, task_id: str, wait_s: float = END_S) -> None:
             time.sleep(min(1.0, wait_s))
     except Exception as error:  # Airflow's API may be unavailable
         log.warning("cannot read whether %s has ended: %s", task_id, error)
+
+
+def missing_keeper(ti: Any, task_id: str) -> str:
+    """Returns why nothing claims a lost table of the run again. Empty: the keeper may.
+
+    :param task_id: the task that keeps the claims.
+    """
+    try:
+        states = states_of(ti, task_id)
+    except Exception as error:  # Airflow's API may be unavailable
+        log.warning("cannot read the state of %s: %s", task_id, error)
+        return ""
+    if task_id not in states:
+        return f"the run has no task {task_id}"
+    state = states[task_id]
+    if state in ENDED:
+        return f"the task {task_id} has ended as {state}"
+    return missing_triggerer() if state == "deferred" else ""
 
 
 def missing_triggerer() -> str:

@@ -47,6 +47,7 @@ from sluice_airflow.claims import ClaimedTable
 from sluice_airflow.connection import CONF_PREFIX
 from sluice_airflow.group_submit import GroupSubmitHook
 from sluice_airflow.hooks.fluss import FlussHook
+from sluice_airflow.operators.keep import missing_keeper
 from sluice_airflow.operators.time_limit import TimeLimit
 from sluice_airflow.operators.waiting import WaitingClaims
 from sluice_airflow.settle import NO_REPORT_EXPECTED, UNREADABLE
@@ -84,6 +85,7 @@ class SluiceTierOperator(SparkSubmitOperator):
     :param entry: one of the claimed tables that acquire_lease returned. (templated)
     :param fluss_conn_id: connection of type fluss.
     :param acquire_task_id: task whose XCom lists all claimed tables of the run.
+    :param keep_task_id: task that claims lost tables of the run again.
     :param heartbeat_interval_s: seconds between two heartbeats.
     :param time_limit_s: maximum seconds of one try, which the size of the round extends (see
         :class:`TimeLimit`); 0: no limit. ``execution_timeout`` is a limit that nothing extends.
@@ -98,6 +100,7 @@ class SluiceTierOperator(SparkSubmitOperator):
         entry: ClaimedTable,
         fluss_conn_id: str = FlussHook.default_conn_name,
         acquire_task_id: str = "acquire_lease",
+        keep_task_id: str = "keep_claims",
         heartbeat_interval_s: float = 20.0,
         time_limit_s: float = 0.0,
         **kwargs: Any,
@@ -109,6 +112,7 @@ class SluiceTierOperator(SparkSubmitOperator):
         self.entry = entry
         self.fluss_conn_id = fluss_conn_id
         self.acquire_task_id = acquire_task_id
+        self.keep_task_id = keep_task_id
         self.heartbeat_interval_s = heartbeat_interval_s
         self.time_limit_s = time_limit_s
         self._killed = False
@@ -205,7 +209,7 @@ class SluiceTierOperator(SparkSubmitOperator):
         self._secret_environment = connection.secret_environment()
         self._secrets = connection.secrets()
         with hook.get_client() as client:
-            claim = self._start_claim(client, attempt)
+            claim = self._start_claim(client, attempt, context["ti"])
             self.name = f"sluice {claim.path} epoch {claim.tiering_epoch}"
             self.application_args = ["--plan", self.entry["plan_uri"], "--attempt", attempt]
             interval_s = self.heartbeat_interval_s
@@ -234,25 +238,30 @@ class SluiceTierOperator(SparkSubmitOperator):
                     self._reported = self._report_success(client, claim, outcome)
         return outcome
 
-    def _start_claim(self, client: Client, attempt: str) -> Claim:
+    def _start_claim(self, client: Client, attempt: str, ti: Any) -> Claim:
         """Returns the newest claim of the table, and marks that this task works on it.
 
-        If the claim was lost, the keeper of the run may take the table again, at its next
-        heartbeat.
+        If the claim was lost, the keeper of the run may claim the table again, at its next
+        heartbeat. Without a keeper, the task does not wait.
 
-        :raises ClaimLost: the claim is lost, and the keeper did not take the table again in time.
+        :raises ClaimLost: the claim is lost, and the table was not claimed again in time.
         """
         until = time.monotonic() + self.heartbeat_interval_s + CLAIMED_AGAIN_S
         error: FlussError | None = None
         gives_up = False
+        no_keeper: str | None = None
         while True:
             newest = newest_claim(self.entry)
             if gives_up and newest == self.entry:
-                raise ClaimLost(f"the claim was lost before Spark started: {error}")
+                why = f"{error}; not claimed again: {no_keeper}" if no_keeper else error
+                raise ClaimLost(f"the claim was lost before Spark started: {why}")
             self.entry = newest
             claim = claim_of(newest)
             error = client.tiering.heartbeat([claim])[claim.table_id]
             gives_up = time.monotonic() >= until or is_started(newest["plan_uri"])
+            if error is not None and not gives_up and no_keeper is None:
+                no_keeper = missing_keeper(ti, self.keep_task_id)
+            gives_up = gives_up or bool(no_keeper)
             if error is None or gives_up:
                 # From now on the keeper does not take the table again. It may just have done so.
                 mark_started(newest["plan_uri"], attempt)

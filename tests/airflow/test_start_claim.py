@@ -1,0 +1,93 @@
+"""A tier task whose claim was lost before it started; only Airflow's side is a fake."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from sluice.errors import ClaimLost
+from sluice.model import Claim, Reason, TablePath
+from sluice.rounds.files import claim_of
+from sluice_airflow.claims import ClaimedTable
+from sluice_airflow.operators import tier
+from tests.airflow.test_keep_task import KEEP, Airflow
+from tests.airflow.test_keep_task import airflow as airflow
+from tests.airflow.test_keeper import Shop
+from tests.airflow.test_keeper import shop as shop
+
+WAIT_S = 3.0
+"""A task that waits for a keeper does so for longer."""
+
+
+def lost_claim(shop: Shop) -> tuple[TablePath, ClaimedTable]:
+    [path] = shop.tables(1)
+    [entry] = shop.acquire()
+    shop.client.tiering.release(claim_of(entry), Reason.from_text("another client"))
+    return path, entry
+
+
+@pytest.fixture(autouse=True)
+def _short_poll(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tier, "CLAIMED_AGAIN_POLL_S", 0.05)
+
+
+def start(shop: Shop, airflow: Airflow, entry: ClaimedTable) -> Claim:
+    operator = tier.SluiceTierOperator(task_id="tier", entry=entry, heartbeat_interval_s=1.0)
+    return operator._start_claim(shop.client, "try-1", airflow)
+
+
+@pytest.mark.parametrize("state", ["success", "failed", "skipped", "removed", "no task"])
+def test_a_task_waits_for_no_keeper_that_has_ended(
+    shop: Shop, airflow: Airflow, state: str
+) -> None:
+    _, entry = lost_claim(shop)
+    airflow.states[KEEP] = state
+    if state == "no task":
+        del airflow.states[KEEP]
+    began = time.monotonic()
+    with pytest.raises(ClaimLost, match=f"; not claimed again: .*{state}"):
+        start(shop, airflow, entry)
+    assert time.monotonic() - began < WAIT_S
+
+
+def test_a_task_waits_for_no_keeper_whose_triggerer_has_stopped(
+    shop: Shop, airflow: Airflow
+) -> None:
+    _, entry = lost_claim(shop)
+    airflow.triggerer = "unhealthy"
+    began = time.monotonic()
+    with pytest.raises(ClaimLost, match="not claimed again: no triggerer runs"):
+        start(shop, airflow, entry)
+    assert time.monotonic() - began < WAIT_S
+
+
+@pytest.mark.parametrize("state", ["deferred", None])
+def test_a_task_waits_for_a_keeper(shop: Shop, airflow: Airflow, state: str | None) -> None:
+    """It sends heartbeats, or Airflow will start it."""
+    path, entry = lost_claim(shop)
+    airflow.states[KEEP] = state
+    with ThreadPoolExecutor(1) as pool:
+        starting = pool.submit(start, shop, airflow, entry)
+        time.sleep(0.2)
+        keeper = shop.keeper()
+        assert keeper.beat()
+        assert keeper.claim_again() == 1
+        claim = starting.result(30)
+    assert claim.tiering_epoch == entry["tiering_epoch"] + 1
+    assert shop.failures(path) == [("Tiering", 0)]
+
+
+def test_a_task_that_cannot_read_the_state_of_the_keeper_waits(
+    shop: Shop, airflow: Airflow
+) -> None:
+    _, entry = lost_claim(shop)
+    airflow.is_available = lambda: False
+    with ThreadPoolExecutor(1) as pool:
+        starting = pool.submit(start, shop, airflow, entry)
+        time.sleep(0.2)
+        keeper = shop.keeper()
+        assert keeper.beat()
+        assert keeper.claim_again() == 1
+        assert starting.result(30).tiering_epoch == entry["tiering_epoch"] + 1
