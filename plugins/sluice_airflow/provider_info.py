@@ -150,9 +150,9 @@ OPTIONS: dict[str, tuple[str, str, str]] = {
     "tier_timeout_seconds": (
         "integer",
         "3600",
-        "Maximum duration of one try of a tier task, in seconds. A large round gets more:"
-        " 500 s per GB of KV snapshots, 100 s per million log offsets of buckets that it scans, and"
-        " up to the freshness for its logs. 0: no limit.",
+        "Maximum duration of one try of a tier task, in seconds. 0: no limit. A large round gets"
+        " more: 500 s per GB of KV snapshots, 100 s per million log offsets of scanned buckets, up"
+        " to the freshness for logs.",
     ),
     "heartbeat_interval_seconds": (
         "integer",

@@ -40,8 +40,8 @@ HEALTH_TIMEOUT_S = 5.0
 class KeepClaimsOperator(BaseOperator):
     """Keeps the claims of a run alive while none of its tasks runs. Never fails a run.
 
-    Its trigger runs in the triggerer: it takes no pool slot, and continues while the DAG is paused.
-    Without a triggerer, the claims are not kept, and the task succeeds at once.
+    Its trigger runs in the triggerer, takes no pool slot, and continues while the DAG is paused.
+    Without a triggerer, the task succeeds at once, and claims that wait for two minutes are lost.
 
     :param lease_id: id of the run. (templated)
     :param drop_task_id: the task that ends the claims. The trigger ends when it starts.

@@ -8,6 +8,7 @@ from sluice.client.addresses import Address, parse_bootstrap
 from sluice.client.lease_ids import OWNER_CHARS_MAX, lease_id
 from sluice.errors import ConfigurationError
 from sluice.leases.limits import check_lease_id
+from tests.docs.blocks import claimed_blocks
 
 
 def test_parses_host_and_port() -> None:
@@ -92,3 +93,10 @@ def test_a_lease_id_has_only_characters_of_a_lease_id_and_a_folder() -> None:
 
 def test_a_lease_id_stays_what_it_is_across_versions() -> None:
     assert lease_id("a", "b", "c") == "sluice-a-c6ef648e-97e3-5f2e-95d1-8912a7000d46"
+
+
+def test_a_lease_id_looks_as_the_page_shows() -> None:
+    [shown] = claimed_blocks("docs/airflow.md", __file__)
+    run_id = "scheduled__2026-11-23T08:00:00+00:00"
+    made = lease_id("airflow-3f9c2a1b7d40", "sluice_lake_tiering", run_id)
+    assert shown.content.strip() == made
