@@ -64,7 +64,7 @@ class MemoryCluster:
 
     def __init__(self, info: TableInfo, partitions: Sequence[Partition] = ()) -> None:
         self.info: TableInfo | None = info
-        self.partition_list = list(partitions)
+        self.partitions_by_id = {p.partition_id: p for p in partitions}
         self.logs: dict[TableBucket, list[LogRecords]] = {}
         self.starts: dict[TableBucket, int] = {}
         self.unreadable: set[tuple[TableBucket, int]] = set()
@@ -134,7 +134,10 @@ class MemoryCluster:
 
     def drop_partition(self, partition_id: int) -> None:
         """Drops a partition; its logs stay, so that a test can compare them."""
-        self.partition_list = [p for p in self.partition_list if p.partition_id != partition_id]
+        self.partitions_by_id.pop(partition_id, None)
+
+    def add_partition(self, partition: Partition) -> None:
+        self.partitions_by_id[partition.partition_id] = partition
 
     def drop_table(self) -> None:
         self.info = None
@@ -148,7 +151,7 @@ class MemoryCluster:
 
     def partitions(self, path: TablePath) -> list[Partition]:
         self._table()
-        return list(self.partition_list)
+        return list(self.partitions_by_id.values())
 
     def latest_offsets(
         self, path: TablePath, table_id: int, partition_id: int | None, buckets: Sequence[int]
@@ -247,8 +250,7 @@ class MemoryCluster:
         """
         if self.info is None or self.info.table_id != bucket.table_id:
             raise TableNotExist(f"no table has the id {bucket.table_id}: was it dropped?")
-        there = {p.partition_id for p in self.partition_list}
-        if bucket.partition_id is not None and bucket.partition_id not in there:
+        if bucket.partition_id is not None and bucket.partition_id not in self.partitions_by_id:
             raise PartitionNotExists(f"partition {bucket.partition_id} does not exist")
 
     def _table(self) -> TableInfo:

@@ -56,7 +56,7 @@ class FlussTable(MemoryCluster):
 
     def buckets(self) -> list[TableBucket]:
         """The buckets that exist now."""
-        ids = [p.partition_id for p in self.partition_list]
+        ids = [*self.partitions_by_id]
         partitions: Sequence[int | None] = ids if self.described.is_partitioned else (None,)
         numbers = range(self.described.bucket_count)
         return [TableBucket(self.described.table_id, p, n) for p in partitions for n in numbers]
@@ -195,7 +195,7 @@ class SimCluster:
         return ask(path, table_id, partition_id, buckets)
 
     def partitions(self, path: TablePath) -> list[Partition]:
-        return list(self.table(path).partition_list)
+        return list(self.table(path).partitions_by_id.values())
 
     def lake_snapshot(self, path: TablePath, snapshot_id: int | None) -> LakeSnapshotInfo | None:
         table = self.table(path)

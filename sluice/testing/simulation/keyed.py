@@ -105,8 +105,6 @@ class KeyedFlussTable(FlussTable):
             "n": pa.array([value for _, value in rows], pa.int64()),
         }
         if bucket.partition_id is not None:
-            [day] = next(
-                p.values for p in self.partition_list if p.partition_id == bucket.partition_id
-            )
+            [day] = self.partitions_by_id[bucket.partition_id].values
             columns["day"] = pa.array([day] * len(rows), pa.string())
         return pa.RecordBatch.from_pydict(columns)

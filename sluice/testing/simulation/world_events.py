@@ -156,13 +156,13 @@ class WorldEvents:
     def _partition(self, fluss: FlussTable) -> None:
         if not fluss.described.is_partitioned:
             return
-        there = {partition.values[0]: partition for partition in fluss.partition_list}
+        there = {partition.values[0]: partition for partition in fluss.partitions_by_id.values()}
         day = self._rng.choice(_DAYS)
         if day in there and self._is_behind(fluss):
             return  # the lake may lack rows that only this partition's logs have
         if day in there:
             self._world.note("partition dropped")
-            fluss.partition_list.remove(there[day])
+            fluss.drop_partition(there[day].partition_id)
             self._dropped_days.add((fluss.described.path, day))
             return
         again = (fluss.described.path, day) in self._dropped_days
@@ -171,7 +171,7 @@ class WorldEvents:
 
     def _add_partition(self, fluss: FlussTable, day: str) -> None:
         partition = Partition(self._world.cluster.next_id(), (day,))
-        fluss.partition_list.append(partition)
+        fluss.add_partition(partition)
         self._world.checker.values[partition.partition_id] = partition.values
 
     # ---- the lake ----

@@ -60,7 +60,7 @@ class World:
     def assert_exactly_once(self) -> None:
         """Every row of every log is in the lake once, and Fluss says so."""
         values: dict[int | None, tuple[str, ...]] = {None: ()}
-        values |= {p.partition_id: p.values for p in self.cluster.partition_list}
+        values |= {n: p.values for n, p in self.cluster.partitions_by_id.items()}
         expected = [
             (values.get(bucket.partition_id, ()), bucket.bucket, records.base_offset + i)
             for bucket, log in self.cluster.logs.items()

@@ -108,14 +108,8 @@ class KeyedWorld:
         return pa.RecordBatch.from_pydict(columns)
 
     def values(self, bucket: TableBucket) -> Values:
-        return next(
-            (
-                p.values
-                for p in self.cluster.partition_list
-                if p.partition_id == bucket.partition_id
-            ),
-            (),
-        )
+        found = self.cluster.partitions_by_id.get(bucket.partition_id or -1)
+        return found.values if found else ()
 
     def snapshot(self, bucket: TableBucket) -> BucketSnapshot:
         """The server takes a KV snapshot, and the next rounds hold it."""
@@ -124,7 +118,7 @@ class KeyedWorld:
         return self.leased[bucket]
 
     def drop(self, partition: Partition) -> None:
-        self.cluster.partition_list.remove(partition)
+        self.cluster.drop_partition(partition.partition_id)
         for bucket in [b for b in self.held if b.partition_id == partition.partition_id]:
             del self.held[bucket]
             self.cluster.logs.pop(bucket, None)

@@ -206,7 +206,8 @@ def test_a_new_partition_that_is_dropped_again_does_not_remove_the_old_ones_rows
 ) -> None:
     """Its offsets are not in the lake, so the lake's rows are still those of the old one."""
     world = appended(partitioned)
-    world.cluster.partition_list[0] = Partition(9, ("mon",))
+    world.cluster.drop_partition(5)
+    world.cluster.add_partition(Partition(9, ("mon",)))
     world.append(0, 1, 9)
     at("copy.before", lambda: world.cluster.drop_partition(9))
     result = world.round()

@@ -159,7 +159,7 @@ def test_result_keys() -> None:
 def many(partitioned: World) -> World:
     """12,000 partitions, each with a row in its one bucket."""
     ids = range(100, 12_100)
-    partitioned.cluster.partition_list = [Partition(n, (f"p{n}",)) for n in ids]
+    partitioned.cluster.partitions_by_id = {n: Partition(n, (f"p{n}",)) for n in ids}
     for n in ids:
         partitioned.append(0, 1, partition_id=n)
     return partitioned

@@ -256,7 +256,7 @@ def test_an_expired_partition_is_skipped_with_a_note(partitioned: World) -> None
     partitioned.append(0, 3, partition_id=5)
     partitioned.round()
     partitioned.append(0, 9, partition_id=5)
-    partitioned.cluster.partition_list.pop(0)
+    partitioned.cluster.drop_partition(5)
     partitioned.append(0, 2, partition_id=6)
     result = partitioned.round()
     assert result.rows == 2
@@ -269,7 +269,8 @@ def test_a_partition_created_again_loses_its_old_rows_in_the_same_commit(
     partitioned.append(0, 3, partition_id=5)
     partitioned.append(0, 1, partition_id=6)
     partitioned.round()
-    partitioned.cluster.partition_list[0] = Partition(9, ("mon",))
+    partitioned.cluster.drop_partition(5)
+    partitioned.cluster.add_partition(Partition(9, ("mon",)))
     del partitioned.cluster.logs[partitioned.bucket(0, 5)]
     partitioned.append(0, 2, partition_id=9)
     result = partitioned.round()
@@ -288,7 +289,8 @@ def test_a_rollback_that_is_undone_before_the_commit_leaves_no_old_rows(
     first = partitioned.round()
     partitioned.append(0, 3, partition_id=5)
     second = partitioned.round()
-    partitioned.cluster.partition_list[0] = Partition(9, ("mon",))
+    partitioned.cluster.drop_partition(5)
+    partitioned.cluster.add_partition(Partition(9, ("mon",)))
     del partitioned.cluster.logs[partitioned.bucket(0, 5)]
     partitioned.append(0, 2, partition_id=9)
 

@@ -203,7 +203,7 @@ def test_a_dropped_partitions_rows_are_lost_with_a_word(partitioned: World) -> N
     partitioned.round()
     partitioned.table.roll_back_to(first.lake_snapshot_id)
     lose_newer(partitioned)
-    partitioned.cluster.partition_list.pop(0)
+    partitioned.cluster.drop_partition(5)
     [way] = found(partitioned).actions
     assert way.risks == (
         "lost for good: bucket 1(p=5):0: offsets 3 to 4 (its partition was dropped)",
@@ -217,7 +217,8 @@ def test_rows_of_an_earlier_partition_of_the_name_still_go(partitioned: World) -
     """Its first round is among what the lake has lost."""
     partitioned.append(0, 3, partition_id=5)
     first = partitioned.round()
-    partitioned.cluster.partition_list[0] = Partition(9, ("mon",))
+    partitioned.cluster.drop_partition(5)
+    partitioned.cluster.add_partition(Partition(9, ("mon",)))
     del partitioned.cluster.logs[partitioned.bucket(0, 5)]
     partitioned.append(0, 2, partition_id=9)
     partitioned.round()

@@ -269,7 +269,7 @@ def test_a_partition_created_again_while_others_change(
     days.put(days.bucket(0, 6), k1=1, k2=2)
     days.round()
     days.drop(MONDAY)
-    days.cluster.partition_list.append(Partition(9, ("mon",)))
+    days.cluster.add_partition(Partition(9, ("mon",)))
     days.put(days.bucket(0, 9), k2=20)
     if with_snapshot:
         days.snapshot(days.bucket(0, 9))
