@@ -21,6 +21,8 @@ from sluice.testing.ports import held_port, port_of
 ROOT = Path(__file__).resolve().parent.parent
 DAG_ID = "sluice_lake_tiering"
 PROGRAMS = ("airflow-api-server", "airflow-dag-processor", "airflow-scheduler")
+TRIGGERER = "airflow-triggerer"
+SERVES_LOGS = ("airflow-scheduler", TRIGGERER)
 POLL_INTERVAL_S = 0.5
 RETRY_GET_S = 60.0
 DATABASE_TIMEOUT_S = 300.0
@@ -40,9 +42,14 @@ class Airflow:
         processes: Processes,
         settings: Mapping[str, str],
         python: str = sys.executable,
+        *,
+        triggerer: bool = False,
     ) -> None:
-        """``python``: the interpreter that has Airflow installed."""
+        """:param python: the interpreter that has Airflow installed.
+        :param triggerer: starts a triggerer, which runs keep_claims.
+        """
         self.home = home
+        self._programs = (*PROGRAMS, TRIGGERER) if triggerer else PROGRAMS
         self._command = [python, "-m", "airflow"]
         self.user, self.password = "admin", secrets.token_urlsafe(12)
         self._processes = processes
@@ -95,9 +102,9 @@ class Airflow:
     def start(self) -> None:
         """Starts the programs once the database exists. Returns before they answer."""
         self._processes.wait("airflow-db", timeout_s=DATABASE_TIMEOUT_S)
-        for program in PROGRAMS:
+        for program in self._programs:
             arguments = [program.removeprefix("airflow-")]
-            if program == "airflow-scheduler":
+            if program in SERVES_LOGS:
                 arguments.append("--skip-serve-logs")
             self._processes.start(program, [*self._command, *arguments], self.environment)
 
@@ -109,7 +116,7 @@ class Airflow:
         deadline = time.monotonic() + timeout_s
         missing = "the API server"
         while time.monotonic() < deadline:
-            self._processes.check(*PROGRAMS)
+            self._processes.check(*self._programs)
             missing = self._missing()
             if not missing:
                 return
@@ -129,7 +136,9 @@ class Airflow:
                 raise AirflowFailed(f"Airflow cannot import the DAG:\n{errors[0]['stack_trace']}")
             self._get(f"/api/v2/dags/{DAG_ID}")
             health = self._get("/api/v2/monitor/health")
-            return "" if health["scheduler"]["status"] == "healthy" else "the scheduler"
+            wanted = ("scheduler", "triggerer") if TRIGGERER in self._programs else ("scheduler",)
+            absent = [f"the {name}" for name in wanted if health[name]["status"] != "healthy"]
+            return " and ".join(absent)
         except urllib.error.HTTPError as error:
             if error.code == 404:
                 return "the DAG"
@@ -168,7 +177,7 @@ class Airflow:
         """
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
-            self._processes.check(*PROGRAMS)
+            self._processes.check(*self._programs)
             state, tasks = self.run_state(run_id)
             say(_progress(tasks))
             if state == "success":

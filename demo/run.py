@@ -65,7 +65,8 @@ class Demo:
         with self._steps.step(self._server.title) as say:
             address = serve(self._server, self.folder, self._processes)
             say(address)
-        airflow = Airflow(self.folder / "airflow", self._processes, self._settings(address))
+        home = self.folder / "airflow"
+        airflow = Airflow(home, self._processes, self._settings(address), triggerer=True)
         airflow.prepare()
         with connect(address) as client:
             with self._steps.step("Create tables, load ten months") as say:

@@ -16,6 +16,15 @@ from demo import airflow as demo_airflow
 from demo.airflow import Airflow
 from demo.processes import Processes
 
+ANSWER = {
+    "state": "running",
+    "task_instances": [],
+    "import_errors": [],
+    "scheduler": {"status": "healthy"},
+    "triggerer": {"status": None},
+}
+"""The answer to each question: what they look for is in it."""
+
 
 @contextmanager
 def answers(*codes: int) -> Iterator[tuple[str, list[str]]]:
@@ -25,7 +34,7 @@ def answers(*codes: int) -> Iterator[tuple[str, list[str]]]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             asked.append(self.path)
-            content = json.dumps({"state": "running", "task_instances": []}).encode()
+            content = json.dumps(ANSWER).encode()
             self.send_response(left.pop(0))
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
@@ -60,3 +69,13 @@ def test_a_look_at_what_is_not_there_is_not(airflow: Airflow) -> None:
     with answers(404) as (airflow.url, asked), pytest.raises(urllib.error.HTTPError, match="404"):
         airflow.run_state("run")
     assert len(asked) == 1
+
+
+@pytest.mark.parametrize(("triggerer", "missing"), [(False, ""), (True, "the triggerer")])
+def test_a_triggerer_is_waited_for_where_one_is_started(
+    tmp_path: Path, triggerer: bool, missing: str
+) -> None:
+    airflow = Airflow(tmp_path, Processes(tmp_path, {}), {}, triggerer=triggerer)
+    airflow._token = "known"
+    with answers(200, 200, 200) as (airflow.url, _):
+        assert airflow._missing() == missing
