@@ -29,6 +29,8 @@ try:
 except ImportError:  # Airflow 3.1
     from airflow.exceptions import TaskDeferred
 
+pytestmark = pytest.mark.filterwarnings("default")
+"""Airflow 3.1 warns of parts of its own."""
 RUN_ID = "manual__1"
 DROP = "drop_lease"
 KEEP = "keep_claims"

@@ -17,6 +17,8 @@ from tests.airflow.test_keep_task import airflow as airflow
 from tests.airflow.test_keeper import Shop
 from tests.airflow.test_keeper import shop as shop
 
+pytestmark = pytest.mark.filterwarnings("default")
+"""Airflow 3.1 warns of parts of its own."""
 WAIT_S = 3.0
 """A task that waits for a keeper does so for longer."""
 
