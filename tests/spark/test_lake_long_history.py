@@ -62,7 +62,7 @@ STEPS: dict[str, Callable[[IcebergTable, LakeSnapshot], object]] = {
 }
 
 
-@pytest.mark.parametrize(("short", "long"), [((10, 0), (200, 0)), ((10, 20), (10, 200))])
+@pytest.mark.parametrize(("short", "long"), [((5, 0), (60, 0)), ((5, 10), (5, 70))])
 def test_no_step_of_a_round_calls_the_jvm_more_often_for_a_longer_history(
     jvm: Jvm, tmp_path: Path, short: tuple[int, int], long: tuple[int, int]
 ) -> None:

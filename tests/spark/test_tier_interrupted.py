@@ -49,7 +49,11 @@ def tier(
 
 
 SIGNALS = pytest.mark.parametrize(
-    ("number", "name", "code"), [(signal.SIGTERM, "SIGTERM", 143), (signal.SIGINT, "Ctrl-C", 130)]
+    ("number", "name", "code"),
+    [
+        pytest.param(signal.SIGTERM, "SIGTERM", 143, marks=pytest.mark.long),
+        (signal.SIGINT, "Ctrl-C", 130),
+    ],
 )
 
 
@@ -101,7 +105,9 @@ def test_a_stop_of_a_round_that_then_fails_prints_the_failure(tier: Callable[...
     )
 
 
-@pytest.mark.parametrize("phase", ["plan", "copy", "prepare"])
+@pytest.mark.parametrize(
+    "phase", [*(pytest.param(p, marks=pytest.mark.long) for p in ("plan", "prepare")), "copy"]
+)
 def test_a_dropped_table_has_no_next_round(
     tier: Callable[..., Result], rows: LocalStock, phase: str
 ) -> None:

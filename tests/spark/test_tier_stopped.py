@@ -154,7 +154,11 @@ def test_sigterm_while_the_command_waits_ends_it(
 
 @pytest.mark.parametrize(
     ("number", "phase"),
-    [(signal.SIGTERM, "recover"), (signal.SIGTERM, "copy"), (signal.SIGINT, "copy")],
+    [
+        pytest.param(signal.SIGTERM, "recover", marks=pytest.mark.long),
+        (signal.SIGTERM, "copy"),
+        pytest.param(signal.SIGINT, "copy", marks=pytest.mark.long),
+    ],
 )
 def test_a_signal_before_the_commit_releases_claim_and_lease(
     keyed: LocalStock, number: signal.Signals, phase: str
@@ -169,7 +173,9 @@ def test_a_signal_before_the_commit_releases_claim_and_lease(
     keyed.assert_equal()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)]
+)
 def test_a_signal_ends_a_call_into_java(
     number: signal.Signals, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -183,7 +189,7 @@ def test_a_signal_ends_a_call_into_java(
     assert (caplog.text, "Traceback" in capfd.readouterr().err) == ("", False)
 
 
-@pytest.mark.parametrize("phase", ["prepare", "lake_commit"])
+@pytest.mark.parametrize("phase", [pytest.param("prepare", marks=pytest.mark.long), "lake_commit"])
 def test_a_signal_during_the_commit_waits_for_its_end(keyed: LocalStock, phase: str) -> None:
     with pytest.raises(Terminated), sigterm_raises():
         keyed.tier(At(phase, lambda: signal.raise_signal(signal.SIGTERM)))
