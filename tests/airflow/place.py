@@ -62,11 +62,11 @@ def airflow_home(home: Path, driver: Path) -> dict[str, str]:
     }
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("AIRFLOW", "SLUICE_"))}
     environment = {**kept, **ours}
-    shutil.copyfile(_database(environment), home / "airflow.db")
+    shutil.copyfile(new_database(environment), home / "airflow.db")
     return environment
 
 
-def _database(environment: dict[str, str]) -> Path:
+def new_database(environment: dict[str, str]) -> Path:
     """A new database of this Airflow, made once for a checkout: it takes 7 CPU seconds."""
     folder = ROOT / ".cache/airflow"
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,12 +1,16 @@
-"""What ``dag.test()`` cannot show: scheduler, API server and task processes that are killed.
+"""What ``dag.test()`` cannot show: scheduler, API server, triggerer, tasks that are killed.
 
 A real Airflow, SQLite and LocalExecutor, as the demo starts it; driver.py stands for spark-submit.
+Its triggerer starts for the last tests: without one, runs end some seconds earlier.
 """
 
 import json
 import os
+import shutil
 import signal
 import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,23 +19,41 @@ import pytest
 
 from demo.airflow import Airflow
 from demo.processes import Processes
-from sluice.client import Client, connect
+from sluice.client import connect
+from sluice.clock import SystemClock
 from sluice.config import ServerConfig
+from sluice.model import TablePath
 from sluice.server.cluster import EmbeddedCluster
-from tests.airflow.place import LONG_MS, AirflowProcess, Place, wait_until
+from tests.airflow.place import LONG_MS, AirflowProcess, Place, new_database, wait_until
 from tests.docs.blocks import claimed_blocks
 from tests.support.findings import finding
 from tests.support.living import lives
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(1200)]
 TIMEOUT_S = 400
+POOL = "lake"
+KEEPING = "keeping the claims of the run"
+NO_TRIGGERER = "no triggerer runs; the claims of this run are kept only while"
+SLOTS = 4
+
+
+class HurriedClock(SystemClock):
+    """The time of day, of which a test lets some pass at once."""
+
+    passed_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.passed_ms
 
 
 class Live:
     """The running Airflow and the cluster that it tiers; one for the whole module."""
 
-    def __init__(self, airflow: Airflow, place: Place, processes: Processes) -> None:
+    def __init__(
+        self, airflow: Airflow, place: Place, processes: Processes, clock: HurriedClock
+    ) -> None:
         self.airflow, self.place, self.processes = airflow, place, processes
+        self.clock = clock
 
     def trigger(self, *tables: str) -> str:
         return self.airflow.trigger({"tables": list(tables)})
@@ -58,6 +80,34 @@ class Live:
         self.wait(lambda: set(self.tasks(run_id).values()) <= ends, "its tasks to end")
         return self.state(run_id)
 
+    def task(self, run_id: str, name: str, state: str) -> None:
+        """Waits until that task of the run has the state."""
+        self.wait(lambda: self.tasks(run_id).get(f"{name}[-1]") == state, f"{name} to be {state}")
+
+    def pool(self, slots: int) -> None:
+        """Sets the slots of the pool in which the tier tasks run."""
+        pool = {"pool": POOL, "slots": slots, "include_deferred": False}
+        self.airflow._send("PATCH", f"/api/v2/pools/{POOL}", pool)
+
+    def stays_claimed(self, path: TablePath) -> None:
+        """For longer than the time after which a worker is taken for lost.
+
+        That time passes in steps, in each of which the heartbeats of three seconds come.
+        """
+        for _ in range(5):
+            self.clock.passed_ms += LONG_MS * 3 // 10
+            time.sleep(3)
+            status = self.place.status(path)
+            assert (status.status, status.failures) == ("Tiering", 0), status.last_error
+
+    def logs(self, task: str) -> str:
+        root = Path(self.airflow.environment["AIRFLOW__LOGGING__BASE_LOG_FOLDER"])
+        files = root.rglob(f"*task_id={task}/**/*")
+        return "\n".join(path.read_text() for path in files if path.is_file())
+
+    def triggerer_is_alive(self) -> bool:
+        return self.airflow._get("/api/v2/monitor/health")["triggerer"]["status"] == "healthy"
+
     def driver(self, marker: str) -> psutil.Process:
         """The driver that has written its process id into that file."""
         found: list[Path] = []
@@ -82,16 +132,22 @@ def live(
         data_dir=str(folder / "data"),
         listen="grpc://127.0.0.1:0",
         tiering_backoff_ms=0,
+        tiering_check_interval_ms=200,
         tiering_timeout_ms=LONG_MS,  # Airflow is to say what became of a task, not the server
     )
-    with EmbeddedCluster(config) as cluster, connect(cluster.address) as client:
-        place = _place(client, cluster.address, folder / "work")
+    clock = HurriedClock()
+    with EmbeddedCluster(config, clock) as cluster, connect(cluster.address) as client:
+        client.admin.create_database("shop")
+        none: AirflowProcess = None  # type: ignore[assignment]
+        place = Place(none, client, cluster.address, folder / "work")
         settings = {
             **place.connection(),
             **{k: v for k, v in airflow_environment.items() if k.startswith("AIRFLOW__SLUICE__")},
             "AIRFLOW__SLUICE__SCHEDULE": "none",
             "AIRFLOW__SLUICE__TIER_RETRIES": "0",
-            "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60",
+            "AIRFLOW__SLUICE__POOL": POOL,
+            "AIRFLOW__SLUICE__POOL_SLOTS": str(SLOTS),
+            "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "30",
             "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "2",
             "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "2",
             "AIRFLOW_CONN_SPARK_DEFAULT": airflow_environment["AIRFLOW_CONN_SPARK_DEFAULT"],
@@ -99,18 +155,24 @@ def live(
         }
         airflow = Airflow(folder / "home", processes, settings)
         try:
+            (folder / "home").mkdir()
+            shutil.copyfile(new_database(airflow_environment), folder / "home/airflow.db")
             airflow.prepare()
             airflow.start()
             airflow.wait_until_ready(TIMEOUT_S, lambda _: None)
-            yield Live(airflow, place, processes)
+            airflow._send("POST", "/api/v2/pools", {"name": POOL, "slots": SLOTS})
+            yield Live(airflow, place, processes, clock)
         finally:
             processes.stop_all()
 
 
-def _place(client: Client, address: str, work: Path) -> Place:
-    client.admin.create_database("shop")
-    none: AirflowProcess = None  # type: ignore[assignment]
-    return Place(none, client, address, work)
+@pytest.fixture(scope="module")
+def triggerer(live: Live) -> subprocess.Popen[bytes]:
+    """The process of a triggerer that is alive, which a test may end."""
+    command = [sys.executable, "-m", "airflow", "triggerer", "--skip-serve-logs"]
+    process = live.processes.start("airflow-triggerer", command, live.airflow.environment)
+    live.wait(live.triggerer_is_alive, "the triggerer")
+    return process
 
 
 def test_a_run_is_triggered_as_the_page_says(live: Live) -> None:
@@ -190,3 +252,51 @@ def test_the_failure_callback_runs_where_the_dag_is_processed(live: Live) -> Non
 
     live.wait(lambda: bool(said()), "the failure callback")
     assert "Callback failed" not in said()
+
+
+@pytest.mark.usefixtures("triggerer")
+def test_a_full_pool_and_a_paused_dag(live: Live) -> None:
+    path = live.place.table("ok_1")
+    live.place.wait(path)
+    live.pool(0)
+    run_id = live.trigger("shop.ok_1")
+    live.task(run_id, "keep_claims", "deferred")
+    live.task(run_id, "acquire_lease", "success")
+    live.wait(lambda: KEEPING in live.logs("keep_claims"), "the keeper's first heartbeat")
+    live.stays_claimed(path)
+    live.airflow.pause(True)
+    live.pool(SLOTS)
+    live.stays_claimed(path)
+    live.airflow.pause(False)
+    assert live.ended(run_id) == "success"
+    assert live.tasks(run_id)["keep_claims[-1]"] == "success"
+    assert live.place.client.admin.lake_snapshot(path) is not None
+    [round_] = live.place.client.statuses.history(path)
+    assert (round_.outcome, live.place.status(path).failures) == ("committed", 0)
+    said = live.logs("keep_claims")
+    assert said.count(KEEPING) == 1
+    assert said.count("1 claims kept, 0 lost before their tier task") == 1
+
+
+def test_a_triggerer_that_stops_holds_no_run_up(
+    live: Live, triggerer: subprocess.Popen[bytes]
+) -> None:
+    """Neither the run that it kept, nor the next one."""
+    paths = [live.place.table(name) for name in ("ok_2", "ok_3")]
+    live.place.wait(*paths)
+    live.pool(0)
+    run_id = live.trigger("shop.ok_2")
+    live.task(run_id, "acquire_lease", "success")
+    live.task(run_id, "keep_claims", "deferred")
+    triggerer.terminate()
+    live.pool(SLOTS)
+    assert live.ended(run_id) == "success"
+    assert live.tasks(run_id)["keep_claims[-1]"] == "skipped"
+    assert "the triggerer did not end keep_claims; it is skipped" in live.logs("drop_lease")
+
+    live.wait(lambda: not live.triggerer_is_alive(), "the triggerer to end")
+    seen = live.logs("keep_claims").count(NO_TRIGGERER)
+    run_id = live.trigger("shop.ok_3")
+    assert live.ended(run_id) == "success"
+    assert live.tasks(run_id)["keep_claims[-1]"] == "success"
+    assert live.logs("keep_claims").count(NO_TRIGGERER) == seen + 1
