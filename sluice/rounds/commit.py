@@ -134,6 +134,7 @@ def commit_round(
         **round_identity(claim),
         **stored,
         **repairs.summary(),
+        **plan.dropped_summary(offsets),
         VERSION_KEY: sluice.__version__,
         WRITE_ID_KEY: write_id,
     }

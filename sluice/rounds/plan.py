@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from sluice.errors import FlussError, LogBehindLake, UnsupportedLakeOption
@@ -11,6 +11,7 @@ from sluice.rounds.bucket_repairs import NO_REPAIRS, BucketRepairs
 from sluice.rounds.dropped import dropped_of, is_unanswered, not_tiered
 from sluice.rounds.keyed_options import NO_KEYED_OPTIONS, KeyedRoundOptions
 from sluice.rounds.limits import RoundLimits, with_limits
+from sluice.rounds.noted_drops import dropped_in, dropped_note, dropped_summary, partition_ids
 from sluice.rounds.ports import Cluster
 from sluice.rounds.types import LakeSnapshot, OffsetRange, Split
 
@@ -19,7 +20,6 @@ _NOT_HONOURED = {
     "table.datalake.auto-expire-snapshot": "expire with Iceberg's expire_snapshots instead",
     "table.datalake.historical-partition.enabled": "read expired partitions from the lake",
 }
-_NAMED_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,7 @@ class RoundPlan:
     partitions: frozenset[int | None] = frozenset({None})
     """The ids of the partitions that exist; None: the table has no partitions."""
     notes: tuple[str, ...] = ()
+    """Notes about partitions dropped before the round, made by the commit that records them."""
     not_tiered: tuple[str, ...] = ()
     """Notes that name the rows of partitions that were dropped during the round."""
     repairs: BucketRepairs = NO_REPAIRS
@@ -45,6 +46,13 @@ class RoundPlan:
     @property
     def known(self) -> Mapping[TableBucket, int]:
         return self.registered.offsets if self.registered else {}
+
+    def dropped_summary(self, offsets: Iterable[TableBucket]) -> dict[str, str]:
+        """The summary entry that names the dropped partitions among those of the new offsets."""
+        if None in self.partitions:  # the table has none, or they were not listed
+            return {}
+        tiered = partition_ids(offsets)
+        return dropped_summary(tiered, tiered - self.partitions)
 
     def without_dropped(self, failed: Sequence[Split], dropped: Set[int]) -> RoundPlan:
         """This plan after partitions were dropped, without their splits that failed.
@@ -102,7 +110,7 @@ def make_plan(
     splits: list[Split] = []
     covered: list[int] = []
     created_again: list[tuple[str, ...]] = []
-    tiered_before = {bucket.partition_id for bucket in known}
+    tiered_before = partition_ids(known)
     present: set[int | None] = set()
     for partition in partitions:
         try:
@@ -133,7 +141,7 @@ def make_plan(
         sum(covered),
         tuple(created_again),
         frozenset(present),
-        tuple(_expired(known, present)),
+        tuple(_dropped_before(base, known, present)),
         tuple(dropped),
     )
 
@@ -210,17 +218,10 @@ def _log_behind(info: TableInfo, bucket: TableBucket, tiered: int, end: int) -> 
     )
 
 
-def _expired(known: Mapping[TableBucket, int], present: Set[int | None]) -> list[str]:
-    """A note on partitions that no longer exist: rows after these offsets were not tiered."""
-    gone: dict[int, list[str]] = {}
-    for bucket, offset in known.items():
-        if bucket.partition_id is not None and bucket.partition_id not in present:
-            gone.setdefault(bucket.partition_id, []).append(f"{bucket.bucket}:{offset}")
-    if not gone:
-        return []
-    named = [f"{i} (bucket:offset {', '.join(gone[i])})" for i in sorted(gone)[-_NAMED_MAX:]]
-    more = f" and {len(gone) - len(named)} earlier ones" if len(gone) > len(named) else ""
-    return [
-        f"these partitions no longer exist: {'; '.join(named)}{more}; rows in their logs from those"
-        " offsets on were not tiered"
-    ]
+def _dropped_before(
+    base: LakeSnapshot | None, known: Mapping[TableBucket, int], present: Set[int | None]
+) -> list[str]:
+    """A note on partitions that were dropped since the base was committed."""
+    tiered = partition_ids(known)
+    noted = dropped_in(base.summary, tiered) if base is not None else None
+    return [] if noted is None else dropped_note(tiered - present - noted, known)

@@ -190,7 +190,7 @@ class _Round:
         return result
 
     def _nothing_to_commit(self, plan: RoundPlan, forced: str) -> RoundResult:
-        self._notes += [*plan.notes, *plan.not_tiered]
+        self._notes += plan.not_tiered
         base, registered = plan.base, plan.registered
         mine = base is not None and round_identity(self._claim).items() <= base.summary.items()
         if base is not None and mine and self._repaired_with is None:

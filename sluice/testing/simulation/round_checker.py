@@ -14,6 +14,7 @@ from sluice.testing.simulation.actors import Actor
 from sluice.testing.simulation.cluster import SimCluster
 
 _DROPPED = re.compile(r"partition \S+ \(id (\d+)\) was dropped during the round: (.*)")
+_DROPPED_BEFORE = re.compile(r"partition id (\d+) \(bucket:offset")
 _OFFSETS = re.compile(r"bucket (\d+) offsets (?:\[(\d+), \d+\)|below \d+)")
 _NEEDS_CAUSE = frozenset(
     {
@@ -84,6 +85,9 @@ class RoundChecker:
         """Checks the notes on dropped partitions against the offsets; returns their number."""
         found = [match for note in result.notes if (match := _DROPPED.match(note))]
         living = {bucket.partition_id for bucket in self._living()}
+        for note in result.notes:
+            if living.intersection(map(int, _DROPPED_BEFORE.findall(note))):
+                self._wrong(f"{self._actor.name} says of a partition that exists: {note}")
         for match in found:
             partition = int(match[1])
             if partition in living:

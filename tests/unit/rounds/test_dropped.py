@@ -154,7 +154,7 @@ def test_a_partition_dropped_between_its_list_and_its_offsets_is_skipped(
     result = world.round()
     assert (result.outcome, result.rows) == ("committed", 2)
     assert result.offsets == {"5/0": 3, "6/0": 5}
-    assert any("5 (bucket:offset 0:3)" in note for note in result.notes)
+    assert any("partition id 5 (bucket:offset 0:3)" in note for note in result.notes)
 
 
 def test_a_round_whose_only_partition_is_dropped_has_nothing_to_commit(

@@ -252,17 +252,6 @@ def test_partitions_are_tiered_each_with_its_own_offsets(partitioned: World) -> 
     partitioned.assert_exactly_once()
 
 
-def test_an_expired_partition_is_skipped_with_a_note(partitioned: World) -> None:
-    partitioned.append(0, 3, partition_id=5)
-    partitioned.round()
-    partitioned.append(0, 9, partition_id=5)
-    partitioned.cluster.drop_partition(5)
-    partitioned.append(0, 2, partition_id=6)
-    result = partitioned.round()
-    assert result.rows == 2
-    assert "5 (bucket:offset 0:3)" in result.notes[0]
-
-
 def test_a_partition_created_again_loses_its_old_rows_in_the_same_commit(
     partitioned: World,
 ) -> None:

@@ -287,7 +287,7 @@ def test_an_expired_partition_is_named_with_what_was_tiered_of_it(days: KeyedWor
     days.drop(MONDAY)
     days.put(days.bucket(0, 6), k1=1)
     result = days.round()
-    assert any("5 (bucket:offset 0:1)" in note for note in result.notes)
+    assert any("partition id 5 (bucket:offset 0:1)" in note for note in result.notes)
     assert days.in_lake() == {(("mon",), 1): 1, (("tue",), 1): 1}
 
 
