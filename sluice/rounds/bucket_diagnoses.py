@@ -16,6 +16,7 @@ from sluice.rounds.diagnosis import (
     unhealthy,
 )
 from sluice.rounds.failures import begins_text
+from sluice.rounds.note_lists import first_of
 from sluice.rounds.retier import RepairMode
 from sluice.rounds.types import OffsetRange
 
@@ -83,17 +84,29 @@ def diagnose_gaps(observed: TableState, gaps: Sequence[OffsetRange]) -> Diagnosi
 
 
 def _rebuild(observed: TableState, lost: Sequence[OffsetRange]) -> RepairAction:
-    names = [one.bucket.name for one in lost]
-    more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
-    named = ", ".join(names[:NAMED_MAX]) + more
-    plural = "buckets" if len(names) > 1 else "bucket"
-    effect = (
-        f"run a round that reads {plural} {named} again from a KV snapshot or a scan, and replaces"
-        " the files in the lake"
-    )
-    risks: tuple[str, ...] = ()
-    if observed.table is not None and not only_tiering_wrote(observed):
-        risk = f"main loses any rows that other writers have added to {plural} {named}"
-        unknown = "; its oldest snapshots have expired, so these rows are unknown"
-        risks = (risk if observed.history.is_complete() else risk + unknown,)
+    effect = f"run a round that {rebuild_text(lost)}"
+    risks = tuple(rebuild_risks(observed, lost))
     return RepairAction(REBUILD, effect, risks, tuple(lost), observed.history.main)
+
+
+def rebuild_text(lost: Sequence[OffsetRange]) -> str:
+    """What a round does with buckets that it rebuilds."""
+    return (
+        f"reads {_buckets(lost)} again from a KV snapshot or a scan, and replaces the files in the"
+        " lake"
+    )
+
+
+def rebuild_risks(observed: TableState, lost: Sequence[OffsetRange]) -> list[str]:
+    """The risk that rows of other writers are deleted in buckets that are rebuilt."""
+    if not lost or observed.table is None or only_tiering_wrote(observed):
+        return []
+    risk = f"main loses any rows that other writers have added to {_buckets(lost)}"
+    unknown = "; its oldest snapshots have expired, so these rows are unknown"
+    return [risk if observed.history.is_complete() else risk + unknown]
+
+
+def _buckets(lost: Sequence[OffsetRange]) -> str:
+    names = [one.bucket.name for one in lost]
+    plural = "buckets" if len(names) > 1 else "bucket"
+    return f"{plural} {first_of(names, limit=NAMED_MAX)}"

@@ -14,7 +14,9 @@ from dataclasses import dataclass, replace
 from sluice.errors import ConfigurationError, PartitionNotExists
 from sluice.model import TableBucket, TableInfo
 from sluice.rounds.dropped import dropped_of
+from sluice.rounds.history import LakeHistory
 from sluice.rounds.keyed_options import KeyedRoundOptions
+from sluice.rounds.offsets import TABLE_ID_KEY
 from sluice.rounds.ports import Cluster
 from sluice.rounds.retier import RepairMode
 from sluice.rounds.types import LakePart, LakeSnapshot, OffsetRange, Split, SplitResult, StartMode
@@ -22,7 +24,10 @@ from sluice.rounds.types import LakePart, LakeSnapshot, OffsetRange, Split, Spli
 GAPS_KEY = "sluice.gaps"
 SKIPPED_KEY = "sluice.skipped"
 REBUILT_KEY = "sluice.rebuilt"
-"""Keys in a snapshot summary: offset ranges by bucket, as JSON ``{"BUCKET": [START, STOP]}``."""
+"""Keys in a snapshot summary: offset ranges by bucket, as JSON ``{"BUCKET": [START, STOP]}``.
+
+A bucket with several ranges has them one after another: ``[START, STOP, START, STOP]``.
+"""
 _NOT_IN_LOG, _SKIPPED = "were no longer in the log", "were skipped"
 _REBUILT = "was rebuilt"
 BUCKET_MODES = frozenset({RepairMode.ACCEPT_GAP, RepairMode.SKIP, RepairMode.REBUILD})
@@ -30,7 +35,7 @@ BUCKET_MODES = frozenset({RepairMode.ACCEPT_GAP, RepairMode.SKIP, RepairMode.REB
 
 @dataclass(frozen=True, slots=True)
 class BucketRepairs:
-    """The repairs of one round, at most one for each bucket."""
+    """The repairs of one round: at most one for each bucket, but any number of skipped batches."""
 
     gaps: tuple[OffsetRange, ...] = ()
     """Ranges that no log has any more and that the lake will lack."""
@@ -103,22 +108,32 @@ def accepted_in(table_id: int, snapshot: LakeSnapshot | None) -> str:
     if snapshot is None:
         return ""
 
-    def ranges(key: str) -> tuple[OffsetRange, ...]:
-        found = ranges_in(table_id, snapshot.summary, key)
-        return tuple(OffsetRange(bucket, *ends) for bucket, ends in found.items())
-
-    return BucketRepairs(gaps=ranges(GAPS_KEY), skipped=ranges(SKIPPED_KEY)).accepted()
+    gaps = tuple(ranges_in(table_id, snapshot.summary, GAPS_KEY))
+    skipped = tuple(ranges_in(table_id, snapshot.summary, SKIPPED_KEY))
+    return BucketRepairs(gaps, skipped).accepted()
 
 
-def ranges_in(
-    table_id: int, summary: Mapping[str, str], *keys: str
-) -> dict[TableBucket, tuple[int, int]]:
+def ranges_in(table_id: int, summary: Mapping[str, str], *keys: str) -> list[OffsetRange]:
     """The offset ranges that a snapshot's summary records under these keys."""
-    found = {}
+    found = []
     for key in keys:
-        for name, (start, stop) in json.loads(summary.get(key, "{}")).items():
-            found[TableBucket.named(table_id, name)] = (start, stop)
+        for name, ends in json.loads(summary.get(key, "{}")).items():
+            bucket = TableBucket.named(table_id, name)
+            pairs = zip(ends[::2], ends[1::2], strict=True)
+            found += [OffsetRange(bucket, start, stop) for start, stop in pairs]
     return found
+
+
+def left_out_in(table_id: int, history: LakeHistory) -> list[OffsetRange]:
+    """What a log could not supply to the rounds of a table, as the lake's snapshots record it.
+
+    Snapshots that were rolled back count, and expired ones as far as they are known. In a table
+    with a primary key, such a bucket was rebuilt, or its batch was skipped.
+    """
+    entries = {**history.expired, **history.snapshots}.values()
+    ours = [one.summary for one in entries if one.summary.get(TABLE_ID_KEY) == str(table_id)]
+    found = {one for s in ours for one in ranges_in(table_id, s, SKIPPED_KEY, REBUILT_KEY)}
+    return sorted(found, key=lambda one: one.start)
 
 
 def log_gaps(
@@ -175,8 +190,8 @@ def repaired_splits(
     if repair_mode is RepairMode.SKIP:
         skipping = [_skipping(split, lost[split.bucket]) for split in found]
         return tuple(skipping), BucketRepairs(skipped=ranges)
-    rebuilding = [_rebuilding(split, lost[split.bucket], info, keyed) for split in found]
-    return tuple(rebuilding), BucketRepairs(rebuilt=ranges)
+    again = [rebuilding(split, lost[split.bucket], info, keyed) for split in found]
+    return tuple(again), BucketRepairs(rebuilt=ranges)
 
 
 def _skipping(split: Split, batch: OffsetRange) -> Split:
@@ -189,7 +204,7 @@ def _skipping(split: Split, batch: OffsetRange) -> Split:
             f"the batch to skip has offsets {batch.start} to {batch.stop - 1}, but the log of"
             f" bucket {batch.bucket.name} ends at offset {split.stop_offset}. Nothing was committed"
         )
-    return replace(split, stop_offset=batch.stop, skipped=batch)
+    return replace(split, stop_offset=batch.stop, skipped=(batch,))
 
 
 def _starts_before(split: Split, lost: OffsetRange) -> bool:
@@ -197,17 +212,18 @@ def _starts_before(split: Split, lost: OffsetRange) -> bool:
     return split.start_offset <= lost.start < split.stop_offset
 
 
-def _rebuilding(
-    split: Split, lost: OffsetRange, info: TableInfo, keyed: KeyedRoundOptions
+def rebuilding(
+    split: Split, lost: OffsetRange, info: TableInfo, keyed: KeyedRoundOptions, stop: int = 0
 ) -> Split:
-    """Reads the bucket from a KV snapshot behind the lost range; the next round reads the log.
+    """Reads the bucket from a KV snapshot behind the lost range, and the log up to ``stop``.
 
-    Without such a snapshot the bucket is scanned. Of a batch whose end is unknown, the lost range
-    is empty: a snapshot taken exactly at its start is still before it.
+    The next round reads the rest. Without such a snapshot the bucket is scanned. Of a batch whose
+    end is unknown, the lost range is empty: a snapshot taken exactly at its start is still before
+    it.
     """
     snapshot = keyed.snapshots.get(split.bucket)
     if snapshot is not None and snapshot.log_offset >= max(lost.stop, lost.start + 1):
-        return keyed.first_split(info, split.bucket, split.partition_values, lost.stop, 0)
+        return keyed.first_split(info, split.bucket, split.partition_values, lost.stop, stop)
     stop = split.stop_offset
     scan = keyed.split_options(info, StartMode.SCAN)
     return replace(split, start_offset=stop, stop_offset=stop, keyed=scan)
@@ -222,4 +238,7 @@ def done(
 
 
 def _to_text(ranges: Sequence[OffsetRange]) -> str:
-    return json.dumps({one.bucket.name: [one.start, one.stop] for one in ranges})
+    found: dict[str, list[int]] = {}
+    for one in ranges:
+        found.setdefault(one.bucket.name, []).extend((one.start, one.stop))
+    return json.dumps(found)

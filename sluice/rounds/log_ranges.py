@@ -53,7 +53,7 @@ def read_log_range(
 ) -> ReadProgress:
     """Passes batches to the sink until the split's stop offset, or until a limit is reached.
 
-    Leaves out the batch that a user told the round to skip.
+    Leaves out the batches that a user told a round to skip.
 
     A part reads as ``SplitPart`` says. A later part that begins after its deadline reads nothing:
     the parts before it have probably been cut.
@@ -68,8 +68,8 @@ def read_log_range(
     def read(window: Split, reads_as: Split) -> None:
         _read(reads_as, source.read(window), sink, on_rows, limiter, seen)
 
-    if split.skipped is not None:
-        split = _before_skipped(split, split.skipped, read, seen)
+    for skipped in split.skipped:
+        split = _before_skipped(split, skipped, read, seen)
         if seen.limit_reached:
             return seen
     if split.part is not None and split.part.from_earliest:

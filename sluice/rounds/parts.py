@@ -100,7 +100,7 @@ def in_copy_order(splits: Iterable[Split]) -> list[Split]:
 
 def _parts_of(split: Split, size: int) -> list[Split]:
     limited = split.limit is not None and split.limit.max_bytes is not None
-    undivided = limited or split.keyed is not None or split.skipped is not None
+    undivided = limited or split.keyed is not None or bool(split.skipped)
     count = 1 if undivided else round(split.weight / size)
     if count < 2:
         return [split]

@@ -18,8 +18,8 @@ from sluice.errors import (
 )
 from sluice.failpoints import failpoint
 from sluice.model import TableBucket, TablePath
-from sluice.rounds.bucket_diagnoses import diagnose_gaps
-from sluice.rounds.bucket_repairs import log_gaps
+from sluice.rounds.bucket_diagnoses import diagnose_gaps, rebuild_risks, rebuild_text
+from sluice.rounds.bucket_repairs import left_out_in, log_gaps
 from sluice.rounds.commit import move_tag
 from sluice.rounds.diagnosis import (
     LOST,
@@ -33,6 +33,7 @@ from sluice.rounds.diagnosis import (
 )
 from sluice.rounds.dropped import again_if_dropped
 from sluice.rounds.history import HistoryEntry
+from sluice.rounds.note_lists import first_of
 from sluice.rounds.offsets import offsets_of
 from sluice.rounds.plan import check_options
 from sluice.rounds.ports import Cluster, Lake
@@ -321,7 +322,10 @@ def _add_retier(
     assert observed.registered is not None
     try:
         info, known = observed.info, observed.registered
-        start = again_if_dropped(info, cluster, lambda: plan_retier(info, cluster, held, known))
+        left_out = left_out_in(info.table_id, observed.history)
+        start = again_if_dropped(
+            info, cluster, lambda: plan_retier(info, cluster, held, known, left_out)
+        )
     except LogBehindLake as behind:
         advice.append(f"the logs no longer hold what the lake lacks: {behind}")
         return
@@ -338,12 +342,18 @@ def _add_retier(
             f"main holds {main.total_rows or 'some'} rows of other writers: if they are copies of"
             " this table's rows, they will be there twice"
         )
-    risks += _replaced(observed, start.new_partitions)
+    risks += [*_replaced(observed, start.new_partitions), *rebuild_risks(observed, start.rebuilt)]
     effect = (
-        f"run a round that copies {start.repeated_offsets} offsets from the logs again, and the new"
-        f" rows, {'into a new lake table' if observed.table is None else 'on top of main'}"
+        f"run a round that copies {start.repeated_offsets} offsets from the logs again,"
+        f" {'into a new lake table' if observed.table is None else 'on top of main'}"
     )
-    actions.append(RepairAction(RETIER, effect, tuple(risks), start.lost))
+    if start.skipped:
+        again = first_of([str(one) for one in start.skipped], limit=NAMED_MAX)
+        effect += f". It leaves out what was skipped before: {again}"
+    if start.rebuilt:
+        effect += f". It {rebuild_text(start.rebuilt)}"
+    seen_main = observed.history.main if start.rebuilt else None
+    actions.append(RepairAction(RETIER, effect, tuple(risks), start.lost, seen_main))
 
 
 def _replaced(observed: TableState, partitions: Sequence[tuple[str, ...]]) -> list[str]:

@@ -6,7 +6,7 @@ registered. If the round dies in between, the next round recovers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -49,6 +49,10 @@ class RetierPlan:
     """Descriptions of these ranges."""
     new_partitions: tuple[tuple[str, ...], ...] = field(default=())
     """Values of partitions that the lake never had: rows that it has there are deleted."""
+    skipped: tuple[OffsetRange, ...] = field(default=())
+    """Batches that a user skipped before the lake was rolled back: they are left out again."""
+    rebuilt: tuple[OffsetRange, ...] = field(default=())
+    """What the logs of primary-key buckets cannot supply: these buckets are read again."""
 
     def begun(self, split: Split) -> Split:
         """The split with the planned start offset, if the lake has nothing of its bucket.
@@ -66,15 +70,18 @@ def plan_retier(
     cluster: Cluster,
     held: Mapping[TableBucket, int],
     registered: LakeSnapshotInfo,
+    left_out: Sequence[OffsetRange] = (),
 ) -> RetierPlan:
     """Plans to tier a table again, so that the lake lacks nothing that a log still has.
 
     :param held: end offset of each bucket in the lake.
-    :raises LogBehindLake: a log ends before its registered offset, or it has lost changes to keys
-        whose rows are in the lake.
+    :param left_out: ranges that earlier rounds left out at a user's request, by start offset.
+    :raises LogBehindLake: a log ends before its registered offset.
     """
     known, floor, first_offsets, again = {**registered.offsets, **held}, {}, {}, 0
     lost: list[tuple[OffsetRange, str]] = []
+    skipped: list[OffsetRange] = []
+    rebuilt: list[OffsetRange] = []
     living: dict[int | None, tuple[str, ...]] = {None: ()}
     if info.is_partitioned:
         living = {p.partition_id: p.values for p in cluster.partitions(info.path)}
@@ -96,7 +103,13 @@ def plan_retier(
             if end < floor[bucket]:
                 raise _cut(info, bucket, end, floor[bucket])
             has = held.get(bucket, 0)
-            first = _first(info, bucket, held.get(bucket), start)
+            within = [one for one in left_out if one.bucket == bucket and one.start < floor[bucket]]
+            if info.has_primary_key:
+                first = has
+                rebuilt += _rebuilt(bucket, held.get(bucket), start, within)
+            else:
+                first = max(has, start)
+                skipped += _skipped(bucket, first, within)
             if first > has:
                 lost.append((OffsetRange(bucket, has, first), f"its log starts at {first}"))
             known[bucket] = first_offsets[bucket] = first
@@ -110,7 +123,17 @@ def plan_retier(
         living[one] for one in _by_partition(floor) if one is not None and one not in begun
     ]
     ranges, texts = tuple(one for one, _ in lost), tuple(_text(*entry) for entry in lost)
-    return RetierPlan(known, floor, again, first_offsets, ranges, texts, tuple(new_partitions))
+    return RetierPlan(
+        known,
+        floor,
+        again,
+        first_offsets,
+        ranges,
+        texts,
+        tuple(new_partitions),
+        tuple(skipped),
+        tuple(rebuilt),
+    )
 
 
 def _by_partition(buckets: Iterable[TableBucket]) -> dict[int | None, list[TableBucket]]:
@@ -135,21 +158,26 @@ def _cut(info: TableInfo, bucket: TableBucket, end: int, registered: int) -> Log
     )
 
 
-def _first(info: TableInfo, bucket: TableBucket, held: int | None, start: int) -> int:
-    """The offset from which a bucket is copied again.
+def _skipped(bucket: TableBucket, first: int, left_out: Sequence[OffsetRange]) -> list[OffsetRange]:
+    """The skipped batches of a log table that the log still has from ``first`` on."""
+    found = []
+    for one in left_out:
+        if one.stop > first:
+            found.append(OffsetRange(bucket, max(first, one.start), one.stop))
+            first = one.stop
+    return found
 
-    :raises LogBehindLake: the log has lost changes to rows that are in the lake.
+
+def _rebuilt(
+    bucket: TableBucket, held: int | None, start: int, left_out: Sequence[OffsetRange]
+) -> list[OffsetRange]:
+    """What the log of a primary-key bucket cannot supply behind the lake; at most one range.
+
+    :param start: the first offset of the log. If the lake has nothing of the bucket, it begins with
+        a KV snapshot or a scan, so a log that has lost its beginning is no reason.
     """
-    if info.has_primary_key and held is None:
-        return 0  # a KV snapshot or a scan has the rows that the log has lost
-    if held is not None and start > held and info.has_primary_key:
-        raise LogBehindLake(
-            f"bucket {bucket} of table {info.path}: the lake holds it up to offset {held}, but its"
-            f" log starts at offset {start}: the changes in between are lost. Rename or drop the"
-            f" lake table, then run `sluice repair {info.path}`: it creates the lake table again"
-            " from KV snapshots",
-            table=str(info.path),
-            tiered_offset=held,
-            log_end_offset=start,
-        )
-    return max(held or 0, start)
+    has = held or 0
+    stops = [max(one.stop, one.start + 1) for one in left_out if one.start >= has]
+    if held is not None and start > held:
+        stops.append(start)
+    return [OffsetRange(bucket, has, max(stops))] if stops else []

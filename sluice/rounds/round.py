@@ -19,6 +19,7 @@ from sluice.rounds.bucket_repairs import (
     BUCKET_MODES,
     BucketRepairs,
     accepted_in,
+    left_out_in,
     log_gaps,
     repaired_splits,
 )
@@ -44,6 +45,7 @@ from sluice.rounds.reasons import reason_of
 from sluice.rounds.recover import register_unknown, table_missing
 from sluice.rounds.repair import offsets_in_lake, read_table_state
 from sluice.rounds.retier import RepairMode, RetierPlan, plan_retier
+from sluice.rounds.retier_splits import retier_splits
 from sluice.rounds.split_outcomes import SplitOutcomes, offsets_missing, sort_outcomes
 from sluice.rounds.types import LakeSnapshot, OffsetRange, Split, SplitFailure, SplitResult
 from sluice.rounds.write_ids import new_write_id
@@ -230,8 +232,8 @@ class _Round:
         """The plan with the repairs that a user requested."""
         mode = self._repair_mode
         if self._retier is not None:
-            begun = tuple(self._retier.begun(split) for split in plan.splits)
-            return replace(plan, splits=begun, repairs=BucketRepairs(gaps=self._retier.lost))
+            splits, repairs = retier_splits(self._retier, plan.info, plan.splits, self._keyed)
+            return self._repairing(plan, splits, repairs)
         if mode is None or mode not in BUCKET_MODES:
             return plan
         gaps = [] if self._unreadable else log_gaps(plan.info, self._cluster, plan.known)
@@ -243,8 +245,12 @@ class _Round:
         splits, repairs = repaired_splits(
             mode, plan.info, gaps, self._unreadable, plan.splits, self._keyed
         )
-        if not repairs:
-            return plan
+        return self._repairing(plan, splits, repairs) if repairs else plan
+
+    def _repairing(
+        self, plan: RoundPlan, splits: tuple[Split, ...], repairs: BucketRepairs
+    ) -> RoundPlan:
+        """The plan with these splits alone."""
         if self._accepted is not None:
             repairs = replace(repairs, seen_main=self._accepted.seen_main)
         values = {split.partition_values for split in splits}
@@ -325,7 +331,10 @@ class _Round:
         self._repaired_with = repair_mode
         if repair_mode is RepairMode.RETIER:
             held, cluster, known = offsets_in_lake(seen)[0] or {}, self._cluster, seen.registered
-            start = again_if_dropped(info, cluster, lambda: plan_retier(info, cluster, held, known))
+            left_out = left_out_in(info.table_id, seen.history)
+            start = again_if_dropped(
+                info, cluster, lambda: plan_retier(info, cluster, held, known, left_out)
+            )
             check_ranges(info.path, start.lost, self._accepted)  # the logs were read again
             self._retier, self._floor = start, start.minimum_offsets
             self._notes += [
@@ -381,10 +390,12 @@ class _Round:
         return found
 
     def _left_out(self, plan: RoundPlan, ends: Mapping[TableBucket, int]) -> int:
-        """About the number of offsets that a repair of single buckets left to the next round."""
-        if self._repair_mode not in BUCKET_MODES:
+        """About the number of offsets that a repair left to the next round."""
+        repaired: set[TableBucket] = set()
+        if self._repair_mode in BUCKET_MODES:
+            repaired = {split.bucket for split in plan.splits if not split.skipped}
+        elif self._retier is None:
             return 0
-        repaired = {split.bucket for split in plan.splits if split.skipped is None}
         splits = [split for split in self._planned if split.bucket not in repaired]
         return offsets_missing(splits, ends, plan.partitions)
 
@@ -438,7 +449,8 @@ class _Round:
             registered = self._cluster.lake_snapshot(self._claim.path)
             return self._already_landed(committed.snapshot, registered)
         forced = forced_finish_text(plan.splits, results, self._limits or RoundLimits(), plan.info)
-        if plan.repairs and self._retier is None:
+        left_out = self._left_out(plan, committed.offsets)
+        if left_out if self._retier is not None else plan.repairs:
             forced = _REPAIRED_ONLY
         return self.result(
             "committed",
@@ -453,7 +465,7 @@ class _Round:
             lag_rows_before=plan.offsets,
             lag_rows_after=offsets_left(plan.splits, results)
             + outcomes.offsets_not_copied
-            + self._left_out(plan, committed.offsets),
+            + left_out,
             notes=tuple(self._notes),
             not_tiered=plan.not_tiered,
             accepted=committed.accepted,

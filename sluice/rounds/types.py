@@ -131,8 +131,8 @@ class Split:
     """None: the split is copied up to its stop offset, however long that takes."""
     keyed: KeyedSplitOptions | None = None
     """None: the split is of a log table, whose rows are copied unchanged."""
-    skipped: OffsetRange | None = None
-    """A batch that cannot be read, which a user told the round to leave out."""
+    skipped: tuple[OffsetRange, ...] = ()
+    """Batches that cannot be read, which a user told a round to leave out, in order."""
     earliest_offset: int = 0
     """For a start offset of -2: the earliest offset of the log when the round was planned."""
     part: SplitPart | None = None

@@ -5,7 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
 
-from sluice.model import LakeSnapshotInfo, TableBucket, offsets_from_text
+from sluice.model import LakeSnapshotInfo, TableBucket, TablePath, offsets_from_text
+from sluice.rounds.bucket_repairs import left_out_in
 from sluice.rounds.offsets import OFFSETS_KEY, TABLE_ID_KEY
 from sluice.rounds.types import LakeSnapshot
 from sluice.rounds.write_ids import write_ids_in
@@ -167,6 +168,21 @@ class Checker:
             self.wrong(
                 f"snapshot {snapshot_id} was registered with {dict(now.offsets)}, it holds {said}"
             )
+
+    # ---- at the end of a repair ----
+
+    def retier_met(self, path: TablePath, bucket: TableBucket, offset: int) -> None:
+        """Checks a batch that a retier could not read: its rows were tiered, and damaged later."""
+        fluss, table = self.cluster.tables.get(path), self.lake.tables.get(path)
+        if fluss is None or table is None or not self.is_behind(fluss, table):
+            return  # it was an ordinary round, because another user has repaired the table
+        left_out = left_out_in(bucket.table_id, table.history())
+        if any(one.bucket == bucket and one.start <= offset < one.stop for one in left_out):
+            self.wrong(f"a retier meets the batch {bucket}:{offset}, which was left out before")
+        registered = fluss.latest_registered()
+        if registered is None or offset >= registered.offsets.get(bucket, 0):
+            self.wrong(f"a retier meets the batch {bucket}:{offset}, which was never tiered")
+        self._note("retier met a batch that was damaged later")
 
     # ---- at the end ----
 

@@ -106,6 +106,8 @@ class ActorFactory:
     note: Callable[[str], None]
     wrong: Callable[[str], None]
     damage: LogDamage
+    retier_met: Callable[[TablePath, TableBucket, int], None]
+    """Checks the batch that a retier could not read: table, bucket and offset."""
     make_lake: Callable[[LakeContext, Actor], DriverLake] = DriverLake
     make_admin: Callable[[SimConnection, SimCluster], SimAdmin] = SimAdmin
     part_rules: type[PartRules] = PartRules
@@ -238,7 +240,7 @@ class ActorFactory:
         if error.details.get("committed") is not None:
             self.note("round committed in part")
         running.checker.table_exists(error)
-        damaged = self._names_damage(running.claim, error)
+        damaged = self._names_damage(running, error)
         if running.lost:
             return
         try:
@@ -247,13 +249,15 @@ class ActorFactory:
             return  # the coordinator takes the table back by itself
         running.checker.failed(error, has_cause=damaged)
 
-    def _names_damage(self, claim: Claim, error: SluiceError) -> bool:
+    def _names_damage(self, running: Round, error: SluiceError) -> bool:
         """Whether a round calls a log damaged. Checks that it is; remembers the named batch."""
         batch, unreadable = named_batch(str(error)), self.damage.unreadable
         if batch is not None:
-            bucket, offset = TableBucket.named(claim.table_id, batch[1]), batch[2]
+            bucket, offset = TableBucket.named(running.claim.table_id, batch[1]), batch[2]
             known = (bucket, offset) in self.damage.batches
             self.named[batch[0]] = batch[1:]
+            if running.repair_mode is RepairMode.RETIER:
+                self.retier_met(running.claim.path, bucket, offset)
         elif isinstance(error, LogBeginsAfterLake):
             bucket = error.details["bucket"]
             gap = range(error.details["tiered_offset"], error.details["log_start_offset"])

@@ -93,10 +93,8 @@ class AcceptedRanges:
             found = {b: set(held) for b, held in self._known.get((uuid, parent), {}).items()}
             if GAPS_KEY in summary or SKIPPED_KEY in summary:
                 table_id = int(summary[TABLE_ID_KEY])
-                for bucket, (start, stop) in ranges_in(
-                    table_id, summary, GAPS_KEY, SKIPPED_KEY
-                ).items():
-                    found.setdefault(bucket, set()).update(range(start, stop))
+                for one in ranges_in(table_id, summary, GAPS_KEY, SKIPPED_KEY):
+                    found.setdefault(one.bucket, set()).update(range(one.start, one.stop))
             self._known[uuid, main] = found
         return self._known[uuid, main]
 

@@ -137,6 +137,7 @@ class Simulation:
             self.note,
             self.checker.wrong,
             self.checker.damage,
+            self.checker.retier_met,
             variant.make_lake,
             variant.make_admin,
             variant.part_rules,

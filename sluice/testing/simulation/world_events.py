@@ -20,6 +20,7 @@ _DAYS = ("mon", "tue", "wed")
 _ROWS_MAX = 5
 _BUSY = 0.3
 """How many of the events while a user repairs a table change what the repair may lose."""
+_ROLLBACK = 0.97
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +77,7 @@ class WorldEvents:
         if world.damage.is_due() and not self._is_behind(fluss):
             world.damage.happen(fluss)
             return
-        if world.repairers() and self._rng.random() < _BUSY:
-            roll = self._rng.choice((0.55, 0.97))  # retention, or another rollback
+        roll = self._disturbed(fluss, roll)
         if roll < 0.5:
             self._append(fluss, empty=roll < 0.08)
         elif roll < 0.56:
@@ -97,6 +97,14 @@ class WorldEvents:
             self.drop_foreign_lake_table(path)
         elif table is not None:
             self._foreign(path, table, roll)
+
+    def _disturbed(self, fluss: FlussTable, roll: float) -> float:
+        """The event to trigger: at critical times more often one that a repair must survive."""
+        if self._world.repairers() and self._rng.random() < _BUSY:
+            return self._rng.choice((0.55, _ROLLBACK))  # 0.55: retention
+        if self._world.damage.has(fluss) and self._rng.random() < _BUSY:
+            return _ROLLBACK  # often past the repair of a log
+        return roll
 
     def drop_foreign_lake_table(self, path: TablePath) -> None:
         """Drops or renames the lake table of a Fluss table that was dropped and created again."""
@@ -191,8 +199,6 @@ class WorldEvents:
         elif roll < 0.96 and table.rolled_back_at < 0:  # else nobody could tell what main holds
             world.note("old metadata removed")
             table.forget_expired()
-        elif world.damage.has(world.cluster.tables[path]):
-            return  # the log no longer has what a rollback may remove
         elif world.may_roll_back() and table.roll_back(rng, world.actors_born()):
             world.note("rolled back")
             if rng.random() < 0.5:

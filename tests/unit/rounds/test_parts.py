@@ -271,7 +271,7 @@ def test_what_is_not_divided() -> None:
     long = window(9 * MILLION)
     keyed = replace(long, keyed=KeyedSplitOptions(("a",)))
     limited = replace(long, limit=SplitLimit(1, 1, max_bytes=1000))
-    skipping = replace(long, skipped=OffsetRange(BUCKET, 5, 9))
+    skipping = replace(long, skipped=(OffsetRange(BUCKET, 5, 9),))
     assert PartRules(2).divide([keyed, limited, skipping]) == [keyed, limited, skipping]
     assert PartRules(2, 0).divide([long]) == [long]
 

@@ -36,8 +36,11 @@ def test_what_the_lake_lacks_is_copied_again_where_the_snapshot_has_expired(
     with pytest.raises(LakeRolledBack):
         rolled_back.round()
     result = mended(rolled_back, RepairMode.RETIER)
-    assert (result.outcome, result.rows) == ("committed", 8)
+    assert (result.outcome, result.rows) == ("committed", 7)
     assert "7 offsets that the lake lacked" in result.notes[0]
+    assert "the next round copies the other rows" in result.forced
+    assert (result.lag_rows_before, result.lag_rows_after) == (8, 1)
+    rolled_back.round()
     rolled_back.assert_exactly_once()
     assert found(rolled_back).healthy
 

@@ -1,0 +1,134 @@
+"""A lake that was rolled back past a repair of its logs is tiered again without what they lack."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from sluice.errors import SplitFailed
+from sluice.rounds.bucket_repairs import SKIPPED_KEY
+from sluice.rounds.retier import RepairMode
+from sluice.rounds.round import run_round
+from sluice.rounds.types import OffsetRange
+
+from .conftest import World
+from .keyed_world import KeyedWorld
+from .repairs import found, mended
+
+
+def skip(world: World, start: int, stop: int) -> None:
+    world.attempts += 1
+    run_round(
+        world.cluster.begin_round(),
+        world.cluster,
+        world.lake,
+        world.runner,
+        attempt=str(world.attempts),
+        repair_mode=RepairMode.SKIP,
+        unreadable=OffsetRange(world.bucket(0), start, stop),
+    )
+
+
+@pytest.fixture
+def skipped(world: World) -> World:
+    """The batches at 5 and 11 were skipped, then the lake was rolled back to offset 3."""
+    world.append(0, 3)
+    first = world.round()
+    for rows in (2, 4, 2, 3, 1):
+        world.append(0, rows)
+    world.cluster.unreadable = {(world.bucket(0), 5), (world.bucket(0), 11)}
+    skip(world, 5, 9)
+    skip(world, 11, 14)
+    world.round()
+    world.table.roll_back_to(first.lake_snapshot_id)
+    return world
+
+
+def test_skipped_batches_are_left_out_again(skipped: World) -> None:
+    retier = next(one for one in found(skipped).actions if one.name == "retier")
+    assert retier.risks == ()  # a user has accepted them
+    assert "what was skipped before: bucket 0: offsets 5 to 8, bucket 0: offsets 11" in (
+        retier.effect
+    )
+    result = mended(skipped, RepairMode.RETIER)
+    assert skipped.offsets_in_lake(0) == [0, 1, 2, 3, 4, 9, 10, 14]
+    assert (result.offsets["0"], result.forced) == (15, "")
+    assert result.accepted == (
+        "bucket 0: offsets 5 to 8 were skipped; bucket 0: offsets 11 to 13 were skipped"
+    )
+    newest = skipped.table.newest_tiering_snapshot()
+    assert newest is not None
+    assert json.loads(newest.summary[SKIPPED_KEY]) == {"0": [5, 9, 11, 14]}
+    assert found(skipped).healthy
+
+
+def test_it_can_be_rolled_back_and_tiered_again_many_times(skipped: World) -> None:
+    for _ in range(2):
+        mended(skipped, RepairMode.RETIER)
+        skipped.table.roll_back_to(skipped.table.snapshots()[-1].snapshot_id)
+    skipped.cluster.truncate_before(skipped.bucket(0), 9)
+    mended(skipped, RepairMode.RETIER)
+    assert skipped.offsets_in_lake(0) == [0, 1, 2, 9, 10, 14]
+
+
+def test_a_batch_behind_what_was_tiered_does_not_prevent_it(rolled_back: World) -> None:
+    world = rolled_back
+    world.cluster.unreadable = {(world.bucket(0), 5)}
+    world.append(0, 2)
+    world.append(1, 3)
+    result = mended(world, RepairMode.RETIER)
+    assert result.offsets == {"0": 5, "1": 5}
+    with pytest.raises(SplitFailed, match="--skip 0:5`"):
+        world.round()
+    assert len(world.offsets_in_lake(1)) == 8
+    skip(world, 5, 7)
+    assert found(world).healthy
+
+
+@pytest.mark.parametrize("with_snapshot", [True, False])
+@pytest.mark.parametrize("cause", ["batch", "beginning", "unknown end"])
+def test_a_rebuilt_bucket_is_read_again(cause: str, with_snapshot: bool) -> None:
+    world = KeyedWorld()
+    zero = world.bucket(0)
+    world.put(zero, k2=1, k4=1)
+    first = world.round()
+    world.put(world.bucket(1), k1=1)
+    lost = world.cluster.logs[zero][-1].next_offset
+    world.delete(zero, 2)
+    end = world.cluster.logs[zero][-1].next_offset
+    world.put(zero, k4=2)
+    batch = None
+    if cause == "beginning":
+        world.cluster.truncate_before(zero, end)
+    else:
+        world.cluster.unreadable = {(zero, lost)}
+        batch = OffsetRange(zero, lost, end if cause == "batch" else lost)
+    world.snapshot(zero)
+    world.round(repair_mode=RepairMode.REBUILD, unreadable=batch)
+    world.round()
+    world.table.roll_back_to(first.lake_snapshot_id)
+    world.put(zero, k6=1)
+    if not with_snapshot:
+        world.leased.clear()
+        with pytest.raises(SplitFailed, match="KeyedSplitOptions"):  # the model supports no scans
+            world.round(repair_mode=RepairMode.RETIER)
+        return
+    world.round(repair_mode=RepairMode.RETIER)
+    world.round()
+    world.assert_equal()
+
+
+def test_rows_of_other_writers_in_a_rebuilt_bucket_are_not_deleted_unnamed() -> None:
+    world = KeyedWorld()
+    zero = world.bucket(0)
+    world.put(zero, k2=1)
+    first = world.round()
+    world.delete(zero, 2)
+    world.round()
+    world.table.roll_back_to(first.lake_snapshot_id)
+    world.cluster.truncate_before(zero, 2)
+    world.table.foreign_commit(summary={"operation": "append"})
+    [retier] = [one for one in found(world).actions if one.name == "retier"]  # type: ignore[arg-type]
+    assert retier.risks == ("main loses any rows that other writers have added to bucket 0",)
+    assert retier.seen_main == world.table.history().main
