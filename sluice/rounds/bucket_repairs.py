@@ -16,6 +16,7 @@ from sluice.model import TableBucket, TableInfo
 from sluice.rounds.dropped import dropped_of
 from sluice.rounds.history import LakeHistory
 from sluice.rounds.keyed_options import KeyedRoundOptions
+from sluice.rounds.note_lists import NOTED_MAX, capped
 from sluice.rounds.offsets import TABLE_ID_KEY
 from sluice.rounds.ports import Cluster
 from sluice.rounds.retier import RepairMode
@@ -81,15 +82,22 @@ class BucketRepairs:
     def accepted(self) -> str:
         """What the lake will lack, for the status of the table; empty if it lacks nothing."""
         texts = [f"{gap} {_NOT_IN_LOG}" for gap in self.gaps]
-        return "; ".join([*texts, *(f"{one} {_SKIPPED}" for one in self.skipped)])
+        texts += [f"{one} {_SKIPPED}" for one in self.skipped]
+        more = len(texts) - NOTED_MAX
+        if more > 0:
+            summary = "the lake snapshot's summary has all of them"
+            texts[NOTED_MAX:] = [f"and {more} more ranges: {summary}"]
+        return "; ".join(texts)
 
     def notes(self) -> list[str]:
         """Notes for users about the repairs."""
         found = [self.accepted()] if self.gaps or self.skipped else []
-        return found + [
-            f"bucket {one.bucket.name} {_REBUILT}: its files were replaced by its current rows"
-            for one in self.rebuilt
-        ]
+        return found + capped(
+            [
+                f"bucket {one.bucket.name} {_REBUILT}: its files were replaced by its current rows"
+                for one in self.rebuilt
+            ]
+        )
 
 
 NO_REPAIRS = BucketRepairs()

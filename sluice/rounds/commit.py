@@ -27,6 +27,7 @@ from sluice.errors import (
 from sluice.failpoints import failpoint
 from sluice.model import Claim, TableBucket
 from sluice.rounds.bucket_repairs import done
+from sluice.rounds.note_lists import capped
 from sluice.rounds.offsets import OFFSETS_FILE_KEY, TABLE_ID_KEY, store_offsets
 from sluice.rounds.phases import Phases
 from sluice.rounds.plan import RoundPlan
@@ -142,10 +143,12 @@ def commit_round(
         committed = _commit_lake(claim, cluster, table, plan, files, summary, replaced)
     if committed.by_earlier_attempt:
         return committed
-    committed.notes += [
-        f"partition {'/'.join(values)} was dropped and created again: its old rows were deleted"
-        for values in again
-    ]
+    committed.notes += capped(
+        [
+            f"partition {'/'.join(values)} was dropped and created again: its old rows were deleted"
+            for values in again
+        ]
+    )
     committed.notes += repairs.notes()
     committed.accepted, committed.offsets = repairs.accepted(), offsets
     with phases("fluss_commit"):

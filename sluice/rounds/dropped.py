@@ -19,6 +19,7 @@ from sluice.errors import (
     TableNotExist,
 )
 from sluice.model import Claim, TableInfo, TablePath
+from sluice.rounds.note_lists import capped, first_of
 from sluice.rounds.ports import Cluster
 from sluice.rounds.types import Split, StartMode
 
@@ -98,11 +99,13 @@ def not_tiered(splits: Sequence[Split]) -> list[str]:
     by_partition: dict[int | None, list[Split]] = {}
     for split in splits:
         by_partition.setdefault(split.bucket.partition_id, []).append(split)
-    return [
-        f"partition {'/'.join(found[0].partition_values)} (id {number}) was dropped during the"
-        f" round: {', '.join(map(_offsets, found))} were not tiered"
-        for number, found in by_partition.items()
-    ]
+    return capped(
+        [
+            f"partition {'/'.join(found[0].partition_values)} (id {number}) was dropped during the"
+            f" round: {first_of([_offsets(split) for split in found])} were not tiered"
+            for number, found in by_partition.items()
+        ]
+    )
 
 
 def _offsets(split: Split) -> str:

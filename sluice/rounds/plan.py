@@ -11,6 +11,7 @@ from sluice.rounds.bucket_repairs import NO_REPAIRS, BucketRepairs
 from sluice.rounds.dropped import dropped_of, is_unanswered, not_tiered
 from sluice.rounds.keyed_options import NO_KEYED_OPTIONS, KeyedRoundOptions
 from sluice.rounds.limits import RoundLimits, with_limits
+from sluice.rounds.note_lists import capped
 from sluice.rounds.noted_drops import dropped_in, dropped_note, dropped_summary, partition_ids
 from sluice.rounds.ports import Cluster
 from sluice.rounds.types import LakeSnapshot, OffsetRange, Split
@@ -142,7 +143,7 @@ def make_plan(
         tuple(created_again),
         frozenset(present),
         tuple(_dropped_before(base, known, present)),
-        tuple(dropped),
+        tuple(capped(dropped)),
     )
 
 
@@ -190,12 +191,13 @@ def late_starts(plan: RoundPlan) -> list[str]:
     """
     if plan.registered is None:
         return []
-    return [
-        f"{OffsetRange(split.bucket, 0, split.earliest_offset)} were no longer in the log when the"
-        " bucket was first tiered"
+    late = [
+        OffsetRange(split.bucket, 0, split.earliest_offset)
         for split in plan.splits
         if split.start_offset == EARLIEST and split.keyed is None and split.earliest_offset > 0
     ]
+    when = "were no longer in the log when the bucket was first tiered"
+    return capped([f"{one} {when}" for one in late])
 
 
 def _log_behind(info: TableInfo, bucket: TableBucket, tiered: int, end: int) -> LogBehindLake:

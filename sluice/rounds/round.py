@@ -35,6 +35,7 @@ from sluice.rounds.failures import split_failed
 from sluice.rounds.files import RoundResult
 from sluice.rounds.keyed_options import NO_KEYED_OPTIONS, KeyedRoundOptions
 from sluice.rounds.limits import RoundLimits, forced_finish_text, offsets_left
+from sluice.rounds.note_lists import capped
 from sluice.rounds.offsets import offsets_for_result
 from sluice.rounds.parts import NO_PARTS, PartRules
 from sluice.rounds.phases import Phases
@@ -444,7 +445,7 @@ class _Round:
             self._claim, self._cluster, table, plan, results, write_id, self._phases, self._floor
         )
         self._notes += [*plan.notes, *plan.not_tiered, *committed.notes]
-        self._notes += [note for result in results for note in result.notes]
+        self._notes += capped([note for result in results for note in result.notes])
         if committed.by_earlier_attempt:
             registered = self._cluster.lake_snapshot(self._claim.path)
             return self._already_landed(committed.snapshot, registered)

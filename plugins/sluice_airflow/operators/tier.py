@@ -438,9 +438,10 @@ def _xcom_of(result: RoundResult, uri: str) -> dict[str, Any]:
     """Returns the result without its offsets, which grow with the number of buckets."""
     content = result.to_json()
     del content["offsets"]
-    notes = [note[:200] for note in result.notes]
-    more = len(notes) - NOTES_IN_XCOM_MAX
-    content["notes"] = notes[:NOTES_IN_XCOM_MAX] + ([f"and {more} more"] if more > 0 else [])
+    for name in ("notes", "not_tiered"):
+        notes = [note[:200] for note in content[name]]
+        more = len(notes) - NOTES_IN_XCOM_MAX
+        content[name] = notes[:NOTES_IN_XCOM_MAX] + ([f"and {more} more"] if more > 0 else [])
     content["seconds"] = {name: round(seconds, 3) for name, seconds in result.seconds.items()}
     content["result_uri"] = uri
     return content
