@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import threading
+import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from sluice.client.connection import Connection
 from sluice.client.kv_scan import KvScanner
 from sluice.client.kv_snapshots import KvSnapshotReader
 from sluice.client.log_reader import LogReader
+from sluice.client.unreachable import waited_for_once
 from sluice.config import ClientConfig
 from sluice.errors import KvSnapshotNotExist, SluiceError, StorageError, UnsupportedVersion
 from sluice.model import TableInfo, TablePath
@@ -40,14 +42,16 @@ class ClientLogSource:
         self.config = ClientConfig(bootstrap=config) if isinstance(config, str) else config
         self.path = path
         self.info = info
+        self._round_id = uuid.uuid4().hex
         self._lock = threading.Lock()  # guards _reader
         self._reader: LogReader | None = None
 
-    def __getstate__(self) -> tuple[ClientConfig, TablePath, TableInfo | None]:
-        return self.config, self.path, self.info
+    def __getstate__(self) -> tuple[ClientConfig, TablePath, TableInfo | None, str]:
+        return self.config, self.path, self.info, self._round_id
 
-    def __setstate__(self, state: tuple[ClientConfig, TablePath, TableInfo | None]) -> None:
-        self.__init__(*state)  # type: ignore[misc]
+    def __setstate__(self, state: tuple[ClientConfig, TablePath, TableInfo | None, str]) -> None:
+        self.__init__(*state[:3])  # type: ignore[misc]
+        self._round_id = state[3]
 
     def read(self, split: Split) -> Iterator[LogRecords]:
         """Yields batches in offset order from the split's start to its stop, empty ones included.
@@ -55,7 +59,9 @@ class ClientLogSource:
         :raises LogOffsetOutOfRange: the log no longer has the start offset.
         """
         start, stop, is_part = split.start_offset, split.stop_offset, split.part is not None
-        return self._open().read(split.bucket, start, stop, whole_batches=is_part)
+        reader, bucket = self._open(), split.bucket
+        with waited_for_once(self._round_id, reader.connection, self.path, bucket):
+            yield from reader.read(bucket, start, stop, whole_batches=is_part)
 
     @contextmanager
     def rows(self, split: Split) -> Iterator[BucketRows]:

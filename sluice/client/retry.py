@@ -119,7 +119,8 @@ def call_with_retries(
     """Calls ``attempt`` until it succeeds, must not be repeated, or the time has passed.
 
     :param on_retry: called before each further attempt with what the one before ended by.
-    :raises FlussError: the latest error; after several attempts its text names their number.
+    :raises FlussError: the latest error; after several attempts its text names their number, and
+        its detail ``gave_up`` is true.
     """
     started = now()
     failures: dict[type[FlussError], int] = {}
@@ -142,7 +143,7 @@ def call_with_retries(
                     raise
                 raise type(error)(
                     f"{error} (gave up after {attempts} attempts in {elapsed:.1f} s)",
-                    **error.details,
+                    **{**error.details, "gave_up": True},
                 ) from error
             failed = error
         sleep(wait_s)

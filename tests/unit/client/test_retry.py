@@ -122,4 +122,4 @@ def test_every_rule_is_for_an_error_of_fluss_and_unknown_ones_have_none() -> Non
 def test_details_survive_the_last_attempt() -> None:
     with pytest.raises(NetworkError) as caught:
         run([NetworkError("down", sent=False)] * 99, timeout_ms=500)
-    assert caught.value.details == {"sent": False}
+    assert caught.value.details == {"sent": False, "gave_up": True}

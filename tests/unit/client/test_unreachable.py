@@ -1,0 +1,103 @@
+"""A round waits once for a server that cannot be reached, not once for each of its buckets."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sluice.client.log_source import ClientLogSource
+from sluice.config import ClientConfig
+from sluice.errors import LeaderNotAvailable, NetworkError
+from sluice.model import TableBucket
+from sluice.rounds.copy import copy_split
+from sluice.rounds.types import Split, SplitFailure, SplitResult
+from sluice.testing.memory_lake import MemoryLakeTable
+from sluice.wire import apis
+from sluice.wire import fluss_api_pb2 as pb
+from tests.support.fetch_server import INFO, batch
+from tests.support.native_peer import PeerServer, serving
+
+from .test_native_leaders import metadata
+
+BUCKETS = 6
+"""The even ones are on a server that was stopped, or have no leader."""
+
+
+def fetched(request: Any) -> pb.FetchLogResponse:
+    reply = pb.FetchLogResponse()
+    [wanted] = request.tables_req[0].buckets_req
+    bucket = reply.tables_resp.add(table_id=1).buckets_resp.add(bucket_id=wanted.bucket_id)
+    if wanted.fetch_offset == 0:
+        bucket.records = batch(0, 10)
+    return reply
+
+
+@contextmanager
+def cluster(dead: int | None) -> Iterator[ClientConfig]:
+    """:param dead: the leader of the even buckets; None: they have none."""
+    with PeerServer(lambda peer: None) as stopped:
+        port = stopped.port
+    with PeerServer(serving({apis.FETCH_LOG: fetched})) as healthy:
+
+        def answer(_: Any) -> pb.MetadataResponse:
+            reply = metadata(coordinator.port, {1: healthy.port, 2: port}, 1)
+            del reply.table_metadata[0].bucket_metadata[:]
+            for number in range(BUCKETS):
+                entry = reply.table_metadata[0].bucket_metadata.add(bucket_id=number)
+                leader = 1 if number % 2 else dead
+                if leader is not None:
+                    entry.leader_id = leader
+            return reply
+
+        with PeerServer(serving({apis.GET_METADATA: answer}, server_type=1)) as coordinator:
+            yield ClientConfig(
+                bootstrap=f"fluss://127.0.0.1:{coordinator.port}",
+                retry_timeout_ms=400,
+            )
+
+
+def copied(source: ClientLogSource) -> list[SplitResult | SplitFailure]:
+    """Each bucket by a task of its own, one after another."""
+    splits = [Split(TableBucket(1, None, n), (), 0, 10) for n in range(BUCKETS)]
+    table = MemoryLakeTable("mem:/t")
+    writers = table.writer_factory("w", splits)
+    return [copy_split(one, pickle.loads(pickle.dumps(source)), writers) for one in splits]
+
+
+@pytest.mark.parametrize("dead", [2, None], ids=["stopped", "no leader"])
+def test_a_round_waits_for_it_once(dead: int | None) -> None:
+    with cluster(dead) as config:
+        source = ClientLogSource(config, INFO.path, INFO)
+        found = copied(source)
+        assert [isinstance(one, SplitResult) for one in found] == [False, True] * 3
+        first, *others = [one.reason for one in found if isinstance(one, SplitFailure)]
+        kind = NetworkError if dead else LeaderNotAvailable
+        assert {one.kind for one in (first, *others)} == {kind.__name__}
+        assert all(one.retryable == first.retryable for one in others)
+        assert all("this round waited for" in one.text for one in others)
+        assert "gave up after" in first.text
+
+
+def test_the_next_round_waits_again() -> None:
+    with cluster(2) as config:
+        bucket = Split(TableBucket(1, None, 0), (), 0, 10)
+        for _ in range(2):
+            with pytest.raises(NetworkError) as failed:
+                list(ClientLogSource(config, INFO.path, INFO).read(bucket))
+            assert "this round waited" not in str(failed.value)
+            assert failed.value.details["gave_up"]
+
+
+def test_a_bucket_without_data_does_not_count() -> None:
+    """Its server answers."""
+    with cluster(2) as config:
+        short = replace(config, request_timeout_ms=200)
+        source = ClientLogSource(short, INFO.path, INFO)
+        with pytest.raises(Exception, match="no data from offset 10"):
+            list(source.read(Split(TableBucket(1, None, 1), (), 0, 20)))
+        assert list(source.read(Split(TableBucket(1, None, 3), (), 0, 10)))
