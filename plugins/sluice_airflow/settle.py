@@ -91,17 +91,17 @@ def settle(
     :param state: the state of the tier task. Only used without a result and a failure.
     :param stop_seen_s: how long to wait for the file of a task that a user may have marked failed.
     """
-    entry = _newest(entry)
+    is_reported = bool(result and result.get("reported"))
+    entry = _newest(entry) if is_reported else _end(entry)
     outcome: Outcome | None
     if result:
         outcome = _result(entry["plan_uri"], result)
     else:
         outcome = _outcome_without_result(entry["plan_uri"], failure, state, stop_seen_s)
     failpoint("airflow.settle.before_report")
-    if result and result.get("reported") and isinstance(outcome, RoundResult):
+    if is_reported and isinstance(outcome, RoundResult):
         verdict = _finished(entry["table"], outcome)
     else:
-        mark_reported(entry["plan_uri"])
         verdict = _report(client, claim_of(entry), outcome, TASK_LOST, entry.get("lease_id"))
     failpoint("airflow.settle.before_release")
     leasing.release_snapshots(client, entry)
@@ -199,6 +199,16 @@ def _newest(entry: ClaimedTable) -> ClaimedTable:
     except UNREADABLE as error:
         log.warning("cannot read whether %s was claimed again: %s", entry["table"], error)
         return entry
+
+
+def _end(entry: ClaimedTable) -> ClaimedTable:
+    """Marks that the run reports the claim. Returns the newest claim of the table."""
+    while True:
+        entry = _newest(entry)
+        mark_reported(entry["plan_uri"])
+        # The keeper may have claimed the table again just before the mark.
+        if _newest(entry) == entry:
+            return entry
 
 
 def _has_begun(plan_uri: str) -> bool:

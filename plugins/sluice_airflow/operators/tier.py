@@ -248,27 +248,28 @@ class SluiceTierOperator(SparkSubmitOperator):
         """
         until = time.monotonic() + self.heartbeat_interval_s + CLAIMED_AGAIN_S
         error: FlussError | None = None
-        gives_up = False
         no_keeper: str | None = None
+        marked = False
         while True:
             newest = newest_claim(self.entry)
-            if gives_up and newest == self.entry:
-                why = f"{error}; not claimed again: {no_keeper}" if no_keeper else error
-                raise ClaimLost(f"the claim was lost before Spark started: {why}")
+            # The keeper may have claimed the table again just before the mark.
+            if marked and newest == self.entry:
+                break
             self.entry = newest
             claim = claim_of(newest)
             error = client.tiering.heartbeat([claim])[claim.table_id]
             gives_up = time.monotonic() >= until or is_started(newest["plan_uri"])
             if error is not None and not gives_up and no_keeper is None:
                 no_keeper = missing_keeper(ti, self.keep_task_id)
-            gives_up = gives_up or bool(no_keeper)
-            if error is None or gives_up:
-                # From now on the keeper does not take the table again. It may just have done so.
+            marked = error is None or gives_up or bool(no_keeper)
+            if marked:
                 mark_started(newest["plan_uri"], attempt)
-            if error is None:
-                return claim
-            if not gives_up:
+            else:
                 time.sleep(CLAIMED_AGAIN_POLL_S)
+        if error is not None:
+            why = f"{error}; not claimed again: {no_keeper}" if no_keeper else error
+            raise ClaimLost(f"the claim was lost before Spark started: {why}")
+        return claim
 
     def _report_success(self, client: Client, claim: Claim, result: RoundResult) -> bool:
         """Reports the round while its heartbeats are sent. The settle task may start much later.

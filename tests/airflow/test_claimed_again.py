@@ -1,0 +1,89 @@
+"""Keeper, tier task, settle and acquire while a lost claim is claimed again, step by step."""
+
+from __future__ import annotations
+
+import pytest
+
+from sluice.model import Claim, Reason
+from sluice.rounds.files import claim_of
+from sluice_airflow import settle
+from sluice_airflow.claimed_again import (
+    mark_ended,
+    mark_started,
+    newest_claim,
+)
+from sluice_airflow.claims import ClaimedTable
+from sluice_airflow.keeper import ClaimKeeper
+from sluice_airflow.operators import tier
+from tests.airflow.test_keep_task import Airflow
+from tests.airflow.test_keep_task import airflow as airflow
+from tests.airflow.test_keeper import INTERVAL_MS, JOB, Shop
+from tests.airflow.test_keeper import shop as shop
+
+
+def lose(shop: Shop, entry: ClaimedTable) -> None:
+    shop.client.tiering.release(claim_of(entry), Reason.from_text("another client"))
+
+
+def work(shop: Shop, keeper: ClaimKeeper, ms: int = INTERVAL_MS) -> None:
+    """What the trigger does while this time passes."""
+    until = shop.clock.ms + ms
+    while shop.clock.ms < until:
+        shop.clock.ms += INTERVAL_MS
+        if keeper.beat():
+            keeper.claim_again()
+
+
+def is_held(shop: Shop, claim: Claim) -> bool:
+    return shop.client.tiering.still_claimed(claim)
+
+
+def start(shop: Shop, airflow: Airflow, entry: ClaimedTable) -> Claim:
+    operator = tier.SluiceTierOperator(task_id="tier", entry=entry, heartbeat_interval_s=1.0)
+    return operator._start_claim(shop.client, "try-1", airflow)
+
+
+def test_a_claim_lost_after_the_first_heartbeat_of_the_tier_task(
+    shop: Shop, airflow: Airflow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The keeper claims the table again before the task has marked that it works on it."""
+    path = shop.tables(1)[0]
+    [entry] = shop.acquire()
+    keeper = shop.keeper()
+    keeper.beat()
+
+    def late(plan: str, attempt: str) -> None:
+        monkeypatch.setattr(tier, "mark_started", mark_started)
+        lose(shop, entry)
+        assert keeper.beat()
+        assert keeper.claim_again() == 1
+        mark_started(plan, attempt)
+
+    monkeypatch.setattr(tier, "mark_started", late)
+    claim = start(shop, airflow, entry)
+    assert claim == claim_of(newest_claim(entry))
+    work(shop, keeper, 3 * INTERVAL_MS)
+    assert is_held(shop, claim)
+    assert shop.failures(path) == [("Tiering", 0)]
+
+
+def test_a_claim_lost_while_settle_reads_its_outcome(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The keeper claims the table again before settle has marked that it reports it."""
+    path = shop.tables(1)[0]
+    [entry] = shop.acquire()
+    keeper = shop.keeper()
+    keeper.beat()
+
+    def late(plan: str) -> None:
+        monkeypatch.setattr(settle, "mark_ended", mark_ended)
+        lose(shop, entry)
+        assert keeper.beat()
+        assert keeper.claim_again() == 1
+        mark_ended(plan)
+
+    monkeypatch.setattr(settle, "mark_ended", late)
+    assert settle.settle(shop.client, entry, None, None, "failed").reported == "released"
+    assert shop.client.tiering.claims_of(JOB) == []
+    assert shop.failures(path) == [("Pending", 0)]
