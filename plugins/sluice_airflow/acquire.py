@@ -8,7 +8,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from sluice.client.heartbeats import Heartbeats
+from sluice.client.heartbeats import CLAIM_LOST, Heartbeats, by_table
 from sluice.errors import (
     ConfigurationError,
     FlussError,
@@ -23,6 +23,7 @@ from sluice.rounds.dropped import table_dropped
 from sluice.rounds.files import PlanFile, plan_uri, plan_uris, read_json, write_json
 from sluice.rounds.reasons import reason_of
 from sluice_airflow import leasing, settle
+from sluice_airflow.claimed_again import waits_for_claim
 from sluice_airflow.claims import ClaimedTable, claimed_table
 from sluice_airflow.connection import FlussConnection, check_names
 
@@ -111,17 +112,24 @@ def acquire(
 
 
 def take_over(client: Client, work_uri: str, lease_id: str) -> list[PlanFile]:
-    """Returns this run's plans whose claims are still valid."""
-    newest: dict[int, PlanFile] = {}
+    """Returns this run's plans whose claims are still valid; at most one for each table.
+
+    The keeper of the run claims no table of the other plans again: this task claims it, or no
+    task of the run tiers it.
+    """
+    plans = {}
     for uri in plan_uris(work_uri, lease_id):
-        plan = PlanFile.from_json(read_json(uri) or {})
-        held = newest.get(plan.claim.table_id)
-        if held is None or _age(held.claim) < _age(plan.claim):
-            newest[plan.claim.table_id] = replace(plan, lease_id=lease_id)
-    if not newest:
-        return []
-    answers = client.tiering.heartbeat([plan.claim for plan in newest.values()])
-    return [plan for key, plan in newest.items() if answers[key] is None]
+        plan = replace(PlanFile.from_json(read_json(uri) or {}), lease_id=lease_id)
+        plans[plan.claim] = plan
+    answers = {}
+    for claims in by_table([*plans]):
+        found = client.tiering.heartbeat(claims)
+        answers.update({claim: found[claim.table_id] for claim in claims})
+    for claim, error in answers.items():
+        uri = plan_uri(work_uri, lease_id, claim)
+        if isinstance(error, CLAIM_LOST) and waits_for_claim(uri):
+            settle.mark_reported(uri)
+    return [plan for claim, plan in plans.items() if answers[claim] is None]
 
 
 def requested_tables(client: Client, patterns: Sequence[str]) -> list[TablePath] | None:
@@ -168,7 +176,3 @@ def _report_refused(client: Client, claim: Claim, reason: Reason) -> None:
         client.tiering.failed(claim, reason)
     except FlussError as error:  # the claim ended before, or the call timed out
         log.warning("%s: cannot report the failure: %s", claim.path, error)
-
-
-def _age(claim: Claim) -> tuple[int, int]:
-    return claim.coordinator_epoch, claim.tiering_epoch

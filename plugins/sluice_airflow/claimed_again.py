@@ -5,10 +5,11 @@
                                                      claimed-again.json
 
 ``started.json``: the last try of the tier task that began. ``ended.json``: another task of the run
-reports or releases the claim. With one of them, the keeper of the run does not claim the table
-again. ``claimed-again.json``: the claimed table that replaces this one. The tier task writes the
-first file before it reads the third; the keeper writes the third before it reads the first. So at
-least one of them notices the other.
+reports, releases or leaves the claim. With one of them, the keeper of the run does not claim the
+table again. ``claimed-again.json``: the claimed table that replaces this one.
+
+A task writes one of the first two files before it reads ``claimed-again.json`` for the last time.
+The keeper writes the third before it reads the first two. So at least one notices the other.
 """
 
 from __future__ import annotations
@@ -71,9 +72,30 @@ def is_started(plan_uri: str) -> bool:
     return read_json(_next_to(plan_uri, "ended")) is not None or has_begun(plan_uri)
 
 
+def waits_for_claim(plan_uri: str) -> bool:
+    """Returns whether a lost claim is to be replaced: its tier task may still wait.
+
+    :raises OSError, ValueError: a file cannot be read.
+    """
+    by = replacement(plan_uri)
+    return not is_started(plan_uri) and (by is None or by["plan_uri"] == plan_uri)
+
+
 def replace_claim(plan_uri: str, entry: ClaimedTable) -> None:
     """Says next to the plan of a lost claim that another one has replaced it."""
     write_json(_next_to(plan_uri, "claimed-again"), {"version": VERSION, **entry})
+
+
+def replacement(plan_uri: str) -> ClaimedTable | None:
+    """Returns the claim that has replaced this one.
+
+    :raises OSError, ValueError: a file cannot be read.
+    """
+    content = read_json(_next_to(plan_uri, "claimed-again"))
+    if content is None:
+        return None
+    found: dict[str, Any] = {k: v for k, v in content.items() if k != "version"}
+    return cast(ClaimedTable, found)
 
 
 def newest_claim(entry: ClaimedTable) -> ClaimedTable:
@@ -85,11 +107,7 @@ def newest_claim(entry: ClaimedTable) -> ClaimedTable:
     # A coordinator that restarts counts from the beginning, so two claims may share a folder.
     while entry["plan_uri"] not in seen:
         seen.add(entry["plan_uri"])
-        content = read_json(_next_to(entry["plan_uri"], "claimed-again"))
-        if content is None:
-            break
-        found: dict[str, Any] = {k: v for k, v in content.items() if k != "version"}
-        entry = cast(ClaimedTable, found)
+        entry = replacement(entry["plan_uri"]) or entry
     return entry
 
 

@@ -8,14 +8,19 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from sluice.client.heartbeats import CLAIM_LOST, Heartbeats
+from sluice.client.heartbeats import CLAIM_LOST, Heartbeats, by_table
 from sluice.errors import FlussError, TableNotExist, UnknownServerError
 from sluice.masking import mask, reason_text
 from sluice.model import Claim, Reason, TablePath
 from sluice.rounds.files import PlanFile, plan_uri, read_json, run_files, write_json
 from sluice_airflow import leasing
 from sluice_airflow.acquire import LEASE_REFUSED
-from sluice_airflow.claimed_again import is_at_work, is_started, replace_claim
+from sluice_airflow.claimed_again import (
+    is_at_work,
+    is_started,
+    replace_claim,
+    waits_for_claim,
+)
 from sluice_airflow.claims import claimed_table
 from sluice_airflow.settle import UNREADABLE
 
@@ -49,13 +54,15 @@ class ClaimKeeper:
         self._read: set[str] = set()
         self._files: dict[str, set[str]] = {}
         """The names of the files in each round's folder, when they were last listed."""
-        self._kept: dict[int, PlanFile] = {}
+        self._kept: dict[Claim, PlanFile] = {}
         self._lost: dict[TablePath, PlanFile] = {}
+        """The lost claims that their tier tasks may wait for."""
         self._lost_count = 0
         self._again: list[PlanFile] = []
+        self._refused: list[tuple[Claim, str]] = []
         self._planless = 0
         self._planless_logged = False
-        self._unknown: set[int] = set()
+        self._unknown: set[Claim] = set()
         self._troubles: dict[str, str] = {}
 
     def beat(self) -> bool:
@@ -66,9 +73,9 @@ class ClaimKeeper:
         self._read_plans()
         if not self._read:
             self._warn_without_plans()
-        with self._logged("the claims of the run got no heartbeat"):
-            if claims := self._claims_to_keep():
-                self._judge(self._client.tiering.heartbeat(claims, retry=False))
+        for claims in by_table(self._claims_to_keep()):
+            with self._logged("the claims of the run got no heartbeat"):
+                self._judge(claims, self._client.tiering.heartbeat(claims, retry=False))
         return bool(self._lost)
 
     def claim_again(self) -> int:
@@ -76,37 +83,24 @@ class ClaimKeeper:
 
         Sends the heartbeats of all claims meanwhile, because snapshots are leased one by one.
         """
-        self._again = []
-        refused: list[tuple[PlanFile, str]] = []
+        self._again, self._refused = [], []
         with self._logged("a lost claim was not taken again"):
-            self._lost = {p: plan for p, plan in self._lost.items() if not self._is_started(plan)}
+            self._lost = {
+                path: plan for path, plan in self._lost.items() if waits_for_claim(self._uri(plan))
+            }
             with Heartbeats(self._client.tiering, self._interval_s) as heartbeats:
                 for claim in self._claims_to_keep():
                     heartbeats.add(claim)
-                self._claim_lost(heartbeats, refused)
+                self._claim_lost(heartbeats)
         # Only now: the coordinator would assign a released table again at once, to this session.
-        for plan, why in refused:
-            self._release([plan], why)
+        for claim, why in self._refused:
+            self._release(claim, why)
         return len(self._again)
-
-    def _claim_lost(self, heartbeats: Heartbeats, refused: list[tuple[PlanFile, str]]) -> None:
-        """Claims the lost tables.
-
-        :param refused: receives the claims that the run cannot continue, and the reasons.
-        """
-        wanted = [*self._lost]
-        with self._client.tiering.claim_session(wanted, by=self._lease_id) as waiting:
-            while self._lost and (claim := waiting.next()) is not None:
-                heartbeats.add(claim)
-                before = self._lost.pop(claim.path, None)
-                if before is None:
-                    refused.append((PlanFile(claim, self._lease_id, ""), "the run has this table"))
-                elif why := self._renew(before, plan := replace(before, claim=claim)):
-                    refused.append((plan, why))
 
     def release_again(self) -> None:
         """Releases what the last :meth:`claim_again` took, because the run ends."""
-        self._release(self._again, "the run has ended")
+        for plan in self._again:
+            self._release(plan.claim, "the run has ended")
 
     def summary(self) -> str:
         """One line about the work done."""
@@ -124,7 +118,7 @@ class ClaimKeeper:
                 with self._logged("one of the run's plans cannot be read", uri):
                     plan = PlanFile.from_json(read_json(uri) or {})
                     self._read.add(uri)
-                    self._keep(plan)
+                    self._kept[plan.claim] = plan
             self._files = files
 
     def _warn_without_plans(self) -> None:
@@ -158,64 +152,71 @@ class ClaimKeeper:
                 claims.append(plan.claim)
         return claims
 
-    def _keep(self, plan: PlanFile) -> None:
-        known = self._kept.get(plan.claim.table_id)
-        if known is None or _age(known) < _age(plan):
-            self._kept[plan.claim.table_id] = plan
-
-    def _judge(self, answers: Mapping[int, FlussError | None]) -> None:
-        unknown = {i for i, error in answers.items() if isinstance(error, UnknownServerError)}
-        # Once, it may be any error of the coordinator. Twice, the table is in no round.
-        twice, self._unknown = unknown & self._unknown, unknown
-        for table_id, error in answers.items():
-            if error is not None and (isinstance(error, CLAIM_LOST) or table_id in twice):
-                plan = self._kept[table_id]
-                with self._logged("the end of a claim was not judged", str(plan.claim.path)):
-                    self._ended(plan, error)
+    def _judge(self, claims: Iterable[Claim], answers: Mapping[int, FlussError | None]) -> None:
+        for claim in claims:
+            error = answers[claim.table_id]
+            # Once, it may be any error of the coordinator. Twice, the table is in no round.
+            unknown = isinstance(error, UnknownServerError)
+            twice = unknown and claim in self._unknown
+            (self._unknown.add if unknown else self._unknown.discard)(claim)
+            if error is not None and (isinstance(error, CLAIM_LOST) or twice):
+                with self._logged("the end of a claim was not judged", str(claim.path)):
+                    self._ended(self._kept[claim], error)
 
     def _ended(self, plan: PlanFile, error: FlussError) -> None:
         """Decides whether a claim was reported, or lost before its tier task started."""
-        started = self._is_started(plan)
-        del self._kept[plan.claim.table_id]
-        if started:
+        path = plan.claim.path
+        waits = waits_for_claim(self._uri(plan))
+        del self._kept[plan.claim]
+        if not waits:
             return
-        log.warning("%s: the claim was lost before its tier task: %s", plan.claim.path, error)
+        log.warning("%s: the claim was lost before its tier task: %s", path, error)
         self._lost_count += 1
         if not isinstance(error, TableNotExist):
-            self._lost[plan.claim.path] = plan
+            self._lost[path] = plan
 
-    def _renew(self, before: PlanFile, plan: PlanFile) -> str:
-        """Leases the snapshots of a table that was claimed again, and writes its plan.
+    def _claim_lost(self, heartbeats: Heartbeats) -> None:
+        """Claims the lost tables that are due."""
+        wanted = [*self._lost]
+        with self._client.tiering.claim_session(wanted, by=self._lease_id) as waiting:
+            while self._lost and (claim := waiting.next()) is not None:
+                heartbeats.add(claim)
+                self._continue(claim)
 
-        :returns: why the run cannot continue this claim; empty: it can.
-        """
+    def _continue(self, claim: Claim) -> None:
+        """Replaces a lost claim by a new one, or refuses the new one."""
+        before = self._lost.pop(claim.path, None)
+        if before is None:
+            self._refused.append((claim, "the run has this table"))
+            return
         try:
-            snapshots = leasing.lease_snapshots(self._client, self._lease_id, plan.claim)
-            plan = replace(plan, snapshots=snapshots)
-            write_json(self._uri(plan), plan.to_json())
-            replace_claim(self._uri(before), claimed_table(plan, self._uri(plan)))
-            if self._is_started(before):
-                return "its tier task did not wait for it"
+            self._renew(before, replace(before, claim=claim))
+            if is_started(self._uri(before)):
+                self._refused.append((claim, "its tier task did not wait for it"))
         except (*LEASE_REFUSED, *UNREADABLE) as error:
-            return reason_text(f"the run cannot continue it: {error}")
+            why = reason_text(f"the run cannot continue it: {error}")
+            self._refused.append((claim, why))
+
+    def _renew(self, before: PlanFile, plan: PlanFile) -> None:
+        """Leases the snapshots of a table that was claimed again, and writes its plan."""
+        snapshots = leasing.lease_snapshots(self._client, self._lease_id, plan.claim)
+        plan = replace(plan, snapshots=snapshots)
+        uri = self._uri(plan)
+        write_json(uri, plan.to_json())
+        replace_claim(self._uri(before), claimed_table(plan, uri))
         log.info("%s: claimed again, tiering epoch %d", plan.claim.path, plan.claim.tiering_epoch)
-        self._kept[plan.claim.table_id] = plan
+        self._kept[plan.claim] = plan
         self._again.append(plan)
-        return ""
 
-    def _release(self, plans: Iterable[PlanFile], reason: str) -> None:
-        for plan in plans:
-            self._kept.pop(plan.claim.table_id, None)
-            try:
-                self._client.tiering.release(plan.claim, Reason.from_text(f"released: {reason}"))
-                log.info("%s: the claim was released: %s", plan.claim.path, reason)
-            except CLAIM_LOST:
-                continue  # it has ended in the meantime
-            except FlussError as error:
-                log.warning("%s: the claim was not released: %s", plan.claim.path, error)
-
-    def _is_started(self, plan: PlanFile) -> bool:
-        return is_started(self._uri(plan))
+    def _release(self, claim: Claim, reason: str) -> None:
+        self._kept.pop(claim, None)
+        try:
+            self._client.tiering.release(claim, Reason.from_text(f"released: {reason}"))
+            log.info("%s: the claim was released: %s", claim.path, reason)
+        except CLAIM_LOST:
+            return  # it has ended in the meantime
+        except FlussError as error:
+            log.warning("%s: the claim was not released: %s", claim.path, error)
 
     def _uri(self, plan: PlanFile) -> str:
         return plan_uri(self._work_uri, self._lease_id, plan.claim)
@@ -232,7 +233,3 @@ class ClaimKeeper:
             if self._troubles.get(key) != text:
                 log.warning("%s", text)
             self._troubles[key] = text
-
-
-def _age(plan: PlanFile) -> tuple[int, int]:
-    return plan.claim.coordinator_epoch, plan.claim.tiering_epoch

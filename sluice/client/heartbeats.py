@@ -122,8 +122,7 @@ class Heartbeats:
         if not claims:
             return
         sent_at = self._now()
-        # Two rounds of one table cannot share a request: a response names the table id only.
-        for together in _by_table(claims):
+        for together in by_table(claims):
             try:
                 answers = self._tiering.heartbeat(together, retry=False)
             except FlussError as error:
@@ -179,8 +178,11 @@ class Heartbeats:
                 _LOG.exception("heartbeat failed; it is sent again after the interval")
 
 
-def _by_table(claims: list[Claim]) -> list[list[Claim]]:
-    """Groups claims so that no group has two of one table; nearly always one group."""
+def by_table(claims: list[Claim]) -> list[list[Claim]]:
+    """Groups claims so that no group has two of one table: a response names the table id only.
+
+    Nearly always one group.
+    """
     groups: list[list[Claim]] = []
     for claim in claims:
         for group in groups:

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from sluice.model import Claim, Reason
-from sluice.rounds.files import claim_of
+from sluice.model import Claim, Reason, TablePath
+from sluice.rounds.files import PlanFile, claim_of, plan_uri, write_json
 from sluice_airflow import settle
 from sluice_airflow.claimed_again import (
+    is_started,
     mark_ended,
     mark_started,
     newest_claim,
+    replace_claim,
 )
-from sluice_airflow.claims import ClaimedTable
+from sluice_airflow.claims import ClaimedTable, claimed_table
 from sluice_airflow.keeper import ClaimKeeper
 from sluice_airflow.operators import tier
 from tests.airflow.test_keep_task import Airflow
 from tests.airflow.test_keep_task import airflow as airflow
-from tests.airflow.test_keeper import INTERVAL_MS, JOB, Shop
+from tests.airflow.test_keeper import INTERVAL_MS, JOB, TEN_MINUTES_MS, Shop, committed
 from tests.airflow.test_keeper import shop as shop
 
 
@@ -36,6 +40,17 @@ def work(shop: Shop, keeper: ClaimKeeper, ms: int = INTERVAL_MS) -> None:
 
 def is_held(shop: Shop, claim: Claim) -> bool:
     return shop.client.tiering.still_claimed(claim)
+
+
+def lost_claim(shop: Shop) -> tuple[TablePath, ClaimedTable, ClaimKeeper]:
+    """A keeper that has noticed the loss of a claim."""
+    [path] = shop.tables(1)
+    [entry] = shop.acquire()
+    keeper = shop.keeper()
+    assert not keeper.beat()
+    lose(shop, entry)
+    assert keeper.beat()
+    return path, entry, keeper
 
 
 def start(shop: Shop, airflow: Airflow, entry: ClaimedTable) -> Claim:
@@ -87,3 +102,42 @@ def test_a_claim_lost_while_settle_reads_its_outcome(
     assert settle.settle(shop.client, entry, None, None, "failed").reported == "released"
     assert shop.client.tiering.claims_of(JOB) == []
     assert shop.failures(path) == [("Pending", 0)]
+
+
+def test_a_table_that_acquire_claimed_itself_is_not_claimed_again(shop: Shop) -> None:
+    """acquire_lease was retried or cleared after the keeper had noticed the loss."""
+    path, old, keeper = lost_claim(shop)
+    [entry] = shop.acquire()
+    assert claim_of(entry) != claim_of(old)
+    work(shop, keeper)
+    mark_started(entry["plan_uri"], "1")
+    assert settle.settle(shop.client, entry, committed(entry), None).reported == "finished"
+    shop.client.statuses.request_round(path)
+    for keeping in (keeper, shop.keeper()):
+        work(shop, keeping, 3 * INTERVAL_MS)
+        assert shop.client.tiering.claims_of(JOB) == []
+
+
+def test_a_table_that_acquire_left_out_is_not_claimed_again(shop: Shop) -> None:
+    """No tier task of the run would tier it."""
+    path, _, keeper = lost_claim(shop)
+    assert shop.acquire(JOB, 0) == []
+    for keeping in (keeper, shop.keeper()):
+        work(shop, keeping, 3 * INTERVAL_MS)
+        assert shop.failures(path) == [("Pending", 0)]
+
+
+def test_a_claim_with_a_smaller_epoch_may_be_the_newer_one(shop: Shop) -> None:
+    """An Apache Fluss coordinator that restarts begins at tiering epoch 1 again."""
+    [path] = shop.tables(1)
+    [entry] = shop.acquire()
+    claim = claim_of(entry)
+    before = PlanFile(replace(claim, tiering_epoch=claim.tiering_epoch + 2), JOB, "grpc://x:1")
+    uri = plan_uri(shop.work_uri, JOB, before.claim)
+    write_json(uri, before.to_json())
+    replace_claim(uri, entry)
+    shop.pass_by(TEN_MINUTES_MS, shop.keeper())
+    assert shop.failures(path) == [("Tiering", 0)]
+    assert shop.acquire() == [entry]
+    assert newest_claim(claimed_table(before, uri)) == entry
+    assert not is_started(entry["plan_uri"])
