@@ -8,8 +8,10 @@
 reports, releases or leaves the claim. With one of them, the keeper of the run does not claim the
 table again. ``claimed-again.json``: the claimed table that replaces this one.
 
-A task writes one of the first two files before it reads ``claimed-again.json`` for the last time.
-The keeper writes the third before it reads the first two. So at least one notices the other.
+The keeper writes ``claimed-again.json``, and then reads the first two files. A task writes one of
+the first two, and then reads ``claimed-again.json`` again. So at least one of them notices the
+other. A task that notices continues with the new claim. If only the keeper notices, nothing
+continues with it, and the keeper releases it.
 """
 
 from __future__ import annotations

@@ -12,13 +12,15 @@ from sluice.client.heartbeats import CLAIM_LOST, Heartbeats, by_table
 from sluice.errors import FlussError, TableNotExist, UnknownServerError
 from sluice.masking import mask, reason_text
 from sluice.model import Claim, Reason, TablePath
-from sluice.rounds.files import PlanFile, plan_uri, read_json, run_files, write_json
+from sluice.rounds.files import PlanFile, claim_of, plan_uri, read_json, run_files, write_json
 from sluice_airflow import leasing
 from sluice_airflow.acquire import LEASE_REFUSED
 from sluice_airflow.claimed_again import (
     is_at_work,
     is_started,
+    mark_ended,
     replace_claim,
+    replacement,
     waits_for_claim,
 )
 from sluice_airflow.claims import claimed_table
@@ -31,6 +33,7 @@ log = logging.getLogger(__name__)
 
 PLANLESS_BEATS = 4
 """After so many heartbeats a run with claims has a plan."""
+LATE = "its tier task did not wait for it"
 
 
 class ClaimKeeper:
@@ -57,6 +60,9 @@ class ClaimKeeper:
         self._kept: dict[Claim, PlanFile] = {}
         self._lost: dict[TablePath, PlanFile] = {}
         """The lost claims that their tier tasks may wait for."""
+        self._late: set[Claim] = set()
+        self._followed: set[str] = set()
+        """The folders of lost claims whose new claims have tasks."""
         self._lost_count = 0
         self._again: list[PlanFile] = []
         self._refused: list[tuple[Claim, str]] = []
@@ -73,6 +79,7 @@ class ClaimKeeper:
         self._read_plans()
         if not self._read:
             self._warn_without_plans()
+        self._release_late()
         for claims in by_table(self._claims_to_keep()):
             with self._logged("the claims of the run got no heartbeat"):
                 self._judge(claims, self._client.tiering.heartbeat(claims, retry=False))
@@ -140,6 +147,32 @@ class ClaimKeeper:
                     self._lease_id,
                 )
 
+    def _release_late(self) -> None:
+        """Releases claims that came too late: the tier task has begun without them.
+
+        At the second heartbeat: a task that has noticed a claim begins it within seconds.
+        """
+        late: set[Claim] = set()
+        for folder, names in self._files.items():
+            has_task = names & {"started.json", "ended.json"}
+            if "claimed-again.json" not in names or not has_task or folder in self._followed:
+                continue
+            with self._logged("the files of a claim cannot be read", folder):
+                entry = replacement(
+                    f"{self._work_uri.rstrip('/')}/{self._lease_id}/{folder}/plan.json"
+                )
+                if entry is None:
+                    continue
+                if is_started(entry["plan_uri"]):
+                    self._followed.add(folder)
+                    continue
+                claim = claim_of(entry)
+                late.add(claim)
+                if claim in self._late:
+                    mark_ended(entry["plan_uri"])
+                    self._release(claim, LATE)
+        self._late = late
+
     def _claims_to_keep(self) -> list[Claim]:
         """The claims whose own tier task sends no heartbeats: before, between and after tries."""
         claims = []
@@ -191,8 +224,6 @@ class ClaimKeeper:
             return
         try:
             self._renew(before, replace(before, claim=claim))
-            if is_started(self._uri(before)):
-                self._refused.append((claim, "its tier task did not wait for it"))
         except (*LEASE_REFUSED, *UNREADABLE) as error:
             why = reason_text(f"the run cannot continue it: {error}")
             self._refused.append((claim, why))

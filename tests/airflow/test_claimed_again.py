@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from sluice.model import Claim, Reason, TablePath
-from sluice.rounds.files import PlanFile, claim_of, plan_uri, write_json
+from sluice.rounds.files import PlanFile, RoundResult, claim_of, plan_uri, result_uri, write_json
+from sluice_airflow import keeper as keeper_module
 from sluice_airflow import settle
 from sluice_airflow.claimed_again import (
     is_started,
@@ -51,6 +54,13 @@ def lost_claim(shop: Shop) -> tuple[TablePath, ClaimedTable, ClaimKeeper]:
     lose(shop, entry)
     assert keeper.beat()
     return path, entry, keeper
+
+
+def give_up(entry: ClaimedTable) -> None:
+    """What a tier task leaves that has waited for a new claim for long enough."""
+    mark_started(entry["plan_uri"], "try-1")
+    lost = RoundResult.of(claim_of(entry), "claim_lost")
+    write_json(result_uri(entry["plan_uri"], "try-1"), lost.to_json())
 
 
 def start(shop: Shop, airflow: Airflow, entry: ClaimedTable) -> Claim:
@@ -100,6 +110,58 @@ def test_a_claim_lost_while_settle_reads_its_outcome(
 
     monkeypatch.setattr(settle, "mark_ended", late)
     assert settle.settle(shop.client, entry, None, None, "failed").reported == "released"
+    assert shop.client.tiering.claims_of(JOB) == []
+    assert shop.failures(path) == [("Pending", 0)]
+
+
+def after_the_plan(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
+    """Acts once the keeper has written its files, before it looks for the tier task."""
+    left = {"replace_claim", "write_json"}
+
+    def wrapped(name: str) -> Callable[..., None]:
+        write = getattr(keeper_module, name)
+
+        def written(*arguments: Any) -> None:
+            write(*arguments)
+            left.discard(name)
+            if not left:
+                act()
+
+        return written
+
+    for name in tuple(left):
+        monkeypatch.setattr(keeper_module, name, wrapped(name))
+
+
+def test_a_claim_that_the_tier_task_has_begun_is_not_released(
+    shop: Shop, airflow: Airflow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keeper and task notice each other."""
+    path, entry, keeper = lost_claim(shop)
+    begun: list[Claim] = []
+
+    def task() -> None:
+        mark_started(entry["plan_uri"], "try-1")  # it has waited long enough
+        begun.append(start(shop, airflow, entry))
+
+    after_the_plan(monkeypatch, task)
+    keeper.claim_again()
+    work(shop, keeper, 4 * INTERVAL_MS)
+    assert begun == [claim_of(newest_claim(entry))]
+    assert is_held(shop, begun[0])
+    assert shop.failures(path) == [("Tiering", 0)]
+
+
+def test_a_claim_that_came_too_late_is_released(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the keeper notices the task."""
+    path, entry, keeper = lost_claim(shop)
+    after_the_plan(monkeypatch, lambda: give_up(entry))
+    keeper.claim_again()
+    assert shop.failures(path)[0][1] == 0
+    for _ in range(4):
+        work(shop, keeper)
     assert shop.client.tiering.claims_of(JOB) == []
     assert shop.failures(path) == [("Pending", 0)]
 
