@@ -305,7 +305,7 @@ def test_claims_have_heartbeats_while_another_is_claimed_again(
     monkeypatch.setattr(TieringClient, "heartbeat", counted)
     monkeypatch.setattr(leasing, "lease_snapshots", slow)
     assert keeper.claim_again() == 2
-    assert beats[0] == 3
+    assert {3, 4} <= set(beats)
     assert set(shop.failures(*paths)) == {("Tiering", 0)}
 
 
