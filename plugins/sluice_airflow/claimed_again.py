@@ -6,12 +6,12 @@
 
 ``started.json``: the last try of the tier task that began. ``ended.json``: another task of the run
 reports, releases or leaves the claim. With one of them, the keeper of the run does not claim the
-table again. ``claimed-again.json``: the claimed table that replaces this one.
+table again. ``claimed-again.json``: the claimed table that replaces this one, once that has a plan.
 
-The keeper writes ``claimed-again.json``, and then reads the first two files. A task writes one of
-the first two, and then reads ``claimed-again.json`` again. So at least one of them notices the
-other. A task that notices continues with the new claim. If only the keeper notices, nothing
-continues with it, and the keeper releases it.
+The keeper writes ``claimed-again.json``, then the plan that it names, and then reads the first two
+files. A task writes one of the first two, and then reads ``claimed-again.json`` again. So at least
+one of them notices the other. A task that notices continues with the new claim. If only the keeper
+notices, nothing continues with it, and the keeper releases it.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def waits_for_claim(plan_uri: str) -> bool:
 
 
 def replace_claim(plan_uri: str, entry: ClaimedTable) -> None:
-    """Says next to the plan of a lost claim that another one has replaced it."""
+    """Names the claim that replaces a lost one. It does so once its plan is written."""
     write_json(_next_to(plan_uri, "claimed-again"), {"version": VERSION, **entry})
 
 
@@ -94,8 +94,8 @@ def replacement(plan_uri: str) -> ClaimedTable | None:
     :raises OSError, ValueError: a file cannot be read.
     """
     content = read_json(_next_to(plan_uri, "claimed-again"))
-    if content is None:
-        return None
+    if content is None or read_json(content["plan_uri"]) is None:
+        return None  # a keeper that was killed in between has written no plan
     found: dict[str, Any] = {k: v for k, v in content.items() if k != "version"}
     return cast(ClaimedTable, found)
 

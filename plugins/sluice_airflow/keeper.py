@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -24,7 +24,6 @@ from sluice_airflow.claimed_again import (
     waits_for_claim,
 )
 from sluice_airflow.claims import claimed_table
-from sluice_airflow.settle import UNREADABLE
 
 if TYPE_CHECKING:
     from sluice.client import Client
@@ -42,8 +41,9 @@ class ClaimKeeper:
     It finds the claims in the run's plans, which acquire_lease writes one by one. It sends the
     heartbeats of a claim before, between and after the tries of its tier task, until the
     coordinator ends the claim. During a try the tier task sends them, so that they end with it. A
-    lost claim whose tier task has not started is claimed again, under a new plan. For one thread
-    at a time.
+    lost claim whose tier task has not started is claimed again, under a new plan. Another keeper
+    may continue at any step, because all it needs is in the work folder and at the coordinator.
+    For one thread at a time.
     """
 
     def __init__(
@@ -60,9 +60,12 @@ class ClaimKeeper:
         self._kept: dict[Claim, PlanFile] = {}
         self._lost: dict[TablePath, PlanFile] = {}
         """The lost claims that their tier tasks may wait for."""
+        self._past: set[TablePath] = set()
+        """Tables with a claim that ended after a task had begun to work on it."""
         self._late: set[Claim] = set()
         self._followed: set[str] = set()
         """The folders of lost claims whose new claims have tasks."""
+        self._is_new = True
         self._lost_count = 0
         self._again: list[PlanFile] = []
         self._refused: list[tuple[Claim, str]] = []
@@ -83,6 +86,9 @@ class ClaimKeeper:
         for claims in by_table(self._claims_to_keep()):
             with self._logged("the claims of the run got no heartbeat"):
                 self._judge(claims, self._client.tiering.heartbeat(claims, retry=False))
+        if self._is_new:
+            self._is_new = False
+            self._release_unplanned()
         return bool(self._lost)
 
     def claim_again(self) -> int:
@@ -91,6 +97,7 @@ class ClaimKeeper:
         Sends the heartbeats of all claims meanwhile, because snapshots are leased one by one.
         """
         self._again, self._refused = [], []
+        failed: dict[TablePath, PlanFile] = {}
         with self._logged("a lost claim was not taken again"):
             self._lost = {
                 path: plan for path, plan in self._lost.items() if waits_for_claim(self._uri(plan))
@@ -98,7 +105,9 @@ class ClaimKeeper:
             with Heartbeats(self._client.tiering, self._interval_s) as heartbeats:
                 for claim in self._claims_to_keep():
                     heartbeats.add(claim)
-                self._claim_lost(heartbeats)
+                self._continue_claims(heartbeats, failed)
+                self._claim_lost(heartbeats, failed)
+        self._lost.update(failed)
         # Only now: the coordinator would assign a released table again at once, to this session.
         for claim, why in self._refused:
             self._release(claim, why)
@@ -202,39 +211,74 @@ class ClaimKeeper:
         waits = waits_for_claim(self._uri(plan))
         del self._kept[plan.claim]
         if not waits:
+            self._past.add(path)
             return
         log.warning("%s: the claim was lost before its tier task: %s", path, error)
         self._lost_count += 1
         if not isinstance(error, TableNotExist):
             self._lost[path] = plan
 
-    def _claim_lost(self, heartbeats: Heartbeats) -> None:
+    def _release_unplanned(self) -> None:
+        """Releases what a killed keeper claimed for tier tasks that did not wait for it."""
+        with self._logged("the claims of the run cannot be listed"):
+            for claim in self._unplanned(self._past - {*self._lost}):
+                self._release(claim, LATE)
+
+    def _unplanned(self, paths: Collection[TablePath]) -> list[Claim]:
+        """The run's claims of these tables that have no plan: a killed keeper had them last.
+
+        On an Apache Fluss cluster these may have ended without a report.
+        """
+        held = self._client.tiering.claims_of(self._lease_id) if paths else ()
+        return [
+            claim
+            for claim in held
+            if claim.path in paths
+            and read_json(plan_uri(self._work_uri, self._lease_id, claim)) is None
+        ]
+
+    def _continue_claims(self, heartbeats: Heartbeats, failed: dict[TablePath, PlanFile]) -> None:
+        """Continues the claims of lost tables that a killed keeper has left without a plan."""
+        if found := self._unplanned(self._lost):
+            answers = self._client.tiering.heartbeat(found)
+            for claim in found:
+                if answers[claim.table_id] is None:
+                    heartbeats.add(claim)
+                    self._continue(claim, failed)
+
+    def _claim_lost(self, heartbeats: Heartbeats, failed: dict[TablePath, PlanFile]) -> None:
         """Claims the lost tables that are due."""
         wanted = [*self._lost]
         with self._client.tiering.claim_session(wanted, by=self._lease_id) as waiting:
             while self._lost and (claim := waiting.next()) is not None:
                 heartbeats.add(claim)
-                self._continue(claim)
+                self._continue(claim, failed)
 
-    def _continue(self, claim: Claim) -> None:
-        """Replaces a lost claim by a new one, or refuses the new one."""
+    def _continue(self, claim: Claim, failed: dict[TablePath, PlanFile]) -> None:
+        """Replaces a lost claim by a new one, or refuses the new one.
+
+        :param failed: receives the lost claims whose replacement failed and may be tried again.
+        """
         before = self._lost.pop(claim.path, None)
         if before is None:
             self._refused.append((claim, "the run has this table"))
             return
         try:
             self._renew(before, replace(before, claim=claim))
-        except (*LEASE_REFUSED, *UNREADABLE) as error:
+        except Exception as error:  # file systems raise errors of many kinds
             why = reason_text(f"the run cannot continue it: {error}")
             self._refused.append((claim, why))
+            if not isinstance(error, LEASE_REFUSED):
+                failed[claim.path] = before
 
     def _renew(self, before: PlanFile, plan: PlanFile) -> None:
         """Leases the snapshots of a table that was claimed again, and writes its plan."""
         snapshots = leasing.lease_snapshots(self._client, self._lease_id, plan.claim)
         plan = replace(plan, snapshots=snapshots)
         uri = self._uri(plan)
-        write_json(uri, plan.to_json())
+        # The plan comes last: with it the new claim counts, see claimed_again.py.
         replace_claim(self._uri(before), claimed_table(plan, uri))
+        write_json(uri, plan.to_json())
         log.info("%s: claimed again, tiering epoch %d", plan.claim.path, plan.claim.tiering_epoch)
         self._kept[plan.claim] = plan
         self._again.append(plan)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ import pytest
 from sluice.model import Claim, Reason, TablePath
 from sluice.rounds.files import PlanFile, RoundResult, claim_of, plan_uri, result_uri, write_json
 from sluice_airflow import keeper as keeper_module
-from sluice_airflow import settle
+from sluice_airflow import leasing, settle
+from sluice_airflow.acquire import acquire
 from sluice_airflow.claimed_again import (
     is_started,
     mark_ended,
@@ -20,12 +22,21 @@ from sluice_airflow.claimed_again import (
     replace_claim,
 )
 from sluice_airflow.claims import ClaimedTable, claimed_table
+from sluice_airflow.connection import FlussConnection
 from sluice_airflow.keeper import ClaimKeeper
 from sluice_airflow.operators import tier
 from tests.airflow.test_keep_task import Airflow
 from tests.airflow.test_keep_task import airflow as airflow
 from tests.airflow.test_keeper import INTERVAL_MS, JOB, TEN_MINUTES_MS, Shop, committed
 from tests.airflow.test_keeper import shop as shop
+from tests.support.status_shop import MINUTE_MS, status_shop
+
+STEPS = ["lease_snapshots", "replace_claim", "write_json"]
+"""Functions that the keeper calls after it has claimed a table again."""
+
+
+class Killed(BaseException):
+    """Ends the keeper like SIGKILL: no handler of errors sees it."""
 
 
 def lose(shop: Shop, entry: ClaimedTable) -> None:
@@ -45,6 +56,17 @@ def is_held(shop: Shop, claim: Claim) -> bool:
     return shop.client.tiering.still_claimed(claim)
 
 
+def at(monkeypatch: pytest.MonkeyPatch, step: str, act: Callable[..., Any]) -> None:
+    monkeypatch.setattr(leasing if step == "lease_snapshots" else keeper_module, step, act)
+
+
+def raising(error: BaseException) -> Callable[..., Any]:
+    def act(*_: object) -> None:
+        raise error
+
+    return act
+
+
 def lost_claim(shop: Shop) -> tuple[TablePath, ClaimedTable, ClaimKeeper]:
     """A keeper that has noticed the loss of a claim."""
     [path] = shop.tables(1)
@@ -54,6 +76,58 @@ def lost_claim(shop: Shop) -> tuple[TablePath, ClaimedTable, ClaimKeeper]:
     lose(shop, entry)
     assert keeper.beat()
     return path, entry, keeper
+
+
+def killed_at(shop: Shop, monkeypatch: pytest.MonkeyPatch, step: str) -> Any:
+    path, entry, keeper = lost_claim(shop)
+    with monkeypatch.context() as killing:
+        at(killing, step, raising(Killed()))
+        with pytest.raises(Killed):
+            keeper.claim_again()
+    assert shop.failures(path) == [("Tiering", 0)]
+    return path, entry
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_new_keeper_continues_what_a_killed_one_claimed(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    path, entry = killed_at(shop, monkeypatch, step)
+    work(shop, shop.keeper(), TEN_MINUTES_MS)
+    new = newest_claim(entry)
+    assert shop.failures(path) == [("Tiering", 0)]
+    assert claim_of(new).tiering_epoch == claim_of(entry).tiering_epoch + 1
+    assert is_held(shop, claim_of(new))
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_new_keeper_releases_what_the_tier_task_did_not_wait_for(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """A crashed triggerer is replaced after the time that a tier task waits."""
+    path, entry = killed_at(shop, monkeypatch, step)
+    give_up(entry)
+    keeper = shop.keeper()
+    for _ in range(3):
+        work(shop, keeper)
+    assert shop.client.tiering.claims_of(JOB) == []
+    assert shop.failures(path) == [("Pending", 0)]
+    assert not keeper.beat()
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_an_error_while_a_table_is_claimed_again_is_retried(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """File systems raise errors of many kinds."""
+    path, entry, keeper = lost_claim(shop)
+    with monkeypatch.context() as failing:
+        at(failing, step, raising(RuntimeError("the endpoint is away")))
+        assert keeper.claim_again() == 0
+        assert shop.failures(path) == [("Pending", 0)]
+    work(shop, keeper, TEN_MINUTES_MS)
+    assert shop.failures(path) == [("Tiering", 0)]
+    assert is_held(shop, claim_of(newest_claim(entry)))
 
 
 def give_up(entry: ClaimedTable) -> None:
@@ -203,3 +277,34 @@ def test_a_claim_with_a_smaller_epoch_may_be_the_newer_one(shop: Shop) -> None:
     assert shop.acquire() == [entry]
     assert newest_claim(claimed_table(before, uri)) == entry
     assert not is_started(entry["plan_uri"])
+
+
+@pytest.mark.parametrize("is_valid", [True, False])
+def test_on_apache_fluss_a_new_keeper_continues_only_a_valid_claim(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_valid: bool
+) -> None:
+    """Its statuses name a claim that nobody has reported, also after its end."""
+    with status_shop(tmp_path / "data") as plain:
+        path = plain.create("mine")
+        plain.clock.ms += MINUTE_MS
+        work_uri = f"file://{tmp_path / 'work'}"
+        connection = FlussConnection(plain.address, work_uri=work_uri)
+        [entry] = acquire(plain.client, connection, JOB, ["*"], 10)
+        why = Reason.from_text("another client")
+        plain.another().tiering._give_back(claim_of(entry), why)
+        with monkeypatch.context() as killing:
+            at(killing, "lease_snapshots", raising(Killed()))
+            keeper = ClaimKeeper(plain.another(), work_uri, JOB)
+            assert keeper.beat()
+            with pytest.raises(Killed):
+                keeper.claim_again()
+        [held] = plain.client.tiering.claims_of(JOB)
+        if not is_valid:
+            plain.another().tiering._give_back(held, why)
+        keeper = ClaimKeeper(plain.another(), work_uri, JOB)
+        assert keeper.beat()
+        assert keeper.claim_again() == 1
+        again = claim_of(newest_claim(entry))
+        assert again.tiering_epoch == held.tiering_epoch + (not is_valid)
+        assert plain.client.tiering.heartbeat([again]) == {again.table_id: None}
+        assert plain.status(path).failures == 0
