@@ -6,6 +6,7 @@ import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from threading import Event
 from typing import TYPE_CHECKING
 
 from sluice.client.heartbeats import CLAIM_LOST, Heartbeats, by_table
@@ -16,6 +17,7 @@ from sluice.rounds.files import PlanFile, claim_of, plan_uri, read_json, run_fil
 from sluice_airflow import leasing
 from sluice_airflow.acquire import LEASE_REFUSED
 from sluice_airflow.claimed_again import (
+    has_begun,
     is_at_work,
     is_started,
     mark_ended,
@@ -43,7 +45,7 @@ class ClaimKeeper:
     coordinator ends the claim. During a try the tier task sends them, so that they end with it. A
     lost claim whose tier task has not started is claimed again, under a new plan. Another keeper
     may continue at any step, because all it needs is in the work folder and at the coordinator.
-    For one thread at a time.
+    For one thread at a time, except :meth:`stop`.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class ClaimKeeper:
         self._interval_s = interval_s
         self._work_uri = work_uri
         self._lease_id = lease_id
+        self._stopping = Event()
         self._read: set[str] = set()
         self._files: dict[str, set[str]] = {}
         """The names of the files in each round's folder, when they were last listed."""
@@ -113,10 +116,18 @@ class ClaimKeeper:
             self._release(claim, why)
         return len(self._again)
 
+    def stop(self) -> None:
+        """Ends :meth:`claim_again` after the table that it claims now. For any thread."""
+        self._stopping.set()
+
     def release_again(self) -> None:
-        """Releases what the last :meth:`claim_again` took, because the run ends."""
+        """Releases what the last :meth:`claim_again` took, because the run or the trigger ends."""
         for plan in self._again:
-            self._release(plan.claim, "the run has ended")
+            begun = False
+            with self._logged("the start of a tier task cannot be read", str(plan.claim.path)):
+                begun = has_begun(self._uri(plan))
+            if not begun:
+                self._release(plan.claim, "the keeper of the run has ended")
 
     def summary(self) -> str:
         """One line about the work done."""
@@ -250,7 +261,9 @@ class ClaimKeeper:
         """Claims the lost tables that are due."""
         wanted = [*self._lost]
         with self._client.tiering.claim_session(wanted, by=self._lease_id) as waiting:
-            while self._lost and (claim := waiting.next()) is not None:
+            while self._lost and not self._stopping.is_set():
+                if (claim := waiting.next()) is None:
+                    break
                 heartbeats.add(claim)
                 self._continue(claim, failed)
 

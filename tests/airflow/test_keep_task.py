@@ -8,6 +8,8 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,9 +17,11 @@ import pytest
 from airflow.sdk.execution_time import task_runner
 from airflow.sdk.execution_time.comms import SkipDownstreamTasks
 
-from sluice.model import Reason
+from sluice.client import Client
+from sluice.model import BucketSnapshot, Claim, Reason, TablePath
 from sluice.rounds.files import claim_of
-from sluice_airflow.claimed_again import newest_claim
+from sluice_airflow import leasing
+from sluice_airflow.claimed_again import mark_started, newest_claim
 from sluice_airflow.operators.keep import TIMED_OUT, KeepClaimsOperator, end_keeper
 from sluice_airflow.triggers import keep as triggers
 from tests.airflow.place import wait_until
@@ -153,6 +157,8 @@ class Triggerer:
 
     def __init__(self, airflow: Airflow, pool: ThreadPoolExecutor) -> None:
         self._airflow, self._pool = airflow, pool
+        self.cancel: Callable[[], object] = lambda: None
+        self.ended = Event()
 
     def start(self, seconds: float = 60.0) -> Future[list[str]]:
         trigger = triggers.KeepClaimsTrigger(
@@ -160,7 +166,13 @@ class Triggerer:
         )
 
         async def events() -> list[str]:
-            return [type(event).__name__ async for event in trigger.run()]
+            task = asyncio.current_task()
+            assert task is not None
+            self.cancel = partial(asyncio.get_running_loop().call_soon_threadsafe, task.cancel)
+            try:
+                return [type(event).__name__ async for event in trigger.run()]
+            finally:
+                self.ended.set()
 
         return self._pool.submit(lambda: asyncio.run(events()))
 
@@ -206,6 +218,73 @@ def test_the_trigger_claims_nothing_again_for_a_run_whose_state_is_unknown(
     airflow.is_available = lambda: True
     airflow.states[DROP] = "success"
     assert running.result(30) == ["TaskSuccessEvent"]
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_cancelled_trigger_leaves_no_claim_without_a_plan_behind(
+    shop: Shop, triggerer: Triggerer, monkeypatch: pytest.MonkeyPatch, begun: bool
+) -> None:
+    """Airflow cancels it if the triggerer ends, or if drop_lease has skipped its task.
+
+    A tier task that has begun keeps its new claim.
+    """
+    paths = shop.tables(2)
+    entries = shop.acquire()
+    leasing_began, go_on = Event(), Event()
+    lease_snapshots = leasing.lease_snapshots
+    calls: list[TablePath] = []
+
+    def slow(client: Client, lease_id: str, claim: Claim) -> tuple[BucketSnapshot, ...]:
+        calls.append(claim.path)
+        if len(calls) == 2 or not begun:
+            leasing_began.set()
+            go_on.wait(30)
+        return lease_snapshots(client, lease_id, claim)
+
+    monkeypatch.setattr(leasing, "lease_snapshots", slow)
+    running = triggerer.start()
+    for entry in entries:
+        shop.client.tiering.release(claim_of(entry), Reason.from_text("another client"))
+    assert leasing_began.wait(30)
+    kept = []
+    if begun:
+        [old] = [entry for entry in entries if entry["table"] == str(calls[0])]
+        kept = [newest_claim(old)]
+        mark_started(kept[0]["plan_uri"], "1")
+    triggerer.cancel()
+    time.sleep(0.2)
+    assert not running.done(), "it waits for its thread"
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        running.result(30)
+    assert shop.client.tiering.claims_of(JOB) == [claim_of(entry) for entry in kept]
+    assert len(calls) == (2 if begun else 1), "it claimed another table"
+    states = {str(path): state for path, state in zip(paths, shop.failures(*paths), strict=True)}
+    expected = {str(path): ("Pending", 0) for path in paths}
+    assert states == expected | {entry["table"]: ("Tiering", 0) for entry in kept}
+
+
+def test_a_cancelled_trigger_does_not_wait_for_long(
+    shop: Shop, triggerer: Triggerer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.tables(1)
+    [entry] = shop.acquire()
+    leasing_began, go_on = Event(), Event()
+
+    def hanging(*_: object) -> None:
+        leasing_began.set()
+        go_on.wait(60)
+
+    monkeypatch.setattr(leasing, "lease_snapshots", hanging)
+    monkeypatch.setattr(triggers, "CANCELLED_S", 0.2)
+    running = triggerer.start()
+    shop.client.tiering.release(claim_of(entry), Reason.from_text("another client"))
+    assert leasing_began.wait(30)
+    triggerer.cancel()
+    wait_until(triggerer.ended.is_set, 10, "the end of the trigger")
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        running.result(30)
 
 
 def test_the_trigger_defers_again_after_its_time(shop: Shop, triggerer: Triggerer) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.triggers.base import BaseTrigger, TaskSuccessEvent, TriggerEvent
 from asgiref.sync import sync_to_async
@@ -31,6 +31,10 @@ ARGUMENTS = (
 POLL_S = 5.0
 """Seconds between two reads of the state of drop_lease: as often as a running task reports its own
 heartbeat to Airflow."""
+CANCELLED_S = 30.0
+"""How long a cancelled trigger waits for its thread."""
+
+T = TypeVar("T")
 
 
 class KeepClaimsTrigger(BaseTrigger):
@@ -102,7 +106,7 @@ class KeepClaimsTrigger(BaseTrigger):
 
     async def _keep(self, keeper: ClaimKeeper, end: asyncio.Task[None]) -> None:
         while not self._is_over(end):
-            if await asyncio.to_thread(keeper.beat):
+            if await _in_thread(keeper.beat):
                 await self._claim_again(keeper)
             # Jitter spreads the heartbeats of many runs over time.
             await asyncio.wait({end}, timeout=self.interval_s * random.uniform(0.5, 1.0))
@@ -117,9 +121,16 @@ class KeepClaimsTrigger(BaseTrigger):
     async def _claim_again(self, keeper: ClaimKeeper) -> None:
         if await self._is_ending(on_error=True):
             return
-        # If drop_lease starts after the next check, it finds the new plans.
-        if await asyncio.to_thread(keeper.claim_again) and await self._is_ending(on_error=True):
-            await asyncio.to_thread(keeper.release_again)
+        try:
+            taken = await _in_thread(keeper.claim_again, keeper.stop)
+            # If drop_lease starts after this check, it finds the new plans.
+            is_over = bool(taken) and await self._is_ending(on_error=True)
+        except asyncio.CancelledError:
+            # drop_lease may have skipped this task, and then released what it found.
+            await _in_thread(keeper.release_again)
+            raise
+        if is_over:
+            await _in_thread(keeper.release_again)
 
     async def _is_ending(self, *, on_error: bool) -> bool:
         """Returns whether drop_lease has started. Then it ends the claims.
@@ -136,6 +147,20 @@ class KeepClaimsTrigger(BaseTrigger):
             self.log.warning("cannot read the state of %s: %s", self.drop_task_id, error)
             return on_error
         return found.get(self.run_id, {}).get(self.drop_task_id) in STARTED
+
+
+async def _in_thread(work: Callable[[], T], stop: Callable[[], None] = lambda: None) -> T:
+    """Runs work in a thread. If cancelled, waits for its end, because the client is closed next.
+
+    :param stop: called first in that case, so that the work ends soon.
+    """
+    running = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        stop()
+        await asyncio.wait({running}, timeout=CANCELLED_S)
+        raise
 
 
 def _open(connection: Any, lease_id: str, interval_s: float) -> tuple[Client, ClaimKeeper]:
