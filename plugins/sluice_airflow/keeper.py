@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from sluice.client.heartbeats import CLAIM_LOST, Heartbeats, by_table
 from sluice.errors import FlussError, TableNotExist, UnknownServerError
+from sluice.failpoints import failpoint
 from sluice.masking import mask, reason_text
 from sluice.model import Claim, Reason, TablePath
 from sluice.rounds.files import PlanFile, claim_of, plan_uri, read_json, run_files, write_json
@@ -264,6 +265,7 @@ class ClaimKeeper:
             while self._lost and not self._stopping.is_set():
                 if (claim := waiting.next()) is None:
                     break
+                failpoint("airflow.keep.after_claim")
                 heartbeats.add(claim)
                 self._continue(claim, failed)
 
@@ -292,6 +294,7 @@ class ClaimKeeper:
         # The plan comes last: with it the new claim counts, see claimed_again.py.
         replace_claim(self._uri(before), claimed_table(plan, uri))
         write_json(uri, plan.to_json())
+        failpoint("airflow.keep.after_plan")
         log.info("%s: claimed again, tiering epoch %d", plan.claim.path, plan.claim.tiering_epoch)
         self._kept[plan.claim] = plan
         self._again.append(plan)

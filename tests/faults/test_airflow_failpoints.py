@@ -7,14 +7,22 @@ takes the table back, and the next run leaves every offset in the lake exactly o
 from __future__ import annotations
 
 import json
+import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sluice.client import connect
+from sluice.rounds.files import claim_of
+from sluice_airflow.claimed_again import newest_claim
 from tests.airflow.place import AirflowProcess, airflow_home
+from tests.airflow.test_claimed_again import lose, work
+from tests.airflow.test_keeper import JOB, TEN_MINUTES_MS, Shop
+from tests.airflow.test_keeper import shop as shop
 from tests.faults.scene import Scene
 from tests.support.processes import ROOT, wait_for
 
@@ -94,6 +102,42 @@ def test_killed_task(
     assert scene.status().status != "Tiering"
     assert scene.status().last_error is None
     scene.check_whole()
+
+
+KEEPER = """
+import sys
+from sluice.client import connect
+from sluice_airflow.keeper import ClaimKeeper
+
+address, work_uri, lease_id = sys.argv[1:]
+with connect(address) as client:
+    keeper = ClaimKeeper(client, work_uri, lease_id)
+    assert keeper.beat()
+    keeper.claim_again()
+"""
+"""What the trigger of keep_claims does about a lost claim, in place of a triggerer."""
+
+
+@pytest.mark.parametrize("step", ["airflow.keep.after_claim", "airflow.keep.after_plan"])
+def test_killed_keeper(shop: Shop, step: str) -> None:
+    """The next triggerer continues with the claim: nobody else may take it, no failure counts."""
+    [path] = shop.tables(1)
+    [entry] = shop.acquire()
+    lose(shop, entry)
+    folders = os.pathsep.join((str(ROOT), str(ROOT / "plugins")))
+    killed = subprocess.run(
+        [sys.executable, "-c", KEEPER, shop.address, shop.work_uri, JOB],
+        env={**os.environ, "SLUICE_FAILPOINTS": f"{step}=kill", "PYTHONPATH": folders},
+        timeout=300,
+        check=False,
+    )
+    assert killed.returncode == -signal.SIGKILL
+    [held] = shop.client.tiering.claims_of(JOB)
+    assert (claim_of(newest_claim(entry)) == held) == step.endswith("after_plan")
+    work(shop, shop.keeper(), TEN_MINUTES_MS)
+    assert claim_of(newest_claim(entry)) == held
+    assert shop.client.tiering.still_claimed(held)
+    assert shop.failures(path) == [("Tiering", 0)]
 
 
 @pytest.mark.parametrize(
