@@ -300,14 +300,15 @@ class ClaimKeeper:
         self._again.append(plan)
 
     def _release(self, claim: Claim, reason: str) -> None:
-        self._kept.pop(claim, None)
         try:
             self._client.tiering.release(claim, Reason.from_text(f"released: {reason}"))
             log.info("%s: the claim was released: %s", claim.path, reason)
         except CLAIM_LOST:
-            return  # it has ended in the meantime
+            pass  # it has ended in the meantime
         except FlussError as error:
             log.warning("%s: the claim was not released: %s", claim.path, error)
+            return  # a claim with a plan keeps its heartbeats until the run ends
+        self._kept.pop(claim, None)
 
     def _uri(self, plan: PlanFile) -> str:
         return plan_uri(self._work_uri, self._lease_id, plan.claim)

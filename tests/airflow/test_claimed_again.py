@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from sluice.client.tiering import TieringClient
+from sluice.errors import NetworkError
 from sluice.model import Claim, Reason, TablePath
 from sluice.rounds.files import PlanFile, RoundResult, claim_of, plan_uri, result_uri, write_json
 from sluice_airflow import keeper as keeper_module
@@ -237,6 +239,21 @@ def test_a_claim_that_came_too_late_is_released(
     for _ in range(4):
         work(shop, keeper)
     assert shop.client.tiering.claims_of(JOB) == []
+    assert shop.failures(path) == [("Pending", 0)]
+
+
+def test_a_claim_whose_release_fails_gets_heartbeats_until_the_run_ends(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, entry, keeper = lost_claim(shop)
+    after_the_plan(monkeypatch, lambda: give_up(entry))
+    keeper.claim_again()
+    with monkeypatch.context() as network:
+        network.setattr(TieringClient, "release", raising(NetworkError("away")))
+        work(shop, keeper, 4 * INTERVAL_MS)
+    work(shop, keeper, TEN_MINUTES_MS)
+    assert shop.failures(path) == [("Tiering", 0)]
+    settle.drop(shop.client, shop.work_uri, JOB)
     assert shop.failures(path) == [("Pending", 0)]
 
 
