@@ -51,15 +51,25 @@ class BucketRepairs:
         return bool(self.gaps or self.skipped or self.rebuilt)
 
     def without(self, buckets: Iterable[TableBucket]) -> BucketRepairs:
-        """The repairs of all other buckets."""
+        """The repairs without those of buckets that were not copied.
+
+        Gaps stay: the offset of their bucket moves even if nothing behind the gap is copied.
+        """
         left = set(buckets)
 
         def kept(ranges: Sequence[OffsetRange]) -> tuple[OffsetRange, ...]:
             return tuple(one for one in ranges if one.bucket not in left)
 
-        return replace(
-            self, gaps=kept(self.gaps), skipped=kept(self.skipped), rebuilt=kept(self.rebuilt)
-        )
+        return replace(self, skipped=kept(self.skipped), rebuilt=kept(self.rebuilt))
+
+    def with_gaps(self, lost: Iterable[OffsetRange]) -> BucketRepairs:
+        """The repairs with more lost ranges, each joined to the gap of its bucket."""
+        gaps = {gap.bucket: gap for gap in self.gaps}
+        for one in lost:
+            gap = gaps.get(one.bucket, one)
+            start, stop = min(gap.start, one.start), max(gap.stop, one.stop)
+            gaps[one.bucket] = OffsetRange(one.bucket, start, stop)
+        return replace(self, gaps=tuple(gaps.values()))
 
     def offsets(self) -> dict[TableBucket, int]:
         """The new offsets of buckets that accept a gap."""

@@ -414,22 +414,26 @@ class _Round:
 
         :raises LakeRolledBack: it lacks offsets that the user did not accept as missing.
         """
+        check_ranges(plan.info.path, self._lost(plan, copied), self._accepted)
+
+    def _lost(self, plan: RoundPlan, copied: Set[TableBucket]) -> list[OffsetRange]:
+        """The registered offsets of dropped partitions that a repair had yet to copy."""
         gone = [
             OffsetRange(bucket, plan.known.get(bucket, 0), offset)
             for bucket, offset in self._dropped(plan).items()
             if bucket not in copied
         ]
-        lost = [one for one in gone if one.start < one.stop]
-        check_ranges(plan.info.path, lost, self._accepted)
+        return [one for one in gone if one.start < one.stop]
 
     def _dropped(self, plan: RoundPlan) -> dict[TableBucket, int]:
         """The registered offsets of dropped partitions that a repair has to reach."""
         return {b: end for b, end in self._floor.items() if b.partition_id not in plan.partitions}
 
-    def _without_dropped(self, plan: RoundPlan) -> RoundPlan:
+    def _without_dropped(self, plan: RoundPlan, copied: Set[TableBucket]) -> RoundPlan:
         """The plan of a repair, with the registered offsets of partitions that were dropped.
 
-        A repair starts below them, but those rows no longer exist, and offsets never go back.
+        A repair starts below them, but those rows no longer exist, and offsets never go back. The
+        gaps name all rows that the lake lacks.
         """
         gone = self._dropped(plan)
         if not gone:
@@ -437,10 +441,12 @@ class _Round:
         assert plan.registered is not None
         known = {b: max(offset, plan.known.get(b, 0)) for b, offset in gone.items()}
         registered = replace(plan.registered, offsets={**plan.known, **known})
-        return replace(plan, registered=registered, repairs=plan.repairs.without(gone))
+        repairs = plan.repairs.with_gaps(self._lost(plan, copied))
+        return replace(plan, registered=registered, repairs=repairs)
 
     def _commit(self, outcomes: SplitOutcomes, table: LakeTable, write_id: str) -> RoundResult:
-        plan, results = self._without_dropped(outcomes.plan), outcomes.results
+        results = outcomes.results
+        plan = self._without_dropped(outcomes.plan, {result.bucket for result in results})
         committed = commit_round(
             self._claim, self._cluster, table, plan, results, write_id, self._phases, self._floor
         )

@@ -11,6 +11,7 @@ import pytest
 
 from sluice.errors import LakeRolledBack, PartitionNotExists, SplitFailed, TableNotExist
 from sluice.model import Partition, TableBucket, TableInfo, TablePath
+from sluice.rounds.bucket_repairs import GAPS_KEY
 from sluice.rounds.files import RoundResult
 from sluice.rounds.ports import SplitRunner, SplitWriterFactory
 from sluice.rounds.retier import RepairMode
@@ -19,7 +20,7 @@ from sluice.rounds.types import Split, SplitFailure, SplitResult
 from sluice.testing.memory_cluster import MemoryCluster
 
 from .conftest import World
-from .repairs import mended
+from .repairs import mended, shown
 
 PHASES = ("recover", "plan", "copy", "prepare", "lake_commit", "fluss_commit")
 STEPS = [f"{phase}.{when}" for phase in PHASES for when in ("before", "after")]
@@ -262,6 +263,39 @@ def test_a_partition_dropped_between_list_and_offsets_of_a_repair(partitioned: W
     result = mended(world, RepairMode.RETIER)  # the user has seen it now
     assert (result.outcome, result.rows) == ("committed", 2)
     assert result.accepted == "bucket 5/0: offsets 3 to 4 were no longer in the log"
+
+
+@pytest.mark.parametrize(
+    ("step", "registered", "rows"),
+    [("plan.before", 4, []), ("copy.before", 4, []), ("copy.after", 6, [4, 5])],
+)
+def test_a_repair_keeps_the_gap_of_a_partition_that_is_dropped_meanwhile(
+    partitioned: World,
+    at: Callable[[str, Callable[[], None]], None],
+    step: str,
+    registered: int,
+    rows: list[int],
+) -> None:
+    """Its bucket has lost offsets 2 and 3, which the user accepts."""
+    world = partitioned
+    world.append(0, 2, 5)
+    first = world.round().lake_snapshot_id
+    for _ in range(2, registered, 2):
+        world.append(0, 2, 5)
+    world.round()
+    world.append(0, 1, 5)
+    world.table.roll_back_to(first)
+    world.cluster.truncate_before(world.bucket(0, 5), 4)
+    accepted = shown(world, RepairMode.RETIER)
+    at(step, lambda: world.cluster.drop_partition(5))
+    result = mended(world, RepairMode.RETIER, accepted=accepted)
+    assert result.outcome == "committed"
+    assert world.offsets_in_lake(0) == [0, 1, *rows]
+    assert lake_ends(world)[world.bucket(0, 5)] == registered
+    newest = world.table.newest_tiering_snapshot()
+    assert newest is not None
+    assert json.loads(newest.summary[GAPS_KEY]) == {"5/0": [2, 4]}
+    assert result.accepted == "bucket 5/0: offsets 2 to 3 were no longer in the log"
 
 
 def no_such(*_: Any, **__: Any) -> Any:
