@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 from sluice.model import KeptStatus, TieringRound
@@ -15,7 +18,13 @@ BACKOFF_MS = 10_000
 BACKOFF_MAX_MS = 300_000
 """Maximum wait after failures, or the table's freshness if that is longer."""
 
+_REPORTED_CHARS_MAX = ERROR_CHARS_MAX // 2
+"""Maximum length of the accepted ranges of one report. A status has room for all of them, so a
+report that is repeated changes nothing."""
+
 _SEPARATOR = "; "
+_MORE = re.compile(r"and (\d+) more")
+_MORE_CHARS_MAX = 30
 
 
 def after_success(
@@ -81,21 +90,39 @@ def newly_accepted(before: KeptStatus | None, details: TieringRound | None) -> s
     another snapshot follows.
     """
     old = set(_ranges(before.accepted if before is not None else None))
-    new = _ranges(details.accepted if details is not None else None)
-    return _SEPARATOR.join(one for one in dict.fromkeys(new) if one not in old) or None
+    reported = _ranges(details.accepted if details is not None else None)
+    kept = _fitting(reported, _REPORTED_CHARS_MAX)
+    new = [one for one in kept if one not in old]
+    is_first = new == kept  # a repeated report has counted what it leaves out
+    more = len(reported) - len(kept) if new and is_first else 0
+    return _SEPARATOR.join([*new, *_more(more)]) or None
 
 
 def _accepted(before: KeptStatus | None, details: TieringRound | None) -> dict[str, str]:
-    """All ranges that users accepted as missing, the newest first; the oldest are cut."""
+    """All ranges that users accepted as missing, the newest first; the oldest are only counted."""
     new = newly_accepted(before, details)
     if new is None:
         return {}
-    old = _ranges(before.accepted if before is not None else None)
-    return {"accepted": _SEPARATOR.join([new, *old])[:ERROR_CHARS_MAX]}
+    ranges = [*_ranges(new), *_ranges(before.accepted if before is not None else None)]
+    counts = [int(found[1]) for one in ranges if (found := _MORE.fullmatch(one))]
+    ranges = [one for one in ranges if not _MORE.fullmatch(one)]
+    kept = _fitting(ranges, ERROR_CHARS_MAX - _MORE_CHARS_MAX)
+    more = sum(counts) + len(ranges) - len(kept)
+    return {"accepted": _SEPARATOR.join([*kept, *_more(more)])}
+
+
+def _more(ranges: int) -> list[str]:
+    return [f"and {ranges} more"] if ranges else []
 
 
 def _ranges(accepted: str | None) -> list[str]:
-    return accepted.split(_SEPARATOR) if accepted else []
+    return list(dict.fromkeys(accepted.split(_SEPARATOR))) if accepted else []
+
+
+def _fitting(ranges: Sequence[str], chars_max: int) -> list[str]:
+    """The first of the ranges that fit into a text of this length."""
+    lengths = accumulate(len(one) + len(_SEPARATOR) for one in ranges)
+    return list(ranges[: sum(length <= chars_max for length in lengths)])
 
 
 def _rounds(before: KeptStatus | None) -> int:

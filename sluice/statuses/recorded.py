@@ -191,7 +191,7 @@ def round_of(
         ended_ms=ended["ended_ms"],
         outcome=FAILED if has_failed else details.outcome or FINISHED,
         reason=ended["last_error"],
-        accepted=details.accepted if is_repeated else newly_accepted(before, details),
+        accepted=newly_accepted(None if is_repeated else before, details),
         worker=details.worker or (mine.claimed_by if mine is not None else None),
     )
 

@@ -248,3 +248,7 @@ def test_a_round_that_failed_after_a_commit_reports_what_users_accepted() -> Non
     again = recorded.finished(later, row, NOW, forced=False, details=details)
     assert recorded.round_of(later, row, again, details).accepted is None, "one round has it"
     assert recorded.round_of(CLAIM, row, failed(row), details).accepted == row.accepted, "repeated"
+    long = replace(details, accepted="; ".join(f"bucket {n}: offset 1" for n in range(1_000)))
+    kept = recorded.round_of(CLAIM, row, failed(row), long).accepted
+    assert kept is not None
+    assert len(kept) <= ERROR_CHARS_MAX

@@ -264,3 +264,44 @@ def test_what_users_accepted_is_listed_once(statuses: TieringStatuses) -> None:
     assert status is not None
     assert status.accepted == "bucket 0: offsets 3 to 4"
     assert [ended.accepted for ended in statuses.ended] == ["bucket 0: offsets 3 to 4", None]
+
+
+def test_a_long_list_of_what_users_accepted_does_not_change_each_round(
+    statuses: TieringStatuses,
+) -> None:
+    """The oldest ranges are left out, and no range is cut."""
+    ranges = [f"bucket {n}: offsets 3 to 4 were no longer in the log" for n in range(200)]
+    repairs = ["; ".join(ranges[n : n + 20]) for n in range(0, 200, 20)]
+    status, texts = claimed(statuses), []
+    for number, text in enumerate([*repairs, repairs[-1], repairs[-1]]):
+        details = TieringRound(accepted=text)
+        now_ms = 10_000 * number
+        assert statuses.finished(1, EPOCH, status.tiering_epoch, now_ms, details=details)
+        ended = statuses.get(1)
+        assert ended is not None
+        assert ended.accepted is not None
+        assert len(ended.accepted) <= ERROR_CHARS_MAX
+        texts.append(ended.accepted)
+        status = reclaimed(statuses, now_ms + 5_000)
+    *named, more = texts[-1].split("; ")
+    assert set(named) < set(ranges)
+    assert named[:20] == ranges[-20:]
+    assert more == f"and {200 - len(named)} more"
+    assert texts[-3] == texts[-2] == texts[-1]
+    assert [ended.accepted for ended in statuses.ended] == [*repairs, None, None]
+
+
+def test_the_accepted_ranges_of_any_worker_are_limited(statuses: TieringStatuses) -> None:
+    details = TieringRound(accepted="; ".join(f"bucket {n}: offset 1" for n in range(1_000)))
+    for now_ms in (1_500, 101_000):
+        status = claimed(statuses) if now_ms == 1_500 else reclaimed(statuses, 100_000)
+        assert statuses.finished(1, EPOCH, status.tiering_epoch, now_ms, details=details)
+    first, second = [ended.accepted for ended in statuses.ended]
+    assert first is not None
+    assert len(first) < ERROR_CHARS_MAX
+    assert second is None
+    *named, more = first.split("; ")
+    assert more == f"and {1_000 - len(named)} more"
+    kept = statuses.get(1)
+    assert kept is not None
+    assert kept.accepted == first
