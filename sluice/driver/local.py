@@ -134,12 +134,12 @@ class CommitObserver:
 
     def __init__(self, progress: Progress, deferred: ExitStack) -> None:
         self._progress, self._deferred = progress, deferred
-        self._in_commit = False
+        self._in_commit = self._has_repaired = False
         self.planned, self.copied = progress.planned, progress.copied
 
     def phase(self, name: str) -> None:
         if name == "plan":
-            self._in_commit = False
+            self._has_repaired, self._in_commit = self._in_commit, False
             self._deferred.close()
         elif name == "prepare":
             self._in_commit = True
@@ -149,6 +149,8 @@ class CommitObserver:
     def effect(self, claim: Claim, released: bool) -> str:
         """What an interrupted round did, for :func:`explain_stop`."""
         done = ": nothing was committed"
+        if self._has_repaired:
+            done = ": the repair was committed, new rows were not"
         if self._in_commit:  # by a second Ctrl-C
             done = " during the commit: the next round finds out whether the lake has the rows"
         return f"{done}, {claim.path} is released and due at once" if released else done
