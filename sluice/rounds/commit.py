@@ -108,6 +108,7 @@ def commit_round(
     :raises LakeCommitOutcomeUnknown: the commit may have succeeded; the next round finds out.
     """
     files = [file for result in results for file in result.files]
+    stored = NO_SUMMARY
     try:
         if (earlier := committed_since(claim, table, plan.base)) is not None:
             return _committed_earlier(claim, cluster, table, earlier, files)
@@ -126,8 +127,8 @@ def commit_round(
         with phases("prepare"):
             path = cluster.prepare_lake_snapshot(claim.table_id, claim.path, offsets)
             stored = store_offsets(table, claim.table_id, offsets, write_id)
-    except SluiceError:
-        discard(table, files)
+    except BaseException:  # also Ctrl-C: nothing can reference the files before the lake commit
+        discard(table, files, stored)
         raise
     summary = {
         COMMIT_USER_KEY: COMMIT_USER,

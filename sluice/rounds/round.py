@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence, Set
+from collections.abc import Generator, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from sluice.clock import Clock, SystemClock
@@ -181,8 +181,7 @@ class _Round:
         outcomes = SplitOutcomes(plan, (), ())
         if plan.splits:
             progress.planned(len(plan.splits), plan.offsets)
-            with self._phases("copy"):
-                outcomes = self._copy(plan, table, make_runner, write_id)
+            outcomes = self._copy(plan, table, make_runner, write_id)
         repaired = outcomes.plan.repairs or self._repaired_with is RepairMode.RETIER
         if outcomes.results or repaired:
             result = self._commit(outcomes, table, write_id)
@@ -368,18 +367,19 @@ class _Round:
         :raises SplitFailed: a split failed, and the others are not to be committed: none of them
             succeeded, or a repair must reach the registered offsets of all buckets.
         """
-        writers = table.writer_factory(write_id, plan.splits)
-        runner = make_runner(plan.info, writers)
         arrived: list[SplitResult | SplitFailure] = []
-        parts = self._parts.divide(plan.splits)
-        outcomes = runner(parts)
+        outcomes: Iterator[SplitResult | SplitFailure] = iter(())
         try:
-            arrived.extend(outcomes)  # to the end: a failed split does not end the others
-            joined = self._parts.join(parts, arrived)
-            found = sort_outcomes(plan, self._cluster, joined.results, joined.failures)
-            self._check_dropped(found.plan, {result.bucket for result in found.results})
-            if found.failures and (self._repaired_with or not found.results):
-                raise self._split_failed(plan, found.failures)
+            with self._phases("copy"):
+                writers = table.writer_factory(write_id, plan.splits)
+                parts = self._parts.divide(plan.splits)
+                outcomes = make_runner(plan.info, writers)(parts)
+                arrived.extend(outcomes)  # to the end: a failed split does not end the others
+                joined = self._parts.join(parts, arrived)
+                found = sort_outcomes(plan, self._cluster, joined.results, joined.failures)
+                self._check_dropped(found.plan, {result.bucket for result in found.results})
+                if found.failures and (self._repaired_with or not found.results):
+                    raise self._split_failed(plan, found.failures)
         except BaseException:  # also an error of the engine, or Ctrl-C: nothing was committed
             if isinstance(outcomes, Generator):
                 outcomes.close()  # running splits end before files of others are deleted

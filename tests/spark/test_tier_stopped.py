@@ -17,6 +17,7 @@ from click.testing import CliRunner
 
 from sluice.cli.main import cli
 from sluice.client import lease_keeper
+from sluice.client.tiering import TieringClient
 from sluice.driver.jvm import Jvm
 from sluice.driver.tier_lease import TIER_LEASE_MS, tier_lease_id
 from sluice.errors import LeaseLost
@@ -158,13 +159,22 @@ def test_sigterm_while_the_command_waits_ends_it(
         pytest.param(signal.SIGTERM, "recover", marks=pytest.mark.long),
         (signal.SIGTERM, "copy"),
         pytest.param(signal.SIGINT, "copy", marks=pytest.mark.long),
+        pytest.param(signal.SIGTERM, "after the copy", marks=pytest.mark.long),
     ],
 )
 def test_a_signal_before_the_commit_releases_claim_and_lease(
-    keyed: LocalStock, number: signal.Signals, phase: str
+    keyed: LocalStock, number: signal.Signals, phase: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(KeyboardInterrupt) as caught, sigterm_raises():
-        keyed.tier(At(phase, lambda: signal.raise_signal(number)))
+    def stop(*_: object) -> bool:
+        signal.raise_signal(number)
+        return True
+
+    with monkeypatch.context() as patched:
+        if phase == "after the copy":
+            patched.setattr(TieringClient, "still_claimed", stop)
+        with pytest.raises(KeyboardInterrupt) as caught, sigterm_raises():
+            keyed.tier(At(phase, stop))
+    assert list(keyed.site.warehouse.rglob("*.parquet")) == []
     assert isinstance(caught.value, Terminated) == (number == signal.SIGTERM)
     assert keyed.client.leases.all() == []
     assert (status(keyed).status, status(keyed).failures) == ("Pending", 0)

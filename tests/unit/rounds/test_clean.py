@@ -165,7 +165,7 @@ def test_what_a_dead_round_left_goes_after_the_next_commit(begun: World, arm: Ar
 def test_the_first_rounds_of_a_table(world: World, arm: Arm) -> None:
     world.append(0, 2)
     world.append(1, 2)
-    arm("round.prepare.before=raise")
+    arm("round.lake_commit.before=raise")
     with pytest.raises(RuntimeError):
         world.round()
     arm("")

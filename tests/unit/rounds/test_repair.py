@@ -212,7 +212,7 @@ def test_a_missing_lake_table_is_only_made_anew_when_that_is_wanted(
     with pytest.raises(LakeTableMissing):
         mended(world, RepairMode.ADOPT)
     assert world.lake.tables == {}
-    arm("round.prepare.before=raise")  # made, and nothing committed
+    arm("round.lake_commit.before=raise")  # made, and nothing committed
     with pytest.raises(RuntimeError):
         mended(world, RepairMode.RETIER)
     assert ways(world) == {"retier": True, "adopt": False}

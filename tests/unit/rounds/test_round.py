@@ -512,13 +512,38 @@ def test_a_runner_that_breaks_leaves_no_file(world: World, error: type[BaseExcep
     assert world.table.files == {}
 
 
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+@pytest.mark.parametrize("step", ["copy.after", "claim", "prepare.after"])
+def test_what_breaks_before_the_commit_leaves_no_file(
+    world: World,
+    at: Callable[[str, Callable[[], None]], None],
+    monkeypatch: pytest.MonkeyPatch,
+    step: str,
+    error: type[BaseException],
+) -> None:
+    world.append(0, 3)
+    world.round()
+    world.append(0, 3)
+    files = set(world.table.files)
+
+    def broken(*_: Any) -> Any:
+        raise error("it broke")
+
+    at(step, broken)
+    if step == "claim":
+        monkeypatch.setattr(world.cluster, "still_claimed", broken)
+    with pytest.raises(error, match="it broke"):
+        world.round()
+    assert set(world.table.files) == files
+
+
 def test_an_attempt_that_is_started_again_writes_to_other_files(
     world: World, arm: Callable[[str], None]
 ) -> None:
     """As YARN does with a driver that died."""
     world.append(0, 3)
     claim = world.cluster.begin_round()
-    arm("round.prepare.before=raise")
+    arm("round.lake_commit.before=raise")
     with pytest.raises(RuntimeError):
         run_round(claim, world.cluster, world.lake, world.runner, attempt="1")
     left = set(world.table.files)
