@@ -63,10 +63,12 @@ def sigterm_raises() -> Iterator[None]:
 
 
 @contextmanager
-def signals_deferred() -> Iterator[None]:
+def signals_deferred(*, also_second: bool = False) -> Iterator[None]:
     """Inside, SIGTERM and Ctrl-C wait for the end of the block; a second Ctrl-C does not wait.
 
     For calls that must not be interrupted, because their effect would then be unknown.
+
+    :param also_second: a second Ctrl-C waits, too. For steps that time limits end soon.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -75,7 +77,7 @@ def signals_deferred() -> Iterator[None]:
 
     def handle(number: int, frame: Any) -> None:
         del frame
-        if number == signal.SIGINT and number in arrived:
+        if number == signal.SIGINT and number in arrived and not also_second:
             raise KeyboardInterrupt
         arrived.append(number)
 

@@ -74,7 +74,7 @@ def tier_once(
     stopped = threading.Event()
     with _explained_stop() as ends, connect(config.client) as client, ExitStack() as deferred:
         # If the claim were interrupted, it would expire, as a failure of the table.
-        deferred.enter_context(signals_deferred())
+        deferred.enter_context(signals_deferred(also_second=True))
         failpoint("round.claim.before")
         claim = claim_table(client, path, now=now)
         failpoint("round.claim.after")
@@ -96,13 +96,13 @@ def tier_once(
                         unreadable,
                         accepted,
                     )
-                deferred.enter_context(signals_deferred())
+                deferred.enter_context(signals_deferred(also_second=True))
             except BaseException as error:
-                ends.append(f": the round failed: {reason_of(error, config.secrets())}")
-                with signals_deferred():
+                with signals_deferred(also_second=True):
                     released = _report_failure(client, claim, error, config.secrets())
-                if isinstance(error, KeyboardInterrupt):
-                    ends.append(observer.effect(claim, released))
+                    failed = f": the round failed: {reason_of(error, config.secrets())}"
+                    effect = observer.effect(claim, released)
+                    ends.append(failed if isinstance(error, Exception) else effect)
                 raise
             finally:
                 heartbeats.remove(claim)

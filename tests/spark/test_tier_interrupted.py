@@ -10,7 +10,9 @@ from click.testing import CliRunner, Result
 
 from sluice.cli.main import cli
 from sluice.cli.progress import RoundBar
+from sluice.client.tiering import TieringClient
 from sluice.errors import LakeNotWritable
+from sluice.model import Claim, Reason
 
 from .conftest import STOCK, LocalStock
 
@@ -91,6 +93,36 @@ def test_a_second_ctrl_c_says_that_the_commit_may_have_happened(
         "\nsluice: stopped by Ctrl-C during the commit: the next round finds out whether the lake"
         f" has the rows, {STOCK} is released and due at once\n"
     )
+
+
+@pytest.mark.parametrize("step", ["claim", pytest.param("report", marks=pytest.mark.long)])
+def test_a_second_ctrl_c_interrupts_neither_claim_nor_report(
+    tier: Callable[..., Result], rows: LocalStock, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    def twice() -> None:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+    release = TieringClient.release
+
+    def releasing(client: TieringClient, claim: Claim, reason: Reason) -> None:
+        if step == "report":
+            twice()
+        release(client, claim, reason)
+
+    monkeypatch.setattr(TieringClient, "release", releasing)
+    if step == "claim":
+        monkeypatch.setattr(
+            "sluice.driver.local.failpoint", lambda name: twice() if "claim.after" in name else None
+        )
+    done = tier("copy", lambda: signal.raise_signal(signal.SIGINT))
+    assert (done.exit_code, done.stderr) == (
+        130,
+        f"\nsluice: stopped by Ctrl-C: nothing was committed, {STOCK} is released and due at"
+        " once\n",
+    )
+    [found] = rows.client.statuses.list(STOCK)
+    assert (found.status, found.failures) == ("Pending", 0)
 
 
 def test_a_stop_of_a_round_that_then_fails_prints_the_failure(tier: Callable[..., Result]) -> None:

@@ -96,6 +96,17 @@ def test_a_second_ctrl_c_is_not_deferred() -> None:
     assert done == ["after the first"]
 
 
+def test_a_short_step_is_not_interrupted_by_any_signal() -> None:
+    done = []
+    with pytest.raises(KeyboardInterrupt) as caught, signals_deferred(also_second=True):
+        signal.raise_signal(signal.SIGINT)
+        done.append("after the first")
+        signal.raise_signal(signal.SIGINT)
+        done.append("after the second")
+    assert done == ["after the first", "after the second"]
+    assert not isinstance(caught.value, Terminated)
+
+
 def test_other_threads_leave_the_handlers_alone() -> None:
     seen = []
 
