@@ -23,7 +23,7 @@ from sluice.errors import (
 )
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.model import TablePath
-from sluice.rounds.bucket_repairs import BUCKET_MODES, is_note_of_repair
+from sluice.rounds.bucket_repairs import BUCKET_MODES
 from sluice.rounds.diagnosis import Diagnosis, RepairAction, TableState
 from sluice.rounds.failures import WITH_LAKE
 from sluice.rounds.files import RoundResult
@@ -60,7 +60,7 @@ class RepairResult:
             return False
         if _REPAIR_MODES.get(self.action.name) not in BUCKET_MODES:
             return False
-        return not any(is_note_of_repair(note) for note in self.notes)
+        return not self.result.repaired_buckets
 
 
 def diagnose_table(

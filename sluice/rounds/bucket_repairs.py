@@ -30,7 +30,6 @@ REBUILT_KEY = "sluice.rebuilt"
 A bucket with several ranges has them one after another: ``[START, STOP, START, STOP]``.
 """
 _NOT_IN_LOG, _SKIPPED = "were no longer in the log", "were skipped"
-_REBUILT = "was rebuilt"
 BUCKET_MODES = frozenset({RepairMode.ACCEPT_GAP, RepairMode.SKIP, RepairMode.REBUILD})
 
 
@@ -47,8 +46,9 @@ class BucketRepairs:
     seen_main: int | None = None
     """The snapshot of main that the user saw before a bucket is rebuilt; None: not known."""
 
-    def __bool__(self) -> bool:
-        return bool(self.gaps or self.skipped or self.rebuilt)
+    def __len__(self) -> int:
+        """The number of repaired buckets."""
+        return len({one.bucket for one in (*self.gaps, *self.skipped, *self.rebuilt)})
 
     def without(self, buckets: Iterable[TableBucket]) -> BucketRepairs:
         """The repairs without those of buckets that were not copied.
@@ -104,18 +104,13 @@ class BucketRepairs:
         found = [self.accepted()] if self.gaps or self.skipped else []
         return found + capped(
             [
-                f"bucket {one.bucket.name} {_REBUILT}: its files were replaced by its current rows"
+                f"bucket {one.bucket.name} was rebuilt: its files were replaced by its current rows"
                 for one in self.rebuilt
             ]
         )
 
 
 NO_REPAIRS = BucketRepairs()
-
-
-def is_note_of_repair(note: str) -> bool:
-    """Whether a note of a round names a bucket that was repaired."""
-    return any(words in note for words in (_NOT_IN_LOG, _SKIPPED, _REBUILT))
 
 
 def accepted_in(table_id: int, snapshot: LakeSnapshot | None) -> str:

@@ -86,6 +86,7 @@ class CommitResult:
     """Offset ranges that a user accepted as missing from the lake."""
     offsets: Mapping[TableBucket, int] = field(default_factory=dict)
     """The end offset of each bucket after the round; empty if an earlier attempt committed."""
+    repaired_buckets: int = 0
 
 
 def commit_round(
@@ -152,6 +153,7 @@ def commit_round(
     )
     committed.notes += repairs.notes()
     committed.accepted, committed.offsets = repairs.accepted(), offsets
+    committed.repaired_buckets = len(repairs)
     with phases("fluss_commit"):
         _commit_fluss(claim, cluster, plan, results, offsets, path, committed)
     return committed

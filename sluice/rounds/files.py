@@ -128,6 +128,8 @@ class RoundResult:
     """Those of the notes that name the untiered rows of partitions dropped during the round."""
     table_dropped: bool = False
     """Whether the claim was lost because the table was dropped: no later round copies the rows."""
+    repaired_buckets: int = 0
+    """Number of buckets whose gap was accepted, whose batch was skipped, or that were rebuilt."""
 
     @classmethod
     def of(cls, claim: Claim, outcome: str, **facts: Any) -> RoundResult:

@@ -476,4 +476,5 @@ class _Round:
             notes=tuple(self._notes),
             not_tiered=plan.not_tiered,
             accepted=committed.accepted,
+            repaired_buckets=committed.repaired_buckets,
         )

@@ -173,7 +173,7 @@ def result(outcome: str = "committed", **facts: Any) -> RoundResult:
                 batch(SKIP),
                 SKIP,
                 (SKIPPED,),
-                result(accepted=SKIPPED, forced=FORCED, lake_snapshot_id=9),
+                result(accepted=SKIPPED, forced=FORCED, lake_snapshot_id=9, repaired_buckets=1),
             ),
             [
                 "done: copied the bucket up to the batch and left the batch out. Missing in the"
@@ -222,21 +222,19 @@ def test_a_repair_prints_what_was_done_what_is_missing_and_the_next_step(
     assert json.loads(capsys.readouterr().out)["done"]["repair"] == done.action.name
 
 
+LATE = "bucket 2: offsets 0 to 9 were no longer in the log when the bucket was first tiered"
+
+
 @pytest.mark.parametrize(
-    ("action", "notes", "is_done"),
-    [
-        (GAP, ("bucket 0: offsets 3 to 4 were no longer in the log",), True),
-        (GAP, ("partition 7 was dropped",), False),
-        (REBUILD, ("bucket 0 was rebuilt: its files",), True),
-        (REBUILD, (), False),
-        (RISKY, (), True),
-    ],
+    ("action", "repaired_buckets", "is_done"),
+    [(GAP, 1, True), (GAP, 0, False), (REBUILD, 2, True), (REBUILD, 0, False), (RISKY, 0, True)],
 )
 def test_a_round_that_repaired_nothing_is_not_said_to_be_done(
-    capsys: pytest.CaptureFixture[str], action: RepairAction, notes: tuple[str, ...], is_done: bool
+    capsys: pytest.CaptureFixture[str], action: RepairAction, repaired_buckets: int, is_done: bool
 ) -> None:
     before = "bucket 1: offsets 0 to 4 were skipped"  # accepted by an earlier round
-    _print_done(RepairResult(of(action), action, notes, result("nothing_new", accepted=before)))
+    found = result("nothing_new", accepted=before, repaired_buckets=repaired_buckets)
+    _print_done(RepairResult(of(action), action, (LATE,), found))
     line = capsys.readouterr().out.splitlines()[0]
     nothing = f"db.t: nothing was left to repair by {action.name}"
     assert line.startswith("db.t: done: ") if is_done else line == nothing

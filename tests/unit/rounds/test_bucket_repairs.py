@@ -78,6 +78,7 @@ def test_an_accepted_gap_is_recorded_and_rounds_continue(late: World) -> None:
     _, repaired, *_ = late.table.snapshots()
     assert json.loads(repaired.summary[GAPS_KEY]) == {"0": [3, 5]}
     assert result.accepted == "bucket 0: offsets 3 to 4 were no longer in the log"
+    assert result.repaired_buckets == 1
     assert found(late).healthy
     late.append(0, 1)
     assert late.round().rows == 1
@@ -228,7 +229,7 @@ def test_the_error_names_the_partition(partitioned: World) -> None:
 
 def test_each_batch_is_skipped_by_itself_and_everything_else_is_copied(damaged: World) -> None:
     first = skipped(damaged, 5, 9)
-    assert (first.rows, first.offsets) == (2, {"0": 9})
+    assert (first.rows, first.offsets, first.repaired_buckets) == (2, {"0": 9}, 1)
     assert first.accepted == "bucket 0: offsets 5 to 8 were skipped"
     assert (first.lag_rows_before, first.lag_rows_after) == (14, 8)
     newest = damaged.table.newest_tiering_snapshot()
@@ -246,7 +247,7 @@ def test_a_batch_that_the_lake_has_is_not_skipped(damaged: World) -> None:
     damaged.cluster.unreadable = set()
     damaged.round()
     result = skipped(damaged, 5, 9)
-    assert (result.outcome, result.accepted) == ("nothing_new", "")
+    assert (result.outcome, result.accepted, result.repaired_buckets) == ("nothing_new", "", 0)
 
 
 def test_the_risk_of_a_skip_names_replicas_and_an_unknown_end_the_next_step(
