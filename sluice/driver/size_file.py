@@ -9,6 +9,7 @@ from sluice.client import Client
 from sluice.model import BucketSnapshot
 from sluice.rounds.copy_size import CopySize, log_seconds
 from sluice.rounds.files import write_json
+from sluice.rounds.reasons import reason_of
 from sluice.rounds.types import Split, StartMode
 
 _LOG = logging.getLogger(__name__)
@@ -34,12 +35,15 @@ def copy_size(client: Client, splits: Sequence[Split]) -> CopySize:
 
 
 def write_size(client: Client, splits: Sequence[Split], uri: str) -> None:
-    """Writes the size file, unless the round copies only a little from logs."""
-    size = copy_size(client, splits)
-    if not size.seconds:
-        return
-    _LOG.info("the copy of this round may take %s", size)
+    """Writes the size file, unless the round copies only a little from logs.
+
+    The file is optional: an error is logged, and the round continues.
+    """
     try:
+        size = copy_size(client, splits)
+        if not size.seconds:
+            return
+        _LOG.info("the copy of this round may take %s", size)
         write_json(uri, size.to_json())
-    except OSError as error:
-        _LOG.warning("cannot write %s: %s", uri, error)
+    except Exception as error:  # libraries of object stores have errors of their own
+        _LOG.warning("cannot write %s: %s", uri, reason_of(error))

@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from fsspec import register_implementation
+from fsspec.implementations.memory import MemoryFileSystem
 
 from sluice.client import Client, connect
 from sluice.client.kv_snapshot_files import snapshot_files
@@ -107,10 +109,18 @@ def test_a_small_round_of_logs_writes_no_file(client: Client, tmp_path: Path) ->
     assert CopySize.from_json(read_json(uri) or {}) == copy_size(client, splits)
 
 
+@pytest.mark.parametrize("place", ["file://{folder}/file", "refusing://bucket"])
 def test_a_folder_that_refuses_the_file_fails_no_round(
-    client: Client, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    client: Client, tmp_path: Path, caplog: pytest.LogCaptureFixture, place: str
 ) -> None:
+    class Refusing(MemoryFileSystem):
+        """As the clients of object stores do, it raises errors of its own."""
+
+        def pipe_file(self, path: str, value: bytes, **_: object) -> None:
+            raise RuntimeError(f"cannot store {len(value)} bytes in {path}")
+
+    register_implementation("refusing", Refusing, clobber=True)
     (tmp_path / "file").touch()
-    uri = f"file://{tmp_path}/file/size-a.json"
+    uri = f"{place.format(folder=tmp_path)}/size-a.json"
     write_size(client, [split_of(snapshot) for snapshot in snapshots_of(client)], uri)
     assert f"cannot write {uri}" in caplog.text
