@@ -412,6 +412,7 @@ class IcebergTable:
         A row delta has no filter, so it lists the files to delete. No file can be added in between,
         because moving the tag ties the commit to this metadata.
         """
+        self._check_unchanged(replaced)
         partitions = [part.partition_values for part in replaced if part.bucket is None]
         buckets = [part for part in replaced if part.bucket is not None]
         if new.deletes or buckets:
@@ -419,7 +420,6 @@ class IcebergTable:
             if partitions:
                 self._parts.remove_partitions(tagged.update, partitions)
             if buckets:
-                self._check_unchanged(buckets)
                 self._parts.remove_buckets(tagged.update, buckets)
             for delete_file in new.deletes:
                 tagged.update.addDeletes(delete_file)
@@ -435,16 +435,16 @@ class IcebergTable:
             add(data_file)
         return tagged
 
-    def _check_unchanged(self, buckets: Sequence[LakePart]) -> None:
-        """Checks that a user saw the rows that the removal of these buckets deletes.
+    def _check_unchanged(self, replaced: Sequence[LakePart]) -> None:
+        """Checks that a user saw the rows that the removal of these parts deletes.
 
         :raises LakeCommitRefused: other writers have changed rows since.
         """
-        for seen in {part.seen_main for part in buckets if part.seen_main is not None}:
+        for seen in {part.seen_main for part in replaced if part.seen_main is not None}:
             if why := self._history.read().changed_since(seen):
                 raise LakeCommitRefused(
-                    f"lake table {self._path}: since you chose to rebuild, {why}, and its rows"
-                    " would be deleted. Nothing was committed. Run"
+                    f"lake table {self._path}: since you chose this repair, {why}, and its"
+                    " rows would be deleted. Nothing was committed. Run"
                     f" `sluice repair {self._path}` again"
                 )
 

@@ -44,7 +44,7 @@ class BucketRepairs:
     rebuilt: tuple[OffsetRange, ...] = ()
     """Ranges that are not copied, because their buckets are read from the current rows."""
     seen_main: int | None = None
-    """The snapshot of main that the user saw before a bucket is rebuilt; None: not known."""
+    """The snapshot of main that the user saw before files are removed; None: not known."""
 
     def __len__(self) -> int:
         """The number of repaired buckets."""

@@ -119,7 +119,9 @@ def commit_round(
         _check_floor(claim, offsets, floor)
         created = plan.created_again
         again = table.partitions_with_rows(created, plan.base) if created else []
-        replaced = [*map(LakePart, again), *repairs.replaced(plan.splits)]
+        seen = repairs.seen_main
+        replaced = [LakePart(values, seen_main=seen) for values in again]
+        replaced += repairs.replaced(plan.splits)
         if not cluster.still_claimed(claim):
             raise ClaimLost(
                 f"table {claim.path}: this round lost its claim: tiering epoch"

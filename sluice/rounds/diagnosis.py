@@ -33,7 +33,7 @@ class RepairAction:
     ranges: tuple[OffsetRange, ...] = ()
     """The offsets that the lake will lack. For ``rebuild``, the gaps of the buckets to rebuild."""
     seen_main: int | None = None
-    """For ``rebuild``: the snapshot of main that its risks are about."""
+    """The snapshot of main that its risks are about, if it removes files. None: it removes none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -352,7 +352,7 @@ def _add_retier(
         effect += f". It leaves out what was skipped before: {again}"
     if start.rebuilt:
         effect += f". It {rebuild_text(start.rebuilt)}"
-    seen_main = observed.history.main if start.rebuilt else None
+    seen_main = observed.history.main if start.rebuilt or start.new_partitions else None
     actions.append(RepairAction(RETIER, effect, tuple(risks), start.lost, seen_main))
 
 

@@ -59,8 +59,8 @@ class LakePart:
     bucket: int | None = None
     """None: all buckets."""
     seen_main: int | None = field(default=None, compare=False)
-    """The snapshot of main that a user saw: a commit that removes the files of a bucket is refused
-    if other writers have changed rows since. None: it is not."""
+    """The snapshot of main that a user saw: a commit that removes files is refused if other writers
+    have changed rows since. None: it is not."""
 
 
 @dataclass(frozen=True, slots=True)

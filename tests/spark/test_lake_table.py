@@ -408,7 +408,12 @@ def test_a_partitions_old_rows_go_in_the_same_commit(
     again = files_of(table, info, 6, ("x/y z",))
     with pytest.raises(LakeCommitRefused):
         table.commit(again, first, {"fluss-offsets": "/6"}, [LakePart(("x/y z",))])
-    table.commit(again, second, {"fluss-offsets": "/6"}, [LakePart(("x/y z",))])
+    seen = table.history().main
+    table._table.newAppend().commit()  # by another writer
+    with pytest.raises(LakeCommitRefused, match="another writer has committed snapshot"):
+        table.commit(again, second, {}, [LakePart(("x/y z",), seen_main=seen)])
+    seen = table.history().main
+    table.commit(again, second, {"fluss-offsets": "/6"}, [LakePart(("x/y z",), seen_main=seen)])
     rows = lake_sql(tmp_path, "SELECT day, sum(a) FROM lake.db.t GROUP BY day ORDER BY day")
     assert [tuple(r) for r in rows] == [("o'k", 12), ("x/y z", 21)]
 

@@ -257,6 +257,28 @@ def test_rows_of_other_writers_in_a_lost_partition_do_not_go_without_a_word(
     assert (("tue",), 0, -1) not in partitioned.table.rows()
 
 
+def test_rows_that_others_add_to_a_lost_partition_during_the_copy_refuse_the_repair(
+    partitioned: World, at: Callable[[str, Callable[[], None]], None]
+) -> None:
+    """The user has seen no risk, because the partition was empty."""
+    partitioned.append(0, 3, partition_id=5)
+    first = partitioned.round()
+    partitioned.append(0, 4, partition_id=6)
+    partitioned.round()
+    partitioned.table.roll_back_to(first.lake_snapshot_id)
+    table = partitioned.table
+    at("copy.before", lambda: table.foreign_commit([(("tue",), 0, -1)]) and None)
+    with pytest.raises(LakeCommitRefused, match="another writer has committed snapshot"):
+        mended(partitioned, RepairMode.RETIER)
+    assert (("tue",), 0, -1) in table.rows()
+    assert table.unreferenced_files() == set()
+    [retier] = [one for one in found(partitioned).actions if one.name == "retier"]
+    assert "main loses all its rows of partition tue" in retier.risks[0]
+    at("copy.before", lambda: table.foreign_commit(summary={"operation": "replace"}) and None)
+    assert mended(partitioned, RepairMode.RETIER).outcome == "committed"
+    assert (("tue",), 0, -1) not in table.rows()
+
+
 def test_where_to_begin_again() -> None:
     """Each kind of bucket in one table, against what a person would say."""
 
