@@ -11,8 +11,8 @@ from py4j.protocol import Py4JJavaError
 from sluice.rounds.history import HistoryEntry, LakeHistory
 from sluice.rounds.types import LakeSnapshot
 
-_READ_SINGLY_MAX = 8
-"""Number of main's newest snapshots that are read one by one."""
+_READ_SINGLY_MAX = 32
+"""Number of snapshots of main that are read one by one, before the complete metadata is read."""
 _EARLIER_FILES_MAX = 1000
 """Maximum number of earlier metadata files that are read to find expired snapshots."""
 
@@ -20,7 +20,7 @@ _EARLIER_FILES_MAX = 1000
 class IcebergHistory:
     """The snapshots of one table, as of the last refresh of Iceberg's table object.
 
-    No method needs more calls into the JVM for a longer history.
+    The number of calls into the JVM has a limit, however long the history is.
     """
 
     def __init__(self, jvm: Any, table: Any, tag: str) -> None:
@@ -29,6 +29,8 @@ class IcebergHistory:
         """
         self._jvm, self._table, self._tag = jvm, table, tag
         self._known: tuple[str, LakeHistory] | None = None
+        self._entries: dict[int, HistoryEntry] = {}
+        """Snapshots that were read once. They never change, but may have expired since."""
 
     def find(self, summary: Mapping[str, str], since: int = 0) -> LakeSnapshot | None:
         """Newest tiering snapshot in main's ancestry whose summary contains all these entries.
@@ -39,6 +41,9 @@ class IcebergHistory:
             if since and entry.sequence_number <= since:
                 return None
             if entry.is_tiering and summary.items() <= entry.summary.items():
+                if self._table.snapshot(entry.snapshot_id) is None:  # it has expired
+                    self._entries.clear()
+                    return self.find(summary, since)
                 texts = {key: text for key, text in entry.summary.items() if key != "operation"}
                 return LakeSnapshot(entry.snapshot_id, entry.sequence_number, texts)
         return None
@@ -80,26 +85,27 @@ class IcebergHistory:
             yield last
 
     def _ancestors(self) -> Iterator[HistoryEntry]:
-        """Main's current snapshot and its existing ancestors, newest first.
+        """Main's current snapshot and its ancestors, newest first, until one has expired.
 
-        The first few are read one by one, all others with the complete metadata in one call. So
-        the number of calls does not grow with the history, however many of the newest snapshots
-        are other writers'.
+        Those that were not read before are read one by one, and after some all others in one call.
+        So the number of calls has a limit, however many of the newest snapshots are other writers'.
         """
-        snapshot, entry = self._table.currentSnapshot(), None
-        for _ in range(_READ_SINGLY_MAX):
-            if snapshot is None:
+        to_json = self._jvm.org.apache.iceberg.SnapshotParser.toJson
+        current = self._table.currentSnapshot()
+        snapshot_id = None if current is None else current.snapshotId()
+        singly = 0
+        while snapshot_id is not None:
+            if snapshot_id not in self._entries and singly == _READ_SINGLY_MAX:
+                self._entries.update(self.read().snapshots)
+            elif snapshot_id not in self._entries:
+                singly += 1
+                if (snapshot := self._table.snapshot(snapshot_id)) is not None:
+                    self._entries[snapshot_id] = _entry(json.loads(to_json(snapshot)))
+            entry = self._entries.get(snapshot_id)
+            if entry is None:
                 return
-            entry = _entry(json.loads(self._jvm.org.apache.iceberg.SnapshotParser.toJson(snapshot)))
             yield entry
-            if entry.parent_id is None:
-                return
-            snapshot = self._table.snapshot(entry.parent_id)
-        existing = self.read().snapshots
-        while entry is not None and entry.parent_id is not None:
-            entry = existing.get(entry.parent_id)
-            if entry is not None:
-                yield entry
+            snapshot_id = entry.parent_id
 
 
 def _history_of(jvm: Any, table: Any, tag: str) -> LakeHistory:

@@ -80,6 +80,23 @@ def test_no_step_of_a_round_calls_the_jvm_more_often_for_a_longer_history(
     assert calls[0] == calls[1]
 
 
+@pytest.mark.parametrize(("others", "reads"), [(20, 0), (200, 1)])
+def test_the_complete_metadata_is_read_once_at_most(
+    jvm: Jvm, tmp_path: Path, others: int, reads: int
+) -> None:
+    table = table_of(jvm, tmp_path, 10, others)
+    with counted(jvm) as sent:
+        base = table.newest_tiering_snapshot()
+        append(table, 2)  # while the round copies
+        assert table.newest_tiering_snapshot() == base
+        landed = tiered(table, base)
+        append(table, 2)
+        assert table.newest_tiering_snapshot() == landed
+    calls = [command.split("\n")[1:3] for command in sent if command.startswith("c\n")]
+    assert calls.count(["z:org.apache.iceberg.TableMetadataParser", "toJson"]) == reads
+    assert len(calls) < 200
+
+
 def append(table: IcebergTable, times: int, branch: str = "main") -> None:
     """Empty commits of another writer."""
     for _ in range(times):
