@@ -70,7 +70,7 @@ def test_a_secret_on_a_thread_reaches_neither_file_nor_status(client: Client) ->
         _run(config, client, lake, claim, beats, threading.Event(), NoProgress(), None)
     _report_failure(client, claim, raised.value, config.secrets())
     [status] = client.statuses.list(PATH)
-    said = f"bucket {claim.table_id}:0 of table shop.orders: OSError: OSError: login as *** refused"
+    said = "bucket 0 of table shop.orders: OSError: OSError: login as *** refused"
     assert status.last_error == said
     written = failure_of(raised.value, config.secrets()).to_json()
     assert (written["kind"], written["reason"]) == ("SplitFailed", said)
