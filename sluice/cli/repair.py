@@ -180,7 +180,12 @@ def _print_json(found: Diagnosis, done: RepairResult | None) -> None:
     content: dict[str, Any] = {**found.to_json(), "done": None}
     if done is not None and done.action is not None:
         result = done.result.to_json() if done.result else None
-        content["done"] = {"repair": done.action.name, "notes": list(done.notes), "result": result}
+        content["done"] = {
+            "repair": done.action.name,
+            "accepted_risks": list(done.action.risks),
+            "notes": list(done.notes),
+            "result": result,
+        }
     print_json(content)
 
 
@@ -247,6 +252,9 @@ def _print_done(done: RepairResult) -> None:
         if result.lake_snapshot_id is not None:
             parts.append(f"lake snapshot id {result.lake_snapshot_id}")
         click.echo(f"the round: {', '.join(parts)}")
+    if not (_given_up(done) or done.repaired_nothing):
+        for risk in done.action.risks:
+            click.echo(f"accepted risk: {risk}")
     for note in done.notes:
         if result is None or note not in result.accepted:
             click.echo(f"note: {note}")

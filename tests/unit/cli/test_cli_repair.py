@@ -165,6 +165,8 @@ def result(outcome: str = "committed", **facts: Any) -> RoundResult:
             [
                 "done: copied the missing offsets from the logs again",
                 "the round: committed to the lake, 5 rows, lake snapshot id 9",
+                "accepted risk: lost for good: 3 rows",
+                "accepted risk: and 2 more buckets",
                 "note: 3 offsets were copied",
             ],
         ),
@@ -179,6 +181,7 @@ def result(outcome: str = "committed", **facts: Any) -> RoundResult:
                 "done: copied the bucket up to the batch and left the batch out. Missing in the"
                 f" lake, as accepted: {SKIPPED}. {DUE}",
                 "the round: committed to the lake, 0 rows, lake snapshot id 9",
+                "accepted risk: lost for good: 10 rows",
             ],
         ),
         (
@@ -198,6 +201,8 @@ def result(outcome: str = "committed", **facts: Any) -> RoundResult:
                 "done: copied the missing offsets from the logs again",
                 "the round: committed to the lake; the claim was lost before the registration with"
                 " Fluss, which the next round repeats, 0 rows, lake snapshot id 9",
+                "accepted risk: lost for good: 3 rows",
+                "accepted risk: and 2 more buckets",
             ],
         ),
         (
@@ -219,7 +224,9 @@ def test_a_repair_prints_what_was_done_what_is_missing_and_the_next_step(
     assert _given_up(done) == lines[0].startswith("not repaired")
     _print_json(done.diagnosis, done)
     assert done.action is not None
-    assert json.loads(capsys.readouterr().out)["done"]["repair"] == done.action.name
+    printed = json.loads(capsys.readouterr().out)["done"]
+    assert printed["repair"] == done.action.name
+    assert printed["accepted_risks"] == list(done.action.risks)
 
 
 LATE = "bucket 2: offsets 0 to 9 were no longer in the log when the bucket was first tiered"
