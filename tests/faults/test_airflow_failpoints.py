@@ -88,8 +88,12 @@ def test_killed_task(
     scene.append(300)
     runs.wait("Pending")
     assert runs.killed(step) == -signal.SIGKILL
-    held = scene.status()
-    assert held.status == "Tiering", "nobody could report it"
+    held, next_epoch = scene.status(), scene.status().tiering_epoch + 1
+    if step == "airflow.settle.before_report":
+        assert held.status == "Pending", "the tier task has reported its success itself"
+        next_epoch -= 1  # a table that waits for its next round has that round's epoch
+    else:
+        assert held.status == "Tiering", "nobody could report it"
     with connect(scene.server.address) as client:
         assert (client.admin.lake_snapshot(scene.path) is not None) == committed
     scene.append(200)
@@ -97,7 +101,7 @@ def test_killed_task(
     run = runs.run()
     assert run["state"] == "success", run["tasks"]
     result = run["xcoms"]["per_table.tier[0]"]["return_value"]
-    assert result["tiering_epoch"] == held.tiering_epoch + 1
+    assert result["tiering_epoch"] == next_epoch
     assert (result["outcome"], result["rows"]) == ("committed", 200 if committed else 500)
     assert scene.status().status != "Tiering"
     assert scene.status().last_error is None
