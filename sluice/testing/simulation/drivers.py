@@ -92,6 +92,8 @@ class Round:
     checker: RoundChecker
     unreadable: OffsetRange | None = None
     accepted: RepairAction | None = None
+    again: frozenset[TableBucket] = frozenset()
+    """Buckets of which the round copies offsets that Fluss had registered before: a retier."""
     lost: bool = False
 
 
@@ -256,7 +258,7 @@ class ActorFactory:
             bucket, offset = TableBucket.named(running.claim.table_id, batch[1]), batch[2]
             known = (bucket, offset) in self.damage.batches
             self.named[batch[0]] = batch[1:]
-            if running.repair_mode is RepairMode.RETIER:
+            if running.repair_mode is RepairMode.RETIER and bucket in running.again:
                 self.retier_met(running.claim.path, bucket, offset)
         elif isinstance(error, LogBeginsAfterLake):
             bucket = error.details["bucket"]
@@ -272,6 +274,7 @@ class ActorFactory:
         source = _Log(self, running)
 
         def run(splits: Sequence[Split]) -> Iterator[SplitResult | SplitFailure]:
+            running.again = self._registered_before(running.claim.path, splits)
             if any(split.part for split in splits):
                 self.note("window in parts")
                 splits = self.rng.sample(splits, len(splits))  # executors copy them in any order
@@ -284,6 +287,14 @@ class ActorFactory:
                     yield self._copied(copy_split(split, source, writers, clock=self.clock))
 
         return run
+
+    def _registered_before(
+        self, path: TablePath, splits: Sequence[Split]
+    ) -> frozenset[TableBucket]:
+        table = self.network.cluster.tables.get(path)
+        registered = None if table is None else table.latest_registered()
+        ends = {} if registered is None else registered.offsets
+        return frozenset(one.bucket for one in splits if one.first_offset < ends.get(one.bucket, 0))
 
     def _copied(self, outcome: SplitResult | SplitFailure) -> SplitResult | SplitFailure:
         if isinstance(outcome, SplitFailure) and not hasattr(sluice.errors, outcome.reason.kind):
