@@ -7,6 +7,7 @@ They run the project's own code: client, rounds, clean-up and repair. Only the c
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -62,6 +63,7 @@ from sluice.testing.simulation.round_checker import RoundChecker
 
 HEARTBEAT_MS = 20_000
 
+_BEGINS_LATE = re.compile(r"LogOffsetOutOfRange: bucket (\S+): (\d+) is before (\d+)")
 _NOTED = {
     "committed": "round committed",
     "already_landed": "round already landed",
@@ -264,11 +266,20 @@ class ActorFactory:
             bucket = error.details["bucket"]
             gap = range(error.details["tiered_offset"], error.details["log_start_offset"])
             known = unreadable.get(bucket, set()).issuperset(gap)
+        elif (late := _BEGINS_LATE.search(str(error))) is not None:
+            # Its partition was dropped before the round asked where the log begins.
+            gap = range(int(late[2]), int(late[3]))
+            lost = [b for b in unreadable if str(b) == late[1] and not self._exists(running, b)]
+            return any(unreadable[bucket].issuperset(gap) for bucket in lost)
         else:
             return False
         if not known:
             self.wrong(f"a round failed without a cause: {error}")
         return True
+
+    def _exists(self, running: Round, bucket: TableBucket) -> bool:
+        table = self.network.cluster.tables.get(running.claim.path)
+        return table is not None and bucket in table.buckets()
 
     def _runner(self, running: Round, writers: SplitWriterFactory) -> SplitRunner:
         source = _Log(self, running)
