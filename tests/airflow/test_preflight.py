@@ -350,8 +350,8 @@ def test_no_secret_is_told(
 
 
 def test_the_guide_says_how_long_a_test_asks_the_cluster() -> None:
-    guide = (Path(__file__).parents[2] / "docs/airflow.md").read_text()
-    assert f"asks the cluster, for {CLUSTER_TIMEOUT_S:g} seconds at most." in guide
+    guide = " ".join((Path(__file__).parents[2] / "docs/airflow.md").read_text().split())
+    assert f"for {CLUSTER_TIMEOUT_S:g} seconds at most." in guide
 
 
 def test_the_cluster_is_the_first_that_a_test_asks(submission: Submission, tmp_path: Path) -> None:

@@ -182,7 +182,8 @@ def test_a_bucket_that_every_answer_leaves_out_is_an_error() -> None:
         reader = LogReader(client._connection, client.admin, INFO.path, INFO)
         rows = reader.read_many({BUCKET: (0, 30), OTHER: (0, 30)})
         with pytest.raises(
-            CorruptMessage, match="1:1 of db.t: the response to a fetch lacks this bucket"
+            CorruptMessage,
+            match="bucket 1 of table db.t: the response to a fetch lacks this bucket",
         ):
             list(rows)
     assert asked[:2] == [[0, 1], [1]]
@@ -210,7 +211,10 @@ def test_the_error_of_one_bucket_among_many_is_its_own() -> None:
         else:
             bucket.records = batch(request.fetch_offset, 10)
 
-    with reading(answer) as reader, pytest.raises(LogOffsetOutOfRange, match="1:1 of db.t: offset"):
+    with (
+        reading(answer) as reader,
+        pytest.raises(LogOffsetOutOfRange, match="bucket 1 of table db.t: offset"),
+    ):
         list(reader.read_many({BUCKET: (0, 30), OTHER: (0, 30)}))
 
 
@@ -218,7 +222,10 @@ def test_the_error_of_a_bucket_without_a_text_is_described() -> None:
     def answer(_: Any, bucket: Any) -> None:
         bucket.error_code = LogOffsetOutOfRange.code
 
-    with reading(answer) as reader, pytest.raises(LogOffsetOutOfRange, match="of db.t: .+ error"):
+    with (
+        reading(answer) as reader,
+        pytest.raises(LogOffsetOutOfRange, match="of table db.t: .+ error"),
+    ):
         list(reader.read_many({BUCKET: (0, 30)}))
 
 
@@ -229,5 +236,5 @@ def test_a_bucket_among_many_whose_data_never_come_has_a_deadline() -> None:
 
     with reading(answer, request_timeout_ms=300) as reader:
         rows = reader.read_many({BUCKET: (0, 30), OTHER: (0, 30)})
-        with pytest.raises(RequestTimeOut, match="1:1 of db.t: no data from offset 0"):
+        with pytest.raises(RequestTimeOut, match="bucket 1 of table db.t: no data from offset 0"):
             list(rows)
