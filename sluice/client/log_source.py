@@ -74,7 +74,7 @@ class ClientLogSource:
         :raises StorageError: a file is truncated, cannot be read, or cannot be stored here, and the
             cluster does not support scans.
         :raises SpillFailed: there is no room for the files.
-        :raises UnsupportedVersion: there is no snapshot, and the cluster does not support scans.
+        :raises UnsupportedVersion: the split needs a scan, and the cluster does not support scans.
         """
         with ExitStack() as stack:
             yield self._rows(split, stack)
@@ -107,11 +107,11 @@ class ClientLogSource:
             if unread is not None:
                 raise unread from error
             raise UnsupportedVersion(
-                f"bucket {split.bucket} of table {self.path} has no KV snapshot, the start of its"
-                " log has expired, and the cluster does not support scans: wait until it has a"
-                " snapshot (kv.snapshot.interval)"
+                f"bucket {split.bucket} of table {self.path} has to be scanned, as"
+                f" {split.keyed.scan_reason}, but the cluster does not support scans: wait until"
+                " it has a new snapshot (kv.snapshot.interval)"
             ) from error
-        why = "it has no KV snapshot"
+        why = split.keyed.scan_reason
         if unread is not None:
             why = f"its KV snapshot could not be read: {reason_of(unread).text}"
         return _ScannedRows(rows, f"bucket {split.bucket.name} was scanned, as {why}")

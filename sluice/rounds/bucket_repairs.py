@@ -234,11 +234,17 @@ def rebuilding(
     end is unknown, the lost range is empty: a snapshot taken exactly at its start is still before
     it.
     """
-    snapshot = keyed.snapshots.get(split.bucket)
-    if snapshot is not None and snapshot.log_offset >= max(lost.stop, lost.start + 1):
+    snapshot, needed = keyed.snapshots.get(split.bucket), max(lost.stop, lost.start + 1)
+    if snapshot is not None and snapshot.log_offset >= needed:
         return keyed.first_split(info, split.bucket, split.partition_values, lost.stop, stop)
     stop = split.stop_offset
     scan = keyed.split_options(info, StartMode.SCAN)
+    if snapshot is not None:
+        reason = (
+            f"its newest KV snapshot ends at offset {snapshot.log_offset}, and one that ends at"
+            f" {needed} or later is needed"
+        )
+        scan = replace(scan, scan_reason=reason)
     return replace(split, start_offset=stop, stop_offset=stop, keyed=scan)
 
 

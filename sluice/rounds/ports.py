@@ -249,7 +249,7 @@ class KeyedSource(LogSource, Protocol):
         """The initial rows of a split, from its KV snapshot or from a scan.
 
         :raises KvSnapshotNotExist: the snapshot was deleted.
-        :raises UnsupportedVersion: the cluster does not support scans, and there is no snapshot.
+        :raises UnsupportedVersion: the split needs a scan, and the cluster does not support scans.
         """
 
 

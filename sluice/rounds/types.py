@@ -93,6 +93,8 @@ class KeyedSplitOptions:
     start_mode: StartMode = StartMode.INCREMENTAL
     snapshot_id: int | None = None
     """The leased KV snapshot, for ``StartMode.KV_SNAPSHOT``."""
+    scan_reason: str = "it has no KV snapshot"
+    """Why the bucket is scanned, for ``StartMode.SCAN``."""
     memory_bytes: int = CHANGES_MEMORY_BYTES
     """Bytes of memory for gathering changes; larger amounts are spilled to disk."""
     spill_dir: str = ""

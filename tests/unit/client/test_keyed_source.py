@@ -95,6 +95,16 @@ def test_a_scan_where_there_is_no_snapshot(site: Site) -> None:
     assert result.notes == (f"bucket {site.bucket.name} was scanned, as it has no KV snapshot",)
 
 
+def test_a_scan_whose_snapshot_is_too_old(site: Site) -> None:
+    site.upsert(rows((1, "a", 1)))
+    keyed = KeyedSplitOptions(("id",), StartMode.SCAN, scan_reason="its newest KV snapshot is old")
+    result, found = site.copied(site.split(keyed, 1))
+    assert found == {1: 1}
+    assert result.notes == (
+        f"bucket {site.bucket.name} was scanned, as its newest KV snapshot is old",
+    )
+
+
 def test_a_scan_of_a_bucket_whose_rows_are_all_deleted(site: Site) -> None:
     site.upsert(rows((1, "a", 1)))
     with site.client.kv_writer(PATH) as writer:

@@ -410,7 +410,8 @@ def test_the_files_of_other_buckets_stay(keyed: KeyedWorld) -> None:
 def test_a_snapshot_older_than_the_logs_start_is_not_used(keyed: KeyedWorld) -> None:
     old = keyed.cluster.put_snapshot(keyed.bucket(0), keyed._batch(keyed.bucket(0), []))
     keyed.leased[keyed.bucket(0)] = type(old)(old.bucket, old.snapshot_id, 4)
-    with pytest.raises(Exception, match="KeyedSplitOptions"):  # the model supports no scans
+    reason = "its newest KV snapshot ends at offset 4, and one that ends at 6 or later is needed"
+    with pytest.raises(Exception, match=f"KeyedSplitOptions.*{reason}"):  # no scans in the model
         keyed.round(repair_mode=RepairMode.REBUILD)
 
 
@@ -457,9 +458,16 @@ def test_a_snapshot_before_a_batch_of_unknown_end_is_not_used(keyed: KeyedWorld)
     snapshot = keyed.snapshot(zero)
     keyed.put(zero, k6=3)
     keyed.cluster.unreadable = {(zero, snapshot.log_offset)}
-    batch = OffsetRange(zero, snapshot.log_offset, snapshot.log_offset)
-    with pytest.raises(Exception, match="KeyedSplitOptions"):  # the model supports no scans
+    end = snapshot.log_offset
+    batch = OffsetRange(zero, end, end)
+    reason = f"ends at offset {end}, and one that ends at {end + 1} or later is needed"
+    with pytest.raises(Exception, match=f"KeyedSplitOptions.*{reason}"):  # no scans in the model
         keyed.round(repair_mode=RepairMode.REBUILD, unreadable=batch)
+
+
+def test_a_rebuild_without_a_snapshot_scans_for_that_reason(keyed: KeyedWorld) -> None:
+    with pytest.raises(Exception, match=r"KeyedSplitOptions.*it has no KV snapshot"):
+        keyed.round(repair_mode=RepairMode.REBUILD)
 
 
 @pytest.mark.parametrize("step", ["copy.after", "lake_commit.before", "fluss_commit.before"])
