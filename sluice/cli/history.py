@@ -55,8 +55,8 @@ def history(
     A line has the time since the end of a round, its outcome, its duration from claim to report,
     the rows, files and bytes that it wrote, the keys whose earlier rows it deleted, and the lag in
     rows before and after it. Below the table, one line gives each different reason of failed
-    rounds, each limit that ended a round early, and the untiered rows of partitions that were
-    dropped during a round.
+    rounds, each limit that ended a round early, the untiered rows of partitions that were dropped
+    during a round, and the partitions created again, whose old rows a round deleted.
 
     A file or a pipe gets one line for each round and each reason. Scripts read --format json.
 

@@ -85,7 +85,8 @@ class TieringRound:
     reason: str | None = described(t.STRING, "Why it failed", number=22, heading="reason")
     note: str | None = described(
         t.STRING,
-        "Which limit ended it early, and the untiered rows of partitions dropped during it",
+        "Why it ended early, untiered rows of dropped partitions, and deleted rows of partitions"
+        " that were created again",
         number=23,
         heading="note",
     )

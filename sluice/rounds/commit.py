@@ -82,6 +82,8 @@ class CommitResult:
     snapshot: LakeSnapshot
     by_earlier_attempt: bool = False
     notes: list[str] = field(default_factory=list)
+    created_again: list[str] = field(default_factory=list)
+    """Notes on partitions that were dropped and created again, whose old rows were deleted."""
     accepted: str = ""
     """Offset ranges that a user accepted as missing from the lake."""
     offsets: Mapping[TableBucket, int] = field(default_factory=dict)
@@ -147,7 +149,7 @@ def commit_round(
         committed = _commit_lake(claim, cluster, table, plan, files, summary, replaced)
     if committed.by_earlier_attempt:
         return committed
-    committed.notes += capped(
+    committed.created_again = capped(
         [
             f"partition {'/'.join(values)} was dropped and created again: its old rows were deleted"
             for values in again

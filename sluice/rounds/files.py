@@ -124,8 +124,9 @@ class RoundResult:
     """Those of them that it left to the next round."""
     accepted: str = ""
     """Offset ranges that a user accepted as missing from the lake."""
-    not_tiered: tuple[str, ...] = ()
-    """Those of the notes that name the untiered rows of partitions dropped during the round."""
+    history_notes: tuple[str, ...] = ()
+    """Those of the notes that the history keeps: on untiered rows of partitions dropped during the
+    round, and on partitions created again, whose old rows it deleted."""
     table_dropped: bool = False
     """Whether the claim was lost because the table was dropped: no later round copies the rows."""
     repaired_buckets: int = 0
@@ -154,7 +155,7 @@ class RoundResult:
             lag_rows_before=self.lag_rows_before,
             lag_rows_after=self.lag_rows_after,
             lake_snapshot_id=self.lake_snapshot_id,
-            note="; ".join(filter(None, (self.forced, *self.not_tiered))) or None,
+            note="; ".join(filter(None, (self.forced, *self.history_notes))) or None,
             accepted=self.accepted or None,
             worker=worker,
             **phases_ms(self.seconds),
@@ -167,7 +168,7 @@ class RoundResult:
         def shown(notes: Sequence[str]) -> tuple[str, ...]:
             return tuple(WITHHELD if holds_secret(note, hidden) else note for note in notes)
 
-        return replace(self, notes=shown(self.notes), not_tiered=shown(self.not_tiered))
+        return replace(self, notes=shown(self.notes), history_notes=shown(self.history_notes))
 
     def to_json(self) -> dict[str, Any]:
         return {"version": VERSION, **asdict(self)}
@@ -176,7 +177,7 @@ class RoundResult:
     def from_json(cls, content: dict[str, Any]) -> RoundResult:
         _check_version("result", content)
         known = {name: content[name] for name in cls.__slots__ if name in content}
-        lists = {name: tuple(known.get(name, ())) for name in ("notes", "not_tiered")}
+        lists = {name: tuple(known.get(name, ())) for name in ("notes", "history_notes")}
         return cls(**{**known, **lists})
 
 

@@ -205,7 +205,7 @@ class _Round:
             lag_rows_before=plan.offsets,
             lag_rows_after=self._left_out(plan, plan.known),
             notes=tuple(self._notes),
-            not_tiered=plan.not_tiered,
+            history_notes=plan.not_tiered,
         )
 
     def _write_id(self, table: LakeTable, base: LakeSnapshot | None) -> str:
@@ -450,7 +450,8 @@ class _Round:
         committed = commit_round(
             self._claim, self._cluster, table, plan, results, write_id, self._phases, self._floor
         )
-        self._notes += [*plan.notes, *plan.not_tiered, *committed.notes]
+        self._notes += [*plan.notes, *plan.not_tiered, *committed.created_again]
+        self._notes += committed.notes
         self._notes += capped([note for result in results for note in result.notes])
         if committed.by_earlier_attempt:
             registered = self._cluster.lake_snapshot(self._claim.path)
@@ -474,7 +475,7 @@ class _Round:
             + outcomes.offsets_not_copied
             + left_out,
             notes=tuple(self._notes),
-            not_tiered=plan.not_tiered,
+            history_notes=(*plan.not_tiered, *committed.created_again),
             accepted=committed.accepted,
             repaired_buckets=committed.repaired_buckets,
         )

@@ -154,7 +154,7 @@ def commit(uri: str, attempt: str, overrides: dict[str, str], *, stolen: bool) -
         offsets={str(bucket): ends[0] for bucket in range(1000)},
         lake_snapshot_id=4711,
         notes=tuple(f"note {n} " + "x" * 500 for n in range(9)),
-        not_tiered=tuple(f"note {n} " + "x" * 500 for n in range(9)),
+        history_notes=tuple(f"note {n} " + "x" * 500 for n in range(9)),
     )
     write_json(result_uri(uri, attempt), result.to_json())
     return 0

@@ -439,7 +439,7 @@ def _xcom_of(result: RoundResult, uri: str) -> dict[str, Any]:
     """Returns the result without its offsets, which grow with the number of buckets."""
     content = result.to_json()
     del content["offsets"]
-    for name in ("notes", "not_tiered"):
+    for name in ("notes", "history_notes"):
         notes = [note[:200] for note in content[name]]
         more = len(notes) - NOTES_IN_XCOM_MAX
         content[name] = notes[:NOTES_IN_XCOM_MAX] + ([f"and {more} more"] if more > 0 else [])

@@ -170,9 +170,9 @@ def test_a_round_whose_only_partition_is_dropped_has_nothing_to_commit(
     assert result.details().note == result.notes[0]
     assert RoundResult.from_json(json.loads(json.dumps(result.to_json()))) == result
     [checked] = (
-        replace(result, not_tiered=("partition password=hunter2 (id 5)",))
+        replace(result, history_notes=("partition password=hunter2 (id 5)",))
         .checked(["hunter2"])
-        .not_tiered
+        .history_notes
     )
     assert "hunter2" not in checked
     both = replace(result, forced="the size limit was reached").details().note

@@ -53,9 +53,9 @@ def test_partitions_dropped_while_the_round_copies(
     world = many(partitioned)
     at("copy.before", lambda: drop_all(world))
     result = world.round()
-    assert is_short(result.not_tiered)
+    assert is_short(result.history_notes)
     assert is_short((result.details().note or "",))
-    assert "bucket 2 offsets below 1 were not tiered" in result.not_tiered[0]
+    assert "bucket 2 offsets below 1 were not tiered" in result.history_notes[0]
 
 
 def test_partitions_dropped_while_the_round_plans(partitioned: World) -> None:
@@ -68,7 +68,7 @@ def test_partitions_dropped_while_the_round_plans(partitioned: World) -> None:
             return found
 
     world.cluster.__class__ = Dropping
-    assert is_short(world.round().not_tiered)
+    assert is_short(world.round().history_notes)
 
 
 def test_partitions_dropped_between_two_rounds(partitioned: World) -> None:
@@ -83,9 +83,11 @@ def test_partitions_dropped_between_two_rounds(partitioned: World) -> None:
 def test_partitions_created_again(partitioned: World) -> None:
     many(partitioned).round()
     world = many(partitioned, 100_100)
-    notes = tuple(one for one in world.round().notes if "dropped since" not in one)
+    result = world.round()
+    notes = tuple(one for one in result.notes if "dropped since" not in one)
     assert is_short(notes)
     assert "its old rows were deleted" in notes[0]
+    assert (result.details().note or "") == "; ".join(notes)
 
 
 def test_logs_that_lost_their_beginning_before_the_first_round(partitioned: World) -> None:
