@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from sluice.errors import (
     DataDirError,
@@ -145,6 +146,27 @@ def test_a_damaged_batch_takes_no_later_batch_with_it(
         assert other.caller.produce(table, batch("x", writer_id=0, sequence=10)) == 20
     finally:
         other.stop()
+
+
+def test_a_start_after_a_clean_stop_checks_no_batch(
+    start: Callable[..., Node], tmp_path: Path
+) -> None:
+    node = start()
+    table = fill(node.caller)
+    before = node.caller.read_all(table)
+    node.stop()
+    log = folder_of(tmp_path, table) / f"{0:020d}.log"
+    content = bytearray(log.read_bytes())
+    content[len(content) // 2 - 1] ^= 1
+    content[-1] ^= 1  # the last batch, which a start after a kill removes
+    log.write_bytes(content)
+    with capture_logs() as events:
+        node.restart()
+    logged = [event for event in events if event["log_level"] != "info"]
+    assert events
+    found = node.caller.read_all(table)
+    assert [one[0] for one, old in zip(found, before, strict=True) if one != old] == [8, 18]
+    assert logged == []
 
 
 def test_a_hole_in_the_log_is_refused(start: Callable[..., Node], tmp_path: Path) -> None:
