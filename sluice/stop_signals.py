@@ -28,8 +28,12 @@ def explain_stop(stop: KeyboardInterrupt, effect: str = "") -> None:
     :param effect: begins with its punctuation. The first explanation counts.
     """
     if not getattr(stop, "__notes__", ()):
-        name = "SIGTERM" if isinstance(stop, Terminated) else "Ctrl-C"
-        stop.add_note(f"stopped by {name}{effect}")
+        stop.add_note(f"stopped by {signal_name(stop)}{effect}")
+
+
+def signal_name(stop: KeyboardInterrupt) -> str:
+    """SIGTERM or Ctrl-C."""
+    return "SIGTERM" if isinstance(stop, Terminated) else "Ctrl-C"
 
 
 @contextmanager

@@ -20,7 +20,14 @@ from sluice.driver.not_due import claim_table
 from sluice.driver.open_lake import checked_jvm, open_lake
 from sluice.driver.threads import ThreadRunner
 from sluice.driver.tier_lease import TIER_LEASE_MS, tier_lease_id
-from sluice.errors import ClaimLost, FlussError, LeaseLost, SluiceError, SplitFailed
+from sluice.errors import (
+    ClaimLost,
+    FlussError,
+    LeaseLost,
+    SluiceError,
+    SplitFailed,
+    StoppedByUser,
+)
 from sluice.failpoints import failpoint
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.model import BucketSnapshot, Claim, Reason, TableInfo, TablePath
@@ -37,7 +44,7 @@ from sluice.rounds.reasons import failure_of, reason_of
 from sluice.rounds.retier import RepairMode
 from sluice.rounds.round import run_round
 from sluice.rounds.types import OffsetRange
-from sluice.stop_signals import explain_stop, signals_deferred
+from sluice.stop_signals import explain_stop, signal_name, signals_deferred
 
 _LOG = logging.getLogger(__name__)
 
@@ -99,7 +106,8 @@ def tier_once(
                 deferred.enter_context(signals_deferred(also_second=True))
             except BaseException as error:
                 with signals_deferred(also_second=True):
-                    released = _report_failure(client, claim, error, config.secrets())
+                    command = "sluice tier" if accepted is None else "sluice repair"
+                    released = _report_failure(client, claim, error, config.secrets(), command)
                     failed = f": the round failed: {reason_of(error, config.secrets())}"
                     effect = observer.effect(claim, released)
                     ends.append(failed if isinstance(error, Exception) else effect)
@@ -292,17 +300,20 @@ def _report(client: Client, claim: Claim, result: RoundResult) -> RoundResult:
 
 
 def _report_failure(
-    client: Client, claim: Claim, error: BaseException, secrets: Sequence[str]
+    client: Client, claim: Claim, error: BaseException, secrets: Sequence[str], command: str
 ) -> bool:
     """Reports the failure of a round; an interrupted round releases its claim instead.
 
+    :param command: the command that ran the round.
     :return: whether the coordinator released the claim.
     """
     if isinstance(error, ClaimLost):
         return False
     try:
-        if not isinstance(error, Exception):  # Ctrl-C or SIGTERM
-            client.tiering.release(claim, Reason.from_text("the round was interrupted"))
+        if isinstance(error, KeyboardInterrupt):  # Ctrl-C or SIGTERM
+            text = f"{signal_name(error)} ended `{command}`"
+            reason = Reason.from_text(text, kind=StoppedByUser.__name__)
+            client.tiering.release(claim, reason, stopped=True)
             return True
         # Without its kind: users of `sluice tier` know what failed, and read the text.
         failure = failure_of(error, secrets)

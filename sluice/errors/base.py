@@ -145,7 +145,7 @@ class DriverLost(RoundError):
 
 
 class StoppedByUser(RoundError):
-    """A user stopped the round: marked its task or its run as success or failed, or cleared it.
+    """A user stopped the round: ended its command, marked its task or its run, or cleared it.
 
     This is no failure of the table.
     """

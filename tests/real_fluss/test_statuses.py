@@ -143,6 +143,7 @@ def test_a_round_ended_by_sigterm_is_no_failure(place: Place) -> None:
         place.soon(lambda: tier_once(place.config, path, progress=Stopped(), jvm=place.jvm))
     seen = place.status(path)
     assert (seen.failures, seen.is_failing, seen.last_error) == (0, False, None)
+    assert seen.stopped == "StoppedByUser: SIGTERM ended `sluice tier`"
     assert place.tier(path).outcome == "committed"
 
 

@@ -113,6 +113,7 @@ def test_sigterm_ends_a_round_without_a_trace_and_kill_9_leaves_what_the_next_ta
     assert left_ms == TIER_LEASE_MS == 600_000
     assert leases.all() == []
     assert (status(keyed).status, status(keyed).failures) == ("Pending", 0)
+    assert status(keyed).stopped == "StoppedByUser: SIGTERM ended `sluice tier`"
 
     with held(keyed, tmp_path) as (driver, java):
         driver.kill()
@@ -178,8 +179,11 @@ def test_a_signal_before_the_commit_releases_claim_and_lease(
     assert isinstance(caught.value, Terminated) == (number == signal.SIGTERM)
     assert keyed.client.leases.all() == []
     assert (status(keyed).status, status(keyed).failures) == ("Pending", 0)
+    name = "SIGTERM" if number == signal.SIGTERM else "Ctrl-C"
+    assert status(keyed).stopped == f"StoppedByUser: {name} ended `sluice tier`"
     assert keyed.client.admin.lake_snapshot(STOCK) is None
     keyed.tier()
+    assert status(keyed).stopped is None
     keyed.assert_equal()
 
 

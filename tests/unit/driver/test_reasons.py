@@ -24,6 +24,7 @@ from sluice.rounds.progress import NoProgress
 from sluice.rounds.reasons import failure_of
 from sluice.rounds.types import LogRecords, Split, SplitFailure
 from sluice.server.cluster import EmbeddedCluster
+from sluice.stop_signals import Terminated
 from sluice.testing.memory_lake import MemoryLake
 
 SECRET = "Planted+4716"
@@ -68,7 +69,7 @@ def test_a_secret_on_a_thread_reaches_neither_file_nor_status(client: Client) ->
     beats = Heartbeats(client.tiering)
     with pytest.raises(SplitFailed) as raised:
         _run(config, client, lake, claim, beats, threading.Event(), NoProgress(), None)
-    _report_failure(client, claim, raised.value, config.secrets())
+    _report_failure(client, claim, raised.value, config.secrets(), "sluice tier")
     [status] = client.statuses.list(PATH)
     said = "bucket 0 of table shop.orders: OSError: OSError: login as *** refused"
     assert status.last_error == said
@@ -77,6 +78,27 @@ def test_a_secret_on_a_thread_reaches_neither_file_nor_status(client: Client) ->
     assert written["deepest_cause"] == "OSError: login as *** refused"
     assert written["seconds"]["copy"] >= 0
     assert SECRET not in json.dumps(written)
+
+
+@pytest.mark.parametrize(
+    ("stop", "text"),
+    [
+        (Terminated(), "SIGTERM ended `sluice repair`"),
+        (KeyboardInterrupt(), "Ctrl-C ended `sluice repair`"),
+    ],
+)
+def test_the_status_shows_the_signal_that_ended_a_command(
+    client: Client, stop: KeyboardInterrupt, text: str
+) -> None:
+    client.admin.create_database("shop")
+    properties = {"table.datalake.enabled": "true"}
+    schema = schema_from_arrow(pa.schema({"id": pa.int64()}))
+    client.admin.create_table(PATH, TableDescriptor(schema, bucket_count=1, properties=properties))
+    claim = client.tiering.claim([PATH])
+    assert claim is not None
+    assert _report_failure(client, claim, stop, (), "sluice repair")
+    [status] = client.statuses.list(PATH)
+    assert (status.stopped, status.failures) == (f"StoppedByUser: {text}", 0)
 
 
 class Accumulator:
