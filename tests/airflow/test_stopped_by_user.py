@@ -42,7 +42,7 @@ def test_marked_success_by_hand(run: Run, capsys: pytest.CaptureFixture[str]) ->
     assert is_no_failure(status)
     assert status.stopped == MARKED
     print_notes([status])
-    [shown] = claimed_blocks("docs/airflow.md", __file__)
+    _, shown = claimed_blocks("docs/airflow.md", __file__)
     assert capsys.readouterr().out == shown.content.rstrip("\n") + "\n"
     [again] = run.acquire(job="2")
     settle(run.client, again, left_by(again, result_of(again)), None)
@@ -62,7 +62,7 @@ def test_a_failed_try_stays_a_failure_when_its_retry_is_skipped(run: Run) -> Non
     assert run.status(path).last_error == "NetworkError: away"
 
 
-def test_marked_failed_while_it_ran(run: Run) -> None:
+def test_marked_failed_while_it_ran(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     """Airflow kills the task some seconds later: only then it leaves its file."""
     path, entry = claimed(run)
     stopped = RoundFailure(Reason("StoppedByUser", str(stop_of("failed"))))
@@ -79,6 +79,10 @@ def test_marked_failed_while_it_ran(run: Run) -> None:
     assert verdict.reported == "released"
     assert is_no_failure(run.status(path))
     assert run.status(path).stopped == str(stopped.reason)
+    capsys.readouterr()
+    print_notes([run.status(path)])
+    shown, _ = claimed_blocks("docs/airflow.md", __file__)
+    assert capsys.readouterr().out == shown.content.rstrip("\n") + "\n"
 
 
 def test_a_lost_worker_after_a_clear_is_a_failure(run: Run) -> None:
