@@ -20,16 +20,19 @@ def test_it_waits_for_its_cluster_and_ends_cleanly(tmp_path: Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        assert line.startswith(f"sluice: ready, metrics of {server.address} at http://127.0.0.1:")
-        url = line.split()[-1]
-        assert scrape(url)["sluice_up",] == 0
-        server.start()
-        wait_for("the cluster", lambda: scrape(url)["sluice_up",] == 1)
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
-    server.kill()
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            assert line.startswith(f"sluice: ready, metrics of {server.address} at http://127.")
+            url = line.split()[-1]
+            assert scrape(url)["sluice_up",] == 0
+            server.start()
+            wait_for("the cluster", lambda: scrape(url)["sluice_up",] == 1)
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=60)
+        finally:
+            process.kill()  # has no effect on one that has ended
+            server.kill()
     assert (process.returncode, out) == (0, "sluice: stopped\n")
     first, last = err.splitlines()
     assert first.startswith("the cluster cannot be read: ")
