@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, fields
 
 from sluice.artifacts.spark_files import driver_script
@@ -9,6 +10,9 @@ from sluice.did_you_mean import did_you_mean
 from sluice.errors import ConfigurationError
 from sluice_airflow.airflow_names import conf
 from sluice_airflow.provider_info import OPTIONS
+
+PREFIX = "AIRFLOW__SLUICE__"
+"""Of the environment variables that Airflow reads the section's options from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +68,14 @@ def slots_at_once(settings: Settings) -> int:
 
 def _check_names() -> None:
     """:raises ConfigurationError: the section has an option that does not exist."""
-    for given in conf.getsection("sluice") or {}:
+    # Airflow 3.1 has no section for variables alone.
+    variables = [name.removeprefix(PREFIX) for name in os.environ if name.startswith(PREFIX)]
+    for given in [*(conf.getsection("sluice") or {}), *map(str.lower, variables)]:
         name = given.removesuffix("_cmd").removesuffix("_secret")  # where Airflow finds a value
         if name not in OPTIONS:
             hint = did_you_mean(name, OPTIONS) or f"; the options are {', '.join(OPTIONS)}"
-            variable = f"AIRFLOW__SLUICE__{name.upper()}"
-            raise ConfigurationError(
-                f"section [sluice] of airflow.cfg, or {variable}: no option {name!r}{hint}"
-            )
+            where = f"section [sluice] of airflow.cfg, or {PREFIX}{name.upper()}"
+            raise ConfigurationError(f"{where}: no option {name!r}{hint}")
 
 
 def _value(name: str) -> str | int:
@@ -85,7 +89,7 @@ def _value(name: str) -> str | int:
     except ValueError:
         number = -1
     if number < 0:
-        where = f"section [sluice] of airflow.cfg, or AIRFLOW__SLUICE__{name.upper()}"
+        where = f"section [sluice] of airflow.cfg, or {PREFIX}{name.upper()}"
         raise ConfigurationError(
             f"{where}: {name}: expected a whole number, 0 or more, found {text!r}"
         )
