@@ -69,9 +69,11 @@ def printed(
 
 @pytest.mark.usefixtures("terminal")
 def test_every_condition_fits_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
-    assert printed(capsys, *ALL) == [
-        "table        state      last tiered  lag                     next attempt",
-        "─────────────────────────────────────────────────────────────────────────",
+    heading, rule, *below = printed(capsys, *ALL)
+    assert heading == "table        state      last tiered  lag                     next attempt"
+    assert rule.strip("─") == ""
+    assert len(rule) in (73, 74), "older versions of rich draw one more"
+    assert below == [
         "shop.orders  Scheduled  12 s ago     none                    in 48 s",
         "shop.prices  Failed     never        1,234,567 rows, 59 min  in 3 min",
         "shop.stock   Pending    12 s ago     none                    paused",
