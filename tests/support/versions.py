@@ -86,6 +86,7 @@ def development_at(folder: Path, python: str, end: End | None = None) -> Environ
     run([*command, "-o", str(pins)], _RESOLVE_TIMEOUT_S)
     made = new_environment(folder / "env", python)
     made.install(options=["-r", str(pins)])
+    made.install("pip")  # tests run commands of pages that name it
     with building():
         made.install(options=["--no-deps", "-e", str(ROOT)])
     return made
