@@ -15,6 +15,7 @@ TIMEOUT_S = 3_000
 
 
 @pytest.mark.long
+@pytest.mark.no_rerun  # a suite of a quarter of an hour, which names the tests that failed
 @pytest.mark.timeout(TIMEOUT_S + 600)
 @pytest.mark.parametrize(
     ("python", "end"), [("3.11", "lowest-direct"), ("3.12", None), ("3.13", None)]
