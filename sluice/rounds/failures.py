@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from sluice.errors import (
+    CorruptRecord,
     FlussError,
     LogBeginsAfterLake,
     LogOffsetOutOfRange,
@@ -30,6 +31,7 @@ def split_failed(
     failures: Sequence[SplitFailure],
     committed: RoundResult | None = None,
     results: Sequence[SplitResult] = (),
+    rebuilt: OffsetRange | None = None,
 ) -> SluiceError:
     """The error of a round with failed splits.
 
@@ -38,6 +40,7 @@ def split_failed(
 
     :param splits: as planned, not divided into parts.
     :param committed: what the round has committed. :param results: of the committed buckets.
+    :param rebuilt: the unreadable batch whose bucket the round was to rebuild.
     """
     retryable = any(failure.reason.retryable for failure in failures)
     values = {split.bucket: split.partition_values for split in splits}
@@ -59,13 +62,14 @@ def split_failed(
     shown = min(failures, key=lambda one: (one.unreadable_offset is None, one.reason.retryable))
     place = f"{bucket_text(shown.bucket, values.get(shown.bucket, ()))} of table {claim.path}"
     words = _words(place, shown, failures, committed, results)
+    if shown.unreadable_offset is None and rebuilt is not None:
+        return _rebuild_failed(claim.path, words, splits, shown, rebuilt)
     if shown.unreadable_offset is None:
         reason = replace(shown.reason.caused(SplitFailed.__name__, words), retryable=retryable)
         return SplitFailed(reason.text, reason=reason, committed=committed)
-    named = f"{shown.bucket.name}:{shown.unreadable_offset}"
     reason = Reason.from_text(
-        f"{words}: {unreadable_text(shown.unreadable_offset, shown.reason.text)}. Run `sluice"
-        f" repair {claim.path} --skip {named}` {WITH_LAKE}: it lists the possible repairs",
+        f"{words}: {unreadable_text(shown.unreadable_offset, shown.reason.text)}."
+        f" {_repair_command(claim.path, shown.bucket, shown.unreadable_offset)}",
         kind=SplitFailed.__name__,
         deepest_cause=str(shown.reason),
         retryable=retryable,
@@ -77,6 +81,43 @@ def split_failed(
         table=str(claim.path),
         bucket=shown.bucket,
         unreadable_offset=shown.unreadable_offset,
+    )
+
+
+def _rebuild_failed(
+    path: TablePath, words: str, splits: Sequence[Split], failure: SplitFailure, batch: OffsetRange
+) -> SplitFailed:
+    """The error of a rebuild, which names the batch again.
+
+    After a crash, a server may itself need the batch to read the bucket.
+    """
+    scans = any(one.keyed and one.keyed.start_mode is StartMode.SCAN for one in splits)
+    server_too = scans and failure.reason.kind == CorruptRecord.__name__
+    why = "the server cannot read the rows of the bucket either"
+    if not server_too:
+        why = "the rebuild of the bucket failed"
+    skip = ", and --by skip leaves the batch out" if batch.start < batch.stop else ""
+    reason = Reason.from_text(
+        f"{words}: the batch at offset {batch.start} cannot be read, and {why}: {failure.reason}."
+        f" {_repair_command(path, batch.bucket, batch.start)}{skip}",
+        kind=SplitFailed.__name__,
+        deepest_cause=failure.reason.deepest_cause or str(failure.reason),
+        retryable=failure.reason.retryable,
+    )
+    return SplitFailed(
+        reason.text,
+        reason=reason,
+        table=str(path),
+        bucket=batch.bucket,
+        unreadable_offset=batch.start,
+    )
+
+
+def _repair_command(path: TablePath, bucket: TableBucket, offset: int) -> str:
+    """The command that :func:`named_batch` finds."""
+    return (
+        f"Run `sluice repair {path} --skip {bucket.name}:{offset}` {WITH_LAKE}: it lists the"
+        " possible repairs"
     )
 
 

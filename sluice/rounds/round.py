@@ -407,7 +407,10 @@ class _Round:
         committed: RoundResult | None = None,
         results: Sequence[SplitResult] = (),
     ) -> SluiceError:
-        return split_failed(self._claim, self._cluster, plan.splits, failures, committed, results)
+        rebuilt = self._unreadable if self._unreadable in plan.repairs.rebuilt else None
+        return split_failed(
+            self._claim, self._cluster, plan.splits, failures, committed, results, rebuilt
+        )
 
     def _check_dropped(self, plan: RoundPlan, copied: Set[TableBucket] = frozenset()) -> None:
         """Checks that the lake lacks nothing of partitions that were dropped during a repair.

@@ -5,20 +5,26 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import NoReturn
 
 import pytest
 
 from sluice.errors import (
     ConfigurationError,
+    CorruptRecord,
     LakeCommitRefused,
     LogBeginsAfterLake,
+    NetworkError,
     PartitionNotExists,
+    SluiceError,
     SplitFailed,
 )
 from sluice.model import TablePath
 from sluice.rounds.bucket_diagnoses import diagnose_unreadable
 from sluice.rounds.bucket_repairs import GAPS_KEY, REBUILT_KEY, SKIPPED_KEY
+from sluice.rounds.failures import named_batch
 from sluice.rounds.files import RoundResult
+from sluice.rounds.reasons import reason_of
 from sluice.rounds.repair import read_table_state
 from sluice.rounds.retier import RepairMode
 from sluice.rounds.round import run_round
@@ -468,6 +474,55 @@ def test_a_snapshot_before_a_batch_of_unknown_end_is_not_used(keyed: KeyedWorld)
 def test_a_rebuild_without_a_snapshot_scans_for_that_reason(keyed: KeyedWorld) -> None:
     with pytest.raises(Exception, match=r"KeyedSplitOptions.*it has no KV snapshot"):
         keyed.round(repair_mode=RepairMode.REBUILD)
+
+
+RUN = "Run `sluice repair db.t --skip 0:5` with the same --warehouse or --config: it lists the"
+SKIP_TOO = "and --by skip leaves the batch out"
+
+
+@pytest.mark.parametrize(
+    ("error", "stop", "text"),
+    [
+        (
+            CorruptRecord("log batch at offset 5: wrong checksum"),
+            6,
+            "and the server cannot read the rows of the bucket either: CorruptRecord: log batch at"
+            f" offset 5: wrong checksum. {RUN} possible repairs, {SKIP_TOO}",
+        ),
+        (
+            CorruptRecord("log batch at offset 5: wrong checksum"),
+            5,
+            "and the server cannot read the rows of the bucket either: CorruptRecord: log batch at"
+            f" offset 5: wrong checksum. {RUN} possible repairs",
+        ),
+        (
+            NetworkError("no answer"),
+            6,
+            f"and the rebuild of the bucket failed: NetworkError: no answer. {RUN} possible"
+            f" repairs, {SKIP_TOO}",
+        ),
+    ],
+)
+def test_a_failed_rebuild_names_the_batch_and_the_command(
+    keyed: KeyedWorld, error: SluiceError, stop: int, text: str
+) -> None:
+    """After a crash the server itself has to replay the batch, so the scan fails too."""
+
+    class Replaying(MemoryCluster):
+        def rows(self, split: Split) -> NoReturn:
+            raise error
+
+    keyed.cluster.__class__ = Replaying
+    with pytest.raises(SplitFailed) as failed:
+        keyed.round(
+            repair_mode=RepairMode.REBUILD, unreadable=OffsetRange(keyed.bucket(0), 5, stop)
+        )
+    assert str(failed.value) == (
+        f"bucket 0 of table db.t: the batch at offset 5 cannot be read, {text}"
+    )
+    assert named_batch(str(failed.value)) == (TablePath("db", "t"), "0", 5)
+    assert reason_of(failed.value).retryable
+    assert failed.value.details["unreadable_offset"] == 5
 
 
 @pytest.mark.parametrize("step", ["copy.after", "lake_commit.before", "fluss_commit.before"])
