@@ -207,7 +207,11 @@ def _print_found(found: Diagnosis, by: str | None, skip: BatchName | None = None
 
 
 def _print_healthy(found: Diagnosis) -> None:
-    click.echo(f"{found.table}: nothing to repair: {found.state}")
+    if found.last_failure:
+        click.echo(f"{found.table}: the lake needs no repair, but {found.last_failure}")
+        click.echo(f"note: {found.state}")
+    else:
+        click.echo(f"{found.table}: nothing to repair: {found.state}")
     for line in found.advice:
         click.echo(f"note: {line}")
 

@@ -37,23 +37,18 @@ def with_last_failure(client: Client, seen: TableState, found: Diagnosis) -> Dia
     """
     [status] = client.statuses.list(seen.path)
     if status.is_unread:
-        return _noted(found, f"whether the last round failed is not known: {status.note}")
+        note = f"whether the last round failed is not known: {status.note}"
+        return replace(found, advice=(*found.advice, note))
     if not status.is_failing:
         return found
     error = status.last_error or "no reason was reported"
     named = named_batch(error)
     if named is None or named[0] != seen.path:
-        return _noted(found, f"the last round failed: {error}")
+        return replace(found, last_failure=f"the last round failed: {error}")
     try:
         unreadable, _ = diagnose_batch(client, seen, named[1:])
     except ConfigurationError as readable:
         why = readable.details["problem"]
-        return _noted(
-            found,
-            f"the last round could not read the batch at {named[1]}:{named[2]}, but now {why}",
-        )
+        failure = f"the last round could not read the batch at {named[1]}:{named[2]}. Now {why}"
+        return replace(found, last_failure=failure)
     return replace(unreadable, state=f"the last round failed: {unreadable.state}")
-
-
-def _noted(found: Diagnosis, note: str) -> Diagnosis:
-    return replace(found, advice=(*found.advice, note))

@@ -46,6 +46,8 @@ class Diagnosis:
     facts: Mapping[str, str]
     actions: tuple[RepairAction, ...] = ()
     advice: tuple[str, ...] = ()
+    last_failure: str = ""
+    """Why the last round of a healthy lake failed, in words; empty if it did not fail."""
     batch: str = ""
     """BUCKET:OFFSET, if the repairs are of a batch that cannot be read."""
     error: type[SluiceError] = LakeRolledBack
@@ -77,6 +79,7 @@ class Diagnosis:
             "table": self.table,
             "healthy": self.healthy,
             "state": self.state,
+            "last_failure": self.last_failure or None,
             "batch": self.batch or None,
             "facts": dict(self.facts),
             "repairs": [

@@ -111,15 +111,18 @@ def test_a_batch_that_the_last_round_named_is_repaired_with_skip(
     assert lines[-1] == f"nothing was changed; run `sluice repair db.t --skip 1:7 --yes` {LAKE}"
 
 
-def test_the_failure_of_the_last_round_is_a_note_of_a_healthy_table(
+def test_the_failure_of_the_last_round_is_in_the_first_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    note = "the last round failed: LakeNotWritable: no space left"
-    healthy = Diagnosis("db.t", True, "as it should be", FACTS, advice=(note,))
-    expected = ["db.t: nothing to repair: as it should be", f"note: {note}"]
+    failure = "the last round failed: LakeNotWritable: no space left"
+    healthy = Diagnosis("db.t", True, "as it should be", FACTS, last_failure=failure)
+    expected = [f"db.t: the lake needs no repair, but {failure}", "note: as it should be"]
     assert said(capsys, healthy).splitlines()[:2] == expected
     _print_done(RepairResult(healthy))
     assert capsys.readouterr().out.splitlines() == expected
+    _print_json(healthy, None)
+    printed = json.loads(capsys.readouterr().out)
+    assert (printed["healthy"], printed["last_failure"]) == (True, failure)
 
 
 def test_losses_and_advice_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
