@@ -25,13 +25,19 @@ from sluice.rounds.types import OffsetRange
 
 
 def unreadable_batch(
-    client: Client, path: TablePath, bucket: TableBucket, offset: int, tiered: int
+    client: Client,
+    path: TablePath,
+    bucket: TableBucket,
+    offset: int,
+    tiered: int,
+    left_out: Sequence[OffsetRange] = (),
 ) -> tuple[OffsetRange, str]:
     """The batch at an offset, which must be unreadable, and a text that says why it is.
 
     The range is empty if its end is unknown, because its header is damaged too.
 
     :param tiered: the end offset of the bucket in the lake.
+    :param left_out: what earlier repairs left out of the lake.
     :raises ConfigurationError: the bucket does not exist, or no unreadable batch begins there.
     """
     reader = client.log_reader(path)
@@ -39,7 +45,12 @@ def unreadable_batch(
     place = _place(client, reader.info, bucket, refused)
     start, end = _bounds(reader, path, bucket, refused)
     if offset < tiered:
-        raise refused(f"the lake already has the offsets below {tiered} of this bucket")
+        if any(one.bucket == bucket and one.start <= offset < one.stop for one in left_out):
+            raise refused(
+                f"an earlier repair already left out offset {offset}",
+                f"`sluice status {path}` shows what the lake lacks",
+            )
+        raise refused(f"the bucket was already tiered up to offset {tiered}")
     if start == end:
         raise refused(f"the log of this bucket is empty and ends at offset {end}")
     if not start <= offset < end:

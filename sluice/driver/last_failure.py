@@ -9,6 +9,7 @@ from sluice.client.unreadable_batch import unreadable_batch
 from sluice.errors import ConfigurationError
 from sluice.model import TableBucket
 from sluice.rounds.bucket_diagnoses import diagnose_unreadable
+from sluice.rounds.bucket_repairs import GAPS_KEY, SKIPPED_KEY, left_out_in
 from sluice.rounds.diagnosis import Diagnosis, TableState
 from sluice.rounds.failures import named_batch
 from sluice.rounds.types import OffsetRange
@@ -26,7 +27,8 @@ def diagnose_batch(
     """
     bucket = TableBucket.named(seen.info.table_id, name[0])
     tiered = seen.registered.offsets.get(bucket, 0) if seen.registered else 0
-    batch, why = unreadable_batch(client, seen.path, bucket, name[1], tiered)
+    left_out = left_out_in(seen.info.table_id, seen.history, (GAPS_KEY, SKIPPED_KEY))
+    batch, why = unreadable_batch(client, seen.path, bucket, name[1], tiered, left_out)
     return diagnose_unreadable(seen, batch, why), batch
 
 

@@ -137,7 +137,9 @@ def ranges_in(table_id: int, summary: Mapping[str, str], *keys: str) -> list[Off
     return found
 
 
-def left_out_in(table_id: int, history: LakeHistory) -> list[OffsetRange]:
+def left_out_in(
+    table_id: int, history: LakeHistory, keys: Sequence[str] = (SKIPPED_KEY, REBUILT_KEY)
+) -> list[OffsetRange]:
     """What a log could not supply to the rounds of a table, as the lake's snapshots record it.
 
     Snapshots that were rolled back count, and expired ones as far as they are known. In a table
@@ -145,7 +147,7 @@ def left_out_in(table_id: int, history: LakeHistory) -> list[OffsetRange]:
     """
     entries = {**history.expired, **history.snapshots}.values()
     ours = [one.summary for one in entries if one.summary.get(TABLE_ID_KEY) == str(table_id)]
-    found = {one for s in ours for one in ranges_in(table_id, s, SKIPPED_KEY, REBUILT_KEY)}
+    found = {one for s in ours for one in ranges_in(table_id, s, *keys)}
     return sorted(found, key=lambda one: one.start)
 
 

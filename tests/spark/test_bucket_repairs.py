@@ -86,6 +86,8 @@ def test_a_batch_that_cannot_be_read_is_skipped_on_a_users_word(site: Site, tmp_
     assert (done.result.outcome, done.result.rows) == ("committed", 0)
     assert "bucket 0: offsets 10 to 19 were skipped" in done.notes
     assert json.loads(summary(site, PATH)["sluice.skipped"]) == {"0": [10, 20]}
+    with pytest.raises(ConfigurationError, match="already left out offset 10"):
+        diagnose_table(site.config, PATH, site.jvm, ("0", offset))
     tier(site)
     found = site.rows(f"SELECT __offset FROM lake.{PATH} ORDER BY 1")
     assert [row[0] for row in found] == [*range(10), *range(20, 30)]

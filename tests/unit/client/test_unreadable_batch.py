@@ -168,7 +168,7 @@ def test_an_end_that_only_a_damaged_batch_confirms_is_unknown(client: Client, lo
             "no batch begins at offset 13. The batch that holds it begins at offset 10. Use --skip"
             " 0:10",
         ),
-        (10, 20, f"the lake already has the offsets below 20 of this bucket. {NAMES}"),
+        (10, 20, f"the bucket was already tiered up to offset 20. {NAMES}"),
         (30, 0, f"the log of this bucket has no offset 30, only 0 to 29. {NAMES}"),
     ],
 )

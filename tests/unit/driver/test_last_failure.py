@@ -10,12 +10,23 @@ import pytest
 
 from sluice.client import Client, connect
 from sluice.config import ServerConfig
-from sluice.driver.last_failure import with_last_failure
+from sluice.driver.last_failure import diagnose_batch, with_last_failure
 from sluice.driver.repairing import choose_action
 from sluice.errors import ConfigurationError
-from sluice.model import Column, Reason, Schema, TableDescriptor, TablePath
+from sluice.model import (
+    Column,
+    LakeSnapshotInfo,
+    Reason,
+    Schema,
+    TableBucket,
+    TableDescriptor,
+    TablePath,
+)
 from sluice.model import types as t
+from sluice.rounds.bucket_repairs import GAPS_KEY, SKIPPED_KEY
 from sluice.rounds.diagnosis import Diagnosis, TableState
+from sluice.rounds.history import HistoryEntry, LakeHistory
+from sluice.rounds.offsets import TABLE_ID_KEY
 from sluice.server.cluster import EmbeddedCluster
 
 PATH = TablePath("shop", "orders")
@@ -92,6 +103,25 @@ def test_any_other_failure_is_shown_and_the_lake_stays_healthy(
     fail(client, text)
     found = diagnosed(client)
     assert (found.healthy, found.state, found.last_failure) == (True, "as it should be", failure)
+
+
+@pytest.mark.parametrize("key", [SKIPPED_KEY, GAPS_KEY])
+def test_a_batch_that_a_repair_left_out_is_not_said_to_be_in_the_lake(
+    client: Client, key: str
+) -> None:
+    info = client.admin.table_info(PATH)
+    tiered = LakeSnapshotInfo(info.table_id, 7, {TableBucket(info.table_id, None, 0): 2})
+    summary = {TABLE_ID_KEY: str(info.table_id), key: '{"0": [1, 2]}'}
+    history = LakeHistory(7, 7, {7: HistoryEntry(7, None, 1, summary)})
+    seen = TableState(PATH, info, None, tiered, history=history)
+    with pytest.raises(ConfigurationError) as refused:
+        diagnose_batch(client, seen, ("0", 1))
+    assert str(refused.value) == (
+        "--skip 0:1: an earlier repair already left out offset 1."
+        " `sluice status shop.orders` shows what the lake lacks"
+    )
+    with pytest.raises(ConfigurationError, match="the bucket was already tiered up to offset 2"):
+        diagnose_batch(client, seen, ("0", 0))
 
 
 def test_a_failure_before_a_round_that_succeeded_is_no_news(client: Client, tmp_path: Path) -> None:
