@@ -186,24 +186,25 @@ class _Round:
         if outcomes.results or repaired:
             result = self._commit(outcomes, table, write_id)
         else:
-            result = self._nothing_to_commit(outcomes.plan, _REPAIRED_ONLY if plan.repairs else "")
+            result = self._nothing_to_commit(outcomes.plan, is_repair=bool(plan.repairs))
         if outcomes.failures:
             raise self._split_failed(plan, outcomes.failures, result, outcomes.results)
         return result
 
-    def _nothing_to_commit(self, plan: RoundPlan, forced: str) -> RoundResult:
+    def _nothing_to_commit(self, plan: RoundPlan, *, is_repair: bool) -> RoundResult:
         self._notes += plan.not_tiered
         base, registered = plan.base, plan.registered
         mine = base is not None and round_identity(self._claim).items() <= base.summary.items()
         if base is not None and mine and self._repaired_with is None:
             return self._already_landed(base, registered)
+        left_out = self._left_out(plan, plan.known)
         return self.result(
             "committed" if self._repaired_with else "nothing_new",
-            forced=forced,
+            forced=_REPAIRED_ONLY if is_repair and left_out else "",
             offsets=offsets_for_result(plan.known),
             lake_snapshot_id=registered.snapshot_id if registered else None,
             lag_rows_before=plan.offsets,
-            lag_rows_after=self._left_out(plan, plan.known),
+            lag_rows_after=left_out,
             notes=tuple(self._notes),
             history_notes=plan.not_tiered,
         )
@@ -391,14 +392,13 @@ class _Round:
         return found
 
     def _left_out(self, plan: RoundPlan, ends: Mapping[TableBucket, int]) -> int:
-        """About the number of offsets that a repair left to the next round."""
-        repaired: set[TableBucket] = set()
-        if self._repair_mode in BUCKET_MODES:
-            repaired = {split.bucket for split in plan.splits if not split.skipped}
-        elif self._retier is None:
+        """About the number of offsets that a repair left to the next round.
+
+        Those of buckets that failed are included.
+        """
+        if self._repair_mode not in BUCKET_MODES and self._retier is None:
             return 0
-        splits = [split for split in self._planned if split.bucket not in repaired]
-        return offsets_missing(splits, ends, plan.partitions)
+        return offsets_missing(self._planned, ends, plan.partitions)
 
     def _split_failed(
         self,
@@ -461,7 +461,7 @@ class _Round:
             return self._already_landed(committed.snapshot, registered)
         forced = forced_finish_text(plan.splits, results, self._limits or RoundLimits(), plan.info)
         left_out = self._left_out(plan, committed.offsets)
-        if left_out if self._retier is not None else plan.repairs:
+        if left_out and (plan.repairs or self._retier is not None):
             forced = _REPAIRED_ONLY
         return self.result(
             "committed",
@@ -474,9 +474,8 @@ class _Round:
             offsets=offsets_for_result(committed.offsets),
             lake_snapshot_id=committed.snapshot.snapshot_id,
             lag_rows_before=plan.offsets,
-            lag_rows_after=offsets_left(plan.splits, results)
-            + outcomes.offsets_not_copied
-            + left_out,
+            lag_rows_after=left_out
+            or offsets_left(plan.splits, results) + outcomes.offsets_not_copied,
             notes=tuple(self._notes),
             history_notes=(*plan.not_tiered, *committed.created_again),
             accepted=committed.accepted,

@@ -144,7 +144,8 @@ def test_a_gap_without_newer_rows_is_committed_too(world: World) -> None:
     world.round()
     world.append(0, 2)
     world.cluster.truncate_before(world.bucket(0), 5)
-    assert mended(world, RepairMode.ACCEPT_GAP).offsets == {"0": 5}
+    result = mended(world, RepairMode.ACCEPT_GAP)
+    assert (result.offsets, result.forced, result.lag_rows_after) == ({"0": 5}, "", 0)
     assert found(world).healthy
     assert world.round().outcome == "nothing_new"
 
@@ -281,12 +282,14 @@ def test_a_skip_beyond_the_end_of_the_log_is_refused(damaged: World) -> None:
     assert damaged.offsets_in_lake(0) == [0, 1, 2]
 
 
+@pytest.mark.parametrize("rows", [3, 0])
 def test_a_repair_of_a_dropped_partition_leaves_the_other_rows_to_the_next_round(
-    partitioned: World,
+    partitioned: World, rows: int
 ) -> None:
     world = partitioned
     world.append(0, 2, 5)
-    world.append(0, 3, 6)
+    if rows:
+        world.append(0, rows, 6)
 
     class Dropping(MemoryCluster):
         def read(self, split: Split) -> Iterator[LogRecords]:
@@ -303,9 +306,9 @@ def test_a_repair_of_a_dropped_partition_leaves_the_other_rows_to_the_next_round
         repair_mode=RepairMode.SKIP,
         unreadable=OffsetRange(world.bucket(0, 5), 0, 2),
     )
-    assert result.outcome == "nothing_new"
-    assert "the next round copies the other rows" in result.forced
-    assert world.round().offsets == {"6/0": 3}
+    assert (result.outcome, result.lag_rows_after) == ("nothing_new", rows)
+    assert ("the next round copies the other rows" in result.forced) == bool(rows)
+    assert world.round().offsets == ({"6/0": rows} if rows else {})
 
 
 @pytest.mark.parametrize("step", ["copy.after", "lake_commit.before", "fluss_commit.before"])
@@ -454,8 +457,18 @@ def test_damage_after_the_snapshot_does_not_prevent_a_rebuild(keyed: KeyedWorld)
     assert result.outcome == "committed"
     assert result.offsets is not None
     assert result.offsets["0"] == snapshot.log_offset
+    assert "the next round copies the other rows" in result.forced
+    assert result.lag_rows_after == 4  # two changes of each bucket
     with pytest.raises(SplitFailed, match=f"--skip 0:{snapshot.log_offset}`"):
         keyed.round()
+
+
+def test_a_repair_that_leaves_no_row_announces_no_other_rows(keyed: KeyedWorld) -> None:
+    keyed.snapshot(keyed.bucket(0))
+    keyed.cluster.logs[keyed.bucket(1)].pop()
+    result = keyed.round(repair_mode=RepairMode.REBUILD)
+    assert (result.outcome, result.repaired_buckets) == ("committed", 1)
+    assert (result.forced, result.lag_rows_after) == ("", 0)
 
 
 def test_a_snapshot_before_a_batch_of_unknown_end_is_not_used(keyed: KeyedWorld) -> None:
