@@ -126,9 +126,9 @@ def repair(
     Ctrl-C and SIGTERM end the command and change nothing. If the commit has begun, the command
     completes it and prints its result before it ends.
 
-    Exit code 1: nothing could be repaired. 3: the round of the repair lost its claim
-    before the commit; run the command again, unless the table was dropped. 130: Ctrl-C ended the
-    command. 143: SIGTERM ended it.
+    Exit code 1: nothing could be repaired. 2: an option is wrong, or does not fit the state of
+    the table. 3: the round of the repair lost its claim before the commit; run the command again,
+    unless the table was dropped. 130: Ctrl-C ended the command. 143: SIGTERM ended it.
     """
     if by == "skip" and skip is None:
         raise click.UsageError("--by skip needs --skip BUCKET:OFFSET")

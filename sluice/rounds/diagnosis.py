@@ -70,8 +70,10 @@ class Diagnosis:
 
     @property
     def recommended(self) -> RepairAction | None:
-        """The action that loses nothing; None if every action loses something."""
-        return self.actions[0] if self.actions and not self.actions[0].risks else None
+        """The action that ``--yes`` alone runs: it loses nothing, and repairs no batch."""
+        if self.batch or not self.actions or self.actions[0].risks:
+            return None
+        return self.actions[0]
 
     def to_json(self) -> dict[str, Any]:
         best = self.recommended

@@ -125,6 +125,23 @@ def test_the_failure_of_the_last_round_is_in_the_first_line(
     assert (printed["healthy"], printed["last_failure"]) == (True, failure)
 
 
+@pytest.mark.parametrize(
+    ("found", "recommended"),
+    [
+        (of(SAFE, RISKY), "restore"),
+        (of(RISKY), None),
+        (batch(REBUILD, SKIP), None),
+        (batch(REBUILD), None),
+        (batch(SKIP), None),
+    ],
+)
+def test_json_recommends_only_what_yes_alone_runs(
+    capsys: pytest.CaptureFixture[str], found: Diagnosis, recommended: str | None
+) -> None:
+    _print_json(found, None)
+    assert json.loads(capsys.readouterr().out)["recommended"] == recommended
+
+
 def test_losses_and_advice_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
     text = said(capsys, of(SAFE, RISKY, advice=("look twice",)))
     for part in ("nothing", "lost for good: 3 rows", "and 2 more buckets", "note: look twice"):
