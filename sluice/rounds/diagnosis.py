@@ -149,7 +149,10 @@ def _facts(observed: TableState) -> dict[str, str]:
 
 
 def _size(offsets: Mapping[TableBucket, int]) -> str:
-    return f"{sum(offsets.values())} offsets in {len(offsets)} buckets"
+    def counted(number: int, noun: str) -> str:
+        return f"{number} {noun}{'' if number == 1 else 's'}"
+
+    return f"{counted(sum(offsets.values()), 'offset')} in {counted(len(offsets), 'bucket')}"
 
 
 def described(entry: HistoryEntry) -> str:

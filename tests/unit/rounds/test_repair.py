@@ -33,11 +33,14 @@ def test_a_table_in_order_is_left_alone(world: World) -> None:
     assert "first round creates it" in fresh.state
     world.round()
     assert found(world).healthy
-    world.append(0, 3)
+    world.append(0, 1)
+    world.round()
+    assert found(world).facts["registered with Fluss"].endswith(", 1 offset in 1 bucket")
+    world.append(1, 2)
     world.round()
     answer = found(world)
     assert (answer.healthy, answer.actions) == (True, ())
-    assert answer.facts["registered with Fluss"].endswith("3 offsets in 1 buckets")
+    assert answer.facts["registered with Fluss"].endswith(", 3 offsets in 2 buckets")
 
 
 def test_a_table_that_every_round_refuses_is_not_called_in_order() -> None:
