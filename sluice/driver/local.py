@@ -108,9 +108,7 @@ def tier_once(
                 with signals_deferred(also_second=True):
                     command = "sluice tier" if accepted is None else "sluice repair"
                     released = _report_failure(client, claim, error, config.secrets(), command)
-                    failed = f": the round failed: {reason_of(error, config.secrets())}"
-                    effect = observer.effect(claim, released)
-                    ends.append(failed if isinstance(error, Exception) else effect)
+                    ends.append(_end_of(error, config.secrets(), observer.effect(claim, released)))
                 raise
             finally:
                 heartbeats.remove(claim)
@@ -120,6 +118,13 @@ def tier_once(
         if on_result is not None:
             on_result(result)
         return result
+
+
+def _end_of(error: BaseException, secrets: Sequence[str], effect: str) -> str:
+    """How a round ended, for a signal that arrived meanwhile."""
+    if isinstance(error, Exception):
+        return f": the round failed: {reason_of(error, secrets)}"
+    return effect
 
 
 @contextmanager
