@@ -105,10 +105,12 @@ def test_a_second_ctrl_c_interrupts_neither_claim_nor_report(
 
     release = TieringClient.release
 
-    def releasing(client: TieringClient, claim: Claim, reason: Reason) -> None:
+    def releasing(
+        client: TieringClient, claim: Claim, reason: Reason, *, stopped: bool = False
+    ) -> None:
         if step == "report":
             twice()
-        release(client, claim, reason)
+        release(client, claim, reason, stopped=stopped)
 
     monkeypatch.setattr(TieringClient, "release", releasing)
     if step == "claim":
