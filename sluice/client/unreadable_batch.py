@@ -17,10 +17,12 @@ from sluice.errors import (
     PartitionNotExists,
     UnknownTableOrBucket,
 )
+from sluice.errors.fluss import unreadable_text
 from sluice.formats.log_batch import LogBatchHeader, batch_ends, check_crc, complete_batches
 from sluice.model import TableBucket, TableInfo, TablePath
 from sluice.rounds.diagnosis import NAMED_MAX
-from sluice.rounds.failures import WITH_LAKE, bucket_text, unreadable_text
+from sluice.rounds.failures import WITH_LAKE, bucket_text
+from sluice.rounds.note_lists import first_of
 from sluice.rounds.types import OffsetRange
 
 
@@ -104,8 +106,7 @@ def _place(
         partitions = {one.partition_id: one.values for one in client.admin.partitions(info.path)}
         if bucket.partition_id not in partitions:
             named = [f"{number} ({'/'.join(one)})" for number, one in partitions.items()]
-            more = f" and {len(named) - NAMED_MAX} more" if len(named) > NAMED_MAX else ""
-            listed = f"The ids of its partitions are {', '.join(named[:NAMED_MAX])}{more}"
+            listed = f"The ids of its partitions are {first_of(named, limit=NAMED_MAX)}"
             raise refused(
                 f"table {info.path} has no partition with the id {bucket.partition_id}"
                 if bucket.partition_id is not None

@@ -77,6 +77,11 @@ class RecordTooLarge(FlussError, code=13):
     """A batch or message above the size limit."""
 
 
+def unreadable_text(offset: int, problem: str) -> str:
+    """States which batch of a log cannot be read and why."""
+    return f"the batch at offset {offset} cannot be read: {problem}"
+
+
 class CorruptRecord(FlussError, code=14, retryable=True):
     """Bytes that fail their checksum or do not follow the format."""
 
@@ -86,7 +91,7 @@ class CorruptRecord(FlussError, code=14, retryable=True):
 
         :param place: its bucket in words. :param offset: its base offset.
         """
-        text = f"{place}: the batch at offset {offset} cannot be read: {problem}"
+        text = f"{place}: {unreadable_text(offset, problem)}"
         return cls(text, base_offset=offset, problem=problem, **details)
 
 

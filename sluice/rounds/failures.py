@@ -15,6 +15,7 @@ from sluice.errors import (
     SluiceError,
     SplitFailed,
 )
+from sluice.errors.fluss import unreadable_text
 from sluice.model import Claim, Reason, TableBucket, TablePath
 from sluice.rounds.files import RoundResult
 from sluice.rounds.ports import Cluster
@@ -132,11 +133,6 @@ def bucket_text(bucket: TableBucket, partition_values: Sequence[str]) -> str:
     if bucket.partition_id is None:
         return f"bucket {bucket.bucket}"
     return f"bucket {bucket.bucket} of partition {'/'.join(partition_values)}"
-
-
-def unreadable_text(offset: int, problem: str) -> str:
-    """States which batch cannot be read and why."""
-    return f"the batch at offset {offset} cannot be read: {problem}"
 
 
 def _words(
