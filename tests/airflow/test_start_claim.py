@@ -65,18 +65,23 @@ def test_a_task_waits_for_no_keeper_whose_triggerer_has_stopped(
     assert time.monotonic() - began < WAIT_S
 
 
-@pytest.mark.parametrize("state", ["deferred", None])
-def test_a_task_waits_for_a_keeper(shop: Shop, airflow: Airflow, state: str | None) -> None:
-    """It sends heartbeats, or Airflow will start it."""
-    path, entry = lost_claim(shop)
-    airflow.states[KEEP] = state
+def claimed_meanwhile(shop: Shop, airflow: Airflow, entry: ClaimedTable) -> Claim:
+    """What the task starts with if the keeper claims the table again while the task waits."""
     with ThreadPoolExecutor(1) as pool:
         starting = pool.submit(start, shop, airflow, entry)
         time.sleep(0.2)
         keeper = shop.keeper()
         assert keeper.beat()
         assert keeper.claim_again() == 1
-        claim = starting.result(30)
+        return starting.result(30)
+
+
+@pytest.mark.parametrize("state", ["deferred", None])
+def test_a_task_waits_for_a_keeper(shop: Shop, airflow: Airflow, state: str | None) -> None:
+    """It sends heartbeats, or Airflow will start it."""
+    path, entry = lost_claim(shop)
+    airflow.states[KEEP] = state
+    claim = claimed_meanwhile(shop, airflow, entry)
     assert claim.tiering_epoch == entry["tiering_epoch"] + 1
     assert shop.failures(path) == [("Tiering", 0)]
 
@@ -86,10 +91,5 @@ def test_a_task_that_cannot_read_the_state_of_the_keeper_waits(
 ) -> None:
     _, entry = lost_claim(shop)
     airflow.is_available = lambda: False
-    with ThreadPoolExecutor(1) as pool:
-        starting = pool.submit(start, shop, airflow, entry)
-        time.sleep(0.2)
-        keeper = shop.keeper()
-        assert keeper.beat()
-        assert keeper.claim_again() == 1
-        assert starting.result(30).tiering_epoch == entry["tiering_epoch"] + 1
+    claim = claimed_meanwhile(shop, airflow, entry)
+    assert claim.tiering_epoch == entry["tiering_epoch"] + 1

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from sluice.cli.progress import RoundBar
 from sluice.client import connect
 from sluice.client.client import Client
 from sluice.config import ClientConfig, Config, DatalakeConfig, ServerConfig, TieringConfig
@@ -33,6 +34,25 @@ LONG_MS = 3_600_000
 def jvm() -> Iterator[Jvm]:
     with Jvm(os.environ.get("SLUICE_TIERING_JARS", "")) as running:
         yield running
+
+
+@pytest.fixture
+def act_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Callable[[], object]], None]:
+    """Does something once when a phase of a command's next round begins."""
+    shown = RoundBar.phase
+
+    def at(phase: str, act: Callable[[], object]) -> None:
+        left = [phase]
+
+        def reached(bar: RoundBar, name: str) -> None:
+            shown(bar, name)
+            if name in left:
+                left.remove(name)
+                act()
+
+        monkeypatch.setattr(RoundBar, "phase", reached)
+
+    return at
 
 
 @dataclass

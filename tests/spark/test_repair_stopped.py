@@ -12,7 +12,6 @@ import pytest
 from click.testing import CliRunner, Result
 
 from sluice.cli.main import cli
-from sluice.cli.progress import RoundBar
 from sluice.driver import repairing
 from sluice.model import TablePath
 from sluice.model import types as t
@@ -26,7 +25,7 @@ PATH = TablePath("shop", "orders")
 
 @pytest.fixture
 def repaired_at(
-    site: Site, monkeypatch: pytest.MonkeyPatch
+    site: Site, monkeypatch: pytest.MonkeyPatch, act_at: Callable[..., None]
 ) -> Callable[[str, Callable[[], object]], Result]:
     """Tiers again what a lost lake table had, and does something once when a phase begins."""
     site.create(PATH, {"id": t.BIGINT}, bucket_count=1)
@@ -34,18 +33,9 @@ def repaired_at(
     tier(site)
     shutil.rmtree(site.warehouse / "shop" / "orders")
     monkeypatch.setattr(repairing, "checked_jvm", lambda *_: nullcontext(site.jvm))
-    shown = RoundBar.phase
 
     def run(phase: str, act: Callable[[], object]) -> Result:
-        left = [phase]
-
-        def reached(bar: RoundBar, name: str) -> None:
-            shown(bar, name)
-            if name in left:
-                left.remove(name)
-                act()
-
-        monkeypatch.setattr(RoundBar, "phase", reached)
+        act_at(phase, act)
         place = ["--warehouse", str(site.warehouse), "--bootstrap", site.config.client.bootstrap]
         return CliRunner().invoke(cli, ["repair", str(PATH), "--by", "retier", "--yes", *place])
 

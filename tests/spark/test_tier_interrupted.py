@@ -9,7 +9,6 @@ import pytest
 from click.testing import CliRunner, Result
 
 from sluice.cli.main import cli
-from sluice.cli.progress import RoundBar
 from sluice.client.tiering import TieringClient
 from sluice.errors import LakeNotWritable
 from sluice.model import Claim, Reason
@@ -28,21 +27,12 @@ def rows(stock: LocalStock) -> LocalStock:
 
 @pytest.fixture
 def tier(
-    rows: LocalStock, monkeypatch: pytest.MonkeyPatch
+    rows: LocalStock, act_at: Callable[..., None]
 ) -> Callable[[str, Callable[[], object]], Result]:
     """Runs the command, and does something once when a phase of its round begins."""
-    shown = RoundBar.phase
 
     def run(phase: str, act: Callable[[], object]) -> Result:
-        left = [phase]
-
-        def reached(bar: RoundBar, name: str) -> None:
-            shown(bar, name)
-            if name in left:
-                left.remove(name)
-                act()
-
-        monkeypatch.setattr(RoundBar, "phase", reached)
+        act_at(phase, act)
         lake, address = str(rows.site.warehouse), rows.client.config.bootstrap
         words = ["tier", str(STOCK), "--warehouse", lake, "--bootstrap", address]
         return CliRunner().invoke(cli, words)

@@ -8,6 +8,7 @@ from sluice.rounds.limits import RoundLimits
 from sluice.rounds.repair import apply_action, diagnose, read_table_state
 from sluice.rounds.retier import RepairMode
 from sluice.rounds.round import run_round
+from sluice.rounds.types import OffsetRange
 
 from .conftest import World
 
@@ -49,6 +50,20 @@ def mended(
         limits=limits,
         repair_mode=repair_mode,
         accepted=accepted,
+    )
+
+
+def skipped(world: World, start: int, stop: int) -> RoundResult:
+    """A round that leaves out a batch of bucket 0, as its user asked."""
+    world.attempts += 1
+    return run_round(
+        world.cluster.begin_round(),
+        world.cluster,
+        world.lake,
+        world.runner,
+        attempt=str(world.attempts),
+        repair_mode=RepairMode.SKIP,
+        unreadable=OffsetRange(world.bucket(0), start, stop),
     )
 
 

@@ -23,7 +23,6 @@ from sluice.model import TablePath
 from sluice.rounds.bucket_diagnoses import diagnose_unreadable
 from sluice.rounds.bucket_repairs import GAPS_KEY, REBUILT_KEY, SKIPPED_KEY
 from sluice.rounds.failures import named_batch
-from sluice.rounds.files import RoundResult
 from sluice.rounds.reasons import reason_of
 from sluice.rounds.repair import read_table_state
 from sluice.rounds.retier import RepairMode
@@ -33,7 +32,7 @@ from sluice.testing.memory_cluster import MemoryCluster
 
 from .conftest import World
 from .keyed_world import KeyedWorld
-from .repairs import found, mended, seen, shown, ways
+from .repairs import found, mended, seen, shown, skipped, ways
 
 
 @pytest.fixture
@@ -196,19 +195,6 @@ def damaged(world: World) -> World:
     world.append(1, 2)
     world.cluster.unreadable = {(world.bucket(0), 5), (world.bucket(0), 11)}
     return world
-
-
-def skipped(world: World, start: int, stop: int) -> RoundResult:
-    world.attempts += 1
-    return run_round(
-        world.cluster.begin_round(),
-        world.cluster,
-        world.lake,
-        world.runner,
-        attempt=str(world.attempts),
-        repair_mode=RepairMode.SKIP,
-        unreadable=OffsetRange(world.bucket(0), start, stop),
-    )
 
 
 def test_the_error_names_the_batch_and_the_command(damaged: World) -> None:

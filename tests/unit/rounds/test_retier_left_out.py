@@ -9,67 +9,53 @@ import pytest
 from sluice.errors import SplitFailed
 from sluice.rounds.bucket_repairs import SKIPPED_KEY
 from sluice.rounds.retier import RepairMode
-from sluice.rounds.round import run_round
 from sluice.rounds.types import OffsetRange
 
 from .conftest import World
 from .keyed_world import KeyedWorld
-from .repairs import found, mended
-
-
-def skip(world: World, start: int, stop: int) -> None:
-    world.attempts += 1
-    run_round(
-        world.cluster.begin_round(),
-        world.cluster,
-        world.lake,
-        world.runner,
-        attempt=str(world.attempts),
-        repair_mode=RepairMode.SKIP,
-        unreadable=OffsetRange(world.bucket(0), start, stop),
-    )
+from .repairs import found, mended, skipped
 
 
 @pytest.fixture
-def skipped(world: World) -> World:
+def after_skips(world: World) -> World:
     """The batches at 5 and 11 were skipped, then the lake was rolled back to offset 3."""
     world.append(0, 3)
     first = world.round()
     for rows in (2, 4, 2, 3, 1):
         world.append(0, rows)
     world.cluster.unreadable = {(world.bucket(0), 5), (world.bucket(0), 11)}
-    skip(world, 5, 9)
-    skip(world, 11, 14)
+    skipped(world, 5, 9)
+    skipped(world, 11, 14)
     world.round()
     world.table.roll_back_to(first.lake_snapshot_id)
     return world
 
 
-def test_skipped_batches_are_left_out_again(skipped: World) -> None:
-    retier = next(one for one in found(skipped).actions if one.name == "retier")
+def test_skipped_batches_are_left_out_again(after_skips: World) -> None:
+    retier = next(one for one in found(after_skips).actions if one.name == "retier")
     assert retier.risks == ()  # a user has accepted them
     assert "what was skipped before: bucket 0: offsets 5 to 8, bucket 0: offsets 11" in (
         retier.effect
     )
-    result = mended(skipped, RepairMode.RETIER)
-    assert skipped.offsets_in_lake(0) == [0, 1, 2, 3, 4, 9, 10, 14]
+    result = mended(after_skips, RepairMode.RETIER)
+    assert after_skips.offsets_in_lake(0) == [0, 1, 2, 3, 4, 9, 10, 14]
     assert (result.offsets["0"], result.forced) == (15, "")
     assert result.accepted == (
         "bucket 0: offsets 5 to 8 were skipped; bucket 0: offsets 11 to 13 were skipped"
     )
-    newest = skipped.table.newest_tiering_snapshot()
+    newest = after_skips.table.newest_tiering_snapshot()
     assert newest is not None
     assert json.loads(newest.summary[SKIPPED_KEY]) == {"0": [5, 9, 11, 14]}
-    assert found(skipped).healthy
+    assert found(after_skips).healthy
 
 
-def test_it_can_be_rolled_back_and_tiered_again_many_times(skipped: World) -> None:
+def test_it_can_be_rolled_back_and_tiered_again_many_times(after_skips: World) -> None:
     for _ in range(2):
-        mended(skipped, RepairMode.RETIER)
-        skipped.table.roll_back_to(skipped.table.snapshots()[-1].snapshot_id)
-    skipped.cluster.truncate_before(skipped.bucket(0), 9)
-    mended(skipped, RepairMode.RETIER)
-    assert skipped.offsets_in_lake(0) == [0, 1, 2, 9, 10, 14]
+        mended(after_skips, RepairMode.RETIER)
+        after_skips.table.roll_back_to(after_skips.table.snapshots()[-1].snapshot_id)
+    after_skips.cluster.truncate_before(after_skips.bucket(0), 9)
+    mended(after_skips, RepairMode.RETIER)
+    assert after_skips.offsets_in_lake(0) == [0, 1, 2, 9, 10, 14]
 
 
 def test_a_batch_behind_what_was_tiered_does_not_prevent_it(rolled_back: World) -> None:
@@ -82,7 +68,7 @@ def test_a_batch_behind_what_was_tiered_does_not_prevent_it(rolled_back: World) 
     with pytest.raises(SplitFailed, match="--skip 0:5`"):
         world.round()
     assert len(world.offsets_in_lake(1)) == 8
-    skip(world, 5, 7)
+    skipped(world, 5, 7)
     assert found(world).healthy
 
 
