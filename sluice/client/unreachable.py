@@ -30,7 +30,7 @@ _found: dict[Place, FlussError] = {}
 def waited_for_once(
     round_id: str, connection: Connection, path: TablePath, bucket: TableBucket
 ) -> Iterator[None]:
-    """Runs a read of the bucket, unless the round has waited for its leader in vain.
+    """Runs a read of the bucket, unless the round has already waited for its leader.
 
     :raises FlussError: the error of that wait, or of this read.
     """
@@ -46,7 +46,8 @@ def waited_for_once(
     if before is not None:
         where = "its leader" if place[1] is None else str(place[1])
         raise type(before)(
-            f"bucket {bucket} of {path}: this round waited for {where} before, in vain: {before}",
+            f"bucket {bucket.name} of table {path}: this round waited for {where} before,"
+            f" without success: {before}",
             **before.details,
         )
     try:
