@@ -31,6 +31,7 @@ from tests.airflow.test_keep_task import Airflow
 from tests.airflow.test_keep_task import airflow as airflow
 from tests.airflow.test_keeper import INTERVAL_MS, JOB, TEN_MINUTES_MS, Shop, committed
 from tests.airflow.test_keeper import shop as shop
+from tests.airflow.test_start_claim import start
 from tests.support.status_shop import MINUTE_MS, status_shop
 
 STEPS = ["lease_snapshots", "replace_claim", "write_json"]
@@ -137,11 +138,6 @@ def give_up(entry: ClaimedTable) -> None:
     mark_started(entry["plan_uri"], "try-1")
     lost = RoundResult.of(claim_of(entry), "claim_lost")
     write_json(result_uri(entry["plan_uri"], "try-1"), lost.to_json())
-
-
-def start(shop: Shop, airflow: Airflow, entry: ClaimedTable) -> Claim:
-    operator = tier.SluiceTierOperator(task_id="tier", entry=entry, heartbeat_interval_s=1.0)
-    return operator._start_claim(shop.client, "try-1", airflow)
 
 
 def test_a_claim_lost_after_the_first_heartbeat_of_the_tier_task(

@@ -232,16 +232,21 @@ def test_rows_of_an_earlier_partition_of_the_name_still_go(partitioned: World) -
     assert any("created again" in note for note in result.notes)
 
 
+def lose_partition(world: World) -> None:
+    """Rolls the lake back before the first round of the partition tue."""
+    world.append(0, 3, partition_id=5)
+    first = world.round()
+    world.append(0, 4, partition_id=6)
+    world.round()
+    world.table.roll_back_to(first.lake_snapshot_id)
+
+
 @pytest.mark.parametrize("expired", [False, True])
 def test_rows_of_other_writers_in_a_lost_partition_do_not_go_without_a_word(
     partitioned: World, expired: bool
 ) -> None:
     """Its first round is among what the lake has lost, and somebody has written there since."""
-    partitioned.append(0, 3, partition_id=5)
-    first = partitioned.round()
-    partitioned.append(0, 4, partition_id=6)
-    partitioned.round()
-    partitioned.table.roll_back_to(first.lake_snapshot_id)
+    lose_partition(partitioned)
     assert ways(partitioned)["retier"], "nobody else has written"
     partitioned.table.foreign_commit([(("mon",), 0, -1)])
     assert ways(partitioned)["retier"], "not in that partition"
@@ -261,11 +266,7 @@ def test_rows_that_others_add_to_a_lost_partition_during_the_copy_refuse_the_rep
     partitioned: World, at: Callable[[str, Callable[[], None]], None]
 ) -> None:
     """The user has seen no risk, because the partition was empty."""
-    partitioned.append(0, 3, partition_id=5)
-    first = partitioned.round()
-    partitioned.append(0, 4, partition_id=6)
-    partitioned.round()
-    partitioned.table.roll_back_to(first.lake_snapshot_id)
+    lose_partition(partitioned)
     table = partitioned.table
     at("copy.before", lambda: table.foreign_commit([(("tue",), 0, -1)]) and None)
     with pytest.raises(LakeCommitRefused, match="another writer has committed snapshot"):
