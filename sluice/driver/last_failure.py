@@ -37,10 +37,16 @@ def with_last_failure(client: Client, seen: TableState, found: Diagnosis) -> Dia
 
     If that round could not read a batch, the table is not healthy. This reads only that batch.
     """
-    [status] = client.statuses.list(seen.path)
+    statuses = client.statuses.list(seen.path)
+    if not statuses:
+        return _with_unknown(
+            found,
+            "a table has a status only while table.datalake.enabled is true. `sluice history"
+            f" {seen.path}` shows the last rounds",
+        )
+    [status] = statuses
     if status.is_unread:
-        note = f"whether the last round failed is not known: {status.note}"
-        return replace(found, advice=(*found.advice, note))
+        return _with_unknown(found, str(status.note))
     if not status.is_failing:
         return found
     error = status.last_error or "no reason was reported"
@@ -54,3 +60,8 @@ def with_last_failure(client: Client, seen: TableState, found: Diagnosis) -> Dia
         failure = f"the last round could not read the batch at {named[1]}:{named[2]}. Now {why}"
         return replace(found, last_failure=failure)
     return replace(unreadable, state=f"the last round failed: {unreadable.state}")
+
+
+def _with_unknown(found: Diagnosis, why: str) -> Diagnosis:
+    note = f"whether the last round failed is not known: {why}"
+    return replace(found, advice=(*found.advice, note))

@@ -132,3 +132,15 @@ def test_a_failure_before_a_round_that_succeeded_is_no_news(client: Client, tmp_
     assert claim is not None
     client.tiering.finished(claim)
     assert diagnosed(client) == Diagnosis(str(PATH), True, "as it should be", {})
+
+
+def test_a_disabled_table_has_no_status_that_names_a_failure(client: Client) -> None:
+    fail(client, NAMED)
+    client.admin.set_options(PATH, {"table.datalake.enabled": "false"})
+    found = diagnosed(client)
+    assert (found.healthy, found.last_failure) == (True, "")
+    assert found.advice == (
+        "whether the last round failed is not known: a table has a status only while"
+        " table.datalake.enabled is true. `sluice history shop.orders` shows the last rounds",
+    )
+    assert client.statuses.history(PATH)[0].reason == NAMED
