@@ -26,7 +26,7 @@ from sluice.errors import (
 )
 from sluice.failpoints import failpoint
 from sluice.model import Claim, TableBucket
-from sluice.rounds.bucket_repairs import done
+from sluice.rounds.bucket_repairs import accepted_in, done
 from sluice.rounds.note_lists import capped
 from sluice.rounds.offsets import OFFSETS_FILE_KEY, TABLE_ID_KEY, store_offsets
 from sluice.rounds.phases import Phases
@@ -253,7 +253,8 @@ def _look_up(
     if newest is not None and newest.snapshot_id != found.snapshot_id:
         raise ClaimLost(
             f"table {claim.path}: lake snapshot {found.snapshot_id} was committed, and another"
-            f" round has committed snapshot {newest.snapshot_id} on top of it since",
+            f" round has committed snapshot {newest.snapshot_id} on top of it since"
+            f"{_missing_text(claim, found)}",
             snapshot_id=found.snapshot_id,
         )
     return CommitResult(found)
@@ -293,13 +294,21 @@ def _commit_fluss(
         f"table {claim.path}: lake snapshot {snapshot_id} was committed, but another round started"
         " before it was registered with Fluss; that round registers it"
     )
+    missing = _missing_text(claim, committed.snapshot)
     # Apache Fluss accepts a late commit of any round, and would return to these offsets.
     if not cluster.still_claimed(claim):
-        raise ClaimLost(overtaken, snapshot_id=snapshot_id)
+        raise ClaimLost(overtaken + missing, snapshot_id=snapshot_id)
     try:
         cluster.commit_lake_snapshot(claim, snapshot_id, path, offsets, stamps, keep)
     except (FencedTieringEpoch, InvalidCoordinator, TableNotExist) as error:
-        raise ClaimLost(f"{overtaken} ({error})", snapshot_id=snapshot_id) from error
+        text = f"{overtaken} ({error}){missing}"
+        raise ClaimLost(text, snapshot_id=snapshot_id) from error
+
+
+def _missing_text(claim: Claim, snapshot: LakeSnapshot) -> str:
+    """A sentence on what the lake lacks with this commit, as a user accepted; empty if nothing."""
+    accepted = accepted_in(claim.table_id, snapshot)
+    return f". Missing in the lake, as accepted: {accepted}" if accepted else ""
 
 
 def move_tag(table: LakeTable, snapshot: LakeSnapshot) -> list[str]:

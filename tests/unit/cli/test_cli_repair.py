@@ -168,6 +168,7 @@ def test_a_table_in_order(capsys: pytest.CaptureFixture[str]) -> None:
 DUE = "The table is due at once, and the next round copies the other rows"
 FORCED = "repaired only what was requested: the next round copies the other rows"
 SKIPPED = "bucket 1: offsets 7 to 16 were skipped"
+LOST = f"lake snapshot 9 was committed. Missing in the lake, as accepted: {SKIPPED}"
 
 
 def result(outcome: str = "committed", **facts: Any) -> RoundResult:
@@ -223,6 +224,16 @@ def result(outcome: str = "committed", **facts: Any) -> RoundResult:
                 " Fluss, which the next round repeats, 0 rows, lake snapshot id 9",
                 "accepted risk: lost for good: 3 rows",
                 "accepted risk: and 2 more buckets",
+            ],
+        ),
+        (
+            RepairResult(batch(SKIP), SKIP, (LOST,), result("claim_lost", lake_snapshot_id=9)),
+            [
+                "done: copied the bucket up to the batch and left the batch out",
+                "the round: committed to the lake; the claim was lost before the registration with"
+                " Fluss, which the next round repeats, 0 rows, lake snapshot id 9",
+                "accepted risk: lost for good: 10 rows",
+                f"note: {LOST}",
             ],
         ),
         (

@@ -92,6 +92,18 @@ def test_an_accepted_gap_is_recorded_and_rounds_continue(late: World) -> None:
     assert GAPS_KEY not in newest.summary
 
 
+def test_a_claim_lost_after_the_lake_commit_says_what_the_lake_lacks(late: World) -> None:
+    late.table.before_commit = late.cluster.fail_over
+    result = mended(late, RepairMode.ACCEPT_GAP)
+    [note] = result.notes
+    assert (result.outcome, result.is_given_up) == ("claim_lost", False)
+    assert note.endswith(
+        "that round registers it. Missing in the lake, as accepted: bucket 0: offsets 3 to 4 were"
+        " no longer in the log"
+    )
+    assert late.round().accepted == "bucket 0: offsets 3 to 4 were no longer in the log"
+
+
 def test_a_gap_that_has_grown_is_not_accepted(late: World) -> None:
     chosen = shown(late, RepairMode.ACCEPT_GAP)
     late.append(0, 2)
