@@ -36,7 +36,7 @@ from sluice.rounds.repair import (
 )
 from sluice.rounds.retier import RepairMode
 from sluice.rounds.types import OffsetRange
-from sluice.stop_signals import signals_deferred
+from sluice.stop_signals import explain_stop, signals_deferred
 
 _POLL_S = 0.5
 _REPAIR_MODES = {mode.value: mode for mode in RepairMode}
@@ -120,9 +120,7 @@ def repair(
             return done
         action = choose_action(found, by, skip)
         if action.name not in _REPAIR_MODES and action.name != REGISTER:
-            with signals_deferred():
-                on_result(done := RepairResult(found, action, tuple(apply_action(action, seen))))
-            return done
+            return apply_now(found, action, seen, on_result)
         with suppress(FlussError, TableNotDue):  # saves time; not every server or user may do it
             client.statuses.retry(path)
             client.statuses.request_round(path)
@@ -145,6 +143,31 @@ def repair(
                 if clock.monotonic_s() >= deadline_s:
                     raise
             clock.sleep(_POLL_S)
+
+
+def apply_now(
+    found: Diagnosis,
+    action: RepairAction,
+    seen: TableState,
+    on_result: Callable[[RepairResult], object],
+) -> RepairResult:
+    """Sets main or the tag. Signals wait, but a second Ctrl-C does not.
+
+    :raises KeyboardInterrupt: a note says whether the lake table was changed.
+    """
+    done = None
+    try:
+        with signals_deferred():
+            done = RepairResult(found, action, tuple(apply_action(action, seen)))
+            on_result(done)
+    except KeyboardInterrupt as stop:  # the second Ctrl-C, or a signal that waited
+        unknown = (
+            " during the repair: whether it changed the lake table is unknown."
+            f" `sluice repair {found.table}` {WITH_LAKE} shows it"
+        )
+        explain_stop(stop, " after the repair" if done else unknown)
+        raise
+    return done
 
 
 def _of_round(found: Diagnosis, action: RepairAction, result: RoundResult) -> RepairResult:

@@ -1,18 +1,23 @@
-"""Which action a repair applies: the named one, or the best one if that loses nothing."""
+"""Which action a repair applies, and what a signal meanwhile is said to have left."""
 
 from __future__ import annotations
 
+import signal
 from dataclasses import replace
 
 import pytest
 
-from sluice.driver.repairing import choose_action
+from sluice.driver.repairing import RepairResult, apply_now, choose_action
 from sluice.errors import ConfigurationError, LakeRolledBack, LogBeginsAfterLake
-from sluice.rounds.diagnosis import Diagnosis, RepairAction
+from sluice.model import types as t
+from sluice.rounds.diagnosis import Diagnosis, RepairAction, TableState
+from sluice.testing.memory_lake import MemoryLake
+from sluice.testing.tables import table_info
 
 SAFE = RepairAction("restore", "set main back")
 SKIP = RepairAction("skip", "leave it out", ("lost for good: 10 rows",))
 REBUILD = RepairAction("rebuild", "read the bucket again")
+TAG = RepairAction("tag", "set the tag")
 RISKY = RepairAction("retier", "copy again", ("lost for good: 3 rows",))
 
 
@@ -79,3 +84,38 @@ def test_a_repair_that_is_not_available_is_a_wrong_option(
     message = f"^--by adopt is not available for table db.t: the lake is behind. {available}"
     with pytest.raises(ConfigurationError, match=message):
         choose_action(found(*actions), "adopt")
+
+
+@pytest.mark.parametrize(
+    ("ctrl_c", "is_told", "said"),
+    [
+        (1, True, "after the repair"),
+        (
+            2,
+            False,
+            "during the repair: whether it changed the lake table is unknown. `sluice repair db.t`"
+            " with the same --warehouse or --config shows it",
+        ),
+    ],
+)
+def test_a_second_ctrl_c_says_that_the_lake_table_may_have_changed(
+    monkeypatch: pytest.MonkeyPatch, ctrl_c: int, is_told: bool, said: str
+) -> None:
+    info = table_info({"id": t.BIGINT})
+    table = MemoryLake().create(info)
+    table.foreign_commit()
+    [ours] = table.snapshots()
+    seen = TableState(info.path, info, table, None, ours)
+    tag = table.tag
+    results: list[RepairResult] = []
+
+    def interrupted(snapshot_id: int) -> None:
+        tag(snapshot_id)
+        for _ in range(ctrl_c):
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(table, "tag", interrupted)
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        apply_now(found(TAG), TAG, seen, results.append)
+    assert stopped.value.__notes__ == [f"stopped by Ctrl-C {said}"]
+    assert (table.tagged, bool(results)) == (ours.snapshot_id, is_told)
