@@ -47,7 +47,7 @@ def with_last_failure(client: Client, seen: TableState, found: Diagnosis) -> Dia
     [status] = statuses
     if status.is_unread:
         return _with_unknown(found, str(status.note))
-    if not status.is_failing:
+    if not status.is_failing and status.last_error_ms is None:  # a retry clears only the failures
         return found
     error = status.last_error or "no reason was reported"
     named = named_batch(error)

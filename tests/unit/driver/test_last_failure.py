@@ -124,6 +124,24 @@ def test_a_batch_that_a_repair_left_out_is_not_said_to_be_in_the_lake(
         diagnose_batch(client, seen, ("0", 0))
 
 
+@pytest.mark.parametrize("began", [False, True])
+def test_a_repair_that_did_not_run_leaves_the_failure_to_diagnose(
+    client: Client, tmp_path: Path, began: bool
+) -> None:
+    """The table is paused, or a signal ends the round of the repair."""
+    damage(tmp_path)
+    fail(client, NAMED)
+    if not began:
+        client.statuses.pause(PATH)
+    client.statuses.retry(PATH)  # as `sluice repair --yes` does before its claim
+    claim = client.tiering.claim([PATH])
+    assert (claim is not None) == began
+    if claim is not None:
+        client.tiering.release(claim, Reason("", "Ctrl-C ended `sluice repair`"), stopped=True)
+    found = diagnosed(client)
+    assert (found.healthy, found.batch) == (False, "0:1")
+
+
 def test_a_failure_before_a_round_that_succeeded_is_no_news(client: Client, tmp_path: Path) -> None:
     fail(client, NAMED)
     damage(tmp_path)
