@@ -203,10 +203,10 @@ def choose_action(found: Diagnosis, by: str | None, skip: BatchName | None = Non
     """
     names = [action.name for action in found.actions]
     if skip is None and found.batch:
-        run = f"run {found.commands()} {WITH_LAKE}" if names else "; ".join(found.advice)
-        raise ConfigurationError(
-            f"table {found.table}: {found.state}. Name the batch to repair it: {run}"
-        )
+        next_step = f"Name the batch to repair it: run {found.commands()} {WITH_LAKE}"
+        if not names:
+            next_step = f"No repair is possible yet: {'; '.join(found.advice)}"
+        raise ConfigurationError(f"table {found.table}: {found.state}. {next_step}")
     if skip is not None and not found.batch:
         first = f"First run {found.commands()}" if names else "`sluice repair` has no repair for it"
         raise ConfigurationError(

@@ -49,6 +49,17 @@ def test_a_batch_with_another_repair_needs_a_name(actions: tuple[RepairAction, .
         choose_action(batch(*actions), None, ("1", 7))
 
 
+@pytest.mark.parametrize("by", [None, "skip", "rebuild"])
+def test_a_batch_without_a_repair_is_not_asked_for(by: str | None) -> None:
+    diagnosis = replace(batch(), advice=("its end is unknown. Restore a backup",))
+    with pytest.raises(ConfigurationError) as refused:
+        choose_action(diagnosis, by)
+    assert str(refused.value) == (
+        "table db.t: the lake is behind. No repair is possible yet: its end is unknown. Restore a"
+        " backup"
+    )
+
+
 @pytest.mark.parametrize("by", [None, "skip", "restore"])
 def test_another_problem_of_the_table_comes_before_the_batch(by: str | None) -> None:
     with pytest.raises(ConfigurationError, match="the lake is behind. First run `sluice repair db"):
