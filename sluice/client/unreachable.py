@@ -57,5 +57,6 @@ def waited_for_once(
             with _lock:
                 while len(_found) >= _KEPT_MAX:
                     del _found[next(iter(_found))]
-                _found[place] = error
+                # Not the error itself, whose traceback would keep the connection open.
+                _found[place] = type(error)(error.message, **error.details)
         raise

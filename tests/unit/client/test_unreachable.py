@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -91,6 +93,17 @@ def test_the_next_round_waits_again() -> None:
                 list(ClientLogSource(config, INFO.path, INFO).read(bucket))
             assert "this round waited" not in str(failed.value)
             assert failed.value.details["gave_up"]
+
+
+def test_a_dead_server_keeps_no_connection_open() -> None:
+    with cluster(2) as config:
+        source = ClientLogSource(config, INFO.path, INFO)
+        with pytest.raises(NetworkError):
+            list(source.read(Split(TableBucket(1, None, 0), (), 0, 10)))
+        connection = weakref.ref(source._open().connection)
+        del source
+        gc.collect()
+        assert connection() is None
 
 
 def test_a_bucket_without_data_does_not_count() -> None:
