@@ -53,6 +53,10 @@ _ENTRIES_MAX = 16
 _SHOWN_MAX = 4
 """Most servers whose failures one message names."""
 
+NO_LEADER = "its leader"
+NO_SERVER = "any server of the cluster"
+"""What an error names in its detail ``server``, where other errors have an address."""
+
 _NOT_YET = "CoordinatorEventProcessor is not initialized yet"
 """Text of a Fluss 0.9.1 coordinator's error (code -1) between its election and readiness."""
 
@@ -209,8 +213,7 @@ class Connection:
                 on_failure(error)
             self._refresh(error, rule)
             if rule.refresh:
-                with self._lock:
-                    self._cache.leaders.pop(bucket, None)
+                self.forget_leader(bucket)
 
         return self._retrying(attempt, api, idempotent, on_retry, sleep=sleep, rules=LEADER_RULES)
 
@@ -218,6 +221,11 @@ class Connection:
         """The bucket's leader if it was looked up before."""
         with self._lock:
             return self._cache.leaders.get(bucket)
+
+    def forget_leader(self, bucket: TableBucket) -> None:
+        """The next call looks the bucket's leader up."""
+        with self._lock:
+            self._cache.leaders.pop(bucket, None)
 
     def leader(self, path: TablePath, bucket: TableBucket) -> Address:
         """The server that leads the bucket.
@@ -253,7 +261,9 @@ class Connection:
             self._cache.leaders.update({b: a for b, a in leaders.items() if a is not None})
         address = leaders[bucket]
         if address is None:
-            raise LeaderNotAvailable(f"bucket {bucket} of {path} has no leader now")
+            raise LeaderNotAvailable(
+                f"bucket {bucket} of {path} has no leader now", server=NO_LEADER
+            )
         return address
 
     def _table_exists(self, path: TablePath) -> bool:
@@ -367,7 +377,9 @@ class Connection:
                 others = [*self._bootstrap, servers.coordinator, *servers.tablets.values()]
                 self._entries = tuple(dict.fromkeys([entry, *others]))[:_ENTRIES_MAX]
             return reply, servers
-        raise _combined(failures)
+        failed = _combined(failures)
+        failed.details["server"] = NO_SERVER
+        raise failed
 
     def _metadata_of(self, entry: Address, request: pb.MetadataRequest) -> Any:
         try:
@@ -424,6 +436,9 @@ class Connection:
         except UnknownServerError as error:
             if _NOT_YET in str(error):  # Fluss 0.9.1 has no code for it: nothing was done
                 raise NotCoordinatorLeader(f"{api.name}: {address} is still starting") from error
+            raise
+        except FlussError as error:
+            error.details["server"] = str(address)
             raise
         self._answered = True
         return answer

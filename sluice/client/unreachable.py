@@ -10,7 +10,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sluice.client.addresses import Address
 from sluice.client.connection import Connection
 from sluice.errors import FlussError, LeaderNotAvailable, NetworkError, RequestTimeOut
 from sluice.model import TableBucket, TablePath
@@ -18,8 +17,8 @@ from sluice.model import TableBucket, TablePath
 _KINDS = (NetworkError, RequestTimeOut, LeaderNotAvailable)
 _KEPT_MAX = 1_000
 
-Place = tuple[str, Address | None]
-"""A round, and the address of a leader; None: the buckets have no leader."""
+Place = tuple[str, str]
+"""A round, and the server that its last attempt could not reach: the error's detail ``server``."""
 
 _lock = threading.Lock()
 _found: dict[Place, FlussError] = {}
@@ -34,29 +33,33 @@ def waited_for_once(
 
     :raises FlussError: the error of that wait, or of this read.
     """
-    try:
-        place: Place = round_id, connection.leader(path, bucket)
-    except LeaderNotAvailable:
-        place = round_id, None
-    except FlussError:  # the read tries again, and reports the error
-        yield
-        return
     with _lock:
-        before = _found.get(place)
-    if before is not None:
-        where = "its leader" if place[1] is None else str(place[1])
-        raise type(before)(
-            f"bucket {bucket.name} of table {path}: this round waited for {where} before,"
-            f" without success: {before}",
-            **before.details,
-        )
+        waits = {server: error for (of, server), error in _found.items() if of == round_id}
+    if waits:
+        server = _server_now(connection, path, bucket)
+        if before := waits.get(server):
+            raise type(before)(
+                f"bucket {bucket.name} of table {path}: this round waited for {server} before,"
+                f" without success: {before}",
+                **before.details,
+            )
     try:
         yield
     except _KINDS as error:
-        if error.details.get("gave_up"):
+        unreached = error.details.get("server")
+        if unreached and error.details.get("gave_up"):
             with _lock:
                 while len(_found) >= _KEPT_MAX:
                     del _found[next(iter(_found))]
                 # Not the error itself, whose traceback would keep the connection open.
-                _found[place] = type(error)(error.message, **error.details)
+                _found[round_id, unreached] = type(error)(error.message, **error.details)
         raise
+
+
+def _server_now(connection: Connection, path: TablePath, bucket: TableBucket) -> str:
+    """The leader of the bucket by new metadata, as the detail ``server`` of an error names it."""
+    connection.forget_leader(bucket)  # the bucket may have left the dead server
+    try:
+        return str(connection.leader(path, bucket))
+    except FlussError as error:  # the read tries again, and reports the error
+        return str(error.details.get("server", ""))
