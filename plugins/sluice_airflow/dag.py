@@ -250,11 +250,9 @@ def _settle(hook: FlussHook, entry: ClaimedTable) -> dict[str, str]:
 def _drop(hook: FlussHook, job: str) -> None:
     ti = get_current_context()["ti"]
     entries = ti.xcom_pull(task_ids=ACQUIRE) or []
-    try:
-        with hook.get_client() as client:
-            verdicts = settling.drop(client, hook.config().require_work_uri(), job, entries)
-    finally:
-        end_keeper(ti, KEEP)
+    end_keeper(ti, KEEP)  # first: until it has ended, it may lease snapshots
+    with hook.get_client() as client:
+        verdicts = settling.drop(client, hook.config().require_work_uri(), job, entries)
     for verdict in verdicts:
         _log_verdict(logging.WARNING, verdict)
     acquired = state_of(ti, ACQUIRE)

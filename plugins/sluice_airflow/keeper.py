@@ -35,6 +35,7 @@ log = logging.getLogger(__name__)
 
 PLANLESS_BEATS = 4
 """After so many heartbeats a run with claims has a plan."""
+ENDED = "the keeper of the run has ended"
 LATE = "its tier task did not wait for it"
 
 
@@ -118,17 +119,20 @@ class ClaimKeeper:
         return len(self._again)
 
     def stop(self) -> None:
-        """Ends :meth:`claim_again` after the table that it claims now. For any thread."""
+        """Ends :meth:`claim_again` after the table whose snapshots it leases. For any thread."""
         self._stopping.set()
 
     def release_again(self) -> None:
-        """Releases what the last :meth:`claim_again` took, because the run or the trigger ends."""
+        """Releases what the last :meth:`claim_again` took, because the run or the trigger ends.
+
+        That is the snapshots, too: drop_lease may have dropped the lease before they were leased.
+        """
         for plan in self._again:
             begun = False
             with self._logged("the start of a tier task cannot be read", str(plan.claim.path)):
                 begun = has_begun(self._uri(plan))
-            if not begun:
-                self._release(plan.claim, "the keeper of the run has ended")
+            if not begun and self._release(plan.claim, ENDED):
+                self._release_snapshots(plan)
 
     def summary(self) -> str:
         """One line about the work done."""
@@ -278,6 +282,9 @@ class ClaimKeeper:
         if before is None:
             self._refused.append((claim, "the run has this table"))
             return
+        if self._stopping.is_set():
+            self._refused.append((claim, ENDED))
+            return
         try:
             self._renew(before, replace(before, claim=claim))
         except Exception as error:  # file systems raise errors of many kinds
@@ -291,15 +298,24 @@ class ClaimKeeper:
         snapshots = leasing.lease_snapshots(self._client, self._lease_id, plan.claim)
         plan = replace(plan, snapshots=snapshots)
         uri = self._uri(plan)
-        # The plan comes last: with it the new claim counts, see claimed_again.py.
-        replace_claim(self._uri(before), claimed_table(plan, uri))
-        write_json(uri, plan.to_json())
+        try:
+            # The plan comes last: with it the new claim counts, see claimed_again.py.
+            replace_claim(self._uri(before), claimed_table(plan, uri))
+            write_json(uri, plan.to_json())
+        except Exception:
+            self._release_snapshots(plan)
+            raise
         failpoint("airflow.keep.after_plan")
         log.info("%s: claimed again, tiering epoch %d", plan.claim.path, plan.claim.tiering_epoch)
         self._kept[plan.claim] = plan
         self._again.append(plan)
 
-    def _release(self, claim: Claim, reason: str) -> None:
+    def _release_snapshots(self, plan: PlanFile) -> None:
+        if plan.snapshots:
+            self._client.leases.try_release(self._lease_id, [s.bucket for s in plan.snapshots])
+
+    def _release(self, claim: Claim, reason: str) -> bool:
+        """Releases a claim. Returns False if it may still be held."""
         try:
             self._client.tiering.release(claim, Reason.from_text(f"released: {reason}"))
             log.info("%s: the claim was released: %s", claim.path, reason)
@@ -307,8 +323,9 @@ class ClaimKeeper:
             pass  # it has ended in the meantime
         except FlussError as error:
             log.warning("%s: the claim was not released: %s", claim.path, error)
-            return  # a claim with a plan keeps its heartbeats until the run ends
+            return False  # a claim with a plan keeps its heartbeats until the run ends
         self._kept.pop(claim, None)
+        return True
 
     def _uri(self, plan: PlanFile) -> str:
         return plan_uri(self._work_uri, self._lease_id, plan.claim)

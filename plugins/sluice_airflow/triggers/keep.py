@@ -105,6 +105,7 @@ class KeepClaimsTrigger(BaseTrigger):
         return opened
 
     async def _keep(self, keeper: ClaimKeeper, end: asyncio.Task[None]) -> None:
+        end.add_done_callback(lambda _: keeper.stop())
         while not self._is_over(end):
             if await _in_thread(keeper.beat):
                 await self._claim_again(keeper)

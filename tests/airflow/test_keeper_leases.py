@@ -1,0 +1,175 @@
+"""Leases of KV snapshots that the keeper of a run takes while the run ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from airflow.sdk.execution_time.comms import SkipDownstreamTasks
+
+from sluice.client import Client
+from sluice.model import BucketSnapshot, Claim, Reason
+from sluice.rounds.files import claim_of
+from sluice_airflow import dag, leasing
+from sluice_airflow import keeper as keeper_module
+from sluice_airflow.airflow_names import AirflowFailException
+from sluice_airflow.claims import ClaimedTable
+from sluice_airflow.hooks.fluss import FlussHook
+from sluice_airflow.keeper import ClaimKeeper
+from sluice_airflow.settle import drop
+from sluice_airflow.triggers import keep as triggers
+from tests.airflow.place import wait_until
+from tests.airflow.test_keep_task import DROP, KEEP, Airflow, Triggerer
+from tests.airflow.test_keep_task import airflow as airflow
+from tests.airflow.test_keep_task import triggerer as triggerer
+from tests.airflow.test_leasing import JOB, Run
+from tests.airflow.test_leasing import run as run
+
+Snapshots = tuple[BucketSnapshot, ...]
+pytestmark = pytest.mark.filterwarnings("default")
+"""Airflow 3.1 warns of parts of its own."""
+
+
+@pytest.fixture
+def shop(run: Run) -> Run:
+    """The place of the trigger."""
+    return run
+
+
+@pytest.fixture
+def keepers(monkeypatch: pytest.MonkeyPatch) -> list[ClaimKeeper]:
+    """The keeper of the trigger, once that has begun."""
+    found: list[ClaimKeeper] = []
+    really_open = triggers._open
+
+    def opened(*arguments: Any) -> tuple[Client, ClaimKeeper]:
+        client, keeper = really_open(*arguments)
+        found.append(keeper)
+        return client, keeper
+
+    monkeypatch.setattr(triggers, "_open", opened)
+    return found
+
+
+def acquire(run: Run, *names: str) -> list[ClaimedTable]:
+    run.wait(*(run.keyed(name).path for name in names))
+    entries = run.acquire()
+    assert run.held() == {JOB: 2 * len(names)}
+    return entries
+
+
+def lose(run: Run, *entries: ClaimedTable) -> None:
+    for entry in entries:
+        run.client.tiering.release(claim_of(entry), Reason.from_text("another client"))
+
+
+def before_leasing(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> list[str]:
+    """Acts before the keeper leases snapshots. Returns the tables whose snapshots it leases."""
+    lease_snapshots, tables = leasing.lease_snapshots, list[str]()
+
+    def acting(client: Client, lease_id: str, claim: Claim) -> Snapshots:
+        tables.append(str(claim.path))
+        act()
+        return lease_snapshots(client, lease_id, claim)
+
+    monkeypatch.setattr(leasing, "lease_snapshots", acting)
+    return tables
+
+
+@pytest.mark.parametrize("end", ["the run ends", "the trigger is cancelled"])
+def test_a_lease_after_the_drop_is_released(
+    run: Run,
+    airflow: Airflow,
+    triggerer: Triggerer,
+    keepers: list[ClaimKeeper],
+    monkeypatch: pytest.MonkeyPatch,
+    end: str,
+) -> None:
+    """The keeper has a table's claim when drop_lease starts, and leases its snapshots later."""
+    entries = acquire(run, "a", "b")
+
+    def ended() -> None:
+        if end == "the run ends":
+            airflow.states[DROP] = "running"
+        else:
+            triggerer.cancel()
+        drop(run.client, f"file://{run.work}", JOB, entries)
+        assert run.held() == {}
+        wait_until(keepers[0]._stopping.is_set, 10, "the stop of the keeper")
+
+    tables = before_leasing(monkeypatch, ended)
+    running = triggerer.start()
+    lose(run, *entries)
+    wait_until(running.done, 60, "the end of the trigger")
+    assert len(tables) == 1, "it leased the snapshots of another table"
+    assert run.held() == {}
+    assert run.client.tiering.claims_of(JOB) == []
+
+
+def test_a_table_whose_plan_cannot_be_written_leaves_no_lease(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entries = acquire(run, "a")
+    keeper = ClaimKeeper(run.client, f"file://{run.work}", JOB)
+    keeper.beat()
+    lose(run, *entries)
+    assert keeper.beat()
+    before_leasing(monkeypatch, lambda: leasing.drop_lease(run.client, JOB))
+
+    def full(*_: object) -> None:
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(keeper_module, "write_json", full)
+    assert keeper.claim_again() == 0
+    assert run.held() == {}
+
+
+def test_nothing_is_leased_for_a_claim_during_which_the_keeper_was_stopped(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entries = acquire(run, "a")
+    keeper = ClaimKeeper(run.client, f"file://{run.work}", JOB)
+    keeper.beat()
+    lose(run, *entries)
+    assert keeper.beat()
+    tables = before_leasing(monkeypatch, lambda: None)
+    monkeypatch.setattr(keeper_module, "failpoint", lambda _: keeper.stop())
+    assert keeper.claim_again() == 0
+    assert tables == []
+    assert run.client.tiering.claims_of(JOB) == []
+
+
+def test_the_run_drops_its_lease_after_its_keeper_has_ended(
+    run: Run,
+    airflow: Airflow,
+    triggerer: Triggerer,
+    keepers: list[ClaimKeeper],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So nothing has to release what a keeper leases and is killed before it releases it."""
+    entries = acquire(run, "a")
+    held: list[dict[str, int]] = []
+
+    def stopped() -> None:
+        wait_until(keepers[0]._stopping.is_set, 30, "the stop of the keeper")
+        held.append(run.held())
+
+    tables = before_leasing(monkeypatch, stopped)
+    running = triggerer.start()
+    running.add_done_callback(lambda _: airflow.states.update({KEEP: "success"}))
+    lose(run, *entries)
+    wait_until(lambda: bool(tables), 30, "the claim")
+
+    def xcom_pull(task_ids: str, key: str = "", **_: object) -> object:
+        return entries if task_ids == dag.ACQUIRE and not key else None
+
+    airflow.xcom_pull = xcom_pull  # type: ignore[attr-defined]
+    airflow.states |= {DROP: "running", dag.ACQUIRE: "success"}
+    monkeypatch.setattr(dag, "get_current_context", lambda: {"ti": airflow})
+    with pytest.raises(AirflowFailException, match="1 of 1 tables were not tiered"):
+        dag._drop(FlussHook("fluss_default"), JOB)
+    assert running.result(30) == ["TaskSuccessEvent"]
+    assert SkipDownstreamTasks(tasks=[KEEP]) not in airflow.sent
+    assert held == [{JOB: 2}]
+    assert run.held() == {}
