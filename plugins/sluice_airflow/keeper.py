@@ -73,6 +73,7 @@ class ClaimKeeper:
         self._is_new = True
         self._lost_count = 0
         self._again: list[PlanFile] = []
+        """The new claims that :meth:`release_again` releases."""
         self._refused: list[tuple[Claim, str]] = []
         self._planless = 0
         self._planless_logged = False
@@ -101,7 +102,7 @@ class ClaimKeeper:
 
         Sends the heartbeats of all claims meanwhile, because snapshots are leased one by one.
         """
-        self._again, self._refused = [], []
+        before, self._refused = len(self._again), []
         failed: dict[TablePath, PlanFile] = {}
         with self._logged("a lost claim was not taken again"):
             self._lost = {
@@ -116,14 +117,23 @@ class ClaimKeeper:
         # Only now: the coordinator would assign a released table again at once, to this session.
         for claim, why in self._refused:
             self._release(claim, why)
-        return len(self._again)
+        return len(self._again) - before
 
     def stop(self) -> None:
         """Ends :meth:`claim_again` after the table whose snapshots it leases. For any thread."""
         self._stopping.set()
 
+    @property
+    def is_unconfirmed(self) -> bool:
+        """Whether new claims wait for :meth:`confirm_again`."""
+        return bool(self._again)
+
+    def confirm_again(self) -> None:
+        """Leaves the new claims to the run. Call it if drop_lease had not started after them."""
+        self._again = []
+
     def release_again(self) -> None:
-        """Releases what the last :meth:`claim_again` took, because the run or the trigger ends.
+        """Releases the unconfirmed claims, because the run or the trigger ends.
 
         That is the snapshots, too: drop_lease may have dropped the lease before they were leased.
         """
@@ -133,6 +143,7 @@ class ClaimKeeper:
                 begun = has_begun(self._uri(plan))
             if not begun and self._release(plan.claim, ENDED):
                 self._release_snapshots(plan)
+        self._again = []
 
     def summary(self) -> str:
         """One line about the work done."""

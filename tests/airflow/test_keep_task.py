@@ -22,6 +22,7 @@ from sluice.model import BucketSnapshot, Claim, Reason, TablePath
 from sluice.rounds.files import claim_of
 from sluice_airflow import leasing
 from sluice_airflow.claimed_again import mark_started, newest_claim
+from sluice_airflow.keeper import ClaimKeeper
 from sluice_airflow.operators.keep import TIMED_OUT, KeepClaimsOperator, end_keeper
 from sluice_airflow.triggers import keep as triggers
 from tests.airflow.place import wait_until
@@ -191,6 +192,21 @@ def triggerer(airflow: Airflow, shop: Shop, monkeypatch: pytest.MonkeyPatch) -> 
         airflow.is_available = lambda: True
 
 
+@pytest.fixture
+def keepers(monkeypatch: pytest.MonkeyPatch) -> list[ClaimKeeper]:
+    """The keeper of the trigger, once that has begun."""
+    found: list[ClaimKeeper] = []
+    really_open = triggers._open
+
+    def opened(*arguments: Any) -> tuple[Client, ClaimKeeper]:
+        client, keeper = really_open(*arguments)
+        found.append(keeper)
+        return client, keeper
+
+    monkeypatch.setattr(triggers, "_open", opened)
+    return found
+
+
 def test_the_trigger_claims_again_and_ends_with_the_run(
     shop: Shop, airflow: Airflow, triggerer: Triggerer
 ) -> None:
@@ -204,17 +220,65 @@ def test_the_trigger_claims_again_and_ends_with_the_run(
     assert running.result(30) == ["TaskSuccessEvent"]
 
 
+def unknown_after_the_claim(shop: Shop, airflow: Airflow, triggerer: Triggerer) -> Any:
+    """A trigger that has claimed a table again, and cannot read since whether its run has ended."""
+    [path] = shop.tables(1)
+    [entry] = shop.acquire()
+    refused: list[int] = []
+
+    def is_available() -> bool:
+        if newest_claim(entry) != entry:
+            refused.append(1)
+        return not refused
+
+    airflow.is_available = is_available
+    running = triggerer.start()
+    shop.client.tiering.release(claim_of(entry), Reason.from_text("another client"))
+    wait_until(lambda: len(refused) > 5, 30, "the claim")
+    assert shop.failures(path) == [("Tiering", 0)]
+    return path, running
+
+
+def test_a_claim_is_kept_while_it_is_unknown_whether_the_run_has_ended(
+    shop: Shop, airflow: Airflow, triggerer: Triggerer, keepers: list[ClaimKeeper]
+) -> None:
+    """Airflow's API failed for a moment. A cancelled trigger then leaves the claim to the next."""
+    path, running = unknown_after_the_claim(shop, airflow, triggerer)
+    airflow.is_available = lambda: True
+    wait_until(lambda: not keepers[0].is_unconfirmed, 30, "the state of the run")
+    triggerer.cancel()
+    wait_until(running.done, 30, "the end of the trigger")
+    assert shop.failures(path) == [("Tiering", 0)]
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_a_claim_is_released_if_the_run_has_ended_meanwhile(
+    shop: Shop, airflow: Airflow, triggerer: Triggerer, cancelled: bool
+) -> None:
+    """drop_lease may have been over before the claim."""
+    path, running = unknown_after_the_claim(shop, airflow, triggerer)
+    if cancelled:
+        triggerer.cancel()
+    else:
+        airflow.states[DROP] = "success"
+        airflow.is_available = lambda: True
+    wait_until(running.done, 30, "the end of the trigger")
+    assert shop.failures(path) == [("Pending", 0)]
+
+
 def test_the_trigger_claims_nothing_again_for_a_run_whose_state_is_unknown(
     shop: Shop, airflow: Airflow, triggerer: Triggerer
 ) -> None:
-    """It releases a claim that it has just taken: drop_lease may be over already."""
     [path] = shop.tables(1)
     [entry] = shop.acquire()
-    airflow.is_available = lambda: newest_claim(entry) == entry
+    asked: list[int] = []
+    airflow.is_available = lambda: bool(asked.append(1))
     running = triggerer.start()
     shop.client.tiering.release(claim_of(entry), Reason.from_text("another client"))
-    wait_until(lambda: newest_claim(entry) != entry, 30, "the claim")
     wait_until(lambda: shop.failures(path) == [("Pending", 0)], 30, "its release")
+    before = len(asked)
+    wait_until(lambda: len(asked) > before + 5, 30, "more requests")
+    assert newest_claim(entry) == entry
     airflow.is_available = lambda: True
     airflow.states[DROP] = "success"
     assert running.result(30) == ["TaskSuccessEvent"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from airflow.sdk.execution_time.comms import SkipDownstreamTasks
@@ -18,10 +17,10 @@ from sluice_airflow.claims import ClaimedTable
 from sluice_airflow.hooks.fluss import FlussHook
 from sluice_airflow.keeper import ClaimKeeper
 from sluice_airflow.settle import drop
-from sluice_airflow.triggers import keep as triggers
 from tests.airflow.place import wait_until
 from tests.airflow.test_keep_task import DROP, KEEP, Airflow, Triggerer
 from tests.airflow.test_keep_task import airflow as airflow
+from tests.airflow.test_keep_task import keepers as keepers
 from tests.airflow.test_keep_task import triggerer as triggerer
 from tests.airflow.test_leasing import JOB, Run
 from tests.airflow.test_leasing import run as run
@@ -35,21 +34,6 @@ pytestmark = pytest.mark.filterwarnings("default")
 def shop(run: Run) -> Run:
     """The place of the trigger."""
     return run
-
-
-@pytest.fixture
-def keepers(monkeypatch: pytest.MonkeyPatch) -> list[ClaimKeeper]:
-    """The keeper of the trigger, once that has begun."""
-    found: list[ClaimKeeper] = []
-    really_open = triggers._open
-
-    def opened(*arguments: Any) -> tuple[Client, ClaimKeeper]:
-        client, keeper = really_open(*arguments)
-        found.append(keeper)
-        return client, keeper
-
-    monkeypatch.setattr(triggers, "_open", opened)
-    return found
 
 
 def acquire(run: Run, *names: str) -> list[ClaimedTable]:

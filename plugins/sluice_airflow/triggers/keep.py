@@ -106,38 +106,31 @@ class KeepClaimsTrigger(BaseTrigger):
 
     async def _keep(self, keeper: ClaimKeeper, end: asyncio.Task[None]) -> None:
         end.add_done_callback(lambda _: keeper.stop())
-        while not self._is_over(end):
-            if await _in_thread(keeper.beat):
-                await self._claim_again(keeper)
-            # Jitter spreads the heartbeats of many runs over time.
-            await asyncio.wait({end}, timeout=self.interval_s * random.uniform(0.5, 1.0))
+        try:
+            while not self._is_over(end):
+                if await _in_thread(keeper.beat) and await self._is_ending() is False:
+                    await _in_thread(keeper.claim_again, keeper.stop)
+                # If drop_lease starts after this check, it finds the new plans.
+                if keeper.is_unconfirmed and await self._is_ending() is False:
+                    keeper.confirm_again()
+                # Jitter spreads the heartbeats of many runs over time.
+                await asyncio.wait({end}, timeout=self.interval_s * random.uniform(0.5, 1.0))
+            if end.done() or await self._is_ending():
+                await _in_thread(keeper.release_again)
+        except asyncio.CancelledError:
+            # drop_lease may have skipped this task, and then released what it found.
+            await _in_thread(keeper.release_again)
+            raise
 
     def _is_over(self, end: asyncio.Task[None]) -> bool:
         return end.done() or time.time() >= self.until
 
     async def _wait_for_end(self) -> None:
-        while not await self._is_ending(on_error=False):
+        while not await self._is_ending():
             await asyncio.sleep(POLL_S)
 
-    async def _claim_again(self, keeper: ClaimKeeper) -> None:
-        if await self._is_ending(on_error=True):
-            return
-        try:
-            taken = await _in_thread(keeper.claim_again, keeper.stop)
-            # If drop_lease starts after this check, it finds the new plans.
-            is_over = bool(taken) and await self._is_ending(on_error=True)
-        except asyncio.CancelledError:
-            # drop_lease may have skipped this task, and then released what it found.
-            await _in_thread(keeper.release_again)
-            raise
-        if is_over:
-            await _in_thread(keeper.release_again)
-
-    async def _is_ending(self, *, on_error: bool) -> bool:
-        """Returns whether drop_lease has started. Then it ends the claims.
-
-        :param on_error: the answer if Airflow's database is unavailable.
-        """
+    async def _is_ending(self) -> bool | None:
+        """Returns whether drop_lease has started, which ends the claims. None: unknown."""
         from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
         try:
@@ -146,7 +139,7 @@ class KeepClaimsTrigger(BaseTrigger):
             )
         except Exception as error:
             self.log.warning("cannot read the state of %s: %s", self.drop_task_id, error)
-            return on_error
+            return None
         return found.get(self.run_id, {}).get(self.drop_task_id) in STARTED
 
 
