@@ -119,7 +119,7 @@ def commit_round(
         copied = {result.bucket: result.next_offset for result in results}
         offsets = {**plan.known, **repairs.offsets(), **copied}
         _check_floor(claim, offsets, floor)
-        created = plan.created_again
+        created = plan.created_again_in(offsets)
         again = table.partitions_with_rows(created, plan.base) if created else []
         seen = repairs.seen_main
         replaced = [LakePart(values, seen_main=seen) for values in again]

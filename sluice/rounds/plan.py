@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from sluice.errors import FlussError, LogBehindLake, UnsupportedLakeOption
 from sluice.model import EARLIEST, LakeSnapshotInfo, Partition, TableBucket, TableInfo
@@ -34,8 +34,9 @@ class RoundPlan:
     splits: tuple[Split, ...]
     offsets: int
     """The number of offsets that the splits cover: about the number of rows."""
-    created_again: tuple[tuple[str, ...], ...] = ()
-    """Values of partitions that were never tiered: their rows in the lake are of dropped ones."""
+    created_again: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    """Values by id of partitions that the base does not have: rows that the lake has there are of
+    dropped ones."""
     partitions: frozenset[int | None] = frozenset({None})
     """The ids of the partitions that exist; None: the table has no partitions."""
     notes: tuple[str, ...] = ()
@@ -47,6 +48,15 @@ class RoundPlan:
     @property
     def known(self) -> Mapping[TableBucket, int]:
         return self.registered.offsets if self.registered else {}
+
+    def created_again_in(self, offsets: Iterable[TableBucket]) -> list[tuple[str, ...]]:
+        """The partitions whose earlier rows a commit with these offsets deletes, if there are any.
+
+        The commit that first has offsets of a partition deletes them, even if it copies none of its
+        rows: no later round would.
+        """
+        tiered = partition_ids(offsets)
+        return [values for one, values in self.created_again.items() if one in tiered]
 
     def dropped_summary(self, offsets: Iterable[TableBucket]) -> dict[str, str]:
         """The summary entry that names the dropped partitions among those of the new offsets."""
@@ -110,7 +120,7 @@ def make_plan(
         partitions = cluster.partitions(info.path)
     splits: list[Split] = []
     covered: list[int] = []
-    created_again: list[tuple[str, ...]] = []
+    created_again: dict[int, tuple[str, ...]] = {}
     tiered_before = partition_ids(known)
     present: set[int | None] = set()
     for partition in partitions:
@@ -131,7 +141,7 @@ def make_plan(
         splits += found
         covered += offsets
         if found and partition is not None and partition.partition_id not in tiered_before:
-            created_again.append(partition.values)
+            created_again[partition.partition_id] = partition.values
     if limits is not None:
         splits = list(with_limits(splits, covered, limits, info, now_ms))
     return RoundPlan(
@@ -140,7 +150,7 @@ def make_plan(
         registered,
         tuple(splits),
         sum(covered),
-        tuple(created_again),
+        created_again,
         frozenset(present),
         tuple(_dropped_before(base, known, present)),
         tuple(capped(dropped)),

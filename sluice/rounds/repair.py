@@ -356,12 +356,12 @@ def _add_retier(
     actions.append(RepairAction(RETIER, effect, tuple(risks), start.lost, seen_main))
 
 
-def _replaced(observed: TableState, partitions: Sequence[tuple[str, ...]]) -> list[str]:
+def _replaced(observed: TableState, partitions: Mapping[int, tuple[str, ...]]) -> list[str]:
     """The risk that rows of other writers are deleted in partitions that start from scratch."""
     table = observed.table
     if table is None or only_tiering_wrote(observed):
         return []
-    found = ["/".join(values) for values in partitions if table.has_rows(values)]
+    found = ["/".join(values) for values in partitions.values() if table.has_rows(values)]
     if not found:
         return []
     more = f" and {len(found) - NAMED_MAX} more" if len(found) > NAMED_MAX else ""

@@ -12,6 +12,7 @@ from enum import Enum
 
 from sluice.errors import LogBehindLake
 from sluice.model import LakeSnapshotInfo, TableBucket, TableInfo
+from sluice.rounds.noted_drops import partition_ids
 from sluice.rounds.ports import Cluster
 from sluice.rounds.types import OffsetRange, Split
 
@@ -47,8 +48,8 @@ class RetierPlan:
     """Offset ranges that the lake lacks and no log holds any more, at most one for each bucket."""
     lost_texts: tuple[str, ...] = field(default=())
     """Descriptions of these ranges."""
-    new_partitions: tuple[tuple[str, ...], ...] = field(default=())
-    """Values of partitions that the lake never had: rows that it has there are deleted."""
+    new_partitions: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    """Values by id of partitions that the lake never had: rows that it has there are deleted."""
     skipped: tuple[OffsetRange, ...] = field(default=())
     """Batches that a user skipped before the lake was rolled back: they are left out again."""
     rebuilt: tuple[OffsetRange, ...] = field(default=())
@@ -115,13 +116,9 @@ def plan_retier(
             known[bucket] = first_offsets[bucket] = first
             again += max(0, floor[bucket] - first)
             if bucket not in held and first < end:
-                del known[
-                    bucket
-                ]  # never tiered: rows of an earlier partition of that name are deleted
-    begun = {bucket.partition_id for bucket in known}
-    new_partitions = [
-        living[one] for one in _by_partition(floor) if one is not None and one not in begun
-    ]
+                del known[bucket]  # it begins like a bucket that was never tiered
+    new = sorted(partition_ids(floor) - partition_ids(held))
+    new_partitions = {one: living[one] for one in new}
     ranges, texts = tuple(one for one, _ in lost), tuple(_text(*entry) for entry in lost)
     return RetierPlan(
         known,
@@ -130,7 +127,7 @@ def plan_retier(
         first_offsets,
         ranges,
         texts,
-        tuple(new_partitions),
+        new_partitions,
         tuple(skipped),
         tuple(rebuilt),
     )

@@ -234,6 +234,7 @@ class _Round:
         mode = self._repair_mode
         if self._retier is not None:
             splits, repairs = retier_splits(self._retier, plan.info, plan.splits, self._keyed)
+            plan = replace(plan, created_again=self._retier.new_partitions)
             return self._repairing(plan, splits, repairs)
         if mode is None or mode not in BUCKET_MODES:
             return plan
@@ -254,9 +255,7 @@ class _Round:
         """The plan with these splits alone."""
         if self._accepted is not None:
             repairs = replace(repairs, seen_main=self._accepted.seen_main)
-        values = {split.partition_values for split in splits}
-        again = tuple(one for one in plan.created_again if one in values)
-        return replace(plan, splits=splits, repairs=repairs, created_again=again)
+        return replace(plan, splits=splits, repairs=repairs)
 
     def _with_newest_schema(self, plan: RoundPlan, table: LakeTable) -> RoundPlan:
         """Reads the schema again, after all stop offsets are known.

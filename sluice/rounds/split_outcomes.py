@@ -66,11 +66,8 @@ def sort_outcomes(
             return SplitOutcomes(plan, (), failures)  # the errors of the splits say more
         left = [_rest(split, ends) for split in plan.splits if split.bucket in failed]
         plan = plan.without_dropped(left, dropped)
-    # A partition without a result is not in the offsets of this commit.
-    begun = {split.partition_values for split in plan.splits if split.bucket in ends}
-    created = tuple(values for values in plan.created_again if values in begun)
     failures = [failed[split.bucket] for split in plan.splits if split.bucket in failed]
-    return SplitOutcomes(replace(plan, created_again=created), results, failures)
+    return SplitOutcomes(plan, results, failures)
 
 
 def offsets_missing(

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from sluice.errors import LogBeginsAfterLake, SluiceError, SplitFailed, StorageError
-from sluice.model import TableInfo
+from sluice.model import Partition, TableInfo
 from sluice.rounds.files import RoundResult
 from sluice.rounds.parts import PartRules
 from sluice.rounds.ports import SplitRunner, SplitWriterFactory
@@ -180,33 +180,55 @@ def test_a_log_that_retention_shortens_before_a_later_part_is_read(
         assert world.offsets_in_lake() == list(range(22))
 
 
+class Dropping(MemoryCluster):
+    """Drops a partition before the second part of its window is read."""
+
+    def read(self, split: Split) -> Iterator[LogRecords]:
+        if split.part_number == 1 and split.bucket.partition_id is not None:
+            self.drop_partition(split.bucket.partition_id)
+        yield from super().read(split)
+
+
+def tier_dropping(world: World) -> RoundResult:
+    """The parts are read in their order."""
+    world.cluster.__class__ = Dropping
+    return run_round(
+        world.cluster.begin_round(),
+        world.cluster,
+        world.lake,
+        world.runner,
+        attempt="dropping",
+        parts=RULES,
+    )
+
+
 def test_a_partition_dropped_behind_its_first_part_names_the_rest(partitioned: World) -> None:
     world = partitioned
     for _ in range(4):
         world.append(0, 4, 5)
     world.append(0, 3, 6)
-
-    class Dropping(MemoryCluster):
-        def read(self, split: Split) -> Iterator[LogRecords]:
-            if split.part_number == 1:
-                self.drop_partition(5)
-            yield from super().read(split)
-
-    world.cluster.__class__ = Dropping
-    result = run_round(
-        world.cluster.begin_round(),
-        world.cluster,
-        world.lake,
-        world.runner,
-        attempt="1",
-        parts=RULES,
-    )
+    result = tier_dropping(world)
     assert (result.outcome, result.rows) == ("committed", 7)
     assert result.offsets == {"5/0": 4, "6/0": 3}
     assert result.notes == (
         "partition mon (id 5) was dropped during the round: bucket 0 offsets [4, 16) were not"
         " tiered",
     )
+
+
+def test_a_new_partition_dropped_behind_its_first_part_replaces_the_earlier_rows(
+    partitioned: World,
+) -> None:
+    world = partitioned
+    world.append(0, 6, 5)
+    world.round()
+    world.cluster.drop_partition(5)
+    world.cluster.add_partition(Partition(9, ("mon",)))
+    for _ in range(4):
+        world.append(0, 4, 9)
+    result = tier_dropping(world)
+    assert result.offsets == {"5/0": 6, "9/0": 4}
+    assert world.offsets_in_lake() == [0, 1, 2, 3]
 
 
 def test_a_repair_that_fails_in_a_later_part_commits_nothing(world: World) -> None:
