@@ -348,7 +348,7 @@ class ActorFactory:
                 if found.healthy and path in self.named:
                     self._repair_batch(actor, path)
                     return
-                action = self._choose_action(found)
+                action = self._choose_action(path, found)
                 self.lossy.discard(path)
                 if action is None:
                     if found.actions:
@@ -379,16 +379,23 @@ class ActorFactory:
         self.network.cluster.retry(path)
         self.driver(path, repair_mode=repair_mode, unreadable=batch)(actor)
 
-    def _choose_action(self, diagnosis: Diagnosis) -> RepairAction | None:
-        """The repair to use; rounds register by themselves, and rows without a log are kept."""
+    def _choose_action(self, path: TablePath, diagnosis: Diagnosis) -> RepairAction | None:
+        """The repair to use; rounds register by themselves, and rows without a log are kept.
+
+        Some users give those rows up.
+        """
+        fluss = self.network.cluster.table(path)
         actions = [
             action
             for action in diagnosis.actions
             if action.name in (RESTORE, TAG, ACCEPT_GAP, REBUILD)
-            or (action.name == RETIER and not any("lost for good" in risk for risk in action.risks))
+            or (action.name == RETIER and self.damage.may_give_up(fluss, action.ranges))
             or (action.name == ADOPT and not action.risks)
         ]
-        return self.rng.choice(actions) if actions else None
+        chosen = self.rng.choice(actions) if actions else None
+        if chosen is not None and chosen.name == RETIER:
+            self.damage.give_up(chosen.ranges)
+        return chosen
 
 
 class _Log:

@@ -12,6 +12,7 @@ KINDS = (
     "log truncated during a repair",
     "log lost its beginning",
     "batch damaged",
+    "tiered rows given up",
     "coordinator restarted",
     "partition created",
     "partition dropped",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from sluice.model import TableBucket
 from sluice.rounds.bucket_repairs import GAPS_KEY, SKIPPED_KEY, ranges_in
@@ -12,10 +12,13 @@ from sluice.rounds.types import LakeSnapshot, OffsetRange
 from sluice.testing.simulation.cluster import FlussTable
 
 LOST, DAMAGED = "log lost its beginning", "batch damaged"
+GIVEN_UP = "tiered rows given up"
 _SHARE = 0.2
 """How many seeds have such logs; the others stay as they are."""
 _OFTEN = 0.06
 _EVENTS_MAX = 3
+_LOSSES = 0.3
+"""How many seeds have users who accept that a lake that is tiered again lacks rows."""
 
 
 class LogDamage:
@@ -27,7 +30,8 @@ class LogDamage:
         self._is_on = self._rng.random() < _SHARE
         self._left = _EVENTS_MAX
         self.unreadable: dict[TableBucket, set[int]] = {}
-        """Offsets that were lost or damaged before they were tiered."""
+        """Offsets that were lost or damaged before they were tiered, or that a user gave up."""
+        self._gives_up = random.Random(f"losses {seed}").random() < _LOSSES
         self.batches: set[tuple[TableBucket, int]] = set()
         """Damaged batches: bucket and base offset."""
 
@@ -37,6 +41,19 @@ class LogDamage:
 
     def is_due(self) -> bool:
         return self._is_on and self._left > 0 and self._rng.random() < _OFTEN
+
+    def may_give_up(self, fluss: FlussTable, lost: Sequence[OffsetRange]) -> bool:
+        """Whether a user may give up rows that were tiered and that no log has any more.
+
+        Rows of dropped partitions are not given up: the coordinator no longer has their names.
+        """
+        return not lost or (self._gives_up and {one.bucket for one in lost} <= {*fluss.buckets()})
+
+    def give_up(self, lost: Sequence[OffsetRange]) -> None:
+        if lost:
+            self._note(GIVEN_UP)
+        for one in lost:
+            self.unreadable.setdefault(one.bucket, set()).update(range(one.start, one.stop))
 
     def happen(self, fluss: FlussTable) -> None:
         """Damages the log of a bucket behind what Fluss has registered."""
