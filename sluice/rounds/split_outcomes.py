@@ -14,7 +14,7 @@ from sluice.model import TableBucket
 from sluice.rounds.dropped import dropped_of, is_unanswered
 from sluice.rounds.plan import RoundPlan
 from sluice.rounds.ports import Cluster
-from sluice.rounds.types import Split, SplitFailure, SplitResult
+from sluice.rounds.types import Split, SplitFailure, SplitResult, StartMode
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,5 +82,8 @@ def offsets_missing(
 
 
 def _rest(split: Split, ends: Mapping[TableBucket, int]) -> Split:
-    """The offsets of a split that were not copied."""
-    return replace(split, start_offset=ends.get(split.bucket, split.start_offset))
+    """The offsets of a split that were not copied. Behind what was copied they are in the log."""
+    if split.bucket not in ends:
+        return split
+    keyed = split.keyed and replace(split.keyed, start_mode=StartMode.INCREMENTAL)
+    return replace(split, start_offset=ends[split.bucket], keyed=keyed)

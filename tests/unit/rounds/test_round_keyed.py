@@ -212,6 +212,24 @@ def test_a_lake_that_was_rolled_back_is_tiered_again(world: KeyedWorld) -> None:
     world.assert_equal()
 
 
+@pytest.mark.parametrize("with_snapshot", [False, True])
+def test_a_retier_counts_only_the_changes_that_it_leaves(
+    world: KeyedWorld, with_snapshot: bool
+) -> None:
+    world.put(world.bucket(0), k2=2)
+    first = world.round()
+    one = world.bucket(1)
+    world.put(one, k1=1, k3=3, k5=5, k7=7)
+    world.round()
+    world.table.roll_back_to(first.lake_snapshot_id)
+    if with_snapshot:
+        world.snapshot(one)
+    world.put(one, k9=9, k11=11)
+    result = world.round(repair_mode=RepairMode.RETIER)
+    assert (result.rows, result.lag_rows_after) == (4, 2)
+    assert world.round().lag_rows_before == 2
+
+
 @pytest.mark.parametrize("missing", [False, True])
 def test_buckets_whose_log_has_lost_changes_are_read_again(missing: bool) -> None:
     world = KeyedWorld()
