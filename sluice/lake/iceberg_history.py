@@ -8,7 +8,7 @@ from typing import Any
 
 from py4j.protocol import Py4JJavaError
 
-from sluice.rounds.history import HistoryEntry, LakeHistory
+from sluice.rounds.history import HistoryEntry, LakeHistory, with_expired
 from sluice.rounds.types import LakeSnapshot
 
 _READ_SINGLY_MAX = 32
@@ -28,7 +28,8 @@ class IcebergHistory:
         :param tag: the tag that keeps the newest tiering snapshot from expiry.
         """
         self._jvm, self._table, self._tag = jvm, table, tag
-        self._known: tuple[str, LakeHistory] | None = None
+        self._known: tuple[str, LakeHistory, Iterator[list[HistoryEntry]]] | None = None
+        """Of one metadata file: its history, and the earlier files that were not read yet."""
         self._entries: dict[int, HistoryEntry] = {}
         """Snapshots that were read once. They never change, but may have expired since."""
 
@@ -55,12 +56,22 @@ class IcebergHistory:
             snapshots.isAncestorOf(self._table, snapshot_id)
         )
 
-    def read(self) -> LakeHistory:
-        """The history from the metadata files; cached by metadata file."""
-        location = self._table.operations().current().metadataFileLocation()
-        if self._known is None or self._known[0] != location:
-            self._known = (location, _history_of(self._jvm, self._table, self._tag))
-        return self._known[1]
+    def read(self, registered_id: int | None = None) -> LakeHistory:
+        """The history from the metadata files; cached by metadata file.
+
+        Expired snapshots are looked up in earlier metadata files, as far as they are needed.
+
+        :param registered_id: the snapshot that Fluss has registered, if it must be known how it
+            descends from an ancestor of main; None: it need not be known.
+        """
+        metadata = self._table.operations().current()
+        location = metadata.metadataFileLocation()
+        known, self._known = self._known, None  # an error ends the look-up, so it begins again
+        if known is None or known[0] != location:
+            known = (location, *_history_of(self._jvm, self._table, metadata, self._tag))
+        history = with_expired(known[1], known[2], registered_id)
+        self._known = (location, history, known[2])
+        return history
 
     def _lineage(self) -> Iterator[HistoryEntry]:
         """Ancestors of main, newest first, and the tiering snapshot if expiry cut it off from main.
@@ -108,38 +119,38 @@ class IcebergHistory:
             snapshot_id = entry.parent_id
 
 
-def _history_of(jvm: Any, table: Any, tag: str) -> LakeHistory:
-    """Reads the history of a table from its metadata files.
+def _history_of(
+    jvm: Any, table: Any, metadata: Any, tag: str
+) -> tuple[LakeHistory, Iterator[list[HistoryEntry]]]:
+    """The existing snapshots of a table, and those of each earlier metadata file, newest first.
 
-    Expired snapshots are looked up in earlier metadata files, the newest first, until main is known
-    back to a tiering snapshot or to its first snapshot, or no file remains. Missing files are
-    skipped.
+    An earlier file is read when the iterator reaches it. Missing files are skipped.
 
     :param table: Iceberg's table object, refreshed.
     """
     parser = jvm.org.apache.iceberg.TableMetadataParser
-    content = json.loads(parser.toJson(table.operations().current()))
+    content = json.loads(parser.toJson(metadata))
     references = content.get("refs", {})
-    snapshots = {entry["snapshot-id"]: _entry(entry) for entry in content.get("snapshots", [])}
-    expired: dict[int, HistoryEntry] = {}
     history = LakeHistory(
         references.get("main", {}).get("snapshot-id"),
         references.get(tag, {}).get("snapshot-id"),
-        snapshots,
-        expired,
+        {entry.snapshot_id: entry for entry in _entries(content)},
     )
-    earlier = [entry["metadata-file"] for entry in content.get("metadata-log", [])]
-    for location in reversed(earlier[-_EARLIER_FILES_MAX:]):
-        if history.newest_tiering_snapshot() is not None or history.is_complete():
-            break
-        try:
-            old = json.loads(parser.toJson(parser.read(table.io(), location)))
-        except Py4JJavaError:
-            continue
-        for entry in map(_entry, old.get("snapshots", [])):
-            if entry.snapshot_id not in snapshots:
-                expired[entry.snapshot_id] = entry
-    return history
+    locations = [entry["metadata-file"] for entry in content.get("metadata-log", [])]
+
+    def earlier() -> Iterator[list[HistoryEntry]]:
+        for location in reversed(locations[-_EARLIER_FILES_MAX:]):
+            try:
+                old = json.loads(parser.toJson(parser.read(table.io(), location)))
+            except Py4JJavaError:
+                continue
+            yield _entries(old)
+
+    return history, earlier()
+
+
+def _entries(content: dict[str, Any]) -> list[HistoryEntry]:
+    return [_entry(one) for one in content.get("snapshots", [])]
 
 
 def _entry(content: dict[str, Any]) -> HistoryEntry:

@@ -302,14 +302,16 @@ class IcebergTable:
             else:
                 snapshots.createTag(TAG, snapshot_id).commit()
 
-    def history(self) -> LakeHistory:
+    def history(self, registered_id: int | None = None) -> LakeHistory:
         """All snapshots of the table, and the ancestry of main.
 
+        :param registered_id: the snapshot that Fluss has registered, if it must be known how it
+            descends from an ancestor of main; None: it need not be known.
         :raises LakeNotWritable: the metadata cannot be read.
         """
         with lake_errors(f"read the history of lake table {self._path}"):
             self._table.refresh()
-            return self._history.read()
+            return self._history.read(registered_id)
 
     def set_main(self, snapshot_id: int, expected: int | None) -> None:
         """Sets main to an existing snapshot, if main is still at the expected one.

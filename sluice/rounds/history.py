@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from sluice.rounds.types import COMMIT_USER, COMMIT_USER_KEY
 
@@ -74,6 +74,10 @@ class LakeHistory:
         entries = map(self.entry, self.ancestors(self.main))
         return next((entry for entry in entries if entry is not None and entry.is_tiering), None)
 
+    def knows_way_to(self, snapshot_id: int) -> bool:
+        """Whether a snapshot is known, with all of its ancestors that main lacks."""
+        return self._beyond(snapshot_id, self.main) is not None
+
     def removed_by(self, snapshot_id: int) -> list[HistoryEntry] | None:
         """The snapshots that main loses if it is set to this one, oldest first.
 
@@ -105,3 +109,35 @@ class LakeHistory:
         if chain and not kept.intersection(chain) and self.entry(chain[-1]) is None:
             return None
         return [one for one in reversed(chain) if one not in kept]
+
+
+def with_expired(
+    history: LakeHistory,
+    earlier: Iterator[Iterable[HistoryEntry]],
+    registered_id: int | None = None,
+) -> LakeHistory:
+    """The history with the expired snapshots of earlier metadata files, as far as they are needed.
+
+    Main must be known back to a tiering snapshot or to its first snapshot.
+
+    :param earlier: the snapshots of each earlier file, the newest file first. No more are read than
+        needed.
+    :param registered_id: the snapshot that Fluss has registered, if it must be known how it
+        descends from an ancestor of main; None: it need not be known.
+    """
+    expired = dict(history.expired)
+    history = replace(history, expired=expired)
+    while not _is_enough(history, registered_id):
+        entries = next(earlier, None)
+        if entries is None:
+            break
+        for entry in entries:
+            if entry.snapshot_id not in history.snapshots:
+                expired[entry.snapshot_id] = entry
+    return history
+
+
+def _is_enough(history: LakeHistory, registered_id: int | None) -> bool:
+    if registered_id is not None and not history.knows_way_to(registered_id):
+        return False
+    return history.newest_tiering_snapshot() is not None or history.is_complete()

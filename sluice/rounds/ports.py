@@ -153,9 +153,12 @@ class LakeTable(MetadataFiles, Protocol):
         Does nothing if a newer tiering snapshot exists, because that one has the tag.
         """
 
-    def history(self) -> LakeHistory:
+    def history(self, registered_id: int | None = None) -> LakeHistory:
         """All snapshots of the table, and the ancestry of main.
 
+        :param registered_id: the snapshot that Fluss has registered, if it must be known how it
+            descends from an ancestor of main; None: it need not be known. Earlier metadata files
+            are read for it, one after another, so ordinary rounds leave it out.
         :raises LakeNotWritable: the metadata cannot be read.
         """
 

@@ -65,7 +65,8 @@ def read_table_state(path: TablePath, cluster: Cluster, lake: Lake) -> TableStat
     if table is None:
         return TableState(path, info, None, registered, where=lake.where)
     ours = table.newest_tiering_snapshot()
-    observed = TableState(path, info, table, registered, ours, table.history())
+    history = table.history(registered.snapshot_id if registered else None)
+    observed = TableState(path, info, table, registered, ours, history)
     try:
         return replace(observed, comparison=compare(path, info.table_id, table, ours, registered))
     except LakeOffsetsLost as lost:

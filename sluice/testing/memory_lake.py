@@ -18,7 +18,7 @@ import pyarrow as pa
 from sluice.errors import LakeCommitOutcomeUnknown, LakeCommitRefused, LakeNotWritable
 from sluice.model import TableInfo, TablePath
 from sluice.rounds.clean import OffsetsFiles, StoredFile
-from sluice.rounds.history import HistoryEntry, LakeHistory
+from sluice.rounds.history import HistoryEntry, LakeHistory, with_expired
 from sluice.rounds.types import (
     COMMIT_USER,
     COMMIT_USER_KEY,
@@ -100,7 +100,8 @@ class MemoryLakeTable:
     _added: dict[str, int] = field(default_factory=dict)
     """The sequence number of the commit that added each file."""
     _nodes: dict[int, _Node] = field(default_factory=dict)
-    _expired: dict[int, _Node] = field(default_factory=dict)
+    _earlier: list[dict[int, _Node]] = field(default_factory=list)
+    """The snapshots of the metadata file before each expiry, the oldest first."""
     _main: int | None = None
     _ids: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
@@ -176,14 +177,22 @@ class MemoryLakeTable:
     def roll_back_to(self, snapshot_id: int | None) -> None:
         self._main = snapshot_id
 
-    def expire(self, snapshot_id: int) -> None:
-        """Expires older snapshots, so that the ancestry ends here; keeps a tagged snapshot."""
-        assert snapshot_id not in (self.tagged, self._main)
-        self._expired[snapshot_id] = self._nodes.pop(snapshot_id)
+    def expire(self, *snapshot_ids: int) -> None:
+        """Expires snapshots in one commit, so that an ancestry ends before them."""
+        assert not {self.tagged, self._main}.intersection(snapshot_ids)
+        self._earlier.append(dict(self._nodes))
+        for snapshot_id in snapshot_ids:
+            del self._nodes[snapshot_id]
 
     def forget_expired(self) -> None:
         """Deletes the metadata files from before the expiry."""
-        self._expired.clear()
+        self._earlier.clear()
+
+    def whole_history(self) -> LakeHistory:
+        """All snapshots that exist or that an earlier metadata file still describes."""
+        nodes = {key: node for earlier in self._earlier for key, node in earlier.items()}
+        entries = {key: self._entry(node) for key, node in {**nodes, **self._nodes}.items()}
+        return LakeHistory(self._main, self.tagged, entries)
 
     # ---- the LakeTable port ----
 
@@ -274,10 +283,12 @@ class MemoryLakeTable:
         if newest is None or newest.snapshot_id == snapshot_id:
             self.tagged = snapshot_id
 
-    def history(self) -> LakeHistory:
+    def history(self, registered_id: int | None = None) -> LakeHistory:
+        """As on Iceberg, expired snapshots are known only as far as they are needed."""
         living = {key: self._entry(node) for key, node in self._nodes.items()}
-        expired = {key: self._entry(node) for key, node in self._expired.items()}
-        return LakeHistory(self._main, self.tagged, living, expired)
+        earlier = (map(self._entry, nodes.values()) for nodes in reversed(self._earlier))
+        current = LakeHistory(self._main, self.tagged, living)
+        return with_expired(current, earlier, registered_id)
 
     def _entry(self, node: _Node) -> HistoryEntry:
         number = node.snapshot.sequence_number

@@ -21,6 +21,7 @@ from sluice.errors import (
     SplitFailed,
 )
 from sluice.formats.log_batch import iter_batches
+from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.model import TablePath
 from sluice.model import types as t
 from sluice.rounds.progress import NoProgress
@@ -97,6 +98,39 @@ def test_a_batch_that_cannot_be_read_is_skipped_on_a_users_word(site: Site, tmp_
     assert (
         f"rows are missing in the lake, as accepted by a user ({status.accepted})" in shown.output
     )
+
+
+def test_a_rollback_past_a_skip_is_tiered_again_though_its_snapshot_has_expired(
+    site: Site, tmp_path: Path
+) -> None:
+    """Only an earlier metadata file still records the skip; the tag keeps a later snapshot."""
+    site.create(PATH, {"id": t.BIGINT})
+    for first in (0, 10, 20):
+        site.append(PATH, pa.table({"id": range(first, first + 10)}))
+        if not first:
+            kept = tier(site).lake_snapshot_id
+        if first == 10:
+            damage_last(log_of(tmp_path / "server", 0))
+    repair(site.config, PATH, "skip", skip=("0", 10), jvm=site.jvm, wait_ms=20_000)
+    tier(site)
+    assert kept is not None
+    roll_back_and_expire(site, kept)
+    done = repair(site.config, PATH, "retier", jvm=site.jvm, wait_ms=20_000)
+    assert done.result is not None
+    assert done.result.accepted == "bucket 0: offsets 10 to 19 were skipped"
+    found = site.rows(f"SELECT __offset FROM lake.{PATH} ORDER BY 1")
+    assert [row[0] for row in found] == [*range(10), *range(20, 30)]
+    assert diagnose_table(site.config, PATH, site.jvm).healthy
+
+
+def roll_back_and_expire(site: Site, snapshot_id: int) -> None:
+    """Main goes back to a snapshot; of the newer ones only the tagged one remains."""
+    lake = IcebergLake(site.jvm.gateway, {"type": "hadoop", "warehouse": str(site.warehouse)})
+    table = lake.load(PATH)
+    assert table is not None
+    table._table.manageSnapshots().setCurrentSnapshot(snapshot_id).commit()
+    table._table.expireSnapshots().expireOlderThan(2**62).retainLast(1).commit()
+    assert len(table.history().snapshots) == 2
 
 
 def test_a_bucket_with_a_primary_key_is_rebuilt(stock: LocalStock) -> None:

@@ -178,6 +178,41 @@ def test_a_base_that_expiry_cut_off_stays_the_base(jvm: Jvm, tmp_path: Path) -> 
         tiered(table, base)
 
 
+def test_earlier_metadata_is_read_for_a_repair_alone_and_no_further_than_needed(
+    jvm: Jvm, tmp_path: Path
+) -> None:
+    """Main was rolled back behind an expired snapshot; the tag keeps the one after that."""
+    table = table_of(jvm, tmp_path, 1)
+    first = table.newest_tiering_snapshot()
+    assert first is not None
+    expired = tiered(table, first)
+    registered = tiered(table, expired)
+    table.set_main(first.snapshot_id, registered.snapshot_id)
+    table._table.expireSnapshots().expireOlderThan(2**62).retainLast(1).commit()
+    append(table, 4)
+    assert files_read(jvm, lambda: table.history()) == 0
+    assert files_read(jvm, lambda: table.history(registered.snapshot_id)) == 5
+    assert expired.snapshot_id in table.history(registered.snapshot_id).expired
+    assert files_read(jvm, lambda: table.history(registered.snapshot_id)) == 0
+    assert files_read(jvm, lambda: table.history(first.snapshot_id)) == 0
+    current = table._table.operations().current()
+    for old in Path(current.metadataFileLocation()).parent.glob("v*.metadata.json"):
+        if old.name not in current.metadataFileLocation():
+            old.unlink()
+    append(table, 1)
+    listed = current.previousFiles().size() + 1
+    assert files_read(jvm, lambda: table.history(registered.snapshot_id)) == listed
+    assert not table.history(registered.snapshot_id).expired
+
+
+def files_read(jvm: Jvm, do: Callable[[], object]) -> int:
+    """How many earlier metadata files something reads."""
+    with counted(jvm) as sent:
+        do()
+    calls = [command.split("\n")[1:3] for command in sent if command.startswith("c\n")]
+    return calls.count(["z:org.apache.iceberg.TableMetadataParser", "read"])
+
+
 @pytest.mark.parametrize("others", [0, 12])
 @pytest.mark.parametrize("back", [False, True])
 def test_the_fence_sees_main_move_after_it_was_checked(

@@ -176,7 +176,7 @@ class Checker:
         fluss, table = self.cluster.tables.get(path), self.lake.tables.get(path)
         if fluss is None or table is None or not self.is_behind(fluss, table):
             return  # it was an ordinary round, because another user has repaired the table
-        left_out = left_out_in(bucket.table_id, table.history())
+        left_out = left_out_in(bucket.table_id, table.whole_history())
         if any(one.bucket == bucket and one.start <= offset < one.stop for one in left_out):
             self.wrong(f"a retier meets the batch {bucket}:{offset}, which was left out before")
         registered = fluss.latest_registered()

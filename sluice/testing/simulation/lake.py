@@ -124,9 +124,8 @@ class SimTable(MemoryLakeTable):
         old = [number for number in self._nodes if number not in kept]
         old = old[: rng.randint(0, len(old))]
         before = set().union(*(self._nodes[number].paths for number in old))
-        for number in old:
-            self.expire(number)
         if old:
+            self.expire(*old)
             self.version += 1
         self.delete_files(sorted(before - self.referenced()[0]))
         return len(old)
@@ -279,8 +278,8 @@ class DriverTable:
     ) -> list[tuple[str, ...]]:
         return self._look("partitions_with_rows").partitions_with_rows(partitions, base)
 
-    def history(self) -> LakeHistory:
-        return self._look("history").history()
+    def history(self, registered_id: int | None = None) -> LakeHistory:
+        return self._look("history").history(registered_id)
 
     def read_metadata_file(self, location: str, bytes_max: int) -> bytes | None:
         return self._look("read_metadata_file").read_metadata_file(location, bytes_max)

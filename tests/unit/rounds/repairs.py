@@ -79,8 +79,7 @@ def lose_newer(world: World) -> None:
     """Expiry of what main lacks now: the tag was removed before, or it would be kept."""
     main = world.table.history().main
     world.table.tagged = None
-    for snapshot_id in set(world.table.history().snapshots) - {main}:
-        world.table.expire(snapshot_id)
+    world.table.expire(*set(world.table.history().snapshots) - {main})
 
 
 def forget_ours(world: World, newest: RoundResult) -> None:
@@ -89,5 +88,4 @@ def forget_ours(world: World, newest: RoundResult) -> None:
         world.table.foreign_commit(summary={"operation": "replace"})
     world.table.tagged = None
     assert newest.lake_snapshot_id is not None
-    for snapshot in world.table.snapshots()[1:]:
-        world.table.expire(snapshot.snapshot_id)
+    world.table.expire(*(snapshot.snapshot_id for snapshot in world.table.snapshots()[1:]))

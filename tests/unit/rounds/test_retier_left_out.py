@@ -49,6 +49,18 @@ def test_skipped_batches_are_left_out_again(after_skips: World) -> None:
     assert found(after_skips).healthy
 
 
+@pytest.mark.parametrize("is_tagged", [True, False])
+def test_expired_snapshots_say_what_was_skipped(after_skips: World, is_tagged: bool) -> None:
+    """Expiry takes those that main lacks; the tag keeps the newest one."""
+    table = after_skips.table
+    if not is_tagged:
+        table.tagged = None
+    kept = {table.history().main, table.tagged}
+    table.expire(*set(table.history().snapshots) - kept)
+    mended(after_skips, RepairMode.RETIER)
+    assert after_skips.offsets_in_lake(0) == [0, 1, 2, 3, 4, 9, 10, 14]
+
+
 def test_it_can_be_rolled_back_and_tiered_again_many_times(after_skips: World) -> None:
     for _ in range(2):
         mended(after_skips, RepairMode.RETIER)
