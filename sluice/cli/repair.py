@@ -87,7 +87,7 @@ BATCH = BatchType()
     "--skip",
     type=BATCH,
     help="A batch that cannot be read, as the error of the round names it. --by chooses between"
-    " skip and rebuild; a log table needs no --by.",
+    " skip and rebuild; a log table needs no --by. With --by retier, that repair leaves it out.",
 )
 @click.option(
     "--wait",

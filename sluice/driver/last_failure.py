@@ -12,6 +12,7 @@ from sluice.rounds.bucket_diagnoses import diagnose_unreadable
 from sluice.rounds.bucket_repairs import GAPS_KEY, SKIPPED_KEY, left_out_in
 from sluice.rounds.diagnosis import Diagnosis, TableState
 from sluice.rounds.failures import named_batch
+from sluice.rounds.repair import RETIER, diagnose, offsets_in_lake
 from sluice.rounds.types import OffsetRange
 
 BatchName = tuple[str, int]
@@ -30,6 +31,32 @@ def diagnose_batch(
     left_out = left_out_in(seen.info.table_id, seen.history, (GAPS_KEY, SKIPPED_KEY))
     batch, why = unreadable_batch(client, seen.path, bucket, name[1], tiered, left_out)
     return diagnose_unreadable(seen, batch, why), batch
+
+
+def diagnose_batch_behind(
+    client: Client, seen: TableState, found: Diagnosis, name: BatchName
+) -> tuple[Diagnosis, OffsetRange | None]:
+    """The repairs of a lake that is behind Fluss, with ``retier`` leaving out a named batch.
+
+    Such a batch was tiered before. If it begins behind what was tiered, the lake comes first.
+
+    :param found: the diagnosis without the batch, which has ``retier``.
+    :returns: also the batch; None: ``retier`` cannot leave it out.
+    :raises ConfigurationError: no unreadable batch begins there.
+    """
+    bucket = TableBucket.named(seen.info.table_id, name[0])
+    registered = seen.registered.offsets if seen.registered else {}
+    if name[1] >= registered.get(bucket, 0):
+        return found, None
+    held = (offsets_in_lake(seen)[0] or {}).get(bucket, 0)
+    batch, why = unreadable_batch(client, seen.path, bucket, name[1], held)
+    if batch.start == batch.stop and not seen.info.has_primary_key:
+        others = tuple(action for action in found.actions if action.name != RETIER)
+        advice = f"{why}. Its end is unknown, so {RETIER} cannot leave it out"
+        return replace(found, actions=others, advice=(*found.advice, advice)), None
+    again = diagnose(replace(seen, unreadable=batch), client.tiering)
+    named = f"{batch.bucket.name}:{batch.start}"
+    return replace(again, state=f"{again.state}; {why}", batch=named), batch
 
 
 def with_last_failure(client: Client, seen: TableState, found: Diagnosis) -> Diagnosis:

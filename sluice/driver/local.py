@@ -67,7 +67,7 @@ def tier_once(
     :param now: make the table due first, unless it is paused or being tiered.
     :param jvm: a running JVM, for several rounds; None: this function starts one and ends it.
     :param repair_mode: how to repair the lake; None: raise an error if it needs a repair.
-    :param unreadable: the batch to skip, or whose bucket to rebuild.
+    :param unreadable: the batch to leave out, or whose bucket to rebuild.
     :param accepted: the repair with the losses that the user saw; a round that loses more fails.
     :param on_result: called with the result, also if a signal then prevents the return.
     :raises ConfigurationError: this machine lacks something; nothing was claimed.

@@ -11,7 +11,12 @@ from sluice.client.client import Client
 from sluice.clock import Clock, SystemClock
 from sluice.config import Config
 from sluice.driver.jvm import Jvm
-from sluice.driver.last_failure import BatchName, diagnose_batch, with_last_failure
+from sluice.driver.last_failure import (
+    BatchName,
+    diagnose_batch,
+    diagnose_batch_behind,
+    with_last_failure,
+)
 from sluice.driver.local import tier_once
 from sluice.driver.open_lake import checked_jvm, open_lake
 from sluice.errors import (
@@ -30,6 +35,7 @@ from sluice.rounds.files import RoundResult
 from sluice.rounds.progress import Progress
 from sluice.rounds.repair import (
     REGISTER,
+    RETIER,
     apply_action,
     diagnose,
     read_table_state,
@@ -177,12 +183,14 @@ def _of_round(found: Diagnosis, action: RepairAction, result: RoundResult) -> Re
 def _diagnosis(
     client: Client, seen: TableState, skip: BatchName | None
 ) -> tuple[Diagnosis, OffsetRange | None]:
-    """The diagnosis, and the batch that the user named if the lake and the logs are healthy.
+    """The diagnosis, and the batch that the user named if the diagnosis is about it.
 
     :raises TableNotExist: the table was dropped meanwhile.
     """
     try:
         found = diagnose(seen, client.tiering)
+        if skip is not None and any(action.name == RETIER for action in found.actions):
+            return diagnose_batch_behind(client, seen, found, skip)
     except ClaimLost as dropped:
         raise TableNotExist(str(dropped)) from None
     if not found.healthy:

@@ -109,6 +109,8 @@ class TableState:
     offsets_lost: bool = False
     where: str = ""
     """The name of the lake, for messages."""
+    unreadable: OffsetRange | None = None
+    """A batch that cannot be read and that a user named: ``retier`` is to leave it out."""
 
 
 def only_tiering_wrote(observed: TableState) -> bool:

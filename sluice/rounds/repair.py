@@ -44,7 +44,7 @@ from sluice.rounds.recover import (
     compare,
     missing_text,
 )
-from sluice.rounds.retier import RepairMode, plan_retier
+from sluice.rounds.retier import RepairMode, RetierPlan, plan_retier
 from sluice.rounds.types import LakeSnapshot
 
 REGISTER, RESTORE, TAG = "register", "restore", "tag"
@@ -320,13 +320,8 @@ def _add_retier(
     actions: list[RepairAction],
     advice: list[str],
 ) -> None:
-    assert observed.registered is not None
     try:
-        info, known = observed.info, observed.registered
-        left_out = left_out_in(info.table_id, observed.history)
-        start = again_if_dropped(
-            info, cluster, lambda: plan_retier(info, cluster, held, known, left_out)
-        )
+        start = retier_plan(observed, cluster, held)
     except LogBehindLake as behind:
         advice.append(f"the logs no longer hold what the lake lacks: {behind}")
         return
@@ -335,6 +330,9 @@ def _add_retier(
     risks = [f"{LOST}{text}" for text in start.lost_texts[:NAMED_MAX]]
     if len(start.lost) > NAMED_MAX:
         risks.append(f"and {len(start.lost) - NAMED_MAX} more buckets")
+    again = [one for one in start.skipped if one != observed.unreadable]
+    if len(again) < len(start.skipped):
+        risks.append(f"{LOST}{observed.unreadable} (the batch cannot be read)")
     main = observed.history.snapshots.get(observed.history.main or -1)
     if observed.table is None:
         risks.append("if the lake table exists in another lake, this creates a second one")
@@ -348,13 +346,32 @@ def _add_retier(
         f"run a round that copies {start.repeated_offsets} offsets from the logs again,"
         f" {'into a new lake table' if observed.table is None else 'on top of main'}"
     )
-    if start.skipped:
-        again = first_of([str(one) for one in start.skipped], limit=NAMED_MAX)
-        effect += f". It leaves out what was skipped before: {again}"
+    if again:
+        named = first_of([str(one) for one in again], limit=NAMED_MAX)
+        effect += f". It leaves out what was skipped before: {named}"
     if start.rebuilt:
         effect += f". It {rebuild_text(start.rebuilt)}"
     seen_main = observed.history.main if start.rebuilt or start.new_partitions else None
     actions.append(RepairAction(RETIER, effect, tuple(risks), start.lost, seen_main))
+
+
+def retier_plan(
+    observed: TableState, cluster: Cluster, held: Mapping[TableBucket, int]
+) -> RetierPlan:
+    """Plans ``retier`` without what earlier rounds left out, and without the batch of the user.
+
+    :param held: end offset of each bucket in the lake.
+    :raises LogBehindLake: a log ends before its registered offset.
+    :raises ClaimLost: the table was dropped.
+    """
+    info, registered = observed.info, observed.registered
+    assert registered is not None
+    left_out = left_out_in(info.table_id, observed.history)
+    if observed.unreadable is not None:
+        left_out = sorted({*left_out, observed.unreadable}, key=lambda one: one.start)
+    return again_if_dropped(
+        info, cluster, lambda: plan_retier(info, cluster, held, registered, left_out)
+    )
 
 
 def _replaced(observed: TableState, partitions: Mapping[int, tuple[str, ...]]) -> list[str]:

@@ -19,7 +19,6 @@ from sluice.rounds.bucket_repairs import (
     BUCKET_MODES,
     BucketRepairs,
     accepted_in,
-    left_out_in,
     log_gaps,
     repaired_splits,
 )
@@ -44,8 +43,8 @@ from sluice.rounds.ports import Cluster, Lake, LakeTable, RunnerFactory
 from sluice.rounds.progress import NoProgress, Progress
 from sluice.rounds.reasons import reason_of
 from sluice.rounds.recover import register_unknown, table_missing
-from sluice.rounds.repair import offsets_in_lake, read_table_state
-from sluice.rounds.retier import RepairMode, RetierPlan, plan_retier
+from sluice.rounds.repair import offsets_in_lake, read_table_state, retier_plan
+from sluice.rounds.retier import RepairMode, RetierPlan
 from sluice.rounds.retier_splits import retier_splits
 from sluice.rounds.split_outcomes import SplitOutcomes, offsets_missing, sort_outcomes
 from sluice.rounds.types import LakeSnapshot, OffsetRange, Split, SplitFailure, SplitResult
@@ -80,7 +79,7 @@ def run_round(
     :param limits: when one is reached, the round commits what it has, and the result names the
         limit (``forced``); None: no limits.
     :param repair_mode: how to repair the lake, if a user requested it.
-    :param unreadable: the batch to skip, or whose bucket to rebuild, if a user named one.
+    :param unreadable: the batch to leave out, or whose bucket to rebuild, if a user named one.
     :param accepted: the repair with the losses and risks that the user saw; None: there were none.
         The round commits nothing if there are others.
     :param keyed: for a table with a primary key: leased KV snapshots, memory and spill folder.
@@ -275,6 +274,7 @@ class _Round:
         claim, cluster, repair_mode = self._claim, self._cluster, self._repair_mode
         if repair_mode is not None and repair_mode not in BUCKET_MODES:
             seen = read_table_state(claim.path, cluster, self._lake)
+            seen = replace(seen, unreadable=self._unreadable)
             if again_if_dropped(
                 info,
                 cluster,
@@ -330,11 +330,7 @@ class _Round:
         table.add_missing_columns(info)
         self._repaired_with = repair_mode
         if repair_mode is RepairMode.RETIER:
-            held, cluster, known = offsets_in_lake(seen)[0] or {}, self._cluster, seen.registered
-            left_out = left_out_in(info.table_id, seen.history)
-            start = again_if_dropped(
-                info, cluster, lambda: plan_retier(info, cluster, held, known, left_out)
-            )
+            start = retier_plan(seen, self._cluster, offsets_in_lake(seen)[0] or {})
             check_ranges(info.path, start.lost, self._accepted)  # the logs were read again
             self._retier, self._floor = start, start.minimum_offsets
             self._notes += [

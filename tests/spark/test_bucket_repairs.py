@@ -123,6 +123,41 @@ def test_a_rollback_past_a_skip_is_tiered_again_though_its_snapshot_has_expired(
     assert diagnose_table(site.config, PATH, site.jvm).healthy
 
 
+@pytest.mark.parametrize("is_named", [True, False])
+def test_a_batch_whose_skip_nothing_records_any_more_is_skipped_again_by_name(
+    site: Site, tmp_path: Path, is_named: bool
+) -> None:
+    """Neither retier alone nor --skip alone is a way out, so each must name the other."""
+    site.create(PATH, {"id": t.BIGINT})
+    for first in (0, 10, 20):
+        site.append(PATH, pa.table({"id": range(first, first + 10)}))
+        snapshot = tier(site).lake_snapshot_id
+        if not first:
+            kept = snapshot
+        if first == 10:
+            damage_last(log_of(tmp_path / "server", 0))
+    assert kept is not None
+    roll_back_and_expire(site, kept)
+    with pytest.raises(SplitFailed, match=r"Run `sluice repair shop\.orders --skip 0:10`"):
+        repair(site.config, PATH, "retier", jvm=site.jvm, wait_ms=20_000)
+    with pytest.raises(ConfigurationError, match="the batch at offset 20 can be read"):
+        diagnose_table(site.config, PATH, site.jvm, ("0", 20))
+    with pytest.raises(ConfigurationError, match=r"First run `sluice repair shop\.orders --yes`"):
+        repair(site.config, PATH, skip=("0", 30), jvm=site.jvm)
+    named = r"`sluice repair shop\.orders --skip 0:10 --by retier --yes`"
+    with pytest.raises(ConfigurationError, match=f"choose the repair: .*{named}"):
+        repair(site.config, PATH, skip=("0", 10), jvm=site.jvm)
+    by = "retier" if is_named else "restore"
+    done = repair(site.config, PATH, by, skip=("0", 10), jvm=site.jvm, wait_ms=20_000)
+    accepted = "bucket 0: offsets 10 to 19 were skipped"
+    if is_named:
+        assert done.result is not None
+        assert done.result.accepted == accepted
+    rows = [row[0] for row in site.rows(f"SELECT __offset FROM lake.{PATH} ORDER BY 1")]
+    assert rows == [one for one in range(30) if not (is_named and 10 <= one < 20)]
+    assert diagnose_table(site.config, PATH, site.jvm).healthy
+
+
 def roll_back_and_expire(site: Site, snapshot_id: int) -> None:
     """Main goes back to a snapshot; of the newer ones only the tagged one remains."""
     lake = IcebergLake(site.jvm.gateway, {"type": "hadoop", "warehouse": str(site.warehouse)})

@@ -10,7 +10,7 @@ import pytest
 
 from sluice.client import Client, connect
 from sluice.config import ServerConfig
-from sluice.driver.last_failure import diagnose_batch, with_last_failure
+from sluice.driver.last_failure import diagnose_batch, diagnose_batch_behind, with_last_failure
 from sluice.driver.repairing import choose_action
 from sluice.errors import ConfigurationError
 from sluice.model import (
@@ -27,6 +27,7 @@ from sluice.rounds.bucket_repairs import GAPS_KEY, SKIPPED_KEY
 from sluice.rounds.diagnosis import Diagnosis, TableState
 from sluice.rounds.history import HistoryEntry, LakeHistory
 from sluice.rounds.offsets import TABLE_ID_KEY
+from sluice.rounds.repair import diagnose
 from sluice.server.cluster import EmbeddedCluster
 
 PATH = TablePath("shop", "orders")
@@ -51,10 +52,16 @@ def client(tmp_path: Path) -> Iterator[Client]:
         yield client
 
 
-def damage(data_dir: Path) -> None:
+def damage(data_dir: Path, *, with_end: bool = False) -> None:
+    """Changes a byte of the last batch.
+
+    :param with_end: also the byte of its header that says how many rows it has.
+    """
     [log] = [path for path in data_dir.rglob("*.log") if path.stat().st_size]
     content = bytearray(log.read_bytes())
     content[-3] ^= 1
+    if with_end:
+        content[len(content) // 2 + 28] ^= 1  # both batches have the same size
     log.write_bytes(content)
 
 
@@ -140,6 +147,47 @@ def test_a_repair_that_did_not_run_leaves_the_failure_to_diagnose(
         client.tiering.release(claim, Reason("", "Ctrl-C ended `sluice repair`"), stopped=True)
     found = diagnosed(client)
     assert (found.healthy, found.batch) == (False, "0:1")
+
+
+def behind(client: Client) -> tuple[TableState, Diagnosis]:
+    """Both batches were tiered, and the lake table is gone."""
+    info = client.admin.table_info(PATH)
+    registered = LakeSnapshotInfo(info.table_id, 7, {TableBucket(info.table_id, None, 0): 2})
+    seen = TableState(PATH, info, None, registered)
+    return seen, diagnose(seen, client.tiering)
+
+
+def test_a_lake_that_is_behind_is_tiered_again_without_a_named_batch(
+    client: Client, tmp_path: Path
+) -> None:
+    damage(tmp_path)
+    seen, found = behind(client)
+    again, batch = diagnose_batch_behind(client, seen, found, ("0", 1))
+    assert batch is not None
+    assert (batch.start, batch.stop) == (1, 2)
+    assert again.commands() == "`sluice repair shop.orders --skip 0:1 --by retier --yes`"
+    assert f"lost for good: {batch} (the batch cannot be read)" in again.actions[0].risks
+    assert choose_action(again, "retier", ("0", 1)) is again.actions[0]
+    for by in (None, "skip"):
+        with pytest.raises(ConfigurationError, match="--by retier"):
+            choose_action(again, by, ("0", 1))
+
+
+def test_a_batch_behind_what_was_tiered_comes_after_the_lake(client: Client) -> None:
+    seen, found = behind(client)
+    assert diagnose_batch_behind(client, seen, found, ("0", 2)) == (found, None)
+
+
+def test_retier_cannot_leave_out_a_batch_whose_end_is_unknown(
+    client: Client, tmp_path: Path
+) -> None:
+    damage(tmp_path, with_end=True)
+    seen, found = behind(client)
+    again, batch = diagnose_batch_behind(client, seen, found, ("0", 1))
+    assert (again.actions, batch) == ((), None)
+    assert "Its end is unknown, so retier cannot leave it out" in again.advice[-1]
+    with pytest.raises(ConfigurationError, match="`sluice repair` has no repair for it"):
+        choose_action(again, None, ("0", 1))
 
 
 def test_a_failure_before_a_round_that_succeeded_is_no_news(client: Client, tmp_path: Path) -> None:

@@ -37,8 +37,11 @@ def mended(
     repair_mode: RepairMode,
     limits: RoundLimits | None = None,
     accepted: RepairAction | None = None,
+    unreadable: OffsetRange | None = None,
 ) -> RoundResult:
-    """:param accepted: the repair as the user chose it; None: as it is shown now."""
+    """:param accepted: the repair as the user chose it; None: as it is shown now.
+    :param unreadable: the batch that the user named.
+    """
     world.attempts += 1
     accepted = accepted or shown(world, repair_mode)
     return run_round(
@@ -50,6 +53,7 @@ def mended(
         limits=limits,
         repair_mode=repair_mode,
         accepted=accepted,
+        unreadable=unreadable,
     )
 
 

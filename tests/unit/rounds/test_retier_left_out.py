@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from sluice.errors import SplitFailed
 from sluice.rounds.bucket_repairs import SKIPPED_KEY
+from sluice.rounds.repair import diagnose
 from sluice.rounds.retier import RepairMode
 from sluice.rounds.types import OffsetRange
 
 from .conftest import World
 from .keyed_world import KeyedWorld
-from .repairs import found, mended, skipped
+from .repairs import found, mended, seen, skipped
 
 
 @pytest.fixture
@@ -59,6 +61,25 @@ def test_expired_snapshots_say_what_was_skipped(after_skips: World, is_tagged: b
     table.expire(*set(table.history().snapshots) - kept)
     mended(after_skips, RepairMode.RETIER)
     assert after_skips.offsets_in_lake(0) == [0, 1, 2, 3, 4, 9, 10, 14]
+
+
+def test_a_batch_that_was_damaged_after_it_was_tiered_is_left_out_if_a_user_names_it(
+    rolled_back: World,
+) -> None:
+    world = rolled_back
+    batch = OffsetRange(world.bucket(1), 0, 4)
+    world.cluster.unreadable = {(batch.bucket, batch.start)}
+    with pytest.raises(SplitFailed, match="--skip 1:0`"):
+        mended(world, RepairMode.RETIER)
+    state = replace(seen(world), unreadable=batch)
+    action = next(one for one in diagnose(state, world.cluster).actions if one.name == "retier")
+    assert action.risks == (f"lost for good: {batch} (the batch cannot be read)",)
+    assert "skipped before" not in action.effect
+    result = mended(world, RepairMode.RETIER, accepted=action, unreadable=batch)
+    assert result.accepted == "bucket 1: offsets 0 to 3 were skipped"
+    assert world.offsets_in_lake(0) == [0, 1, 2, 3, 4]
+    assert world.offsets_in_lake(1) == [4]
+    assert found(world).healthy
 
 
 def test_it_can_be_rolled_back_and_tiered_again_many_times(after_skips: World) -> None:
@@ -113,6 +134,30 @@ def test_a_rebuilt_bucket_is_read_again(cause: str, with_snapshot: bool) -> None
             world.round(repair_mode=RepairMode.RETIER)
         return
     world.round(repair_mode=RepairMode.RETIER)
+    world.round()
+    world.assert_equal()
+
+
+@pytest.mark.parametrize("is_end_known", [True, False])
+def test_a_bucket_with_a_primary_key_is_read_again_behind_a_named_batch(
+    *, is_end_known: bool
+) -> None:
+    world = KeyedWorld()
+    zero = world.bucket(0)
+    world.put(zero, k2=1, k4=1)
+    first = world.round()
+    lost = world.cluster.logs[zero][-1].next_offset
+    world.delete(zero, 2)
+    end = world.cluster.logs[zero][-1].next_offset
+    world.put(zero, k4=2)
+    world.round()
+    world.table.roll_back_to(first.lake_snapshot_id)
+    world.cluster.unreadable = {(zero, lost)}
+    world.snapshot(zero)
+    with pytest.raises(SplitFailed, match=f"--skip 0:{lost}`"):
+        world.round(repair_mode=RepairMode.RETIER)
+    batch = OffsetRange(zero, lost, end if is_end_known else lost)
+    world.round(repair_mode=RepairMode.RETIER, unreadable=batch)
     world.round()
     world.assert_equal()
 
