@@ -145,8 +145,8 @@ def repair(
                     on_result=lambda result: on_result(_of_round(found, action, result)),
                 )
                 return _of_round(found, action, result)
-            except TableNotDue:
-                if clock.monotonic_s() >= deadline_s:
+            except TableNotDue as error:
+                if clock.monotonic_s() >= deadline_s or not error.details.get("waits"):
                     raise
             clock.sleep(_POLL_S)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import signal
+import time
 from collections.abc import Callable
 from contextlib import nullcontext
 
@@ -66,3 +67,14 @@ def test_a_table_that_is_dropped_meanwhile_is_not_repaired_again(
     words = "not repaired: nothing was committed: the table was dropped during the round"
     assert first == f"shop.orders: {words}"
     assert note == "note: table shop.orders with id 0 was dropped"
+
+
+def test_a_repair_of_a_table_that_is_not_tiered_does_not_wait(
+    repaired_at: Callable[..., Result], site: Site
+) -> None:
+    site.client.admin.set_options(PATH, {"table.datalake.enabled": "false"})
+    begun_s = time.monotonic()
+    done = repaired_at("copy", lambda: None)
+    assert time.monotonic() - begun_s < 60  # --wait is three minutes
+    assert done.exit_code == 1
+    assert "table shop.orders is not tiered: in Flink SQL, ALTER TABLE" in done.stderr
