@@ -102,7 +102,7 @@ class ClaimKeeper:
 
         Sends the heartbeats of all claims meanwhile, because snapshots are leased one by one.
         """
-        before, self._refused = len(self._again), []
+        before, self._refused = {plan.claim for plan in self._again}, []
         failed: dict[TablePath, PlanFile] = {}
         with self._logged("a lost claim was not taken again"):
             self._lost = {
@@ -117,7 +117,7 @@ class ClaimKeeper:
         # Only now: the coordinator would assign a released table again at once, to this session.
         for claim, why in self._refused:
             self._release(claim, why)
-        return len(self._again) - before
+        return sum(plan.claim not in before for plan in self._again)
 
     def stop(self) -> None:
         """Ends :meth:`claim_again` after the table whose snapshots it leases. For any thread."""
@@ -319,7 +319,8 @@ class ClaimKeeper:
         failpoint("airflow.keep.after_plan")
         log.info("%s: claimed again, tiering epoch %d", plan.claim.path, plan.claim.tiering_epoch)
         self._kept[plan.claim] = plan
-        self._again.append(plan)
+        # Not both: releasing the lost claim's snapshots would take those of the new one.
+        self._again = [one for one in self._again if one.claim != before.claim] + [plan]
 
     def _release_snapshots(self, plan: PlanFile) -> None:
         if plan.snapshots:

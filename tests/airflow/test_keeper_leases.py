@@ -13,6 +13,7 @@ from sluice.rounds.files import claim_of
 from sluice_airflow import dag, leasing
 from sluice_airflow import keeper as keeper_module
 from sluice_airflow.airflow_names import AirflowFailException
+from sluice_airflow.claimed_again import mark_started, newest_claim
 from sluice_airflow.claims import ClaimedTable
 from sluice_airflow.hooks.fluss import FlussHook
 from sluice_airflow.keeper import ClaimKeeper
@@ -107,6 +108,22 @@ def test_a_table_whose_plan_cannot_be_written_leaves_no_lease(
     monkeypatch.setattr(keeper_module, "write_json", full)
     assert keeper.claim_again() == 0
     assert run.held() == {}
+
+
+def test_a_new_claim_that_was_lost_takes_no_snapshots_of_its_successor(run: Run) -> None:
+    """Airflow's API fails, so the first new claim was not confirmed when it was lost."""
+    [entry] = acquire(run, "a")
+    keeper = ClaimKeeper(run.client, f"file://{run.work}", JOB)
+    keeper.beat()
+    for _ in range(2):
+        lose(run, entry)
+        assert keeper.beat()
+        assert keeper.claim_again() == 1
+        entry = newest_claim(entry)
+    mark_started(entry["plan_uri"], "1")
+    keeper.release_again()
+    assert run.held() == {JOB: 2}
+    assert [claim.path for claim in run.client.tiering.claims_of(JOB)] == [claim_of(entry).path]
 
 
 def test_nothing_is_leased_for_a_claim_during_which_the_keeper_was_stopped(
