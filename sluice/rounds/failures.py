@@ -33,6 +33,8 @@ def split_failed(
     committed: RoundResult | None = None,
     results: Sequence[SplitResult] = (),
     rebuilt: OffsetRange | None = None,
+    *,
+    can_skip: bool = True,
 ) -> SluiceError:
     """The error of a round with failed splits.
 
@@ -42,6 +44,7 @@ def split_failed(
     :param splits: as planned, not divided into parts.
     :param committed: what the round has committed. :param results: of the committed buckets.
     :param rebuilt: the unreadable batch whose bucket the round was to rebuild.
+    :param can_skip: whether ``sluice repair --by skip`` may leave that batch out in place of it.
     """
     retryable = any(failure.reason.retryable for failure in failures)
     values = {split.bucket: split.partition_values for split in splits}
@@ -63,8 +66,9 @@ def split_failed(
     shown = min(failures, key=lambda one: (one.unreadable_offset is None, one.reason.retryable))
     place = f"{bucket_text(shown.bucket, values.get(shown.bucket, ()))} of table {claim.path}"
     words = _words(place, shown, failures, committed, results)
-    if shown.unreadable_offset is None and rebuilt is not None:
-        return _rebuild_failed(claim.path, words, splits, shown, rebuilt)
+    if shown.unreadable_offset is None and rebuilt and shown.bucket == rebuilt.bucket:
+        can_skip = can_skip and rebuilt.start < rebuilt.stop
+        return _rebuild_failed(claim.path, words, splits, shown, rebuilt, can_skip)
     if shown.unreadable_offset is None:
         reason = replace(shown.reason.caused(SplitFailed.__name__, words), retryable=retryable)
         return SplitFailed(reason.text, reason=reason, committed=committed)
@@ -86,7 +90,12 @@ def split_failed(
 
 
 def _rebuild_failed(
-    path: TablePath, words: str, splits: Sequence[Split], failure: SplitFailure, batch: OffsetRange
+    path: TablePath,
+    words: str,
+    splits: Sequence[Split],
+    failure: SplitFailure,
+    batch: OffsetRange,
+    can_skip: bool,
 ) -> SplitFailed:
     """The error of a rebuild, which names the batch again.
 
@@ -97,7 +106,7 @@ def _rebuild_failed(
     why = "the server cannot read the rows of the bucket either"
     if not server_too:
         why = "the rebuild of the bucket failed"
-    skip = ", and --by skip leaves the batch out" if batch.start < batch.stop else ""
+    skip = ", and --by skip leaves the batch out" if can_skip else ""
     reason = Reason.from_text(
         f"{words}: the batch at offset {batch.start} cannot be read, and {why}: {failure.reason}."
         f" {_repair_command(path, batch.bucket, batch.start)}{skip}",

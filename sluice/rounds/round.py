@@ -402,9 +402,20 @@ class _Round:
         committed: RoundResult | None = None,
         results: Sequence[SplitResult] = (),
     ) -> SluiceError:
-        rebuilt = self._unreadable if self._unreadable in plan.repairs.rebuilt else None
+        batch = self._unreadable
+        is_rebuilt = batch is not None and any(
+            (one.bucket == batch.bucket and one.start <= batch.start < one.stop) or one == batch
+            for one in plan.repairs.rebuilt
+        )
         return split_failed(
-            self._claim, self._cluster, plan.splits, failures, committed, results, rebuilt
+            self._claim,
+            self._cluster,
+            plan.splits,
+            failures,
+            committed,
+            results,
+            batch if is_rebuilt else None,
+            can_skip=self._retier is None,
         )
 
     def _check_dropped(self, plan: RoundPlan, copied: Set[TableBucket] = frozenset()) -> None:

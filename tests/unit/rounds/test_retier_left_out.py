@@ -162,6 +162,31 @@ def test_a_bucket_with_a_primary_key_is_read_again_behind_a_named_batch(
     world.assert_equal()
 
 
+@pytest.mark.parametrize("begins_at_lake_end", [True, False])
+def test_a_named_batch_whose_bucket_cannot_be_read_again_stays_named(
+    *, begins_at_lake_end: bool
+) -> None:
+    world = KeyedWorld()
+    zero = world.bucket(0)
+    world.put(zero, k2=1, k4=1)
+    first = world.round()
+    if not begins_at_lake_end:
+        world.put(zero, k6=1)
+    lost = world.cluster.logs[zero][-1].next_offset
+    world.delete(zero, 2)
+    end = world.cluster.logs[zero][-1].next_offset
+    world.round()
+    world.table.roll_back_to(first.lake_snapshot_id)
+    world.cluster.unreadable = {(zero, lost)}
+    with pytest.raises(SplitFailed) as failed:  # the model supports no scans
+        world.round(repair_mode=RepairMode.RETIER, unreadable=OffsetRange(zero, lost, end))
+    assert f"the batch at offset {lost} cannot be read, and the rebuild of the" in str(failed.value)
+    assert str(failed.value).endswith(
+        f"`sluice repair db.t --skip 0:{lost}` with the same --warehouse or --config: it lists the"
+        " possible repairs"
+    )
+
+
 def test_rows_of_other_writers_in_a_rebuilt_bucket_are_not_deleted_unnamed() -> None:
     world = KeyedWorld()
     zero = world.bucket(0)
