@@ -63,12 +63,9 @@ class RepairResult:
     def repaired_nothing(self) -> bool:
         """Whether a round that was to repair buckets found that nothing was left to repair.
 
-        A round that lost its claim, and one that an earlier attempt had committed, do not count
-        the repaired buckets.
+        A round that an earlier attempt had committed does not count the repaired buckets.
         """
-        if self.action is None or self.result is None:
-            return False
-        if self.result.outcome in ("already_landed", "claim_lost"):
+        if self.action is None or self.result is None or self.result.outcome == "already_landed":
             return False
         if _REPAIR_MODES.get(self.action.name) not in BUCKET_MODES:
             return False

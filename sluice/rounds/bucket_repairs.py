@@ -118,12 +118,16 @@ def accepted_in(table_id: int, snapshot: LakeSnapshot | None) -> str:
 
     The round that committed it may have died before its report.
     """
-    if snapshot is None:
-        return ""
+    return "" if snapshot is None else repairs_in(table_id, snapshot).accepted()
 
-    gaps = tuple(ranges_in(table_id, snapshot.summary, GAPS_KEY))
-    skipped = tuple(ranges_in(table_id, snapshot.summary, SKIPPED_KEY))
-    return BucketRepairs(gaps, skipped).accepted()
+
+def repairs_in(table_id: int, snapshot: LakeSnapshot) -> BucketRepairs:
+    """The repairs that a snapshot's summary records."""
+    gaps, skipped, rebuilt = (
+        tuple(ranges_in(table_id, snapshot.summary, key))
+        for key in (GAPS_KEY, SKIPPED_KEY, REBUILT_KEY)
+    )
+    return BucketRepairs(gaps, skipped, rebuilt)
 
 
 def ranges_in(table_id: int, summary: Mapping[str, str], *keys: str) -> list[OffsetRange]:

@@ -26,7 +26,7 @@ from sluice.errors import (
 )
 from sluice.failpoints import failpoint
 from sluice.model import Claim, TableBucket
-from sluice.rounds.bucket_repairs import accepted_in, done
+from sluice.rounds.bucket_repairs import accepted_in, done, repairs_in
 from sluice.rounds.note_lists import capped
 from sluice.rounds.offsets import OFFSETS_FILE_KEY, TABLE_ID_KEY, store_offsets
 from sluice.rounds.phases import Phases
@@ -251,11 +251,11 @@ def _look_up(
     if found is None:
         return None
     if newest is not None and newest.snapshot_id != found.snapshot_id:
-        raise ClaimLost(
+        raise _lost_after(
+            claim,
+            found,
             f"table {claim.path}: lake snapshot {found.snapshot_id} was committed, and another"
-            f" round has committed snapshot {newest.snapshot_id} on top of it since"
-            f"{_missing_text(claim, found)}",
-            snapshot_id=found.snapshot_id,
+            f" round has committed snapshot {newest.snapshot_id} on top of it since",
         )
     return CommitResult(found)
 
@@ -294,21 +294,23 @@ def _commit_fluss(
         f"table {claim.path}: lake snapshot {snapshot_id} was committed, but another round started"
         " before it was registered with Fluss; that round registers it"
     )
-    missing = _missing_text(claim, committed.snapshot)
     # Apache Fluss accepts a late commit of any round, and would return to these offsets.
     if not cluster.still_claimed(claim):
-        raise ClaimLost(overtaken + missing, snapshot_id=snapshot_id)
+        raise _lost_after(claim, committed.snapshot, overtaken)
     try:
         cluster.commit_lake_snapshot(claim, snapshot_id, path, offsets, stamps, keep)
     except (FencedTieringEpoch, InvalidCoordinator, TableNotExist) as error:
-        text = f"{overtaken} ({error}){missing}"
-        raise ClaimLost(text, snapshot_id=snapshot_id) from error
+        raise _lost_after(claim, committed.snapshot, f"{overtaken} ({error})") from error
 
 
-def _missing_text(claim: Claim, snapshot: LakeSnapshot) -> str:
-    """A sentence on what the lake lacks with this commit, as a user accepted; empty if nothing."""
+def _lost_after(claim: Claim, snapshot: LakeSnapshot, text: str) -> ClaimLost:
+    """The error of a claim that was lost after its lake commit, with what the commit repaired."""
     accepted = accepted_in(claim.table_id, snapshot)
-    return f". Missing in the lake, as accepted: {accepted}" if accepted else ""
+    return ClaimLost(
+        f"{text}. Missing in the lake, as accepted: {accepted}" if accepted else text,
+        snapshot_id=snapshot.snapshot_id,
+        repaired_buckets=len(repairs_in(claim.table_id, snapshot)),
+    )
 
 
 def move_tag(table: LakeTable, snapshot: LakeSnapshot) -> list[str]:

@@ -115,8 +115,7 @@ def run_round(
             notes=(f"another round of the table was started: {reason_of(fenced).text}",),
         )
     except ClaimLost as lost:
-        landed = lost.details.get("snapshot_id")
-        return running.result("claim_lost", lake_snapshot_id=landed, notes=(reason_of(lost).text,))
+        return running.lost(lost)
     except Exception as error:
         if why := table_dropped(error, cluster, claim):
             return running.result("claim_lost", notes=(why,))
@@ -220,6 +219,15 @@ class _Round:
             seconds=self._phases.seconds(),
             accepted="; ".join(text for text in texts if text),
             **facts,
+        )
+
+    def lost(self, error: ClaimLost) -> RoundResult:
+        """The result of a lost claim, with the lake commit before it, if there was one."""
+        return self.result(
+            "claim_lost",
+            lake_snapshot_id=error.details.get("snapshot_id"),
+            notes=(reason_of(error).text,),
+            repaired_buckets=error.details.get("repaired_buckets", 0),
         )
 
     def _table_info(self) -> TableInfo:

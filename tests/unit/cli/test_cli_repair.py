@@ -227,7 +227,12 @@ def result(outcome: str = "committed", **facts: Any) -> RoundResult:
             ],
         ),
         (
-            RepairResult(batch(SKIP), SKIP, (LOST,), result("claim_lost", lake_snapshot_id=9)),
+            RepairResult(
+                batch(SKIP),
+                SKIP,
+                (LOST,),
+                result("claim_lost", lake_snapshot_id=9, repaired_buckets=1),
+            ),
             [
                 "done: copied the bucket up to the batch and left the batch out",
                 "the round: committed to the lake; the claim was lost before the registration with"

@@ -101,7 +101,17 @@ def test_a_claim_lost_after_the_lake_commit_says_what_the_lake_lacks(late: World
         "that round registers it. Missing in the lake, as accepted: bucket 0: offsets 3 to 4 were"
         " no longer in the log"
     )
+    assert result.repaired_buckets == 1
     assert late.round().accepted == "bucket 0: offsets 3 to 4 were no longer in the log"
+
+
+def test_a_claim_lost_after_a_commit_that_repaired_nothing_counts_no_repair(late: World) -> None:
+    chosen = shown(late, RepairMode.ACCEPT_GAP)
+    mended(late, RepairMode.ACCEPT_GAP)  # by another user
+    late.append(0, 2)
+    late.table.before_commit = late.cluster.fail_over
+    result = mended(late, RepairMode.ACCEPT_GAP, accepted=chosen)
+    assert (result.outcome, result.repaired_buckets) == ("claim_lost", 0)
 
 
 def test_a_gap_that_has_grown_is_not_accepted(late: World) -> None:
