@@ -230,7 +230,7 @@ def _next_step(found: Diagnosis, by: str | None, skip: BatchName | None) -> str:
     if found.batch and skip is None:
         return run
     if skip is not None and not found.batch:
-        return f"first {run}, then repeat this command"
+        return f"first {run}. If a later round fails at the batch, repeat this command"
     if by is not None and by not in names:
         return f"--by {by} is not available for this table; {run}"
     if by is not None:

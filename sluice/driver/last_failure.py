@@ -11,7 +11,7 @@ from sluice.model import TableBucket
 from sluice.rounds.bucket_diagnoses import diagnose_unreadable
 from sluice.rounds.bucket_repairs import GAPS_KEY, SKIPPED_KEY, left_out_in
 from sluice.rounds.diagnosis import Diagnosis, TableState
-from sluice.rounds.failures import named_batch
+from sluice.rounds.failures import WITH_LAKE, named_batch
 from sluice.rounds.repair import RETIER, diagnose, offsets_in_lake
 from sluice.rounds.types import OffsetRange
 
@@ -52,11 +52,30 @@ def diagnose_batch_behind(
     batch, why = unreadable_batch(client, seen.path, bucket, name[1], held)
     if batch.start == batch.stop and not seen.info.has_primary_key:
         others = tuple(action for action in found.actions if action.name != RETIER)
-        advice = f"{why}. Its end is unknown, so {RETIER} cannot leave it out"
-        return replace(found, actions=others, advice=(*found.advice, advice)), None
+        state = f"{found.state}; {why}. Its end is unknown, so {RETIER} cannot leave it out"
+        return replace(found, actions=others, state=state), None
     again = diagnose(replace(seen, unreadable=batch), client.tiering)
     named = f"{batch.bucket.name}:{batch.start}"
     return replace(again, state=f"{again.state}; {why}", batch=named), batch
+
+
+def with_batch_behind(client: Client, seen: TableState, found: Diagnosis) -> Diagnosis:
+    """The diagnosis of a lake that is behind, with a note on the batch at which a round failed.
+
+    :param found: has ``retier``, which would meet that batch again.
+    """
+    errors = [status.last_error or "" for status in client.statuses.list(seen.path)]
+    named = named_batch(errors[0]) if errors else None
+    if named is None or named[0] != seen.path or seen.registered is None:
+        return found
+    bucket = TableBucket.named(seen.info.table_id, named[1])
+    if named[2] >= seen.registered.offsets.get(bucket, 0):
+        return found
+    note = (
+        f"the last round could not read the batch at {named[1]}:{named[2]}. `sluice repair"
+        f" {seen.path} --skip {named[1]}:{named[2]}` {WITH_LAKE} shows how to leave it out"
+    )
+    return replace(found, advice=(*found.advice, note))
 
 
 def with_last_failure(client: Client, seen: TableState, found: Diagnosis) -> Diagnosis:

@@ -15,6 +15,7 @@ from sluice.driver.last_failure import (
     BatchName,
     diagnose_batch,
     diagnose_batch_behind,
+    with_batch_behind,
     with_last_failure,
 )
 from sluice.driver.local import tier_once
@@ -186,7 +187,9 @@ def _diagnosis(
     """
     try:
         found = diagnose(seen, client.tiering)
-        if skip is not None and any(action.name == RETIER for action in found.actions):
+        if any(action.name == RETIER for action in found.actions):
+            if skip is None:
+                return with_batch_behind(client, seen, found), None
             return diagnose_batch_behind(client, seen, found, skip)
     except ClaimLost as dropped:
         raise TableNotExist(str(dropped)) from None

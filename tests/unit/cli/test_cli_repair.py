@@ -24,6 +24,8 @@ REBUILD = RepairAction("rebuild", "read the bucket again")
 GAP = RepairAction("accept-gap", "move on", ("lost for good: 3 rows",))
 TAG = RepairAction("tag", "set the tag")
 LAKE = "with the same --warehouse or --config"
+REPEAT = "If a later round fails at the batch, repeat this command"
+FIRST = f"first run `sluice repair db.t --yes` {LAKE}. {REPEAT}"
 FACTS = {"Fluss table id": "1"}
 
 
@@ -89,11 +91,10 @@ def test_the_last_line_says_what_to_type(
         (
             of(GAP),
             None,
-            f"first run `sluice repair db.t --by accept-gap --yes` {LAKE}, then repeat this"
-            " command",
+            f"first run `sluice repair db.t --by accept-gap --yes` {LAKE}. {REPEAT}",
         ),
-        (of(TAG), None, f"first run `sluice repair db.t --yes` {LAKE}, then repeat this command"),
-        (of(TAG), "skip", f"first run `sluice repair db.t --yes` {LAKE}, then repeat this command"),
+        (of(TAG), None, FIRST),
+        (of(TAG), "skip", FIRST),
     ],
 )
 def test_the_last_line_of_a_batch_names_the_next_command(

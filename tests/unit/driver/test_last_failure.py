@@ -10,7 +10,12 @@ import pytest
 
 from sluice.client import Client, connect
 from sluice.config import ServerConfig
-from sluice.driver.last_failure import diagnose_batch, diagnose_batch_behind, with_last_failure
+from sluice.driver.last_failure import (
+    diagnose_batch,
+    diagnose_batch_behind,
+    with_batch_behind,
+    with_last_failure,
+)
 from sluice.driver.repairing import choose_action
 from sluice.errors import ConfigurationError
 from sluice.model import (
@@ -173,6 +178,25 @@ def test_a_lake_that_is_behind_is_tiered_again_without_a_named_batch(
             choose_action(again, by, ("0", 1))
 
 
+def test_a_lake_that_is_behind_names_the_batch_at_which_its_round_failed(client: Client) -> None:
+    seen, found = behind(client)
+    assert with_batch_behind(client, seen, found) == found
+    fail(client, NAMED)
+    note = with_batch_behind(client, seen, found).advice[-1]
+    assert note == (
+        "the last round could not read the batch at 0:1. `sluice repair shop.orders --skip 0:1`"
+        " with the same --warehouse or --config shows how to leave it out"
+    )
+
+
+def test_a_batch_that_was_never_tiered_is_not_named_before_the_lake_is_repaired(
+    client: Client,
+) -> None:
+    seen, found = behind(client)
+    fail(client, NAMED.replace("0:1", "0:2"))
+    assert with_batch_behind(client, seen, found) == found
+
+
 def test_a_batch_behind_what_was_tiered_comes_after_the_lake(client: Client) -> None:
     seen, found = behind(client)
     assert diagnose_batch_behind(client, seen, found, ("0", 2)) == (found, None)
@@ -185,8 +209,9 @@ def test_retier_cannot_leave_out_a_batch_whose_end_is_unknown(
     seen, found = behind(client)
     again, batch = diagnose_batch_behind(client, seen, found, ("0", 1))
     assert (again.actions, batch) == ((), None)
-    assert "Its end is unknown, so retier cannot leave it out" in again.advice[-1]
-    with pytest.raises(ConfigurationError, match="`sluice repair` has no repair for it"):
+    assert again.state.endswith("Its end is unknown, so retier cannot leave it out")
+    no_repair = r"retier cannot leave it out\. `sluice repair` has no repair for it"
+    with pytest.raises(ConfigurationError, match=no_repair):
         choose_action(again, None, ("0", 1))
 
 
