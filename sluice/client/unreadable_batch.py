@@ -47,7 +47,7 @@ def unreadable_batch(
     place = _place(client, reader.info, bucket, refused)
     start, end = _bounds(reader, path, bucket, refused)
     if offset < tiered:
-        if any(one.bucket == bucket and one.start <= offset < one.stop for one in left_out):
+        if any(one.holds(bucket, offset) for one in left_out):
             raise refused(
                 f"an earlier repair already left out offset {offset}",
                 f"`sluice status {path}` shows what the lake lacks",

@@ -27,9 +27,10 @@ def diagnose_batch(
     :raises ConfigurationError: no unreadable batch begins there.
     """
     bucket = TableBucket.named(seen.info.table_id, name[0])
-    tiered = seen.registered.offsets.get(bucket, 0) if seen.registered else 0
     left_out = left_out_in(seen.info.table_id, seen.history, (GAPS_KEY, SKIPPED_KEY))
-    batch, why = unreadable_batch(client, seen.path, bucket, name[1], tiered, left_out)
+    batch, why = unreadable_batch(
+        client, seen.path, bucket, name[1], _tiered_to(seen, bucket), left_out
+    )
     return diagnose_unreadable(seen, batch, why), batch
 
 
@@ -45,8 +46,7 @@ def diagnose_batch_behind(
     :raises ConfigurationError: no unreadable batch begins there.
     """
     bucket = TableBucket.named(seen.info.table_id, name[0])
-    registered = seen.registered.offsets if seen.registered else {}
-    if name[1] >= registered.get(bucket, 0):
+    if name[1] >= _tiered_to(seen, bucket):
         return found, None
     held = (offsets_in_lake(seen)[0] or {}).get(bucket, 0)
     batch, why = unreadable_batch(client, seen.path, bucket, name[1], held)
@@ -66,10 +66,9 @@ def with_batch_behind(client: Client, seen: TableState, found: Diagnosis) -> Dia
     """
     errors = [status.last_error or "" for status in client.statuses.list(seen.path)]
     named = named_batch(errors[0]) if errors else None
-    if named is None or named[0] != seen.path or seen.registered is None:
+    if named is None or named[0] != seen.path:
         return found
-    bucket = TableBucket.named(seen.info.table_id, named[1])
-    if named[2] >= seen.registered.offsets.get(bucket, 0):
+    if named[2] >= _tiered_to(seen, TableBucket.named(seen.info.table_id, named[1])):
         return found
     note = (
         f"the last round could not read the batch at {named[1]}:{named[2]}. `sluice repair"
@@ -106,6 +105,11 @@ def with_last_failure(client: Client, seen: TableState, found: Diagnosis) -> Dia
         failure = f"the last round could not read the batch at {named[1]}:{named[2]}. Now {why}"
         return replace(found, last_failure=failure)
     return replace(unreadable, state=f"the last round failed: {unreadable.state}")
+
+
+def _tiered_to(seen: TableState, bucket: TableBucket) -> int:
+    """The registered offset of a bucket; 0 if it was never tiered."""
+    return seen.registered.offsets.get(bucket, 0) if seen.registered else 0
 
 
 def _with_unknown(found: Diagnosis, why: str) -> Diagnosis:

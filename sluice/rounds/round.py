@@ -412,8 +412,7 @@ class _Round:
     ) -> SluiceError:
         batch = self._unreadable
         is_rebuilt = batch is not None and any(
-            (one.bucket == batch.bucket and one.start <= batch.start < one.stop) or one == batch
-            for one in plan.repairs.rebuilt
+            one.holds(batch.bucket, batch.start) or one == batch for one in plan.repairs.rebuilt
         )
         return split_failed(
             self._claim,

@@ -47,6 +47,10 @@ class OffsetRange:
     start: int
     stop: int
 
+    def holds(self, bucket: TableBucket, offset: int) -> bool:
+        """Whether an offset of a bucket is in the range."""
+        return self.bucket == bucket and self.start <= offset < self.stop
+
     def __str__(self) -> str:
         return f"bucket {self.bucket.name}: offsets {self.start} to {self.stop - 1}"
 

@@ -177,7 +177,7 @@ class Checker:
         if fluss is None or table is None or not self.is_behind(fluss, table):
             return  # it was an ordinary round, because another user has repaired the table
         left_out = left_out_in(bucket.table_id, table.whole_history())
-        if any(one.bucket == bucket and one.start <= offset < one.stop for one in left_out):
+        if any(one.holds(bucket, offset) for one in left_out):
             self.wrong(f"a retier meets the batch {bucket}:{offset}, which was left out before")
         registered = fluss.latest_registered()
         if registered is None or offset >= registered.offsets.get(bucket, 0):
