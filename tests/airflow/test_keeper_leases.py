@@ -49,6 +49,15 @@ def lose(run: Run, *entries: ClaimedTable) -> None:
         run.client.tiering.release(claim_of(entry), Reason.from_text("another client"))
 
 
+def keeper_with_a_lost_claim(run: Run) -> ClaimKeeper:
+    entries = acquire(run, "a")
+    keeper = ClaimKeeper(run.client, f"file://{run.work}", JOB)
+    keeper.beat()
+    lose(run, *entries)
+    assert keeper.beat()
+    return keeper
+
+
 def before_leasing(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> list[str]:
     """Acts before the keeper leases snapshots. Returns the tables whose snapshots it leases."""
     lease_snapshots, tables = leasing.lease_snapshots, list[str]()
@@ -95,11 +104,7 @@ def test_a_lease_after_the_drop_is_released(
 def test_a_table_whose_plan_cannot_be_written_leaves_no_lease(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    entries = acquire(run, "a")
-    keeper = ClaimKeeper(run.client, f"file://{run.work}", JOB)
-    keeper.beat()
-    lose(run, *entries)
-    assert keeper.beat()
+    keeper = keeper_with_a_lost_claim(run)
     before_leasing(monkeypatch, lambda: leasing.drop_lease(run.client, JOB))
 
     def full(*_: object) -> None:
@@ -129,11 +134,7 @@ def test_a_new_claim_that_was_lost_takes_no_snapshots_of_its_successor(run: Run)
 def test_nothing_is_leased_for_a_claim_during_which_the_keeper_was_stopped(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    entries = acquire(run, "a")
-    keeper = ClaimKeeper(run.client, f"file://{run.work}", JOB)
-    keeper.beat()
-    lose(run, *entries)
-    assert keeper.beat()
+    keeper = keeper_with_a_lost_claim(run)
     tables = before_leasing(monkeypatch, lambda: None)
     monkeypatch.setattr(keeper_module, "failpoint", lambda _: keeper.stop())
     assert keeper.claim_again() == 0

@@ -138,34 +138,10 @@ def test_a_rebuilt_bucket_is_read_again(cause: str, with_snapshot: bool) -> None
     world.assert_equal()
 
 
-@pytest.mark.parametrize("is_end_known", [True, False])
-def test_a_bucket_with_a_primary_key_is_read_again_behind_a_named_batch(
-    *, is_end_known: bool
-) -> None:
-    world = KeyedWorld()
-    zero = world.bucket(0)
-    world.put(zero, k2=1, k4=1)
-    first = world.round()
-    lost = world.cluster.logs[zero][-1].next_offset
-    world.delete(zero, 2)
-    end = world.cluster.logs[zero][-1].next_offset
-    world.put(zero, k4=2)
-    world.round()
-    world.table.roll_back_to(first.lake_snapshot_id)
-    world.cluster.unreadable = {(zero, lost)}
-    world.snapshot(zero)
-    with pytest.raises(SplitFailed, match=f"--skip 0:{lost}`"):
-        world.round(repair_mode=RepairMode.RETIER)
-    batch = OffsetRange(zero, lost, end if is_end_known else lost)
-    world.round(repair_mode=RepairMode.RETIER, unreadable=batch)
-    world.round()
-    world.assert_equal()
-
-
-@pytest.mark.parametrize("begins_at_lake_end", [True, False])
-def test_a_named_batch_whose_bucket_cannot_be_read_again_stays_named(
-    *, begins_at_lake_end: bool
-) -> None:
+def damaged_after_it_was_tiered(
+    *, begins_at_lake_end: bool = True
+) -> tuple[KeyedWorld, OffsetRange]:
+    """A batch of bucket 0 was damaged, and the lake is rolled back to before it."""
     world = KeyedWorld()
     zero = world.bucket(0)
     world.put(zero, k2=1, k4=1)
@@ -175,15 +151,40 @@ def test_a_named_batch_whose_bucket_cannot_be_read_again_stays_named(
     lost = world.cluster.logs[zero][-1].next_offset
     world.delete(zero, 2)
     end = world.cluster.logs[zero][-1].next_offset
+    world.put(zero, k4=2)
     world.round()
     world.table.roll_back_to(first.lake_snapshot_id)
     world.cluster.unreadable = {(zero, lost)}
+    return world, OffsetRange(zero, lost, end)
+
+
+@pytest.mark.parametrize("is_end_known", [True, False])
+def test_a_bucket_with_a_primary_key_is_read_again_behind_a_named_batch(
+    *, is_end_known: bool
+) -> None:
+    world, batch = damaged_after_it_was_tiered()
+    world.snapshot(batch.bucket)
+    with pytest.raises(SplitFailed, match=f"--skip 0:{batch.start}`"):
+        world.round(repair_mode=RepairMode.RETIER)
+    if not is_end_known:
+        batch = replace(batch, stop=batch.start)
+    world.round(repair_mode=RepairMode.RETIER, unreadable=batch)
+    world.round()
+    world.assert_equal()
+
+
+@pytest.mark.parametrize("begins_at_lake_end", [True, False])
+def test_a_named_batch_whose_bucket_cannot_be_read_again_stays_named(
+    *, begins_at_lake_end: bool
+) -> None:
+    world, batch = damaged_after_it_was_tiered(begins_at_lake_end=begins_at_lake_end)
     with pytest.raises(SplitFailed) as failed:  # the model supports no scans
-        world.round(repair_mode=RepairMode.RETIER, unreadable=OffsetRange(zero, lost, end))
-    assert f"the batch at offset {lost} cannot be read, and the rebuild of the" in str(failed.value)
-    assert str(failed.value).endswith(
-        f"`sluice repair db.t --skip 0:{lost}` with the same --warehouse or --config: it lists the"
-        " possible repairs"
+        world.round(repair_mode=RepairMode.RETIER, unreadable=batch)
+    text = str(failed.value)
+    assert f"the batch at offset {batch.start} cannot be read, and the rebuild of the" in text
+    assert text.endswith(
+        f"`sluice repair db.t --skip 0:{batch.start}` with the same --warehouse or --config: it"
+        " lists the possible repairs"
     )
 
 
