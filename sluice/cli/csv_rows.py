@@ -211,7 +211,7 @@ class _Converter:
         if not data.endswith((b"\r", b"\n")):  # the last row of the file
             data += b"\n"
         return pa.csv.read_csv(
-            pa.py_buffer(data),
+            _arrow_buffer(data),
             read_options=pa.csv.ReadOptions(
                 column_names=self._names, block_size=len(data) + 1, use_threads=False
             ),
@@ -246,8 +246,8 @@ def header_of(path: Path) -> Lines:
 
 def _names(header: Lines) -> list[str]:
     data = header.text(0, 1) + b"\n"
-    options = pa.csv.ReadOptions(block_size=len(data) + 1)
-    names: list[str] = pa.csv.read_csv(pa.py_buffer(data), read_options=options).schema.names
+    options = pa.csv.ReadOptions(block_size=len(data) + 1, use_threads=False)
+    names: list[str] = pa.csv.read_csv(_arrow_buffer(data), read_options=options).schema.names
     return names
 
 
@@ -290,3 +290,15 @@ def csv_options(types: dict[str, pa.DataType], names: Sequence[str] = ()) -> pa.
         quoted_strings_can_be_null=False,
         include_columns=list(names),
     )
+
+
+def _arrow_buffer(data: bytes) -> pa.Buffer:
+    """A copy in Arrow's own memory.
+
+    A thread of Arrow may let go of a reader's input when Python has begun to end. If that is a
+    Python object, the process aborts.
+    """
+    buffer = pa.allocate_buffer(len(data))
+    with pa.FixedSizeBufferWriter(buffer) as writer:
+        writer.write(data)
+    return buffer
