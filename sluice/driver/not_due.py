@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from sluice.client.client import Client
 from sluice.clock import Clock, SystemClock
 from sluice.errors import TableNotDue
@@ -127,6 +129,6 @@ def _spoken(seconds: int) -> str:
 
 
 def _wait(seconds: int) -> str:
-    """A duration for --wait that is long enough."""
-    minutes = max(seconds, 0) // 60 + 1
+    """A duration for --wait that leaves half a minute for typing it and for clocks that differ."""
+    minutes = max(1, math.ceil((seconds + 30) / 60))
     return f"{minutes}min" if minutes <= 120 else f"{minutes // 60 + 1}h"
