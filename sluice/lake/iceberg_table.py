@@ -47,6 +47,8 @@ _TARGET_FILE_BYTES = 512 * 1024 * 1024  # Iceberg's default of write.target-file
 _COMMIT_TRIES_MAX = 10
 _DELETES_VERSION = 2
 """The first format version of Iceberg that supports delete files."""
+_NEW_PAGES = ("v2", "PARQUET_2_0")
+"""The page versions of Parquet that come with DELTA encodings, as Iceberg names them."""
 # What Iceberg throws if a commit did not succeed, as far as the catalog's answer shows.
 _REFUSALS = {
     "ValidationException",
@@ -149,6 +151,7 @@ class IcebergTable:
                 ),
                 compression=self._property("write.parquet.compression-codec", "zstd"),
                 compression_level=self._property("write.parquet.compression-level", ""),
+                delta_encoding=self._property("write.parquet.page-version", "v1") in _NEW_PAGES,
                 row_group_rows=self._tiering.row_group_rows,
                 row_group_bytes=self._tiering.row_group_bytes,
             )

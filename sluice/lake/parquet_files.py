@@ -8,22 +8,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sluice.errors import LakeNotWritable
 from sluice.failpoints import failpoint
 from sluice.lake import storage
+from sluice.lake.encodings import DELTA, delta_columns, dictionary_columns
 from sluice.rounds.types import DataFile
 
-_SAMPLE_ROWS = 20_000
-_DICTIONARY_RATIO = (
-    4  # a column gets a dictionary if each value of its sample occurs 4 times on average
-)
-_FEW = pa.array(np.random.default_rng(0).choice(_SAMPLE_ROWS, _SAMPLE_ROWS // 10, replace=False))
-_FEW_MAX = len(_FEW) * 9 // 10
 _COMPRESSIONS = {"uncompressed": "none", "lz4_raw": "lz4"}
 
 
@@ -34,6 +27,8 @@ class WriteOptions:
     target_file_bytes: int
     compression: str = "zstd"
     compression_level: str = ""
+    delta_encoding: bool = False
+    """Whether every reader of the table knows DELTA_BINARY_PACKED."""
     row_group_rows: int = 512 * 1024
     row_group_bytes: int = 64 * 1024 * 1024
 
@@ -150,16 +145,22 @@ class _OpenFile:
         self._writer: Any = None
         with storage_errors(self._uri):
             level = int(options.compression_level) if options.compression_level else None
+            codec = _COMPRESSIONS.get(options.compression, options.compression)
             if self._temporary:
                 fs.create_dir(path, recursive=True)
             self._sink = fs.open_output_stream(self._path)
             try:
+                dictionaries = dictionary_columns(first)
+                deltas: list[str] = []
+                if options.delta_encoding:
+                    deltas = delta_columns(first, dictionaries, codec, level)
                 self._writer = pq.ParquetWriter(
                     self._sink,
                     first.schema,
-                    compression=_COMPRESSIONS.get(options.compression, options.compression),
+                    compression=codec,
                     compression_level=level,
-                    use_dictionary=dictionary_columns(first),
+                    use_dictionary=dictionaries,
+                    column_encoding=dict.fromkeys(deltas, DELTA) or None,
                     store_schema=False,
                     store_decimal_as_integer=True,
                     version="2.6",
@@ -197,29 +198,6 @@ class _OpenFile:
         with contextlib.suppress(OSError, ValueError, pa.ArrowException):
             self._sink.close()
         return self._path
-
-
-def dictionary_columns(table: pa.Table) -> list[str]:
-    """The columns to write with a dictionary: those whose values repeat in the first rows.
-
-    A dictionary costs a hash per value and only pays off if values repeat. Parquet itself drops a
-    dictionary only after a megabyte of distinct values.
-    """
-    sample = table.slice(0, _SAMPLE_ROWS)
-    limit = max(1, sample.num_rows // _DICTIONARY_RATIO)
-    # a random tenth of the sample of such a column has fewer than 90 % distinct values
-    few = sample.take(_FEW) if sample.num_rows == _SAMPLE_ROWS else None
-    found = []
-    for field, column in zip(sample.schema, sample.columns, strict=True):
-        if pa.types.is_nested(field.type) or pa.types.is_boolean(field.type):
-            continue
-        if field.name == "__offset":
-            continue
-        if few is not None and pc.count_distinct(few.column(field.name)).as_py() > _FEW_MAX:
-            continue
-        if pc.count_distinct(column).as_py() <= limit:
-            found.append(field.name)
-    return found
 
 
 @contextlib.contextmanager

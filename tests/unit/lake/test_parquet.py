@@ -18,7 +18,7 @@ import pytest
 from sluice.errors import LakeNotWritable, LakeTableMismatch, UnsupportedType
 from sluice.lake.iceberg_schema import schema_json
 from sluice.lake.parquet import ParquetSplitWriter, ParquetWriterFactory
-from sluice.lake.parquet_files import WriteOptions, dictionary_columns
+from sluice.lake.parquet_files import WriteOptions
 from sluice.model import DataType, TableBucket
 from sluice.model import types as t
 from sluice.rounds.types import LogRecords, Split, SplitPart
@@ -130,39 +130,6 @@ def test_the_same_split_twice_never_shares_a_file(tmp_path: Path) -> None:
     one, two = factory(tmp_path)(SPLIT, 1), factory(tmp_path)(SPLIT, 2)
     paths = {*write(one, records(0, 5)), *write(two, records(0, 5))}
     assert len(paths) == 2
-
-
-def test_dictionaries_only_where_values_repeat() -> None:
-    rows = 10_000
-    table = pa.table(
-        {
-            "few": pa.array([f"v{i % 50}" for i in range(rows)]),
-            "many": pa.array([f"v{i}" for i in range(rows)]),
-            "int_few": pa.array(np.arange(rows) % 9),
-            "nulls": pa.nulls(rows, pa.string()),
-            "ok": pa.array([True] * rows),
-            "list": pa.array([[1]] * rows),
-            "__offset": pa.array(np.zeros(rows, dtype="int64")),
-        }
-    )
-    assert dictionary_columns(table) == ["few", "int_few", "nulls"]
-
-
-def test_a_quick_look_loses_no_dictionary() -> None:
-    """Columns that have just enough repeats, however they lie, and such as have too few."""
-    rows = np.arange(30_000)
-    table = pa.table(
-        {
-            "cycle": rows % 5_000,
-            "runs": rows // 4,
-            "late": np.minimum(rows, 4_999),
-            "early": np.maximum(rows - 15_000, 0),
-            "few repeats": rows % 5_001,
-            "no repeats": rows,
-            "mostly null": pa.array([None if i % 4 else i for i in rows.tolist()]),
-        }
-    )
-    assert dictionary_columns(table) == ["cycle", "runs", "late", "early", "mostly null"]
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
