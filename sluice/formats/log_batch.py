@@ -336,9 +336,10 @@ def change_types(view: Buffer, header: LogBatchHeader) -> bytes | None:
         return None
     start = header.records_at
     types = bytes(memoryview(view)[start : start + header.record_count])
-    if types and max(types) > MAX_CHANGE_TYPE:
+    highest = int(np.frombuffer(types, np.uint8).max(initial=0))
+    if highest > MAX_CHANGE_TYPE:
         raise CorruptRecord(
-            f"log batch at offset {header.base_offset}: change type {max(types)} is not 0 to 4"
+            f"log batch at offset {header.base_offset}: change type {highest} is not 0 to 4"
         )
     return types
 

@@ -74,15 +74,19 @@ def decode_values(
     :raises SchemaNotExist: ``schemas`` lacks a schema id.
     :raises UnsupportedType: a column was written with another type.
     """
-    schema_ids = _schema_ids(values)
-    there = _is_there(values)
-    known = np.unique(schema_ids[there]).tolist()
+    there = _is_there(values) if values.null_count else None
+    schema_ids = _schema_ids(values, there)
+    known = _distinct(schema_ids if there is None else schema_ids[there])
     found: list[pa.Array] = []
     for schema_id in known:
         schema = _schema(schemas, schema_id)
-        mask = there & (schema_ids == schema_id)
-        # rows of other schemas are null here, so that each row keeps its number
-        some = values if len(known) == 1 else _masked(values, mask)
+        some, mask = values, there
+        if len(known) > 1:
+            mask = schema_ids == schema_id
+            if there is not None:
+                mask &= there
+            # rows of other schemas are null here, so that each row keeps its number
+            some = _masked(values, mask)
         arrays = _columns(some, schema, target, row_format)
         choice = pa.array(mask) if found else None
         found = [
@@ -141,16 +145,35 @@ def _is_there(values: pa.Array) -> np.ndarray:
     return values.is_valid().to_numpy(zero_copy_only=False)
 
 
-def _schema_ids(values: pa.Array) -> np.ndarray:
-    bounds = bounds_of(values).astype(np.int64)
-    there = _is_there(values)
-    short = np.nonzero(there & (np.diff(bounds) < SCHEMA_ID_SIZE))[0]
-    if len(short):
-        raise CorruptRecord(f"value {short[0]} is shorter than a schema id of 2 bytes")
-    data = values.buffers()[2]
+def _schema_ids(values: pa.Array, there: np.ndarray | None) -> np.ndarray:
+    """The schema id of each value; 0 where ``there`` is not set.
+
+    :param there: which values are not null; None: all of them.
+    """
+    bounds = bounds_of(values)
+    sizes = np.diff(bounds)
+    if there is not None:
+        sizes[~there] = SCHEMA_ID_SIZE
+    if len(sizes) and sizes.min() < SCHEMA_ID_SIZE:
+        row = int(np.argmax(sizes < SCHEMA_ID_SIZE))
+        raise CorruptRecord(f"value {row} is shorter than a schema id of 2 bytes")
+    starts = bounds[:-1] if there is None else bounds[:-1][there]
+    if not len(starts):
+        return np.zeros(len(values), np.int16)
+    content = np.frombuffer(values.buffers()[2], np.uint8)
+    found = content.take(starts + 1).astype(np.int16)
+    found <<= 8
+    found |= content.take(starts)
+    if there is None:
+        return found
     ids = np.zeros(len(values), np.int16)
-    if data is not None and there.any():
-        content = np.frombuffer(data, np.uint8)
-        starts = bounds[:-1][there]
-        ids[there] = content[starts] | content[starts + 1].astype(np.int16) << 8
+    ids[there] = found
     return ids
+
+
+def _distinct(numbers: np.ndarray) -> list[int]:
+    """The distinct numbers, ascending; nearly always there is one."""
+    if len(numbers) and (numbers == numbers[0]).all():
+        return [int(numbers[0])]
+    found: list[int] = np.unique(numbers).tolist()
+    return found

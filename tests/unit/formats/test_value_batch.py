@@ -137,3 +137,25 @@ def test_values_that_cannot_be_read_are_refused() -> None:
         decode_values(broken, SCHEMAS, OLD, COMPACTED)
     with pytest.raises(CorruptRecord, match="value 1 is shorter"):
         decode_values(binary([None, b"\x01"]), SCHEMAS, OLD, COMPACTED)
+
+
+@given(st.lists(st.sampled_from([None, 1, 2, 513, -2]), max_size=12), st.integers(0, 3))
+def test_each_value_is_read_by_the_schema_of_its_id(ids: list[int | None], skip: int) -> None:
+    """The ids differ in one byte or both; each schema has a column of its own."""
+    schemas = {
+        number: Schema((Column("a", t.INT, 0), Column("b", t.INT, 10 + place)))
+        for place, number in enumerate((1, 2, 513, -2))
+    }
+    values: list[pa.Array] = [binary([])]
+    expected: list[dict[str, int | None]] = []
+    for row, number in enumerate(ids):
+        if number is None:
+            values.append(binary([None]))
+            expected.append({"a": None, "b": None})
+            continue
+        batch = pa.record_batch([pa.array([row], pa.int32())] * 2, ["a", "b"])
+        rows = encode_rows(batch, [t.INT, t.INT], COMPACTED)
+        values.append(stored_values(rows, number))
+        expected.append({"a": row, "b": row if number == 513 else None})
+    found = decode_values(pa.concat_arrays(values).slice(skip), schemas, schemas[513], COMPACTED)
+    assert found.to_pylist() == expected[skip:]
