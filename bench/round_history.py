@@ -9,7 +9,7 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -65,7 +65,7 @@ def _embedded(home: Path) -> None:
 class _NoRounds(RoundTable):
     """Records no round."""
 
-    def write(self, ended: TieringRound, is_late: Callable[[], bool]) -> None:
+    def write(self, ended: Sequence[TieringRound], is_late: Callable[[], bool]) -> None:
         pass
 
 

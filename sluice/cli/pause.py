@@ -55,7 +55,8 @@ def _status(statuses: StatusClient, table: TablePath) -> TieringStatus | None:
 def pause(table: TablePath, settings: Settings) -> None:
     """Pause tiering of TABLE until `sluice resume`.
 
-    The pause survives restarts of the server. A round under way continues. `sluice status` shows
+    The pause survives restarts of the server. An Airflow task ends its round of
+    the table; a round of `sluice tier` continues. `sluice status` shows
     the table as paused. On an Apache Fluss cluster, which has no pause, only Sluice's rounds honour
     it.
     """

@@ -21,7 +21,8 @@ def print_statuses(
     """Prints the columns that fit 80 characters, then the failures and last error of each table.
 
     :param empty: the line to print if there are no tables.
-    :param complete_errors: print errors in full; otherwise a terminal gets their start.
+    :param complete_errors: print errors in full, and who tiers a table; otherwise a terminal gets
+        the start of errors.
     """
     print_table(COLUMNS, [_row(entry, now_ms) for entry in statuses], empty=empty, shorten=0)
     for entry in statuses:
@@ -36,6 +37,8 @@ def print_statuses(
                 f"{entry.path}: rows are missing in the lake, as accepted by a user"
                 f" ({entry.accepted})"
             )
+        if complete_errors and entry.claimed_by is not None:
+            print_wrapped(f"{entry.path} is being tiered by {entry.claimed_by}")
     print_notes(statuses)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from sluice.client.heartbeats import Heartbeats, HeartbeatSender
 from sluice.errors import FlussError, NetworkError, RequestTimeOut
@@ -27,42 +27,74 @@ class ClaimSession:
     def __init__(
         self,
         take: Callable[[], Claim | None],
-        why_not: Callable[[Claim], str | None],
+        why_not: Callable[[Sequence[Claim]], Sequence[str | None]],
         give_back: Callable[[Claim, str], None],
         beats: HeartbeatSender,
     ) -> None:
         """:param take: claims the next table that the coordinator assigns.
-        :param why_not: returns why a table is unsuitable now; None if it is suitable.
+        :param why_not: returns for each table why it is unsuitable now; None if it is suitable.
         :param give_back: called once for each unsuitable table, with that reason.
         """
         self._take, self._why_not, self._give_back = take, why_not, give_back
         self._heartbeats = Heartbeats(beats)
         self._beating = False
+        self._is_over = False
         self._held: dict[int, tuple[Claim, str]] = {}
 
     def next(self) -> Claim | None:
         """Claims the next suitable table; None if none is left."""
-        while len(self._held) < HELD_MAX:
+        found = self.take(1)
+        return found[0] if found else None
+
+    def take(self, most: int) -> list[Claim]:
+        """Claims up to ``most`` suitable tables; fewer if no more are left.
+
+        Whether they are suitable is asked of all at once.
+        """
+        suitable: list[Claim] = []
+        claims: list[Claim] = []
+        try:
+            while len(suitable) < most and len(self._held) < HELD_MAX and not self._is_over:
+                claims = []
+                wanted = most - len(suitable)
+                self._take_some(wanted, claims)
+                suitable += self._suitable(claims)
+                if len(claims) < wanted:
+                    break
+        except Exception as error:
+            for claim in dict.fromkeys((*suitable, *claims)):
+                self._hold(claim, str(error))  # released with the others
+            raise
+        return suitable
+
+    def _take_some(self, most: int, claims: list[Claim]) -> None:
+        while len(claims) < most:
             claim = self._take()
             if claim is None:
-                return None
-            try:
-                reason = self._why_not(claim)
-            except Exception as error:
-                self._hold(claim, str(error))  # released with the others
-                raise
+                return
+            claims.append(claim)
+            self._heartbeats.add(claim)  # its round starts when the others are released
+            if most > 1:
+                self._beat()
+
+    def _suitable(self, claims: Sequence[Claim]) -> list[Claim]:
+        """Those of the claims that are suitable; holds the others."""
+        suitable = []
+        for claim, reason in zip(claims, self._why_not(claims) if claims else (), strict=True):
             if reason is None:
-                self._heartbeats.add(claim)  # its round starts when the others are released
-                return claim
-            again = claim.table_id in self._held
+                suitable.append(claim)
+                continue
+            if claim.table_id in self._held:
+                self._is_over = True  # revoked and assigned again: every due table was seen
             self._hold(claim, reason)
-            if again:  # revoked and assigned again: every due table was seen
-                return None
-        return None
+        return suitable
 
     def _hold(self, claim: Claim, reason: str) -> None:
         self._held[claim.table_id] = (claim, reason)
         self._heartbeats.add(claim)
+        self._beat()
+
+    def _beat(self) -> None:
         if not self._beating:
             self._beating = True
             self._heartbeats.start()

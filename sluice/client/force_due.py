@@ -41,9 +41,9 @@ def make_due(
     """Makes the coordinator assign the table to the next worker that claims.
 
     :return: the claim that was reported as finished; None if the table was already due.
-    :raises TableNotDue: a worker has the table (then ``ask_again`` is False in the details, because
-        each query counts as a heartbeat of that worker's round); or this Fluss does not report the
-        table's state; or each response was more than a second old.
+    :raises TableNotDue: a worker has the table (then the details have its ``tiering_epoch``, and
+        ``ask_again`` is False, because each query counts as a heartbeat of that worker's round); or
+        this Fluss does not report the table's state; or each response was more than a second old.
     :raises TableNotExist: the coordinator does not list the table as a tiered one.
     """
     clock = clock or SystemClock()
@@ -98,6 +98,7 @@ def _scheduled(
             " table is due",
             waits=True,
             ask_again=False,
+            tiering_epoch=claim.tiering_epoch,
         )
     if isinstance(said, TableNotExist):
         raise TableNotExist(

@@ -183,12 +183,11 @@ def by_table(claims: list[Claim]) -> list[list[Claim]]:
 
     Nearly always one group.
     """
-    groups: list[list[Claim]] = []
+    groups: list[dict[int, Claim]] = []
     for claim in claims:
-        for group in groups:
-            if all(other.table_id != claim.table_id for other in group):
-                group.append(claim)
-                break
-        else:
-            groups.append([claim])
-    return groups
+        group = next((group for group in groups if claim.table_id not in group), None)
+        if group is None:
+            group = {}
+            groups.append(group)
+        group[claim.table_id] = claim
+    return [list(group.values()) for group in groups]

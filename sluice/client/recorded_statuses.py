@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from os import getpid
 from typing import TypeVar
 
+from sluice.client.recorded_ends import Begun, End, by_columns, rounds_of
 from sluice.client.recorded_lag import LAG_ERRORS, Lag, read_lags
 from sluice.client.round_table import PATH as ROUNDS_PATH
 from sluice.client.status_cache import StatusCache
@@ -65,7 +66,7 @@ class RecordedStatuses:
         self._lags_from = 0
         self._tidied = False
         self._beats: dict[Claim, float] = {}
-        self._begun: dict[Claim, tuple[int, str]] = {}
+        self._begun: dict[Claim, Begun] = {}
 
     def close(self) -> None:
         self._table.close()
@@ -78,41 +79,76 @@ class RecordedStatuses:
         :param by: the name of the run; by default host and process id.
         :raises StatusUnreadable: a user may have paused the table.
         """
+        return self.claimed_many([claim], by)[0]
+
+    def claimed_many(self, claims: Sequence[Claim], by: str | None = None) -> list[str | None]:
+        """Records claims like :meth:`claimed`, by one read and few writes."""
         name = by or this_process()
+        freshness = self._read(partial(self._read_before, claims))
+        now_ms = self._clock.now_ms()
+        numbers = self._last_numbers([c for c in claims if not self._before(c).rounds])
+        reasons: list[str | None] = []
+        changes: list[tuple[Claim, Columns, TieringRound | None]] = []
+        for claim in claims:
+            row, columns = self._before(claim), dict(self._known.unwritten(claim.table_id))
+            row = replace(row, rounds=row.rounds or numbers.get(claim.table_id, 0))
+            fresh_ms = freshness.get(claim.table_id, DEFAULT_FRESHNESS_MS)
+            waits = {"freshness_ms": fresh_ms, "backoff_ms": self._backoff_ms}
+            lost = recorded.lost(row, claim, now_ms, **waits)
+            columns |= lost
+            why_not = recorded.skip_reason(replace(row, **columns), now_ms)
+            reasons.append(why_not)
+            if why_not is None:
+                begun = {"rounds": row.rounds, **columns}
+                columns = {**begun, **recorded.claimed(claim, now_ms, name)}
+                self._keep_begun(claim, Begun(now_ms, name, None if row.is_claimed else row))
+            if columns:
+                before = recorded.last_claim(row, claim.path)
+                ended = recorded.round_of(before, row, lost, None) if lost else None
+                changes.append((claim, columns, ended))
+        self._record_claims(changes)
+        return reasons
 
-        def read() -> int:
-            row = self._row(claim.table_id)
-            is_open = row is not None and row.is_claimed
-            return self._freshness_of(claim) if is_open else DEFAULT_FRESHNESS_MS
+    def _read_before(self, claims: Sequence[Claim]) -> dict[int, int]:
+        """Reads the rows of claimed tables; returns the freshness of those without an end."""
+        self._rows([claim.table_id for claim in claims])
+        opened = [claim for claim in claims if self._before(claim).is_claimed]
+        return {claim.table_id: self._freshness_of(claim) for claim in opened}
 
-        freshness_ms = self._read(read)
-        now_ms, backoff_ms = self._clock.now_ms(), self._backoff_ms
-        row = self._known.row(claim.table_id) or RecordedStatus(claim.table_id)
-        if not row.rounds:
-            row = replace(row, rounds=self._last_number(claim))
-        columns = dict(self._known.unwritten(claim.table_id))
-        lost = recorded.lost(row, claim, now_ms, freshness_ms=freshness_ms, backoff_ms=backoff_ms)
-        columns |= lost
-        why_not = recorded.skip_reason(replace(row, **columns), now_ms)
-        if why_not is None:
-            columns = {"rounds": row.rounds, **columns, **recorded.claimed(claim, now_ms, name)}
-            with self._lock:
-                if len(self._begun) >= _HEARTBEATS_MAX:
-                    self._begun.clear()
-                self._begun[claim] = now_ms, name
-        if columns:
+    def _before(self, claim: Claim) -> RecordedStatus:
+        return self._known.row(claim.table_id) or RecordedStatus(claim.table_id)
 
-            def write() -> bool:
-                self._upsert(columns)
-                return True
+    def _record_claims(self, changes: Sequence[tuple[Claim, Columns, TieringRound | None]]) -> None:
+        """:param changes: with the end of the claim before, if that was lost."""
+        if not changes:
+            return
 
-            if self._events.event(claim.path, "record its claim", write, EventKind.WRITE, PATH):
-                self._known.written(claim.table_id)
-                if lost:
-                    before = recorded.last_claim(row, claim.path)
-                    ended = recorded.round_of(before, row, lost, None)
-                    self._record_round(claim.path, ended, numbered=True)
-        return why_not
+        def write() -> bool:
+            self._upsert_all([columns for _, columns, _ in changes])
+            return True
+
+        path = changes[0][0].path
+        if not self._events.event(path, "record its claim", write, EventKind.WRITE, PATH):
+            return
+        for claim, _, _ in changes:
+            self._known.written(claim.table_id)
+        lost = [(claim.path, ended) for claim, _, ended in changes if ended is not None]
+        self._record_rounds(lost)
+
+    def _keep_begun(self, claim: Claim, begun: Begun) -> None:
+        with self._lock:
+            if len(self._begun) >= _HEARTBEATS_MAX:
+                self._begun.clear()
+            self._begun[claim] = begun
+
+    def before_round(self, claim: Claim) -> RecordedStatus | None:
+        """The status before a claim that this process recorded.
+
+        None: it is not known, or the claim before has no recorded end.
+        """
+        with self._lock:
+            begun = self._begun.get(claim)
+        return None if begun is None else begun.before
 
     def claims_of(self, by: str) -> list[Claim]:
         """Returns the recorded claims of a run that have no recorded end.
@@ -125,6 +161,19 @@ class RecordedStatuses:
             for row in rows
             if row.is_claimed and row.claimed_by == by
         ]
+
+    def paused(self, claims: Sequence[Claim]) -> set[Claim]:
+        """Returns the claims whose tables are paused.
+
+        :raises FlussError: the statuses cannot be read.
+        """
+        ids = [claim.table_id for claim in claims]
+        rows = self._events.bounded(lambda: self._table.read(ids), PATH)
+        return {
+            claim
+            for claim in claims
+            if (row := rows.get(claim.table_id)) is not None and row.paused
+        }
 
     def eligible(self, paths: Sequence[TablePath] | None) -> Sequence[TablePath] | None:
         """Returns those of a few tables that may be tiered now; None and many stay as they are.
@@ -163,16 +212,15 @@ class RecordedStatuses:
     def _write_alive(self, claims: Sequence[Claim], now_ms: int) -> None:
         """Writes all heartbeats at once; claims that were not recorded need a second write."""
         found = self._table.read([claim.table_id for claim in claims])
-        by_columns: dict[tuple[str, ...], list[Columns]] = {}
+        changes = []
         for claim in claims:
             with self._lock:
-                since_ms, by = self._begun.get(claim, (now_ms, this_process()))
+                begun = self._begun.get(claim) or Begun(now_ms, this_process())
             row = found.get(claim.table_id)
-            columns = recorded.heartbeat(row, claim, now_ms, since_ms=since_ms, by=by)
-            if columns:
-                by_columns.setdefault(tuple(columns), []).append(columns)
-        for rows in by_columns.values():
-            self._upsert(*rows)
+            changes.append(
+                recorded.heartbeat(row, claim, now_ms, since_ms=begun.since_ms, by=begun.by)
+            )
+        self._upsert_all(changes)
 
     def _is_due(self, claim: Claim, now_s: float) -> bool:
         """Returns whether to record this heartbeat; never the first one of a claim."""
@@ -199,14 +247,26 @@ class RecordedStatuses:
             claim or end is recorded.
         """
 
-        def end(before: RecordedStatus | None, _freshness_ms: int) -> Columns:
-            if refused and not _is_open(before, claim):
-                return {}
-            return recorded.finished(
-                claim, before, self._clock.now_ms(), forced=forced, details=details
-            )
+        self.finished_many([(claim, details)], forced=forced, refused=[claim] if refused else ())
 
-        self._end(claim, end, details)
+    def finished_many(
+        self,
+        ends: Sequence[tuple[Claim, TieringRound | None]],
+        *,
+        forced: bool = False,
+        refused: Collection[Claim] = (),
+    ) -> None:
+        """Records that rounds succeeded, by one read and few writes: see :meth:`finished`."""
+
+        def end(
+            claim: Claim, details: TieringRound | None, before: RecordedStatus | None
+        ) -> Columns:
+            if claim in refused and not _is_open(before, claim):
+                return {}
+            now_ms = self._clock.now_ms()
+            return recorded.finished(claim, before, now_ms, forced=forced, details=details)
+
+        self._end([End(claim, details, partial(end, claim, details)) for claim, details in ends])
 
     def failed(
         self,
@@ -222,7 +282,9 @@ class RecordedStatuses:
         :param details: see :meth:`finished`, like ``refused``.
         """
 
-        def end(before: RecordedStatus | None, freshness_ms: int) -> Columns:
+        freshness = [DEFAULT_FRESHNESS_MS]
+
+        def end(before: RecordedStatus | None) -> Columns:
             if refused and not _is_open(before, claim):
                 return {}
             return recorded.failed(
@@ -230,12 +292,15 @@ class RecordedStatuses:
                 before,
                 self._clock.now_ms(),
                 str(reason),
-                freshness_ms=freshness_ms,
+                freshness_ms=freshness[0],
                 backoff_ms=self._backoff_ms,
                 details=details,
             )
 
-        self._end(claim, end, details)
+        def read() -> None:
+            freshness[0] = self._freshness_of(claim)
+
+        self._end([End(claim, details, end)], read)
 
     def released(self, claim: Claim, stopped: str | None = None) -> None:
         """Records that the claim was released by its owner.
@@ -243,12 +308,12 @@ class RecordedStatuses:
         :param stopped: who stopped its round; None: the claim was not used.
         """
 
-        def end(before: RecordedStatus | None, _freshness_ms: int) -> Columns:
+        def end(before: RecordedStatus | None) -> Columns:
             if before is None or not before.is_of(claim):
                 return {}
             return recorded.released(claim, self._clock.now_ms(), stopped)
 
-        self._end(claim, end)
+        self._end([End(claim, None, end)])
 
     # ---- for users ----
 
@@ -274,10 +339,13 @@ class RecordedStatuses:
 
         self._events.bounded(do, PATH)
 
-    def make_due(self, info: TableInfo, do: Callable[[], Claim | None]) -> None:
+    def make_due(
+        self, info: TableInfo, do: Callable[[], Claim | None], lost_by: str | None = None
+    ) -> None:
         """Makes a table due, unless a recorded round is running.
 
         :param do: makes the table due; returns the claim that it waited with, or None.
+        :param lost_by: the name of a run that has lost its claim.
         :raises TableNotDue: a round is running, or ``do`` raises it.
         :raises StatusUnreadable: whether a round is running cannot be read.
         :raises InvalidTable: the table is not tiered.
@@ -286,19 +354,24 @@ class RecordedStatuses:
         path, table_id = info.path, info.table_id
         row = self._read(lambda: self._row(table_id))
         by = recorded.claim_holder(row, self._clock.now_ms())
-        if row is not None and by is not None:
+        is_lost = row is not None and lost_by is not None and row.claimed_by == lost_by
+        if row is not None and by is not None and not is_lost:
             raise TableNotDue(
                 f"table {path} is being tiered by {by} (tiering epoch {row.tiering_epoch}):"
                 " use `sluice tier` with --now --wait 5min to tier it after that round",
                 waits=True,
+                tiering_epoch=row.tiering_epoch,
+                claimed_by=row.claimed_by,
             )
         columns = recorded.round_requested(table_id, path, row, do(), self._clock.now_ms())
         if columns:
             write = partial(self._upsert, columns)
             self._events.event(path, "record that it is due", write, EventKind.WRITE, PATH)
 
-    def list(self, infos: Iterable[TableInfo]) -> list[TieringStatus]:
+    def list(self, infos: Iterable[TableInfo], *, lags: bool = True) -> list[TieringStatus]:
         """Returns the status of each tiered table of ``infos``, ordered by path.
+
+        :param lags: False leaves lags and lake snapshots out, which are read table by table.
 
         If the status table cannot be read, states are Unknown, with the reason as their note.
         """
@@ -312,14 +385,14 @@ class RecordedStatuses:
             unread = mask(f"table {PATH} cannot be read: {type(error).__name__}: {error}")
         now_ms = self._clock.now_ms()
         found = []
-        lags = self._lags(tiered)
+        found_lags = self._lags(tiered) if lags else {}
         for info in tiered:
             row = rows.get(info.table_id)
             freshness_ms = _freshness_ms(info)
             status = recorded.status_of(info.path, info.table_id, freshness_ms, row, now_ms)
             if unread is not None:  # then they are unknown
                 status = replace(status, failures=None, paused=None, rounds=None)
-            lag = lags.get(info.table_id, Lag())
+            lag = found_lags.get(info.table_id, Lag())
             found.append(
                 replace(
                     status,
@@ -354,59 +427,70 @@ class RecordedStatuses:
 
     # ---- deadlines and failures ----
 
-    def _end(
-        self,
-        claim: Claim,
-        end: Callable[[RecordedStatus | None, int], Columns],
-        details: TieringRound | None = None,
-    ) -> None:
-        """:param end: returns the columns to write for the current row and the freshness in ms."""
+    def _end(self, ends: Sequence[End], read: Callable[[], None] = lambda: None) -> None:
+        """:param read: reads what else the ends need, within the deadline."""
+        if not ends:
+            return
         with self._lock:
-            self._beats.pop(claim, None)
-            self._begun.pop(claim, None)
-
+            for each in ends:
+                self._beats.pop(each.claim, None)
+                self._begun.pop(each.claim, None)
+        path = ends[0].claim.path
         history: list[threading.Thread] = []  # written beside the status, which takes as long
 
-        def write_end() -> bool:
-            before = self._row(claim.table_id)
-            columns = end(before, self._freshness_of(claim))
-            if "rounds" in columns:
-                ended = recorded.round_of(claim, before, columns, details)
-                numbered = before is not None and before.rounds is not None
-                write = partial(self._record_round, claim.path, ended, numbered=numbered)
+        def write_ends() -> bool:
+            self._rows([each.claim.table_id for each in ends])
+            read()
+            rows = [(each, self._known.row(each.claim.table_id)) for each in ends]
+            found = [(each, before, each.columns(before)) for each, before in rows]
+            if rounds := rounds_of(found):
+                write = partial(self._record_rounds, rounds)
                 history.append(threading.Thread(target=write, name="sluice-history", daemon=True))
                 history[-1].start()
-            if columns:
-                self._upsert(columns)
+            self._upsert_all(columns for _, _, columns in found)
             return True
 
         what = "record the end of its round"
-        is_recorded = self._events.event(claim.path, what, write_end, EventKind.END, PATH)
+        is_recorded = self._events.event(path, what, write_ends, EventKind.END, PATH)
         for thread in history:
             thread.join()  # its write has a deadline
-        if is_recorded:
-            self._known.written(claim.table_id)
-        elif columns := end(self._known.row(claim.table_id), DEFAULT_FRESHNESS_MS):
-            self._known.not_written(claim.table_id, columns)
-        self._tidy_once(claim.path)
+        for each in ends:
+            table_id = each.claim.table_id
+            if is_recorded:
+                self._known.written(table_id)
+            elif columns := each.columns(self._known.row(table_id)):
+                self._known.not_written(table_id, columns)
+        self._tidy_once(path)
 
-    def _record_round(self, path: TablePath, ended: TieringRound, *, numbered: bool) -> None:
-        """:param numbered: whether the status counts the rounds of the table."""
+    def _record_rounds(self, rounds: Sequence[tuple[TablePath, TieringRound]]) -> None:
+        """:param rounds: a round without a number gets the next one of the table's history."""
+        if not rounds:
+            return
 
         def write() -> None:
-            rounds, number = self._table.rounds, ended.round_number
-            if not numbered:  # nobody may add the column
-                number = rounds.last_number(ended.table_id) + 1
-            rounds.write(replace(ended, round_number=number), self._events.is_late)
+            table = self._table.rounds
+            unnumbered = [ended.table_id for _, ended in rounds if ended.round_number is None]
+            last = table.last_numbers(unnumbered) if unnumbered else {}
+            table.write(
+                [
+                    replace(ended, round_number=last.get(ended.table_id, 0) + 1)
+                    if ended.round_number is None
+                    else ended
+                    for _, ended in rounds
+                ],
+                self._events.is_late,
+            )
 
         what = "record what its round did"
-        self._events.event(path, what, write, EventKind.ROUND, ROUNDS_PATH)
+        self._events.event(rounds[0][0], what, write, EventKind.ROUND, ROUNDS_PATH)
 
-    def _last_number(self, claim: Claim) -> int:
-        """The number of the newest round in the history: statuses may be lost, or have none yet."""
+    def _last_numbers(self, claims: Sequence[Claim]) -> dict[int, int]:
+        """The newest rounds' numbers in the history: statuses may be lost, or have none yet."""
+        if not claims:
+            return {}
         what, kind = "read the number of its last round", EventKind.ROUND
-        read = partial(self._table.rounds.last_number, claim.table_id)
-        return self._events.event(claim.path, what, read, kind, ROUNDS_PATH) or 0
+        read = partial(self._table.rounds.last_numbers, [claim.table_id for claim in claims])
+        return self._events.event(claims[0].path, what, read, kind, ROUNDS_PATH) or {}
 
     def _tidy_once(self, path: TablePath) -> None:
         """Deletes the rows and rounds of dropped tables at the first end of this process."""
@@ -450,6 +534,10 @@ class RecordedStatuses:
         After the deadline nothing is written: the row may be newer by then.
         """
         self._table.upsert(rows, self._events.is_late, needed)
+
+    def _upsert_all(self, rows: Iterable[Columns]) -> None:
+        for alike in by_columns(rows):
+            self._upsert(*alike)
 
     def _row(self, table_id: int) -> RecordedStatus | None:
         """Reads a row and adds its unwritten columns."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
@@ -43,11 +44,9 @@ class RoundTable:
     def __init__(self, table: SystemTable[RecordedRound]) -> None:
         self._table = table
 
-    def write(self, ended: TieringRound, is_late: Callable[[], bool]) -> None:
-        """Records a round. Raises the errors of :meth:`SystemTable.upsert`."""
-        values = {name: getattr(ended, name) for name in _NAMES}
-        slot = (ended.round_number or 0) % ROUNDS_KEPT
-        self._table.upsert([{**values, "slot": slot}], is_late)
+    def write(self, ended: Sequence[TieringRound], is_late: Callable[[], bool]) -> None:
+        """Records rounds. Raises the errors of :meth:`SystemTable.upsert`."""
+        self._table.upsert([_row_of(each) for each in ended], is_late)
 
     def newest(self, table_id: int, limit: int) -> list[TieringRound]:
         """The newest rounds of a lake table, the newest first.
@@ -58,10 +57,12 @@ class RoundTable:
         rounds = [TieringRound(**{n: getattr(row, n) for n in _NAMES}) for row in rows]
         return sorted(rounds, key=_age, reverse=True)[:limit]
 
-    def last_number(self, table_id: int) -> int:
-        """The highest number of a table's rounds; 0 if it has none."""
-        rounds = self.newest(table_id, ROUNDS_KEPT)
-        return max((each.round_number or 0 for each in rounds), default=0)
+    def last_numbers(self, table_ids: Sequence[int]) -> dict[int, int]:
+        """The highest number of the rounds of each table that has any."""
+        found: dict[int, int] = {}
+        for row in LAYOUT.records_of(self._rows_of(table_ids)):
+            found[row.table_id] = max(found.get(row.table_id, 0), row.round_number or 0)
+        return found
 
     def delete(self, table_ids: Sequence[int]) -> None:
         """Deletes the rounds of dropped tables."""
@@ -75,6 +76,11 @@ class RoundTable:
         if reader is None:
             return pa.table({})
         return reader.prefix_lookup(pa.table({"table_id": pa.array(table_ids, pa.int64())}))
+
+
+def _row_of(ended: TieringRound) -> dict[str, Any]:
+    values = {name: getattr(ended, name) for name in _NAMES}
+    return {**values, "slot": (ended.round_number or 0) % ROUNDS_KEPT}
 
 
 def _age(ended: TieringRound) -> tuple[int, int]:

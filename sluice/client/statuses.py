@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from sluice.client.admin import Admin
@@ -10,7 +10,7 @@ from sluice.client.connection import Connection
 from sluice.client.force_due import make_due
 from sluice.client.recorded_statuses import RecordedStatuses
 from sluice.errors import DatabaseNotExist, TableNotExist, UnsupportedVersion
-from sluice.model import TableInfo, TablePath, TieringRound, TieringStatus
+from sluice.model import Claim, TableInfo, TablePath, TieringRound, TieringStatus
 from sluice.model.tiering_round import ROUNDS_KEPT
 from sluice.wire import apis, values
 from sluice.wire import fluss_api_pb2 as pb
@@ -77,19 +77,39 @@ class StatusClient:
         )
         return [round_from_message(entry) for entry in reply.rounds]
 
+    def are_estimates(self) -> bool:
+        """Whether states and due times are estimates, because the coordinator reports none."""
+        return not self._connection.coordinator_offers(apis.LIST_TIERING_STATUSES)
+
     # In annotations below this method, ``list`` would name it and not the type.
-    def list(self, path: TablePath | None = None) -> list[TieringStatus]:
+    def list(self, path: TablePath | None = None, *, lags: bool = True) -> list[TieringStatus]:
         """Returns the tiering status of one lake table, or of all.
 
+        :param lags: False leaves lags and lake snapshots out where they must be read one by one.
         :raises TableNotExist: the table does not exist.
         """
         with suppress(UnsupportedVersion):
             return self.of_coordinator(path)
         infos = self._infos() if path is None else [self._admin.table_info(path)]
-        return self._recorded.list(infos)
+        return self._recorded.list(infos, lags=lags)
+
+    def paused(self, claims: Sequence[Claim]) -> set[Claim]:
+        """Returns the claims whose tables are paused.
+
+        :raises FlussError: the statuses cannot be read.
+        """
+        if not claims:
+            return set()
+        with suppress(UnsupportedVersion):
+            statuses = self.of_coordinator(claims[0].path if len(claims) == 1 else None)
+            found = {status.table_id for status in statuses if status.paused}
+            return {claim for claim in claims if claim.table_id in found}
+        return self._recorded.paused(claims)
 
     def pause(self, path: TablePath) -> None:
-        """Pauses tiering of a table, also across restarts. A running round continues.
+        """Pauses tiering of a table, also across restarts.
+
+        A tier task of Airflow ends the table's round without a failure; other rounds continue.
 
         The coordinator assigns a paused table to no worker. If the coordinator does not support
         the call, the pause is recorded, and Sluice's rounds honour it.
@@ -113,19 +133,23 @@ class StatusClient:
         if not self._control(path, values.TIERING_RETRY):
             self._recorded.retry(self._admin.table_info(path))
 
-    def request_round(self, path: TablePath) -> None:
+    def request_round(self, path: TablePath, lost_by: str | None = None) -> None:
         """Requests one more round of a table now, before its freshness has passed.
 
         The round starts after the current one. An Apache Fluss coordinator does not support the
         call; there, the table is made due by a forced finish, which needs that no round is running.
 
+        :param lost_by: on Apache Fluss, the name of a run whose claim was lost: the record of that
+            claim does not count as a running round. The coordinator is asked all the same.
         :raises TableNotExist: the table does not exist.
         :raises InvalidTable: the table is not tiered.
         :raises TableNotDue: on Apache Fluss: a round is running, or the table cannot be made due.
         """
         if not self._control(path, values.TIERING_AGAIN):
             info = self._admin.table_info(path)
-            self._recorded.make_due(info, lambda: make_due(self._connection, path, info.table_id))
+            self._recorded.make_due(
+                info, lambda: make_due(self._connection, path, info.table_id), lost_by
+            )
 
     def _control(self, path: TablePath, action: int) -> bool:
         """Sends a tiering command; returns False if the coordinator does not support the call."""

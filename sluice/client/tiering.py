@@ -99,10 +99,15 @@ class TieringClient:
             requested = recorder.eligible(requested)
         nothing = requested is not None and not requested
 
-        def why_not(claim: Claim) -> str | None:
-            if requested is not None and claim.path not in requested:
-                return "this table was not requested"
-            return None if recorder is None else recorder.claimed(claim, by)
+        wanted = None if requested is None else frozenset(requested)
+
+        def why_not(claims: Sequence[Claim]) -> list[str | None]:
+            reasons: dict[Claim, str | None] = dict.fromkeys(claims, "this table was not requested")
+            suitable = [c for c in claims if wanted is None or c.path in wanted]
+            reasons |= dict.fromkeys(suitable)
+            if recorder is not None and suitable:
+                reasons |= zip(suitable, recorder.claimed_many(suitable, by), strict=True)
+            return [reasons[claim] for claim in claims]
 
         def give_back(claim: Claim, reason: str) -> None:
             self._give_back(claim, Reason.from_text(f"released: {reason}"))
@@ -190,7 +195,27 @@ class TieringClient:
         with self._ending(
             lambda r, refused: r.finished(claim, details, forced=forced, refused=refused)
         ):
-            self._report(request, claim, lambda reply: reply.finished_table_resp)
+            self._report(request, [claim], lambda reply: reply.finished_table_resp)
+
+    def finished_many(
+        self, ends: Sequence[tuple[Claim, TieringRound]]
+    ) -> dict[Claim, FlussError | None]:
+        """Reports rounds of several tables as finished, by one call; at most one of each table.
+
+        :returns: why a claim is lost; None if its report was accepted.
+        """
+        request = pb.LakeTieringHeartbeatRequest()
+        for claim, details in ends:
+            entry = entry_of(claim)
+            entry.round.CopyFrom(_round_message(details))
+            request.finished_tables.append(entry)
+        answers = self._report(request, [c for c, _ in ends], lambda r: r.finished_table_resp)
+        errors = {claim: answers[claim.table_id] for claim, _ in ends}
+        with self._writing_down() as recorder:
+            if recorder is not None:
+                refused = [claim for claim, error in errors.items() if error is not None]
+                recorder.finished_many(ends, refused=refused)
+        return errors
 
     def failed(self, claim: Claim, reason: Reason, details: TieringRound | None = None) -> None:
         """Reports a round as failed. A reason that contains a secret is withheld.
@@ -231,7 +256,7 @@ class TieringClient:
                 pb.PbHeartbeatRespForTable(table_id=claim.table_id)
             ]
 
-        self._report(request, claim, answers)
+        self._report(request, [claim], answers)
         if not known:
             self._report_failure(claim, reason.checked())
 
@@ -243,7 +268,7 @@ class TieringClient:
         if details is not None:
             entry.round.CopyFrom(_round_message(details))
         request = pb.LakeTieringHeartbeatRequest(failed_tables=[entry])
-        self._report(request, claim, lambda reply: reply.failed_table_resp)
+        self._report(request, [claim], lambda reply: reply.failed_table_resp)
 
     # ---- statuses of a cluster that keeps none ----
 
@@ -414,13 +439,15 @@ class TieringClient:
     def _report(
         self,
         request: pb.LakeTieringHeartbeatRequest,
-        claim: Claim,
+        claims: Sequence[Claim],
         answers: Callable[[Any], Any],
-    ) -> None:
-        """Sends a report until a response arrives.
+    ) -> dict[int, FlussError | None]:
+        """Sends a report until a response arrives; returns the final errors by table id.
 
         If a response is lost, the report may already have taken effect and increased the epoch. The
         coordinator then refuses the repeated report by that epoch, which counts as success.
+
+        :raises FlussError: the error of the only claim, or one that may pass.
         """
         unknown = False
 
@@ -428,13 +455,22 @@ class TieringClient:
             nonlocal unknown
             unknown = unknown or error.details.get("sent") is not False
 
-        def unpack(reply: Any) -> None:
-            what = f"report of {claim.path}, tiering epoch {claim.tiering_epoch}"
-            error = error_of(only(answers(reply), what))
-            if error is not None and not (unknown and isinstance(error, FencedTieringEpoch)):
-                raise error
+        def unpack(reply: Any) -> dict[int, FlussError | None]:
+            found = {entry.table_id: error_of(entry) for entry in answers(reply)}
+            for claim in claims:
+                if claim.table_id not in found:
+                    raise CorruptMessage(
+                        f"report of {claim.path}, tiering epoch {claim.tiering_epoch}: the"
+                        f" response has {len(found)} results and none for this table"
+                    )
+                error = found[claim.table_id]
+                if unknown and isinstance(error, FencedTieringEpoch):
+                    found[claim.table_id] = None
+                elif error is not None and (len(claims) == 1 or error.retryable):
+                    raise error
+            return found
 
-        self._connection.call_coordinator(
+        return self._connection.call_coordinator(
             apis.LAKE_TIERING_HEARTBEAT,
             request,
             unpack,

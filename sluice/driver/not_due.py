@@ -95,9 +95,10 @@ def _in_words(status: TieringStatus, freshness: str, now_ms: int, requested: boo
     after_it = "add --now --wait 5min to tier it again after that round"
     at_once = "Add --now to tier it now"
     if status.status == State.TIERING.value:
+        by = f" by {status.claimed_by}" if status.claimed_by else ""
         return (
-            f"is being tiered (tiering epoch {status.tiering_epoch}): {after_it}. A claim without"
-            " heartbeats expires after server.tiering_timeout_ms (2 minutes)"
+            f"is being tiered{by} (tiering epoch {status.tiering_epoch}): {after_it}. A claim"
+            " without heartbeats expires after server.tiering_timeout_ms (2 minutes)"
         )
     if status.paused:
         return "is paused: `sluice resume` resumes its tiering"

@@ -126,6 +126,12 @@ class TieringStatus(KeptStatus):
     lake_snapshot_id: int | None = described(
         t.BIGINT, "Registered lake snapshot", number=12, heading="lake snapshot"
     )
+    claimed_by: str | None = described(
+        t.STRING,
+        "The run or process that tiers the table; null if none does",
+        number=19,
+        heading="claimed by",
+    )
     note: str | None = described(
         t.STRING, "Why the status is Unknown, on a cluster that keeps no statuses", number=15
     )

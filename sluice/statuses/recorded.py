@@ -274,6 +274,7 @@ def status_of(
         table_id=table_id,
         status=state,
         tiering_epoch=0 if epoch is None else epoch,
+        claimed_by=row.claimed_by if state == State.TIERING.value else None,
         note=note,
         **{
             **kept_values(row),

@@ -300,7 +300,7 @@ class TieringStatuses:
     # -- requests of users
 
     def pause(self, table_id: int, paused: bool) -> None:
-        """Pauses or resumes the assignment of a table. A round in progress continues."""
+        """Pauses or resumes the assignment of a table. An open claim stays valid."""
         if self._tables[table_id].paused != paused:
             self._update(table_id, paused=paused)
 

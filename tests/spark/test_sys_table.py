@@ -55,6 +55,7 @@ COLUMNS = [  # of seed 001, in Spark's words
     ("rounds", "bigint"),
     ("stopped", "string"),
     ("accepted", "string"),
+    ("claimed_by", "string"),
 ]
 PUSHES_FILTERS = hasattr(datasource, "EqualTo")
 """Spark 4.0 asks no Python data source to filter."""
@@ -172,6 +173,7 @@ def test_the_rows_are_the_coordinators_word(session: Any, tmp_path: Path) -> Non
             s.rounds,
             s.stopped,
             s.accepted,
+            s.claimed_by,
         )
         for s, row in zip(said, rows, strict=True)
     ]

@@ -263,6 +263,7 @@ def _tiering_status(status: TableStatus) -> TieringStatus:
         status.table_id,
         "" if status.state is None else status.state.value,
         status.tiering_epoch,
+        claimed_by=status.claimed_by,
         **{**kept_values(status), "next_attempt_ms": due_ms},
     )
 

@@ -117,7 +117,7 @@ def test_wide_shows_every_condition(shop: Shop) -> None:
     headings, _, *lines = shown.output.rstrip().splitlines()
     named = (
         "table state epoch last tiered failures next attempt lag rows lag lake snapshot last round"
-        " rounds accepted last error last error at"
+        " rounds accepted claimed by last error last error at"
     )
     assert " ".join(headings.split()) == named
     by_table = {line.split()[0].partition(".")[2]: line for line in lines}
@@ -155,6 +155,7 @@ def test_the_same_for_machines(shop: Shop) -> None:
         "rounds": 2,
         "stopped": None,
         "accepted": None,
+        "claimed_by": None,
         "note": None,
     }
     assert (healthy["status"], healthy["failures"], healthy["last_round_ms"]) == (

@@ -167,7 +167,7 @@ def test_wide_has_every_column(capsys: pytest.CaptureFixture[str]) -> None:
     headings, _, orders, prices, stock, visits = capsys.readouterr().out.splitlines()
     named = (
         "table state epoch last tiered failures next attempt lag rows lag lake snapshot last round"
-        " rounds accepted last error last error at"
+        " rounds accepted claimed by last error last error at"
     )
     assert " ".join(headings.split()) == named
     assert "2026-09-21 14:13:07Z" in orders
@@ -190,6 +190,13 @@ def test_a_table_whose_rounds_all_failed_was_never_tiered(
 ) -> None:
     failed = replace(PRICES, lake_snapshot_id=7, rounds=rounds)
     assert printed(capsys, failed)[2].split()[2] == shown
+
+
+def test_who_tiers_a_table_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    tiered = replace(ORDERS, status="Tiering", claimed_by="host:7")
+    alone = printed(capsys, tiered, complete_errors=True)
+    assert alone[-1] == "shop.orders is being tiered by host:7"
+    assert not any("host:7" in line for line in printed(capsys, tiered, PRICES))
 
 
 def test_accepted_losses_are_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 import pytest
 
@@ -18,6 +19,7 @@ class Coordinator:
         self.queue = [Claim(i, TablePath("shop", f"t{i}"), 1, 3) for i in range(tables)]
         self.back: list[tuple[int, str]] = []
         self.gone: set[int] = set()
+        self.asked: list[list[int]] = []
 
     def take(self) -> Claim | None:
         return self.queue.pop(0) if self.queue else None
@@ -36,8 +38,9 @@ class Coordinator:
         return {claim.table_id: None for claim in claims}
 
     def claim_session(self, *wanted: int) -> ClaimSession:
-        def why_not(claim: Claim) -> str | None:
-            return None if claim.table_id in wanted else f"t{claim.table_id} is paused"
+        def why_not(claims: Sequence[Claim]) -> list[str | None]:
+            self.asked.append([claim.table_id for claim in claims])
+            return [None if c.table_id in wanted else f"t{c.table_id} is paused" for c in claims]
 
         return ClaimSession(self.take, why_not, self.give_back, self)
 
@@ -59,6 +62,28 @@ def test_a_table_that_comes_again_ends_the_search() -> None:
     with fluss.claim_session(9) as tables:
         assert tables.next() is None
     assert [table for table, _ in fluss.back] == [0, 1], "once each"
+
+
+def test_several_are_asked_about_at_once() -> None:
+    fluss = Coordinator(6)
+    with fluss.claim_session(1, 3, 4, 5) as tables:
+        assert [claim.table_id for claim in tables.take(3)] == [1, 3, 4]
+        assert fluss.asked == [[0, 1, 2], [3, 4]], "no more than are wanted"
+        assert [claim.table_id for claim in tables.take(3)] == [5]
+        assert tables.take(3) == []
+    assert [table for table, _ in fluss.back] == [0, 2]
+
+
+def test_what_was_claimed_with_others_goes_back_after_an_error() -> None:
+    fluss = Coordinator(3)
+
+    def unreadable(claims: Sequence[Claim]) -> list[str | None]:
+        raise NetworkError("the statuses are away")
+
+    session = ClaimSession(fluss.take, unreadable, fluss.give_back, fluss)
+    with pytest.raises(NetworkError), session as tables:
+        tables.take(2)
+    assert [table for table, _ in fluss.back] == [0, 1]
 
 
 def test_the_search_has_a_bound() -> None:

@@ -105,7 +105,7 @@ def test_a_round_that_nobody_has_written_down_is_left_alone(shop: Shop) -> None:
     assert foreign is not None
     with pytest.raises(TableNotDue, match=r"is being tiered \(tiering epoch 1\)") as caught:
         claimed_now(shop, path)
-    assert caught.value.details == {"waits": True, "ask_again": False}
+    assert caught.value.details == {"waits": True, "ask_again": False, "tiering_epoch": 1}
     assert shop.client.tiering.beat([foreign]) == {foreign.table_id: None}
     file = shop.client.tiering.prepare_lake_snapshot(
         foreign.table_id, path, {TableBucket(foreign.table_id, None, 0): 0}
@@ -113,7 +113,7 @@ def test_a_round_that_nobody_has_written_down_is_left_alone(shop: Shop) -> None:
     assert file, "it goes on"
     shop.client.tiering._report(
         pb.LakeTieringHeartbeatRequest(finished_tables=[entry_of(foreign)]),
-        foreign,
+        [foreign],
         lambda reply: reply.finished_table_resp,
     )
     assert claimed_now(shop, path).tiering_epoch == 2, "its end was not written down either"

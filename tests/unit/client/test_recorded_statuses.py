@@ -146,6 +146,17 @@ def test_retry_ends_the_wait(shop: Shop) -> None:
 
 
 @EITHER_DOOR
+def test_claims_of_paused_tables_are_known(shop: Shop) -> None:
+    one, two = (shop.claim(shop.create(name)) for name in ("one", "two"))
+    assert shop.client.statuses.paused([one, two]) == set(), "no row yet is no pause"
+    shop.client.statuses.pause(two.path)
+    assert shop.another().statuses.paused([one, two]) == {two}
+    assert shop.client.statuses.paused([one]) == shop.client.statuses.paused([]) == set()
+    shop.client.statuses.resume(two.path)
+    assert shop.client.statuses.paused([two]) == set()
+
+
+@EITHER_DOOR
 def test_a_paused_table_is_claimed_by_nobody(shop: Shop) -> None:
     path = shop.create("orders")
     shop.client.statuses.pause(path)

@@ -17,6 +17,7 @@ from sluice.cli.main import cli
 from sluice.cli.options import DURATION
 from sluice.client import Client, connect
 from sluice.client.force_due import make_due
+from sluice.client.recorded_statuses import this_process
 from sluice.config import ClientConfig, ServerConfig
 from sluice.driver.not_due import claim_table, not_due
 from sluice.errors import TableNotDue, TableNotExist
@@ -144,8 +145,8 @@ def test_during_a_round_and_after_a_change_of_the_freshness(
     path = create(client, enabled="true", freshness="1d")
     claim = claim_table(client, path, clock=clock)
     assert str(not_due(client, path, clock.ms)).startswith(
-        "table shop.orders is being tiered (tiering epoch 1): add --now --wait 5min to tier it"
-        " again after that round. A claim without heartbeats"
+        f"table shop.orders is being tiered by {this_process()} (tiering epoch 1): add --now"
+        " --wait 5min to tier it again after that round. A claim without heartbeats"
     )
     clock.ms += MINUTE_MS
     client.tiering.finished(claim)
@@ -170,7 +171,7 @@ def test_a_table_is_claimed_now(client: Client, clock: WallClock) -> None:
         claim_table(client, path, clock=clock)
     claim = claim_table(client, path, now=True, clock=clock)
     assert (claim.path, claim.tiering_epoch) == (path, 2)
-    with pytest.raises(TableNotDue, match=r"is being tiered \(tiering epoch 2\)"):
+    with pytest.raises(TableNotDue, match=r"is being tiered by \S+ \(tiering epoch 2\)"):
         claim_table(client, path, now=True, clock=clock)
     client.tiering.finished(claim)
     assert client.tiering.claim([path]) is None, "asking during a round has left no trace"
@@ -208,7 +209,7 @@ def test_who_was_slower_is_told_what_to_do(client: Client, clock: WallClock) -> 
             assert client.tiering.claim([wanted]) is not None
 
         other.statuses.request_round = and_then_somebody  # type: ignore[method-assign]
-        with pytest.raises(TableNotDue, match=r"is being tiered \(tiering epoch 2\)"):
+        with pytest.raises(TableNotDue, match=r"is being tiered by \S+ \(tiering epoch 2\)"):
             claim_table(other, path, now=True, clock=clock)
 
 

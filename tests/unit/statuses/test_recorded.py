@@ -221,6 +221,13 @@ def test_a_claim_without_an_end_stays_as_it_is() -> None:
     assert recorded.claim_holder(None, NOW) is None
 
 
+def test_a_status_names_who_tiers_the_table_while_it_does() -> None:
+    held = after(recorded.claimed(CLAIM, NOW, "me"))
+    assert (seen(held, NOW).status, seen(held, NOW).claimed_by) == ("Tiering", "me")
+    assert seen(held, NOW + 120_000).claimed_by is None, "nobody knows whether it still does"
+    assert seen(after(success(CLAIM, NOW), row=held), NOW).claimed_by is None
+
+
 def test_what_users_accepted_is_kept_the_newest_first() -> None:
     def repaired(claim: Claim, what: str | None) -> Any:
         details = TieringRound(outcome="committed", accepted=what)
