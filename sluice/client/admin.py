@@ -35,7 +35,7 @@ from sluice.wire import apis, values
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api
 from sluice.wire.error_codes import raise_in_body
-from sluice.wire.table_paths import bucket_in, table_path
+from sluice.wire.table_paths import bucket_in, path_of, table_path
 
 
 class Admin:
@@ -133,17 +133,24 @@ class Admin:
         :raises SchemaNotExist: the table never had a schema of that id.
         """
         reply = self._ask(apis.GET_TABLE_INFO, pb.GetTableInfoRequest(table_path=table_path(path)))
-        descriptor = descriptor_from_json(reply.table_json)
-        if schema_id is not None and schema_id != reply.schema_id:
-            descriptor = replace(descriptor, schema=self.schema(path, schema_id))
-        return TableInfo(
-            path=path,
-            table_id=reply.table_id,
-            schema_id=reply.schema_id if schema_id is None else schema_id,
-            descriptor=descriptor,
-            created_ms=reply.created_time,
-            modified_ms=reply.modified_time,
-        )
+        info = _table_info(path, reply)
+        if schema_id is None or schema_id == info.schema_id:
+            return info
+        descriptor = replace(info.descriptor, schema=self.schema(path, schema_id))
+        return replace(info, schema_id=schema_id, descriptor=descriptor)
+
+    def table_infos(self, paths: Sequence[TablePath]) -> dict[TablePath, TableInfo]:
+        """Returns the descriptions of several tables, by one call; learns the leaders, too.
+
+        Apache Fluss leaves the options of the lake itself (``table.datalake.iceberg.*``) out.
+
+        :raises FlussError: for all of them, if one of them does not exist.
+        """
+        found = {}
+        for reply in self._connection.describe_tables(paths).table_metadata:
+            path = path_of(reply.table_path)
+            found[path] = _table_info(path, reply)
+        return found
 
     def schema(self, path: TablePath, schema_id: int | None = None) -> Schema:
         """Returns a schema of a table, by default the latest.
@@ -313,6 +320,18 @@ class Admin:
             return {b: e.offset for b, e in entries.items() if not e.error_code}
 
         return self._connection.call_leader(path, buckets[0], apis.LIST_OFFSETS, request, unpack)
+
+
+def _table_info(path: TablePath, reply: Any) -> TableInfo:
+    """The table that a response describes."""
+    return TableInfo(
+        path=path,
+        table_id=reply.table_id,
+        schema_id=reply.schema_id,
+        descriptor=descriptor_from_json(reply.table_json),
+        created_ms=reply.created_time,
+        modified_ms=reply.modified_time,
+    )
 
 
 def _spec(values: Mapping[str, str]) -> pb.PbPartitionSpec:

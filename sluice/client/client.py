@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from sluice.client.admin import Admin
 from sluice.client.connection import Connection
+from sluice.client.idle import IdleCheck
 from sluice.client.kv_reader import KvReader
 from sluice.client.kv_scan import KvScanner
 from sluice.client.kv_snapshot_sizes import kv_snapshot_sizes
@@ -37,12 +38,17 @@ class Client:
         :raises ConfigurationError: the bootstrap address is not valid.
         """
         self.config = config
+        self._clock = clock
         self._connection = Connection(config)
         self._recorded = RecordedStatuses(config, clock)
         self.admin = Admin(self._connection)
         self.statuses = StatusClient(self._connection, self.admin, self._recorded)
         self.tiering = TieringClient(self._connection, self.admin, self._recorded)
         self.leases = LeaseClient(self._connection)
+
+    def idle_check(self) -> IdleCheck:
+        """Returns a check of which claimed tables are idle; use it in a ``with`` block."""
+        return IdleCheck(self.config, self._recorded, self._clock)
 
     def log_writer(
         self,

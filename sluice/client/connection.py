@@ -5,7 +5,7 @@ from __future__ import annotations
 import random as random_module
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -236,17 +236,14 @@ class Connection:
         found = self.known_leader(bucket)
         if found is not None:
             return found
-        request = pb.MetadataRequest(table_path=[table_path(path)])
-        if bucket.partition_id is not None:
-            request.partitions_id.append(bucket.partition_id)
+        partitions = [] if bucket.partition_id is None else [bucket.partition_id]
         try:
-            reply, servers = self._metadata(request)
+            reply, leaders = self._learn([path], partitions)
         except UnknownServerError as error:
             # Fluss 0.9.1 answers with a stack trace for a table that no longer exists.
             if not self._table_exists(path):
                 raise TableNotExist(f"table {path} was dropped") from error
             raise
-        leaders = _leaders(reply, servers)
         tables = [table.table_id for table in reply.table_metadata]
         if bucket.table_id not in tables:
             raise TableNotExist(
@@ -257,14 +254,35 @@ class Connection:
                 f"table {path} has no bucket {bucket}; it has {len(leaders)} buckets there",
                 final=True,
             )
-        with self._lock:
-            self._cache.leaders.update({b: a for b, a in leaders.items() if a is not None})
         address = leaders[bucket]
         if address is None:
             raise LeaderNotAvailable(
                 f"bucket {bucket} of {path} has no leader now", server=NO_LEADER
             )
         return address
+
+    def describe_tables(self, paths: Sequence[TablePath], partitions: Sequence[int] = ()) -> Any:
+        """The metadata of several tables in one call, which also learns the leaders of buckets.
+
+        :param partitions: ids of partitions of these tables whose leaders to learn.
+        :raises FlussError: for all of them, if one of them no longer exists.
+        """
+        return self._retrying(
+            lambda: self._learn(paths, partitions)[0], apis.GET_METADATA, True, self._refresh
+        )
+
+    def _learn(
+        self, paths: Sequence[TablePath], partitions: Sequence[int]
+    ) -> tuple[Any, dict[TableBucket, Address | None]]:
+        """The metadata of tables and partitions, and the leaders in it."""
+        request = pb.MetadataRequest(
+            table_path=[table_path(path) for path in paths], partitions_id=partitions
+        )
+        reply, servers = self._metadata(request)
+        leaders = _leaders(reply, servers)
+        with self._lock:
+            self._cache.leaders.update({b: a for b, a in leaders.items() if a is not None})
+        return reply, leaders
 
     def _table_exists(self, path: TablePath) -> bool:
         request = pb.TableExistsRequest(table_path=table_path(path))

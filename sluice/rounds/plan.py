@@ -157,6 +157,21 @@ def make_plan(
     )
 
 
+def offsets_to_copy(info: TableInfo, tiered: int | None, earliest: int, latest: int) -> int:
+    """The number of offsets of a bucket that a round copies; below 0: its log is behind the lake.
+
+    Whether a table is idle is decided by the same rule (sluice/client/idle.py).
+
+    :param tiered: the registered offset; None: the bucket was never tiered.
+    :param earliest: where the log begins, of a bucket that was never tiered.
+    """
+    if tiered is not None:
+        return latest - tiered
+    if info.has_primary_key:  # rows that its log has lost are in its KV snapshots
+        return max(latest, 0)
+    return max(latest - earliest, 0)
+
+
 def _splits_of(
     info: TableInfo,
     cluster: Cluster,
@@ -176,21 +191,19 @@ def _splits_of(
         earliest = cluster.earliest_offsets(info.path, info.table_id, partition_id, fresh)
     splits, covered = [], []
     for number, bucket in buckets.items():
-        start = known.get(bucket, earliest.get(number, 0))
-        stop = latest[number]
-        if bucket in known and start > stop:
+        start, stop = known.get(bucket, earliest.get(number, 0)), latest[number]
+        count = offsets_to_copy(info, known.get(bucket), earliest.get(number, 0), stop)
+        if count < 0:
             raise _log_behind(info, bucket, start, stop)
-        if info.has_primary_key and bucket not in known:
-            if stop > 0:
-                splits.append(keyed.first_split(info, bucket, values, start, stop))
-                covered.append(stop)
+        if count == 0:
             continue
-        if start >= stop:
+        covered.append(count)
+        if info.has_primary_key and bucket not in known:
+            splits.append(keyed.first_split(info, bucket, values, start, stop))
             continue
         changes = keyed.split_options(info) if info.has_primary_key else None
         first = start if bucket in known else EARLIEST
         splits.append(Split(bucket, values, first, stop, keyed=changes, earliest_offset=start))
-        covered.append(stop - start)
     return splits, covered
 
 
