@@ -145,7 +145,8 @@ def _round_on_spark(tables: Tables, session: Any, path: TablePath, work_uri: str
     assert claim is not None, path
     uri = plan_uri(work_uri, "bench", claim)
     write_json(uri, PlanFile(claim, "bench", tables.config.client.bootstrap).to_json())
-    assert spark_driver.run(session, uri, "1", tables.config, _task_id) == 0, uri
+    context = session.sparkContext
+    assert spark_driver.run(context, uri, "1", tables.config, _task_id) == 0, uri
     content = read_json(result_uri(uri, "1"))
     assert content is not None
     tables.client.tiering.finished(claim)

@@ -31,6 +31,8 @@ from sluice.masking import is_secret_name, secrets_of
 ENVIRONMENT_PREFIX = "SLUICE_"
 SETTINGS_VARIABLE = "SLUICE_SETTINGS"
 """A JSON object of ``section.key``: value that overrides all other variables; holds secrets."""
+SETTINGS_FILE_VARIABLE = "SLUICE_SETTINGS_FILE"
+"""Path of a file with such an object, where others can read a process's variables."""
 
 _CA_BYTES_MAX = 4 * 1024 * 1024
 _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----")
@@ -235,6 +237,14 @@ class TieringConfig:
     """If one bucket of a log table has a long backlog, several splits copy a part of it each. A
     part has at least about this number of log offsets. 0: one split copies the complete backlog of
     a bucket."""
+    driver_copy_rows: int = 1_000_000
+    """On Spark, a round with at most this number of rows is copied by threads of the driver. That
+    costs less than a Spark job, whose Python workers have to start. If Spark's master is local,
+    executors have no other machine: the limit is ten times as high. 0: executors copy every
+    round."""
+    tables_at_once: int = 0
+    """Tables that one Spark application tiers at the same time. 0: as many as the driver has cores,
+    and at least two."""
     row_group_rows: int = 512 * 1024
     """Rows that are gathered before a Parquet row group is written."""
     row_group_bytes: int = 64 * 1024 * 1024
@@ -299,9 +309,9 @@ def load_config(
     for name, value in (environment or {}).items():
         if name.startswith(ENVIRONMENT_PREFIX):
             _add_variable(name, value, found)
-    settings = _settings((environment or {}).get(SETTINGS_VARIABLE, ""))
-    for dotted, value in settings.items():
-        found.put(dotted, value, f"{SETTINGS_VARIABLE}: {dotted}")
+    for where, text in _settings_texts(environment or {}):
+        for dotted, value in _settings(text, where).items():
+            found.put(dotted, value, f"{where}: {dotted}")
     for dotted, override in (overrides or {}).items():
         found.put(dotted, override, f"{overrides_prefix}{dotted}", overrides_prefix)
     return Config(**{name: _SECTIONS[name](**values) for name, values in found.sections.items()})
@@ -452,17 +462,32 @@ def _place(path: Path, text: str, section: str, key: str) -> str:
     return str(path)
 
 
-def _settings(text: str) -> dict[str, Any]:
+def _settings_texts(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """The JSON objects of settings and where they are from, the one that counts most last.
+
+    :raises ConfigurationError: the file cannot be read.
+    """
+    if path := environment.get(SETTINGS_FILE_VARIABLE):
+        where = f"{SETTINGS_FILE_VARIABLE}: {path}"
+        try:
+            yield where, Path(path).read_text(encoding="utf-8")
+        except OSError as error:
+            raise ConfigurationError(f"{where}: {error.strerror}") from error
+        except UnicodeDecodeError:
+            raise ConfigurationError(f"{where}: the file is not UTF-8; save it as UTF-8") from None
+    if text := environment.get(SETTINGS_VARIABLE):
+        yield SETTINGS_VARIABLE, text
+
+
+def _settings(text: str, where: str) -> dict[str, Any]:
     """:raises ConfigurationError: no JSON object; the text may hold secrets and is not shown."""
     try:
-        content = json.loads(text or "{}")
+        content = json.loads(text)
     except ValueError as error:
-        raise ConfigurationError(f"{SETTINGS_VARIABLE} is not JSON: {error}") from None
+        raise ConfigurationError(f"{where} is not JSON: {error}") from None
     if not isinstance(content, dict):
         kind = type(content).__name__
-        raise ConfigurationError(
-            f"{SETTINGS_VARIABLE} must be a JSON object of settings, not a {kind}"
-        )
+        raise ConfigurationError(f"{where} must be a JSON object of settings, not a {kind}")
     return content
 
 

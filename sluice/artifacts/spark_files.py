@@ -10,7 +10,8 @@ from pathlib import Path
 from sluice.errors import ConfigurationError
 
 SCRIPT_PACKAGE = "sluice_spark"
-SCRIPT = "tier_table.py"
+SCRIPT = "tier_tables.py"
+REHEARSAL = "rehearse_start.py"
 _PACKAGES = ("sluice", "sluice_spark", "pyspark_sluice")
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip can hold
 _NOT_SHIPPED = ("__pycache__", "testing")
@@ -21,7 +22,19 @@ def driver_script() -> Path:
 
     :raises ConfigurationError: the script is missing.
     """
-    script = _folder(SCRIPT_PACKAGE) / SCRIPT
+    return _script(SCRIPT)
+
+
+def rehearsal_script() -> Path:
+    """The script of `sluice warm` that starts like the driver and tiers two rows of its own.
+
+    :raises ConfigurationError: the script is missing.
+    """
+    return _script(REHEARSAL)
+
+
+def _script(name: str) -> Path:
+    script = _folder(SCRIPT_PACKAGE) / name
     if not script.is_file():
         raise ConfigurationError(
             f"{script} is missing, so the installation is damaged: install fluss-sluice again"

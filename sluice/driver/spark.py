@@ -1,15 +1,18 @@
-"""One round on Spark: executors copy, the session's JVM commits.
+"""One round on Spark: executors copy, the driver's JVM commits.
 
-The session is an argument: this package does not import PySpark. Executors return results as
+The Spark context is an argument: this package does not import PySpark. Executors return results as
 values, because an exception would lose its type in transit.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+
+from py4j.protocol import Py4JError, Py4JJavaError
 
 from sluice.checks.lake import check_lake
 from sluice.client import connect
@@ -17,9 +20,18 @@ from sluice.client.log_source import ClientLogSource
 from sluice.config import Config, load_config
 from sluice.driver.local import keyed_round_options, round_limits
 from sluice.driver.open_lake import open_lake
+from sluice.driver.python_worker import lighten
 from sluice.driver.size_file import write_size
-from sluice.errors import SluiceError, UnknownFileVersion
-from sluice.model import TableInfo
+from sluice.driver.threads import ThreadRunner
+from sluice.driver.without_pandas import leave_pandas_out
+from sluice.errors import (
+    ClaimLost,
+    DriverLost,
+    SluiceError,
+    SparkJobFailed,
+    UnknownFileVersion,
+)
+from sluice.model import Claim, TableInfo
 from sluice.rounds.copy import copy_split
 from sluice.rounds.copy_size import size_uri
 from sluice.rounds.files import (
@@ -38,37 +50,58 @@ from sluice.rounds.types import Split, SplitFailure, SplitResult
 
 _LOG = logging.getLogger(__name__)
 CONF_PREFIX = "spark.sluice."
+DRIVER_THREADS = "driver threads"
+EXECUTORS = "executors"
+LOCAL_FACTOR = 10
+"""How many more rows the driver copies itself if its master is local. Up to 10M rows, executors
+cost about three core-seconds more there (`python -m bench packs`)."""
 _TASKS_MAX = 10_000
 
 
 def config_of(
-    spark: Any, path: str | None = None, environment: Mapping[str, str] | None = None
+    context: Any, path: str | None = None, environment: Mapping[str, str] | None = None
 ) -> Config:
     """The configuration of a driver: ``spark.sluice.SECTION.KEY`` overrides file and environment.
 
     :raises ConfigurationError: names the key.
     """
-    pairs = spark.sparkContext.getConf().getAll()
+    pairs = context.getConf().getAll()
     found = {k.removeprefix(CONF_PREFIX): v for k, v in pairs if k.startswith(CONF_PREFIX)}
     return load_config(path, environment, found, overrides_prefix=CONF_PREFIX)
 
 
 def run(
-    spark: Any,
+    context: Any,
     plan_uri: str,
     attempt: str,
     config: Config,
     task_id: Callable[[], int] | None = None,
+    stopped: threading.Event | None = None,
+    threads: int | None = None,
 ) -> int:
     """Runs the round of a plan file, and writes a result or failure file next to the plan.
 
+    Several threads may run a round each: a round's Spark job has a group of its own, named after
+    the table.
+
+    :param context: the SparkContext. A round needs no session, whose start costs a CPU second.
     :param task_id: returns, on an executor, a number that is unique to this execution of a split.
         File names contain it, so that a lost executor and its successor never write the same file.
+    :param stopped: once set, the round ends before its next job, or batch that the driver copies.
+    :param threads: splits of a small round that the driver copies at once; by default as many as it
+        has cores.
     :returns: the exit code: 0 for every outcome, including a lost claim; 1 for a failure.
+    :raises DriverLost: the driver's JVM was killed. Nothing is written: that is no failure of the
+        table, unless it has caused it.
     """
     try:
-        result = _run(spark, plan_uri, attempt, config, task_id or _zero).checked(config.secrets())
+        stopped = stopped or threading.Event()
+        threads = threads or driver_cores(context)
+        result = _run(context, plan_uri, attempt, config, task_id or _zero, stopped, threads)
+        result = result.checked(config.secrets())
     except Exception as error:
+        if jvm_is_lost(context):
+            raise DriverLost("the JVM of the Spark driver does not answer any more") from error
         failure = failure_of(error, config.secrets())
         _LOG.error("round of plan %s failed: %s", plan_uri, failure.reason)
         if not isinstance(error, SluiceError):
@@ -83,7 +116,13 @@ def run(
 
 
 def _run(
-    spark: Any, plan_uri: str, attempt: str, config: Config, task_id: Callable[[], int]
+    context: Any,
+    plan_uri: str,
+    attempt: str,
+    config: Config,
+    task_id: Callable[[], int],
+    stopped: threading.Event,
+    threads: int,
 ) -> RoundResult:
     check_lake(config)
     content = read_json(plan_uri)
@@ -93,15 +132,21 @@ def _run(
         )
     plan = PlanFile.from_json(content)
     client_config = replace(config.client, bootstrap=plan.bootstrap)
-    context = spark.sparkContext
+    copied_by: list[str] = []
+    rows_max = driver_copy_rows(context, config)
 
     def runner(info: TableInfo, writers: SplitWriterFactory) -> SplitRunner:
         source = ClientLogSource(client_config, plan.claim.path, info)
-        copy = SparkRunner(context, source, writers, task_id, config.secrets())
+        secrets = config.secrets()
+        job = TableJob(context, plan.claim)
+        on_executors = SparkRunner(context, source, writers, task_id, secrets, job, stopped)
+        in_driver = ThreadRunner(source, writers, threads, cancelled=stopped, secrets=secrets)
 
         def copy_measured(splits: Sequence[Split]) -> Iterator[SplitResult | SplitFailure]:
             write_size(client, splits, size_uri(plan_uri, attempt))
-            return copy(splits)
+            is_small = sum(split.weight for split in splits) <= rows_max
+            copied_by.append(DRIVER_THREADS if is_small else EXECUTORS)
+            return in_driver(splits) if is_small else on_executors(splits)
 
         return copy_measured
 
@@ -109,7 +154,7 @@ def _run(
         connect(client_config) as client,
         open_lake(config, context._gateway, context._jsc.hadoopConfiguration()) as lake,
     ):
-        return run_round(
+        result = run_round(
             plan.claim,
             client.tiering,
             lake,
@@ -119,13 +164,61 @@ def _run(
             keyed=keyed_round_options(config, plan.snapshots),
             parts=PartRules(context.defaultParallelism, config.tiering.part_offsets),
         )
+    return replace(result, copied_by=copied_by[-1] if copied_by else "")
+
+
+def driver_copy_rows(context: Any, config: Config) -> int:
+    """The most rows of a round that the driver copies itself."""
+    rows = config.tiering.driver_copy_rows
+    return rows * LOCAL_FACTOR if str(context.master).startswith("local") else rows
+
+
+def driver_cores(context: Any) -> int:
+    """The cores that the driver may use.
+
+    A driver on the cluster has those that it asked for. Its machine may have many more. Elsewhere
+    Java counts them: unlike Python, it heeds the limits of a container.
+    """
+    conf = context.getConf()
+    on_yarn = conf.get("spark.submit.deployMode", "client") == "cluster"
+    on_kubernetes = conf.get("spark.kubernetes.submitInDriver", "false") == "true"
+    if on_yarn or on_kubernetes:
+        return max(1, int(conf.get("spark.driver.cores", "1")))
+    return int(context._jvm.Runtime.getRuntime().availableProcessors())
+
+
+def jvm_is_lost(context: Any) -> bool:
+    """Whether the driver's JVM has ended, for instance because it was out of memory."""
+    try:
+        context._jvm.System.currentTimeMillis()
+    except (Py4JError, OSError):
+        return True
+    return False
+
+
+class TableJob:
+    """How Spark and its UI show the job of one table: group, description and scheduler pool.
+
+    They belong to the calling thread, so each table of an application has its own.
+    """
+
+    def __init__(self, context: Any, claim: Claim) -> None:
+        self._context = context
+        self.group = str(claim.path)
+        self._epoch = claim.tiering_epoch
+
+    def begin(self, splits: int) -> None:
+        """Labels the jobs that this thread submits from now on."""
+        text = f"tier {self.group}, tiering epoch {self._epoch}: {splits} splits"
+        self._context.setJobGroup(self.group, text)
+        self._context.setLocalProperty("spark.scheduler.pool", self.group)
 
 
 class SparkRunner:
     """A SplitRunner that runs each split in a Spark task.
 
     If the Spark job fails (too many lost executors, a killed worker), the results of finished tasks
-    are yielded before the error is raised. A task that Spark kills leaves its files behind.
+    are yielded before SparkJobFailed is raised. A task that Spark kills leaves its files behind.
     """
 
     def __init__(
@@ -135,20 +228,32 @@ class SparkRunner:
         writers: SplitWriterFactory,
         task_id: Callable[[], int],
         secrets: Sequence[str] = (),
+        job: TableJob | None = None,
+        stopped: threading.Event | None = None,
     ) -> None:
-        """:param secrets: values to mask in the reason of a failure, on executors."""
+        """:param secrets: values to mask in the reason of a failure, on executors.
+        :param job: how Spark shows the job; None: as its defaults.
+        :param stopped: once set, no job begins.
+        """
         self._context = context
+        self._job = job
+        self._stopped = stopped or threading.Event()
         self._finished = context.accumulator([], _Gathered())  # updated after each task
         self._copy = CopyPartition(source, writers, task_id, self._finished, secrets)
 
     def __call__(self, splits: Sequence[Split]) -> Iterator[SplitResult | SplitFailure]:
         ordered = in_copy_order(splits)
+        if self._job is not None:
+            self._job.begin(len(ordered))
+        if self._stopped.is_set():
+            raise ClaimLost("the round was cancelled before its Spark job")
         rdd = self._context.parallelize(ordered, min(len(ordered), _TASKS_MAX))
         try:
             outcomes = rdd.mapPartitions(self._copy).collect()
-        except Exception:
+        except Py4JJavaError as error:
             yield from self._finished.value
-            raise
+            # Splits return their errors as values, so this is none of the table's data.
+            raise SparkJobFailed("Spark gave up the job of this round") from error
         yield from outcomes
 
 
@@ -179,6 +284,7 @@ class CopyPartition:
         self._finished, self._secrets = finished, secrets
 
     def __call__(self, splits: Iterable[Split]) -> Iterator[SplitResult | SplitFailure]:
+        leave_pandas_out()
         task = self._task_id()
         for split in splits:
             outcome = copy_split(
@@ -186,6 +292,7 @@ class CopyPartition:
             )
             self._finished.add([outcome])
             yield outcome
+        lighten()
 
 
 def _zero() -> int:

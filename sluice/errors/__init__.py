@@ -15,8 +15,8 @@
     |                         UnsupportedLakeOption
     `- RoundError             ClaimLost, LeaseNotObtained, LeaseLost, SplitFailed, LogBehindLake,
                               LogBeginsAfterLake, DriverLost, DriverRefused, StoppedByUser,
-                              TierTimedOut, TableNotDue, SpillFailed, StatusUnreadable,
-                              UnknownFileVersion
+                              TablePaused, TierTimedOut, TableNotDue, SparkJobFailed,
+                              SpillFailed, StatusUnreadable, RoundsNotEnough, UnknownFileVersion
 
 ``retryable`` says whether the same call may succeed when sent again unchanged. Errors pickle.
 """
@@ -43,13 +43,16 @@ from sluice.errors.base import (
     MissingExtra,
     QueryFailed,
     RoundError,
+    RoundsNotEnough,
     ScanRestarted,
     SluiceError,
+    SparkJobFailed,
     SpillFailed,
     SplitFailed,
     StatusUnreadable,
     StoppedByUser,
     TableNotDue,
+    TablePaused,
     TierTimedOut,
     UnknownDataDirFormat,
     UnknownFileVersion,
@@ -223,6 +226,7 @@ __all__ = [
     "RequestTimeOut",
     "RetriableAuthenticateError",
     "RoundError",
+    "RoundsNotEnough",
     "ScanRestarted",
     "ScannerExpired",
     "SchemaNotExist",
@@ -232,6 +236,7 @@ __all__ = [
     "ServerTagAlreadyExist",
     "ServerTagNotExist",
     "SluiceError",
+    "SparkJobFailed",
     "SpillFailed",
     "SplitFailed",
     "StatusUnreadable",
@@ -242,6 +247,7 @@ __all__ = [
     "TableNotDue",
     "TableNotExist",
     "TableNotPartitioned",
+    "TablePaused",
     "TierTimedOut",
     "TlsError",
     "TooManyScanners",

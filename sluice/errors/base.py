@@ -136,6 +136,15 @@ class SplitFailed(RoundError):
     """One bucket's part of a round failed on its executor."""
 
 
+class SparkJobFailed(RoundError):
+    """Spark gave up the job of a round, for instance because an executor or its worker was killed.
+
+    What splits themselves report is ``SplitFailed``.
+    """
+
+    retryable = True
+
+
 class SpillFailed(RoundError):
     """The local folder for data that exceeds memory is full, or cannot be read or written."""
 
@@ -151,8 +160,21 @@ class StoppedByUser(RoundError):
     """
 
 
+class TablePaused(RoundError):
+    """A user paused the table while a round of it ran or waited.
+
+    This is no failure of the table.
+    """
+
+
 class TierTimedOut(RoundError):
     """A try of the tier task took longer than its time limit, and its driver was stopped."""
+
+    retryable = True
+
+
+class RoundsNotEnough(RoundError):
+    """The rounds of a run did not reach the end that the run was asked to reach."""
 
     retryable = True
 

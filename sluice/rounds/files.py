@@ -41,6 +41,22 @@ class PlanFile:
     """Address of the cluster: grpc://HOST:PORT or fluss://HOST:PORT."""
     snapshots: tuple[BucketSnapshot, ...] = ()
     """KV snapshots leased for this round, one for each bucket that was never tiered."""
+    rows: int | None = None
+    """About how many rows waited when the table was claimed; None: not known."""
+    until: Mapping[str, int] | None = None
+    """Offsets that the run must reach, by bucket: the ends of the logs when it was triggered.
+    Empty: not known. None: the run may leave rows to the next one."""
+
+    def is_reached(self, result: RoundResult) -> bool:
+        """Whether a round of this plan reached what the run must reach.
+
+        A round without a limit that ended it early reached the ends of the logs when it was
+        planned, which is later.
+        """
+        if self.until is None or not result.forced:
+            return True
+        known = bool(self.until)
+        return known and all(result.offsets.get(b, 0) >= end for b, end in self.until.items())
 
     def to_json(self) -> dict[str, Any]:
         content: dict[str, Any] = {
@@ -52,6 +68,10 @@ class PlanFile:
             "lease_id": self.lease_id,
             "bootstrap": self.bootstrap,
         }
+        if self.rows is not None:
+            content["rows"] = self.rows
+        if self.until is not None:
+            content["until"] = dict(self.until)
         if self.snapshots:
             content["version"] = LEASED_VERSION
             content["snapshots"] = {
@@ -71,7 +91,9 @@ class PlanFile:
             _bucket_snapshot(claim.table_id, bucket, snapshot)
             for bucket, snapshot in content.get("snapshots", {}).items()
         )
-        return cls(claim, content.get("lease_id", ""), content["bootstrap"], snapshots)
+        lease_id, rows = content.get("lease_id", ""), content.get("rows")
+        until = content.get("until")
+        return cls(claim, lease_id, content["bootstrap"], snapshots, rows, until)
 
 
 def claim_of(content: Mapping[str, Any]) -> Claim:
@@ -131,6 +153,8 @@ class RoundResult:
     """Whether the claim was lost because the table was dropped: no later round copies the rows."""
     repaired_buckets: int = 0
     """Number of buckets whose gap was accepted, whose batch was skipped, or that were rebuilt."""
+    copied_by: str = ""
+    """On Spark, ``executors`` or ``driver threads``; empty if nothing was copied."""
 
     @classmethod
     def of(cls, claim: Claim, outcome: str, **facts: Any) -> RoundResult:

@@ -30,7 +30,9 @@ KILLED = 128 + 9
 """What spark-submit makes of its driver's SIGKILL."""
 
 
-def spark_round(scene: Scene, client: Client, claim: Claim, failpoints: str) -> tuple[int, str]:
+def spark_round(
+    scene: Scene, client: Client, claim: Claim, failpoints: str, *conf: str
+) -> tuple[int, str]:
     """A round by spark-submit, its claim kept alive meanwhile: exit code, and the plan's URI."""
     uri = plan_uri((scene.home / "work").as_uri(), "sluice-lease", claim)
     write_json(uri, PlanFile(claim, "sluice-lease", scene.server.address).to_json())
@@ -42,6 +44,7 @@ def spark_round(scene: Scene, client: Client, claim: Claim, failpoints: str) -> 
         "--conf", "spark.ui.enabled=false",
         "--conf", "spark.sluice.datalake.iceberg.type=hadoop",
         "--conf", f"spark.sluice.datalake.iceberg.warehouse={scene.warehouse}",
+        *(word for setting in conf for word in ("--conf", setting)),
         str(driver_script()), "--plan", uri, "--attempt", "a1",
     ]  # fmt: skip
     env = environment({"SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": str(ROOT)})
@@ -69,6 +72,8 @@ def snapshots(scene: Scene) -> int:
 @pytest.mark.parametrize(
     ("step", "landed"),
     [
+        # The driver's own threads copy so few rows.
+        pytest.param("round.copy.file.after", False, marks=pytest.mark.long),
         pytest.param("round.lake_commit.ready", False, marks=pytest.mark.long),
         ("round.lake_commit.after", True),
         pytest.param("round.fluss_commit.after", True, marks=pytest.mark.long),
@@ -97,7 +102,8 @@ def test_an_executor_killed_after_it_has_written_a_file(scene: Scene) -> None:
     scene.append(300)
     claim = scene.claim()
     with scene.client() as client:
-        code, uri = spark_round(scene, client, claim, "round.copy.file.after=kill")
+        executors_copy = "spark.sluice.tiering.driver_copy_rows=0"
+        code, uri = spark_round(scene, client, claim, "round.copy.file.after=kill", executors_copy)
         said = (scene.home / "spark-submit.log").read_text()[-3000:]
         assert code == 1, said
         assert read_json(failure_uri(uri, "a1")) is not None

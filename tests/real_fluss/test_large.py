@@ -36,7 +36,7 @@ def test_five_million_rows_tiered_by_spark(site: RealSite, spark: Any, tmp_path:
     claim = site.claim(path)
     uri = plan_uri(tmp_path.as_uri(), "sluice-lease", claim)
     write_json(uri, PlanFile(claim, "sluice-lease", site.config.client.bootstrap).to_json())
-    assert run(spark, uri, "a1", site.config) == 0
+    assert run(spark.sparkContext, uri, "a1", site.config) == 0
     content = read_json(result_uri(uri, "a1"))
     assert content is not None
     result = RoundResult.from_json(content)

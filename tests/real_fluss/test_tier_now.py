@@ -104,7 +104,7 @@ def test_a_round_under_way_is_never_ended(place: Place) -> None:
     with connect(place.config.client) as other:
         held = claim_table(other, path, now=True)
         assert held.tiering_epoch == 2
-        error = not_tiered(place, path, r"is being tiered \(tiering epoch 2\)")
+        error = not_tiered(place, path, r"is being tiered by \S+ \(tiering epoch 2\)")
         assert "add --now --wait 5min to tier it again after that round" in str(error)
         assert is_held(other, held)
         other.tiering.finished(held)

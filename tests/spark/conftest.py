@@ -26,6 +26,7 @@ from sluice.server.cluster import EmbeddedCluster
 from tests.support.keyed_stock import Stock, stock_table
 
 STOCK = TablePath("shop", "stock")
+JARS = os.environ.get("SLUICE_TIERING_JARS", "")
 LONG_MS = 3_600_000
 """Before it a claim is not taken back, however slow the test that holds it without heartbeats."""
 
@@ -111,7 +112,7 @@ def site(tmp_path: Path, lake_sql: Callable[[Path, str], list[Any]], jvm: Jvm) -
         config = Config(
             client=ClientConfig(bootstrap=cluster.address),
             datalake=DatalakeConfig("iceberg", {"type": "hadoop", "warehouse": str(warehouse)}),
-            tiering=TieringConfig(jars=os.environ.get("SLUICE_TIERING_JARS", "")),
+            tiering=TieringConfig(jars=JARS, driver_copy_rows=0),  # executors copy
         )
         with connect(config.client) as client:
             yield Site(client, config, warehouse, str(tmp_path / "work"), lake_sql, jvm)

@@ -49,9 +49,9 @@ def test_executors_read_with_tls_and_a_token(site: Site, spark: Any, tmp_path: P
         uri = plan_uri(site.work_uri, "lease", claim)
         write_json(uri, PlanFile(claim, "lease", cluster.address).to_json())
         secrets = json.dumps({"client.token": token, "client.tls_ca": str(ca)})
-        settings = config_of(spark, None, {SETTINGS_VARIABLE: secrets})
+        settings = config_of(spark.sparkContext, None, {SETTINGS_VARIABLE: secrets})
         config = replace(site.config, client=settings.client)
-        assert run(spark, uri, "a1", config) == 0
+        assert run(spark.sparkContext, uri, "a1", config) == 0
     result = read_json(result_uri(uri, "a1"))
     assert result is not None
     assert (result["outcome"], result["rows"]) == ("committed", 1000)

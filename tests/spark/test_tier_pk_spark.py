@@ -40,7 +40,9 @@ def planned(stock: LocalStock) -> str:
 
 
 def tier(stock: LocalStock, spark: Any, uri: str) -> RoundResult:
-    assert run(spark, uri, "a1", stock.site.config) == 0, read_json(failure_uri(uri, "a1"))
+    assert run(spark.sparkContext, uri, "a1", stock.site.config) == 0, read_json(
+        failure_uri(uri, "a1")
+    )
     result = RoundResult.from_json(read_json(result_uri(uri, "a1")) or {})
     stock.client.tiering.finished(PlanFile.from_json(read_json(uri) or {}).claim)
     return result
@@ -89,7 +91,7 @@ def test_a_snapshot_whose_lease_was_dropped_is_a_failure_with_its_name(
     spilled = replace(stock.site.config.tiering, spill_dir=str(tmp_path / "spill"))
     (tmp_path / "spill").mkdir()
     config = replace(stock.site.config, tiering=spilled)
-    assert run(spark, uri, "a1", config) == 1
+    assert run(spark.sparkContext, uri, "a1", config) == 1
     failure = RoundFailure.from_json(read_json(failure_uri(uri, "a1")) or {})
     assert "KvSnapshotNotExist" in failure.reason.text
     assert "KV snapshot" in failure.reason.text

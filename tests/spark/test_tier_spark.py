@@ -19,6 +19,7 @@ from py4j.protocol import Py4JJavaError
 from sluice.artifacts.spark_files import driver_script, make_zip
 from sluice.driver.jvm import Jvm, iceberg_jar
 from sluice.driver.spark import SparkRunner, config_of, run
+from sluice.errors import SparkJobFailed
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.model import Claim, Reason, TableBucket, TableInfo, TablePath
 from sluice.model import types as t
@@ -75,11 +76,11 @@ def test_a_round_on_the_sessions_executors(site: Site, spark: Any) -> None:
     claim = site.claim(PATH)
     uri = write_plan(site, claim)
     task_id = lambda: TaskContext.get().taskAttemptId()  # noqa: E731  (pickled by value)
-    assert run(spark, uri, "a1", site.config, task_id) == 0
+    assert run(spark.sparkContext, uri, "a1", site.config, task_id) == 0
     result = result_of(uri, "a1")
     assert (result.outcome, result.rows, result.files) == ("committed", 1000, 3)
     # A second try of the same round finds it landed, whatever the first one reported.
-    assert run(spark, uri, "a2", site.config, task_id) == 0
+    assert run(spark.sparkContext, uri, "a2", site.config, task_id) == 0
     again = result_of(uri, "a2")
     assert (again.outcome, again.lake_snapshot_id, again.offsets) == (
         "already_landed",
@@ -103,7 +104,7 @@ def test_executors_share_the_window_of_one_bucket(site: Site, spark: Any) -> Non
             writer.flush()
     config = replace(site.config, tiering=replace(site.config.tiering, part_offsets=100))
     uri = write_plan(site, site.claim(PATH))
-    assert run(spark, uri, "a1", config) == 0
+    assert run(spark.sparkContext, uri, "a1", config) == 0
     result = result_of(uri, "a1")
     assert (result.outcome, result.rows, result.files) == ("committed", 1000, 4)
     assert result.offsets == {"0": 1000}
@@ -121,7 +122,7 @@ def test_executors_heed_the_limits_of_a_round(site: Site, spark: Any) -> None:
             config = replace(config, tiering=replace(config.tiering, **{setting: 1}))
         claim = site.claim(PATH)
         uri = write_plan(site, claim)
-        assert run(spark, uri, attempt, config) == 0
+        assert run(spark.sparkContext, uri, attempt, config) == 0
         result = result_of(uri, attempt)
         assert bool(result.forced) == bool(setting)
         assert not setting or f"(tiering.{setting}): " in result.forced
@@ -137,7 +138,7 @@ def test_a_lost_claim_is_a_result_and_no_failure(site: Site, spark: Any) -> None
     claim = site.claim(PATH)
     uri = write_plan(site, claim)
     site.client.tiering.failed(claim, Reason.from_text("given up"))
-    assert run(spark, uri, "a1", site.config) == 0
+    assert run(spark.sparkContext, uri, "a1", site.config) == 0
     assert result_of(uri, "a1").outcome == "claim_lost"
     assert site.rows("SELECT count(*) FROM lake.shop.orders")[0][0] == 0
 
@@ -150,7 +151,7 @@ def test_a_failure_is_written_beside_the_plan(site: Site, spark: Any, tmp_path: 
         site.config.datalake,
         iceberg={"type": "hadoop", "warehouse": str(tmp_path / "file"), "s3.secret": "x"},
     )
-    assert run(spark, uri, "a1", replace(site.config, datalake=lake)) == 1
+    assert run(spark.sparkContext, uri, "a1", replace(site.config, datalake=lake)) == 1
     reason = reason_at(uri, "a1")
     assert reason.kind == "LakeNotWritable"
     assert "lake table shop.orders" in reason.text
@@ -160,7 +161,7 @@ def test_a_failure_is_written_beside_the_plan(site: Site, spark: Any, tmp_path: 
 
 def test_a_missing_plan_is_named(site: Site, spark: Any) -> None:
     uri = f"{site.work_uri}/nowhere/plan.json"
-    assert run(spark, uri, "a1", site.config) == 1
+    assert run(spark.sparkContext, uri, "a1", site.config) == 1
     assert uri in reason_at(uri, "a1").text
 
 
@@ -171,7 +172,7 @@ def test_executors_that_cannot_reach_the_cluster_fail_the_round(site: Site, spar
     uri = plan_uri(site.work_uri, "sluice-lease", claim)
     write_json(uri, PlanFile(claim, "sluice-lease", "grpc://127.0.0.1:1").to_json())
     client = replace(site.config.client, request_timeout_ms=10_000, retry_timeout_ms=500)
-    assert run(spark, uri, "a1", replace(site.config, client=client)) == 1
+    assert run(spark.sparkContext, uri, "a1", replace(site.config, client=client)) == 1
     reason = reason_at(uri, "a1")
     assert reason.kind in ("NetworkError", "RequestTimeOut")
     assert "127.0.0.1:1" in reason.text
@@ -216,8 +217,10 @@ def test_a_job_that_fails_leaves_no_file_of_its_finished_tasks(
         return runner
 
     lake = IcebergLake(jvm.gateway, {"type": "hadoop", "warehouse": str(warehouse)})
-    with pytest.raises(Py4JJavaError):
+    with pytest.raises(SparkJobFailed) as given_up:
         run_round(cluster.begin_round(), cluster, lake, make_runner, attempt="1")
+    assert given_up.value.retryable
+    assert isinstance(given_up.value.__cause__, Py4JJavaError)
     assert len(files) == 1
     assert list(warehouse.rglob("*.parquet")) == []
 
@@ -228,7 +231,7 @@ def test_spark_conf_overrides_the_configuration(spark: Any, tmp_path: Path) -> N
     conf = spark.sparkContext._conf
     conf.set("spark.sluice.datalake.iceberg.warehouse", "/lake")
     try:
-        config = config_of(spark, str(file), {"SLUICE_TIERING_PARALLELISM": "9"})
+        config = config_of(spark.sparkContext, str(file), {"SLUICE_TIERING_PARALLELISM": "9"})
     finally:
         conf._jconf.remove("spark.sluice.datalake.iceberg.warehouse")
     assert config.datalake.iceberg == {"type": "hadoop", "warehouse": "/lake"}

@@ -227,6 +227,29 @@ def test_unusable_settings_are_refused(text: str) -> None:
         load_config(environment={"SLUICE_SETTINGS": text})
 
 
+def test_settings_in_a_file_count_over_variables_and_below_the_one_variable(tmp_path: Path) -> None:
+    file = tmp_path / "settings.json"
+    file.write_text('{"client.password": "from the file", "client.username": "ann"}')
+    environment = {"SLUICE_SETTINGS_FILE": str(file), "SLUICE_CLIENT_USERNAME": "bob"}
+    client = load_config(environment=environment).client
+    assert (client.username, client.password) == ("ann", "from the file")
+    environment["SLUICE_SETTINGS"] = '{"client.password": "from the variable"}'
+    client = load_config(environment=environment).client
+    assert (client.username, client.password) == ("ann", "from the variable")
+
+
+@pytest.mark.parametrize("text", ['["geheim"]', '{"client.password": "geheim"', '{"geheim.x": 1}'])
+def test_an_unusable_settings_file_is_named(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "settings.json"
+    file.write_text(text)
+    with pytest.raises(ConfigurationError, match="SLUICE_SETTINGS_FILE: ") as refused:
+        load_config(environment={"SLUICE_SETTINGS_FILE": str(file)})
+    assert str(file) in str(refused.value)
+    assert "geheim" not in str(refused.value) or "geheim.x" in text
+    with pytest.raises(ConfigurationError, match=r"SLUICE_SETTINGS_FILE: .*/nowhere: No such file"):
+        load_config(environment={"SLUICE_SETTINGS_FILE": str(tmp_path / "nowhere")})
+
+
 def test_the_values_of_secret_settings_are_known() -> None:
     config = load_config(
         overrides={

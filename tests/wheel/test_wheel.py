@@ -34,7 +34,7 @@ def metadata() -> str:
 def test_it_holds_what_a_cluster_needs_and_no_tests() -> None:
     names = contents()
     for needed in (
-        "sluice_spark/tier_table.py",
+        "sluice_spark/tier_tables.py",
         "pyspark_sluice/lake_tiering_status.py",
         "sluice_airflow/dag.py",
         "sluice/server/cluster.py",

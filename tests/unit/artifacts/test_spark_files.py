@@ -28,7 +28,7 @@ def run(*words: str) -> str:
 
 
 def test_the_script_is_found_in_the_installed_package() -> None:
-    assert driver_script().name == "tier_table.py"
+    assert driver_script().name == "tier_tables.py"
     assert "spark-submit" in driver_script().read_text()
 
 
@@ -81,8 +81,8 @@ def test_a_zip_without_loops_says_what_executors_need(tmp_path: Path) -> None:
 def test_they_are_copied(tmp_path: Path) -> None:
     said = run("spark-files", "--copy", str(tmp_path / "new"))
     assert f"py-files  {tmp_path}/new/sluice.zip" in said
-    assert {p.name for p in (tmp_path / "new").iterdir()} == {"sluice.zip", "tier_table.py"}
-    assert (tmp_path / "new/tier_table.py").read_bytes() == driver_script().read_bytes()
+    assert {p.name for p in (tmp_path / "new").iterdir()} == {"sluice.zip", "tier_tables.py"}
+    assert (tmp_path / "new/tier_tables.py").read_bytes() == driver_script().read_bytes()
 
 
 def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_the_zip_holds_what_executors_import_and_no_tests(tmp_path: Path) -> Non
     make_zip(tmp_path / "a.zip")
     with zipfile.ZipFile(tmp_path / "a.zip") as archive:
         names = archive.namelist()
-    assert {"sluice/driver/spark.py", "sluice_spark/tier_table.py", "pyspark_sluice/query.py"} <= {
+    assert {"sluice/driver/spark.py", "sluice_spark/tier_tables.py", "pyspark_sluice/query.py"} <= {
         *names
     }
     assert not [name for name in names if "testing" in name or name.endswith(".pyc")]

@@ -1,0 +1,142 @@
+"""Several tables in one Spark application: each has its own job, outcome and end."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sluice.config import Config
+from sluice.driver import pack as pack_driver
+from sluice.driver.pack import fail_pack, run_pack, tables_at_once
+from sluice.driver.spark import DRIVER_THREADS, EXECUTORS, driver_cores
+from sluice.errors import ConfigurationError, UnknownFileVersion
+from sluice.rounds.files import (
+    PlanFile,
+    RoundFailure,
+    RoundResult,
+    read_json,
+    round_outcome,
+    write_json,
+)
+from sluice.rounds.pack_files import running_uri, write_stops
+
+from .conftest import Site
+from .packs import pack, plan, table
+
+pytestmark = pytest.mark.spark
+
+
+def with_driver_copy_rows(config: Config, rows: int) -> Config:
+    return replace(config, tiering=replace(config.tiering, driver_copy_rows=rows))
+
+
+def result(uri: str) -> RoundResult:
+    found = round_outcome(uri)
+    assert isinstance(found, RoundResult), found
+    return found
+
+
+def test_every_table_has_its_own_job_and_outcome(site: Site, spark: Any) -> None:
+    small = [table(site, f"small_{n}", 100) for n in range(3)]
+    large, broken = table(site, "large", 2000), table(site, "broken", 100)
+    # A file where the lake's folder of the table should be.
+    (site.warehouse / "shop").mkdir(parents=True)
+    (site.warehouse / "shop/broken").write_text("in the way")
+    plans = {path: plan(site, path) for path in (large, *small, broken)}
+    config = with_driver_copy_rows(site.config, 100)  # 1,000, because the master is local
+    assert run_pack(spark.sparkContext, pack(site, *plans.values()), "a1", config) == 1
+    for path in small:
+        found = result(plans[path])
+        assert (found.outcome, found.rows, found.copied_by) == ("committed", 100, DRIVER_THREADS)
+        assert site.rows(f"SELECT count(*), sum(id) FROM lake.{path}")[0] == (100, 4950)
+    found = result(plans[large])
+    assert (found.outcome, found.rows, found.copied_by) == ("committed", 2000, EXECUTORS)
+    failed = round_outcome(plans[broken])
+    assert isinstance(failed, RoundFailure)
+    assert failed.reason.kind == "LakeNotWritable"
+    jobs = spark.sparkContext.statusTracker()
+    assert len(jobs.getJobIdsForGroup("shop.large")) == 1
+    assert list(jobs.getJobIdsForGroup("shop.small_0")) == [], "the driver copied it"
+    for uri in plans.values():
+        assert read_json(running_uri(uri, "a1")) is not None
+
+
+@pytest.mark.parametrize("copied_by", [EXECUTORS, DRIVER_THREADS])
+def test_a_stopped_table_ends_its_copy_and_no_other(
+    site: Site, spark: Any, monkeypatch: pytest.MonkeyPatch, copied_by: str
+) -> None:
+    monkeypatch.setattr(pack_driver, "STOPS_POLL_S", 0.05)
+    stopped, other = table(site, "stopped", 1_500_000), table(site, "other", 1_000)
+    plans = [plan(site, stopped), plan(site, other)]
+    uri = pack(site, *plans)
+
+    def stop() -> None:
+        while read_json(running_uri(plans[0], "a1")) is None:
+            time.sleep(0.01)
+        write_stops(uri, [plans[0]])
+
+    stopping = threading.Thread(target=stop)
+    stopping.start()
+    rows = 10_000 if copied_by == EXECUTORS else 10_000_000
+    run_pack(spark.sparkContext, uri, "a1", with_driver_copy_rows(site.config, rows))
+    stopping.join()
+    assert getattr(round_outcome(plans[0]), "outcome", "failed") in ("failed", "claim_lost")
+    assert site.client.admin.lake_snapshot(stopped) is None
+    assert result(plans[1]).outcome == "committed"
+
+
+def test_a_pack_that_is_not_here(site: Site, spark: Any) -> None:
+    with pytest.raises(UnknownFileVersion, match="must share work_uri"):
+        run_pack(spark.sparkContext, f"{site.work_uri}/nowhere.json", "a1", site.config)
+
+
+def test_an_error_of_the_application_is_the_failure_of_each_table(site: Site) -> None:
+    done, left = (plan(site, table(site, name, 10)) for name in ("done", "left"))
+    claim = PlanFile.from_json(read_json(done) or {}).claim
+    write_json(
+        done.replace("plan.json", "result-a1.json"), RoundResult.of(claim, "committed").to_json()
+    )
+    error = ConfigurationError("no lake is configured; password=planted")
+    fail_pack(pack(site, done, left), "a1", error, ["planted"])
+    assert result(done).outcome == "committed"
+    failed = round_outcome(left)
+    assert isinstance(failed, RoundFailure)
+    assert failed.reason.kind == "ConfigurationError"
+    assert "planted" not in str(failed.reason)
+    fail_pack(f"{site.work_uri}/nowhere.json", "a1", error)  # nobody to tell
+
+
+def test_how_many_tables_are_tiered_at_once(site: Site, spark: Any) -> None:
+    context = spark.sparkContext
+    cores = len(os.sched_getaffinity(0))
+    assert tables_at_once(site.config, context) == max(2, cores)
+    config = replace(site.config, tiering=replace(site.config.tiering, tables_at_once=7))
+    assert tables_at_once(config, context) == 7
+
+
+@pytest.mark.parametrize(
+    "in_container",
+    [("spark.submit.deployMode", "cluster"), ("spark.kubernetes.submitInDriver", "true")],
+)
+def test_a_driver_on_the_cluster_uses_the_cores_that_it_asked_for(
+    site: Site, spark: Any, in_container: tuple[str, str]
+) -> None:
+    """Its machine may have many more."""
+    conf = spark.sparkContext._conf
+    before = conf.get(in_container[0])
+    conf.set(*in_container)
+    try:
+        assert driver_cores(spark.sparkContext) == 1, "Spark's default"
+        conf.set("spark.driver.cores", "3")
+        assert driver_cores(spark.sparkContext) == 3
+        assert tables_at_once(site.config, spark.sparkContext) == 3
+    finally:
+        conf._jconf.remove("spark.driver.cores")
+        conf._jconf.remove(in_container[0])
+        if before is not None:
+            conf.set(in_container[0], before)
