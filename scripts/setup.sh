@@ -57,9 +57,11 @@ retry .venv/bin/uv pip install -q --python .venv/bin/python --no-deps --require-
   --target .cache/protoc -r protos/requirements.lock
 
 say "compiled loops (once per machine)"
-.venv/bin/sluice warm >/dev/null
+.venv/bin/sluice warm --loops-only >/dev/null
 
 say "Iceberg's runtime for Spark"
 .venv/bin/sluice jars fetch .cache/jars >/dev/null
+say "archive of classes for Spark's start (once for these jars)"
+.venv/bin/sluice warm --jars "$(printf '%s,' "$PWD"/.cache/jars/iceberg-spark-runtime-*.jar)" >/dev/null || say "without it"
 echo "$want $PWD" > "$stamp"
 say "ready"

@@ -5,6 +5,7 @@ A jar appears under its name only after its SHA-256 was checked.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import subprocess
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sluice.artifacts.java import java, java_version, pyspark_jars
+from sluice.cache_folder import cache_folder
 from sluice.clock import Clock, SystemClock
 from sluice.errors import ConfigurationError
 
@@ -91,6 +93,30 @@ def fetch(
             " delete it and run the command again"
         )
     return target
+
+
+def kept_places(jar: Jar) -> list[Path]:
+    """Where a jar may be on this machine: in Sluice's cache, or where Ivy keeps its downloads.
+
+    :raises ConfigurationError: the user has no home directory, and XDG_CACHE_HOME is not set.
+    """
+    homes: list[Path] = []
+    with contextlib.suppress(RuntimeError):  # a user without a home
+        homes = sorted(Path.home().glob(".ivy2*"), reverse=True)
+    return [
+        cache_folder() / "jars" / jar.name,
+        *(h / "cache" / jar.group / jar.artifact / "jars" / jar.name for h in homes),
+        *(h / "jars" / f"{jar.group}_{jar.name}" for h in homes),
+    ]
+
+
+def kept_copy(jar: Jar) -> Path | None:
+    """A copy of a jar on this machine with the right SHA-256; None if there is none."""
+    try:
+        places = [path for path in kept_places(jar) if path.is_file()]
+        return next((path for path in places if sha256(path) == jar.sha256), None)
+    except (ConfigurationError, OSError):
+        return None
 
 
 @contextmanager

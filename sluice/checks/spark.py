@@ -7,6 +7,7 @@ from pathlib import Path
 
 from sluice.artifacts import spark_files
 from sluice.artifacts.iceberg import install_spark, installed_iceberg, spark_jars
+from sluice.artifacts.jars import kept_places
 from sluice.artifacts.java import java, java_version
 from sluice.artifacts.spark_submit import spark_submit
 from sluice.checks.findings import Check, NotChecked
@@ -77,15 +78,18 @@ def packages(coordinates: str, remedy: str) -> Check:
 def iceberg_packages(binary: str, remedy: str) -> Check:
     """Shows the coordinates of Iceberg's runtime for the Spark that spark-submit starts."""
 
-    def run() -> NotChecked:
+    def run() -> str | NotChecked:
         submit = spark_submit(binary)
-        runtime = installed_iceberg(submit).coordinates
+        jar = installed_iceberg(submit)
+        runtime = jar.coordinates
         if spark_jars(submit) is None:
             return NotChecked(
                 f"the Spark version of {submit} is unknown, so Iceberg's newest runtime is used,"
                 f" {runtime}; {remedy}"
             )
-        return NotChecked(f"spark-submit fetches {runtime}")
+        # A driver of this machine gets the file; see plugins/sluice_airflow/group_submit.py.
+        here = next((path for path in kept_places(jar) if path.is_file()), None)
+        return NotChecked(f"spark-submit fetches {runtime}") if here is None else str(here)
 
     return Check("packages", run, remedy)
 

@@ -24,7 +24,7 @@ from py4j.java_gateway import (
 from py4j.protocol import Py4JError, get_return_value, is_error
 
 from sluice.artifacts.iceberg import installed_iceberg
-from sluice.artifacts.jars import fetch
+from sluice.artifacts.jars import fetch, kept_places
 from sluice.artifacts.java import java, java_version, pyspark_jars
 from sluice.cache_folder import cache_folder
 from sluice.errors import ConfigurationError, DriverRefused
@@ -244,16 +244,7 @@ def iceberg_jar(jars: str) -> Path:
         raise ConfigurationError(
             f"tiering.jars={jars}: the folder has no {name}; run `sluice jars fetch {jars}`"
         )
-    cache = cache_folder() / "jars"
-    homes: list[Path] = []
-    with contextlib.suppress(RuntimeError):  # a user without a home
-        homes = sorted(Path.home().glob(".ivy2*"), reverse=True)
-    known = [
-        cache / name,
-        *(h / "cache" / runtime.group / runtime.artifact / "jars" / name for h in homes),
-        *(h / "jars" / f"{runtime.group}_{name}" for h in homes),
-    ]
-    for path in known:
+    for path in kept_places(runtime):
         if path.is_file():
             return path
-    return fetch(runtime, cache)
+    return fetch(runtime, cache_folder() / "jars")

@@ -20,7 +20,13 @@ HAS_OBJECTS = any(each.platform == sysconfig.get_platform() for each in VARIANTS
 
 def warm(cache: Path, package: Path = ROOT) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(cache), "PYTHONPATH": str(package)}
-    command = [sys.executable, "-c", "from sluice.cli.main import main; main()", "warm"]
+    command = [
+        sys.executable,
+        "-c",
+        "from sluice.cli.main import main; main()",
+        "warm",
+        "--loops-only",
+    ]
     return subprocess.run(
         command, env=environment, cwd="/", capture_output=True, text=True, timeout=240, check=False
     )
