@@ -194,10 +194,11 @@ class Airflow:
             if task["state"] not in ("failed", "upstream_failed"):
                 continue
             line = f"{_task_name(task)}: {task['state']}"
-            entry = f"{path}/taskInstances/{task['task_id']}/xcomEntries/failure"
+            entry = f"{path}/taskInstances/{task['task_id']}/xcomEntries/failures"
             try:
                 answer = self._get(f"{entry}?map_index={task['map_index']}")
-                line += f": {_reason_text(answer['value'])}"
+                reasons = _failures(answer["value"]).values()
+                line += "".join(f"\n  {_reason_text(one)}" for one in reasons)
             except urllib.error.HTTPError:
                 pass  # only tier tasks have this XCom
             lines.append(line)
@@ -232,6 +233,12 @@ class Airflow:
         return content
 
 
+def _failures(value: object) -> Json:
+    """The failures of a tier task by table; the REST API may return them as a JSON text."""
+    found = json.loads(value) if isinstance(value, str) else value
+    return found if isinstance(found, dict) else {}
+
+
 def _run_path(run_id: str) -> str:
     return f"/api/v2/dags/{DAG_ID}/dagRuns/{run_id}"
 
@@ -242,7 +249,7 @@ def _task_name(task: Json) -> str:
 
 
 def _reason_text(failure: object) -> str:
-    """Formats the XCom ``failure`` of a tier task as one line."""
+    """Formats one of the XCom ``failures`` of a tier task as one line."""
     if not isinstance(failure, dict):
         return str(failure)
     return "{table}: {kind}: {reason}".format_map({"table": "", "kind": "", **failure})

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from sluice.client.heartbeats import CLAIM_LOST, Heartbeats, by_table
+from sluice.client.heartbeats import CLAIM_LOST, Heartbeats
 from sluice.errors import (
     ConfigurationError,
     FlussError,
@@ -18,20 +20,26 @@ from sluice.errors import (
 )
 from sluice.failpoints import failpoint
 from sluice.masking import reason_text
-from sluice.model import Claim, Reason, TablePath
+from sluice.model import BucketSnapshot, Claim, Reason, TablePath
 from sluice.rounds.dropped import table_dropped
-from sluice.rounds.files import PlanFile, plan_uri, plan_uris, read_json, write_json
+from sluice.rounds.files import PlanFile, claim_of, plan_uri, plan_uris, read_json, write_json
 from sluice.rounds.reasons import reason_of
 from sluice_airflow import leasing, settle
 from sluice_airflow.claimed_again import waits_for_claim
-from sluice_airflow.claims import ClaimedTable, claimed_table
+from sluice_airflow.claims import ClaimedTable, claimed_table, heartbeat_all
 from sluice_airflow.connection import FlussConnection, check_names
+from sluice_airflow.idle import finish_idle
 
 if TYPE_CHECKING:
     from sluice.client import Client
+    from sluice.client.idle import IdleCheck, Waiting
 
 log = logging.getLogger(__name__)
 
+TOGETHER_MAX = 200
+"""Most tables that are claimed before they are checked together."""
+WRITERS = 8
+"""Most plans that are written at the same time: on S3 each takes tens of milliseconds."""
 LEASE_REFUSED = (LeaseNotObtained, TableNotExist, UnknownTableOrBucket)
 """Errors that keep one table from being leased and do not affect the other tables."""
 
@@ -52,15 +60,20 @@ def acquire(
     tables_max: int,
     heartbeat_interval_s: float = 20.0,
     on_refused: Callable[[Claim, Reason], None] = lambda _claim, _reason: None,
+    on_idle: Callable[[Claim], None] = lambda _claim: None,
+    is_wanted: Callable[[TablePath], bool] = lambda _path: False,
 ) -> list[ClaimedTable]:
-    """Claims up to ``tables_max`` tables that match a pattern, and writes a plan for each.
+    """Claims up to ``tables_max`` tables with rows that match a pattern; writes a plan for each.
 
     A retried or cleared task takes over the claims that an earlier attempt of the same run still
     holds. It releases those without a plan, which a killed attempt had just claimed. A table whose
     KV snapshots cannot be leased is reported as failed; the others continue.
-    A table that was dropped meanwhile is skipped.
+    A table that was dropped meanwhile is skipped. A table without new rows is reported as finished
+    (sluice/client/idle.py) and does not count.
 
-    :param on_refused: called with the claim of such a table and the reason.
+    :param on_refused: called with the claim of a table that was reported as failed and the reason.
+    :param on_idle: called with the claim of a table that was reported as finished.
+    :param is_wanted: whether the run must reach the present end of a table.
     :raises TableNotExist: a pattern without wildcard names no lake table.
     :raises ConfigurationError: the work folder cannot be written. No table stays claimed.
     """
@@ -70,45 +83,137 @@ def acquire(
         plans = take_over(client, work_uri, lease_id)
     except (OSError, ValueError, ImportError) as error:
         raise ConfigurationError(reason_text(f"work folder {work_uri}: {error}")) from error
-    entries: list[ClaimedTable] = []
-    refused: dict[Claim, Reason] = {}
     with Heartbeats(client.tiering, interval_s=heartbeat_interval_s) as heartbeats:
+        run = _Acquired(client, connection, lease_id, heartbeats, is_wanted)
         try:
             for plan in plans:
-                heartbeats.add(plan.claim)
-                log.info("%s: the claim of an earlier try is still valid", plan.claim.path)
-                try:
-                    entries.append(_take_over_lease(client, work_uri, plan))
-                except LEASE_REFUSED as error:
-                    refused[plan.claim] = reason_of(error, connection.secrets())
+                run.take_over(plan)
             settle.release_unplanned(client, lease_id, [plan.claim for plan in plans])
-            with client.tiering.claim_session(requested, by=lease_id) as waiting:
-                while len(entries) + len(refused) < tables_max:
-                    claim = waiting.next()
-                    if claim is None:
+            with (
+                client.tiering.claim_session(requested, by=lease_id) as waiting,
+                client.idle_check() as check,
+            ):
+                while (left := tables_max - len(run.entries) - len(run.refused)) > 0:
+                    claims = waiting.take(min(left, TOGETHER_MAX))
+                    run.add(claims, check)
+                    if not claims:
                         break
-                    heartbeats.add(claim)
-                    log.info("%s: claimed, tiering epoch %d", claim.path, claim.tiering_epoch)
-                    failpoint("airflow.acquire.after_claim")
-                    try:
-                        snapshots = leasing.lease_snapshots(client, lease_id, claim)
-                    except LEASE_REFUSED as error:
-                        if why := table_dropped(error, client.tiering, claim):
-                            heartbeats.remove(claim)
-                            log.warning("%s: the claim was lost: %s", claim.path, why)
-                        else:
-                            refused[claim] = reason_of(error, connection.secrets())
-                        continue
-                    plan = PlanFile(claim, lease_id, connection.bootstrap, snapshots)
-                    entries.append(_write_plan(client, work_uri, plan))
+        except ConfigurationError:
+            kept = [plan.claim for plan in plans] + [claim_of(entry) for entry in run.entries]
+            kept += [*run.refused, *(claim for claim, _ in run.idle)]
+            settle.release_unplanned(client, lease_id, kept)  # those claimed with it
+            raise
         finally:
-            # Only now: the coordinator would assign a released table again at once, to this loop.
-            for claim, reason in refused.items():
+            # Only now: the coordinator would assign a reported table again at once, to this loop.
+            for claim, reason in run.refused.items():
                 if any(plan.claim == claim for plan in plans):
                     settle.mark_reported(plan_uri(work_uri, lease_id, claim))
                 _report_refused(client, claim, reason)
                 on_refused(claim, reason)
-    return entries
+            finish_idle(client, lease_id, run.idle, heartbeats, on_idle)
+    return run.entries
+
+
+def acquire_again(
+    client: Client,
+    connection: FlussConnection,
+    lease_id: str,
+    earlier: Mapping[TablePath, PlanFile],
+    heartbeats: Heartbeats,
+) -> tuple[list[ClaimedTable], list[TablePath]]:
+    """Claims tables of a run for one more round each, as far as they are due.
+
+    A claim of these tables that a killed try has left counts, too. An idle table is reported as
+    finished. One whose KV snapshots cannot be leased is reported as failed.
+
+    :param earlier: the last plans of the tables, whose ends stay those that the run must reach.
+    :returns: the claimed tables, and the idle ones.
+    :raises FlussError, ConfigurationError: as of :func:`acquire`.
+    """
+    run = _Acquired(client, connection, lease_id, heartbeats, lambda _path: False)
+    left = [
+        claim
+        for claim in client.tiering.claims_of(lease_id)
+        if claim.path in earlier and claim != earlier[claim.path].claim
+    ]
+    held = [claim for claim, error in heartbeat_all(client, left).items() if error is None]
+    # Only for a moment: on Apache Fluss, the session holds all tables that are due.
+    with client.tiering.claim_session([*earlier], by=lease_id) as waiting:
+        claims = [*held, *waiting.take(len(earlier) - len(held))]
+    with client.idle_check() as check:
+        run.add(claims, check)
+    for claim, reason in run.refused.items():
+        _report_refused(client, claim, reason)
+    finish_idle(client, lease_id, run.idle, heartbeats, lambda _claim: None)
+    entries = []
+    for entry in run.entries:
+        before = earlier[claim_of(entry).path]
+        plan = PlanFile.from_json(read_json(entry["plan_uri"]) or {})
+        plan = replace(plan, lease_id=lease_id, until=before.until)
+        entries.append(_write_plan(client, connection.require_work_uri(), plan))
+    return entries, [claim.path for claim, _ in run.idle]
+
+
+class _Acquired:
+    """The tables that one call of :func:`acquire` has claimed."""
+
+    def __init__(
+        self,
+        client: Client,
+        connection: FlussConnection,
+        lease_id: str,
+        heartbeats: Heartbeats,
+        is_wanted: Callable[[TablePath], bool],
+    ) -> None:
+        self.entries: list[ClaimedTable] = []
+        self.refused: dict[Claim, Reason] = {}
+        self.idle: list[tuple[Claim, Waiting]] = []
+        self._client, self._connection = client, connection
+        self._lease_id, self._heartbeats = lease_id, heartbeats
+        self._is_wanted = is_wanted
+
+    def take_over(self, plan: PlanFile) -> None:
+        """Adds a table that an earlier try has claimed. It has a plan, so it may have begun."""
+        self._heartbeats.add(plan.claim)
+        log.info("%s: the claim of an earlier try is still valid", plan.claim.path)
+        try:
+            work_uri = self._connection.require_work_uri()
+            self.entries.append(_take_over_lease(self._client, work_uri, plan))
+        except LEASE_REFUSED as error:
+            self.refused[plan.claim] = reason_of(error, self._connection.secrets())
+
+    def add(self, claims: Sequence[Claim], check: IdleCheck) -> None:
+        """Keeps the idle tables, and writes the plans of the others."""
+        for claim in claims:
+            self._heartbeats.add(claim)
+            log.info("%s: claimed, tiering epoch %d", claim.path, claim.tiering_epoch)
+            failpoint("airflow.acquire.after_claim")
+        plans = []
+        for claim, found in check.check(claims).items():
+            if found.is_idle:
+                self.idle.append((claim, found))
+            elif plan := self._plan(claim, found):
+                plans.append(plan)
+        write = partial(_write_plan, self._client, self._connection.require_work_uri())
+        with ThreadPoolExecutor(WRITERS, thread_name_prefix="sluice-plans") as pool:
+            self.entries.extend(pool.map(write, plans))
+
+    def _plan(self, claim: Claim, found: Waiting) -> PlanFile | None:
+        """The plan of a table, whose KV snapshots are leased; None if that is not possible."""
+        snapshots: tuple[BucketSnapshot, ...] = ()
+        try:
+            if found.needs_kv_snapshots:
+                snapshots = leasing.lease_snapshots(self._client, self._lease_id, claim)
+        except LEASE_REFUSED as error:
+            if why := table_dropped(error, self._client.tiering, claim):
+                self._heartbeats.remove(claim)
+                log.warning("%s: the claim was lost: %s", claim.path, why)
+            else:
+                self.refused[claim] = reason_of(error, self._connection.secrets())
+            return None
+        bootstrap = self._connection.bootstrap
+        until = found.ends if self._is_wanted(claim.path) else None
+        return PlanFile(claim, self._lease_id, bootstrap, snapshots, found.rows, until)
 
 
 def take_over(client: Client, work_uri: str, lease_id: str) -> list[PlanFile]:
@@ -121,15 +226,17 @@ def take_over(client: Client, work_uri: str, lease_id: str) -> list[PlanFile]:
     for uri in plan_uris(work_uri, lease_id):
         plan = replace(PlanFile.from_json(read_json(uri) or {}), lease_id=lease_id)
         plans[plan.claim] = plan
-    answers = {}
-    for claims in by_table([*plans]):
-        found = client.tiering.heartbeat(claims)
-        answers.update({claim: found[claim.table_id] for claim in claims})
+    answers = heartbeat_all(client, plans)
     for claim, error in answers.items():
         uri = plan_uri(work_uri, lease_id, claim)
         if isinstance(error, CLAIM_LOST) and waits_for_claim(uri):
             settle.mark_reported(uri)
     return [plan for claim, plan in plans.items() if answers[claim] is None]
+
+
+def is_pattern(name: str) -> bool:
+    """Whether a requested name has a wildcard."""
+    return any(char in name for char in "*?[")
 
 
 def requested_tables(client: Client, patterns: Sequence[str]) -> list[TablePath] | None:
@@ -142,7 +249,7 @@ def requested_tables(client: Client, patterns: Sequence[str]) -> list[TablePath]
     tables = client.statuses.lake_tables()
     names = {str(path) for path in tables}
     for pattern in patterns:
-        if not any(char in pattern for char in "*?[") and pattern not in names:
+        if not is_pattern(pattern) and pattern not in names:
             raise TableNotExist(
                 f"conf of this run: tables: lake table {pattern!r} does not exist; correct the name"
                 " (DATABASE.TABLE, wildcards * and ?), or set the table's option"

@@ -63,6 +63,14 @@ def mark_ended(plan_uri: str) -> None:
     write_json(_next_to(plan_uri, "ended"), {"version": VERSION})
 
 
+def is_ended(plan_uri: str) -> bool:
+    """Returns whether a task other than the tier task reports or has released the claim.
+
+    :raises OSError, ValueError: the file cannot be read.
+    """
+    return read_json(_next_to(plan_uri, "ended")) is not None
+
+
 def has_begun(plan_uri: str) -> bool:
     """Returns whether a tier task has begun to work on the claim. A try's outcome shows it, too."""
     started = read_json(_next_to(plan_uri, "started")) is not None
@@ -71,7 +79,7 @@ def has_begun(plan_uri: str) -> bool:
 
 def is_started(plan_uri: str) -> bool:
     """Returns whether a task has begun to work on the claim, or has reported it."""
-    return read_json(_next_to(plan_uri, "ended")) is not None or has_begun(plan_uri)
+    return is_ended(plan_uri) or has_begun(plan_uri)
 
 
 def waits_for_claim(plan_uri: str) -> bool:

@@ -1,6 +1,6 @@
 """The DAG that tiers lake tables. Its claims, leases and reports survive a killed or failed task.
 
-    open_job -> acquire_lease -> per_table[entry]: tier -> settle -> drop_lease
+    open_job -> acquire_lease -> per_application[pack]: tier -> settle -> drop_lease
              -> keep_claims
 
 open_job and acquire_lease are setups, settle and drop_lease teardowns. Airflow runs a teardown if
@@ -20,14 +20,16 @@ from airflow.sdk import DAG, Param, get_current_context, setup, task_group, tear
 from airflow.sdk.execution_time.xcom import XCom
 
 from sluice.errors import SluiceError
+from sluice_airflow import account
 from sluice_airflow import acquire as acquiring
 from sluice_airflow import settle as settling
 from sluice_airflow.airflow_names import AirflowException, AirflowFailException
-from sluice_airflow.claims import ClaimedTable
 from sluice_airflow.deployment import lease_of_run
 from sluice_airflow.hooks.fluss import FlussHook
 from sluice_airflow.operators.keep import KeepClaimsOperator, end_keeper
 from sluice_airflow.operators.tier import SluiceTierOperator
+from sluice_airflow.packs import Pack, PackLimits, tables_of
+from sluice_airflow.run_names import RunName
 from sluice_airflow.settings import Settings, load_settings, slots_at_once
 from sluice_airflow.task_states import state_of, states_of
 
@@ -37,17 +39,20 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 OPEN = "open_job"
-TIER = "per_table.tier"
-SETTLE = "per_table.settle"
+TIER = "per_application.tier"
+SETTLE = "per_application.settle"
 ACQUIRE = "acquire_lease"
 KEEP = "keep_claims"
 KEEP_FIRST = 100
 """Priority of keep_claims: above acquire_lease, whose own includes the tasks after it."""
 DROP = "drop_lease"
-REFUSED = "refused"
-"""XCom key of acquire_lease: table -> reason why its KV snapshots could not be leased."""
-TABLES_MAX = 1000
-"""Below Airflow's max_map_length of 1024."""
+VERDICTS = "verdicts"
+"""XCom key of settle: the reports of its tables."""
+ACCOUNT = "account"
+"""XCom key of acquire_lease: the account of the tables that no tier task has. Of drop_lease: what
+became of each table that the run was asked for."""
+TABLES_MAX = 10_000
+PATTERNS_MAX = 1000
 
 
 def params() -> dict[str, Param]:
@@ -58,18 +63,38 @@ def params() -> dict[str, Param]:
             type="array",
             items={"type": "string", "minLength": 1, "maxLength": 401},
             minItems=1,
-            maxItems=TABLES_MAX,
+            maxItems=PATTERNS_MAX,
             title="Tables",
             description="Tables to tier: names or patterns, such as sales.orders, sales.* or *.",
         ),
         "max_tables": Param(
-            100,
+            TABLES_MAX,
             type="integer",
             minimum=1,
             maximum=TABLES_MAX,
             title="Maximum number of tables",
-            description="The run claims no more tables than this, nor more than the pool runs at"
-            " once.",
+            description="The run claims no more tables than this.",
+        ),
+        "force": Param(
+            False,
+            type="boolean",
+            title="Force",
+            description="Tier the tables now, even if they are not due. A table that is named"
+            " without a wildcard in a manual run is always tiered now.",
+        ),
+        "wait": Param(
+            False,
+            type="boolean",
+            title="Wait",
+            description="Tier the tables now, up to their ends at the time of the trigger, or fail."
+            " Rounds repeat for that. A table that is named without a wildcard in a manual run is"
+            " always tiered up to its end.",
+        ),
+        "dry_run": Param(
+            False,
+            type="boolean",
+            title="Dry run",
+            description="Only log what the run would tier. It claims nothing.",
         ),
         "spark_conf": Param(
             {},
@@ -115,14 +140,18 @@ class ReleaseOfFailedRun:
         log.info("run %s failed: %s", run_id, context.get("reason"))
         hook = FlussHook(self.connection_id)
         connection = hook.config()
-        job, entries = (
-            XCom.get_one(key="return_value", dag_id=dag_id, task_id=task, run_id=run_id)
-            for task in (OPEN, ACQUIRE)
-        )
+        try:
+            job, packs = (
+                XCom.get_one(key="return_value", dag_id=dag_id, task_id=task, run_id=run_id)
+                for task in (OPEN, ACQUIRE)
+            )
+        except ImportError:  # `airflow dags test` has no XComs and Variables for callbacks
+            log.info("run %s is a test run: only its task %s releases claims", run_id, DROP)
+            return
         job = job or lease_of_run(connection, dag_id, run_id)
         log.info("run %s: releasing the claims and the lease of %s", run_id, job)
         with hook.get_client() as client:
-            settling.drop(client, connection.require_work_uri(), job, entries or ())
+            settling.drop(client, connection.require_work_uri(), job, tables_of(packs))
 
 
 def _tasks(dag: DAG, settings: Settings) -> None:
@@ -135,14 +164,14 @@ def _tasks(dag: DAG, settings: Settings) -> None:
         return lease_of_run(hook.config(), context["dag"].dag_id, str(context["run_id"]))
 
     @setup
-    def acquire_lease(job: str) -> list[ClaimedTable]:
-        """Claims tables that are due, leases their KV snapshots and writes their plans."""
+    def acquire_lease(job: str) -> list[Pack]:
+        """Claims tables that are due, leases their KV snapshots, and packs them."""
         return _acquire(hook, settings, job)
 
     @teardown
-    def settle(entry: ClaimedTable) -> dict[str, str]:
-        """Reports the outcome of the table to the coordinator and releases its KV snapshots."""
-        return _settle(hook, entry)
+    def settle(entry: Pack) -> None:
+        """Reports outcomes of tables to the coordinator and releases their KV snapshots."""
+        _settle(hook, entry)
 
     @teardown
     def drop_lease(job: str) -> None:
@@ -166,11 +195,11 @@ def _tasks(dag: DAG, settings: Settings) -> None:
     setups = [job.operator, entries.operator]
 
     @task_group
-    def per_table(entry: Any) -> None:
+    def per_application(entry: Any) -> None:
         tier = SluiceTierOperator(task_id="tier", entry=entry, **_tier_arguments(settings))
         tier >> settle(entry).as_teardown(setups=setups)
 
-    per_table.expand(entry=entries)
+    per_application.expand(entry=entries)
     drop = drop_lease(job).as_teardown(setups=setups, on_failure_fail_dagrun=True)
     # Not `group >> drop`: it ignores the group's teardowns, so drop would not wait for them.
     dag.get_task(SETTLE) >> drop.operator
@@ -193,14 +222,15 @@ def _tier_arguments(settings: Settings) -> dict[str, Any]:
         "time_limit_s": float(settings.tier_timeout_seconds),
         # Before the task starts, the name comes from entry. Airflow 3.1 has only the value that the
         # running task sets.
-        "map_index_template": "{{ table | default(task.entry['table']) }}",
+        "map_index_template": "{{ label | default(task.entry['label']) }}",
         **iceberg,
     }
 
 
-def _acquire(hook: FlussHook, settings: Settings, job: str) -> list[ClaimedTable]:
+def _acquire(hook: FlussHook, settings: Settings, job: str) -> list[Pack]:
     # Imported here because they load pyarrow, which the DAG file itself does not need.
     from sluice_airflow import preflight
+    from sluice_airflow.requests import Request, acquire_request
     from sluice_airflow.submission import submission_of
 
     context = get_current_context()
@@ -213,46 +243,53 @@ def _acquire(hook: FlussHook, settings: Settings, job: str) -> list[ClaimedTable
             kind = AirflowException if obstacle.may_pass else AirflowFailException
             raise kind(obstacle.reason)
         busy = ti.get_ti_count(dag_id=ti.dag_id, task_ids=[TIER], states=["running", "queued"])
-        tables_max = min(chosen["max_tables"], slots_at_once(settings) - busy)
-        refused: dict[str, str] = {}
+        slots = max(1, slots_at_once(settings) - busy)
+        limits = PackLimits(settings.tables_per_application, settings.rows_per_application)
+        run_type = context["dag_run"].run_type
+        is_manual = getattr(run_type, "value", run_type) == "manual"
+        run = RunName(ti.dag_id, str(context["run_id"]))
+        request = Request.of(chosen, is_manual=is_manual, run=run)
         with hook.get_client() as client:
-            entries = acquiring.acquire(
-                client,
-                connection,
-                job,
-                chosen["tables"],
-                tables_max,
-                settings.heartbeat_interval_seconds,
-                lambda claim, reason: refused.update({str(claim.path): str(reason)[:200]}),
+            found = acquire_request(
+                client, connection, job, request, limits, slots, settings.heartbeat_interval_seconds
             )
-        if refused:  # the other tables continue; drop_lease fails the run
-            ti.xcom_push(key=REFUSED, value=refused)
-        return entries
+        # Scheduled runs leave no name of an idle table: they would fill Airflow's database.
+        told = found.to_xcom(names=is_manual)
+        ti.xcom_push(key=ACCOUNT, value={**told, "again": ti.try_number > 1})
+        return found.packs
     except SluiceError as error:
         if error.retryable:
             raise
         raise AirflowFailException(f"{type(error).__name__}: {error}") from error
 
 
-def _settle(hook: FlussHook, entry: ClaimedTable) -> dict[str, str]:
+def _settle(hook: FlussHook, pack: Pack) -> None:
     ti = get_current_context()["ti"]
-    result = ti.xcom_pull(task_ids=TIER, map_indexes=ti.map_index)
-    failure = state = None
-    if not result:  # Airflow logs an error for an XCom that does not exist
-        failure = ti.xcom_pull(task_ids=TIER, key="failure", map_indexes=ti.map_index)
-        state = state_of(ti, TIER, ti.map_index)
+    state = state_of(ti, TIER, ti.map_index)
+    results, failures = (
+        ti.xcom_pull(task_ids=TIER, key=key, map_indexes=ti.map_index) or {}
+        for key in ("results", "failures")
+    )
     with hook.get_client() as client:
-        verdict = settling.settle(client, entry, result, failure, state)
-    _log_verdict(logging.INFO, verdict)
-    return {**asdict(verdict), "reason": verdict.reason[:200]}
+        verdicts, errors = settling.settle_pack(client, pack["tables"], results, failures, state)
+    for verdict in verdicts:
+        _log_verdict(logging.INFO, verdict)
+    told = [
+        {**asdict(verdict), "reason": verdict.reason[: account.REASON_MAX]} for verdict in verdicts
+    ]
+    ti.xcom_push(key=VERDICTS, value=told)  # also if this task fails
+    if errors:
+        raise errors[0]
 
 
 def _drop(hook: FlussHook, job: str) -> None:
     ti = get_current_context()["ti"]
-    entries = ti.xcom_pull(task_ids=ACQUIRE) or []
+    packs = ti.xcom_pull(task_ids=ACQUIRE) or []
+    entries = tables_of(packs)
     end_keeper(ti, KEEP)  # first: until it has ended, it may lease snapshots
+    work_uri = hook.config().require_work_uri()
     with hook.get_client() as client:
-        verdicts = settling.drop(client, hook.config().require_work_uri(), job, entries)
+        verdicts = settling.drop(client, work_uri, job, entries)
     for verdict in verdicts:
         _log_verdict(logging.WARNING, verdict)
     acquired = state_of(ti, ACQUIRE)
@@ -260,28 +297,46 @@ def _drop(hook: FlussHook, job: str) -> None:
         raise AirflowFailException(
             f"no table was tiered: the task {ACQUIRE} ended as {acquired}; see its log"
         )
-    refused = ti.xcom_pull(task_ids=ACQUIRE, key=REFUSED) or {}
-    if not entries and not refused:
-        return
     # Trust the result, not the state: a tier marked success by hand has none.
-    indexes = list(range(len(entries)))
-    settled = (ti.xcom_pull(task_ids=SETTLE, map_indexes=indexes) if entries else None) or []
-    reported = {v["table"]: v["reported"] for v in settled if v}
-    reported.update({verdict.table: verdict.reported for verdict in verdicts})
-    left = [e["table"] for e in entries if reported.get(e["table"]) not in ("finished", "nothing")]
-    left += refused
-    if left:
-        names = ", ".join(left[:20]) + (", ..." if len(left) > 20 else "")
-        tables = len(entries) + len(refused)
-        raise AirflowFailException(
-            f"{len(left)} of {tables} tables were not tiered: {names}; `sluice status` shows why"
-        )
+    indexes = list(range(len(packs)))
+    settled = ti.xcom_pull(task_ids=SETTLE, key=VERDICTS, map_indexes=indexes) if packs else None
+    told = [settling.Verdict(**verdict) for found in settled or () for verdict in found or ()]
+    silent = {str(entry["table"]): entry for entry in entries}
+    for verdict in (*told, *verdicts):
+        silent.pop(verdict.table, None)
+    told += filter(None, map(settling.unsettled, silent.values()))
+    before = ti.xcom_pull(task_ids=ACQUIRE, key=ACCOUNT) or {}
+    unclaimed = {one["table"]: one for one in before.get("tables", ())}
+    if before.get("again"):  # a user may have cleared the run
+        names = [name for name, one in unclaimed.items() if one["became"] in account.UNTOUCHED]
+        for verdict in settling.tiered_before(work_uri, job, names) if names else ():
+            unclaimed[verdict.table] = account.of_verdict(verdict)
+    found = account.complete(
+        unclaimed.values(),
+        [str(entry["table"]) for entry in entries],
+        told,
+        verdicts,
+    )
+    _tell_account(ti, found, before.get("counts", {}))
+    if why := account.error(found, before.get("wanted", ())):
+        raise AirflowFailException(why)
     ended = [state for state in states_of(ti, TIER).values() if state != "success"]
-    if ended:
+    if ended and entries:
         raise AirflowFailException(
-            f"all tables were tiered, but {len(ended)} of {len(entries)} tier tasks did not"
+            f"all tables were tiered, but {len(ended)} of {len(packs)} tier tasks did not"
             " succeed; see their logs"
         )
+
+
+def _tell_account(ti: Any, found: list[account.TableAccount], counts: dict[str, int]) -> None:
+    """Logs what became of each table, and pushes it.
+
+    :param counts: how many more tables became what, of which no name is known.
+    """
+    summary = account.summary(found, counts)
+    log.info("%s", "\n".join([summary, *account.lines(found)]))
+    shown = found[: account.SHOWN_MAX]
+    ti.xcom_push(key=ACCOUNT, value={"summary": summary, "tables": shown})
 
 
 def _log_verdict(level: int, verdict: settling.Verdict) -> None:

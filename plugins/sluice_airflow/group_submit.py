@@ -14,12 +14,29 @@ from typing import Any
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
 from sluice.artifacts.iceberg import AUTO, installed_iceberg
+from sluice.artifacts.jars import kept_copy
+from sluice.artifacts.spark_start import (
+    Application,
+    driver_is_here,
+    names_elsewhere,
+    start_here,
+)
 from sluice.artifacts.spark_submit import spark_submit
+from sluice.config import SETTINGS_FILE_VARIABLE, SETTINGS_VARIABLE
 from sluice.masking import mask
 
 LAST_LINES = 5
 GRACE_S = 3.0
 """Airflow kills a task five seconds after SIGTERM."""
+_ON_CLUSTER = {
+    "k8s": {"spark.kubernetes.submission.waitAppCompletion": "true"},
+    "yarn": {"spark.yarn.submit.waitAppCompletion": "true", "spark.yarn.maxAppAttempts": "1"},
+}
+"""By the start of the master: properties of a driver on the cluster. spark-submit waits for it: its
+end is that of the tier task. YARN starts no second one: both would be the same try of a table, and
+could give their files the same names."""
+_SETTINGS_NAMES = (f".{SETTINGS_VARIABLE}", f".{SETTINGS_FILE_VARIABLE}")
+"""How the names of Spark properties end that give the settings to a driver on the cluster."""
 
 
 class GroupSubmitHook(SparkSubmitHook):
@@ -34,26 +51,88 @@ class GroupSubmitHook(SparkSubmitHook):
     secrets: Sequence[str] = ()
     """Values to mask in the output of spark-submit."""
 
+    is_small: bool = False
+    """Whether the application ends so soon that nobody opens Spark's UI."""
+
     _env: dict[str, Any] | None
+    _conf: dict[str, Any]
+    _driver_class_path: str | None
+    _env_vars: dict[str, Any] | None
+    _jars: str | None
+    _kubernetes_driver_pod: str | None
     _packages: str | None
+    _properties_file: str | None
+    _spark_exit_code: int | None
+    _yarn_application_id: str | None
     _tail: Collection[str] = ()
 
     def submit(self, application: str = "", **kwargs: Any) -> str | None:
         return super().submit(application, start_new_session=True, **kwargs)
 
     def _build_spark_submit_command(self, application: str) -> list[str]:
-        if self._packages == AUTO:
-            self._packages = installed_iceberg(spark_submit(self.binary)).coordinates
+        self._name_iceberg()
+        self._conf = {**self._conf, **self._start_conf(), **self._cluster_conf()}
         command: list[str] = super()._build_spark_submit_command(application)
         variables: dict[str, Any] = self._env or {}
         self._env = {**variables, **self._path(), **self.secret_environment}
-        if self.secret_environment and self.deploy_mode == "cluster":
+        if self.secret_environment and self._on_cluster and not self._names_settings():
             self.log.warning(
                 "deploy mode cluster: the driver does not receive the passwords and keys of the"
-                " Fluss connection; set %s in the driver's environment (docs/airflow.md)",
-                ", ".join(self.secret_environment),
+                " Fluss connection; give it %s or %s (docs/spark-clusters.md)",
+                SETTINGS_VARIABLE,
+                SETTINGS_FILE_VARIABLE,
             )
         return command
+
+    def _cluster_conf(self) -> dict[str, str]:
+        found = [conf for kind, conf in _ON_CLUSTER.items() if self.master.startswith(kind)]
+        return found[0] if found and self._on_cluster else {}
+
+    def _names_settings(self) -> bool:
+        """Whether a property gives the driver its secret settings."""
+        submit = spark_submit(self.binary)
+        elsewhere = names_elsewhere(self._application, submit, self._submit_environment)
+        return any(name.endswith(_SETTINGS_NAMES) for name in (*self._conf, *elsewhere))
+
+    @property
+    def _on_cluster(self) -> bool:
+        return self.deploy_mode == "cluster"
+
+    def _name_iceberg(self) -> None:
+        """Replaces ``packages = auto`` by a jar of this machine, or by its coordinates.
+
+        For coordinates, Ivy costs each start a CPU second.
+        """
+        if self._packages != AUTO:
+            return
+        submit = spark_submit(self.binary)
+        runtime = installed_iceberg(submit)
+        copy = None
+        if not self._jars and driver_is_here(self._application, submit, self._submit_environment):
+            copy = kept_copy(runtime)
+        if copy is None:
+            self._packages = runtime.coordinates
+        else:
+            self._jars, self._packages = str(copy), None
+
+    def _start_conf(self) -> dict[str, str]:
+        """The properties with which a driver starts quickly on this machine."""
+        submit = spark_submit(self.binary)
+        return start_here(self._application, self._jars or "", submit, self._submit_environment)
+
+    @property
+    def _application(self) -> Application:
+        return Application(
+            self._conf,
+            self.deploy_mode or "",
+            self.is_small,
+            self._driver_class_path or "",
+            self._properties_file or "",
+        )
+
+    @property
+    def _submit_environment(self) -> dict[str, str]:
+        return {**os.environ, **(self._env_vars or {})}
 
     @property
     def binary(self) -> str:
@@ -87,6 +166,17 @@ class GroupSubmitHook(SparkSubmitHook):
         return None if self._submit_sp is None else self._submit_sp.poll()
 
     @property
+    def driver_exit_code(self) -> int | None:
+        """Exit code of a driver on Kubernetes, as spark-submit printed it; None: not known."""
+        code: int | None = self._spark_exit_code if self._on_cluster else None
+        return code
+
+    @property
+    def driver_name(self) -> str:
+        """Pod or YARN application of a driver on the cluster. Empty: not known."""
+        return self._kubernetes_driver_pod or self._yarn_application_id or ""
+
+    @property
     def last_lines(self) -> str:
         """Last lines that spark-submit printed, with secrets masked."""
         return "\n".join(self._mask_cmd([line]) for line in self._tail)
@@ -102,15 +192,31 @@ class GroupSubmitHook(SparkSubmitHook):
         self._tail = tail = deque[str](maxlen=LAST_LINES)
         for line in lines:
             shown = mask(str(line), self.secrets)
-            if text := shown.strip():
+            text = shown.strip()
+            if text and not text.startswith("at "):  # frames of a stack trace explain nothing
                 tail.append(text)
             yield shown
 
     def on_kill(self) -> None:
         process = self._submit_sp
-        if process is not None and process.poll() is None:
+        runs = process is not None and process.poll() is None
+        if runs and self._on_cluster:
+            self._end_on_cluster()  # the provider does it only while spark-submit runs
+        if process is not None and runs:
             _end_group(process)
-        super().on_kill()
+        if not self._on_cluster:
+            super().on_kill()
+
+    def _end_on_cluster(self) -> None:
+        """Kills spark-submit, and asks Kubernetes or YARN to end the driver."""
+        try:
+            super().on_kill()
+        except Exception as error:  # no program `yarn`, no access to Kubernetes
+            self.log.warning(
+                "cannot end the Spark driver %s on the cluster, end it there: %s",
+                self.driver_name,
+                mask(str(error), self.secrets),
+            )
 
 
 def _end_group(process: subprocess.Popen[str]) -> None:

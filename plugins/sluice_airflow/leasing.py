@@ -7,7 +7,7 @@ snapshots, which must not be deleted before the Spark driver has read them. Log 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -64,22 +64,25 @@ def renew_snapshots(client: Client, plan: PlanFile) -> PlanFile:
 
 @contextmanager
 def keep_lease(
-    client: Client, entry: ClaimedTable, on_lost: Callable[[LeaseLost], None]
+    client: Client, entries: Sequence[ClaimedTable], on_lost: Callable[[LeaseLost], None]
 ) -> Iterator[None]:
-    """Renews the run's lease while the table is tiered, because a run may exceed a day.
+    """Renews the run's lease while tables are tiered, because a run may exceed a day.
 
-    :raises LeaseLost: the lease ended before the block began.
+    :param on_lost: called once, on any thread, if the lease is lost, or was before the block began.
     """
-    lease_id = entry.get("lease_id")
-    if not entry.get("snapshots") or not lease_id:
-        yield  # a log table, or a claim of a version without leases
+    leased = [entry["lease_id"] for entry in entries if entry.get("snapshots")]
+    if not leased:
+        yield  # log tables
         return
+    lease_id = leased[0]
     try:
         client.leases.renew(lease_id, DAY_MS)
     except LeaseNotExist as error:
-        raise LeaseLost(
-            f"{error}. Clear the task acquire_lease of this run, or trigger a new run"
-        ) from error
+        on_lost(
+            LeaseLost(f"{error}. Clear the task acquire_lease of this run, or trigger a new run")
+        )
+        yield
+        return
     except UnsupportedVersion:
         yield
         return

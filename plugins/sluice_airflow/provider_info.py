@@ -123,8 +123,8 @@ OPTIONS: dict[str, tuple[str, str, str]] = {
         "string",
         "auto",
         "Maven coordinates of Iceberg's Spark runtime (spark.jars.packages). auto: the runtime for"
-        " the Spark version of spark-submit, or the newest if the version is unknown. Empty: none."
-        " Ignored if jars is set.",
+        " the Spark version of spark-submit, or the newest if the version is unknown; as a file if"
+        " this machine has it. Empty: none. Ignored if jars is set.",
     ),
     "jars": (
         "string",
@@ -136,9 +136,21 @@ OPTIONS: dict[str, tuple[str, str, str]] = {
     "pool_slots": (
         "integer",
         "0",
-        "Number of tier tasks that the pool runs at once. A run claims no more tables than that."
-        " 0: the smallest of core.parallelism,"
+        "Number of tier tasks that the pool runs at once. A run has no more Spark applications than"
+        " that. 0: the smallest of core.parallelism,"
         " core.max_active_tasks_per_dag and core.default_pool_task_slot_count.",
+    ),
+    "tables_per_application": (
+        "integer",
+        "100",
+        "Largest number of tables that share one Spark application. If a run needs more"
+        " applications than the pool has slots, they get more tables. 1: each table has its own.",
+    ),
+    "rows_per_application": (
+        "integer",
+        "5000000",
+        "Largest number of waiting rows in the tables that share one Spark application. A table"
+        " with more rows has its own.",
     ),
     "tier_retries": ("integer", "1", "Number of retries of a failed tier task."),
     "tier_retry_delay_seconds": (

@@ -29,6 +29,8 @@ class Settings:
     jars: str
     pool: str
     pool_slots: int
+    tables_per_application: int
+    rows_per_application: int
     tier_retries: int
     tier_retry_delay_seconds: int
     tier_timeout_seconds: int

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sluice.errors import (
     DriverLost,
     FencedTieringEpoch,
     InvalidCoordinator,
+    NetworkError,
+    RequestTimeOut,
+    RoundsNotEnough,
     SluiceError,
     StoppedByUser,
     TableNotExist,
+    TablePaused,
 )
 from sluice.failpoints import failpoint
 from sluice.masking import mask
@@ -31,7 +35,7 @@ from sluice.rounds.files import (
 )
 from sluice_airflow import leasing
 from sluice_airflow.claimed_again import has_begun, mark_ended, newest_claim, started_attempt
-from sluice_airflow.claims import ClaimedTable
+from sluice_airflow.claims import ClaimedTable, heartbeat_all
 
 if TYPE_CHECKING:
     from sluice.client import Client
@@ -41,7 +45,7 @@ log = logging.getLogger(__name__)
 NO_REPORT_EXPECTED = (FencedTieringEpoch, InvalidCoordinator, TableNotExist)
 """The coordinator expects no report: it has one, it ended the claim, or the table was dropped."""
 
-UNREADABLE = (OSError, SluiceError, ValueError, ImportError)
+UNREADABLE = (OSError, SluiceError, ValueError, TypeError, KeyError, ImportError)
 """Errors of reading a file: storage, version, JSON, or a file system that is not installed."""
 
 RUN_ENDED = "the run ended before the table was tiered"
@@ -51,6 +55,9 @@ STOPS = {
 }
 """States that a tier task without a result has only after a user's act."""
 TIER_NOT_STARTED = "TierNotStarted"
+STOP_KINDS = frozenset({StoppedByUser.__name__, TablePaused.__name__})
+"""Ends of a round that a user caused: no failures."""
+PAUSED = "paused"
 NOT_STARTED = "the task tier failed before it began: a user or Airflow's executor ended it"
 NOT_BEGUN = "the run ended before the tiering of the table began"
 TASK_LOST = "the task that ran the Spark driver was lost"
@@ -59,7 +66,7 @@ STOP_SEEN_S = 15.0
 """How long a task that a user marked may run on: Airflow kills it at its next heartbeat."""
 
 Outcome = RoundResult | RoundFailure
-T = TypeVar("T", RoundResult, RoundFailure)
+T = TypeVar("T", RoundResult, RoundFailure, PlanFile)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +79,11 @@ class Verdict:
     table: str
     reported: str
     reason: str = ""
+    outcome: str = ""
+    """That of the result: committed, already_landed, nothing_new or claim_lost. Without a result:
+    paused if a user paused the table, else empty."""
+    rows: int = 0
+    lake_snapshot_id: int | None = None
 
 
 def settle(
@@ -105,7 +117,68 @@ def settle(
         verdict = _report(client, claim_of(entry), outcome, TASK_LOST, entry.get("lease_id"))
     failpoint("airflow.settle.before_release")
     leasing.release_snapshots(client, entry)
-    return verdict
+    return _unless_short(entry, outcome, verdict)
+
+
+def _unless_short(entry: ClaimedTable, outcome: Outcome | None, verdict: Verdict) -> Verdict:
+    """The verdict on a table that must reach an end, whose task was killed after a forced round."""
+    if not entry.get("must_reach_end") or not isinstance(outcome, RoundResult):
+        return verdict
+    if verdict.reported != "finished" or not outcome.offsets:
+        return verdict
+    plan = _read(PlanFile, entry["plan_uri"])
+    if plan is None or plan.is_reached(outcome):
+        return verdict
+    why = (
+        f"{RoundsNotEnough.__name__}: its task ended before the end of the log at the time of the"
+        f" trigger was reached ({outcome.forced})"
+    )
+    return replace(verdict, reported="failed", reason=why)
+
+
+def settle_pack(
+    client: Client,
+    entries: Sequence[ClaimedTable],
+    results: Mapping[str, Any],
+    failures: Mapping[str, Any],
+    state: str | None = None,
+    stop_seen_s: float = STOP_SEEN_S,
+) -> tuple[list[Verdict], list[Exception]]:
+    """Reports the outcomes of a pack's tables: see :func:`settle`.
+
+    An error with one table does not keep the others from being reported, unless the coordinator
+    does not answer. drop_lease reports the rest.
+
+    :param results: the XCom ``results`` of the tier task, by table.
+    :param failures: its XCom ``failures``, by table.
+    :returns: the verdicts, and the errors of the tables that could not be reported.
+    """
+    verdicts: list[Verdict] = []
+    errors: list[Exception] = []
+    until = time.monotonic() + stop_seen_s
+    for entry in entries:
+        if errors and isinstance(errors[-1], NetworkError | RequestTimeOut):
+            break  # the coordinator is away: not one time limit for each table
+        name = entry["table"]
+        wait_s = max(0.0, until - time.monotonic())
+        result, failure = results.get(name), failures.get(name)
+        try:
+            verdict = settle(client, entry, result, failure, state, wait_s)
+            verdicts.append(_of_run(verdict, result, failure))
+        except Exception as error:  # drop_lease reports this table
+            log.exception("%s: cannot be reported", name)
+            errors.append(error)
+    return verdicts, errors
+
+
+def _of_run(
+    verdict: Verdict, result: Mapping[str, Any] | None, failure: Mapping[str, Any] | None
+) -> Verdict:
+    """The verdict on all rounds of a table in the run, of which the last one was reported."""
+    if failure and failure.get("kind") == RoundsNotEnough.__name__:  # its rounds were committed
+        why = f"{failure['kind']}: {failure.get('reason')}"
+        return replace(verdict, reported="failed", reason=why)
+    return replace(verdict, rows=verdict.rows + int((result or {}).get("rows_before", 0)))
 
 
 def _outcome_without_result(
@@ -144,6 +217,28 @@ def drop(
         leasing.drop_lease(client, lease_id)
 
 
+def unsettled(entry: ClaimedTable) -> Verdict | None:
+    """The verdict on a table that no task has told of, by its files; None: it has no result."""
+    outcome = _outcome_in_files(_newest(entry)["plan_uri"])
+    if isinstance(outcome, RoundResult) and outcome.outcome != "claim_lost":
+        return _finished(entry["table"], outcome)
+    return None
+
+
+def tiered_before(work_uri: str, lease_id: str, tables: Collection[str]) -> list[Verdict]:
+    """The verdicts on tables that the run has tiered before a user cleared it, by their files."""
+    found: dict[str, Verdict] = {}
+    try:
+        for uri in plan_uris(work_uri, lease_id):
+            table = str(PlanFile.from_json(read_json(uri) or {}).claim.path)
+            outcome = _outcome_in_files(uri) if table in tables else None
+            if isinstance(outcome, RoundResult) and outcome.outcome != "claim_lost":
+                found[table] = _finished(table, outcome)
+    except UNREADABLE as error:
+        log.warning("cannot read the earlier results of %s: %s", lease_id, mask(str(error)))
+    return [*found.values()]
+
+
 def release_unplanned(client: Client, lease_id: str, planned: Collection[Claim]) -> list[Verdict]:
     """Releases the claims of a run that have no plan: a killed acquire_lease had them last.
 
@@ -168,9 +263,11 @@ def _report_held(
         log.warning(
             "cannot read the plans of %s under %s: %s", lease_id, work_uri, mask(str(error))
         )
-    held = {uri: claim for uri, claim in plans.items() if _is_held(client, claim)}
+    answers = heartbeat_all(client, plans.values())
     verdicts = []
-    for uri, claim in held.items():
+    for uri, claim in plans.items():
+        if answers[claim] is not None:
+            continue
         outcome = _outcome_in_files(uri)
         begun = _has_begun(uri)
         mark_reported(uri)
@@ -228,11 +325,6 @@ def mark_reported(plan_uri: str) -> None:
         log.warning("cannot mark that %s is reported: %s", plan_uri, mask(str(error)))
 
 
-def _is_held(client: Client, claim: Claim) -> bool:
-    """Checks one claim per call: a run's folder may have two epochs of one table."""
-    return client.tiering.heartbeat([claim])[claim.table_id] is None
-
-
 def _outcome_in_files(plan_uri: str) -> Outcome | None:
     """The outcome of the round. A stop counts only for the last try that began."""
     try:
@@ -287,7 +379,7 @@ def _failure(xcom: Mapping[str, Any] | None, left: RoundFailure | None) -> Round
 
 
 def _is_stop(outcome: Outcome | None) -> bool:
-    return isinstance(outcome, RoundFailure) and outcome.reason.kind == StoppedByUser.__name__
+    return isinstance(outcome, RoundFailure) and outcome.reason.kind in STOP_KINDS
 
 
 def _is_final(outcome: Outcome | None) -> bool:
@@ -329,7 +421,8 @@ def _report(
         if isinstance(outcome, RoundResult):
             if outcome.outcome == "claim_lost":
                 log.info("%s: another round has the table; nothing to report", table)
-                return Verdict(table, "nothing", "claim lost")
+                why = "; ".join(outcome.notes) or "claim lost"
+                return Verdict(table, "nothing", why, outcome.outcome)
             # No statistics: Fluss expects totals of the lake table, and a round knows only its
             # own. The coordinator keeps the last reported totals.
             client.tiering.finished(
@@ -338,17 +431,23 @@ def _report(
             return _finished(table, outcome)
         failure = outcome or RoundFailure(Reason.from_text(otherwise))
         reason = failure.reason.checked()
-        if reason.kind in (StoppedByUser.__name__, TIER_NOT_STARTED):  # no failure of the table
+        if reason.kind in STOP_KINDS or reason.kind == TIER_NOT_STARTED:  # no failure of the table
             client.tiering.release(claim, reason, stopped=True)
-            return Verdict(table, "released", str(reason))
+            found = PAUSED if reason.kind == TablePaused.__name__ else ""
+            return Verdict(table, "released", str(reason), found)
         client.tiering.failed(claim, reason, failure.details(worker))
         return Verdict(table, "failed", str(reason))
     except NO_REPORT_EXPECTED as error:
         log.info("%s: the coordinator expects no report of this round: %s", table, error)
-        reported = "finished" if isinstance(outcome, RoundResult) else "failed"
-        return Verdict(table, reported, f"{type(error).__name__}: {error}")
+        why = f"{type(error).__name__}: {error}"
+        if isinstance(outcome, RoundResult):
+            return _finished(table, outcome, why)
+        if outcome is not None and outcome.reason.kind == TablePaused.__name__:
+            return Verdict(table, "released", str(outcome.reason), PAUSED)  # by its tier task
+        return Verdict(table, "failed", str(outcome.reason) if outcome else why)
 
 
-def _finished(table: str, result: RoundResult) -> Verdict:
+def _finished(table: str, result: RoundResult, reason: str = "") -> Verdict:
     forced = f", forced: {result.forced}" if result.forced else ""
-    return Verdict(table, "finished", f"{result.outcome}{forced}")
+    text = reason or f"{result.outcome}{forced}"
+    return Verdict(table, "finished", text, result.outcome, result.rows, result.lake_snapshot_id)

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -21,12 +22,29 @@ REASONS = {
     "broken": "cannot write s3://lake/broken: Access Denied",
     "unmasked": f"cannot read {SIGNED}",
 }
+AT_ONCE = 4
+"""Tables of a pack that the driver tiers at the same time."""
+LOOK_S = 7
+"""In this time the tier task looks at the limits of its tables."""
 LONG_S = 600
 """No test waits this long for a driver to end by itself."""
 
 
 def main(arguments: list[str]) -> int:
-    uri = arguments[arguments.index("--plan") + 1]
+    from sluice.rounds.files import read_json
+    from sluice.rounds.pack_files import PackFile
+
+    pack = arguments[arguments.index("--pack") + 1]
+    plans = PackFile.from_json(read_json(pack) or {}).plans
+    if len(plans) == 1:  # in the main thread, for signals
+        return tier(plans[0], pack, arguments)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return max(pool.map(lambda plan: tier(plan, pack, arguments), plans))
+
+
+def tier(uri: str, pack: str, arguments: list[str]) -> int:
+    from sluice.rounds.pack_files import mark_running
+
     attempt = arguments[arguments.index("--attempt") + 1]
     plan_file = Path(uri.removeprefix("file://"))
     table = json.loads(plan_file.read_text())["table"]
@@ -34,13 +52,21 @@ def main(arguments: list[str]) -> int:
     (folder / f"command-{attempt}").write_text("\n".join(arguments))
     tries = len(list(folder.glob("command-*")))
     kind = table.partition(".")[2].partition("_")[0]
-
+    mark_running(uri, attempt)
     if table.endswith("_keyed"):
         (folder / f"leased-{attempt}").write_text(json.dumps(leased(uri)))
+    return act(kind, uri, pack, arguments, tries, table)
 
-    if kind == "killed":
-        print("the last words of a driver", flush=True)
-        os.kill(os.getpid(), signal.SIGKILL)
+
+def act(kind: str, uri: str, pack: str, arguments: list[str], tries: int, table: str) -> int:
+    """What a table of this kind does to its driver."""
+    attempt = arguments[arguments.index("--attempt") + 1]
+    folder = Path(uri.removeprefix("file://")).parent
+
+    if kind in ("killed", "poison", "pair", "once"):
+        die_or_wait(kind, folder, table, tries)
+    if kind == "hung":
+        return hang_until_stopped(uri, pack, attempt, folder / "started")
     if kind == "leaky":
         for name, value in json.loads(os.environ["SLUICE_SETTINGS"]).items():
             print(f"--{name} {value}", flush=True)
@@ -48,27 +74,59 @@ def main(arguments: list[str]) -> int:
         return 3
     if kind in ("slow", "last", "late"):
         return hang(uri, attempt, folder / "started", kind)
-    if kind == "huge":  # 2 GB at 2 MB/s: 1,000 s more than tier_timeout_seconds
-        from sluice.rounds.copy_size import CopySize, size_uri
-        from sluice.rounds.files import write_json
-
-        write_json(size_uri(uri, attempt), CopySize(snapshot_bytes=2_000_000_000).to_json())
-        time.sleep(int(os.environ["AIRFLOW__SLUICE__TIER_TIMEOUT_SECONDS"]))
+    if kind == "huge":
+        write_large_size(uri, attempt)
     if kind == "busy":
         return work_on(folder / "started")
-    if kind == "once" and not (slept := folder.parent.parent / f"{table}-slept").exists():
-        slept.write_text(str(os.getpid()))
-        time.sleep(LONG_S)
     if kind in REASONS:
         told = REASONS[kind]
         masked = kind != "unmasked"
         return fail(uri, attempt, "LakeNotWritable", told, retryable=False, masked=masked)
+    if kind in ("early", "stuck"):
+        most = 1 if kind == "early" else 0
+        return commit(uri, attempt, settings(arguments), stolen=False, most=most)
     if kind == "garbled":
         (folder / f"result-{attempt}.json").write_text("{")
         return 0
-    if kind == "flaky" and tries == 1:
+    if (kind == "flaky" and tries == 1) or (kind == "twice" and tries < 3):
         return fail(uri, attempt, "NetworkError", "127.0.0.1:1 went away", retryable=True)
     return commit(uri, attempt, settings(arguments), stolen=kind == "lost")
+
+
+def write_large_size(uri: str, attempt: str) -> None:
+    """2 GB at 2 MB/s: 1,000 s more than tier_timeout_seconds."""
+    from sluice.rounds.copy_size import CopySize, size_uri
+    from sluice.rounds.files import write_json
+
+    write_json(size_uri(uri, attempt), CopySize(snapshot_bytes=2_000_000_000).to_json())
+    time.sleep(int(os.environ["AIRFLOW__SLUICE__TIER_TIMEOUT_SECONDS"]) + LOOK_S)
+
+
+def die_or_wait(kind: str, folder: Path, table: str, tries: int) -> None:
+    """Ends the driver of all tables, or waits until another table has ended it."""
+    until = time.monotonic() + LOOK_S
+    if kind == "poison":  # after another table has ended, if there is one, and while others work
+        while time.monotonic() < until and not list(folder.parent.glob("*/result-*.json")):
+            time.sleep(0.05)
+    if kind in ("killed", "poison"):
+        print("the last words of a driver", flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    if kind == "pair" and tries == 1:
+        time.sleep(LONG_S)
+    if kind == "once" and not (slept := folder.parent.parent / f"{table}-slept").exists():
+        slept.write_text(str(os.getpid()))
+        time.sleep(LONG_S)
+
+
+def hang_until_stopped(uri: str, pack: str, attempt: str, started: Path) -> int:
+    """Hangs until the tier task asks for the end of this table."""
+    from sluice.rounds.pack_files import read_stops
+
+    started.write_text(str(os.getpid()))
+    until = time.monotonic() + LONG_S
+    while time.monotonic() < until and uri not in read_stops(pack):
+        time.sleep(0.05)
+    return fail(uri, attempt, "ClaimLost", "the round was cancelled", retryable=False)
 
 
 def settings(arguments: list[str]) -> dict[str, str]:
@@ -124,8 +182,13 @@ def work_on(started: Path) -> int:
     return 0
 
 
-def commit(uri: str, attempt: str, overrides: dict[str, str], *, stolen: bool) -> int:
-    """What a round does on the Fluss side, with a made-up lake snapshot."""
+def commit(
+    uri: str, attempt: str, overrides: dict[str, str], *, stolen: bool, most: int = 1000
+) -> int:
+    """What a round does on the Fluss side, with a made-up lake snapshot.
+
+    :param most: rows after which a limit ends the round early.
+    """
     from sluice.client import connect
     from sluice.config import load_config
     from sluice.model import Reason, TableBucket
@@ -140,19 +203,23 @@ def commit(uri: str, attempt: str, overrides: dict[str, str], *, stolen: bool) -
         if not tiering.still_claimed(claim):
             reason = f"{claim.path}: epoch {claim.tiering_epoch} is over"
             return fail(uri, attempt, "FencedTieringEpoch", reason, retryable=False)
-        ends = tiering.latest_offsets(claim.path, claim.table_id, None, [0])
-        offsets = {TableBucket(claim.table_id, None, 0): ends[0]}
+        end = tiering.latest_offsets(claim.path, claim.table_id, None, [0])[0]
+        before = tiering.lake_snapshot(claim.path)
+        start = sum(before.offsets.values()) if before else 0
+        reached = min(end, start + most)
+        offsets = {TableBucket(claim.table_id, None, 0): reached}
         path = tiering.prepare_lake_snapshot(claim.table_id, claim.path, offsets)
-        tiering.commit_lake_snapshot(claim, 4711, path, offsets, {}, -1)
+        tiering.commit_lake_snapshot(claim, 4711 + start, path, offsets, {}, -1)
     result = RoundResult(
         str(claim.path),
         claim.table_id,
         claim.tiering_epoch,
         claim.coordinator_epoch,
         "committed",
-        rows=ends[0],
-        offsets={str(bucket): ends[0] for bucket in range(1000)},
-        lake_snapshot_id=4711,
+        rows=reached - start,
+        forced="the limit of the test" if reached < end else "",
+        offsets={str(bucket): reached for bucket in range(1000)},
+        lake_snapshot_id=4711 + start,
         notes=tuple(f"note {n} " + "x" * 500 for n in range(9)),
         history_notes=tuple(f"note {n} " + "x" * 500 for n in range(9)),
     )

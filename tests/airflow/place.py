@@ -93,6 +93,39 @@ def new_database(environment: dict[str, str]) -> Path:
     return made
 
 
+def results_of(run: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """What the tier tasks of a run left of each table that they tiered."""
+    return _by_table(run, "results")
+
+
+def failures_of(run: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """What the tier tasks of a run left of each table that failed."""
+    return _by_table(run, "failures")
+
+
+def settled_of(run: dict[str, Any]) -> dict[str, dict[str, str]]:
+    """What the settle tasks of a run reported, by table."""
+    found = {n: x for n, x in run["xcoms"].items() if n.startswith("per_application.settle")}
+    return {one["table"]: one for values in found.values() for one in values["verdicts"]}
+
+
+def claimed_in(run: dict[str, Any]) -> list[dict[str, Any]]:
+    """The tables that acquire_lease claimed."""
+    packs = run["xcoms"]["acquire_lease"]["return_value"]
+    return [table for pack in packs for table in pack["tables"]]
+
+
+def only(by_table: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """That of the only table."""
+    [one] = by_table.values()
+    return one
+
+
+def _by_table(run: dict[str, Any], key: str) -> dict[str, dict[str, Any]]:
+    found = {n: x for n, x in run["xcoms"].items() if n.startswith("per_application.tier")}
+    return {name: one for values in found.values() for name, one in values.get(key, {}).items()}
+
+
 class AirflowProcess:
     """The worker beside us: one question and one answer at a time."""
 
@@ -178,6 +211,11 @@ class Place:
         wait_until(lambda: all(self.status(p).status == "Pending" for p in paths), 60, what)
         for path in paths:
             self.client.admin.set_options(path, {"table.datalake.freshness": "1d"})
+
+    def nothing_is_held(self) -> None:
+        """No claim of any table, and no lease of any run."""
+        assert [s.path for s in self.client.statuses.list() if s.status == "Tiering"] == []
+        assert self.client.leases.all() == []
 
     def connection(self, **extra: Any) -> dict[str, str]:
         """The environment that names this cluster to Airflow."""

@@ -26,7 +26,7 @@ from sluice_airflow.claimed_again import (
 from sluice_airflow.claims import ClaimedTable, claimed_table
 from sluice_airflow.connection import FlussConnection
 from sluice_airflow.keeper import ClaimKeeper
-from sluice_airflow.operators import tier
+from sluice_airflow.operators import start_claims
 from tests.airflow.test_keep_task import Airflow
 from tests.airflow.test_keep_task import airflow as airflow
 from tests.airflow.test_keeper import INTERVAL_MS, JOB, TEN_MINUTES_MS, Shop, committed
@@ -150,13 +150,13 @@ def test_a_claim_lost_after_the_first_heartbeat_of_the_tier_task(
     keeper.beat()
 
     def late(plan: str, attempt: str) -> None:
-        monkeypatch.setattr(tier, "mark_started", mark_started)
+        monkeypatch.setattr(start_claims, "mark_started", mark_started)
         lose(shop, entry)
         assert keeper.beat()
         assert keeper.claim_again() == 1
         mark_started(plan, attempt)
 
-    monkeypatch.setattr(tier, "mark_started", late)
+    monkeypatch.setattr(start_claims, "mark_started", late)
     claim = start(shop, airflow, entry)
     assert claim == claim_of(newest_claim(entry))
     work(shop, keeper, 3 * INTERVAL_MS)

@@ -26,9 +26,9 @@ def test_tasks_and_edges(shape: dict) -> None:
         "open_job": [],
         "keep_claims": ["open_job"],
         "acquire_lease": ["open_job"],
-        "per_table.tier": ["acquire_lease"],
-        "per_table.settle": ["acquire_lease", "open_job", "per_table.tier"],
-        "drop_lease": ["acquire_lease", "open_job", "per_table.settle"],
+        "per_application.tier": ["acquire_lease"],
+        "per_application.settle": ["acquire_lease", "open_job", "per_application.tier"],
+        "drop_lease": ["acquire_lease", "open_job", "per_application.settle"],
     }
 
 
@@ -46,7 +46,7 @@ def test_setups_and_teardowns(shape: dict) -> None:
     assert [name for name, task in tasks.items() if task["setup"]] == ["open_job", "acquire_lease"]
     assert {name for name, task in tasks.items() if task["teardown"]} == {
         "keep_claims",
-        "per_table.settle",
+        "per_application.settle",
         "drop_lease",
     }
     assert [name for name, task in tasks.items() if task["fails_run"]] == ["drop_lease"]
@@ -55,7 +55,7 @@ def test_setups_and_teardowns(shape: dict) -> None:
 def test_time_limits_are_on_tier_and_not_on_the_run(shape: dict) -> None:
     assert shape["dag"]["dagrun_timeout"] is None, "it would skip every teardown"
     assert shape["dag"]["callback"]
-    tier = shape["tasks"]["per_table.tier"]
+    tier = shape["tasks"]["per_application.tier"]
     assert (tier["execution_timeout"], tier["time_limit"], tier["retries"]) == (None, 3600, 1)
 
 
@@ -68,16 +68,16 @@ def test_settings_come_from_the_section(airflow: AirflowProcess) -> None:
     ours = {"AIRFLOW__SLUICE__SCHEDULE": "none", "AIRFLOW__SLUICE__POOL": "lake"}
     shape = airflow.ask("shape", environment=ours)
     assert shape["dag"]["schedule"] is None
-    assert shape["tasks"]["per_table.tier"]["pool"] == "lake"
+    assert shape["tasks"]["per_application.tier"]["pool"] == "lake"
 
 
 def test_params_have_a_schema_and_words_for_the_form(shape: dict) -> None:
     params = shape["params"]
-    assert set(params) == {"tables", "max_tables", "spark_conf"}
+    assert set(params) == {"tables", "max_tables", "force", "wait", "dry_run", "spark_conf"}
     for param in params.values():
         assert param["title"]
         assert param["description"]
-    assert (params["max_tables"]["minimum"], params["max_tables"]["maximum"]) == (1, 1000)
+    assert (params["max_tables"]["minimum"], params["max_tables"]["maximum"]) == (1, 10_000)
     assert params["tables"]["default"] == ["*"]
 
 
@@ -87,7 +87,7 @@ def test_params_have_a_schema_and_words_for_the_form(shape: dict) -> None:
         {"tables": "sales.*"},
         {"tables": []},
         {"max_tables": 0},
-        {"max_tables": 1001},
+        {"max_tables": 10_001},
         {"spark_conf": {"executor.memory": "2g"}},
         {"spark_conf": {"spark.executor.memory": None}},
     ],

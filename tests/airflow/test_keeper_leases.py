@@ -164,9 +164,12 @@ def test_the_run_drops_its_lease_after_its_keeper_has_ended(
     wait_until(lambda: bool(tables), 30, "the claim")
 
     def xcom_pull(task_ids: str, key: str = "", **_: object) -> object:
-        return entries if task_ids == dag.ACQUIRE and not key else None
+        if task_ids != dag.ACQUIRE or key:
+            return None
+        return [{"label": "shop.a", "tables": entries}]
 
     airflow.xcom_pull = xcom_pull  # type: ignore[attr-defined]
+    airflow.xcom_push = lambda **_: None  # type: ignore[attr-defined]
     airflow.states |= {DROP: "running", dag.ACQUIRE: "success"}
     monkeypatch.setattr(dag, "get_current_context", lambda: {"ti": airflow})
     with pytest.raises(AirflowFailException, match="1 of 1 tables were not tiered"):

@@ -13,7 +13,7 @@ from sluice.client import connect
 from sluice.config import ServerConfig
 from sluice.model import TablePath
 from sluice.server.cluster import EmbeddedCluster
-from tests.airflow.place import AirflowProcess, Place
+from tests.airflow.place import AirflowProcess, Place, claimed_in, failures_of
 from tests.unit.server.kv_support import KvCaller
 from tests.unit.server.support import Caller
 
@@ -53,7 +53,7 @@ def test_leased_through_every_try_released_by_table_dropped_at_the_end(
     place = keyed("flaky_keyed", "broken_keyed")
     run = place.run()
     assert run["state"] == "failed"
-    entries = run["xcoms"]["acquire_lease"]["return_value"]
+    entries = claimed_in(run)
     assert [entry["snapshots"] for entry in entries] == [1, 1]
     job = run["xcoms"]["open_job"]["return_value"]
     assert {entry["lease_id"] for entry in entries} == {job}
@@ -83,8 +83,10 @@ def test_a_lease_that_somebody_drops_ends_the_driver_with_that_reason(
         place.client.leases.drop(lease.lease_id)
         run = running.result(500)
     assert run["state"] == "failed"
-    assert run["tries"]["per_table.tier"] == 1, "its snapshots may be gone: no try can heal that"
-    failure = run["xcoms"]["per_table.tier[0]"]["failure"]
+    assert run["tries"]["per_application.tier"] == 1, (
+        "its snapshots may be gone: no try can heal that"
+    )
+    [failure] = failures_of(run).values()
     assert (failure["kind"], failure["retryable"]) == ("LeaseLost", False)
     error = place.status(TablePath("shop", "busy_keyed")).last_error
     assert error is not None

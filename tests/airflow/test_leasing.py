@@ -15,7 +15,7 @@ import pytest
 
 from sluice.client import Client, connect
 from sluice.client.leases import AcquiredSnapshots, BucketSelection, LeaseClient
-from sluice.config import ServerConfig
+from sluice.config import ClientConfig, ServerConfig
 from sluice.errors import LeaseLost, LeaseNotObtained
 from sluice.model import BucketSnapshot, TableBucket, TablePath
 from sluice.rounds.files import (
@@ -34,7 +34,7 @@ from sluice_airflow import leasing
 from sluice_airflow.acquire import acquire
 from sluice_airflow.claims import ClaimedTable
 from sluice_airflow.connection import FlussConnection
-from sluice_airflow.settle import drop, settle
+from sluice_airflow.settle import drop, settle, settle_pack
 from tests.airflow.place import LONG_MS, AirflowProcess, Place
 from tests.support.processes import environment
 from tests.unit.server.kv_support import KEYED, KvCaller
@@ -205,8 +205,7 @@ def test_an_older_run_has_plans_and_entries_without_a_lease(run: Run) -> None:
     [again] = run.acquire()
     assert again == entry
     del entry["lease_id"]  # type: ignore[misc]
-    with leasing.keep_lease(run.client, entry, lambda lost: None):
-        run.finish(entry)
+    run.finish(entry)
     assert drop(run.client, f"file://{run.work}", JOB) == []
 
 
@@ -214,14 +213,13 @@ def test_a_lease_that_ended_before_the_driver_began(run: Run) -> None:
     kv = run.keyed("a")
     run.wait(kv.path)
     [entry] = run.acquire()
-    with leasing.keep_lease(run.client, entry, lambda lost: None):
-        pass
+    lost: list[LeaseLost] = []
+    with leasing.keep_lease(run.client, [entry], lost.append):
+        assert lost == []
     run.client.leases.drop(JOB)
-    with (
-        pytest.raises(LeaseLost, match="Clear the task acquire_lease"),
-        leasing.keep_lease(run.client, entry, lambda lost: None),
-    ):
-        raise AssertionError
+    with leasing.keep_lease(run.client, [entry], lost.append):  # its log tables continue
+        [error] = lost
+        assert "Clear the task acquire_lease" in str(error)
 
 
 def test_the_lease_is_dropped_whatever_else_fails(
@@ -332,7 +330,7 @@ def test_a_cluster_without_leases(
         [entry] = old.acquire()
         assert old.acquire() == [entry]
         assert len(old.plan(entry).snapshots) == 2
-        with leasing.keep_lease(client, entry, lambda lost: None):
+        with leasing.keep_lease(client, [entry], lambda lost: None):
             pass
         old.finish(entry)
         drop(client, f"file://{old.work}", JOB)
@@ -369,3 +367,16 @@ def test_a_table_dropped_after_its_claim_is_no_failure_of_the_run(
     monkeypatch.setattr("sluice_airflow.acquire.failpoint", failpoint)
     assert [entry["table"] for entry in run.acquire()] == ["shop.b"]
     assert run.refused == []
+
+
+def test_a_coordinator_that_is_away_costs_one_time_limit_for_a_pack(run: Run) -> None:
+    """drop_lease reports what is left."""
+    paths = [run.table(name, freshness="50 ms") for name in ("a", "b", "c")]
+    run.wait(*paths)
+    entries = run.acquire()
+    patience = {"retry_timeout_ms": 300, "request_timeout_ms": 300, "connect_timeout_ms": 300}
+    with connect(ClientConfig(run.address, **patience)) as client:
+        client.admin.list_databases()
+        run.cluster.stop()
+        verdicts, errors = settle_pack(client, entries, {}, {}, "failed", 0.0)
+    assert (verdicts, len(entries), len(errors)) == ([], 3, 1)

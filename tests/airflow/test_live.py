@@ -6,164 +6,30 @@ Its triggerer starts for the last tests: without one, runs end some seconds earl
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
-import psutil
 import pytest
 
-from demo.airflow import Airflow
-from demo.processes import Processes
-from sluice.client import connect
-from sluice.clock import SystemClock
-from sluice.config import ServerConfig
 from sluice.model import TablePath
-from sluice.server.cluster import EmbeddedCluster
-from tests.airflow.place import LONG_MS, AirflowProcess, Place, new_database, wait_until
+from tests.airflow.live import SLOTS, Live, running_live
 from tests.docs.blocks import claimed_blocks
 from tests.support.findings import finding
 from tests.support.living import lives
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(1200)]
-TIMEOUT_S = 400
-POOL = "lake"
 KEEPING = "keeping the claims of the run"
 NO_TRIGGERER = "no triggerer runs; the claims of this run are kept only while"
-SLOTS = 4
-
-
-class HurriedClock(SystemClock):
-    """The time of day, of which a test lets some pass at once."""
-
-    passed_ms = 0
-
-    def now_ms(self) -> int:
-        return super().now_ms() + self.passed_ms
-
-
-class Live:
-    """The running Airflow and the cluster that it tiers; one for the whole module."""
-
-    def __init__(
-        self, airflow: Airflow, place: Place, processes: Processes, clock: HurriedClock
-    ) -> None:
-        self.airflow, self.place, self.processes = airflow, place, processes
-        self.clock = clock
-
-    def trigger(self, *tables: str) -> str:
-        return self.airflow.trigger({"tables": list(tables)})
-
-    def state(self, run_id: str) -> str:
-        return self.airflow.run_state(run_id)[0]
-
-    def tasks(self, run_id: str) -> dict[str, str]:
-        instances = self.airflow.run_state(run_id)[1]
-        return {f"{t['task_id']}[{t['map_index']}]": str(t["state"]) for t in instances}
-
-    def tiers(self, run_id: str) -> list[str]:
-        """The states of the tier tasks."""
-        tasks = self.tasks(run_id).items()
-        return [state for name, state in tasks if name.startswith("per_table.tier")]
-
-    def wait(self, done: Callable[[], bool], what: str) -> None:
-        wait_until(done, TIMEOUT_S, what)
-
-    def ended(self, run_id: str) -> str:
-        """Waits until the run and all of its tasks have ended."""
-        ends = {"success", "failed", "skipped", "upstream_failed", "removed"}
-        self.wait(lambda: self.state(run_id) in ("success", "failed"), f"{run_id} to end")
-        self.wait(lambda: set(self.tasks(run_id).values()) <= ends, "its tasks to end")
-        return self.state(run_id)
-
-    def task(self, run_id: str, name: str, state: str) -> None:
-        """Waits until that task of the run has the state."""
-        self.wait(lambda: self.tasks(run_id).get(f"{name}[-1]") == state, f"{name} to be {state}")
-
-    def pool(self, slots: int) -> None:
-        """Sets the slots of the pool in which the tier tasks run."""
-        pool = {"pool": POOL, "slots": slots, "include_deferred": False}
-        self.airflow._send("PATCH", f"/api/v2/pools/{POOL}", pool)
-
-    def stays_claimed(self, path: TablePath) -> None:
-        """For longer than the time after which a worker is taken for lost.
-
-        That time passes in steps, in each of which the heartbeats of three seconds come.
-        """
-        for _ in range(5):
-            self.clock.passed_ms += LONG_MS * 3 // 10
-            time.sleep(3)
-            status = self.place.status(path)
-            assert (status.status, status.failures) == ("Tiering", 0), status.last_error
-
-    def logs(self, task: str) -> str:
-        root = Path(self.airflow.environment["AIRFLOW__LOGGING__BASE_LOG_FOLDER"])
-        files = root.rglob(f"*task_id={task}/**/*")
-        return "\n".join(path.read_text() for path in files if path.is_file())
-
-    def triggerer_is_alive(self) -> bool:
-        return self.airflow._get("/api/v2/monitor/health")["triggerer"]["status"] == "healthy"
-
-    def driver(self, marker: str) -> psutil.Process:
-        """The driver that has written its process id into that file."""
-        found: list[Path] = []
-
-        def look() -> bool:
-            found[:] = [p for p in self.place.work.rglob(marker) if p.read_text()]
-            return bool(found)
-
-        self.wait(look, f"a driver to write {marker}")
-        return psutil.Process(int(found[0].read_text()))
 
 
 @pytest.fixture(scope="module")
 def live(
     airflow_environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Live]:
-    folder = tmp_path_factory.mktemp("live")
-    (folder / "logs").mkdir()
-    usual = {k: v for k, v in os.environ.items() if not k.startswith(("AIRFLOW", "SLUICE_"))}
-    processes = Processes(folder / "logs", usual)
-    config = ServerConfig(
-        data_dir=str(folder / "data"),
-        listen="grpc://127.0.0.1:0",
-        tiering_backoff_ms=0,
-        tiering_check_interval_ms=200,
-        tiering_timeout_ms=LONG_MS,  # Airflow is to say what became of a task, not the server
-    )
-    clock = HurriedClock()
-    with EmbeddedCluster(config, clock) as cluster, connect(cluster.address) as client:
-        client.admin.create_database("shop")
-        none: AirflowProcess = None  # type: ignore[assignment]
-        place = Place(none, client, cluster.address, folder / "work")
-        settings = {
-            **place.connection(),
-            **{k: v for k, v in airflow_environment.items() if k.startswith("AIRFLOW__SLUICE__")},
-            "AIRFLOW__SLUICE__SCHEDULE": "none",
-            "AIRFLOW__SLUICE__TIER_RETRIES": "0",
-            "AIRFLOW__SLUICE__POOL": POOL,
-            "AIRFLOW__SLUICE__POOL_SLOTS": str(SLOTS),
-            "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "30",
-            "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "2",
-            "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "2",
-            "AIRFLOW_CONN_SPARK_DEFAULT": airflow_environment["AIRFLOW_CONN_SPARK_DEFAULT"],
-            "PYTHONPATH": airflow_environment["PYTHONPATH"],
-        }
-        airflow = Airflow(folder / "home", processes, settings)
-        try:
-            (folder / "home").mkdir()
-            shutil.copyfile(new_database(airflow_environment), folder / "home/airflow.db")
-            airflow.prepare()
-            airflow.start()
-            airflow.wait_until_ready(TIMEOUT_S, lambda _: None)
-            airflow._send("POST", "/api/v2/pools", {"name": POOL, "slots": SLOTS})
-            yield Live(airflow, place, processes, clock)
-        finally:
-            processes.stop_all()
+    with running_live(tmp_path_factory.mktemp("live"), airflow_environment) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
@@ -210,7 +76,7 @@ def test_a_run_that_a_user_marks_failed(live: Live) -> None:
     assert live.ended(run_id) == "failed"
     assert live.place.client.admin.lake_snapshot(ok) is not None
     tasks = live.tasks(run_id)
-    settled = [state for name, state in tasks.items() if name.startswith("per_table.settle")]
+    settled = [state for name, state in tasks.items() if name.startswith("per_application.settle")]
     assert settled == ["success", "success"]
     assert tasks["drop_lease[-1]"] == "failed"
     stopped = live.place.status(slow)
@@ -221,24 +87,97 @@ def test_a_run_that_a_user_marks_failed(live: Live) -> None:
 
 
 def test_a_killed_task_and_its_supervisor(live: Live) -> None:
-    """Nobody is left to say why: settle does, and the next run tiers the table."""
-    once = live.place.table("once")
-    live.place.wait(once)
-    run_id = live.trigger("shop.once")
+    """Nobody is left to say why: settle does, and the next run tiers the table.
+
+    The pack's other table had ended: its success counts.
+    """
+    once, ok = live.pack("once", "ok_beside_once")
+    run_id = live.trigger("shop.once", "shop.ok_beside_once")
     driver = live.driver("shop.once-slept")
+    live.wait(lambda: live.has_result(ok), "the pack's other table to end")
     task = driver.parents()[0]
     supervisor = task.parents()[0]
     for process in (supervisor, task):
         os.kill(process.pid, signal.SIGKILL)
     assert live.ended(run_id) == "failed"
+    assert live.account(run_id) == {str(once): "failed", str(ok): "tiered"}
     error = live.place.status(once).last_error
     assert error is not None
     assert error.startswith("the task that ran the Spark driver was lost")
     assert live.place.status(once).status == "Pending"
+    assert (live.place.status(ok).status, live.place.status(ok).failures) == ("Scheduled", 0)
+    live.place.nothing_is_held()
     driver.kill()  # it outlived its task; its epoch is over
     again = live.trigger("shop.once")
     assert live.ended(again) == "success"
     assert live.place.client.admin.lake_snapshot(once) is not None
+    assert live.commands(ok) == 1
+
+
+def test_a_pack_whose_task_a_user_marks_failed(live: Live) -> None:
+    marked(live, "failed")
+
+
+@pytest.mark.long
+def test_a_pack_whose_task_a_user_marks_success(live: Live) -> None:
+    marked(live, "success")
+
+
+def marked(live: Live, state: str) -> None:
+    """The tables that have ended count; the others were stopped by the user, which is no failure.
+
+    The driver tiers them at the same time.
+    """
+    once, pair, ok = live.pack(f"once_{state}", f"pair_{state}", f"ok_{state}")
+    run_id = live.trigger("shop.*_" + state)
+    driver = live.driver(f"shop.once_{state}-slept")
+    live.wait(lambda: live.has_result(ok), "the first table to end")
+    live.mark_tier(run_id, state)
+    with finding():
+        live.wait(lambda: not lives(driver), "the driver to end")
+    assert live.ended(run_id) == "failed", "two tables were not tiered"
+    became = {str(once): "not tiered", str(pair): "not tiered", str(ok): "tiered"}
+    assert live.account(run_id) == became
+    for path in (once, pair):
+        status = live.place.status(path)
+        assert status.stopped == f"StoppedByUser: a user marked the task tier or its run as {state}"
+        found = (status.status, status.failures, status.last_error)
+        assert found == ("Pending", 0, None), "due at once"
+    assert (live.place.status(ok).status, live.place.status(ok).stopped) == ("Scheduled", None)
+    live.place.nothing_is_held()
+
+
+def test_a_pack_whose_task_a_user_clears(live: Live) -> None:
+    """While it runs, and after its end: only what has no result is tiered again.
+
+    Airflow clears acquire_lease with it, to which the others are not due.
+    """
+    _, ok, _ = paths = live.pack("once_cleared", "ok_cleared", "flaky_cleared")
+    run_id = live.trigger("shop.*_cleared")
+    driver = live.driver("shop.once_cleared-slept")
+    live.wait(lambda: live.place.status(ok).status == "Scheduled", "the report of one table")
+    assert "acquire_lease[-1]" in live.clear_tier(run_id)
+    with finding():
+        live.wait(lambda: not lives(driver), "the driver to end")
+    assert live.ended(run_id) == "success", live.account(run_id)
+    assert live.account(run_id) == dict.fromkeys(map(str, paths), "tiered")
+    are_tiered_in_drivers(live, paths, [2, 1, 2])
+
+    live.clear_tier(run_id)
+    live.wait(lambda: live.state(run_id) != "success", "the run to begin again")
+    assert live.ended(run_id) == "success", live.account(run_id)
+    assert live.account(run_id) == dict.fromkeys(map(str, paths), "tiered"), "by this run"
+    are_tiered_in_drivers(live, paths, [2, 1, 2])
+
+
+def are_tiered_in_drivers(live: Live, paths: list[TablePath], drivers: list[int]) -> None:
+    """Each table is tiered, by so many drivers, and nothing is held or counted as a failure."""
+    assert [live.commands(path) for path in paths] == drivers
+    for path in paths:
+        status = live.place.status(path)
+        assert (status.status, status.failures, status.stopped) == ("Scheduled", 0, None), path
+        assert live.place.client.admin.lake_snapshot(path) is not None
+    live.place.nothing_is_held()
 
 
 def test_the_failure_callback_runs_where_the_dag_is_processed(live: Live) -> None:
@@ -256,25 +195,28 @@ def test_the_failure_callback_runs_where_the_dag_is_processed(live: Live) -> Non
 
 @pytest.mark.usefixtures("triggerer")
 def test_a_full_pool_and_a_paused_dag(live: Live) -> None:
-    path = live.place.table("ok_1")
-    live.place.wait(path)
+    """Both in front of the tier task of a pack, each for longer than a claim lives by itself."""
+    paths = live.pack("ok_1", "ok_1b")
     live.pool(0)
-    run_id = live.trigger("shop.ok_1")
+    run_id = live.trigger("shop.ok_1", "shop.ok_1b")
     live.task(run_id, "keep_claims", "deferred")
     live.task(run_id, "acquire_lease", "success")
     live.wait(lambda: KEEPING in live.logs("keep_claims"), "the keeper's first heartbeat")
-    live.stays_claimed(path)
+    live.stay_claimed(*paths)
     live.airflow.pause(True)
     live.pool(SLOTS)
-    live.stays_claimed(path)
+    live.stay_claimed(*paths)
     live.airflow.pause(False)
     assert live.ended(run_id) == "success"
     assert live.tasks(run_id)["keep_claims[-1]"] == "success"
-    assert live.place.client.admin.lake_snapshot(path) is not None
-    [round_] = live.place.client.statuses.history(path)
-    assert (round_.outcome, live.place.status(path).failures) == ("committed", 0)
+    assert len(live.tiers(run_id)) == 1, "both tables are in one pack"
+    for path in paths:
+        assert live.place.client.admin.lake_snapshot(path) is not None
+        [round_] = live.place.client.statuses.history(path)
+        assert (round_.outcome, live.place.status(path).failures) == ("committed", 0)
+    live.place.nothing_is_held()
     # The triggerer may set the task to success before it writes the trigger's last line.
-    kept = "1 claims kept, 0 lost before their tier task"
+    kept = "2 claims kept, 0 lost before their tier task"
     live.wait(lambda: kept in live.logs("keep_claims"), "the keeper's summary")
     said = live.logs("keep_claims")
     assert (said.count(KEEPING), said.count(kept)) == (1, 1)

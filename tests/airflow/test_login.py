@@ -14,7 +14,7 @@ from sluice.client import connect
 from sluice.config import ClientConfig, ServerConfig
 from sluice.errors import AuthenticateError
 from sluice.server.cluster import EmbeddedCluster
-from tests.airflow.place import AirflowProcess, Place
+from tests.airflow.place import AirflowProcess, Place, only, results_of
 from tests.support.contents import contents
 from tests.support.sasl_listener import SaslListener
 
@@ -76,7 +76,7 @@ def test_a_run_logs_in_everywhere_and_leaves_no_password(guarded: Place) -> None
         environment=connection(guarded),
     )
     assert run["state"] == "success", guarded.airflow.log.read_text()[-6000:]
-    assert run["xcoms"]["per_table.tier[0]"]["return_value"]["outcome"] == "committed"
+    assert only(results_of(run))["outcome"] == "committed"
     assert guarded.status(path).last_error is None
     [command] = guarded.work.glob("*/*/command-*")
     assert f"spark.sluice.datalake.iceberg.warehouse={guarded.lake}" in command.read_text()

@@ -121,7 +121,7 @@ def test_a_lake_that_refuses_is_the_error_that_the_page_shows() -> None:
             filesystem.open_output_stream(path) as stream,
         ):
             stream.write(b"PAR1")
-    error = tier_error("shop.orders", reason_of(raised.value))
+    error = tier_error([("shop.orders", reason_of(raised.value))], 1)
     assert matches(REFUSED.splitlines(), [f"{type(error).__name__}: {error}"])
 
 

@@ -20,7 +20,7 @@ from sluice.config import ServerConfig
 from sluice.model.reason import WITHHELD
 from sluice.server.cluster import EmbeddedCluster
 from tests.airflow.driver import SIGNATURE
-from tests.airflow.place import AirflowProcess, Place
+from tests.airflow.place import AirflowProcess, Place, failures_of, only
 from tests.airflow.test_spark_run import CONF, SPARK
 from tests.support.contents import contents
 from tests.support.findings import finding
@@ -146,7 +146,7 @@ def test_a_driver_that_blurts_everything_out(place: Place, storage: S3Server, ca
     settings = connection(place, storage, catalog)
     run = place.run({}, **settings, AIRFLOW__SLUICE__TIER_RETRIES="0")
     assert run["state"] == "failed"
-    failure = run["xcoms"]["per_table.tier[0]"]["failure"]
+    [failure] = failures_of(run).values()
     assert failure["kind"] == "DriverLost"
     status = place.status(path)
     assert status.last_error is not None
@@ -160,7 +160,7 @@ def test_a_driver_that_masks_nothing(place: Place, storage: S3Server, catalog: i
     path = place.table("unmasked")
     place.wait(path)
     run = place.run({}, **connection(place, storage, catalog))
-    assert run["xcoms"]["per_table.tier[0]"]["failure"]["reason"] == WITHHELD
+    assert only(failures_of(run))["reason"] == WITHHELD
     assert place.status(path).last_error == WITHHELD
     [file] = place.work.rglob("failure-*.json")
     assert SIGNATURE in file.read_text()

@@ -82,11 +82,11 @@ def test_all_is_well(
 def test_what_is_not_checked_is_logged_line_by_line(
     submission: Submission, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    far = replace(submission, jars="", packages=PACKAGES, application="s3://b/tier_table.py")
+    far = replace(submission, jars="", packages=PACKAGES, application="s3://b/tier_tables.py")
     with caplog.at_level(logging.INFO):
         assert find_obstacle(connection(tmp_path), far) is None
     assert [record.getMessage() for record in caplog.records][:2] == [
-        "not checked: the driver's script: only Spark can check s3://b/tier_table.py",
+        "not checked: the driver's script: only Spark can check s3://b/tier_tables.py",
         f"not checked: packages: spark-submit fetches {PACKAGES}",
     ]
 
@@ -293,9 +293,9 @@ def test_a_driver_on_a_cluster(submission: Submission, tmp_path: Path) -> None:
         assert local.seen.endswith(
             "it is a local path in deploy mode cluster: only the driver's machine decides"
         )
-    far = replace(there, application="s3://b/tier_table.py")
+    far = replace(there, application="s3://b/tier_tables.py")
     [script] = [f for f in check_all(connection(tmp_path), far) if f.what == "the driver's script"]
-    assert script.seen == "only Spark can check s3://b/tier_table.py"
+    assert script.seen == "only Spark can check s3://b/tier_tables.py"
     (tmp_path / "work").touch()
     assert "work folder" in refused(connection(tmp_path), there), "Airflow writes there, too"
 

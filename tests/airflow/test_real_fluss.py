@@ -24,7 +24,7 @@ from sluice_airflow.claimed_again import newest_claim
 from sluice_airflow.claims import ClaimedTable
 from sluice_airflow.connection import FlussConnection
 from sluice_airflow.keeper import ClaimKeeper
-from tests.airflow.place import AirflowProcess, wait_until
+from tests.airflow.place import AirflowProcess, results_of, wait_until
 from tests.airflow.test_login import holding
 from tests.airflow.test_spark_run import CONF, SPARK, lake_at
 from tests.support.guarded_fluss import PASSWORD, USERNAME, GuardedFluss
@@ -87,7 +87,7 @@ def test_runs_bring_a_table_to_the_lake(
                 environment={**connection(real_fluss, tmp_path / "work"), **SPARK},
             )
             assert run["state"] == "success", airflow.log.read_text()[-6000:]
-            result = run["xcoms"]["per_table.tier[0]"]["return_value"]
+            [result] = results_of(run).values()
             assert (result["outcome"], result["rows"]) == ("committed", 1000)
             snapshot = client.admin.lake_snapshot(path)
             assert snapshot is not None
@@ -102,6 +102,72 @@ def test_runs_bring_a_table_to_the_lake(
             lambda: is_due(client, other), DUE_S, f"{other}, which nobody asked for, to be due"
         )
         client.admin.drop_database(database, cascade=True)
+
+
+def named_once(client: Client, fluss: RealFluss, name: str, batches: int) -> TablePath:
+    """A table of a database of its own that is due tomorrow, with three rows in each batch."""
+    path = TablePath(f"named_{uuid.uuid4().hex[:8]}", name)
+    rows = pa.table({"id": pa.array(range(3), pa.int64())})
+    properties = {"table.datalake.enabled": "true", "table.datalake.freshness": "1d"}
+    client.admin.create_database(path.database)
+    descriptor = TableDescriptor(
+        schema_from_arrow(rows.schema), bucket_count=1, properties=properties
+    )
+    create_table(client, path, descriptor, fluss.warehouse)
+    for _ in range(batches):
+        with client.log_writer(path) as writer:
+            writer.write(rows)
+    return path
+
+
+def test_a_named_table_is_tiered_up_to_its_end(
+    airflow: AirflowProcess, real_fluss: RealFluss, tmp_path: Path
+) -> None:
+    """It is not due, and each round of this driver (driver.py) commits one row."""
+    with connect(real_fluss.bootstrap) as client:
+        path = named_once(client, real_fluss, "early", 1)
+        run = airflow.ask(
+            "run",
+            conf={"tables": [str(path)]},
+            environment=connection(real_fluss, tmp_path / "work"),
+        )
+        assert run["state"] == "success", airflow.log.read_text()[-6000:]
+        snapshot = client.admin.lake_snapshot(path)
+        assert snapshot is not None
+        assert sum(snapshot.offsets.values()) == 3
+        [result] = results_of(run).values()
+        assert (result["rounds"], result["rows_before"], result["rows"]) == (3, 2, 1)
+        assert result["tiering_epoch"] == 3
+        account = run["xcoms"]["drop_lease"]["account"]
+        assert account["summary"] == "1 table: 1 tiered (3 rows)"
+        client.admin.drop_database(path.database, cascade=True)
+
+
+@pytest.mark.long
+def test_wait_reaches_the_end_by_rounds_of_real_spark(
+    airflow: AirflowProcess,
+    real_fluss: RealFluss,
+    tmp_path: Path,
+    lake_sql: Callable[[Path, str], list[Any]],
+) -> None:
+    """Each round ends after one batch, and the next one begins where it ended."""
+    limit = {"spark.sluice.tiering.max_round_bytes": 1}
+    with connect(real_fluss.bootstrap) as client:
+        path = named_once(client, real_fluss, "events", 3)
+        run = airflow.ask(
+            "run",
+            conf={"tables": [f"{path.database}.*"], "wait": True, "spark_conf": {**CONF, **limit}},
+            environment={**connection(real_fluss, tmp_path / "work"), **SPARK},
+        )
+        assert run["state"] == "success", airflow.log.read_text()[-6000:]
+        [result] = results_of(run).values()
+        assert (result["rounds"], result["rows_before"] + result["rows"]) == (3, 9)
+        [row] = lake_sql(
+            real_fluss.warehouse,
+            f"SELECT count(*), count(DISTINCT __bucket, __offset) FROM lake.{path}",
+        )
+        assert tuple(row) == (9, 9)
+        client.admin.drop_database(path.database, cascade=True)
 
 
 def lake_tables(client: Client, fluss: RealFluss, count: int) -> list[TablePath]:
@@ -205,7 +271,7 @@ def test_a_login_reaches_the_driver_and_is_written_nowhere(
             environment={**there, **SPARK},
         )
         assert run["state"] == "success", airflow.log.read_text()[-6000:]
-        result = run["xcoms"]["per_table.tier[0]"]["return_value"]
+        [result] = results_of(run).values()
         assert (result["outcome"], result["rows"]) == ("committed", 1000)
         [row] = lake_sql(fluss.warehouse, f"SELECT count(*), sum(id) FROM lake.{path}")
         assert tuple(row) == (1000, 499_500)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -10,8 +11,17 @@ import pytest
 from sluice.artifacts.iceberg import NEWEST
 from sluice.model import Reason
 from sluice.rounds.files import PlanFile, read_json
+from sluice.statuses.full_rounds import FULL_ROUND_MS
 from sluice.testing.ports import kept_port
-from tests.airflow.place import Place, wait_until
+from tests.airflow.place import (
+    Place,
+    claimed_in,
+    failures_of,
+    only,
+    results_of,
+    settled_of,
+    wait_until,
+)
 from tests.support.findings import finding
 from tests.support.living import lives
 
@@ -21,8 +31,8 @@ SUCCESS_ONE = {
     "open_job": "success",
     "keep_claims": "success",
     "acquire_lease": "success",
-    "per_table.tier[0]": "success",
-    "per_table.settle[0]": "success",
+    "per_application.tier[0]": "success",
+    "per_application.settle[0]": "success",
     "drop_lease": "success",
 }
 
@@ -37,7 +47,7 @@ def test_a_table_is_tiered(place: Place) -> None:
     assert "shop.ok: reported to the coordinator: finished (committed)" in log
     assert "XCom not found" not in log, "an error that Airflow logs where nothing is wrong"
 
-    result = run["xcoms"]["per_table.tier[0]"]["return_value"]
+    [result] = results_of(run).values()
     assert (result["outcome"], result["rows"]) == ("committed", 5)
     snapshot = place.client.admin.lake_snapshot(path)
     assert snapshot is not None
@@ -45,18 +55,139 @@ def test_a_table_is_tiered(place: Place) -> None:
     assert place.status(path).status == "Scheduled"
     assert place.status(path).last_error is None
 
-    [entry] = run["xcoms"]["acquire_lease"]["return_value"]
+    [entry] = claimed_in(run)
     assert sorted(entry) == [
-        "coordinator_epoch", "lease_id", "plan_uri", "table", "table_id", "tiering_epoch",
+        "coordinator_epoch", "lease_id", "plan_uri", "rows", "table", "table_id", "tiering_epoch",
     ]  # fmt: skip
+    assert entry["rows"] == 5
     for task, values in run["xcoms"].items():
         assert len(json.dumps(values)) < 2000, task
     [command] = place.work.rglob("command-*")
     said = command.read_text().splitlines()
     assert f"spark.sluice.datalake.iceberg.warehouse={place.lake}" in said
     assert "spark.executor.memory=2g" in said
-    assert said[said.index("--packages") + 1] == NEWEST.coordinates
-    assert said[-5].endswith("sluice_spark/tier_table.py")
+    # As a file if this machine has it, see test_submitted_start.py.
+    option = "--packages" if "--packages" in said else "--jars"
+    assert said[said.index(option) + 1].endswith((NEWEST.coordinates, NEWEST.name))
+    assert said[-5].endswith("sluice_spark/tier_tables.py")
+
+
+def period(seconds: float) -> int:
+    """The period of six hours in which a table has one complete round."""
+    return int(seconds * 1000) // FULL_ROUND_MS
+
+
+def test_a_table_without_new_rows_gets_no_driver(place: Place) -> None:
+    path = place.table("ok", freshness="1 s")  # id 0: its periods begin at 0, 6, 12 and 18 h UTC
+    wait_until(lambda: place.status(path).status == "Pending", 60, f"{path} to be due")
+    assert place.run()["tasks"] == SUCCESS_ONE
+    wait_until(lambda: place.status(path).status == "Pending", 60, f"{path} to be due again")
+    soon = period(time.time() + 120)
+    if soon > period((place.status(path).last_tiered_ms or 0) / 1000):  # its first run has a driver
+        wait_until(lambda: period(time.time()) == soon, 150, "the next period")
+        assert place.run()["tasks"] == SUCCESS_ONE
+        wait_until(lambda: place.status(path).status == "Pending", 60, f"{path} to be due again")
+    seen, before = len(place.airflow.log.read_text()), place.status(path)
+    run = place.run()
+    assert (run["state"], run["tasks"]["per_application.tier"]) == ("success", "skipped")
+    assert run["tasks"]["drop_lease"] == "success"
+    log = place.airflow.log.read_text()[seen:]
+    assert "shop.ok: nothing new" in log
+    assert run["xcoms"]["drop_lease"]["account"]["summary"] == "1 table: 1 nothing new"
+    after = place.status(path)
+    assert after.rounds == (before.rounds or 0) + 1
+    assert (after.last_tiered_ms or 0) > (before.last_tiered_ms or 0)
+    [last, _] = place.client.statuses.history(path)
+    assert (last.outcome, last.lake_snapshot_id) == ("nothing_new", 4711)
+
+
+def test_a_run_says_what_became_of_each_table(place: Place) -> None:
+    ok, broken, paused = (place.table(name) for name in ("ok", "broken", "paused"))
+    place.wait(ok, broken, paused)
+    place.client.statuses.pause(paused)
+    seen = len(place.airflow.log.read_text())
+    run = place.run({"tables": ["shop.*"]})
+    assert run["state"] == "failed"
+    told = run["xcoms"]["drop_lease"]["account"]
+    assert told["summary"] == "3 tables: 1 failed, 1 paused, 1 tiered (3 rows)"
+    assert {one["table"]: one["became"] for one in told["tables"]} == {
+        "shop.broken": "failed",
+        "shop.ok": "tiered",
+        "shop.paused": "paused",
+    }
+    log = place.airflow.log.read_text()[seen:]
+    assert "shop.ok      tiered  3 rows, lake snapshot 4711" in log
+    assert "shop.paused  paused  `sluice resume shop.paused` resumes it" in log
+    error = (
+        "1 of 3 tables were not tiered:\n"
+        "shop.broken: LakeNotWritable: cannot write s3://lake/broken: Access Denied"
+    )
+    assert error in log, "the reason, not just the name"
+    [named] = place.work.glob("*/run.json")
+    content = json.loads(named.read_text())
+    assert (content["dag_id"], content["run_id"]) == ("sluice_lake_tiering", run["run_id"])
+
+
+def test_a_named_table_is_tiered_now_and_green_means_that_it_was(place: Place) -> None:
+    """Names in a manual run imply `force`; a paused table stays paused, and the run is red."""
+    ok, paused = place.table("ok"), place.table("paused")
+    place.wait(ok, paused)
+    assert place.run({"tables": ["shop.ok"]})["state"] == "success"
+    assert place.status(ok).status == "Scheduled", "due in a day"
+    assert place.run({"tables": ["shop.*"], "dry_run": True})["state"] == "success"
+    again = place.run({"tables": ["shop.ok"]})
+    assert again["state"] == "success"
+    [one] = again["xcoms"]["drop_lease"]["account"]["tables"]
+    assert one["became"] in ("tiered", "nothing new")
+    assert place.status(ok).rounds == 2
+    place.client.statuses.pause(paused)
+    run = place.run({"tables": ["shop.paused"]})
+    assert (run["state"], run["tasks"]["drop_lease"]) == ("failed", "failed")
+    assert run["xcoms"]["drop_lease"]["account"]["summary"] == "1 table: 1 paused"
+
+
+def test_a_run_repeats_rounds_until_the_end_at_its_trigger(place: Place) -> None:
+    """Each round of this driver commits one row and says that a limit ended it."""
+    path = place.table("early", rows=3)
+    place.wait(path)
+    run = place.run({"tables": ["shop.early"]})
+    assert run["state"] == "success"
+    snapshot = place.client.admin.lake_snapshot(path)
+    assert snapshot is not None
+    assert list(snapshot.offsets.values()) == [3]
+    [result] = results_of(run).values()
+    assert (result["rows"], result["rounds"], result["rows_before"]) == (1, 3, 2)
+    assert run["xcoms"]["drop_lease"]["account"]["summary"] == "1 table: 1 tiered (3 rows)"
+    assert place.status(path).rounds == 3
+    assert place.status(path).status == "Scheduled", "nothing stays claimed"
+    assert place.client.tiering.claims_of(run["xcoms"]["open_job"]["return_value"]) == []
+
+
+def test_a_run_whose_rounds_do_not_reach_the_end_fails(place: Place) -> None:
+    path = place.table("stuck", rows=3)
+    place.wait(path)
+    run = place.run({"tables": ["shop.stuck"]}, AIRFLOW__SLUICE__TIER_RETRIES="0")
+    assert run["state"] == "failed"
+    [one] = run["xcoms"]["drop_lease"]["account"]["tables"]
+    assert one["became"] == "failed"
+    assert one["text"].startswith(
+        "RoundsNotEnough: 2 rounds did not reach the end of the log at the time of the trigger"
+        " (the limit of the test); trigger the run again"
+    )
+    assert place.status(path).failures == 0, "its rounds were committed"
+    assert place.client.tiering.claims_of(run["xcoms"]["open_job"]["return_value"]) == []
+
+
+def test_a_run_with_patterns_leaves_the_rest_to_the_next_one(place: Place) -> None:
+    path = place.table("early", rows=3)
+    place.wait(path)
+    run = place.run({"tables": ["shop.*"]})
+    assert run["state"] == "success"
+    [one] = run["xcoms"]["drop_lease"]["account"]["tables"]
+    assert one["text"].endswith("; the round ended early: the limit of the test")
+    assert place.status(path).rounds == 1
+    run = place.run({"tables": ["shop.*"], "wait": True})
+    assert run["xcoms"]["drop_lease"]["account"]["summary"] == "1 table: 1 tiered (2 rows)"
 
 
 def test_the_tier_task_reports_its_success_itself(place: Place) -> None:
@@ -66,9 +197,9 @@ def test_the_tier_task_reports_its_success_itself(place: Place) -> None:
     seen = len(place.airflow.log.read_text())
     run = place.run()
     assert run["state"] == "success"
-    assert run["xcoms"]["per_table.tier[0]"]["return_value"]["reported"] is True
+    assert only(results_of(run))["reported"] is True
     log = place.airflow.log.read_text()[seen:]
-    before, _, after = log.partition("task_id=per_table.settle")
+    before, _, after = log.partition("task_id=per_application.settle")
     assert after
     assert "shop.ok: the success was reported to the coordinator" in before
     [round_] = place.client.statuses.history(path)
@@ -80,14 +211,11 @@ def test_one_of_several_fails_and_its_reason_is_seen(place: Place) -> None:
     place.wait(*paths)
     run = place.run()
     assert run["state"] == "failed"
-    entries = run["xcoms"]["acquire_lease"]["return_value"]
-    index = [entry["table"] for entry in entries].index("shop.broken")
-    for number in range(3):
-        assert run["tasks"][f"per_table.settle[{number}]"] == "success"
-        wanted = "failed" if number == index else "success"
-        assert run["tasks"][f"per_table.tier[{number}]"] == wanted
+    assert run["tasks"]["per_application.tier[0]"] == "failed"
+    assert run["tasks"]["per_application.settle[0]"] == "success"
     assert run["tasks"]["drop_lease"] == "failed"
-    failure = run["xcoms"][f"per_table.tier[{index}]"]["failure"]
+    assert sorted(results_of(run)) == ["shop.ok_1", "shop.ok_2"]
+    [failure] = failures_of(run).values()
     assert failure["kind"] == "LakeNotWritable"
     assert failure["reason"] == "cannot write s3://lake/broken: Access Denied"
     status = place.status(paths[1])
@@ -103,7 +231,7 @@ def test_a_killed_driver_without_a_file(place: Place) -> None:
     place.wait(path)
     run = place.run(AIRFLOW__SLUICE__TIER_RETRIES="0")
     assert run["state"] == "failed"
-    failure = run["xcoms"]["per_table.tier[0]"]["failure"]
+    [failure] = failures_of(run).values()
     assert failure["kind"] == "DriverLost"
     assert failure["retryable"]
     error = place.status(path).last_error
@@ -119,7 +247,7 @@ def test_a_task_that_breaks_leaves_its_reason(place: Place) -> None:
     place.wait(path)
     run = place.run(AIRFLOW__SLUICE__TIER_RETRIES="0")
     assert run["state"] == "failed"
-    failure = run["xcoms"]["per_table.tier[0]"]["failure"]
+    [failure] = failures_of(run).values()
     assert failure["kind"] == "JSONDecodeError"
     assert (place.status(path).last_error or "").startswith("JSONDecodeError: ")
 
@@ -128,7 +256,7 @@ def test_no_table_is_waiting(place: Place) -> None:
     run = place.run()
     assert run["state"] == "success"
     assert run["tasks"]["acquire_lease"] == "success"
-    assert run["tasks"]["per_table.tier"] == "skipped"
+    assert run["tasks"]["per_application.tier"] == "skipped"
     assert run["tasks"]["drop_lease"] == "success"
     assert not place.work.exists()
 
@@ -138,25 +266,27 @@ def test_a_retry_heals(place: Place) -> None:
     place.wait(path)
     run = place.run()
     assert (run["state"], run["tasks"]) == ("success", SUCCESS_ONE)
-    assert run["tries"]["per_table.tier"] == 2
-    assert run["tries"]["per_table.settle"] == 1
+    assert run["tries"]["per_application.tier"] == 2
+    assert run["tries"]["per_application.settle"] == 1
     assert place.status(path).last_error is None
     attempts = {file.name.removeprefix("command-") for file in place.work.rglob("command-*")}
     assert len(attempts) == 2, "each try has an attempt of its own"
 
 
 def test_a_lost_claim_is_no_failure_of_the_table(place: Place) -> None:
+    """The try claims the table again three times, and its driver loses each of these claims."""
     path = place.table("lost")
     place.wait(path)
     run = place.run()
     assert (run["state"], run["tasks"]) == ("success", SUCCESS_ONE)
-    result = run["xcoms"]["per_table.tier[0]"]["return_value"]
+    [result] = results_of(run).values()
     assert result["outcome"] == "claim_lost"
-    [left] = place.work.rglob("result-*.json")
-    assert json.loads(left.read_text())["outcome"] == "claim_lost"
+    left = [json.loads(file.read_text()) for file in place.work.rglob("result-*.json")]
+    assert [one["outcome"] for one in left] == ["claim_lost"] * 4
     # The driver's own word, or the heartbeat's if that came first.
-    assert any(said in result["notes"][0] for said in ("FencedTieringEpoch", "coordinator reports"))
-    settled = run["xcoms"]["per_table.settle[0]"]["return_value"]
+    assert result["notes"][0] == "not claimed again: its claim was lost 4 times"
+    assert any(said in result["notes"][1] for said in ("FencedTieringEpoch", "coordinator reports"))
+    [settled] = settled_of(run).values()
     assert settled["reported"] == "nothing"
     assert place.status(path).last_error == "taken by somebody else"
 
@@ -170,20 +300,25 @@ def test_a_claim_taken_away_ends_the_driver(place: Place) -> None:
         started = place.started(running)
         plan = PlanFile.from_json(read_json(f"file://{started.with_name('plan.json')}") or {})
         place.client.tiering.failed(plan.claim, Reason.from_text("taken by somebody else"))
+        place.client.tiering.claim([path], by="somebody else")
         run = running.result(500)  # its driver would work on for longer than that
     assert (run["state"], run["tasks"]) == ("success", SUCCESS_ONE)
-    assert run["tries"]["per_table.tier"] == 1
-    result = run["xcoms"]["per_table.tier[0]"]["return_value"]
+    assert run["tries"]["per_application.tier"] == 1
+    [result] = results_of(run).values()
     assert result["outcome"] == "claim_lost"
-    assert "the coordinator reports" in result["notes"][0]
-    assert run["xcoms"]["per_table.settle[0]"]["return_value"]["reported"] == "nothing"
+    held = "held: somebody else tiers it (tiering epoch 2)"
+    assert result["notes"][0] == f"not claimed again: {held}"
+    assert "the coordinator reports" in result["notes"][1]
+    [told] = run["xcoms"]["drop_lease"]["account"]["tables"]
+    assert (told["became"], held in told["text"]) == ("claim lost", True)
+    assert only(settled_of(run))["reported"] == "nothing"
     assert place.status(path).last_error == "taken by somebody else"
     with finding():
         assert [pid for pid in started.read_text().split() if lives(int(pid))] == []
 
 
 def test_a_claim_that_was_lost_before_its_driver_started(place: Place) -> None:
-    """No keeper is at work in a test run, so the task does not wait, and that is no failure."""
+    """The task claims the table again: no keeper is at work in a test run."""
     path = place.table("ok")
     place.wait(path)
 
@@ -193,16 +328,19 @@ def test_a_claim_that_was_lost_before_its_driver_started(place: Place) -> None:
         claim = PlanFile.from_json(read_json(f"file://{plan}") or {}).claim
         place.client.tiering.release(claim, Reason.from_text("another client"))
 
+    seen = len(place.airflow.log.read_text())
     with ThreadPoolExecutor(1) as pool:
         losing = pool.submit(lose)
         run = place.run({"max_tables": 1})  # else acquire_lease might claim it again
         losing.result()
     assert (run["state"], run["tasks"]) == ("success", SUCCESS_ONE)
     assert place.status(path).failures == 0
-    result = run["xcoms"]["per_table.tier[0]"]["return_value"]
-    assert result["outcome"] == "claim_lost"
-    assert result["notes"][0].startswith("ClaimLost: the claim was lost before Spark started")
-    assert "; not claimed again: the task keep_claims has ended" in result["notes"][0]
+    [result] = results_of(run).values()
+    assert (result["outcome"], result["rounds"]) == ("committed", 2)
+    assert "shop.ok: round 2 of this try" in place.airflow.log.read_text()[seen:]
+    assert len([*place.work.rglob("command-*")]) == 1, "no driver began with the lost claim"
+    [verdict] = settled_of(run).values()
+    assert (verdict["reported"], verdict["rows"]) == ("finished", 3)
 
 
 def test_a_driver_that_takes_too_long_is_ended(place: Place) -> None:
@@ -210,12 +348,14 @@ def test_a_driver_that_takes_too_long_is_ended(place: Place) -> None:
     slow, huge = place.table("slow"), place.table("huge")
     place.wait(slow, huge)
     seen = len(place.airflow.log.read_text())
-    run = place.run(AIRFLOW__SLUICE__TIER_RETRIES="0", AIRFLOW__SLUICE__TIER_TIMEOUT_SECONDS="3")
+    run = place.run(
+        AIRFLOW__SLUICE__TIER_RETRIES="0",
+        AIRFLOW__SLUICE__TIER_TIMEOUT_SECONDS="3",
+        AIRFLOW__SLUICE__TABLES_PER_APPLICATION="1",
+    )
     assert run["state"] == "failed"
     assert place.status(huge).last_error is None
-    entries = run["xcoms"]["acquire_lease"]["return_value"]
-    [index] = [n for n, entry in enumerate(entries) if entry["table"] == "shop.huge"]
-    assert run["xcoms"][f"per_table.tier[{index}]"]["return_value"]["outcome"] == "committed"
+    assert results_of(run)["shop.huge"]["outcome"] == "committed"
     assert (
         "this try may take 1003 s: 3 s (tier_timeout_seconds) and 1000 s for 2.0 GB of KV snapshots"
         " at 2 MB/s"
@@ -225,7 +365,7 @@ def test_a_driver_that_takes_too_long_is_ended(place: Place) -> None:
         " tier_timeout_seconds if the driver was still working"
     )
     assert place.status(slow).last_error == error
-    failure = run["xcoms"][f"per_table.tier[{1 - index}]"]["failure"]
+    failure = failures_of(run)["shop.slow"]
     assert (failure["kind"], failure["retryable"]) == ("TierTimedOut", True)
     [left] = place.work.rglob("failure-*.json")
     assert json.loads(left.read_text())["kind"] == "TierTimedOut"
@@ -238,7 +378,11 @@ def test_the_last_words_of_a_driver_that_is_ended(place: Place) -> None:
     """They do not count: it was ended. A reason that it gave before it hung does."""
     last, late = place.table("last"), place.table("late")
     place.wait(last, late)
-    run = place.run(AIRFLOW__SLUICE__TIER_RETRIES="0", AIRFLOW__SLUICE__TIER_TIMEOUT_SECONDS="5")
+    run = place.run(
+        AIRFLOW__SLUICE__TIER_RETRIES="0",
+        AIRFLOW__SLUICE__TIER_TIMEOUT_SECONDS="5",
+        AIRFLOW__SLUICE__TABLES_PER_APPLICATION="1",
+    )
     assert run["state"] == "failed"
     assert (place.status(last).last_error or "").startswith("TierTimedOut: this try took longer")
     assert place.status(late).last_error == "SparkError: the Spark context was shut down"
@@ -252,7 +396,7 @@ def test_spark_submit_that_does_not_start(place: Place) -> None:
     binary.chmod(0o755)
     run = place.run(AIRFLOW__SLUICE__SPARK_BINARY=str(binary))
     assert run["state"] == "failed"
-    assert run["tries"]["per_table.tier"] == 1
+    assert run["tries"]["per_application.tier"] == 1
     error = place.status(path).last_error
     assert error is not None
     assert error.startswith("DriverRefused: spark-submit could not be started:")

@@ -1,5 +1,6 @@
 """The whole way: the DAG, spark-submit, the driver, and a lake that Spark reads back."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,8 @@ from typing import Any
 import pytest
 
 from sluice.artifacts.iceberg import installed_iceberg
-from tests.airflow.place import ROOT, Place
+from tests.airflow.place import ROOT, Place, failures_of, only, results_of
+from tests.support.spark_cluster import EXECUTOR_MEMORY, SparkCluster
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark]
 
@@ -37,7 +39,7 @@ def test_a_table_reaches_iceberg(
         **{**place.connection(datalake=lake_at(lake)), **SPARK},
     )
     assert run["state"] == "success", place.airflow.log.read_text()[-6000:]
-    result = run["xcoms"]["per_table.tier[0]"]["return_value"]
+    [result] = results_of(run).values()
     assert (result["outcome"], result["rows"]) == ("committed", 1000)
     [row] = lake_sql(lake, "SELECT count(*), sum(id), max(__offset) FROM lake.shop.events")
     assert tuple(row) == (1000, 499_500, 999)
@@ -45,6 +47,34 @@ def test_a_table_reaches_iceberg(
     assert snapshot is not None
     assert snapshot.snapshot_id == result["lake_snapshot_id"]
     assert place.status(path).last_error is None
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_a_table_reaches_iceberg_by_workers_of_a_cluster(
+    place: Place, tmp_path: Path, lake_sql: Callable[[Path, str], list[Any]]
+) -> None:
+    path = place.table("events", rows=1000)
+    place.wait(path)
+    lake = tmp_path / "lake"
+    conf = {
+        **CONF,
+        "spark.executor.memory": EXECUTOR_MEMORY,
+        "spark.executorEnv.PYTHONPATH": f"{ROOT}:{ROOT}/spark_jobs",
+        "spark.sluice.tiering.driver_copy_rows": "0",
+    }
+    with SparkCluster(tmp_path / "cluster") as cluster:
+        spark = json.dumps({"conn_type": "spark", "host": cluster.address})
+        run = place.run(
+            {"tables": ["shop.events"], "spark_conf": conf},
+            **{**place.connection(datalake=lake_at(lake)), **SPARK},
+            AIRFLOW_CONN_SPARK_DEFAULT=spark,
+        )
+    assert run["state"] == "success", place.airflow.log.read_text()[-6000:]
+    [result] = results_of(run).values()
+    assert (result["outcome"], result["rows"]) == ("committed", 1000)
+    [row] = lake_sql(lake, "SELECT count(*), sum(id), max(__offset) FROM lake.shop.events")
+    assert tuple(row) == (1000, 499_500, 999)
 
 
 @pytest.mark.slow
@@ -57,7 +87,7 @@ def test_a_lake_that_cannot_be_written(place: Place, tmp_path: Path) -> None:
     connection = place.connection(datalake=lake_at(tmp_path / "lake"))
     run = place.run({"spark_conf": CONF}, **{**connection, **SPARK})
     assert run["state"] == "failed"
-    assert run["xcoms"]["per_table.tier[0]"]["failure"]["kind"] == "LakeNotWritable"
+    assert only(failures_of(run))["kind"] == "LakeNotWritable"
     error = place.status(path).last_error
     assert error is not None
     assert error.startswith("LakeNotWritable: ")

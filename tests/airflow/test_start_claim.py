@@ -11,7 +11,10 @@ from sluice.errors import ClaimLost
 from sluice.model import Claim, Reason, TablePath
 from sluice.rounds.files import claim_of
 from sluice_airflow.claims import ClaimedTable
-from sluice_airflow.operators import tier
+from sluice_airflow.operators import start_claims as start_module
+from sluice_airflow.operators.keep import missing_keeper
+from sluice_airflow.operators.start_claims import start_claims
+from sluice_airflow.operators.tier import CLAIMED_AGAIN_S
 from tests.airflow.test_keep_task import KEEP, Airflow
 from tests.airflow.test_keep_task import airflow as airflow
 from tests.airflow.test_keeper import Shop
@@ -32,12 +35,17 @@ def lost_claim(shop: Shop) -> tuple[TablePath, ClaimedTable]:
 
 @pytest.fixture(autouse=True)
 def _short_poll(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tier, "CLAIMED_AGAIN_POLL_S", 0.05)
+    monkeypatch.setattr(start_module, "CLAIMED_AGAIN_POLL_S", 0.05)
 
 
 def start(shop: Shop, airflow: Airflow, entry: ClaimedTable) -> Claim:
-    operator = tier.SluiceTierOperator(task_id="tier", entry=entry, heartbeat_interval_s=1.0)
-    return operator._start_claim(shop.client, "try-1", airflow)
+    started = start_claims(
+        shop.client, [entry], "try-1", 1.0 + CLAIMED_AGAIN_S, lambda: missing_keeper(airflow, KEEP)
+    )
+    for _, lost in started.lost:
+        raise lost
+    [held] = started.held
+    return claim_of(held)
 
 
 @pytest.mark.parametrize("state", ["success", "failed", "skipped", "removed", "no task"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from pathlib import Path
 
 import pytest
@@ -95,24 +94,19 @@ def test_an_error_of_a_file_system_does_not_end_the_limit(
         raise RuntimeError("away: password=planted")
 
     monkeypatch.setattr("sluice.storage.fsspec_file_system", refuse)
-    reached = threading.Event()
-    with TimeLimit(0.01, f"file://{tmp_path}/size-a1.json", lambda _: reached.set()):
-        assert reached.wait(5)
+    now_s = [0.0]
+    reached: list[TierTimedOut] = []
+    uri = f"file://{tmp_path}/size-a1.json"
+    limit = TimeLimit(HOUR_S, uri, reached.append, lambda: now_s[0])
+    now_s[0] = HOUR_S
+    assert limit.check() is None
+    assert len(reached) == 1
     assert "size-a1.json: away" in caplog.text
     assert "planted" not in caplog.text
 
 
-def test_a_block_that_takes_too_long_is_reported_once(tmp_path: Path) -> None:
-    reached = threading.Event()
-    calls: list[TierTimedOut] = []
-
-    def on_reached(error: TierTimedOut) -> None:
-        calls.append(error)
-        reached.set()
-
-    uri = f"file://{tmp_path}/size-a1.json"
-    with TimeLimit(0.01, uri, on_reached):
-        assert reached.wait(60)
-    with TimeLimit(HOUR_S, uri, on_reached), TimeLimit(0, uri, on_reached):
-        pass
-    assert len(calls) == 1
+def test_without_a_limit_nothing_is_reached(one: Try) -> None:
+    limit = TimeLimit(0, one.uri, one.reached.append, lambda: one.now_s)
+    one.now_s += 100 * HOUR_S
+    assert limit.check() is None
+    assert one.reached == []

@@ -13,7 +13,7 @@ import pytest
 from sluice.client import connect
 from sluice.config import ClientConfig, ServerConfig
 from sluice.server.cluster import EmbeddedCluster
-from tests.airflow.place import AirflowProcess, Place
+from tests.airflow.place import AirflowProcess, Place, only, results_of
 from tests.airflow.test_login import holding
 from tests.support.certificates import authority
 from tests.support.users import ANY_TOKEN, write_users
@@ -69,7 +69,7 @@ def test_a_run_with_a_token_of_the_role_write(
         tls_ca = str(tmp_path / "ca.pem")
     done = run(guarded, "orders", connection(guarded, token, tls_ca))
     assert done["state"] == "success", guarded.airflow.log.read_text()[-6000:]
-    assert done["xcoms"]["per_table.tier[0]"]["return_value"]["outcome"] == "committed"
+    assert only(results_of(done))["outcome"] == "committed"
     [command] = guarded.work.glob("*/*/command-*")
     assert ("client.tls_ca" in command.read_text()) == as_file
     home = Path(guarded.airflow.environment["AIRFLOW_HOME"])

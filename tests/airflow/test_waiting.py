@@ -64,7 +64,7 @@ def test_a_claim_is_kept_while_its_task_waits_and_no_longer(
     states: dict[int, str | None] = {0: "running", 2: "queued"}  # 1 was not scheduled yet
     heartbeats = Heartbeats(place.client.tiering, interval_s=3600)
     waiting = WaitingClaims(
-        heartbeats, {1: claims[str(b)], 2: claims[str(c)]}, lambda: states, 3600
+        heartbeats, {1: [claims[str(b)]], 2: [claims[str(c)]]}, lambda: states, 3600
     )
 
     clock.ms += 100_000
@@ -105,7 +105,7 @@ def test_states_that_cannot_be_read_change_nothing(place: Place, clock: OwnedClo
         return {}
 
     heartbeats = Heartbeats(place.client.tiering, interval_s=3600)
-    with WaitingClaims(heartbeats, {1: claim_of(entry)}, states, 0.01):
+    with WaitingClaims(heartbeats, {1: [claim_of(entry)]}, states, 0.01):
         wait_until(lambda: len(looks) > 1, 60, "the first look to be over")
         clock.ms += 100_000
         heartbeats.beat()

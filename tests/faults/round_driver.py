@@ -27,6 +27,7 @@ from sluice.rounds.files import (
     result_uri,
     write_json,
 )
+from sluice.rounds.pack_files import PackFile, mark_running
 from sluice.rounds.ports import SplitRunner, SplitWriterFactory
 from sluice.rounds.reasons import failure_of
 from sluice.rounds.round import run_round
@@ -48,7 +49,7 @@ class _Open:
 
 
 def main(arguments: list[str]) -> int:
-    uri = arguments[arguments.index("--plan") + 1]
+    uri = _plan(arguments)
     attempt = arguments[arguments.index("--attempt") + 1]
     if "--without-fence" in arguments:
         IcebergTable._fence = lambda *_: _Open()  # type: ignore[assignment]
@@ -60,6 +61,16 @@ def main(arguments: list[str]) -> int:
         raise
     write_json(result_uri(uri, attempt), result.to_json())
     return 0
+
+
+def _plan(arguments: list[str]) -> str:
+    """The only plan: that of the command line, or of the pack that a tier task submits."""
+    if "--plan" in arguments:
+        return arguments[arguments.index("--plan") + 1]
+    content = read_json(arguments[arguments.index("--pack") + 1])
+    [uri] = PackFile.from_json(content or {}).plans
+    mark_running(uri, arguments[arguments.index("--attempt") + 1])
+    return uri
 
 
 def _round(uri: str, attempt: str, arguments: list[str]) -> RoundResult:

@@ -19,7 +19,7 @@ import pytest
 from sluice.client import connect
 from sluice.rounds.files import claim_of
 from sluice_airflow.claimed_again import newest_claim
-from tests.airflow.place import AirflowProcess, airflow_home
+from tests.airflow.place import AirflowProcess, airflow_home, only, results_of
 from tests.airflow.test_claimed_again import lose, work
 from tests.airflow.test_keeper import JOB, TEN_MINUTES_MS, Shop
 from tests.airflow.test_keeper import shop as shop
@@ -100,7 +100,7 @@ def test_killed_task(
     runs.wait("Pending")
     run = runs.run()
     assert run["state"] == "success", run["tasks"]
-    result = run["xcoms"]["per_table.tier[0]"]["return_value"]
+    [result] = results_of(run).values()
     assert result["tiering_epoch"] == next_epoch
     assert (result["outcome"], result["rows"]) == ("committed", 200 if committed else 500)
     assert scene.status().status != "Tiering"
@@ -160,9 +160,9 @@ def test_a_driver_killed_below_a_task_that_tries_twice(
     runs.wait("Pending")
     run = runs.run(SLUICE_FAILPOINTS=f"{step}=kill")
     assert run["state"] == state, run["tasks"]
-    assert run["tries"]["per_table.tier"] == 2
+    assert run["tries"]["per_application.tier"] == 2
     if outcome:
-        assert run["xcoms"]["per_table.tier[0]"]["return_value"]["outcome"] == outcome
+        assert only(results_of(run))["outcome"] == outcome
     else:
         assert scene.status().last_error is not None
     scene.append(200)

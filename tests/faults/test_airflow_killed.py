@@ -14,6 +14,7 @@ from demo.airflow import Airflow, AirflowFailed, spark_environment
 from demo.processes import Processes
 from sluice.artifacts.iceberg import installed_iceberg
 from sluice.client import connect
+from tests.faults.conftest import new_scene
 from tests.faults.scene import Scene
 from tests.support.findings import finding
 from tests.support.processes import ROOT, environment, wait_for
@@ -45,7 +46,7 @@ def settings(scene: Scene) -> dict[str, str]:
 
 def drivers(processes: Processes) -> list[psutil.Process]:
     """spark-submit's processes that run our job."""
-    return [p for p in processes.alive() if "tier_table.py" in " ".join(_words(p))]
+    return [p for p in processes.alive() if "tier_tables.py" in " ".join(_words(p))]
 
 
 def _words(process: psutil.Process) -> list[str]:
@@ -67,21 +68,28 @@ def task_of_a_driver(processes: Processes) -> list[psutil.Process]:
             for parent in driver.parents():
                 if "scheduler" in _words(parent):
                     return found
-                if "tier_table.py" not in " ".join(_words(parent)):
+                if "tier_tables.py" not in " ".join(_words(parent)):
                     found.append(parent)
     return []
 
 
 def test_a_task_killed_while_its_driver_works(scene_of_own: Scene, tmp_path: Path) -> None:
+    """Two tables share the driver, which is killed in neither, one or both of them."""
     scene = scene_of_own
-    conf = {"tables": [str(scene.path)], "spark_conf": {"spark.ui.enabled": "false"}}
+    other = new_scene(scene.home, scene.server, scene.jvm, scene._sql)
+    scenes = (scene, other)
+    conf = {
+        "tables": [str(one.path) for one in scenes],
+        "spark_conf": {"spark.ui.enabled": "false"},
+    }
     logs = tmp_path / "logs"
     logs.mkdir()
     processes = Processes(logs, environment())
     airflow = Airflow(tmp_path / "airflow", processes, settings(scene))
     try:
         airflow.prepare()
-        scene.append(1000)
+        for one in scenes:
+            one.append(1000)
         airflow.start()
         airflow.wait_until_ready(PATIENCE_S, print)
         run = airflow.trigger(conf)
@@ -94,15 +102,18 @@ def test_a_task_killed_while_its_driver_works(scene_of_own: Scene, tmp_path: Pat
         wait_for("the driver and its task", looked_up, PATIENCE_S)
         for process in killed:
             process.send_signal(signal.SIGKILL)
-        with pytest.raises(AirflowFailed, match="per_table.tier"):
+        with pytest.raises(AirflowFailed, match="per_application.tier"):
             airflow.follow(run, PATIENCE_S, print)
         with connect(scene.server.address) as client:
-            [status] = client.statuses.list(scene.path)
-        assert status.status != "Tiering", "the teardowns let go of the table"
-        scene.append(500)
+            held = [s.path for s in client.statuses.list() if s.status == "Tiering"]
+            assert held == [], "the teardowns let go of the tables"
+            assert client.leases.all() == []
+        for one in scenes:
+            one.append(500)
         airflow.follow(airflow.trigger(conf), PATIENCE_S, print)
         with finding():
             wait_for("the orphaned driver to end", lambda: not drivers(processes), PATIENCE_S)
-        scene.check_whole()
+        for one in scenes:
+            one.check_whole()
     finally:
         processes.stop_all()

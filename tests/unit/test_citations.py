@@ -20,6 +20,9 @@ CITATION = re.compile(r"(?<![\w./-])(docs/[\w./-]+\.md)(?:#([\w-]+))?")
 LINK = re.compile(r"\]\(([^)\s#]*\.md)?(?:#([^)\s]+))?\)")
 """A link of a Markdown page to another page of the repository or to a heading of its own."""
 
+TEST = re.compile(r"`(test_\w+\.py)::(test_\w+)`")
+"""A test that a page names, by its file and its function."""
+
 NUMBERED = re.compile(
     r"\breferences?(?:'s)?,? (?:parts? )?\d|\breference parts?\b|\bparts? \d+\.\d"
     r"|\bstyle\.md\b|\(style: |\bstyle (?:guide|page)\b"
@@ -101,6 +104,21 @@ def test_every_link_between_pages_can_be_opened() -> None:
     pages = sorted((ROOT / "docs").rglob("*.md"))
     found = {str(page.relative_to(ROOT)): bad for page in pages if (bad := wrong_links(page))}
     assert found == {}
+
+
+def test_every_test_that_a_page_names_is_there() -> None:
+    texts: dict[str, str] = {}
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        texts[path.name] = texts.get(path.name, "") + path.read_text()
+    named = [
+        match.groups()
+        for page in sorted((ROOT / "docs").rglob("*.md"))
+        for match in TEST.finditer(page.read_text())
+    ]
+    assert ("test_pack_runs.py", "test_a_table_that_takes_too_long_ends_alone") in named
+    assert [
+        f"{file}::{name}" for file, name in named if f"def {name}(" not in texts.get(file, "")
+    ] == []
 
 
 def test_no_citation_by_number() -> None:

@@ -1,10 +1,9 @@
-"""Tiers one claimed table with spark-submit. Returns the driver's result or raises its reason."""
+"""Tiers the tables of a pack with spark-submit. Returns their results or raises their reasons."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
@@ -16,88 +15,89 @@ from sluice.errors import (
     ClaimLost,
     DriverLost,
     DriverRefused,
-    FlussError,
     LeaseLost,
     SluiceError,
     StoppedByUser,
-    TierTimedOut,
 )
 from sluice.failpoints import failpoint
-from sluice.masking import mask
 from sluice.model import Claim, Reason
-from sluice.rounds.copy_size import size_uri
-from sluice.rounds.files import (
-    RoundFailure,
-    RoundResult,
-    claim_of,
-    failure_uri,
-    read_json,
-    result_uri,
-    write_json,
-)
-from sluice.rounds.reasons import failure_of, reason_of
+from sluice.rounds.files import RoundFailure, RoundResult, claim_of, write_json
+from sluice.rounds.pack_files import PackFile, pack_uri, run_file_names
+from sluice.rounds.reasons import failure_of
 from sluice_airflow import leasing
+from sluice_airflow.account import counted
 from sluice_airflow.airflow_names import (
     AirflowException,
     AirflowFailException,
     AirflowTaskTimeout,
 )
-from sluice_airflow.claimed_again import is_started, mark_started, newest_claim
-from sluice_airflow.claims import ClaimedTable
+from sluice_airflow.claimed_again import newest_claim
 from sluice_airflow.connection import CONF_PREFIX
 from sluice_airflow.group_submit import GroupSubmitHook
 from sluice_airflow.hooks.fluss import FlussHook
 from sluice_airflow.operators.keep import missing_keeper
-from sluice_airflow.operators.time_limit import TimeLimit
+from sluice_airflow.operators.next_rounds import NextRounds
+from sluice_airflow.operators.pack_watch import PackWatch
+from sluice_airflow.operators.paused import stop_paused
+from sluice_airflow.operators.start_claims import start_claims
+from sluice_airflow.operators.tried_table import TriedTable
 from sluice_airflow.operators.waiting import WaitingClaims
-from sluice_airflow.settle import NO_REPORT_EXPECTED, UNREADABLE
+from sluice_airflow.packs import Pack, label_of, tables_of
 from sluice_airflow.task_states import state_of, states_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from sluice.client import Client
+    from sluice_airflow.connection import FlussConnection
 
-REASON_IN_XCOM_MAX = 500
-NOTES_IN_XCOM_MAX = 3
+STOPPED = "Airflow stopped the tier task and its Spark driver"
 STATE_S = 4.0
 """How long a task that is stopped waits for its own state. Airflow kills it after 5 s."""
 CLAIMED_AGAIN_S = 5.0
 """Seconds after a heartbeat interval in which the keeper has taken a lost claim again."""
-CLAIMED_AGAIN_POLL_S = 1.0
-CLAIM_LOST_KINDS = frozenset({"ClaimLost", "FencedTieringEpoch", "InvalidCoordinator"})
+LEAVE_THREADS = 16
+SMALL_ROWS = 1_000_000
+"""An application with fewer rows ends within seconds: nobody sees Spark's UI."""
+REASONS_IN_ERROR_MAX = 5
+FAIR = {"spark.scheduler.mode": "FAIR"}
+"""Tables of one application share its executors evenly."""
 
 
 class TierFailed(AirflowException):
-    """The table was not tiered. A retry may succeed."""
+    """Some tables were not tiered. A retry may succeed."""
 
 
 class TierFailedForGood(AirflowFailException):
-    """The table was not tiered, and a retry cannot succeed."""
+    """Some tables were not tiered, and a retry cannot succeed."""
 
 
 class SluiceTierOperator(SparkSubmitOperator):
-    """Runs the Spark driver for one claimed table, sends heartbeats for its claim, reports success.
+    """Runs one Spark application for the tables of a pack, and reports each table that it tiered.
 
-    Each try leaves a result or failure file next to the plan. The XCom is a summary of the result
-    and the address of its file; after a failure, the XCom ``failure`` has the same of the failure.
+    It sends the heartbeats of their claims. Each try of a table leaves a result or failure file
+    next to its plan. The XComs ``results`` and ``failures`` summarize them by table. A retry tiers
+    the tables that have no result. A table during which a driver was lost gets an application of
+    its own then.
 
-    :param entry: one of the claimed tables that acquire_lease returned. (templated)
+    ``tables`` among the rendered fields has the names of all tables.
+
+    :param entry: one of the packs that acquire_lease returned. (templated)
     :param fluss_conn_id: connection of type fluss.
-    :param acquire_task_id: task whose XCom lists all claimed tables of the run.
+    :param acquire_task_id: task whose XCom lists all packs of the run.
     :param keep_task_id: task that claims lost tables of the run again.
     :param heartbeat_interval_s: seconds between two heartbeats.
-    :param time_limit_s: maximum seconds of one try, which the size of the round extends (see
+    :param time_limit_s: maximum seconds for one table, which the size of its round extends (see
         :class:`TimeLimit`); 0: no limit. ``execution_timeout`` is a limit that nothing extends.
     """
 
     conf: dict[str, Any] | None
-    template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "entry")
+    template_fields: Sequence[str] = ("tables", *SparkSubmitOperator.template_fields, "entry")
 
     def __init__(
         self,
         *,
-        entry: ClaimedTable,
+        entry: Pack,
         fluss_conn_id: str = FlussHook.default_conn_name,
         acquire_task_id: str = "acquire_lease",
         keep_task_id: str = "keep_claims",
@@ -110,15 +110,17 @@ class SluiceTierOperator(SparkSubmitOperator):
         # base fences it. Not an argument, because providers before 6.2 do not accept it.
         self.durable = False
         self.entry = entry
+        self.tables = ""
         self.fluss_conn_id = fluss_conn_id
         self.acquire_task_id = acquire_task_id
         self.keep_task_id = keep_task_id
         self.heartbeat_interval_s = heartbeat_interval_s
         self.time_limit_s = time_limit_s
+        self._tables: list[TriedTable] = []
         self._killed = False
-        self._lost: ClaimLost | LeaseLost | TierTimedOut | None = None
-        self._left_before: dict[str, Any] | None = None
-        self._reported = False
+        self._is_stopping = False
+        self._is_small = False
+        self._watch: PackWatch | None = None
         self._ti: Any = None
         self._asked = Event()
         self._stopped: StoppedByUser | None = None
@@ -126,44 +128,41 @@ class SluiceTierOperator(SparkSubmitOperator):
         self._secrets: Sequence[str] = ()
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Tiers the table and returns its result.
+        """Tiers the tables and returns a summary.
 
-        :raises TierFailed, TierFailedForGood: the message has the driver's reason.
+        :raises TierFailed, TierFailedForGood: the message has the reasons of the drivers.
         """
-        table, ti = self.entry["table"], context["ti"]
-        context["table"] = table  # for map_index_template
+        ti = context["ti"]
+        context["label"] = self.entry["label"]  # for map_index_template
         attempt = str(ti.id)
         self._ti = ti
+        self._tables = [TriedTable(table, attempt) for table in self.entry["tables"]]
         try:
-            outcome = self._tier(context, attempt)
+            self._tier(context, attempt)
+            if self._killed:  # between two applications
+                for table in self._unfinished():
+                    table.fail_with(self._stopped or DriverLost(STOPPED))
         except AirflowTaskTimeout:
             self._ti = None  # Airflow calls on_kill next
             text = f"this try took longer than its execution_timeout of {self.execution_timeout}"
             timed_out = Reason.from_text(text, kind="TierTimedOut", retryable=True)
-            self._leave(ti, attempt, RoundFailure(timed_out))
+            self._leave(RoundFailure(timed_out))
+            self._push_outcomes(ti)
             raise
-        except ClaimLost as lost:
-            outcome = failure_of(lost, self._secrets)
         except SluiceError as error:
-            outcome = failure_of(error, self._secrets)
-            self._write_failure(attempt, outcome)
-        except Exception as error:  # of Airflow, for instance a connection that does not exist
-            self._leave(ti, attempt, failure_of(error, self._secrets))
+            for table in self._unfinished():
+                table.fail(failure_of(error, self._secrets))
+        except Exception as error:  # of Airflow or of storage; a retry may succeed
+            failure = failure_of(error, self._secrets)
+            self._leave(replace(failure, reason=replace(failure.reason, retryable=True)))
+            self._push_outcomes(ti)
             raise
-        if isinstance(outcome, RoundFailure) and outcome.reason.kind in CLAIM_LOST_KINDS:
-            notes = (str(outcome.reason)[:200],)
-            outcome = RoundResult.of(claim_of(self.entry), "claim_lost", notes=notes)
-            self._write(result_uri(self.entry["plan_uri"], attempt), outcome.to_json())
-        if isinstance(outcome, RoundResult):
-            if outcome.outcome == "claim_lost":
-                self.log.info("%s: claim lost: %s", table, "; ".join(outcome.notes))
-            else:
-                self.log.info("%s: %s, %d rows", table, outcome.outcome, outcome.rows)
-            if outcome.forced:
-                self.log.info("%s: the round ended early: %s", table, outcome.forced)
-            xcom = _xcom_of(outcome, result_uri(self.entry["plan_uri"], attempt))
-            return {**xcom, "reported": self._reported}
-        raise tier_error(table, self._push_failure(ti, attempt, outcome))
+        return self._outcome(ti)
+
+    def render_template_fields(self, context: Context, jinja_env: Any = None) -> None:
+        """Renders as usual, and names the tables: Airflow shows only the start of ``entry``."""
+        super().render_template_fields(context, jinja_env)
+        self.tables = ", ".join(table["table"] for table in self.entry["tables"])
 
     def on_kill(self) -> None:
         self._killed = True
@@ -181,9 +180,8 @@ class SluiceTierOperator(SparkSubmitOperator):
         try:
             if (stopped := stop_of(state_of(ti, ti.task_id, ti.map_index))) is not None:
                 self._stopped = stopped
-                kind = StoppedByUser.__name__
-                reason = Reason.from_text(str(stopped), kind=kind, retryable=True)
-                self._write_failure(str(ti.id), RoundFailure(reason))
+                with ThreadPoolExecutor(LEAVE_THREADS) as pool:
+                    list(pool.map(lambda table: table.fail_with(stopped), self._unfinished()))
         except Exception as error:
             self.log.warning("cannot read why this task is stopped: %s", error)
         finally:
@@ -195,113 +193,149 @@ class SluiceTierOperator(SparkSubmitOperator):
         hook.__class__ = GroupSubmitHook
         hook.secret_environment = self._secret_environment
         hook.secrets = self._secrets
-        hook.is_cancelled = lambda: self._killed or self._lost is not None
+        hook.is_small = self._is_small
+        hook.is_cancelled = lambda: self._killed or self._is_stopping
         return hook
 
-    def _tier(self, context: Context, attempt: str) -> RoundResult | RoundFailure:
+    def _unfinished(self) -> list[TriedTable]:
+        return [table for table in self._tables if table.outcome is None]
+
+    def _leave(self, failure: RoundFailure) -> None:
+        """Leaves the files of a try whose error Airflow handles itself."""
+        for table in self._unfinished():
+            table.leave(failure)
+
+    def _tier(self, context: Context, attempt: str) -> None:
         hook = FlussHook(self.fluss_conn_id)
         connection = hook.config()
-        # The lake options of the connection override the properties of the run.
-        spark_conf = context["params"].get("spark_conf") or {}
-        hidden = {f"{CONF_PREFIX}{name}" for name in connection.secret_settings()}
-        own_conf = {name: value for name, value in spark_conf.items() if name not in hidden}
-        self.conf = {**(self.conf or {}), **own_conf, **connection.spark_conf()}
-        self._secret_environment = connection.secret_environment()
-        self._secrets = connection.secrets()
+        self._set_conf(context, connection)
+        self._tables = [TriedTable(table, attempt, self._secrets) for table in self.entry["tables"]]
+        work_uri = connection.require_work_uri()
+        lease_id = self.entry["tables"][0]["lease_id"]
+        names = run_file_names(work_uri, lease_id)
+        for table in self._tables:
+            table.entry = newest_claim(table.entry)
+        left = [t for t in self._tables if not t.read_earlier(names.get(t.plan_uri, ()))]
         with hook.get_client() as client:
-            claim = self._start_claim(client, attempt, context["ti"])
-            self.name = f"sluice {claim.path} epoch {claim.tiering_epoch}"
-            self.application_args = ["--plan", self.entry["plan_uri"], "--attempt", attempt]
+            left = self._start_claims(client, left, attempt, context["ti"])
             interval_s = self.heartbeat_interval_s
-            self._lost = self._left_before = None
 
-            def on_lost(lost: Claim, why: ClaimLost) -> None:
-                if lost == claim:
-                    self._stop_driver(why)
+            def stop(tables: Iterable[TriedTable], why: ClaimLost | LeaseLost) -> None:
+                for table in tables:
+                    table.stop(why)
+                if self._watch is not None:
+                    self._watch.wake()
+
+            def on_lost(claim: Claim, why: ClaimLost) -> None:
+                stop((table for table in self._tables if table.claim == claim), why)
+
+            def on_lease_lost(why: LeaseLost) -> None:
+                stop((table for table in self._tables if table.entry.get("snapshots")), why)
 
             with Heartbeats(client.tiering, interval_s, on_lost=on_lost) as heartbeats:
-                heartbeats.add(claim)
+                for table in left:
+                    heartbeats.add(table.claim)
                 with (
-                    leasing.keep_lease(client, self.entry, self._stop_driver),
+                    leasing.keep_lease(client, [t.entry for t in left], on_lease_lost),
                     self._waiting_claims(context, heartbeats, interval_s),
-                    TimeLimit(
-                        self.time_limit_s,
-                        size_uri(self.entry["plan_uri"], attempt),
-                        self._stop_driver,
-                    ),
                 ):
-                    failpoint("airflow.tier.before_submit")
-                    ended = self._submit(context)
-                failpoint("airflow.tier.after_submit")
-                outcome = self._read_outcome(attempt, ended)
-                if isinstance(outcome, RoundResult) and outcome.outcome != "claim_lost":
-                    self._reported = self._report_success(client, claim, outcome)
-        return outcome
+                    ended = {uri for uri, found in names.items() if "ended.json" in found}
+                    rounds = NextRounds(
+                        client,
+                        connection,
+                        lease_id,
+                        heartbeats,
+                        lambda: self._killed,
+                        ended_before=ended,
+                    )
+                    number = 0
+                    left = left or rounds.begin(self._tables, f"{attempt}-0")
+                    while left:
+                        for tables in applications(left):
+                            uri = pack_uri(work_uri, lease_id, attempt, number)
+                            number += 1
+                            self._run_application(context, client, heartbeats, tables, uri)
+                            if self._killed:
+                                return
+                        left = rounds.begin(self._tables, f"{attempt}-{number}")
 
-    def _start_claim(self, client: Client, attempt: str, ti: Any) -> Claim:
-        """Returns the newest claim of the table, and marks that this task works on it.
+    def _set_conf(self, context: Context, connection: FlussConnection) -> None:
+        """Sets the Spark properties. The lake options of the connection override all others."""
+        given = context["params"].get("spark_conf") or {}
+        hidden = {f"{CONF_PREFIX}{name}" for name in connection.secret_settings()}
+        own_conf = {name: value for name, value in given.items() if name not in hidden}
+        self.conf = {**FAIR, **(self.conf or {}), **own_conf, **connection.spark_conf()}
+        self._secret_environment = connection.secret_environment()
+        self._secrets = connection.secrets()
 
-        If the claim was lost, the keeper of the run may claim the table again, at its next
-        heartbeat. Without a keeper, the task does not wait.
+    def _start_claims(
+        self, client: Client, tables: Sequence[TriedTable], attempt: str, ti: Any
+    ) -> list[TriedTable]:
+        """Marks that this try works on the tables. Returns those that have a claim."""
+        started = start_claims(
+            client,
+            [table.entry for table in tables],
+            attempt,
+            self.heartbeat_interval_s + CLAIMED_AGAIN_S,
+            lambda: missing_keeper(ti, self.keep_task_id),
+        )
+        by_id = {table.entry["table_id"]: table for table in tables}
+        for entry, lost in started.lost:
+            table = by_id[entry["table_id"]]
+            table.entry = entry
+            table.fail(failure_of(lost, self._secrets))
+        for entry in started.held:
+            by_id[entry["table_id"]].entry = entry
+        return [table for table in tables if table.outcome is None]
 
-        :raises ClaimLost: the claim is lost, and the table was not claimed again in time.
+    def _run_application(
+        self,
+        context: Context,
+        client: Client,
+        heartbeats: Heartbeats,
+        tables: Sequence[TriedTable],
+        uri: str,
+    ) -> None:
+        """Runs one Spark application to its end, and decides the outcomes of its tables.
+
+        :param uri: the address of its pack file.
         """
-        until = time.monotonic() + self.heartbeat_interval_s + CLAIMED_AGAIN_S
-        error: FlussError | None = None
-        no_keeper: str | None = None
-        marked = False
-        while True:
-            newest = newest_claim(self.entry)
-            # The keeper may have claimed the table again just before the mark.
-            if marked and newest == self.entry:
-                break
-            self.entry = newest
-            claim = claim_of(newest)
-            error = client.tiering.heartbeat([claim])[claim.table_id]
-            gives_up = time.monotonic() >= until or is_started(newest["plan_uri"])
-            if error is not None and not gives_up and no_keeper is None:
-                no_keeper = missing_keeper(ti, self.keep_task_id)
-            marked = error is None or gives_up or bool(no_keeper)
-            if marked:
-                mark_started(newest["plan_uri"], attempt)
-            else:
-                time.sleep(CLAIMED_AGAIN_POLL_S)
-        if error is not None:
-            why = f"{error}; not claimed again: {no_keeper}" if no_keeper else error
-            raise ClaimLost(f"the claim was lost before Spark started: {why}")
-        return claim
-
-    def _report_success(self, client: Client, claim: Claim, result: RoundResult) -> bool:
-        """Reports the round while its heartbeats are sent. The settle task may start much later.
-
-        :returns: whether the coordinator has its answer; if not, the settle task reports.
-        """
-        forced, details = bool(result.forced), result.details(self.entry.get("lease_id"))
-        try:
-            client.tiering.finished(claim, forced=forced, details=details)
-        except NO_REPORT_EXPECTED as error:
-            self.log.info("%s: the coordinator expects no report: %s", claim.path, error)
-        except FlussError as error:
-            shown = mask(str(error), self._secrets)
-            self.log.warning("%s: the settle task will report the success: %s", claim.path, shown)
-            return False
-        else:
-            self.log.info("%s: the success was reported to the coordinator", claim.path)
-        return True
-
-    def _stop_driver(self, why: ClaimLost | LeaseLost | TierTimedOut) -> None:
-        """Stops the driver: its commit would be refused, its input may be deleted, or it hangs.
-
-        The thread that detects this calls it. The first reason counts.
-        """
-        if self._lost is not None:
+        stop_paused(client, tables)
+        for table in tables:
+            if table.why_stopped is not None:
+                table.fail_with(table.why_stopped)
+        left = [table for table in tables if table.outcome is None]
+        if not left:
             return
-        if isinstance(why, TierTimedOut) and self._ti is not None:
-            with suppress(Exception):  # without the file, the try took too long
-                uri = failure_uri(self.entry["plan_uri"], str(self._ti.id))
-                self._left_before = read_json(uri)
-        self.log.warning("%s; stopping the Spark driver", mask(str(why)))
-        self._lost = why
+        write_json(uri, PackFile(tuple(table.plan_uri for table in left)).to_json())
+        label = label_of([table.entry for table in left])
+        epoch = f" epoch {left[0].claim.tiering_epoch}" if len(left) == 1 else ""
+        self.name = f"sluice {label}{epoch}"
+        self.application_args = ["--pack", uri, "--attempt", left[0].attempt]
+        self._hook = None
+        self._is_stopping = False
+        rows = [table.entry.get("rows", SMALL_ROWS) for table in left]
+        self._is_small = sum(rows) < SMALL_ROWS
+        self.log.info("a Spark application for %s: %s", counted(len(left), "table"), label)
+        watch = self._watch = PackWatch(
+            client,
+            heartbeats,
+            left,
+            uri,
+            self.time_limit_s,
+            self._stop_driver,
+            self._secrets,
+            self.heartbeat_interval_s,
+        )
+        with watch:
+            failpoint("airflow.tier.before_submit")
+            ended = self._submit(context)
+        failpoint("airflow.tier.after_submit")
+        watch.end(ended)
+
+    def _stop_driver(self) -> None:
+        """Stops the driver: its commits would be refused, its input may be deleted, or it hangs."""
+        self._is_stopping = True
         if self._hook is not None:
             self._hook.on_kill()
 
@@ -309,8 +343,12 @@ class SluiceTierOperator(SparkSubmitOperator):
         self, context: Context, heartbeats: Heartbeats, every_s: float
     ) -> WaitingClaims:
         ti = context["ti"]
-        entries = ti.xcom_pull(task_ids=self.acquire_task_id) or []
-        claims = {i: claim_of(entry) for i, entry in enumerate(entries) if i != ti.map_index}
+        packs = ti.xcom_pull(task_ids=self.acquire_task_id) or []
+        claims = {
+            i: [claim_of(entry) for entry in tables_of([pack])]
+            for i, pack in enumerate(packs)
+            if i != ti.map_index
+        }
 
         def states() -> dict[int, str | None]:
             prefix = f"{ti.task_id}_"
@@ -323,7 +361,7 @@ class SluiceTierOperator(SparkSubmitOperator):
         return WaitingClaims(heartbeats, claims, states, every_s)
 
     def _submit(self, context: Context) -> SluiceError:
-        """Runs spark-submit to its end. Returns the error to report if there is no outcome file."""
+        """Runs spark-submit to its end. Returns the error of tables without an outcome file."""
         error: Exception | None = None
         try:
             super().execute(context)
@@ -331,93 +369,91 @@ class SluiceTierOperator(SparkSubmitOperator):
             return DriverRefused(f"spark-submit could not be started: {refused}")
         except AirflowException as failed:
             error = failed
-        self._ti = None  # the state of the task changes with its end
-        if self._lost is not None:
-            return self._lost
         if self._killed:
+            self._ti = None  # the state of the task changes with its end
             self._asked.wait(STATE_S)
-            return self._stopped or DriverLost("Airflow stopped the tier task and its Spark driver")
+            return self._stopped or DriverLost(STOPPED)
         hook = self._hook
         assert isinstance(hook, GroupSubmitHook)
         if error is not None and hook.exit_code is None:
             return DriverRefused(f"spark-submit could not be started: {error}")
-        last_lines = f"; its last lines:\n{hook.last_lines}" if hook.last_lines else ""
+        return why_no_outcome(hook)
+
+    def _push_outcomes(self, ti: Any) -> None:
+        """Pushes the XComs ``results`` and ``failures``: summaries by table."""
+        results = {t.name: t.xcom() for t in self._tables if isinstance(t.outcome, RoundResult)}
+        failures = {t.name: t.xcom() for t in self._tables if isinstance(t.outcome, RoundFailure)}
+        for key, found in (("results", results), ("failures", failures)):
+            ti.xcom_push(key=key, value=found)  # also if empty: Airflow logs a missing one
+
+    def _outcome(self, ti: Any) -> dict[str, Any]:
+        """Logs and pushes what became of each table. Returns a summary.
+
+        :raises TierFailed, TierFailedForGood: tables have failed.
+        """
+        self._ti = None
+        results = []
+        failures = []
+        for table in self._tables:
+            if isinstance(table.outcome, RoundResult):
+                results.append(table.outcome)
+                self._log_result(table.outcome)
+            elif table.is_paused:
+                self.log.info("%s: paused", table.name)
+            elif table.outcome is not None:
+                failures.append((table.name, table.outcome.reason.checked(self._secrets)))
+        self._push_outcomes(ti)
+        if failures:
+            raise tier_error(failures, len(self._tables))
+        outcomes = [result.outcome for result in results]
+        outcomes += ["paused" for table in self._tables if table.is_paused]
+        return {
+            "tables": len(results),
+            "rows": sum(result.rows for result in results),
+            "outcomes": {name: outcomes.count(name) for name in sorted(set(outcomes))},
+        }
+
+    def _log_result(self, result: RoundResult) -> None:
+        if result.outcome == "claim_lost":
+            self.log.info("%s: claim lost: %s", result.table, "; ".join(result.notes))
+        else:
+            rows = counted(result.rows, "row")
+            self.log.info("%s: %s, %s", result.table, result.outcome, rows)
+        if result.forced:
+            self.log.info("%s: the round ended early: %s", result.table, result.forced)
+
+
+def applications(tables: Sequence[TriedTable]) -> list[list[TriedTable]]:
+    """The tables of each Spark application of a try.
+
+    A table during which an earlier driver was lost, or that took too long, has its own, so that it
+    cannot take the others down again.
+    """
+    together = [table for table in tables if not table.is_suspect]
+    alone = [[table] for table in tables if table.is_suspect]
+    return [together, *alone] if together else alone
+
+
+def why_no_outcome(hook: GroupSubmitHook) -> SluiceError:
+    """What to say of tables without a result and without a reason, after spark-submit's end."""
+    code = f"spark-submit's exit code is {hook.exit_code}"
+    last_lines = f"; its last lines:\n{hook.last_lines}" if hook.last_lines else ""
+    name = hook.driver_name
+    if hook.deploy_mode != "cluster":
         return DriverLost(
-            "the Spark driver ended without a result or a reason"
-            f" (spark-submit's exit code is {hook.exit_code}){last_lines}"
+            f"the Spark driver ended without a result or a reason ({code}){last_lines}"
         )
-
-    def _read_outcome(self, attempt: str, ended: SluiceError) -> RoundResult | RoundFailure:
-        """Reads the driver's result or reason. Without either, the driver was lost."""
-        plan = self.entry["plan_uri"]
-        try:
-            if content := read_json(result_uri(plan, attempt)):
-                return RoundResult.from_json(content)
-            if isinstance(ended, ClaimLost | LeaseLost):
-                raise ended  # a reason that the driver gives while it is stopped does not count
-            if isinstance(ended, TierTimedOut) and self._left_before:
-                failure = RoundFailure.from_json(self._left_before)
-                self._write_failure(attempt, failure)
-                return failure
-            stopped = isinstance(ended, StoppedByUser | TierTimedOut)
-            if not stopped and (content := read_json(failure_uri(plan, attempt))):
-                return RoundFailure.from_json(content)
-        except OSError as error:
-            # Not written to a file: it would replace the reason that the driver may have left.
-            lost = reason_of(error, self._secrets).caused(
-                DriverLost.__name__, f"cannot read the result next to {plan}"
-            )
-            return RoundFailure(replace(lost, retryable=True))
-        # A retry may help a lost or slow driver, not one that could not start. All lines of its
-        # output are of use, also those that look like a trace.
-        again = isinstance(ended, DriverLost | TierTimedOut | StoppedByUser)
-        reason = Reason.from_text(
-            str(ended), self._secrets, kind=type(ended).__name__, retryable=again
+    if hook.driver_exit_code is not None:
+        return DriverLost(
+            f"the Spark driver {name} ended without a result or a reason"
+            f" (its exit code is {hook.driver_exit_code}, {code}){last_lines}"
         )
-        self._write_failure(attempt, RoundFailure(reason))
-        return RoundFailure(reason)
-
-    def _leave(self, ti: Any, attempt: str, failure: RoundFailure) -> None:
-        """Leaves the file and the XCom of a try whose error Airflow handles itself.
-
-        A file that the driver has written stays.
-        """
-        with suppress(*UNREADABLE):
-            if content := read_json(failure_uri(self.entry["plan_uri"], attempt)):
-                failure = RoundFailure.from_json(content)
-        self._write_failure(attempt, failure)
-        self._push_failure(ti, attempt, failure)
-
-    def _write_failure(self, attempt: str, failure: RoundFailure) -> None:
-        self._write(failure_uri(self.entry["plan_uri"], attempt), failure.to_json(self._secrets))
-
-    def _write(self, uri: str, content: dict[str, Any]) -> None:
-        """Writes a file in place of the driver, so that each try leaves one."""
-        try:
-            write_json(uri, content)
-        except (OSError, ValueError, ImportError) as error:
-            self.log.warning("cannot write %s: %s", uri, mask(str(error), self._secrets))
-
-    def _push_failure(self, ti: Any, attempt: str, failure: RoundFailure) -> Reason:
-        """Pushes the XCom ``failure``: a summary, and the address of the file that settle reads.
-
-        :returns: the reason, checked.
-        """
-        reason = failure.reason.checked(self._secrets)
-        text = reason.text
-        if len(text) > REASON_IN_XCOM_MAX:
-            text = text[: REASON_IN_XCOM_MAX - 3] + "..."
-        ti.xcom_push(
-            key="failure",
-            value={
-                "table": self.entry["table"],
-                "kind": reason.kind,
-                "reason": text,
-                "retryable": reason.retryable,
-                "failure_uri": failure_uri(self.entry["plan_uri"], attempt),
-            },
-        )
-        return reason
+    if not name and (hook.exit_code or 0) > 0:
+        return DriverRefused(f"spark-submit started no driver on the cluster ({code}){last_lines}")
+    return DriverLost(
+        f"spark-submit ended before the Spark driver {name or 'on the cluster'} left a result or a"
+        f" reason ({code}); the driver may still run on the cluster{last_lines}"
+    )
 
 
 def stop_of(state: str | None) -> StoppedByUser | None:
@@ -429,20 +465,16 @@ def stop_of(state: str | None) -> StoppedByUser | None:
     return None
 
 
-def tier_error(table: str, reason: Reason) -> AirflowException:
-    """The error with which a task ends; its class decides whether Airflow retries the task."""
-    kind = TierFailed if reason.retryable else TierFailedForGood
-    return kind(f"{table}: {reason}")
+def tier_error(failures: Sequence[tuple[str, Reason]], tables: int) -> AirflowException:
+    """The error with which a task ends; its class decides whether Airflow retries the task.
 
-
-def _xcom_of(result: RoundResult, uri: str) -> dict[str, Any]:
-    """Returns the result without its offsets, which grow with the number of buckets."""
-    content = result.to_json()
-    del content["offsets"]
-    for name in ("notes", "history_notes"):
-        notes = [note[:200] for note in content[name]]
-        more = len(notes) - NOTES_IN_XCOM_MAX
-        content[name] = notes[:NOTES_IN_XCOM_MAX] + ([f"and {more} more"] if more > 0 else [])
-    content["seconds"] = {name: round(seconds, 3) for name, seconds in result.seconds.items()}
-    content["result_uri"] = uri
-    return content
+    :param failures: the failed tables with their reasons.
+    :param tables: how many tables the task has.
+    """
+    kind = TierFailed if any(reason.retryable for _, reason in failures) else TierFailedForGood
+    shown = [f"{table}: {reason}" for table, reason in failures[:REASONS_IN_ERROR_MAX]]
+    if tables == 1:
+        return kind(shown[0])
+    if len(failures) > len(shown):
+        shown.append(f"and {len(failures) - len(shown)} more")
+    return kind("\n".join([f"{len(failures)} of {tables} tables were not tiered:", *shown]))

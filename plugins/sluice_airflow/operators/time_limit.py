@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable
 
@@ -16,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class TimeLimit:
-    """Calls ``on_reached`` once, on another thread, if its block takes longer than the limit.
+    """Calls ``on_reached`` if a round takes longer than its limit. Its caller checks the time.
 
     KV snapshots and scans extend the limit, because a round cannot commit a part of them, and logs
     do, because they are copied for the table's freshness. Without that, each try of a large table
@@ -26,13 +25,15 @@ class TimeLimit:
     def __init__(
         self,
         base_s: float,
-        size_uri: str,
+        size_uri: str | None,
         on_reached: Callable[[TierTimedOut], None],
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """:param base_s: the limit in seconds for a small round; 0: no limit.
+        """The time begins now.
+
+        :param base_s: the limit in seconds for a small round; 0: no limit.
         :param size_uri: the file in which the driver leaves the round's size before it copies. It
-            is read once, when ``base_s`` has passed.
+            is read once, when ``base_s`` has passed. None: nothing extends the limit.
         """
         self._base_s = base_s
         self._size_uri = size_uri
@@ -40,21 +41,11 @@ class TimeLimit:
         self._now = now
         self._started_s = now()
         self._size: CopySize | None = None
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="sluice-time-limit", daemon=True)
-
-    def __enter__(self) -> TimeLimit:
-        if self._base_s > 0:
-            self._thread.start()
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join(5.0)
 
     def check(self) -> float | None:
-        """Checks the time once; returns the seconds until the next check, None after the last."""
+        """Checks the time; returns the seconds left, None if the limit is reached or missing."""
+        if self._base_s <= 0:
+            return None
         if (left_s := self._left_s()) > 0:
             return left_s
         if self._size is None:
@@ -83,13 +74,8 @@ class TimeLimit:
 
     def _read_size(self) -> CopySize:
         try:
-            content = read_json(self._size_uri)
+            content = read_json(self._size_uri) if self._size_uri else None
             return CopySize() if content is None else CopySize.from_json(content)
         except Exception as error:  # some file systems raise errors of their own
             log.warning("cannot read %s: %s", self._size_uri, mask(str(error)))
             return CopySize()
-
-    def _run(self) -> None:
-        while (wait_s := self.check()) is not None:
-            if self._stop.wait(wait_s):
-                return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from sluice.client.heartbeats import Heartbeats
 from sluice.model import Claim
@@ -22,7 +22,7 @@ class WaitingClaims:
     def __init__(
         self,
         heartbeats: Heartbeats,
-        claims: Mapping[int, Claim],
+        claims: Mapping[int, Sequence[Claim]],
         states: Callable[[], Mapping[int, str | None]],
         interval_s: float,
     ) -> None:
@@ -49,13 +49,16 @@ class WaitingClaims:
         """Reads the states once, and adds or removes claims."""
         states = self._states()
         waiting = {index for index in self._claims if states.get(index) not in STARTED}
-        for index in waiting - self._kept:
-            self._heartbeats.add(self._claims[index])
-        for index in self._kept - waiting:
-            self._heartbeats.remove(self._claims[index])
+        for claim in self._of(waiting - self._kept):
+            self._heartbeats.add(claim)
+        for claim in self._of(self._kept - waiting):
+            self._heartbeats.remove(claim)
         if waiting - self._kept:
             self._heartbeats.beat()  # acquire_lease sent the last heartbeat
         self._kept = waiting
+
+    def _of(self, indexes: set[int]) -> list[Claim]:
+        return [claim for index in indexes for claim in self._claims[index]]
 
     def _run(self) -> None:
         while True:

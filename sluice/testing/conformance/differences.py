@@ -44,10 +44,12 @@ EMBEDDED: dict[tuple[str, str], Difference] = {
     ("schemas", "schema id at the end"): Difference(2, SYSTEM_COLUMN),
     ("options", "a column while it is tiered"): Difference("done", COLUMNS),
     ("options", "tiering on again"): Difference("done", COLUMNS),
+    ("idle_tables", "a table that is missing among others"): Difference("TableNotExist", CLEARER),
     ("due", "a new one, at once"): Difference(True, AT_ONCE),
     ("due", "one that is tiered from now on"): Difference(True, AT_ONCE),
     ("due", "wanted during a round"): Difference("done", AFTERWARDS),
     ("due", "another round follows it"): Difference(True, AFTERWARDS),
+    ("forced_finishes", "of epoch 0, before any round"): Difference("FencedTieringEpoch", AT_ONCE),
     ("lake_snapshots", "offsets of one bucket"): Difference("InvalidUpdateVersion", BACKWARDS),
     ("lake_snapshots", "nothing is merged in"): Difference((33, {0: 8, 1: 9}), BACKWARDS),
     ("lake_fences", "prepare for an unknown table"): Difference(

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from sluice.model import Claim, LakeSnapshotInfo, Reason, TableBucket
+from sluice.model import Claim, LakeSnapshotInfo, Reason, TableBucket, TieringRound
 from sluice.model import types as t
 from sluice.statuses import FRESHNESS
 from sluice.testing.conformance.scenario import LAKE, NOT_THERE, ScenarioContext, done, scenario
@@ -70,6 +70,31 @@ def claims_of_wanted_tables(context: ScenarioContext) -> None:
 
 
 @scenario
+def idle_tables(context: ScenarioContext) -> None:
+    """Several tables are described and finished together."""
+    admin, tiering = context.client.admin, context.client.tiering
+    paths = [context.create(name, {"id": t.INT}, properties=LAKE) for name in ("t", "u")]
+    described = admin.table_infos(paths)
+    alone = {path: admin.table_info(path) for path in paths}
+    for what in ("table_id", "bucket_count", "modified_ms"):
+        found = [getattr(described[path], what) == getattr(alone[path], what) for path in paths]
+        context.expect(f"{what} of tables that are described together", found, [True, True])
+    missing = replace(paths[0], table="missing")
+    context.expect_call(
+        "a table that is missing among others",
+        partial(admin.table_infos, [*paths, missing]),
+        "UnknownServerError",
+    )
+    claims = [context.claim(path) for path in paths]
+    stale = replace(claims[1], tiering_epoch=claims[1].tiering_epoch - 1)
+    ends = [(claim, TieringRound(outcome="nothing_new")) for claim in (claims[0], stale)]
+    errors = [type(error).__name__ for error in tiering.finished_many(ends).values()]
+    context.expect("finishes in one heartbeat", errors, ["NoneType", "FencedTieringEpoch"])
+    context.expect("heartbeat after a refused finish", context.beat(claims[1]), "accepted")
+    context.claim(paths[0])
+
+
+@scenario
 def due(context: ScenarioContext) -> None:
     """When a table is assigned: at creation, after a round, and after a requested round."""
     client = context.client
@@ -110,6 +135,35 @@ def due(context: ScenarioContext) -> None:
         statuses.request_round(later)
         enabled = context.claim(later)
     context.expect("its own first tiering epoch", enabled.tiering_epoch, 1)
+
+
+@scenario
+def forced_finishes(context: ScenarioContext) -> None:
+    """A forced finish of the last ended epoch makes a table due, and ends no open claim."""
+    admin, tiering = context.client.admin, context.client.tiering
+    day = LAKE | {FRESHNESS: "1d"}
+    epoch = context.claim(context.create("other", {"id": t.INT}, properties=LAKE)).coordinator_epoch
+    path = context.create("t", {"id": t.INT}, properties=day)
+    never = Claim(admin.table_info(path).table_id, path, 0, epoch)
+
+    def finish(claim: Claim) -> Callable[[], str]:
+        return done(lambda: tiering.finished(claim, forced=True))
+
+    context.expect_call("of epoch 0, before any round", finish(never), "done")
+    first = context.claim(path)
+    context.expect("its first tiering epoch", first.tiering_epoch, 1)
+    context.expect_call("the same during the round", finish(never), "FencedTieringEpoch")
+    context.expect("heartbeat of that round", context.beat(first), "accepted")
+    tiering.finished(first)
+    context.expect("assigned after the round", tiering.claim([path]), None)
+    context.expect_call("of an epoch before the last one", finish(never), "FencedTieringEpoch")
+    context.expect("assigned after that", tiering.claim([path]), None)
+    context.expect_call("of the last ended epoch", finish(first), "done")
+    context.expect_call("once more while it is due", finish(first), "FencedTieringEpoch")
+    second = context.claim(path)
+    context.expect("tiering epoch of the next round", second.tiering_epoch, 2)
+    context.expect_call("once more during that round", finish(first), "FencedTieringEpoch")
+    context.expect("heartbeat of the next round", context.beat(second), "accepted")
 
 
 @scenario

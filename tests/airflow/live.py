@@ -1,0 +1,236 @@
+"""A real Airflow beside a cluster, as the demo starts it; driver.py stands for spark-submit."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from demo.airflow import DAG_ID, Airflow
+from demo.processes import Processes
+from sluice.client import connect
+from sluice.clock import SystemClock
+from sluice.config import ServerConfig
+from sluice.model import TablePath
+from sluice.server.cluster import EmbeddedCluster
+from tests.airflow.place import LONG_MS, AirflowProcess, Place, new_database, wait_until
+
+TIMEOUT_S = 400
+POOL = "lake"
+SLOTS = 4
+PACK_MAX = 3
+"""So many tables of one row share a Spark application. A table of three rows has its own."""
+TIER = "per_application.tier"
+DROP = "drop_lease"
+
+
+class HurriedClock(SystemClock):
+    """The time of day, of which a test lets some pass at once."""
+
+    passed_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.passed_ms
+
+
+class Live:
+    """The running Airflow and the cluster that it tiers; one for the whole module."""
+
+    def __init__(
+        self,
+        airflow: Airflow,
+        place: Place,
+        processes: Processes,
+        clock: HurriedClock,
+        tiering_timeout_ms: int,
+    ) -> None:
+        self.airflow, self.place, self.processes = airflow, place, processes
+        self.clock, self.tiering_timeout_ms = clock, tiering_timeout_ms
+
+    def trigger(self, *tables: str) -> str:
+        return self.airflow.trigger({"tables": list(tables)})
+
+    def state(self, run_id: str) -> str:
+        return self.airflow.run_state(run_id)[0]
+
+    def tasks(self, run_id: str) -> dict[str, str]:
+        instances = self.airflow.run_state(run_id)[1]
+        return {f"{t['task_id']}[{t['map_index']}]": str(t["state"]) for t in instances}
+
+    def tiers(self, run_id: str) -> list[str]:
+        """The states of the tier tasks."""
+        tasks = self.tasks(run_id).items()
+        return [state for name, state in tasks if name.startswith("per_application.tier")]
+
+    def wait(self, done: Callable[[], bool], what: str) -> None:
+        wait_until(done, TIMEOUT_S, what)
+
+    def ended(self, run_id: str) -> str:
+        """Waits until the run and all of its tasks have ended."""
+        ends = {"success", "failed", "skipped", "upstream_failed", "removed"}
+        self.wait(lambda: self.state(run_id) in ("success", "failed"), f"{run_id} to end")
+        self.wait(lambda: set(self.tasks(run_id).values()) <= ends, "its tasks to end")
+        return self.state(run_id)
+
+    def task(self, run_id: str, name: str, state: str) -> None:
+        """Waits until that task of the run has the state."""
+        self.wait(lambda: self.tasks(run_id).get(f"{name}[-1]") == state, f"{name} to be {state}")
+
+    def pool(self, slots: int) -> None:
+        """Sets the slots of the pool in which the tier tasks run."""
+        pool = {"pool": POOL, "slots": slots, "include_deferred": False}
+        self.airflow._send("PATCH", f"/api/v2/pools/{POOL}", pool)
+
+    def stay_claimed(self, *paths: TablePath) -> None:
+        """For longer than the time after which a worker is taken for lost.
+
+        That time passes in steps, in each of which the heartbeats of three seconds come.
+        """
+        for _ in range(5):
+            self.clock.passed_ms += self.tiering_timeout_ms * 3 // 10
+            time.sleep(3)
+            self.are_claimed(*paths)
+
+    def are_claimed(self, *paths: TablePath) -> None:
+        for path in paths:
+            status = self.place.status(path)
+            assert (status.status, status.failures) == ("Tiering", 0), status.last_error
+
+    def has_result(self, path: TablePath) -> bool:
+        """Whether a driver has tiered the table."""
+        return any(list(folder.glob("result-*.json")) for folder in self._folders(path))
+
+    def logs(self, task: str) -> str:
+        root = Path(self.airflow.environment["AIRFLOW__LOGGING__BASE_LOG_FOLDER"])
+        files = root.rglob(f"*task_id={task}/**/*")
+        return "\n".join(path.read_text() for path in files if path.is_file())
+
+    def triggerer_is_alive(self) -> bool:
+        return self.airflow._get("/api/v2/monitor/health")["triggerer"]["status"] == "healthy"
+
+    def driver(self, marker: str) -> psutil.Process:
+        """The driver that has written its process id into that file."""
+        found: list[Path] = []
+
+        def look() -> bool:
+            found[:] = [p for p in self.place.work.rglob(marker) if p.read_text()]
+            return bool(found)
+
+        self.wait(look, f"a driver to write {marker}")
+        return psutil.Process(int(found[0].read_text()))
+
+    def pack(self, *names: str) -> list[TablePath]:
+        """At most three tables that are due, and share one Spark application."""
+        assert len(names) <= PACK_MAX
+        paths = [self.place.table(name, rows=1) for name in names]
+        self.place.wait(*paths)
+        return paths
+
+    def _task_path(self, run_id: str, task: str) -> str:
+        return f"/api/v2/dags/{DAG_ID}/dagRuns/{run_id}/taskInstances/{task}"
+
+    def mark_tier(self, run_id: str, state: str) -> None:
+        """Marks the first tier task as success or failed, like a user in the UI."""
+        path = self._task_path(run_id, TIER)
+        self.airflow._send("PATCH", f"{path}/0", {"new_state": state})
+
+    def clear_tier(self, run_id: str) -> list[str]:
+        """Clears the first tier task and what follows it, like a user in the UI.
+
+        :returns: the cleared tasks. Airflow clears the setups of a task with it.
+        """
+        found = self.airflow._send(
+            "POST",
+            f"/api/v2/dags/{DAG_ID}/clearTaskInstances",
+            {
+                "dry_run": False,
+                "dag_run_id": run_id,
+                "task_ids": [[TIER, 0]],
+                "only_failed": False,
+                "include_downstream": True,
+                "reset_dag_runs": True,
+            },
+        )
+        return [f"{one['task_id']}[{one['map_index']}]" for one in found["task_instances"]]
+
+    def account(self, run_id: str) -> dict[str, str]:
+        """What became of each table of a run that has ended, as drop_lease says."""
+        entry = f"{self._task_path(run_id, DROP)}/xcomEntries/account?map_index=-1&deserialize=true"
+        value = self.airflow._get(entry)["value"]
+        found: dict[str, Any] = json.loads(value) if isinstance(value, str) else value
+        return {one["table"]: one["became"] for one in found["tables"]}
+
+    def commands(self, path: TablePath) -> int:
+        """How many drivers have begun the table."""
+        return sum(len(list(folder.glob("command-*"))) for folder in self._folders(path))
+
+    def _folders(self, path: TablePath) -> list[Path]:
+        """Those of the table's rounds."""
+        plans = self.place.work.rglob("plan.json")
+        return [p.parent for p in plans if json.loads(p.read_text())["table"] == str(path)]
+
+
+@contextmanager
+def running_live(
+    folder: Path,
+    airflow_environment: dict[str, str],
+    *,
+    tiering_timeout_ms: int = LONG_MS,
+    triggerer: bool = False,
+    **more: str,
+) -> Iterator[Live]:
+    """Starts a cluster and an Airflow, and ends them.
+
+    :param tiering_timeout_ms: by default Airflow says what became of a task, not the server.
+    :param more: settings of Airflow, over the usual ones.
+    """
+    (folder / "logs").mkdir()
+    usual = {k: v for k, v in os.environ.items() if not k.startswith(("AIRFLOW", "SLUICE_"))}
+    processes = Processes(folder / "logs", usual)
+    config = ServerConfig(
+        data_dir=str(folder / "data"),
+        listen="grpc://127.0.0.1:0",
+        tiering_backoff_ms=0,
+        tiering_check_interval_ms=200,
+        tiering_timeout_ms=tiering_timeout_ms,
+    )
+    clock = HurriedClock()
+    with EmbeddedCluster(config, clock) as cluster, connect(cluster.address) as client:
+        client.admin.create_database("shop")
+        none: AirflowProcess = None  # type: ignore[assignment]
+        place = Place(none, client, cluster.address, folder / "work")
+        settings = {**place.connection(), **_settings(airflow_environment), **more}
+        airflow = Airflow(folder / "home", processes, settings, triggerer=triggerer)
+        try:
+            (folder / "home").mkdir()
+            shutil.copyfile(new_database(airflow_environment), folder / "home/airflow.db")
+            airflow.prepare()
+            airflow.start()
+            airflow.wait_until_ready(TIMEOUT_S, lambda _: None)
+            airflow._send("POST", "/api/v2/pools", {"name": POOL, "slots": SLOTS})
+            yield Live(airflow, place, processes, clock, tiering_timeout_ms)
+        finally:
+            processes.stop_all()
+
+
+def _settings(environment: dict[str, str]) -> dict[str, str]:
+    return {
+        **{k: v for k, v in environment.items() if k.startswith("AIRFLOW__SLUICE__")},
+        "AIRFLOW__SLUICE__SCHEDULE": "none",
+        "AIRFLOW__SLUICE__TIER_RETRIES": "0",
+        "AIRFLOW__SLUICE__POOL": POOL,
+        "AIRFLOW__SLUICE__POOL_SLOTS": str(SLOTS),
+        "AIRFLOW__SLUICE__ROWS_PER_APPLICATION": str(PACK_MAX),
+        "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "30",
+        "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "2",
+        "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "2",
+        "AIRFLOW_CONN_SPARK_DEFAULT": environment["AIRFLOW_CONN_SPARK_DEFAULT"],
+        "PYTHONPATH": environment["PYTHONPATH"],
+    }

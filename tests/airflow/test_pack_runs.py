@@ -1,0 +1,194 @@
+"""Runs whose tables share one Spark application; driver.py stands where spark-submit does."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from sluice.model import Reason
+from sluice.rounds.files import PlanFile, read_json
+from tests.airflow.place import Place, failures_of, only, results_of, settled_of
+
+pytestmark = pytest.mark.airflow
+
+
+def commands(place: Place) -> list[list[str]]:
+    """The tables of each spark-submit, in the order of their start."""
+    packs: dict[str, list[str]] = {}
+    for file in sorted(place.work.rglob("command-*"), key=lambda path: path.stat().st_mtime):
+        said = file.read_text().splitlines()
+        table = json.loads(file.with_name("plan.json").read_text())["table"]
+        packs.setdefault(said[said.index("--pack") + 1], []).append(table.removeprefix("shop."))
+    return [sorted(tables) for tables in packs.values()]
+
+
+def test_a_retry_tiers_only_what_has_not_finished(place: Place) -> None:
+    paths = [place.table(name) for name in ("ok_1", "ok_2", "flaky", "broken")]
+    place.wait(*paths)
+    run = place.run()
+    assert run["state"] == "failed"
+    assert commands(place) == [["broken", "flaky", "ok_1", "ok_2"], ["flaky"]]
+    assert sorted(results_of(run)) == ["shop.flaky", "shop.ok_1", "shop.ok_2"]
+    assert only(failures_of(run))["table"] == "shop.broken"
+    reported = {name: one["reported"] for name, one in settled_of(run).items()}
+    assert reported == {
+        "shop.broken": "failed",
+        "shop.flaky": "finished",
+        "shop.ok_1": "finished",
+        "shop.ok_2": "finished",
+    }
+    assert [place.status(path).failures for path in paths] == [0, 0, 0, 1]
+    log = place.airflow.log.read_text()
+    assert "1 of 4 tables were not tiered:" in log
+    assert "Callback failed" not in log
+    assert "shop.broken: LakeNotWritable: cannot write s3://lake/broken: Access Denied" in log
+    place.nothing_is_held()
+
+
+def test_a_third_try_leaves_alone_what_the_second_one_tiered(place: Place) -> None:
+    """The table has a failure of the first try, too, which must not count any more."""
+    flaky, twice = place.table("flaky"), place.table("twice")
+    place.wait(flaky, twice)
+    run = place.run(AIRFLOW__SLUICE__TIER_RETRIES="2")
+    assert run["state"] == "success"
+    assert commands(place) == [["flaky", "twice"], ["flaky", "twice"], ["twice"]]
+    assert {one["reported"] for one in settled_of(run).values()} == {"finished"}
+    assert [place.status(path).failures for path in (flaky, twice)] == [0, 0]
+    place.nothing_is_held()
+
+
+def test_a_poisonous_table_does_not_take_the_others_down_twice(place: Place) -> None:
+    """`pair` was in flight when `poison` killed the driver; `ok` had finished."""
+    ok, pair, poison = (place.table(name) for name in ("ok", "pair", "poison"))
+    place.wait(ok, pair, poison)
+    run = place.run()
+    assert run["state"] == "failed"
+    first, *alone = commands(place)
+    assert first == ["ok", "pair", "poison"]
+    assert sorted(alone) == [["pair"], ["poison"]], "each suspect has its own application"
+    assert sorted(results_of(run)) == ["shop.ok", "shop.pair"]
+    assert only(failures_of(run))["kind"] == "DriverLost"
+    assert [place.status(path).failures for path in (ok, pair, poison)] == [0, 0, 1]
+    error = place.status(poison).last_error or ""
+    assert error.startswith("DriverLost: the Spark driver ended without a result or a reason")
+    files = [json.loads(file.read_text()) for file in place.work.rglob("failure-*.json")]
+    [said] = {file["reason"].rpartition("; it tiered ")[2] for file in files[:1]}
+    assert said, "the tables in flight are named"
+    place.nothing_is_held()
+
+
+def test_a_table_that_the_lost_driver_had_not_begun_has_no_failure(place: Place) -> None:
+    """The fake driver tiers four tables at once, so the last ones wait."""
+    names = ["poison", *(f"pair_{n}" for n in range(3)), "wait_1", "wait_2"]
+    paths = {name: place.table(name) for name in names}
+    place.wait(*paths.values())
+    run = place.run(AIRFLOW__SLUICE__TIER_RETRIES="0")
+    assert run["state"] == "failed"
+    kinds = {name: failure["kind"] for name, failure in failures_of(run).items()}
+    not_begun = [name for name, kind in kinds.items() if kind == "TierNotStarted"]
+    assert sorted(kinds.values()) == ["DriverLost"] * 4 + ["TierNotStarted"] * 2
+    for name in names:
+        status = place.status(paths[name])
+        assert status.failures == (0 if f"shop.{name}" in not_begun else 1), name
+    assert "it tiered shop." in failures_of(run)[not_begun[0]]["reason"]
+    place.nothing_is_held()
+
+
+def test_a_claim_taken_away_ends_that_table_and_no_other(place: Place) -> None:
+    hung, ok = place.table("hung"), place.table("huge")
+    place.wait(hung, ok)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(place.run, AIRFLOW__SLUICE__TIER_TIMEOUT_SECONDS="20")
+        started = place.started(running)
+        plan = PlanFile.from_json(read_json(f"file://{started.with_name('plan.json')}") or {})
+        place.client.tiering.failed(plan.claim, Reason.from_text("taken by somebody else"))
+        place.client.tiering.claim([hung], by="somebody else")
+        run = running.result(500)
+    assert run["state"] == "success", "a lost claim is no failure"
+    outcomes = {name: result["outcome"] for name, result in results_of(run).items()}
+    assert outcomes == {"shop.hung": "claim_lost", "shop.huge": "committed"}
+    assert len(commands(place)) == 1
+    assert place.status(hung).last_error == "taken by somebody else"
+    assert place.status(ok).last_error is None
+    assert place.status(ok).status == "Scheduled"
+    assert place.client.leases.all() == []
+
+
+def test_a_pause_ends_that_table_and_no_other(place: Place) -> None:
+    hung, ok = place.table("hung"), place.table("huge")
+    place.wait(hung, ok)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(place.run, AIRFLOW__SLUICE__TIER_TIMEOUT_SECONDS="20")
+        place.started(running)
+        place.client.statuses.pause(hung)
+        while not running.done() and place.status(hung).status == "Tiering":
+            pass
+        assert place.status(ok).status == "Tiering", "before the end of the application"
+        run = running.result(500)
+    assert run["state"] == "success", "a pause is no failure"
+    assert only(results_of(run))["table"] == "shop.huge"
+    assert only(failures_of(run))["kind"] == "TablePaused"
+    assert len(commands(place)) == 1
+    tables = {one["table"]: one for one in run["xcoms"]["drop_lease"]["account"]["tables"]}
+    assert tables["shop.hung"]["became"] == "paused"
+    status = place.status(hung)
+    assert (status.failures, status.last_error, status.paused) == (0, None, True)
+    assert status.stopped == "TablePaused: a user paused the table shop.hung"
+    assert status.status != "Tiering", "its claim was released"
+
+
+def test_a_table_that_is_paused_before_its_driver_starts(place: Place) -> None:
+    """The pause comes between acquire_lease and the tier task."""
+    hung, ok = place.table("hung"), place.table("ok")
+    place.wait(hung, ok)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(place.run, AIRFLOW__SLUICE__TABLES_PER_APPLICATION="1")
+        place.started(running)
+        place.client.statuses.pause(ok)
+        release(place, hung)
+        run = running.result(500)
+    assert run["state"] == "success"
+    assert commands(place) == [["hung"]], "no Spark application for a paused table"
+    assert place.status(ok).stopped == "TablePaused: a user paused the table shop.ok"
+    assert place.status(ok).status != "Tiering"
+
+
+def test_a_table_that_takes_too_long_ends_alone(place: Place) -> None:
+    hung, flaky = place.table("hung"), place.table("ok")
+    place.wait(hung, flaky)
+    run = place.run(AIRFLOW__SLUICE__TIER_RETRIES="0", AIRFLOW__SLUICE__TIER_TIMEOUT_SECONDS="5")
+    assert run["state"] == "failed"
+    assert only(results_of(run))["outcome"] == "committed"
+    assert only(failures_of(run))["kind"] == "TierTimedOut"
+    assert (place.status(hung).last_error or "").startswith("TierTimedOut: this try took longer")
+    assert place.status(flaky).last_error is None
+    place.nothing_is_held()
+
+
+def test_the_success_of_a_table_is_reported_while_others_are_tiered(place: Place) -> None:
+    hung, ok = place.table("hung"), place.table("ok")
+    place.wait(hung, ok)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(
+            place.run,
+            AIRFLOW__SLUICE__TIER_RETRIES="0",
+            AIRFLOW__SLUICE__TIER_TIMEOUT_SECONDS="30",
+        )
+        place.started(running)
+        while not running.done() and place.status(ok).status != "Scheduled":
+            pass
+        assert place.status(hung).status == "Tiering", "before the end of the application"
+        release(place, hung)
+        running.result(500)
+
+
+def release(place: Place, path: object) -> None:
+    """Takes the claim away, which ends the table."""
+    for file in place.work.rglob("plan.json"):
+        plan = PlanFile.from_json(json.loads(Path(file).read_text()))
+        if plan.claim.path == path:
+            place.client.tiering.release(plan.claim, Reason.from_text("the test is over"))
+            place.client.tiering.claim([plan.claim.path], by="the test")
