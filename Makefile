@@ -58,8 +58,8 @@ lint: setup ## run ruff, mypy and the import contract, compare generated code wi
 format: setup ## format the code
 	@.venv/bin/ruff check --fix -q . ; .venv/bin/ruff format -q .
 
-bench: setup ## run the benchmarks: name, value, unit, ratio (BENCH_JSON=FILE: also as JSON lines)
-	@$(PYTHON) -m bench $(ARGS)
+bench: setup ## run the benchmarks: name, value, unit, ratio (BENCH_JSON=FILE: also as JSON lines; FLINK=1: beside Flink)
+	@FLINK=$(FLINK) $(PYTHON) -m bench $(ARGS)
 
 protos: setup ## generate sluice/wire from protos/
 	@$(PYTHON) scripts/gen_protos.py

@@ -58,22 +58,27 @@ class Rounds:
             self.round(WARM)
 
 
-@contextmanager
-def tables(home: Path, rows: Mapping[TablePath, int]) -> Iterator[Rounds]:
-    """Starts a server process whose tables have the given numbers of keys in KV snapshots.
+def load_snapshots(folder: Path, lake: Path, rows: Mapping[TablePath, int]) -> None:
+    """Makes tables with the given numbers of keys in KV snapshots, by a server in this process.
 
-    A server in this process loads the tables first, takes the snapshots and stops.
+    :param folder: the server's folder, which another server can continue with.
     """
-    lake, folder = home / "lake", home / "fluss"
     loading = ServerConfig(
         data_dir=str(folder), listen="grpc://127.0.0.1:0", kv_snapshot_interval_ms=0
     )
     with EmbeddedCluster(loading) as cluster, connect(cluster.address) as client:
-        client.admin.create_database(WARM.database)
-        for path, count in {WARM: WARM_ROWS, **rows}.items():
+        client.admin.create_database("bench")
+        for path, count in rows.items():
             create_table(client, path, descriptor(), lake)
             put(client, path, data.batches(count))
             cluster.take_kv_snapshots(path)
+
+
+@contextmanager
+def tables(home: Path, rows: Mapping[TablePath, int]) -> Iterator[Rounds]:
+    """Starts a server process whose tables have the given numbers of keys in KV snapshots."""
+    lake, folder = home / "lake", home / "fluss"
+    load_snapshots(folder, lake, {WARM: WARM_ROWS, **rows})
     with server(folder) as (address, pid):
         config = load_config(
             environment=os.environ,

@@ -2,8 +2,9 @@
 
 Two million keys, then a million operations: 70 % updates, 25 % inserts, 5 % deletes. The cost of a
 round includes this process and one JVM, which rounds of another table have warmed up. The server is
-another process and is measured separately. The reference is one pyarrow ParquetWriter (zstd,
-defaults) that writes the same Arrow data. A changelog counts changes: an update is two.
+another process and is measured separately. The reference is one pyarrow ParquetWriter that writes
+the same columns as rows of a log (``bench.log_to_iceberg``). A changelog counts changes: an update
+is two.
 """
 
 from __future__ import annotations

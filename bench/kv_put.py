@@ -1,8 +1,8 @@
 """Upserts rows into a primary-key table of an embedded server in another process.
 
 First new keys, then up to a million of the same keys: the server must look these up, and each gives
-two changes. The cost includes client and server. The reference is one pyarrow ParquetWriter (zstd,
-defaults) that writes the same Arrow data.
+two changes. The cost includes client and server. The reference is one pyarrow ParquetWriter that
+writes the same columns as rows of a log (``bench.log_to_iceberg``).
 """
 
 from __future__ import annotations

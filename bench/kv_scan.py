@@ -1,7 +1,7 @@
 """Scans a primary-key table of an embedded server in another process, as Arrow.
 
-The cost includes client and server. The reference is one pyarrow ParquetWriter (zstd, defaults)
-that writes the same Arrow data.
+The cost includes client and server. The reference is one pyarrow ParquetWriter that writes the same
+columns as rows of a log (``bench.log_to_iceberg``).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The cost of the round includes this process and one JVM, which rounds of another table have warmed
 up. The server is another process and is measured separately. The reference is one pyarrow
-ParquetWriter (zstd, defaults) that writes the same Arrow data.
+ParquetWriter that writes the same columns with the options that a round had at commit 45247a0.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -26,12 +28,23 @@ from sluice.client import Client, connect
 from sluice.config import Config, load_config
 from sluice.driver.jvm import Jvm
 from sluice.driver.local import tier_once
-from sluice.model import Reason, TableBucket, TablePath
+from sluice.model import Claim, Reason, TableBucket, TablePath
 from sluice.testing.table_creation import create_table
 
 BUCKETS = 4
 WARM_ROUNDS = 5
 REFERENCE = "pyarrow"
+REFERENCE_OPTIONS: dict[str, Any] = {
+    "compression": "zstd",
+    "use_dictionary": ["event", "__bucket", "__timestamp"],
+    "store_schema": False,
+    "store_decimal_as_integer": True,
+    "version": "2.6",
+}
+"""What a round passed to pyarrow for these rows at commit 45247a0. They stay as they are, so that
+the ratios of all commits can be compared."""
+_REFERENCE_GROUP_ROWS = 512 * 1024
+_BATCHES_A_STAMP = 4
 DUE_S = 60.0
 
 
@@ -55,21 +68,36 @@ def server(data_dir: Path) -> Iterator[tuple[str, int]]:
         process.wait(30)
 
 
-def load(client: Client, path: TablePath, rows: int, lake: Path) -> None:
-    create_table(client, path, data.descriptor(BUCKETS), lake)
+def load(client: Client, path: TablePath, rows: int, lake: Path, buckets: int = BUCKETS) -> None:
+    create_table(client, path, data.descriptor(buckets), lake)
     with client.log_writer(path) as writer:
         for batch in data.batches(rows):
             writer.write(batch)
 
 
-def pyarrow_limit(rows: int, target: Path) -> Cost:
-    """Writes the same data, in row groups of the size that a round writes."""
-    gathered = list(data.batches(rows))
-    per_group = 512 * 1024 // data.BATCH_ROWS
-    with cost() as found, pq.ParquetWriter(target, data.ARROW_SCHEMA, compression="zstd") as writer:
-        for i in range(0, len(gathered), per_group):
-            writer.write_table(pa.Table.from_batches(gathered[i : i + per_group]))
+def pyarrow_limit(rows: int, target: Path, options: Mapping[str, Any] = REFERENCE_OPTIONS) -> Cost:
+    """Writes the rows with the columns of the lake, in row groups of the size that a round had."""
+    table = _in_lake(rows)
+    with cost() as found, pq.ParquetWriter(target, table.schema, **options) as writer:
+        for first in range(0, rows, _REFERENCE_GROUP_ROWS):
+            group = table.slice(first, _REFERENCE_GROUP_ROWS)
+            writer.write_table(group, row_group_size=group.num_rows)
     return found
+
+
+def _in_lake(rows: int) -> pa.Table:
+    """The rows as those of one bucket; a few batches arrived at the same time."""
+    numbers = np.arange(rows)
+    stamps = 1_700_000_000_000_000 + numbers // (_BATCHES_A_STAMP * data.BATCH_ROWS) * 1000
+    system = {
+        "__bucket": pa.array(np.zeros(rows, np.int32)),
+        "__offset": pa.array(numbers),
+        "__timestamp": pa.array(stamps).view(pa.timestamp("us", tz="UTC")),
+    }
+    table = pa.Table.from_batches(data.batches(rows))
+    for name, column in system.items():
+        table = table.append_column(pa.field(name, column.type, nullable=False), column)
+    return table
 
 
 def read_only(client: Client, path: TablePath, servers: Mapping[str, int]) -> Cost:
@@ -94,8 +122,8 @@ def _warm(config: Config, client: Client, jvm: Jvm, number: int, lake: Path) -> 
     return found
 
 
-def wait_until_due(client: Client, path: TablePath) -> None:
-    """Waits until the coordinator assigns the table: Apache Fluss has timers of a second."""
+def claim_when_due(client: Client, path: TablePath) -> Claim:
+    """Claims a table as soon as the coordinator assigns it: Apache Fluss has timers of a second."""
     deadline = time.monotonic() + DUE_S
     while (claim := client.tiering.claim([path])) is None:
         if time.monotonic() > deadline:
@@ -103,6 +131,11 @@ def wait_until_due(client: Client, path: TablePath) -> None:
                 f"{path}: the coordinator did not assign the table within {DUE_S:.0f} s"
             )
         time.sleep(0.05)
+    return claim
+
+
+def wait_until_due(client: Client, path: TablePath) -> None:
+    claim = claim_when_due(client, path)
     released = Reason.from_text("the benchmark only looked whether it is due")
     client.tiering.release(claim, released)
 

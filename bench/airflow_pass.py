@@ -1,0 +1,124 @@
+"""A pass over many small tables by the DAG, in a real Airflow with real Spark.
+
+Airflow runs with SQLite, LocalExecutor and a triggerer. The CPU seconds are those of all of its
+processes: API server, scheduler, DAG processor, triggerer, tasks and Spark. What they use while
+nothing runs is measured before, and subtracted. The server is another process and is not measured.
+The first pass creates the lake tables, the second one adds rows to them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+
+from bench import data
+from bench.log_to_iceberg import server
+from bench.measure import Line, report
+from demo.airflow import Airflow, spark_environment
+from demo.processes import Processes
+from sluice.client import Client, connect
+from sluice.driver.jvm import iceberg_jar
+from sluice.model import TableDescriptor, TablePath
+from sluice.testing.table_creation import create_table
+
+TABLES = 100
+IDLE_TABLES = 20
+TABLE_ROWS = 1_000
+IDLE_S = 20.0
+READY_S = 300.0
+RUN_S = 1_200.0
+FRESHNESS = "1s"
+
+
+def run(rows: int) -> None:  # noqa: ARG001  (tables are small)
+    with tempfile.TemporaryDirectory(prefix="sluice-bench-") as tmp:
+        home = Path(tmp)
+        (home / "logs").mkdir()
+        with server(home / "fluss") as (address, pid), connect(address) as client:
+            client.admin.create_database("bench")
+            names = [TablePath("bench", f"small_{n:03}") for n in range(TABLES)]
+            idle = [TablePath("bench", f"idle_{n:02}") for n in range(IDLE_TABLES)]
+            for path in [*names, *idle]:
+                create_table(client, path, _descriptor(), home / "lake")
+            processes = Processes(home / "logs", dict(os.environ))
+            airflow = Airflow(home / "airflow", processes, _settings(address, home), triggerer=True)
+            try:
+                airflow.prepare()
+                airflow.start()
+                airflow.wait_until_ready(READY_S, lambda _: None)
+                time.sleep(IDLE_S)
+                idle_rate = _spent(pid, lambda: time.sleep(IDLE_S))[0] / IDLE_S
+                report(Line("Airflow while nothing runs", idle_rate, "core-s a second", None, ""))
+                for number in (1, 2):
+                    _append(client, names)
+                    _pass(airflow, pid, number, idle_rate)
+            finally:
+                processes.stop_all()
+
+
+def _pass(airflow: Airflow, server_pid: int, number: int, idle_rate: float) -> None:
+    def one() -> None:
+        airflow.follow(airflow.trigger({"tables": ["bench.*"]}), RUN_S, lambda _: None)
+
+    cpu_s, wall_s = _spent(server_pid, one)
+    text = f"{wall_s:.0f} s wall, {cpu_s:.1f} with Airflow's idle work"
+    name = f"pass {number}, {TABLES} tables, {IDLE_TABLES} idle"
+    report(Line(name, cpu_s - idle_rate * wall_s, "core-s", None, text))
+
+
+def _descriptor() -> TableDescriptor:
+    made = data.descriptor(1)
+    return replace(made, properties={**made.properties, "table.datalake.freshness": FRESHNESS})
+
+
+def _append(client: Client, paths: list[TablePath]) -> None:
+    for path in paths:
+        with client.log_writer(path) as writer:
+            for batch in data.batches(TABLE_ROWS):
+                writer.write(batch)
+    time.sleep(2)  # longer than the freshness: all tables are due
+
+
+def _spent(server_pid: int, work: Callable[[], None]) -> tuple[float, float]:
+    """CPU and wall seconds of some work, by all processes below this one except the server."""
+    before, started = _total(server_pid), time.perf_counter()
+    work()
+    return _total(server_pid) - before, time.perf_counter() - started
+
+
+def _total(server_pid: int) -> float:
+    """CPU seconds of the living processes, and of those that they have waited for."""
+    total = 0.0
+    for process in psutil.Process().children(recursive=True):
+        if process.pid == server_pid:
+            continue
+        try:
+            times = process.cpu_times()
+        except psutil.NoSuchProcess:
+            continue
+        total += times.user + times.system + times.children_user + times.children_system
+    return total
+
+
+def _settings(address: str, home: Path) -> dict[str, str]:
+    host, port = address.removeprefix("grpc://").split(":")
+    extra = {
+        "work_uri": f"file://{home}/work",
+        "datalake": {"iceberg.type": "hadoop", "iceberg.warehouse": str(home / "lake")},
+    }
+    fluss = {"conn_type": "fluss", "host": host, "port": int(port), "extra": extra}
+    jar = iceberg_jar(os.environ.get("SLUICE_TIERING_JARS", ""))
+    return {
+        **spark_environment(),
+        "AIRFLOW_CONN_FLUSS_DEFAULT": json.dumps(fluss),
+        "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[2]"}),
+        "AIRFLOW__SLUICE__SCHEDULE": "none",
+        "AIRFLOW__SLUICE__JARS": str(jar),
+    }
