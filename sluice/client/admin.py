@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -12,7 +13,9 @@ from sluice.errors import (
     CorruptMessage,
     InvalidTimestamp,
     LakeSnapshotNotExist,
+    NetworkError,
     PartitionSpecInvalid,
+    RequestTimeOut,
 )
 from sluice.formats.descriptors import (
     data_type_to_json,
@@ -20,6 +23,7 @@ from sluice.formats.descriptors import (
     descriptor_to_json,
     schema_from_json,
 )
+from sluice.masking import mask
 from sluice.model import (
     Column,
     LakeSnapshotInfo,
@@ -36,6 +40,10 @@ from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api
 from sluice.wire.error_codes import raise_in_body
 from sluice.wire.table_paths import bucket_in, path_of, table_path
+
+_LOG = logging.getLogger(__name__)
+_DESCRIBED_MAX = 200
+"""Most tables of one metadata request."""
 
 
 class Admin:
@@ -151,6 +159,27 @@ class Admin:
             path = path_of(reply.table_path)
             found[path] = _table_info(path, reply)
         return found
+
+    def known_infos(self, paths: Sequence[TablePath]) -> dict[TablePath, TableInfo]:
+        """Returns the descriptions of those tables that can be described, by few calls.
+
+        A call fails if one of its tables was dropped, or has a descriptor that this version cannot
+        read. It is then repeated for each half, unless the cluster did not answer.
+        """
+        found: dict[TablePath, TableInfo] = {}
+        for at in range(0, len(paths), _DESCRIBED_MAX):
+            found |= self._known_infos(paths[at : at + _DESCRIBED_MAX])
+        return found
+
+    def _known_infos(self, paths: Sequence[TablePath]) -> dict[TablePath, TableInfo]:
+        try:
+            return self.table_infos(paths)
+        except Exception as error:
+            if len(paths) < 2 or isinstance(error, (NetworkError, RequestTimeOut)):
+                _LOG.info("table %s cannot be described: %s", paths[0], mask(str(error)))
+                return {}
+        half = len(paths) // 2
+        return self._known_infos(paths[:half]) | self._known_infos(paths[half:])
 
     def schema(self, path: TablePath, schema_id: int | None = None) -> Schema:
         """Returns a schema of a table, by default the latest.

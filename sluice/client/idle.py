@@ -23,7 +23,6 @@ from sluice.client.statuses import StatusClient
 from sluice.clock import Clock, SystemClock
 from sluice.config import ClientConfig
 from sluice.errors import (
-    FlussError,
     LeaderNotAvailable,
     LogBehindLake,
     NetworkError,
@@ -31,8 +30,7 @@ from sluice.errors import (
     TableNotExist,
 )
 from sluice.masking import mask
-from sluice.model import Claim, KeptStatus, LakeSnapshotInfo, TableBucket, TableInfo, TablePath
-from sluice.rounds.dropped import is_unanswered
+from sluice.model import Claim, KeptStatus, LakeSnapshotInfo, TableBucket, TableInfo
 from sluice.rounds.plan import check_options, offsets_to_copy
 from sluice.statuses.full_rounds import needs_full_round
 from sluice.wire import apis
@@ -40,8 +38,6 @@ from sluice.wire import apis
 _LOG = logging.getLogger(__name__)
 
 THREADS = 8
-TOGETHER_MAX = 200
-"""Most tables of one metadata request."""
 CALL_MS = 5_000
 """The check must stay cheap: a table about which a server does not answer soon gets a round."""
 PATIENCE_S = 30.0
@@ -115,16 +111,14 @@ class IdleCheck:
     def check(self, claims: Sequence[Claim]) -> dict[Claim, Waiting]:
         """Returns what waits of each table; one of them may be claimed once only."""
         until_s = time.monotonic() + PATIENCE_S
-        infos: dict[TablePath, TableInfo] = {}
-        for at in range(0, len(claims), TOGETHER_MAX):
-            infos |= self._infos([claim.path for claim in claims[at : at + TOGETHER_MAX]])
+        infos = self._admin.known_infos([claim.path for claim in claims])
 
         def one(claim: Claim) -> Waiting:
             info = infos.get(claim.path)
             if info is None or time.monotonic() > until_s:
                 return UNKNOWN
             try:
-                waiting = self._waiting(claim, info)
+                waiting = self._waiting(claim, info, until_s)
                 is_idle = waiting.rows == 0 and info.datalake_enabled
                 return replace(waiting, is_idle=is_idle and self._may_skip(claim, info))
             except Exception as error:  # whatever it is, a round finds it and reports it
@@ -137,26 +131,14 @@ class IdleCheck:
         with ThreadPoolExecutor(THREADS, thread_name_prefix="sluice-idle") as pool:
             return dict(zip(claims, pool.map(one, claims), strict=True))
 
-    def _infos(self, paths: Sequence[TablePath]) -> dict[TablePath, TableInfo]:
-        """Those of the tables that can be described."""
-        try:
-            return self._admin.table_infos(paths)
-        except Exception as error:  # one of them was dropped, or has a descriptor of tomorrow
-            unanswered = isinstance(error, FlussError) and is_unanswered(error)
-            if len(paths) < 2 or unanswered:
-                _LOG.info("%s: not known whether it is idle: %s", paths[0], mask(str(error)))
-                return {}
-        half = len(paths) // 2
-        return self._infos(paths[:half]) | self._infos(paths[half:])
-
-    def _waiting(self, claim: Claim, info: TableInfo) -> Waiting:
+    def _waiting(self, claim: Claim, info: TableInfo, until_s: float) -> Waiting:
         if info.table_id != claim.table_id:
             raise TableNotExist(f"table {claim.path} (id {claim.table_id}) was dropped")
         check_options(info)
         registered = self._admin.lake_snapshot(info.path)
         if registered is not None and registered.table_id != claim.table_id:
             raise TableNotExist(f"table {claim.path} (id {claim.table_id}) was dropped")
-        counts, is_never_tiered, ends = self._rows_waiting(info, registered)
+        counts, is_never_tiered, ends = self._rows_waiting(info, registered, until_s)
         snapshot_id = None if registered is None else registered.snapshot_id
         buckets = sum(count > 0 for count in counts)
         return Waiting(sum(counts), False, info, snapshot_id, is_never_tiered, buckets, ends)
@@ -172,7 +154,7 @@ class IdleCheck:
         return not needs_full_round(status, info, self._clock.now_ms())
 
     def _rows_waiting(
-        self, info: TableInfo, registered: LakeSnapshotInfo | None
+        self, info: TableInfo, registered: LakeSnapshotInfo | None, until_s: float
     ) -> tuple[list[int], bool, dict[str, int]]:
         """The rows of each bucket, whether one was never tiered, and the ends of the logs."""
         known: Mapping[TableBucket, int] = {} if registered is None else registered.offsets
@@ -186,6 +168,8 @@ class IdleCheck:
         ends: dict[str, int] = {}
         is_never_tiered = False
         for partition_id in partitions:
+            if time.monotonic() > until_s:
+                raise RequestTimeOut(f"the check took longer than {PATIENCE_S:.0f} s")
             buckets = {
                 number: TableBucket(info.table_id, partition_id, number)
                 for number in range(info.bucket_count)

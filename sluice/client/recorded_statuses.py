@@ -113,7 +113,8 @@ class RecordedStatuses:
         """Reads the rows of claimed tables; returns the freshness of those without an end."""
         self._rows([claim.table_id for claim in claims])
         opened = [claim for claim in claims if self._before(claim).is_claimed]
-        return {claim.table_id: self._freshness_of(claim) for claim in opened}
+        infos = self._table.admin.known_infos([claim.path for claim in opened])
+        return {info.table_id: _freshness_ms(info) for info in infos.values()}
 
     def _before(self, claim: Claim) -> RecordedStatus:
         return self._known.row(claim.table_id) or RecordedStatus(claim.table_id)

@@ -36,6 +36,16 @@ FRESH = {"table.datalake.enabled": "true", "table.datalake.freshness": "1min"}
 DONE = TieringRound(outcome="committed", rows_written=1)
 
 
+class SlowClock:
+    """Ten seconds pass from each reading to the next one."""
+
+    reads = 0
+
+    def monotonic(self) -> float:
+        self.reads += 1
+        return self.reads * 10.0
+
+
 @dataclass
 class Shop:
     """Lake tables, their rows, and rounds that only report."""
@@ -332,6 +342,21 @@ def test_after_a_while_the_other_tables_count_as_unknown(
     [claim] = shop.claim(path)
     monkeypatch.setattr(idle, "PATIENCE_S", -1.0)
     assert shop.check(claim) == [UNKNOWN]
+
+
+def test_a_table_with_many_partitions_is_not_read_for_longer_than_the_check_may_take(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each answer arrives in time, so no time limit of a call ends this."""
+    path, admin = shop.create("orders", days=True), shop.client.admin
+    for day in "abcdef":
+        admin.create_partition(path, {"day": day})
+    [claim] = shop.claim(path)
+    shop.register(claim)
+    clock = SlowClock()
+    monkeypatch.setattr(idle, "time", clock)
+    assert shop.check(claim) == [UNKNOWN]
+    assert clock.reads <= 5
 
 
 def test_nothing_that_fails_fails_the_caller(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sluice.client import Client
+from sluice.client.admin import Admin
 from sluice.client.idle import IdleCheck, Waiting
 from sluice.client.system_table import SystemTable
 from sluice.errors import FencedTieringEpoch, RequestTimeOut
-from sluice.model import Claim, Reason, TableBucket, TablePath, TieringRound
+from sluice.model import Claim, Reason, TableBucket, TableInfo, TablePath, TieringRound
+from sluice.statuses.freshness import FRESHNESS
 from tests.support.status_shop import MINUTE_MS, Shop, status_shop
 
 DONE = TieringRound(outcome="nothing_new", rows_written=0, lag_rows_before=0, worker="a run")
@@ -74,6 +76,35 @@ def test_many_claims_and_ends_are_few_writes(
     assert all(waiting.is_idle for waiting in check(shop, client, *claims))
     client.tiering.finished_many([(claim, DONE) for claim in claims])
     assert sorted(writes[1:]) == [(rounds, 6), (statuses, 6)]
+
+
+def test_tables_of_a_killed_run_are_described_together(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All reads before a claim share one time limit, however many claims the run had."""
+    paths = [shop.create(f"t{number}", **{FRESHNESS: "1min"}) for number in range(6)]
+    first_rounds(shop, *paths)
+    lost = claim_all(shop, shop.another())
+    shop.clock.ms += 5 * MINUTE_MS
+    asked = []
+    described = Admin.table_infos
+    one = Admin.table_info
+
+    def count_all(admin: Admin, some: Sequence[TablePath]) -> dict[TablePath, TableInfo]:
+        asked.append(len(some))
+        return described(admin, some)
+
+    def count_one(admin: Admin, path: TablePath, *more: Any) -> TableInfo:
+        if path.database == "shop":
+            asked.append(1)
+        return one(admin, path, *more)
+
+    monkeypatch.setattr(Admin, "table_infos", count_all)
+    monkeypatch.setattr(Admin, "table_info", count_one)
+    claims = claim_all(shop, shop.another())
+    assert [claim.path for claim in claims] == paths
+    assert all(b.tiering_epoch > a.tiering_epoch for a, b in zip(lost, claims, strict=True))
+    assert asked == [6]
 
 
 def test_ends_that_are_written_together_are_as_those_of_one(shop: Shop) -> None:
